@@ -47,11 +47,11 @@ class Record:
         assert self.end is not None, f"{self.kind} {self.name} is open"
         return self.end - self.start
 
-    def inside(self, other: Record) -> bool:
+    def inside(self, record: Record) -> bool:
         """True when this one lies within another of the same log's thread."""
         assert self.end is not None
-        assert other.end is not None
-        return other.start <= self.start and self.end <= other.end and self is not other
+        assert record.end is not None
+        return record.start <= self.start and self.end <= record.end and self is not record
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Recorded:
 
     def of(self, kind: str, *, name: str | None = None) -> list[Record]:
         """Records of one kind, by start."""
-        found = [r for r in self.records if r.kind == kind and name in {None, r.name}]
-        return sorted(found, key=lambda r: r.start)
+        spans = [r for r in self.records if r.kind == kind and name in {None, r.name}]
+        return sorted(spans, key=lambda r: r.start)
 
     def count(self, kind: str) -> Counter[str]:
         """How many of each name."""
@@ -79,8 +79,8 @@ class Recorded:
         return sum(sum(p.dropped.values()) for p in self.processes.values())
 
     def facts(self, fact: str) -> list[dict[str, Any]]:
-        every = [fact for process in self.processes.values() for fact in process.facts]
-        return [each for each in every if each["fact"] == fact]
+        recorded = [fact for process in self.processes.values() for fact in process.facts]
+        return [entry for entry in recorded if entry["fact"] == fact]
 
 
 class Spool:
@@ -123,10 +123,10 @@ class Spool:
     def drain(self, *, final: bool = True) -> Recorded:
         """Everything in it; with `final`, of processes that still run as well."""
         drain = SpoolDrain(self.tree, node="node", epoch_offset_ns=0, stored=_nothing_stored)
-        found = drain.collect(final=final)
+        spans = drain.collect(final=final)
         check_facts(fact for process in drain.processes.values() for fact in process.facts)
         records = []
-        for table, rows in found.items():
+        for table, rows in spans.items():
             if rows:
                 columns = drain.columns(table, rows)
                 records += _records(table, columns)

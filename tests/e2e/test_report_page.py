@@ -68,8 +68,8 @@ def every(sections: list[Section]) -> Iterator[Section]:
 
 
 def of(kind: type, report: Report) -> list:
-    found = (block for section in every(report.sections) for block in section.blocks)
-    return [block for block in found if isinstance(block, kind)]
+    blocks = (block for section in every(report.sections) for block in section.blocks)
+    return [block for block in blocks if isinstance(block, kind)]
 
 
 def test_everything_is_drawn(opened: Opened, report: Report) -> None:
@@ -93,8 +93,8 @@ def as_shown(cell: Cell, digits: int | None) -> str:
     """A cell as the page shows it: a half is rounded up, as in decimal notation."""
     if isinstance(cell, str) or cell is None:
         return cell or "n/a"
-    places = Decimal(1).scaleb(-(digits or 0))
-    return f"{Decimal(repr(cell)).quantize(places, ROUND_HALF_UP):,}"
+    step = Decimal(1).scaleb(-(digits or 0))
+    return f"{Decimal(repr(cell)).quantize(step, ROUND_HALF_UP):,}"
 
 
 def test_numbers_on_the_page_are_those_of_the_payload(opened: Opened, report: Report) -> None:
@@ -129,12 +129,10 @@ def test_a_chart_shows_its_numbers(opened: Opened) -> None:
     assert figure.locator("table").count() == 0
     figure.locator("summary").click()
     assert "Training loop" in figure.locator("table").inner_text()
-    place = figure.locator(".chart").bounding_box()
-    assert place is not None
-    ring = 0.51 * min(place["width"], place["height"]) / 2
-    opened.page.mouse.move(
-        place["x"] + place["width"] / 2, place["y"] + 0.45 * place["height"] + ring
-    )
+    box = figure.locator(".chart").bounding_box()
+    assert box is not None
+    ring = 0.51 * min(box["width"], box["height"]) / 2
+    opened.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 0.45 * box["height"] + ring)
     figure.locator(".chart").get_by_text("% of the job's duration").wait_for()
 
 

@@ -33,9 +33,9 @@ def get(url: str, path: str, **query: str) -> tuple[int, Any]:
 def test_the_runs_below_a_url(tmp_path: Path, bucket: TestBucket) -> None:
     run = RunBuilder(tmp_path / "job", sampling_ms=100)
     run.rank(0).draw("wait 60 | forward 12 | backward 20 | optimizer 8", 40)
-    place = run.write()
+    location = run.write()
     for key in ("team/runs/a", "team/runs/b/c", "other/d"):
-        bucket.put_run(place, key)
+        bucket.put_run(location, key)
     with serving(bucket.url("team/runs")) as (url, process):
         status, listed = get(url, "/api/jobs")
         assert status == 200
@@ -48,6 +48,6 @@ def test_the_runs_below_a_url(tmp_path: Path, bucket: TestBucket) -> None:
         assert get(url, "/api/views/steps", run="../../other/d")[0] == 404
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(TIMEOUT_S) == 0
-        said = process.stderr.read()
-        assert f"runs of {bucket.url('team/runs')}; Ctrl-C" in said
-        assert "Traceback" not in said
+        messages = process.stderr.read()
+        assert f"runs of {bucket.url('team/runs')}; Ctrl-C" in messages
+        assert "Traceback" not in messages

@@ -66,11 +66,11 @@ def test_a_job_is_seen_to_begin_grow_and_end(tmp_path: Path, browser: Browser) -
             assert page.evaluate("window.__flickers") == 0
 
             page.get_by_role("button", name="Capture steps").click()
-            asked = page.get_by_role("dialog")
-            asked.get_by_role("spinbutton").fill("5")
-            asked.get_by_role("button", name="Capture 5 steps").click()
-            said = page.get_by_role("status").filter(has_text="Added 1 window to the run.")
-            expect(said).to_be_visible(timeout=PATIENCE_MS)
+            dialog = page.get_by_role("dialog")
+            dialog.get_by_role("spinbutton").fill("5")
+            dialog.get_by_role("button", name="Capture 5 steps").click()
+            status = page.get_by_role("status").filter(has_text="Added 1 window to the run.")
+            expect(status).to_be_visible(timeout=PATIENCE_MS)
 
             page.get_by_role("button", name="Stop job").click()
             page.get_by_role("dialog").get_by_role("button", name="Cancel").click()

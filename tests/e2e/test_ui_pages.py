@@ -90,11 +90,11 @@ def test_every_screen_is_drawn_and_accessible(ui: Ui, axe: str, name: str, schem
         )
         assert wide <= 0, "the page scrolls sideways"
         page.evaluate(axe)  # as the console would: the page's policy forbids script elements
-        found = page.evaluate("axe.run({resultTypes: ['violations']})")
+        results = page.evaluate("axe.run({resultTypes: ['violations']})")
         serious = [
-            (each["id"], [node["html"][:200] for node in each["nodes"][:3]])
-            for each in found["violations"]
-            if each["impact"] in {"serious", "critical"}
+            (opened["id"], [node["html"][:200] for node in opened["nodes"][:3]])
+            for opened in results["violations"]
+            if opened["impact"] in {"serious", "critical"}
         ]
         assert serious == []
 
@@ -157,10 +157,10 @@ def test_numbers_on_the_page_are_those_of_the_payload(
     settled(page)
     headings, rows = cells(page, testid)
     assert len(rows) == len(payload) > 2
-    for row, known in zip(rows, payload, strict=True):
-        assert row[0] == known["name"]
+    for row, expected in zip(rows, payload, strict=True):
+        assert row[0] == expected["name"]
         for heading, (field, written) in columns.items():
-            assert row[headings.index(heading)].split("\n")[-1] == written(known[field])
+            assert row[headings.index(heading)].split("\n")[-1] == written(expected[field])
 
 
 def test_fixes_say_what_they_would_save(ui: Ui) -> None:
@@ -220,10 +220,10 @@ def test_timeline_zooms_to_a_step_and_back(ui: Ui) -> None:
     query = page.evaluate("Object.fromEntries(new URL(location).searchParams)")
     begin, end = float(query["t0"]), float(query["t1"])
     steps = shown(ui, TRACES, "timeline")["steps"][0]
-    place = steps["numbers"].index(FIRST_STEP + 2)
-    start = steps["after_ns"][place]
-    assert begin <= start < start + steps["duration_ns"][place] <= end
-    assert end - begin < 3 * steps["duration_ns"][place]
+    index = steps["numbers"].index(FIRST_STEP + 2)
+    start = steps["after_ns"][index]
+    assert begin <= start < start + steps["duration_ns"][index] <= end
+    assert end - begin < 3 * steps["duration_ns"][index]
     page.get_by_test_id("timeline-canvas").press("0")
     drawn(page)
 
@@ -245,21 +245,23 @@ def test_range_chosen_on_the_timeline_applies_everywhere(ui: Ui) -> None:
 
 
 def test_findings_of_the_chosen_range(ui: Ui) -> None:
-    found = shown(ui, JOB, "insights")
-    timed = [rule for rule in found["rules"] if rule["first_after_ns"] is not None]
+    results = shown(ui, JOB, "insights")
+    timed = [rule for rule in results["rules"] if rule["first_after_ns"] is not None]
     begin = str(1 + max(rule["last_after_ns"] for rule in timed))
     page = ui.open(screen("insights", JOB))
     settled(page)
-    _, every = cells(page, "table-rules")
+    _, cells_of_rules = cells(page, "table-rules")
     assert page.get_by_test_id("findings-of-range").count() == 0
     page = ui.open(screen("insights", JOB, **{"from": begin}))
     settled(page)
     _, rows = cells(page, "table-rules")
-    assert {row[0] for row in every} - {row[0] for row in rows} == {r["rule"] for r in timed}
-    said = page.get_by_test_id("findings-of-range")
-    expect(said).to_contain_text(f"0 of the run's {found['fired_count']} findings (0%)")
+    assert {row[0] for row in cells_of_rules} - {row[0] for row in rows} == {
+        r["rule"] for r in timed
+    }
+    summary = page.get_by_test_id("findings-of-range")
+    expect(summary).to_contain_text(f"0 of the run's {results['fired_count']} findings (0%)")
     page.get_by_role("button", name="Show the full run").click()
-    expect(said).to_have_count(0)
+    expect(summary).to_have_count(0)
 
 
 def test_flame_graph_of_modules(ui: Ui) -> None:
@@ -277,9 +279,11 @@ def test_flame_graph_of_modules(ui: Ui) -> None:
         expect(focused).to_have_attribute("aria-label", re.compile(f"^{first['name']}: "))
         page.keyboard.press("Enter")
         page.wait_for_function("() => new URL(location).searchParams.has('frame')")
-        other = ui.open(page.url.removeprefix(ui.address))
-        for each in (page, other):
-            box = each.get_by_role("button", name=f"{first['name']}: {duration(first['total_ns'])}")
+        second_page = ui.open(page.url.removeprefix(ui.address))
+        for opened in (page, second_page):
+            box = opened.get_by_role(
+                "button", name=f"{first['name']}: {duration(first['total_ns'])}"
+            )
             expect(box).to_have_attribute("style", re.compile(r"width: 100%"))
         focused.press("Escape")
         focused.press("Escape")
@@ -370,9 +374,9 @@ def test_state_is_in_the_address(ui: Ui) -> None:
     page.locator('[data-testid="table-operators"] thead button').nth(1).click()
     page.wait_for_timeout(100)
     before = cells(page, "table-operators")
-    other = ui.open(page.url.removeprefix(ui.address))
-    settled(other)
-    assert cells(other, "table-operators") == before
+    second_page = ui.open(page.url.removeprefix(ui.address))
+    settled(second_page)
+    assert cells(second_page, "table-operators") == before
 
 
 def scroll(page: Page, top: int) -> None:
@@ -452,11 +456,11 @@ def test_hostile_names_execute_nothing(ui: Ui, name: str) -> None:
 def test_tables_and_charts_can_be_taken_away(ui: Ui) -> None:
     page = ui.open(screen("kernels", TRACES), accept_downloads=True)
     settled(page)
-    with page.expect_download() as taken:
+    with page.expect_download() as download:
         page.locator('[data-testid="table-kernels"]').get_by_role("button", name="CSV").click()
-    lines = Path(taken.value.path()).read_text().splitlines()
+    lines = Path(download.value.path()).read_text().splitlines()
     assert lines[0].startswith("name,calls,")
     assert lines[1].split(",")[0] == SLOWEST
-    with page.expect_download() as taken:
+    with page.expect_download() as download:
         page.get_by_role("button", name="PNG").first.click()
-    assert Path(taken.value.path()).read_bytes().startswith(b"\x89PNG")
+    assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")

@@ -55,7 +55,7 @@ class Victim:
 
     def kill(self, *, after_s: float) -> int:
         """Kill the child a given time after its first iteration; returns its last iteration."""
-        wait_until(lambda: self.announced, what="the first iteration")
+        wait_until(lambda: self.announced, waiting_for="the first iteration")
         process = os.pidfd_open(self.pid)
         has_ended, _, _ = select.select([process], [], [], after_s)
         os.close(process)

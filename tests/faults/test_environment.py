@@ -104,7 +104,7 @@ def test_a_full_run_directory_keeps_everything_in_the_spool(small_disk: Path) ->
     job = Job(run, small_disk.parent / "spool", *steps_command("--count", "1500"))
     try:
         job.wait_done(50)
-        wait_until(lambda: list((run / "nodes").glob("*/status.json")), what="a status")
+        wait_until(lambda: list((run / "nodes").glob("*/status.json")), waiting_for="a status")
         fill(filler)
         assert job.wait() == 0
         assert job.done == 1500
@@ -240,13 +240,13 @@ def test_a_daemon_is_recorded_after_the_command_has_ended(tmp_path: Path) -> Non
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    wait_until(out.exists, timeout_s=60, what="the daemon's end")
+    wait_until(out.exists, timeout_s=60, waiting_for="the daemon's end")
 
     def ended() -> bool:
         (status,) = open_run(run).statuses().values()
         return status.state.is_final
 
-    wait_until(ended, timeout_s=60, what="the monitor's end")
+    wait_until(ended, timeout_s=60, waiting_for="the monitor's end")
     answer = subprocess.run(
         [*STEPSCOPE, "show", str(run), "steps", "--json"],
         capture_output=True,

@@ -116,7 +116,9 @@ def test_interrupted(tmp_path: Path, big: Path, sources: list[str], number: sign
     (tmp_path / "copy.json").write_bytes(big.read_bytes())
     process = import_with(tmp_path, SMALL_BLOCKS + WAIT_FOREVER, *sources, "-o", "run")
     waiting = tmp_path / "waiting"
-    wait_until(lambda: waiting.exists() and len(waiting.read_text()) == 2, what="two workers")
+    wait_until(
+        lambda: waiting.exists() and len(waiting.read_text()) == 2, waiting_for="two workers"
+    )
     (os.killpg if number is signal.SIGINT else os.kill)(process.pid, number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number
@@ -135,7 +137,7 @@ def test_the_command_itself_is_killed(tmp_path: Path, big: Path) -> None:
     process = import_with(tmp_path, SMALL_BLOCKS + changes, "big.json", "-o", "run")
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
-    wait_until(lambda: is_group_empty(process), what="the end of the workers")
+    wait_until(lambda: is_group_empty(process), waiting_for="the end of the workers")
     assert load_traces(open_run(tmp_path / "run")) == []
 
 

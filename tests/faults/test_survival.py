@@ -114,9 +114,9 @@ def test_kill_9_of_the_monitor(start: Start) -> None:
     job = start(*steps_command("--count", "3000"))
     job.wait_done(100)
     first = job.wait_monitor()
-    wait_until(lambda: recorded_or_none(job.run), what="a first flush")
+    wait_until(lambda: recorded_or_none(job.run), waiting_for="a first flush")
     os.kill(first, signal.SIGKILL)
-    wait_until(lambda: job.children().get("monitor", first) != first, what="a new monitor")
+    wait_until(lambda: job.children().get("monitor", first) != first, waiting_for="a new monitor")
     assert job.wait() == 0
     assert_complete(job.run, 3000)
     assert len(recorded_steps(job.run)) == 3000
@@ -132,7 +132,7 @@ def recorded_or_none(run: Path) -> list[int]:
 def test_kill_9_of_everything(start: Start) -> None:
     job = start(*steps_command())
     monitor = job.wait_monitor()
-    wait_until((job.run / "nodes").is_dir, what="the start of the monitor")
+    wait_until((job.run / "nodes").is_dir, waiting_for="the start of the monitor")
     job.wait_done(100)
     victims = [job.launcher.pid, monitor, job.children()["job"]]
     for pid in victims:
@@ -145,7 +145,7 @@ def test_kill_9_of_everything(start: Start) -> None:
             not Path(f"/proc/{victims[2]}/cmdline").exists()
             or not Path(f"/proc/{victims[2]}/cmdline").read_bytes()
         ),
-        what="the job's end",
+        waiting_for="the job's end",
     )
     reported = job.done
     first = recover(job.run)
@@ -222,12 +222,12 @@ def test_status_of_a_running_and_of_a_stopping_job(start: Start, tmp_path: Path)
     os.mkfifo(pipe)
     job = start(sys.executable, str(JOBS / "slow_stop.py"), str(pipe))
     job.wait_done(1)
-    wait_until((job.run / "nodes").is_dir, what="a status")
-    wait_until(lambda: list((job.run / "nodes").glob("*/status.json")), what="a status")
+    wait_until((job.run / "nodes").is_dir, waiting_for="a status")
+    wait_until(lambda: list((job.run / "nodes").glob("*/status.json")), waiting_for="a status")
     assert status(job.run).state is JobState.IN_PROGRESS
     heartbeat = status(job.run).heartbeat_ns
     os.kill(job.launcher.pid, signal.SIGTERM)
-    wait_until(lambda: status(job.run).state is JobState.STOPPING, what="Stopping")
+    wait_until(lambda: status(job.run).state is JobState.STOPPING, waiting_for="Stopping")
     assert status(job.run).heartbeat_ns > heartbeat
     pipe.write_text("")
     assert job.wait() == 0
@@ -237,7 +237,7 @@ def test_status_of_a_running_and_of_a_stopping_job(start: Start, tmp_path: Path)
 def test_recover_leaves_a_running_job_alone(start: Start) -> None:
     job = start(*steps_command())
     job.wait_monitor()
-    wait_until(lambda: list((job.run / "nodes").glob("*/status.json")), what="a status")
+    wait_until(lambda: list((job.run / "nodes").glob("*/status.json")), waiting_for="a status")
     answer = recover(job.run)
     assert answer["spool"] is None
     assert "still running" in answer["reason"]

@@ -70,9 +70,9 @@ def test_kill_9_of_the_watch(start: Start, rule_file: str) -> None:
         )
         job = start(*steps_command("--count", "4000"), options=options)
         first = job.wait_child("watch")
-        wait_until(lambda: fired(job), what="a first finding")
+        wait_until(lambda: fired(job), waiting_for="a first finding")
         os.kill(first, signal.SIGKILL)
-        wait_until(lambda: job.children().get("watch", first) != first, what="a new watch")
+        wait_until(lambda: job.children().get("watch", first) != first, waiting_for="a new watch")
         assert_undisturbed(job, 4000)
         assert len(receiver.bodies) == 1
     assert record(job.run).progress == "ended"
@@ -89,7 +89,7 @@ def test_kill_9_of_the_watch_again_and_again(start: Start, rule_file: str) -> No
             os.kill(watch, signal.SIGKILL)
             killed += 1
             wait_until(
-                lambda w=watch: job.children().get("watch") != w, what="the end of the watch"
+                lambda w=watch: job.children().get("watch") != w, waiting_for="the end of the watch"
             )
     assert killed >= 2
     assert job.wait() == 3, job.errors.read_text()
@@ -105,7 +105,7 @@ def test_the_watch_ends_after_its_launcher(start: Start, rule_file: str) -> None
     os.kill(job.launcher.pid, signal.SIGKILL)
     job.launcher.wait()
     wait_until(
-        lambda: process_start_ticks(watch) is None, timeout_s=60, what="the end of the watch"
+        lambda: process_start_ticks(watch) is None, timeout_s=60, waiting_for="the end of the watch"
     )
     assert record(job.run).progress == "ended"
 

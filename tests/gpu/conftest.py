@@ -21,22 +21,22 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
     """The signals of a run with one window of the depth asked for; each is recorded once."""
     if not torch.cuda.is_available():
         pytest.skip("torch finds no GPU here")
-    made: dict[str, Path] = {}
+    runs: dict[str, Path] = {}
 
     def run(depth: str) -> Run:
-        if depth not in made:
+        if depth not in runs:
             directory = tmp_path_factory.mktemp(depth)
-            made[depth] = directory / "run"
+            runs[depth] = directory / "run"
             window = ["--window", "asked", "--start-step", "40", "--num-steps", "10", f"--{depth}"]
             subprocess.run(
                 [
                     *(sys.executable, "-m", "stepscope", "run", "--quiet"),
-                    *("--out", str(made[depth]), *window, "--"),
+                    *("--out", str(runs[depth]), *window, "--"),
                     *(sys.executable, str(WORKLOAD), str(directory / "steps.json")),
                 ],
                 check=True,
                 timeout=600,
             )
-        return Run(open_run(made[depth]))
+        return Run(open_run(runs[depth]))
 
     return run

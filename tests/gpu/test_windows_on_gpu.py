@@ -49,10 +49,12 @@ def test_full_windows_account_for_all_work_that_operators_launched(recorded: Rec
 
 @DEPTHS
 def test_gpu_time_is_conserved(recorded: Recorded, depth: str) -> None:
-    (found,) = VIEWS["gpu-time"](recorded(depth)).traces
-    parts = found.compute_ns + found.exposed_comm_ns + found.exposed_memcpy_ns + found.idle_ns
-    assert parts == found.total_ns == found.busy_ns + found.idle_ns
-    assert found.busy_ns > 0
+    (figures,) = VIEWS["gpu-time"](recorded(depth)).traces
+    parts = (
+        figures.compute_ns + figures.exposed_comm_ns + figures.exposed_memcpy_ns + figures.idle_ns
+    )
+    assert parts == figures.total_ns == figures.busy_ns + figures.idle_ns
+    assert figures.busy_ns > 0
 
 
 @DEPTHS
@@ -63,8 +65,8 @@ def test_device_phases_cover_the_kernels_of_the_window(recorded: Recorded, depth
     spans = run.ranks[0].spans.of("device")
     phases = union(Intervals(spans.start - CLOCK_NS, spans.end + CLOCK_NS))
     kernels = trace.columns("kernels", ("start_ns", "duration_ns", "carry_over"))
-    chosen = kernels["carry_over"] == 0
-    start, duration = kernels["start_ns"][chosen], kernels["duration_ns"][chosen]
+    kept_kernels = kernels["carry_over"] == 0
+    start, duration = kernels["start_ns"][kept_kernels], kernels["duration_ns"][kept_kernels]
     inside = overlap(Intervals(start, start + duration), phases)
     assert inside.sum() > 0.95 * duration.sum()
     window = Intervals(np.array([start.min()]), np.array([(start + duration).max()]))
@@ -74,8 +76,8 @@ def test_device_phases_cover_the_kernels_of_the_window(recorded: Recorded, depth
 
 
 def test_bf16_matrices_ran_on_tensor_cores(recorded: Recorded) -> None:
-    (found,) = VIEWS["gpu-metrics"](recorded("full")).traces
-    (device,) = [each for each in found.devices if each.kernel_count]
+    (figures,) = VIEWS["gpu-metrics"](recorded("full")).traces
+    (device,) = [device_row for device_row in figures.devices if device_row.kernel_count]
     assert 0 < device.utilization_ratio <= 1
     assert device.tensor_core_ratio is not None
     assert 0 < device.tensor_core_ratio < 1

@@ -165,4 +165,6 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
             return False
         return True
 
-    wait_until(accepts_connections, timeout_s=START_TIMEOUT_S, what="the server does not respond")
+    wait_until(
+        accepts_connections, timeout_s=START_TIMEOUT_S, waiting_for="an answer of the server"
+    )

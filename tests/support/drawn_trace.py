@@ -12,7 +12,7 @@ def event(
     category: str,
     name: str,
     at: float,
-    lasts: float,
+    duration: float,
     *,
     thread: Any = 10,
     pid: Any = 10,
@@ -26,20 +26,20 @@ def event(
         "pid": pid,
         "tid": thread,
         "ts": START_US + at,
-        "dur": lasts,
+        "dur": duration,
         "args": args,
     }
 
 
-def launch(number: int, at: float, lasts: float = 2) -> Event:
+def launch(number: int, at: float, duration: float = 2) -> Event:
     """A runtime call that launches a kernel."""
-    return event("cuda_runtime", "cudaLaunchKernel", at, lasts, correlation=number)
+    return event("cuda_runtime", "cudaLaunchKernel", at, duration, correlation=number)
 
 
 def kernel(
     name: str,
     at: float,
-    lasts: float,
+    duration: float,
     number: int,
     *,
     stream: int = 7,
@@ -47,20 +47,22 @@ def kernel(
     **args: Any,
 ) -> Event:
     """A kernel, launched by the call of that number."""
-    where = {"thread": stream, "pid": device, "device": device, "stream": stream}
-    return event("kernel", name, at, lasts, **where, correlation=number, **args)
+    location = {"thread": stream, "pid": device, "device": device, "stream": stream}
+    return event("kernel", name, at, duration, **location, correlation=number, **args)
 
 
-def copy(name: str, at: float, lasts: float, number: int, size: int, *, stream: int = 7) -> Event:
+def copy(
+    name: str, at: float, duration: float, number: int, size: int, *, stream: int = 7
+) -> Event:
     """A copy or set of device memory."""
     category = "gpu_memset" if name.startswith("Memset") else "gpu_memcpy"
-    where = {"thread": stream, "pid": 0, "device": 0, "stream": stream}
-    return event(category, name, at, lasts, **where, correlation=number, bytes=size)
+    location = {"thread": stream, "pid": 0, "device": 0, "stream": stream}
+    return event(category, name, at, duration, **location, correlation=number, bytes=size)
 
 
-def step(number: int, at: float, lasts: float) -> Event:
+def step(number: int, at: float, duration: float) -> Event:
     """A step's mark on the host."""
-    return event("user_annotation", f"ProfilerStep#{number}", at, lasts)
+    return event("user_annotation", f"ProfilerStep#{number}", at, duration)
 
 
 def distributed(events: list[Event], rank: int, world: int) -> dict[str, Any]:

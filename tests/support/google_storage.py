@@ -56,8 +56,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:
         _, _, key = unquote(urlsplit(self.path).path).lstrip("/").partition("/")
         with self.server.lock:
-            found = self.server.objects.pop(key, None)
-        self._answer(404 if found is None else 204, b"")
+            removed = self.server.objects.pop(key, None)
+        self._answer(404 if removed is None else 204, b"")
 
     def _list(self, query: dict[str, str]) -> None:
         prefix, after = query.get("prefix", ""), query.get("start-after", "")

@@ -40,11 +40,15 @@ class Job:
     @property
     def spool(self) -> Path:
         """The directory of the span logs."""
-        return wait_until(lambda: list(self.spool_base.glob("stepscope-*")), what="a spool")[0]
+        return wait_until(lambda: list(self.spool_base.glob("stepscope-*")), waiting_for="a spool")[
+            0
+        ]
 
     def wait_done(self, count: int) -> None:
         """Wait until the job has reported this many steps."""
-        wait_until(lambda: self.done >= count or self.launcher.poll() is not None, what="steps")
+        wait_until(
+            lambda: self.done >= count or self.launcher.poll() is not None, waiting_for="steps"
+        )
         assert self.done >= count, self.errors.read_text()
 
     def wait(self) -> int:
@@ -64,7 +68,7 @@ class Job:
 
     def wait_child(self, role: str) -> int:
         """Wait for the start of a child; returns its pid."""
-        return wait_until(lambda: self.children().get(role), what=f"a {role}") or 0
+        return wait_until(lambda: self.children().get(role), waiting_for=f"a {role}") or 0
 
     def wait_monitor(self) -> int:
         """Wait for the start of the monitor; returns its pid."""

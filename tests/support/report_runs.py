@@ -167,10 +167,10 @@ def known_job(path: Path) -> Path:
     """1802 seconds on eight cores without a GPU, with the statistics of a known report."""
     run = RunFiles(path)
     run.node("algo-1", cores=8, seconds=JOB_S)
-    places = (1, 0.99, 0.95, 0.5, 0)
+    positions = (1, 0.99, 0.95, 0.5, 0)
 
     def values(row: str, count: int) -> np.ndarray:
-        return shuffled(with_quantiles(count, list(zip(places, TABLE[row], strict=True))))
+        return shuffled(with_quantiles(count, list(zip(positions, TABLE[row], strict=True))))
 
     per_core = {("core_busy_ratio", str(core)): np.full(3608, 0.6) for core in range(8)}
     per_core |= {("core_iowait_ratio", str(core)): np.zeros(3608) for core in range(8)}
@@ -201,9 +201,9 @@ def known_job(path: Path) -> Path:
     for number in range(4):
         pid = 200 + number
         worker = run.process(f"{pid}-1-0", "algo-1", pid, role="dataloader_worker", parent_pid=100)
-        own = making[number::4]
-        begins = FIRST_STEP_S + np.arange(len(own)) * (1500 / len(own))
-        run.spans(worker, "fetch", begins, own)
+        worker_durations = making[number::4]
+        begins = FIRST_STEP_S + np.arange(len(worker_durations)) * (1500 / len(worker_durations))
+        run.spans(worker, "fetch", begins, worker_durations)
     small = {f"aten::small_{n}": 300_000 for n in range(20)}  # each 1.2 % of the sum
     run.operators(trainer, {name: us for name, (us, _) in OPERATORS.items()} | small)
     return path
@@ -212,8 +212,8 @@ def known_job(path: Path) -> Path:
 def _in_order(durations: np.ndarray) -> np.ndarray:
     """Normal steps shuffled, the outliers spread over the first part of the run."""
     normal, outliers = shuffled(durations[:-11]), durations[-11:]
-    places = np.linspace(100, LAST_OUTLIER, 11).astype(int) - np.arange(11)
-    return np.insert(normal, places, outliers)
+    positions = np.linspace(100, LAST_OUTLIER, 11).astype(int) - np.arange(11)
+    return np.insert(normal, positions, outliers)
 
 
 def many_gpus(
@@ -228,8 +228,8 @@ def many_gpus(
     def noisy(mean: float, spread: float) -> np.ndarray:
         return np.clip(mean + 0.1 * wave + spread * random.standard_normal(count), 0, 1)
 
-    for place in range(nodes):
-        name = f"node-{place}"
+    for number in range(nodes):
+        name = f"node-{number}"
         run.node(name, cores=16, seconds=seconds, gpus=gpus)
         series = {
             ("cpu_busy_ratio", ""): noisy(0.8, 0.05),
@@ -239,26 +239,28 @@ def many_gpus(
         for core in range(16):
             series[("core_busy_ratio", str(core))] = noisy(0.85, 0.1)
             series[("core_iowait_ratio", str(core))] = noisy(0.0, 0.05)
-        for what in ("busy", "iowait"):
-            cores = [series[(f"core_{what}_ratio", str(core))] for core in range(16)]
-            series[(f"cpu_{what}_max_ratio", "")] = np.max(cores, axis=0)
+        for kind in ("busy", "iowait"):
+            cores = [series[(f"core_{kind}_ratio", str(core))] for core in range(16)]
+            series[(f"cpu_{kind}_max_ratio", "")] = np.max(cores, axis=0)
         for gpu in range(gpus):
             series[("gpu_busy_ratio", str(gpu))] = noisy(0.3 if gpu == gpus - 1 else 0.45, 0.25)
             series[("gpu_memory_used_bytes", str(gpu))] = 100 * noisy(0.4, 0.02)
         series[("network_received_bytes_per_s", "eth0")] = 1e8 * noisy(0.5, 0.1)
         run.samples(name, series, every_s=every_s)
         for gpu in range(gpus):
-            rank = place * gpus + gpu
+            rank = number * gpus + gpu
             process = run.process(f"{1000 + rank}-1-0", name, 1000 + rank, rank=rank)
             steps = 600
             slow = np.where(np.arange(steps) % 45 == 44, 3.0, 1.0)
-            each = (seconds - 60) / steps / 1.1 * (1 + 0.02 * random.standard_normal(steps)) * slow
+            step_s = (
+                (seconds - 60) / steps / 1.1 * (1 + 0.02 * random.standard_normal(steps)) * slow
+            )
             run.steps(
                 process,
                 20,
-                data_wait=0.5 * each,
-                forward=0.15 * each,
-                backward=0.25 * each,
-                optimizer=0.1 * each,
+                data_wait=0.5 * step_s,
+                forward=0.15 * step_s,
+                backward=0.25 * step_s,
+                optimizer=0.1 * step_s,
             )
     return path

@@ -49,13 +49,13 @@ def rank_events(rank: int) -> list[Event]:
         ]
         device = begin + 1_000_000 + late
         waiting = {ALL_REDUCE: LATE_NS - late}
-        for place, (name, least) in enumerate(KERNELS.items()):
-            duration = least + waiting.get(name, 0)
+        for directory, (name, minimum) in enumerate(KERNELS.items()):
+            duration = minimum + waiting.get(name, 0)
             number += 10
-            at = begin + 100_000 + 300_000 * place
+            at = begin + 100_000 + 300_000 * directory
             sequence = {"Sequence number": number, "Input Dims": [[64, 128]]}
             events += [
-                op(f"aten::op{place}", at, 200_000, sequence, external=number),
+                op(f"aten::op{directory}", at, 200_000, sequence, external=number),
                 launch(at + 50_000, LAUNCH_NS, number, external=number),
                 kernel(device, duration, number, _collective(name, step), name=name),
             ]
@@ -79,15 +79,15 @@ def _collective(name: str, step: int) -> dict[str, object]:
     }
 
 
-def two_ranks(path: Path, place: Path) -> Path:
+def two_ranks(path: Path, directory: Path) -> Path:
     """A run of two imported traces; `place` is where their files may lie."""
-    place.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     files = []
     for rank in range(2):
         info = {"backend": "nccl", "rank": rank, "world_size": 2}
         devices = [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_000_000_000}]
         content = trace(*rank_events(rank), distributedInfo=info, deviceProperties=devices)
-        file = place / f"rank{rank}.json.gz"
+        file = directory / f"rank{rank}.json.gz"
         file.write_bytes(gzip.compress(content))
         files.append(file)
     return imported(files, path)
@@ -100,9 +100,9 @@ def imported(files: list[Path], path: Path) -> Path:
     return path
 
 
-def hostile(path: Path, place: Path) -> Path:
+def hostile(path: Path, directory: Path) -> Path:
     """A run whose names are HTML, a megabyte long, or no text at all."""
-    place.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     names = [EVIL, "long" * 250_000, "\u202eright to left\u0000\u0007", "-1+1|cmd", ""]
     events = [
         {"ph": "M", "name": "process_name", "pid": 10, "tid": 0, "args": {"name": EVIL}},
@@ -115,7 +115,7 @@ def hostile(path: Path, place: Path) -> Path:
             launch(at + 100, 500, number + 1, external=number + 1, name=name),
             kernel(at + 1_000, -5 if number == 3 else 9_000, number + 1, name=name),
         ]
-    file = place / "rank0.json"
+    file = directory / "rank0.json"
     file.write_bytes(trace(*events))
     return imported([file], path)
 

@@ -12,7 +12,7 @@ FIRST_PAUSE_S = 0.002
 MAX_PAUSE_S = 0.05
 
 
-def wait_until(condition: Callable[[], T], *, timeout_s: float = 30.0, what: str = "") -> T:
+def wait_until(condition: Callable[[], T], *, timeout_s: float = 30.0, waiting_for: str = "") -> T:
     """Wait until a condition holds, and return its value; fail at the timeout.
 
     The pause between two checks grows, so that a costly condition does not keep a core busy.
@@ -20,7 +20,7 @@ def wait_until(condition: Callable[[], T], *, timeout_s: float = 30.0, what: str
     deadline = time.monotonic() + timeout_s
     pause, pause_s = threading.Event(), FIRST_PAUSE_S
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"after {timeout_s:g} s: {what or condition}"
+        assert time.monotonic() < deadline, f"no {waiting_for or condition} within {timeout_s:g} s"
         pause.wait(pause_s)
         pause_s = min(1.3 * pause_s, MAX_PAUSE_S)
     return value

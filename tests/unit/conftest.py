@@ -50,8 +50,8 @@ def imported(tmp_path: Path) -> Callable[..., Run]:
         files = []
         for name, content in recordings.items():
             files.append(tmp_path / f"{name}.json")
-            whole = content if isinstance(content, dict) else {"traceEvents": content}
-            files[-1].write_text(json.dumps(whole))
+            document = content if isinstance(content, dict) else {"traceEvents": content}
+            files[-1].write_text(json.dumps(document))
         return import_into(tmp_path / "run", *files)
 
     return bring_in
@@ -60,14 +60,14 @@ def imported(tmp_path: Path) -> Callable[..., Run]:
 @pytest.fixture(scope="session")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
     """The run of a real recording by its file name; skips where the file is absent."""
-    made: dict[str, Path] = {}
+    runs: dict[str, Path] = {}
 
     def bring_in(name: str) -> Run:
         if not (REAL_TRACES / name).is_file():
             pytest.skip(f"../shared/traces/{name} is not here")
-        if name not in made:
-            made[name] = tmp_path_factory.mktemp("real") / "run"
-            return import_into(made[name], REAL_TRACES / name)
-        return Run(open_run(made[name]))
+        if name not in runs:
+            runs[name] = tmp_path_factory.mktemp("real") / "run"
+            return import_into(runs[name], REAL_TRACES / name)
+        return Run(open_run(runs[name]))
 
     return bring_in

@@ -23,18 +23,18 @@ SLOW = 650 * MS
 
 
 def test_metrics_histogram_holds_every_sample(run: OpenRun) -> None:
-    found = run.metrics_histogram("gpu_busy_ratio")
-    series = {each.device: each for each in found.series}
+    result = run.metrics_histogram("gpu_busy_ratio")
+    series = {item.device: item for item in result.series}
     assert set(series) == {"0", "1", "mean"}
     samples = len(run.system(metric="gpu_busy_ratio", device="0"))
-    for each in series.values():
-        assert (each.histogram.count, each.unit) == (samples, "ratio")
-        assert (each.histogram.under_count, each.histogram.over_count) == (0, 0)
-        assert len(each.histogram.counts) == 50
+    for item in series.values():
+        assert (item.histogram.count, item.unit) == (samples, "ratio")
+        assert (item.histogram.under_count, item.histogram.over_count) == (0, 0)
+        assert len(item.histogram.counts) == 50
     # Four samples of 20 % until two seconds have passed, then 100 %: the bins 0.20 and 0.98 to 1.
-    own = np.flatnonzero(series["0"].histogram.counts)
-    assert own.tolist() == [10, 49]
-    assert series["0"].histogram.counts[own].tolist() == [4, samples - 4]
+    counts = np.flatnonzero(series["0"].histogram.counts)
+    assert counts.tolist() == [10, 49]
+    assert series["0"].histogram.counts[counts].tolist() == [4, samples - 4]
     assert np.flatnonzero(series["1"].histogram.counts).tolist() == [49]
     means = np.flatnonzero(series["mean"].histogram.counts)  # 59.5 % and 99.5 %
     assert means.tolist() == [29, 49]
@@ -43,41 +43,41 @@ def test_metrics_histogram_holds_every_sample(run: OpenRun) -> None:
 
 def test_metrics_histogram_of_a_range_and_a_device(run: OpenRun) -> None:
     start = EPOCH_NS + 2 * 10**9
-    found = run.metrics_histogram("gpu_busy_ratio", device="0", start=start, bin_width=0.1)
-    (each,) = found.series
-    assert np.flatnonzero(each.histogram.counts).tolist() == [9]
+    result = run.metrics_histogram("gpu_busy_ratio", device="0", start=start, bin_width=0.1)
+    (item,) = result.series
+    assert np.flatnonzero(item.histogram.counts).tolist() == [9]
     assert not run.metrics_histogram("gpu_busy_ratio", end=EPOCH_NS).series
 
 
 def test_metrics_histogram_in_bytes(run: OpenRun) -> None:
-    (each,) = run.metrics_histogram("memory_used_bytes").series
-    assert (each.unit, each.device, each.histogram.over_count) == ("bytes", "", 0)
-    assert each.histogram.count == each.distribution.count
+    (item,) = run.metrics_histogram("memory_used_bytes").series
+    assert (item.unit, item.device, item.histogram.over_count) == ("bytes", "", 0)
+    assert item.histogram.count == item.distribution.count
 
 
 def test_step_histogram(run: OpenRun) -> None:
-    found = run.step_histogram()
+    result = run.step_histogram()
     durations = {"rank 0": [100] * STEPS, "rank 1": [110] * (STEPS - 1) + [650]}
     # The first step has no pause of 5 ms before it: a step ends with its optimizer.
     for series in durations.values():
         series[0] -= 5
-    every = np.concatenate(list(durations.values())) * MS
-    upper = np.median(every) + 2 * every.std()
-    for each in found.series:
-        own = np.array(durations[each.rank]) * MS
-        assert each.histogram.edges[[0, -1]].tolist() == [95 * MS, pytest.approx(upper)]
-        assert each.histogram.count == STEPS
-        assert each.histogram.over_count == (own > upper).sum()
-        bins = np.histogram(own[own <= upper], bins=each.histogram.edges)[0]
-        assert each.histogram.counts.tolist() == bins.tolist()
-        assert each.distribution.maximum == own.max()
+    all_durations = np.concatenate(list(durations.values())) * MS
+    upper = np.median(all_durations) + 2 * all_durations.std()
+    for item in result.series:
+        counts = np.array(durations[item.rank]) * MS
+        assert item.histogram.edges[[0, -1]].tolist() == [95 * MS, pytest.approx(upper)]
+        assert item.histogram.count == STEPS
+        assert item.histogram.over_count == (counts > upper).sum()
+        bins = np.histogram(counts[counts <= upper], bins=item.histogram.edges)[0]
+        assert item.histogram.counts.tolist() == bins.tolist()
+        assert item.distribution.maximum == counts.max()
     assert len(run.step_histogram(rank=1).series) == 1
 
 
 def test_step_histogram_of_a_phase(run: OpenRun) -> None:
-    (each,) = run.step_histogram(phase="forward", rank=0, bins=7).series
-    assert each.histogram.counts.tolist() == [STEPS]  # all the same: one bin
-    assert each.distribution.p50 == 12 * MS
+    (item,) = run.step_histogram(phase="forward", rank=0, bins=7).series
+    assert item.histogram.counts.tolist() == [STEPS]  # all the same: one bin
+    assert item.distribution.p50 == 12 * MS
 
 
 # --- over time -------------------------------------------------------------------------------
@@ -93,16 +93,16 @@ def test_step_timeline(run: OpenRun) -> None:
 
 
 def test_heatmap(run: OpenRun) -> None:
-    found = run.heatmap()
-    assert [(row.metric, row.device) for row in found.rows] == [
+    result = run.heatmap()
+    assert [(row.metric, row.device) for row in result.rows] == [
         ("gpu_busy_ratio", "0"),
         ("gpu_busy_ratio", "1"),
         ("cpu_busy_ratio", ""),
         ("memory_used_bytes", ""),
     ]
-    assert found.shades[:, 0].tolist() == [0.2, 0.99, 0.5, 1]
+    assert result.shades[:, 0].tolist() == [0.2, 0.99, 0.5, 1]
     samples = run.system(metric="cpu_busy_ratio").numpy()["t_ns"]
-    assert found.t_ns.tolist() == samples.tolist()
+    assert result.t_ns.tolist() == samples.tolist()
     assert run.heatmap(last=3).values.shape == (4, 3)
 
 
@@ -170,10 +170,12 @@ def test_span_statistics_against_counting(run: OpenRun) -> None:
     rows = run.span_statistics(by=("rank", "kind")).rows()
     assert [row["total_ns"] for row in rows] == sorted((r["total_ns"] for r in rows), reverse=True)
     for row in rows:
-        own = frame["duration_ns"][(frame["rank"] == row["rank"]) & (frame["kind"] == row["kind"])]
-        assert (row["count"], row["total_ns"]) == (len(own), int(own.sum()))
-        assert (row["min_ns"], row["max_ns"]) == (int(own.min()), int(own.max()))
-        assert row["p95_ns"] == np.percentile(own, 95)
+        counts = frame["duration_ns"][
+            (frame["rank"] == row["rank"]) & (frame["kind"] == row["kind"])
+        ]
+        assert (row["count"], row["total_ns"]) == (len(counts), int(counts.sum()))
+        assert (row["min_ns"], row["max_ns"]) == (int(counts.min()), int(counts.max()))
+        assert row["p95_ns"] == np.percentile(counts, 95)
     assert sum(row["count"] for row in rows) == len(run.framework())
     (one,) = run.span_statistics(by="phase", kind="forward", rank=0, steps=(0, 10)).rows()
     assert (one["phase"], one["count"], one["total_ns"]) == ("forward", 10, 120 * MS)
@@ -193,15 +195,15 @@ def test_usage(run: OpenRun) -> None:
 
 
 def test_dataloader(run: OpenRun) -> None:
-    found = run.dataloader()
-    assert found.wait_ns is not None
-    assert found.fetch_ns is not None
-    assert found.iterator_start_ns is None
-    assert (found.wait_ns.count, found.wait_ns.maximum) == (2 * STEPS, 600 * MS)
-    assert (found.fetch_ns.count, found.fetch_ns.mean) == (2 * STEPS, 80 * MS)
-    assert [(w.worker, w.rank) for w in found.workers] == [(0, 0), (0, 1)]
-    assert all(w.fetch_ns is not None and w.fetch_ns.count == STEPS for w in found.workers)
-    (slow,) = found.slow_waits.rows()
+    result = run.dataloader()
+    assert result.wait_ns is not None
+    assert result.fetch_ns is not None
+    assert result.iterator_start_ns is None
+    assert (result.wait_ns.count, result.wait_ns.maximum) == (2 * STEPS, 600 * MS)
+    assert (result.fetch_ns.count, result.fetch_ns.mean) == (2 * STEPS, 80 * MS)
+    assert [(w.worker, w.rank) for w in result.workers] == [(0, 0), (0, 1)]
+    assert all(w.fetch_ns is not None and w.fetch_ns.count == STEPS for w in result.workers)
+    (slow,) = result.slow_waits.rows()
     assert (slow["rank"], slow["step"], slow["duration_ns"]) == (1, 7, 600 * MS)
     assert slow["ready_count"] == 0
     start = slow["start_ns"]
@@ -209,23 +211,23 @@ def test_dataloader(run: OpenRun) -> None:
         metric="gpu_busy_ratio", start=start - 500 * MS, end=start + 1100 * MS
     ).numpy()["value"]
     assert slow["gpu_busy_ratio"] == pytest.approx(around.mean())
-    assert found.missing == []
-    assert run.dataloader(rank=0).wait_ns != found.wait_ns
+    assert result.missing == []
+    assert run.dataloader(rank=0).wait_ns != result.wait_ns
 
 
 def test_dataloader_says_what_is_missing(tmp_path: Path) -> None:
     builder = RunBuilder(tmp_path / "run")
     builder.rank().draw("forward 5 | backward 5 | optimizer 1", 30)
-    found = stepscope.open(builder.write()).dataloader()
-    assert len(found.missing) == 2
-    assert (found.wait_ns, found.fetch_ns, found.workers) == (None, None, [])
-    assert len(found.waits) == len(found.slow_waits) == 0
+    result = stepscope.open(builder.write()).dataloader()
+    assert len(result.missing) == 2
+    assert (result.wait_ns, result.fetch_ns, result.workers) == (None, None, [])
+    assert len(result.waits) == len(result.slow_waits) == 0
 
 
 def test_python_profile_by_phase_and_step(run: OpenRun) -> None:
-    whole = {r["function"]: r for r in run.python_profile(rank=0).rows()}
-    assert whole["log"]["own_ns"] == STEPS * 5 * MS
-    assert whole["main"]["total_ratio"] == 1
+    functions = {r["function"]: r for r in run.python_profile(rank=0).rows()}
+    assert functions["log"]["own_ns"] == STEPS * 5 * MS
+    assert functions["main"]["total_ratio"] == 1
     (loss, *outer) = run.python_profile(rank=0, phase="loss").rows()
     assert (loss["function"], loss["own_ns"], loss["own_ratio"]) == ("loss", STEPS * 3 * MS, 1)
     assert {row["own_ns"] for row in outer} == {0}
@@ -243,9 +245,9 @@ def test_python_profile_of_workers(run: OpenRun) -> None:
 
 def test_every_answer_is_the_same_twice(path: Path, tmp_path: Path) -> None:
     again = draw(tmp_path / "run").write()
-    one, other = stepscope.open(path), stepscope.open(again)
-    assert one.framework().rows() == other.framework().rows()
-    assert one.python_profile().rows() == other.python_profile().rows()
+    one, second = stepscope.open(path), stepscope.open(again)
+    assert one.framework().rows() == second.framework().rows()
+    assert one.python_profile().rows() == second.python_profile().rows()
 
 
 def test_conditions_on_another_run(run: OpenRun, path: Path) -> None:

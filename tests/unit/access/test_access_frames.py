@@ -93,7 +93,7 @@ def test_system_by_metric_device_and_time(run: OpenRun) -> None:
 
 
 @pytest.mark.parametrize(
-    ("which", "metrics"),
+    ("filters", "metrics"),
     [
         ({}, {"gpu_busy_ratio", "cpu_busy_ratio", "memory_used_bytes"}),
         ({"metric": ["cpu_busy_ratio", "gpu_power_watt"]}, {"cpu_busy_ratio"}),
@@ -104,8 +104,8 @@ def test_system_by_metric_device_and_time(run: OpenRun) -> None:
         ({"end": EPOCH_NS}, set()),
     ],
 )  # fmt: skip
-def test_which_metrics(run: OpenRun, which: dict[str, object], metrics: set[str]) -> None:
-    assert {row["metric"] for row in run.system(**which).rows()} == metrics  # type: ignore[arg-type]
+def test_which_metrics(run: OpenRun, filters: dict[str, object], metrics: set[str]) -> None:
+    assert {row["metric"] for row in run.system(**filters).rows()} == metrics  # type: ignore[arg-type]
 
 
 def test_system_is_the_whole_table(run: OpenRun, path: Path) -> None:
@@ -229,10 +229,10 @@ def test_polars() -> None:
 
 def test_pandas() -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    found = mixed().pandas()
-    assert [None if pandas.isna(v) else v for v in found["name"]] == ["a", None, "a"]
-    assert [None if pandas.isna(v) else v for v in found["count"]] == [1, None, 3]
-    assert str(found["count"].dtype) == "Int64"
+    frame = mixed().pandas()
+    assert [None if pandas.isna(v) else v for v in frame["name"]] == ["a", None, "a"]
+    assert [None if pandas.isna(v) else v for v in frame["count"]] == [1, None, 3]
+    assert str(frame["count"].dtype) == "Int64"
     assert frame_of([], MIXED).pandas().shape == (0, 3)
 
 

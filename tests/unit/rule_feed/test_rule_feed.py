@@ -67,15 +67,15 @@ def test_steps_found_piece_by_piece_are_those_of_the_whole_run(tmp_path: Path, p
     run.rank(3).draw(STEP, 10).draw(f"window ( {STEP} | {STEP} )").draw(STEP, 20)
     reader = open_run(run.write())
     last = run.end_ns + 1
-    finder, found = StepFinder(reader), {}
-    for place, end in enumerate(np.linspace(EPOCH_NS, last, pieces + 1)[1:].astype(np.int64)):
-        final = place + 1 == pieces
+    finder, result = StepFinder(reader), {}
+    for number, end in enumerate(np.linspace(EPOCH_NS, last, pieces + 1)[1:].astype(np.int64)):
+        final = number + 1 == pieces
         end_ns = last if final else int(end)
         mains = [p for p in reader.processes() if p.role == "main"]
         for steps in finder.find(finder.read(mains, end_ns, final=final)):
-            found.setdefault(steps.rank, []).append(steps)
+            result.setdefault(steps.rank, []).append(steps)
     for rank in Run(reader).ranks:
-        parts = found[rank.name]
+        parts = result[rank.name]
         assert [part.first for part in parts] == np.cumsum(
             [0, *(len(p) for p in parts[:-1])]
         ).tolist()
@@ -109,9 +109,9 @@ def test_a_scan_opens_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     opened: list[tuple[int, int] | None] = []
     ask = RunReader.sql
 
-    def spy(self: RunReader, query: str, parameters: object = (), **how: object) -> object:
-        opened.append(how.get("within"))  # type: ignore[arg-type]
-        return ask(self, query, parameters, **how)  # type: ignore[arg-type]
+    def spy(self: RunReader, query: str, parameters: object = (), **options: object) -> object:
+        opened.append(options.get("within"))  # type: ignore[arg-type]
+        return ask(self, query, parameters, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(RunReader, "sql", spy)
     feed = RuleFeed(reader)
@@ -120,12 +120,12 @@ def test_a_scan_opens_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for signals in one_scan_at_a_time(feed):
         evaluation.feed(signals)
         # Those of this scan, and as many of the next as have been asked meanwhile.
-        asked = opened.copy()
-        del opened[: len(asked)]
+        queries_now = opened.copy()
+        del opened[: len(queries_now)]
         if signals.start_ns > EPOCH_NS:
             since = signals.start_ns - 15 * SECOND_NS
-            assert all(within is not None and within[0] >= since for within in asked)
-        scans, queries = scans + 1, queries + len(asked)
+            assert all(within is not None and within[0] >= since for within in queries_now)
+        scans, queries = scans + 1, queries + len(queries_now)
     assert scans > 3
     assert queries > 3 * scans
 
@@ -139,9 +139,9 @@ def test_every_sample_is_handed_out_once(tmp_path: Path) -> None:
     for one, following in itertools.pairwise(ranges):
         assert following.start_ns >= one.end_ns
         assert (one.end_ns - one.origin_ns) % feed.scan_ns == 0
-    found = np.concatenate([r.series("gpu_busy_ratio")[Device("n0", "0")].t_ns for r in ranges])
+    result = np.concatenate([r.series("gpu_busy_ratio")[Device("n0", "0")].t_ns for r in ranges])
     count = len(Run(reader).metrics["n0"].series("gpu_busy_ratio", "0"))
-    assert len(found) == len(set(found.tolist())) == count
+    assert len(result) == len(set(result.tolist())) == count
     batches = np.concatenate([b.start_ns for r in ranges for b in r.batches])
     assert len(batches) == 2 * 300
 
@@ -155,14 +155,14 @@ def test_findings_of_a_growing_run_are_those_of_the_finished_one(tmp_path: Path)
             names = rule.parameters_type.__dataclass_fields__
             yield rule(**{n: v for n, v in small.items() if n in names})
 
-    growing, whole = Evaluation(rules()), Evaluation(rules())
+    growing, complete = Evaluation(rules()), Evaluation(rules())
     feed = RuleFeed(reader)
     for signals in RuleFeed(reader).ranges(final=True):
-        whole.feed(signals)
+        complete.feed(signals)
     for signals in one_scan_at_a_time(feed):
         growing.feed(signals)
-    assert growing.findings() == whole.findings()
-    assert any(finding.fired for finding in whole.findings())
+    assert growing.findings() == complete.findings()
+    assert any(finding.fired for finding in complete.findings())
 
 
 def one_scan_at_a_time(feed: RuleFeed):  # type: ignore[no-untyped-def]
@@ -202,8 +202,8 @@ def test_a_node_whose_samples_do_not_arrive_is_not_waited_for_long(tmp_path: Pat
     run.write()
     with RunWriter(tmp_path / "run", "mute") as writer:
         writer.put_status(run.statuses["mute"])
-    (found,) = RuleFeed(open_run(tmp_path / "run")).ranges(final=False)
-    assert found.end_ns == EPOCH_NS + 120 * SECOND_NS
+    (result,) = RuleFeed(open_run(tmp_path / "run")).ranges(final=False)
+    assert result.end_ns == EPOCH_NS + 120 * SECOND_NS
 
 
 def test_a_jump_of_decades_is_stepped_over(tmp_path: Path) -> None:
@@ -215,8 +215,8 @@ def test_a_jump_of_decades_is_stepped_over(tmp_path: Path) -> None:
     samples(tmp_path / "run", "n9", [later])
     ranges = list(RuleFeed(open_run(tmp_path / "run")).ranges(final=True))
     assert len(ranges) == 2
-    found = ranges[1].series("gpu_busy_ratio")[Device("n9", "0")]
-    assert found.t_ns.tolist() == [later]
+    result = ranges[1].series("gpu_busy_ratio")[Device("n9", "0")]
+    assert result.t_ns.tolist() == [later]
 
 
 def test_a_run_without_anything(tmp_path: Path) -> None:
@@ -260,18 +260,18 @@ def test_stacks_in_a_compiler_are_found(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run", code=code, sampling_ms=100)
     run.rank(0).draw("forward 1000 ( do:other 500 | do:compile 400 ) | optimizer 100", 5)
     (signals,) = RuleFeed(open_run(run.write())).ranges(final=True)
-    found: Series = signals.compiler_time["rank 0"]
-    assert found.value.sum() == pytest.approx(5 * 400 * 1e6)
+    result: Series = signals.compiler_time["rank 0"]
+    assert result.value.sum() == pytest.approx(5 * 400 * 1e6)
 
 
-@pytest.mark.parametrize("who", ["late", "early"])
+@pytest.mark.parametrize("failing", ["late", "early"])
 def test_one_that_begins_late_or_ends_early_makes_nobody_be_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     monkeypatch.setattr(rule_steps, "LOOK_BACK_NS", 10 * SECOND_NS)
     run = RunBuilder(tmp_path / "run", sampling_ms=1000)
     run.rank(0).draw(STEP, 600)
-    if who == "late":
+    if failing == "late":
         run.rank(1).pause(500_000).draw(STEP, 50)
     else:
         run.rank(1).draw(STEP, 50)
@@ -279,9 +279,9 @@ def test_one_that_begins_late_or_ends_early_makes_nobody_be_read_again(
     read: list[int] = []
     ask = rule_steps.read_spans
 
-    def spy(*given: object, **how: object) -> object:
-        rows = ask(*given, **how)  # type: ignore[arg-type]
-        read.append(sum(len(each) for found in rows.values() for each in found["start_ns"]))
+    def spy(*arguments: object, **options: object) -> object:
+        rows = ask(*arguments, **options)  # type: ignore[arg-type]
+        read.append(sum(len(process) for result in rows.values() for process in result["start_ns"]))
         return rows
 
     monkeypatch.setattr(rule_steps, "read_spans", spy)
@@ -296,9 +296,9 @@ def test_a_batch_that_ends_in_a_pause_is_handed_out(tmp_path: Path) -> None:
     rank.workers[0].draw("fetch 500 | do 400", 60).draw("fetch 120000").pause(200_000)
     rank.workers[0].draw("fetch 500 | do 400", 20)
     reader = open_run(run.write())
-    found = [b for s in one_scan_at_a_time(RuleFeed(reader)) for b in s.batches]
-    assert sum(len(batches.start_ns) for batches in found) == 81
-    assert max(batches.duration_ns.max() for batches in found) == 120 * SECOND_NS
+    result = [b for s in one_scan_at_a_time(RuleFeed(reader)) for b in s.batches]
+    assert sum(len(batches.start_ns) for batches in result) == 81
+    assert max(batches.duration_ns.max() for batches in result) == 120 * SECOND_NS
 
 
 def test_stacks_of_a_rank_that_was_started_again(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_stacks_of_a_rank_that_was_started_again(tmp_path: Path) -> None:
     reader = open_run(run.write())
     (signals,) = RuleFeed(reader).ranges(final=True)
     counts = {name: len(series.t_ns) for name, series in signals.compiler_time.items()}
-    processes = [msgspec.structs.replace(each, rank=0) for each in reader.processes()]
+    processes = [msgspec.structs.replace(process, rank=0) for process in reader.processes()]
     again = next(iter(RuleFeed(reader).ranges(final=True)))
     again.__dict__["_processes"] = processes
     assert {n: len(s.t_ns) for n, s in again.compiler_time.items()} == {

@@ -32,9 +32,9 @@ def with_recordings(path: Path, *recordings: tuple[int, int, int]) -> RunReader:
         if column.type == "VARCHAR":
             columns[column.name] = DictColumn.encode(["{}"] * len(recordings))
             continue
-        place = {"start_ns": 0, "end_ns": 1, "base_ns": 2}.get(column.name)
-        if place is not None:
-            values = [recording[place] for recording in recordings]
+        index = {"start_ns": 0, "end_ns": 1, "base_ns": 2}.get(column.name)
+        if index is not None:
+            values = [recording[index] for recording in recordings]
         elif column.name == "trace":
             values = list(range(len(recordings)))
         columns[column.name] = np.array(values, dtype=np.int64)

@@ -63,9 +63,9 @@ def test_the_loader_of_an_evaluation_does_not_count(tmp_path: Path) -> None:
         epoch(process)
         process.draw("start:Rows 100").draw("wait:Rows#1 50 | predict 50", 4)
         process.draw("exhausted:Rows#1 0")
-    found = find_epochs(run.open())
-    assert isinstance(found, Epochs)
-    assert (found.count, found.steps) == (3, 9)
+    epochs = find_epochs(run.open())
+    assert isinstance(epochs, Epochs)
+    assert (epochs.count, epochs.steps) == (3, 9)
 
 
 @pytest.mark.parametrize(

@@ -29,32 +29,34 @@ def run(tmp_path: Path) -> RunBuilder:
 
 def test_they_are_those_of_the_table(run: RunBuilder) -> None:
     reader = open_run(run.write())
-    found = Run(reader).metrics["n0"]
+    metrics = Run(reader).metrics["n0"]
     rows = reader.table("metrics", ("t_ns", "metric", "device", "value"), order_by="t_ns")
-    assert found.names == sorted(set(rows["metric"]))
-    assert found.devices_of("gpu_busy_ratio") == ["0", "2", "10"]
+    assert metrics.names == sorted(set(rows["metric"]))
+    assert metrics.devices_of("gpu_busy_ratio") == ["0", "2", "10"]
     middle = int(np.median(rows["t_ns"]))
     for first, last in ((None, None), (None, middle), (middle, None), (middle - 10**10, middle)):
-        part = found.between(first, last)
+        part = metrics.between(first, last)
         inside = (rows["t_ns"] >= (first or 0)) & (rows["t_ns"] < (last or 2**62))
-        for name in found.names:
+        for name in metrics.names:
             for device in part.devices_of(name):
-                own = inside & (rows["metric"] == name) & (rows["device"] == device)
-                values = rows["value"][own]
+                selected = inside & (rows["metric"] == name) & (rows["device"] == device)
+                values = rows["value"][selected]
                 assert np.array_equal(part.series(name, device), values, equal_nan=True)
-                known = values[~np.isnan(values)]
-                wanted = pytest.approx(known.mean()) if len(known) else None
-                assert part.mean(name, device) == wanted
-    assert len(found.load("gpu_busy_ratio").value) == 3 * len(found.series("gpu_busy_ratio", "2"))
+                present = values[~np.isnan(values)]
+                expected = pytest.approx(present.mean()) if len(present) else None
+                assert part.mean(name, device) == expected
+    assert len(metrics.load("gpu_busy_ratio").value) == 3 * len(
+        metrics.series("gpu_busy_ratio", "2")
+    )
 
 
 def test_missing_is_not_zero(run: RunBuilder) -> None:
     reader = open_run(run.write())
-    for found in (Run(reader).metrics["n0"], NodeMetrics(reader, "elsewhere")):
-        assert found.mean("disk_read_bytes_per_s") is None
-        assert found.mean("gpu_busy_ratio", "7") is None
-        assert found.mean("gpu_temperature_celsius", "0") is None
-        assert not len(found.series("disk_read_bytes_per_s"))
+    for metrics in (Run(reader).metrics["n0"], NodeMetrics(reader, "elsewhere")):
+        assert metrics.mean("disk_read_bytes_per_s") is None
+        assert metrics.mean("gpu_busy_ratio", "7") is None
+        assert metrics.mean("gpu_temperature_celsius", "0") is None
+        assert not len(metrics.series("disk_read_bytes_per_s"))
 
 
 def test_spans_that_memory_cannot_hold_are_read_again(
@@ -63,9 +65,9 @@ def test_spans_that_memory_cannot_hold_are_read_again(
     reader = open_run(run.write())
     first, second = (rank.spans for rank in Run(reader).ranks)
     monkeypatch.setattr(run_module, "MAX_CACHED_SPANS", len(first) + len(second) - 1)
-    one, other = Run(reader).ranks
-    assert other.spans is other.spans
-    again = one.spans
+    earlier, last = Run(reader).ranks
+    assert last.spans is last.spans
+    again = earlier.spans
     assert again is not first
     assert again.start.tolist() == first.start.tolist()
-    assert other.spans.end.tolist() == second.end.tolist()
+    assert last.spans.end.tolist() == second.end.tolist()

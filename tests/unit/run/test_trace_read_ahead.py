@@ -24,20 +24,20 @@ OWN_TIMES = ("name", "host_self_ns", "device_total_ns")
 ALL = 1_000_000
 
 
-def make_run(place: Path, recordings: Sequence[list[Event]]) -> Path:
+def make_run(index: Path, recordings: Sequence[list[Event]]) -> Path:
     """A run of one recording per rank."""
-    files = [place / f"rank{rank}.json" for rank in range(len(recordings))]
+    files = [index / f"rank{rank}.json" for rank in range(len(recordings))]
     for rank, (file, events) in enumerate(zip(files, recordings, strict=True)):
         file.write_text(json.dumps(distributed(events, rank, len(files))))
-    import_into(place / "run", *files)
-    return place / "run"
+    import_into(index / "run", *files)
+    return index / "run"
 
 
 @pytest.fixture(scope="module")
 def unlike(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ranks whose recordings hold the more the later they come; the second one no kernel."""
     recordings = [training()[: 8 + 2 * rank] for rank in range(RANKS)]
-    recordings[1] = [each for each in recordings[1] if each["cat"] != "kernel"]
+    recordings[1] = [trace for trace in recordings[1] if trace["cat"] != "kernel"]
     return make_run(tmp_path_factory.mktemp("unlike"), recordings)
 
 
@@ -98,7 +98,7 @@ def test_the_same_as_of_each_alone(ranks: Run, events: int) -> None:
 
 def test_strings_are_those_in_use(ranks: Run) -> None:
     for alone, ahead in zip(ranks.traces, reading_ahead(ranks.traces), strict=True):
-        names = [each.columns("kernels", COLUMNS)["name"] for each in (alone, ahead)]
+        names = [trace.columns("kernels", COLUMNS)["name"] for trace in (alone, ahead)]
         assert list(names[0].values) == list(names[1].values)
         assert np.array_equal(names[0].codes, names[1].codes)
 
@@ -116,12 +116,12 @@ def test_no_more_events_at_once_than_said(ranks: Run, queries: list[str]) -> Non
     counts = [trace.event_count for trace in ranks.traces]
     traces = reading_ahead(ranks.traces, sum(counts[:3]))
     queries.clear()
-    seen = []
+    reads = []
     for trace in traces:
         trace.columns("kernels", COLUMNS)
-        seen.append(len(queries))
+        reads.append(len(queries))
     assert counts[3] + counts[4] > sum(counts[:3]) > counts[4]
-    assert seen == [1, 1, 1, 2, 3]
+    assert reads == [1, 1, 1, 2, 3]
 
 
 def test_a_recording_beyond_the_limit_is_read_alone(ranks: Run, queries: list[str]) -> None:
@@ -154,8 +154,8 @@ def test_some_left_out(ranks: Run) -> None:
     """A view may not want all, nor in this order."""
     alone = [plain(trace.columns("kernels", COLUMNS)) for trace in ranks.traces]
     traces = reading_ahead(ranks.traces, sum(t.event_count for t in ranks.traces[:2]))
-    for place in (0, 3, 2, 4, 1, 1, 0):
-        assert plain(traces[place].columns("kernels", COLUMNS)) == alone[place]
+    for index in (0, 3, 2, 4, 1, 1, 0):
+        assert plain(traces[index].columns("kernels", COLUMNS)) == alone[index]
 
 
 def test_quality_of_all_is_read_once(ranks: Run, queries: list[str]) -> None:
@@ -172,10 +172,10 @@ def test_quality_of_all_is_read_once(ranks: Run, queries: list[str]) -> None:
 def test_views_do_not_read_more_often_for_more_ranks(
     runs: Sequence[Path], queries: list[str], view: str
 ) -> None:
-    asked = []
+    requests = []
     for run in runs:
         signals = Run(open_run(run))
         queries.clear()
         VIEWS[view](signals)
-        asked.append(len(queries))
-    assert asked[0] == asked[1]
+        requests.append(len(queries))
+    assert requests[0] == requests[1]

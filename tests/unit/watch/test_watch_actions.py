@@ -90,7 +90,7 @@ def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path, make: 
     def has_ended() -> bool:
         return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
-    wait_until(has_ended, timeout_s=5, what="the child of the command is still running")
+    wait_until(has_ended, timeout_s=5, waiting_for="the child of the command is still running")
 
 
 def test_a_stop_reaches_the_launcher(tmp_path: Path, make: Make) -> None:

@@ -34,7 +34,7 @@ class Recorder:
 
 
 def settled(deliveries: Deliveries) -> list[Delivery]:
-    wait_until(lambda: not deliveries.has_pending, timeout_s=10, what="a delivery is pending")
+    wait_until(lambda: not deliveries.has_pending, timeout_s=10, waiting_for="delivery")
     return deliveries.entries
 
 

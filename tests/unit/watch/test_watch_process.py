@@ -158,7 +158,7 @@ def test_a_run_that_cannot_be_written_temporarily(loading: RunBuilder) -> None:
     with RunWriter(run, "n0") as writer:
         ended = msgspec.structs.replace(loading.statuses["n0"], state=JobState.COMPLETED)
         writer.put_status(ended)
-    wait_until(lambda: document.parent.stat().st_mtime_ns != unchanged_ns, what="no attempt")
+    wait_until(lambda: document.parent.stat().st_mtime_ns != unchanged_ns, waiting_for="no attempt")
     assert process.poll() is None
     document.rmdir()
     assert process.wait(30) == 0
