@@ -12,6 +12,7 @@ from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json, say
 from stepscope.cli.window_options import depth_options
 from stepscope.errors import StepscopeError, UsageError
+from stepscope.quantities import duration
 from stepscope.run import (
     MAX_REQUESTED_STEPS,
     choose_contents,
@@ -23,7 +24,7 @@ from stepscope.run import (
 from stepscope.store import RequestState, RequestStatus, RunReader, open_run
 
 ANSWER_S = 20.0
-"""How long a monitor may take to take a request up."""
+"""Time a monitor gets to accept a request."""
 POLL_S = 0.2
 MAX_SECONDS = 3600
 
@@ -37,7 +38,7 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stored_count(self) -> int:
-        """Windows that are in the run."""
+        """Number of windows stored in the run."""
         windows = [window for answer in self.nodes.values() for window in answer.windows]
         return sum(window.state is RequestState.STORED for window in windows)
 
@@ -45,17 +46,17 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
 @click.command(
     "capture",
     help="Open a detailed window in a running job, on the same steps of every rank, and wait "
-    "until it is stored in RUN. Ctrl-C ends the waiting, not the window.",
+    "until it is stored in RUN. Ctrl-C stops waiting but not the window.",
 )
 @run_argument
 @click.option(
-    "--steps", type=click.IntRange(1, MAX_REQUESTED_STEPS), metavar="N", help="Its length."
+    "--steps", type=click.IntRange(1, MAX_REQUESTED_STEPS), metavar="N", help="Length in steps."
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(0, MAX_SECONDS, min_open=True),
     metavar="S",
-    help="Its length in seconds; in a job with steps, rounded up to whole ones.",
+    help="Length in seconds, rounded up to whole steps in a job with steps.",
 )
 @depth_options
 @click.option(
@@ -81,7 +82,7 @@ def command(  # noqa: PLR0917 - click passes options by name
     as_json: bool,
 ) -> None:
     if (steps is None) == (seconds is None):
-        raise UsageError("say how long the window is: --steps N, or --seconds S")
+        raise UsageError("Set the length of the window with --steps N or --seconds S.")
     contents = choose_contents(
         full=full, shapes=shapes, stacks=stacks, memory=memory, flops=flops, modules=modules
     )
@@ -93,14 +94,14 @@ def command(  # noqa: PLR0917 - click passes options by name
     try:
         answers = _wait(run, request.name, nodes, reader, timeout, tell)
     except KeyboardInterrupt:
-        say(f"no longer waiting; the window goes on, and will be in {run}")
+        say(f"Stopped waiting; the window will still be stored in {run}.")
         raise click.exceptions.Abort from None
     captured = Captured(run=run, request=request.name, nodes=answers)
     if as_json:
         print_json(captured)
     failures = [a.message for a in answers.values() if a.state is RequestState.FAILED]
     if not captured.stored_count:
-        raise StepscopeError(f"no window was recorded: {failures[0]}")
+        raise StepscopeError(f"No window was recorded: {failures[0]}")
     if not as_json:
         for line in _lines(captured):
             click.echo(line)
@@ -133,12 +134,13 @@ def _wait(  # noqa: PLR0917
             )  # the last word may have come meanwhile
             if len(answers) == len(nodes) and all(a.state.is_final for a in answers.values()):
                 return answers
-            raise StepscopeError("the job has ended before the window was recorded")
+            raise StepscopeError("The job ended before the window was recorded.")
         if not answers and waited > min(ANSWER_S, timeout):
-            raise StepscopeError(f"the monitor does not answer within {waited:.0f} s")
+            raise StepscopeError(f"The monitor did not answer within {duration(1e9 * waited)}")
         if waited > timeout:
             raise StepscopeError(
-                f"the window is not stored after {waited:.0f} s ({_state(answers)}); it goes on"
+                f"The window was not stored within {duration(1e9 * waited)} ({_state(answers)}); "
+                "recording continues."
             )
         state = _state(answers)
         if state != reported:
@@ -149,7 +151,7 @@ def _wait(  # noqa: PLR0917
 
 def _state(answers: dict[str, RequestStatus]) -> str:
     if not answers:
-        return "asked; waiting for the monitor"
+        return "requested; waiting for the monitor"
     slowest = min(answers.values(), key=lambda answer: list(RequestState).index(answer.state))
     position = "" if slowest.first_step is None else f" after step {slowest.first_step}"
     match slowest.state:
@@ -173,8 +175,8 @@ def _lines(captured: Captured) -> Iterator[str]:
                 yield f"window {window.number} of {rank} on {node} is in {captured.run}"
             else:
                 yield f"no window of {rank} on {node}: {window.reason}"
-    yield f"see it with: stepscope show {captured.run} operators"
+    yield f"Show it with: stepscope show {captured.run} operators"
 
 
 def _silent(text: str) -> None:
-    """For those who read JSON."""
+    """Print nothing, for JSON output."""

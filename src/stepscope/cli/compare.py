@@ -30,12 +30,11 @@ STDOUT = "-"
 
 @click.command(
     "compare",
-    help="Say what changed from BASE to RUN, and whether it is noise.\n\n"
-    "Either may be a directory of several runs of one program, best recorded in turn with those "
-    "of the other: then one run stands for it, and noise is how runs differ, which one run cannot "
-    "tell.\n\n"
-    "With --fail-if the exit status is 3 when a condition holds, and 4 when the runs did not do "
-    "the same work (see --allow-different) or lack a figure that a condition is about.",
+    help="Compare two runs and test whether the differences exceed noise.\n\n"
+    "BASE or RUN can be a directory of repeated runs of one program, ideally recorded alternately "
+    "with those of the other; noise then includes differences between runs.\n\n"
+    "With --fail-if the exit status is 3 when a condition holds, and 4 when the runs did "
+    "different work (see --allow-different) or a figure of a condition is missing.",
 )
 @click.argument("base", metavar="BASE")
 @click.argument("run", metavar="RUN")
@@ -44,19 +43,17 @@ STDOUT = "-"
     "conditions",
     multiple=True,
     metavar="CONDITION",
-    help="What must not be, such as 'step_time>+5%', 'data_wait>+3ms' or 'step_time_p95>120ms'; "
-    "may be repeated. A change of the step counts only beyond noise.",
+    help="Condition that fails the comparison, e.g. 'step_time>+5%', 'data_wait>+3ms' "
+    "or 'step_time_p95>120ms'; may be repeated. A change of the step counts only beyond noise.",
 )
-@click.option(
-    "--strict", is_flag=True, help="With --fail-if, count changes that are within noise as well."
-)
+@click.option("--strict", is_flag=True, help="With --fail-if, also count changes within noise.")
 @click.option(
     "--allow-different",
     "allowed",
     multiple=True,
     callback=split_names,
     metavar="GROUP,…",
-    help="With --fail-if, what may differ between the runs: model, batch, precision, hardware, "
+    help="With --fail-if, allowed differences between the runs: model, batch, precision, hardware, "
     "software or all; may be repeated.",
 )
 @click.option(
@@ -135,12 +132,12 @@ def _check(
     """
     if (strict or allowed) and not conditions:
         option = "--strict" if strict else "--allow-different"
-        raise UsageError(f"{option} belongs to a condition; add one with --fail-if.")
+        raise UsageError(f"{option} requires a condition; add one with --fail-if.")
     if (*outputs, STDOUT if as_json else None).count(STDOUT) > 1:
         raise UsageError("Only one of --json, --markdown and --junit can go to stdout.")
     for output in outputs:
         if output not in {None, STDOUT} and not Path(str(output)).parent.is_dir():
-            raise UsageError(f"{Path(str(output)).parent} is no directory; make it first.")
+            raise UsageError(f"{Path(str(output)).parent} is not a directory; create it first.")
 
 
 def _write(output: str, text: str) -> None:

@@ -16,8 +16,8 @@ from stepscope.store import open_run
 
 @click.command(
     "cost",
-    help="Say what RUN costs per step, epoch and hour, what its suspect and each fix are worth, "
-    "and whether smaller machines would do.",
+    help="Show the cost of RUN per step, epoch and hour, potential savings, and "
+    "right-sizing advice.",
 )
 @run_argument
 @price_options
@@ -26,7 +26,7 @@ from stepscope.store import open_run
     "--hours",
     callback=parse_amount,
     metavar="N",
-    help="Also reckon with a run of N hours.",
+    help="Also show the cost of a run of N hours.",
 )
 @json_option
 def command(  # noqa: PLR0917 - click passes options by name

@@ -8,7 +8,7 @@ from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.verdict_text import print_verdict
 
 
-@click.command("diagnose", help="Say what the job of RUN was waiting for, why, and what to do.")
+@click.command("diagnose", help="Show the bottleneck of RUN, its cause, and recommended fixes.")
 @run_argument
 @json_option
 def command(run: str, as_json: bool) -> None:

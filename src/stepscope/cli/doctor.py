@@ -14,10 +14,11 @@ from stepscope.capture.kineto_daemon import make_directory
 from stepscope.cli.options import json_option
 from stepscope.cli.output import print_json
 from stepscope.cli.places import SHARED_MEMORY, temporary_directories
-from stepscope.cli.text import console, size
+from stepscope.cli.text import console
 from stepscope.monitor import DEFAULT_SPOOL_LIMIT_BYTES, node_info
 from stepscope.monitor.samplers import JobTree, build_samplers
 from stepscope.monitor.windows import open_peer
+from stepscope.quantities import memory, number
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +36,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
     checks: list[Check]
 
 
-@click.command("doctor", help="Say what can be captured on this machine, and what is missing.")
+@click.command("doctor", help="Check what can be captured on this machine.")
 @json_option
 def command(as_json: bool) -> None:
     examination = examine()
@@ -60,7 +61,7 @@ def examine() -> Examination:
         Check(
             name="cores",
             available=True,
-            detail=f"{info.cores_available:g} of {info.cores_total} available to a job here",
+            detail=f"{number(info.cores_available)} of {info.cores_total} available to a job here",
         ),
         _memory(info.memory_bytes, info.memory_limit_bytes),
         _spool(),
@@ -114,7 +115,7 @@ def _windows() -> Check:
 
 
 def _memory(total: int | None, limit: int | None) -> Check:
-    detail = size(total) + (f", the cgroup allows {size(limit)}" if limit is not None else "")
+    detail = memory(total) + (f", the cgroup allows {memory(limit)}" if limit is not None else "")
     return Check(name="memory", available=True, detail=detail)
 
 
@@ -124,9 +125,11 @@ def _spool() -> Check:
         free = shutil.disk_usage(SHARED_MEMORY).free
         if free >= needed:
             return Check(
-                name="spool in memory", available=True, detail=f"{SHARED_MEMORY}, {size(free)} free"
+                name="spool in memory",
+                available=True,
+                detail=f"{SHARED_MEMORY}, {memory(free)} free",
             )
-        detail = f"{SHARED_MEMORY} has {size(free)} free"
+        detail = f"{SHARED_MEMORY} has {memory(free)} free"
     else:
         detail = f"there is no {SHARED_MEMORY}"
     fallback = next(

@@ -12,6 +12,7 @@ from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json
 from stepscope.errors import UsageError
 from stepscope.exporters import Exported, export_chrome, export_timeline
+from stepscope.quantities import count
 from stepscope.run import Run, Trace
 from stepscope.store import open_run
 from stepscope.views import ViewOptions, chosen_traces, missing_recordings
@@ -96,8 +97,8 @@ def _write_timeline(run: str, output: Path, *, as_json: bool) -> None:
         print_json(payload)
         return
     click.echo(
-        f"{written.path}: {written.counter_count:,} samples, {written.span_count:,} spans, "
-        f"{len(written.recordings)} recordings"
+        f"{written.path}: {count(written.counter_count)} samples, {count(written.span_count)} "
+        f"spans, {len(written.recordings)} recordings"
     )
 
 
@@ -142,6 +143,6 @@ def _report(written: Sequence[Exported], run: str, form: str, *, as_json: bool) 
         print_json(payload)
         return
     for file in written:
-        count = len(file.recordings)
-        content = file.recordings[0] if count == 1 else f"{count} recordings"
-        click.echo(f"{file.path}: {content}, {file.event_count:,} events")
+        recording_count = len(file.recordings)
+        content = file.recordings[0] if recording_count == 1 else f"{recording_count} recordings"
+        click.echo(f"{file.path}: {content}, {count(file.event_count)} events")

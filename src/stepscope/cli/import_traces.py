@@ -28,6 +28,7 @@ from stepscope.importers import (
     import_files,
     start_worker,
 )
+from stepscope.quantities import count
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import check_free, create_run, is_remote, upload_run
 
@@ -224,11 +225,11 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
         samples = sum(result.sample_count for result in recorded)
         events = sum(result.event_count for result in recorded)
         click.echo(
-            f"{len(recorded)} files of SageMaker Debugger, {samples:,} samples and {events:,} "
-            f"framework events in {run}"
+            f"{len(recorded)} files of SageMaker Debugger, {count(samples)} samples and "
+            f"{count(events)} framework events in {run}"
         )
     if read:
         events = sum(result.event_count for result in read)
         word = "trace" if len(read) == 1 else "traces"
-        click.echo(f"{len(read)} {word}, {events:,} events in {run}")
+        click.echo(f"{len(read)} {word}, {count(events)} events in {run}")
     click.echo(f"next: stepscope show {run} {'gpu-time' if read else 'overview'}")

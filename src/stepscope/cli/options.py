@@ -10,10 +10,12 @@ from typing import Any
 
 import click
 
+from stepscope.quantities import count
+
 Decorated = Callable[..., Any]
 DEFAULT_SCAN_S = 60.0
 MAX_AMOUNT = 1e9
-"""Hours or epochs; more make no sense."""
+"""Limit for hours and epochs."""
 
 
 def json_option(command: Decorated) -> Decorated:
@@ -32,7 +34,7 @@ def epochs_option(command: Decorated) -> Decorated:
         "--epochs",
         callback=parse_amount,
         metavar="N",
-        help="Reckon with a run of N epochs, at the time that one takes.",
+        help="Also show the cost of a run of N epochs.",
     )(command)
 
 
@@ -56,7 +58,7 @@ def rule_option(command: Decorated) -> Decorated:
         multiple=True,
         callback=split_names,
         metavar="RULE,…",
-        help="Only these rules, or path.py:MyRule for one of your own; may be repeated.",
+        help="Rules to evaluate; path.py:MyRule for a custom rule; may be repeated.",
     )(command)
 
 
@@ -72,7 +74,7 @@ def config_option(flag: str = "--config", name: str = "config") -> Decorated:
         name,
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Parameters of rules as TOML or JSON: a table per rule.",
+        help="TOML or JSON file with one table of parameters per rule.",
     )
 
 
@@ -83,7 +85,7 @@ def set_option(config: str) -> Decorated:
         "assignments",
         multiple=True,
         metavar="NAME.PARAM=VALUE",
-        help=f"One parameter of a rule; wins over {config}; may be repeated.",
+        help=f"Set a parameter of a rule; overrides {config}; may be repeated.",
     )
 
 
@@ -110,7 +112,7 @@ def parse_bytes(context: click.Context, parameter: click.Parameter, text: str) -
     number = text.rstrip("bBkKmMgGiI ")
     unit = text[len(number) :].strip().lower()
     if unit not in units or not number.replace(".", "", 1).isdigit():
-        raise click.BadParameter(f"{text!r} is no size; give one such as 256MB or 1GiB.")
+        raise click.BadParameter(f"{text!r} is not a size, e.g. 256MB or 1GiB.")
     return int(float(number) * units[unit])
 
 
@@ -131,7 +133,9 @@ def parse_amount(
     except ValueError:
         amount = math.nan
     if not 0 < amount <= MAX_AMOUNT:
-        raise click.BadParameter(f"{text!r} is no number above 0 and up to {MAX_AMOUNT:,.0f}.")
+        raise click.BadParameter(
+            f"{text!r} is not a number above 0 and at most {count(MAX_AMOUNT)}."
+        )
     return amount
 
 
@@ -149,5 +153,5 @@ def parse_price(context: click.Context, parameter: click.Parameter, text: str | 
         return str(parse_usd_per_hour(text))
     except (ValueError, InvalidOperation):
         raise click.BadParameter(
-            f"{text!r} is no price; give dollars per hour such as 3.06, up to a million."
+            f"{text!r} is not a price in dollars per hour, e.g. 3.06 (at most a million)."
         ) from None

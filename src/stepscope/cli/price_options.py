@@ -20,19 +20,18 @@ def price_options(command: Decorated) -> Decorated:
             "--prices",
             type=click.Path(path_type=Path),
             metavar="FILE",
-            help="Prices of your own, as TOML; they win over those that are published. Default: "
-            "the file that STEPSCOPE_PRICES names.",
+            help="TOML file with custom prices; overrides list prices. Default: $STEPSCOPE_PRICES.",
         ),
         click.option(
             "--instance-type",
             metavar="NAME",
-            help="What the cloud calls the machine, such as p4d.24xlarge: its price is looked up.",
+            help="Cloud instance type, e.g. p4d.24xlarge; used to look up the hourly price.",
         ),
         click.option(
             "--usd-per-hour",
             callback=parse_price,
             metavar="PRICE",
-            help="What one machine costs, for the cost of the job and what a fix would save.",
+            help="Price of one machine per hour; used for the cost of the job and savings.",
         ),
     ):
         command = option(command)

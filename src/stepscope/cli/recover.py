@@ -16,8 +16,8 @@ from stepscope.store import is_remote
 
 @click.command(
     "recover",
-    help="Bring everything that was recorded before a job or its monitor was killed into RUN. "
-    "Doing it again changes nothing.",
+    help="Store in RUN the data recorded before a job or its monitor was killed. "
+    "Repeating it changes nothing.",
 )
 @run_argument
 @json_option

@@ -20,12 +20,12 @@ FIRED = 3
 """Exit code of `check` when a rule fires, and of `run --fail-on`."""
 
 
-@click.group("rules", help="Check a run against rules, or read about them.")
+@click.group("rules", help="Check a run against rules, list or explain rules.")
 def command() -> None:
     pass
 
 
-@command.command("list", help="Name every rule and say what it checks.")
+@command.command("list", help="List all rules with a summary.")
 @json_option
 def list_rules(as_json: bool) -> None:
     from stepscope.rule_feed import describe_rules
@@ -39,7 +39,7 @@ def list_rules(as_json: bool) -> None:
         click.echo(f"{rule.rule:{width}}  {rule.summary}")
 
 
-@command.command("explain", help="Show the page of RULE: what it checks, why, and what to do.")
+@command.command("explain", help="Show the documentation of RULE.")
 @click.argument("rule", metavar="RULE")
 @json_option
 def explain(rule: str, as_json: bool) -> None:

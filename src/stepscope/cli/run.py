@@ -115,11 +115,13 @@ def _parse_interval(context: click.Context, parameter: click.Parameter, text: st
 @click.command(
     "run",
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
-    help="Launch CMD under the profiler and say at the end what it was waiting for.\n\n"
+    help="Launch CMD under the profiler and show its bottleneck at the end.\n\n"
     "CMD is the command as you would type it (python train.py, torchrun …); no line of the "
-    "script changes. The exit status is CMD's own, but for --fail-on.",
+    "script changes. The exit status is that of CMD, except with --fail-on.",
 )
-@click.option("--out", metavar="RUN", help="Run directory to make. Default: stepscope-runs/<name>.")
+@click.option(
+    "--out", metavar="RUN", help="Run directory to create. Default: stepscope-runs/<name>."
+)
 @click.option(
     "--interval",
     "interval_ms",
@@ -135,20 +137,19 @@ def _parse_interval(context: click.Context, parameter: click.Parameter, text: st
     callback=parse_bytes,
     default="256MiB",
     show_default=True,
-    help="What the span logs may hold; beyond it, records are dropped and counted.",
+    help="Size limit of the span logs; further records are dropped and counted.",
 )
 @click.option(
     "--window",
     type=click.Choice(["auto", "asked", "off"]),
     default="auto",
     show_default=True,
-    help="Detailed windows: a few steps where coarse times need them, only those asked for, "
-    "or none.",
+    help="Detailed windows: automatic, only those requested, or none.",
 )
 @click.option(
     "--on-change/--no-on-change",
     default=True,
-    help="Record a few steps of all ranks when the job has become slower (with --window auto).",
+    help="Record a window on all ranks when the job becomes slower (with --window auto).",
 )
 @schedule_options
 @depth_options
@@ -160,7 +161,7 @@ def _parse_interval(context: click.Context, parameter: click.Parameter, text: st
 )
 @price_options
 @click.option("--keep-raw", is_flag=True, help="Keep the profiler's own files in the run's raw/.")
-@click.option("--quiet", is_flag=True, help="No status line; the verdict only.")
+@click.option("--quiet", is_flag=True, help="Show no status line, only the verdict.")
 @json_option
 @click.argument("command", nargs=-1, required=True, metavar="-- CMD…", type=click.UNPROCESSED)
 def command(command: tuple[str, ...], **values: Any) -> None:
@@ -217,7 +218,7 @@ def _plan_windows(options: RunOptions) -> WindowSettings:
         options.contents,
     )
     if planned is not None and options.window == "off":
-        raise UsageError("a window is planned but --window is off; leave one of them out")
+        raise UsageError("--window off conflicts with a scheduled window; remove one of them")
     return WindowSettings(
         enabled=options.window != "off",
         automatic=options.window == "auto",

@@ -11,8 +11,8 @@ from typing import TextIO
 
 import duckdb
 
-from stepscope.cli.text import percent
 from stepscope.errors import StepscopeError
+from stepscope.quantities import number, percent
 from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.watch import Budget, Pace, measure_pace
@@ -65,8 +65,8 @@ def pace_text(pace: Pace) -> str:
     if pace.steps_per_s is not None:
         parts = [
             f"step {pace.step_count}",
-            f"{pace.steps_per_s:.3g} steps/s",
-            f"data wait {percent(pace.data_wait_ratio)} of the step",
+            f"{number(pace.steps_per_s)} steps/s",
+            f"data wait {percent(pace.data_wait_ratio)} of step time",
         ]
     if pace.gpu_busy_ratio is not None:
         parts.append(f"GPU {percent(pace.gpu_busy_ratio)}")

@@ -19,6 +19,7 @@ GAP = 2
 """Between columns."""
 MIN_NAME_CELLS = 12
 """Minimum width to which names are cut."""
+duration = quantities.duration
 _PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421}
 _PICTURES |= dict.fromkeys(
     (*range(0x80, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD
@@ -107,56 +108,9 @@ def console(*, stderr: bool = False) -> Console:
     return _Printer(file=stream, width=width, highlight=False, soft_wrap=False)
 
 
-def duration(ns: float | None) -> str:
-    """A duration with three significant digits.
-
-    >>> duration(86_400_000), duration(18_000e9)
-    ('86.4 ms', '5 h')
-    """
-    return "-" if ns is None else quantities.duration(ns)
-
-
 def clock_time(epoch_ns: int) -> str:
-    """A moment of the day, as clocks here show it."""
+    """Format a local time of day."""
     return time.strftime("%H:%M:%S", time.localtime(epoch_ns / 1e9))
-
-
-def percent(ratio: float | None) -> str:
-    """A ratio as a percentage; what is there but rounds to nothing says so.
-
-    >>> percent(0.004), percent(0.416)
-    ('<1 %', '42 %')
-    """
-    if ratio is None:
-        return "-"
-    if 0 < ratio < 0.005:
-        return "<1 %"
-    return f"{100 * ratio:.0f} %"
-
-
-def size(count: float | None) -> str:
-    """Bytes in decimal units.
-
-    >>> size(2_500_000)
-    '2.5 MB'
-    """
-    if count is None:
-        return "-"
-    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(count) >= scale:
-            return f"{count / scale:.3g} {unit}"
-    return f"{count:.0f} B"
-
-
-def in_unit(value: float | None, unit: str) -> str:
-    """A metric's value in its unit."""
-    if value is None:
-        return "-"
-    if unit == "ratio":
-        return percent(value)
-    if unit in {"bytes", "bytes_per_s"}:
-        return size(value) + ("/s" if unit == "bytes_per_s" else "")
-    return f"{value:.3g}"
 
 
 def bar(ratio: float) -> str:

@@ -21,9 +21,9 @@ TOKEN_VARIABLE = "STEPSCOPE_TOKEN"  # noqa: S105 - a name
 
 @click.command(
     "ui",
-    help="Show the runs at or below DIR, or URL such as s3://bucket/runs, in a browser, and those "
-    f"that are being recorded as they grow. DIR is {RUNS_DIRECTORY} or else the current directory "
-    "where nothing is said. Ctrl-C ends it; jobs go on.",
+    help="Show the runs below DIR, or a URL such as s3://bucket/runs, in a browser, including runs "
+    f"that are being recorded. Default: {RUNS_DIRECTORY} if it exists, else the current directory. "
+    "Ctrl-C stops the server, not the jobs.",
 )
 @click.argument("location", metavar="[DIR|URL]", required=False)
 @click.option(
@@ -31,7 +31,7 @@ TOKEN_VARIABLE = "STEPSCOPE_TOKEN"  # noqa: S105 - a name
     default="127.0.0.1",
     show_default=True,
     metavar="ADDRESS",
-    help="Address to listen on. Any but a loopback address demands a token of everybody.",
+    help="Address to listen on. A token is required on any address other than loopback.",
 )
 @click.option(
     "--port",
@@ -40,20 +40,19 @@ TOKEN_VARIABLE = "STEPSCOPE_TOKEN"  # noqa: S105 - a name
     metavar="N",
     help=f"Port to listen on. Default: the first free one from {FIRST_PORT}.",
 )
-@click.option("--no-browser", is_flag=True, help="Open no browser; print the address only.")
+@click.option("--no-browser", is_flag=True, help="Print the address without opening a browser.")
 @click.option(
     "--token",
     envvar=TOKEN_VARIABLE,
     metavar="SECRET",
-    help=f"The token to demand. Default: ${TOKEN_VARIABLE}, or a new one where one is needed.",
+    help=f"Access token. Default: ${TOKEN_VARIABLE}, or a generated one if required.",
 )
 @click.option(
     "--allow-host",
     "allowed_hosts",
     multiple=True,
     metavar="NAME",
-    help="A name by which browsers may call this machine, such as that of a proxy; may be "
-    "repeated.",
+    help="Additional host name that browsers may use, e.g. that of a proxy; may be repeated.",
 )
 @click.option(
     "--source-root",
@@ -61,8 +60,8 @@ TOKEN_VARIABLE = "STEPSCOPE_TOKEN"  # noqa: S105 - a name
     multiple=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Show source files below DIR; may be repeated. On a loopback address those below the "
-    "directory in which a job was started are shown without.",
+    help="Show source files below DIR; may be repeated. On loopback, files below the "
+    "working directory of a job are always shown.",
 )
 def command(  # noqa: PLR0917 - click passes options by name
     location: str | None,

@@ -20,14 +20,11 @@ from stepscope.watch import Observer, Pause, follow_records
 
 @click.command(
     "watch",
-    help="Show the job of RUN while it runs: how it stands, its pace, the suspect, what rules "
-    "found. Ends with the job, or with Ctrl-C, which does not touch the job; a finished run is "
-    "shown once.",
+    help="Show the state, pace, suspect and findings of a running job. Ends with the job, or with "
+    "Ctrl-C, which does not affect the job; a finished run is shown once.",
 )
 @run_argument
-@scan_option(
-    "How often rules are evaluated, where `stepscope run` does not do that (and records it)."
-)
+@scan_option("Interval of rule evaluation if `stepscope run` does not evaluate rules.")
 @json_option
 def command(run: str, scan_interval: float, as_json: bool) -> None:
     reader = open_run(run)

@@ -20,7 +20,7 @@ _OPTION_HELP = {
     "stacks": "Python calls and modules.",
     "memory": "Allocations. The framework's profiler has to record them from within: the job "
     "stops for a moment when the window ends.",
-    "flops": "What FLOPs are computed from (includes --shapes).",
+    "flops": "Data to compute FLOPs (includes --shapes).",
     "modules": "Module hierarchy (includes --stacks).",
 }
 
@@ -33,7 +33,7 @@ def depth_options(command: Decorated) -> Decorated:
         "--full/--light",
         "full",
         default=True,
-        help="Operators as well, or only kernels, copies and runtime calls.  [default: full]",
+        help="Record operators, or only kernels, copies and runtime calls.  [default: full]",
     )(command)
 
 
@@ -43,14 +43,14 @@ def schedule_options(command: Decorated) -> Decorated:
         click.option("--start-step", type=click.IntRange(min=0), metavar="N",
                      help="Open a window after N steps."),
         click.option("--num-steps", type=click.IntRange(min=1), metavar="M",
-                     help="Its length in steps."),
+                     help="Length of the window in steps."),
         click.option("--start-time", type=click.FloatRange(min=0), metavar="S",
                      help="Open a window S seconds after the start of the job."),
         click.option("--duration", type=click.FloatRange(min=0, min_open=True), metavar="D",
-                     help="Its length in seconds, rounded up to whole steps."),
+                     help="Length of the window in seconds, rounded up to whole steps."),
         click.option("--every", "repeat_interval", metavar="K",
                      type=click.FloatRange(min=0, min_open=True),
-                     help="Repeat it every K steps, or seconds with --start-time."),
+                     help="Repeat the window every K steps, or K seconds with --start-time."),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -72,7 +72,7 @@ def schedule(  # noqa: PLR0917 - in the order of the options
     """
     by_steps, by_time = start_step is not None, start_time is not None
     if by_steps and by_time:
-        raise UsageError("give --start-step or --start-time, not both")
+        raise UsageError("--start-step and --start-time are mutually exclusive")
     if not by_steps and not by_time:
         light = contents.depth == Depth.LIGHT
         if (
@@ -80,12 +80,12 @@ def schedule(  # noqa: PLR0917 - in the order of the options
             or contents.options
             or light
         ):
-            raise UsageError("say when the window begins, with --start-step or --start-time")
+            raise UsageError("Set the start of the window with --start-step or --start-time")
         return None
     if by_steps and (num_steps is None or duration is not None):
-        raise UsageError("--start-step goes with --num-steps")
+        raise UsageError("--start-step requires --num-steps")
     if by_time and (duration is None or num_steps is not None):
-        raise UsageError("--start-time goes with --duration")
+        raise UsageError("--start-time requires --duration")
     length = num_steps if by_steps else duration
     if repeat_interval is not None and length is not None and repeat_interval <= length:
         raise UsageError(

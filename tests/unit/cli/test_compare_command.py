@@ -236,7 +236,7 @@ def test_directories_of_several_runs(tmp_path: Path) -> None:
     assert done.returncode == 3, done.stderr
     text = " ".join(done.stdout.split())
     assert text.count("(stands for 3 runs)") == 2
-    assert "change all runs 90 % interval" in text
+    assert "change all runs 90% interval" in text
     assert "beyond noise" in text
     single = compare(tmp_path, "old/0", "new", "--json")
     payload = json.loads(single.stdout)

@@ -13,12 +13,13 @@ from rich.console import Console
 from stepscope.cli.cost import command
 from stepscope.cli.price_options import recorded_prices
 from stepscope.cli.writers import write
-from stepscope.cli.writers.cost import dollars, write_before_after
+from stepscope.cli.writers.cost import write_before_after
 from stepscope.comparison.before_after import NO_FULL_RUN, Side, compare_before_after
 from stepscope.comparison.compare import compare_runs
 from stepscope.cost.cost_report import Cost
 from stepscope.cost.prices import ENVIRONMENT
 from stepscope.cost.right_sizing import RightSizing, SmallerChoice
+from stepscope.quantities import dollars
 from stepscope.testing import RunBuilder
 
 STEP = "wait=0 60 | forward 12 | backward 20 | optimizer 8"
@@ -63,8 +64,8 @@ def test_a_share_says_what_it_is_of(tmp_path: Path) -> None:
     rows = {" ".join(line.split()) for line in text.splitlines()}
     assert "a step with its evaluation 500 ms $0.005" in rows
     shares = " ".join(text.split())
-    assert "80 % step with its evaluation $0.004 $28.80" in shares
-    assert "55 % step $0.00055 $3.96" in shares
+    assert "80% step with its evaluation $0.004 $28.80" in shares
+    assert "55% step $0.00055 $3.96" in shares
     assert "Evaluate less at a time: if evaluation ran a tenth as often" in shares
 
 
@@ -81,21 +82,21 @@ def test_what_is_no_amount(tmp_path: Path, option: str, wrong: str) -> None:
     """NaN is below and above nothing: a range alone lets it through."""
     done = CliRunner().invoke(command, ["run", option, wrong])
     assert done.exit_code == 2
-    assert f"'{wrong}' is no number above 0 and up to 1,000,000,000." in done.output
+    assert f"'{wrong}' is not a number above 0 and at most 1,000,000,000." in done.output
 
 
 @pytest.mark.parametrize("wrong", ["nan", "inf", "-1", "1e30", "1e999999", "1e99999999999", "much"])
 def test_what_is_no_price(tmp_path: Path, wrong: str) -> None:
     done = CliRunner().invoke(command, ["run", "--usd-per-hour", wrong])
     assert done.exit_code == 2
-    assert f"'{wrong}' is no price; give dollars per hour such as 3.06, up to a million." in (
+    assert f"'{wrong}' is not a price in dollars per hour, e.g. 3.06 (at most a million)." in (
         done.output
     )
 
 
 def test_without_a_price(tmp_path: Path) -> None:
     text = " ".join(asked(str(starving(tmp_path / "run").write())).split())
-    assert "No dollars: machine price not known" in text
+    assert "No price: machine price not known" in text
     assert "--instance-type" in text
 
 
@@ -156,7 +157,7 @@ def test_advice_as_text() -> None:
     write(Console(file=out, width=120), Cost(**empty))  # type: ignore[arg-type]
     text = out.getvalue()
     for part in (
-        "2 x ml.p3.2xlarge", "$1.07", "$5.09 (82.6%)", "81 %", "- a: low", "- if b holds",
+        "2 x ml.p3.2xlarge", "$1.07", "$5.09 (82.6%)", "81%", "- a: low", "- if b holds",
         "2 x ml.p3.2xlarge: peaks would take longer", "as of 2020-12-10",
     ):  # fmt: skip
         assert part in text

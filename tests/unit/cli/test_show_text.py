@@ -73,7 +73,7 @@ def test_scalars_have_their_units() -> None:
     assert "shares are of all of it" in payload
     assert "rank 0  a.json" in payload
     assert "busy  n/a" in payload  # missing is not zero
-    assert "used  2.5 MB" in payload
+    assert "used  2.38 MiB" in payload
     assert "flag  yes" in payload
 
 
@@ -81,7 +81,7 @@ def test_lists_of_scalars_are_tables() -> None:
     payload = lines(Payload(traces=[Part(rows=[Row(), Row(name="add", share_ratio=None)])]))
     at = payload.index("rows")
     assert payload[at + 1].split() == ["name", "count", "total", "share"]
-    assert payload[at + 2].split() == ["gemm", "1,234,567", "1.5", "ms", "25.0", "%"]
+    assert payload[at + 2].split() == ["gemm", "1,234,567", "1.5", "ms", "25.0%"]
     assert payload[at + 3].split() == ["add", "1,234,567", "1.5", "ms", "n/a"]
 
 
@@ -134,8 +134,8 @@ def test_the_middle_of_a_long_name_is_left_out() -> None:
     [
         ("total_ns", 86_400_000, "86.4 ms"),
         ("start_epoch_ns", 1_700_000_000_000_000_000, "2023-11-14 22:13:20 UTC"),
-        ("idle_ratio", 0.0004, "<0.1 %"),
-        ("occupancy_percent", 49.13, "49.1 %"),
+        ("idle_ratio", 0.0004, "<0.1%"),
+        ("occupancy_percent", 49.13, "49.1%"),
         ("moved_bytes", 0, "0 B"),
         ("achieved_bytes_per_s", 1.5e9, "1.5 GB/s"),
         ("work_flop_per_s", 312e12, "312 TFLOP/s"),

@@ -35,7 +35,7 @@ def test_a_finished_run_is_shown_once(loading: Path) -> None:
     shown = watch(loading)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.count("drawn  Completed") == 1
-    assert "step 60 · 1 steps/s · data wait 60 % of the step · GPU 25 %" in shown.stdout
+    assert "step 60 · 1 steps/s · data wait 60% of step time · GPU 25%" in shown.stdout
     assert "Bottleneck: data pipeline, 60% of step time." in shown.stdout
     assert "DataloaderBottleneck  rank 0: waiting for batches takes 60.0% of" in shown.stdout
     assert "stepscope diagnose RUN" in shown.stdout  # what to do

@@ -38,12 +38,12 @@ def test_a_window_by_steps_and_one_by_time() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"start_step": 1, "start_time": 1.0}, "not both"),
-        ({"start_step": 1}, "--start-step goes with --num-steps"),
-        ({"start_step": 1, "num_steps": 1, "duration": 1.0}, "--start-step goes with"),
-        ({"start_time": 1.0}, "--start-time goes with --duration"),
-        ({"num_steps": 4}, "say when the window begins"),
-        ({"repeat_interval": 4}, "say when the window begins"),
+        ({"start_step": 1, "start_time": 1.0}, "mutually exclusive"),
+        ({"start_step": 1}, "--start-step requires --num-steps"),
+        ({"start_step": 1, "num_steps": 1, "duration": 1.0}, "--start-step requires"),
+        ({"start_time": 1.0}, "--start-time requires --duration"),
+        ({"num_steps": 4}, "Set the start of the window"),
+        ({"repeat_interval": 4}, "Set the start of the window"),
         ({"start_step": 1, "num_steps": 5, "repeat_interval": 5}, "would overlap"),
     ],
 )
@@ -60,7 +60,7 @@ def test_contents() -> None:
 
 
 def test_a_light_window_that_nothing_opens() -> None:
-    with pytest.raises(UsageError, match="say when the window begins"):
+    with pytest.raises(UsageError, match="Set the start of the window"):
         schedule(**NOTHING, contents=choose_contents(full=False, **flags()))
 
 
@@ -68,4 +68,4 @@ def test_a_light_window_that_nothing_opens() -> None:
 def test_capture_wants_one_length(length: tuple[str, ...]) -> None:
     result = CliRunner().invoke(capture, ["somewhere", *length])
     assert isinstance(result.exception, StepscopeError)
-    assert "how long" in str(result.exception)
+    assert "Set the length" in str(result.exception)

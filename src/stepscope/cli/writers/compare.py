@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from stepscope.cli.text import duration, percent, table
+from stepscope.cli.text import table
 from stepscope.cli.writers.cost import write_before_after
 from stepscope.cli.writers.generic import READABLE, cut
-from stepscope.cli.writers.units import MISSING, text_of
 from stepscope.comparison import (
     ComparedRun,
     Comparison,
@@ -26,6 +25,7 @@ from stepscope.comparison import (
     StepChange,
     StepChanges,
 )
+from stepscope.quantities import MISSING, change, duration, in_unit, number, relative_change
 
 MAX_NAMES = 10
 MAX_ROWS = 5
@@ -63,12 +63,12 @@ def write_comparison(out: Console, payload: Comparison) -> None:
 
 def run_name(run: ComparedRun) -> str:
     """Return the ID of a run, and the number of runs that it represents."""
-    return run.run_id if run.of_runs == 1 else f"{run.run_id} (stands for {run.of_runs} runs)"
+    return run.run_id if run.of_runs == 1 else f"{run.run_id} (represents {run.of_runs} runs)"
 
 
 def _write_steps(out: Console, steps: StepChanges) -> None:
     out.print()
-    interval_heading = f"{steps.interval_percent} % interval"
+    interval_heading = f"{steps.interval_percent}% interval"
     estimate_columns = ("all runs",) if steps.noise_of != "steps" else ()
     rows = table(
         "step",
@@ -81,17 +81,17 @@ def _write_steps(out: Console, steps: StepChanges) -> None:
         "noise floor",
         "beyond it",
     )
-    for change in (*steps.figures, *steps.parts):
+    for row in (*steps.figures, *steps.parts):
         rows.add_row(
-            word(change.name),
-            duration(change.base_ns),
-            duration(change.other_ns),
-            signed(change.change_ns),
-            share(change.change_ratio),
-            *(signed(change.estimate_ns) for _ in estimate_columns),
-            interval(change),
-            duration(change.noise_ns),
-            beyond_noise(change, yes="yes"),
+            word(row.name),
+            duration(row.base_ns),
+            duration(row.other_ns),
+            signed(row.change_ns),
+            share(row.change_ratio),
+            *(signed(row.estimate_ns) for _ in estimate_columns),
+            interval(row),
+            duration(row.noise_ns),
+            beyond_noise(row, yes="yes"),
         )
     out.print(rows)
     out.print(f"[dim]of {escape(steps.share_of)}; {escape(steps.noise)}[/dim]")
@@ -134,8 +134,8 @@ def scaling(part: PartContributions) -> str | None:
     scales = [scale for scale in (part.base_scale, part.other_scale) if scale is not None]
     if all(1 / SCALE_NOTE_THRESHOLD < scale < SCALE_NOTE_THRESHOLD for scale in scales):
         return None
-    factors = " and ".join(f"{scale:.2f}" for scale in scales)
-    return f"recorded times are multiplied by {factors}, to be those of measured steps"
+    factors = " and ".join(f"{number(scale)}" for scale in scales)
+    return f"Traced times are scaled by {factors} to match measured steps."
 
 
 def _write_contract(out: Console, contract: Sequence[ContractTerms]) -> None:
@@ -144,10 +144,10 @@ def _write_contract(out: Console, contract: Sequence[ContractTerms]) -> None:
     same = ", ".join(terms.group for terms in contract if terms.standing == "same")
     unknown = ", ".join(terms.group for terms in contract if terms.standing == "unknown")
     if not unlike:
-        sentence = f"the same work as far as is known: {same or 'nothing is'}"
-        out.print(sentence + (f"; not known: {unknown}" if unknown else ""))
+        sentence = f"Work: no known difference; same: {same or 'n/a'}"
+        out.print(sentence + (f"; unknown: {unknown}" if unknown else ""))
         return
-    rows = table("not the same work", "", "base", "run")
+    rows = table("different work", "", "base", "run")
     for column in rows.columns:
         column.justify, column.no_wrap = "left", False
     for terms, item in unlike:
@@ -209,9 +209,9 @@ def _write_figures(out: Console, figures: Sequence[FigureChange], figures_of: st
 def _write_settings(out: Console, settings: Sequence[SettingChange], same_count: int) -> None:
     out.print()
     if not settings:
-        out.print(f"All {same_count} things that are known of the two set-ups are the same.")
+        out.print(f"Settings: all {same_count} known settings are the same.")
         return
-    rows = table("set up differently", "base", "run")
+    rows = table("different setting", "base", "run")
     for column in rows.columns:
         column.justify, column.no_wrap = "left", False
     for setting in settings:
@@ -222,7 +222,7 @@ def _write_settings(out: Console, settings: Sequence[SettingChange], same_count:
             escape(setting.other_value or MISSING),
         )
     out.print(rows)
-    out.print(f"[dim]{same_count} others are the same[/dim]")
+    out.print(f"[dim]{same_count} other settings are the same[/dim]")
 
 
 def _write_names(out: Console, names: NameChanges) -> None:
@@ -247,21 +247,15 @@ def _write_names(out: Console, names: NameChanges) -> None:
 
 
 def _figure(figure: FigureChange, value: float | None) -> str:
-    if value is None:
-        return MISSING
-    if figure.unit in {"ns", "ratio", "bytes", "count"}:
-        return text_of(figure.unit, value)
-    return f"${value:,.2f}" if figure.unit == "usd" else f"{value:.3g}"
+    return in_unit(value, figure.unit)
 
 
 def signed(ns: float) -> str:
-    return f"{'+' if ns > 0 else '-' if ns < 0 else ''}{duration(abs(ns))}"
+    return change(ns, "ns")
 
 
 def share(ratio: float | None) -> str:
-    if ratio is None:
-        return MISSING
-    return f"{'-' if ratio < 0 else '+'}{percent(abs(ratio))}"
+    return relative_change(ratio, 0)
 
 
 def beyond_noise(change: StepChange, *, yes: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from stepscope.cli.text import duration, printable
+from stepscope.cli.text import printable
 from stepscope.cli.writers.compare import (
     beyond_noise,
     contribution_name,
@@ -18,8 +18,8 @@ from stepscope.cli.writers.compare import (
     word,
 )
 from stepscope.cli.writers.generic import cut
-from stepscope.cli.writers.units import MISSING
 from stepscope.comparison import Comparison, ContractTerms, Contributions, Gate, StepChanges
+from stepscope.quantities import MISSING, duration
 
 MAX_ROWS = 10
 MAX_CELL_LENGTH = 80
@@ -43,7 +43,7 @@ def markdown_of(payload: Comparison) -> str:
     if payload.contributions is not None:
         lines += _contributions(payload.contributions)
     if payload.settings:
-        lines += ["**Set up differently**", ""]
+        lines += ["**Different settings**", ""]
         rows = [(f"{s.group}: {s.name}", s.base_value, s.other_value) for s in payload.settings]
         lines += _table(("setting", "base", "run"), rows)
     return "\n".join(lines).rstrip() + "\n"
@@ -68,7 +68,7 @@ def _contract(terms: Sequence[ContractTerms]) -> list[str]:
     if not rows:
         return []
     return [
-        "**The runs did not do the same work**",
+        "**The runs did different work**",
         "",
         *_table(("", "", "base", "run"), rows),
     ]
@@ -90,7 +90,7 @@ def _steps(steps: StepChanges) -> list[str]:
         )
         for change in (*steps.figures, *steps.parts)
     ]
-    interval_heading = f"{steps.interval_percent} % interval"
+    interval_heading = f"{steps.interval_percent}% interval"
     head = (
         "step",
         "base",
@@ -125,7 +125,7 @@ def _contributions(contributions: Contributions) -> list[str]:
     rest = contributions.change_ns - sum(row.change_ns for _, row in shown)
     rows.append(("", "everything else", "", "", "", signed(rest)))
     head = ("part", "what", "", "base", "run", "change of the mean step")
-    lines = ["**Where it comes from**", "", *_table(head, rows)]
+    lines = ["**Contributions**", "", *_table(head, rows)]
     parts = {part for part, _ in shown}
     for part in contributions.parts:
         scaled = scaling(part) if part.part in parts else None

@@ -7,26 +7,11 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from stepscope.cli.text import duration, percent, table
-from stepscope.cli.writers.units import MISSING
+from stepscope.cli.text import table
 from stepscope.comparison import BeforeAfter
 from stepscope.cost import Cost, FixSaving, RightSizing
 from stepscope.diagnosis import LOOP_SHARE
-from stepscope.quantities import number
-
-
-def dollars(usd: float | None) -> str:
-    """Dollars with cents, and three digits of less than a dime.
-
-    >>> dollars(6.16), dollars(0.000212345), dollars(None)
-    ('$6.16', '$0.000212', 'n/a')
-    """
-    if usd is None:
-        return MISSING
-    if 0 < abs(usd) < 0.1:
-        text = f"{usd:.3g}"
-        return f"${float(text):.12f}".rstrip("0") if "e" in text else f"${text}"
-    return f"${usd:,.2f}"
+from stepscope.quantities import MISSING, count, dollars, duration, multiple, number, percent
 
 
 def write_cost(out: Console, payload: Cost) -> None:
@@ -34,12 +19,13 @@ def write_cost(out: Console, payload: Cost) -> None:
     for note in payload.damage:
         out.print(f"damaged: {escape(note)}")
     if payload.price is None:
-        out.print(f"No dollars: {escape(payload.price_missing or '')}.")
+        out.print(f"No price: {escape(payload.price_missing or '')}.")
     else:
         hour = dollars(payload.price.usd_per_hour)
         out.print(
             f"[bold]{dollars(payload.job_usd)}[/bold] for {payload.instance_count} x {hour} an "
-            f"hour x {duration(payload.duration_ns)} ({payload.machine_hours:,.3g} instance-hours)"
+            f"hour x {duration(payload.duration_ns)} "
+            f"({number(payload.machine_hours)} instance-hours)"
         )
         out.print(f"[dim]{escape(payload.price.origin)}[/dim]")
         if payload.price.source is not None:
@@ -71,13 +57,13 @@ def write_before_after(out: Console, payload: BeforeAfter) -> None:
 def _gains(payload: BeforeAfter) -> Iterator[str]:
     """Yield the gains of a change, each with the whole it refers to."""
     if payload.speed_up is not None:
-        yield f"{payload.speed_up:.2f} times as fast by the {payload.speed_up_by}"
-    scope = "the run" if payload.epoch_count is None else f"{payload.epoch_count:g} epochs"
+        yield f"{multiple(payload.speed_up)} speedup by the {payload.speed_up_by}"
+    scope = "the run" if payload.epoch_count is None else f"{count(payload.epoch_count)} epochs"
     if payload.saved_hours is not None:
         yield f"{number(payload.saved_hours)} instance-hours of {scope} saved"
     if payload.saved_usd is not None:
-        share = "" if payload.saving_ratio is None else f" ({payload.saving_ratio:.1%})"
-        yield f"{_saved(payload.saved_usd)} of {scope} saved{share}"
+        share = "" if payload.saving_ratio is None else f" ({percent(payload.saving_ratio, 1)})"
+        yield f"{dollars(payload.saved_usd)} of {scope} saved{share}"
 
 
 def _write_units(out: Console, payload: Cost) -> None:
@@ -130,7 +116,7 @@ def _write_suspect(out: Console, payload: Cost) -> None:
     out.print(rows)
     if not payload.fixes:
         return
-    out.print("[dim]fixes are predictions, each for itself: they do not add up[/dim]")
+    out.print("[dim]Savings are predictions for each fix alone and do not add up.[/dim]")
     for condition, titles in _by_condition(payload.fixes).items():
         out.print(f"[dim]- {escape(', '.join(titles))}: if {escape(condition)}[/dim]")
 
@@ -157,7 +143,7 @@ def _write_sizes(out: Console, advice: RightSizing) -> None:
             rows.add_row(
                 f"{choice.instance_count} x {escape(choice.instance_type)}",
                 dollars(choice.job_usd),
-                f"{dollars(choice.saving_usd)} ({choice.saving_ratio:.1%})",
+                f"{dollars(choice.saving_usd)} ({percent(choice.saving_ratio, 1)})",
                 percent(choice.gpu_p95_ratio),
                 percent(choice.cpu_mean_ratio),
                 percent(choice.memory_ratio),
@@ -177,7 +163,3 @@ def _write_sizes(out: Console, advice: RightSizing) -> None:
         *origins,
     ):
         out.print(f"[dim]- {escape(line)}[/dim]")
-
-
-def _saved(usd: float) -> str:
-    return f"-${-usd:,.2f}" if usd < 0 else f"${usd:,.2f}"

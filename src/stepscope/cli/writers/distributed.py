@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from stepscope.cli.text import duration, percent, size, table
+from stepscope.cli.text import table
 from stepscope.cli.writers.generic import write_quality
-from stepscope.cli.writers.units import MISSING
+from stepscope.quantities import MISSING, byte_rate, count, duration, memory, percent
 from stepscope.views import Collective, DistributedView, RankTime, RankWindow, StepMatrix
 
 MAX_RANKS = 64
@@ -58,7 +58,7 @@ def _rank(rank: RankTime) -> list[str]:
     return [
         escape(_name(rank)),
         duration(rank.total_ns),
-        *(MISSING if part is None else percent(part) for part in parts),
+        *(percent(part) for part in parts),
         duration(rank.transfer_ns),
         duration(rank.waiting_ns),
         str(rank.last_count),
@@ -74,12 +74,12 @@ def _write_collectives(out: Console, collectives: Sequence[Collective]) -> None:
         rows.add_row(
             escape(collective.name),
             escape(collective.group or MISSING),
-            f"{collective.call_count:,}",
+            count(collective.call_count),
             duration(collective.total_ns),
             duration(collective.mean_ns),
             duration(collective.waiting_ns),
-            size(collective.moved_bytes),
-            MISSING if bandwidth is None else f"{size(bandwidth)}/s",
+            memory(collective.moved_bytes),
+            byte_rate(bandwidth),
         )
     out.print(rows)
 
@@ -88,8 +88,12 @@ def _write_matrix(out: Console, matrix: StepMatrix) -> None:
     out.print()
     rows = table("rank", "slowest in", "slower than the median by")
     columns = zip(matrix.ranks, matrix.slowest_count, matrix.excess_ns, strict=True)
-    for rank, count, excess in sorted(columns, key=lambda row: -row[1])[:MAX_RANKS]:
-        rows.add_row(escape(rank), f"{count:,} of {matrix.step_count:,} steps", duration(excess))
+    for rank, slowest_count, excess in sorted(columns, key=lambda row: -row[1])[:MAX_RANKS]:
+        rows.add_row(
+            escape(rank),
+            f"{count(slowest_count)} of {count(matrix.step_count)} steps",
+            duration(excess),
+        )
     out.print(rows)
     for note in matrix.notes:
         out.print(escape(note))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.markup import escape
 
-from stepscope.cli.text import bar, duration, percent, table
+from stepscope.cli.text import bar, table
+from stepscope.quantities import duration, percent
 from stepscope.views import InputPipelineView, MakingView, RankPipeline
 
 
@@ -32,7 +33,9 @@ def _write_rank_pipeline(out: Console, rank: RankPipeline, share_of: str) -> Non
         rows.add_row(name, bar(ratio), percent(ratio))
     out.print(rows)
     if waiting.starved_ratio is not None:
-        out.print(f"{percent(waiting.starved_ratio)} of the requests found no batch ready")
+        out.print(
+            f"The prefetch queue was empty for {percent(waiting.starved_ratio)} of batch requests."
+        )
     if rank.loader is not None:
         settings = {k: v for k, v in rank.loader.items() if k not in {"fact", "name"}}
         out.print("[dim]" + escape(", ".join(f"{k}={v}" for k, v in settings.items())) + "[/dim]")
@@ -45,7 +48,7 @@ def _write_rank_pipeline(out: Console, rank: RankPipeline, share_of: str) -> Non
 
 def _write_making(out: Console, making: MakingView) -> None:
     out.print(
-        f"{making.batch_count} batches, {duration(making.mean_ns)} each to make, "
+        f"{making.batch_count} batches, mean creation time {duration(making.mean_ns)}, "
         f"{percent(making.cpu_ratio)} of it on the CPU"
         + (
             f"; workers busy {percent(making.worker_busy_ratio)} of the time"

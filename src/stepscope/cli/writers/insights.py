@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.markup import escape
 
-from stepscope.cli.text import duration, table
+from stepscope.cli.text import table
+from stepscope.quantities import count, duration
 from stepscope.views import InsightsView, RuleInsight
 
 
@@ -15,7 +16,7 @@ def write_insights(out: Console, payload: InsightsView) -> None:
     out.print(f"[dim]rules {payload.source}{until}[/dim]")
     if payload.range is not None:
         out.print(
-            f"[dim]{len(payload.fired)} of {payload.fired_count} findings are of this range[/dim]"
+            f"[dim]{len(payload.fired)} of {payload.fired_count} findings are in this range[/dim]"
         )
     if payload.missing is not None:
         out.print(escape(payload.missing))
@@ -24,9 +25,9 @@ def write_insights(out: Console, payload: InsightsView) -> None:
         rows.add_row(
             escape(rule.rule),
             str(rule.status),
-            f"{rule.triggered_count:,}",
-            f"{rule.violation_count:,}",
-            f"{rule.datapoint_count:,}",
+            count(rule.triggered_count),
+            count(rule.violation_count),
+            count(rule.datapoint_count),
         )
     out.print(rows)
     for rule in payload.rules:

@@ -10,6 +10,7 @@ from rich.text import Text
 from stepscope.cli.status_line import pace_text
 from stepscope.cli.text import clock_time
 from stepscope.cli.writers.findings import delivery_lines, finding_line
+from stepscope.quantities import duration
 from stepscope.schema import JobState
 from stepscope.watch import LiveView
 
@@ -68,12 +69,9 @@ def _labelled(label: str, text: str) -> Text:
 
 
 def _rough(ns: int) -> str:
-    """A duration for people who look at a clock.
+    """Format a duration in whole seconds.
 
     >>> _rough(3_725_000_000_000), _rough(75_000_000_000), _rough(2_400_000_000)
-    ('1 h 2 min', '1 min 15 s', '2 s')
+    ('1 h 2 min', '75 s', '2 s')
     """
-    seconds = max(0, round(ns / 1e9))
-    if seconds >= 3600:
-        return f"{seconds // 3600} h {seconds % 3600 // 60} min"
-    return f"{seconds // 60} min {seconds % 60} s" if seconds >= 60 else f"{seconds} s"
+    return duration(1e9 * max(0, round(ns / 1e9)))

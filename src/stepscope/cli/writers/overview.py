@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from stepscope.cli.text import duration, percent, table
+from stepscope.cli.text import table
 from stepscope.cli.verdict_text import write_verdict
 from stepscope.cli.writers.generic import write_quality
+from stepscope.quantities import count, duration, percent
 from stepscope.views import Overview, RecordedWindow, Recording
 
 
@@ -26,7 +27,7 @@ def write_overview(out: Console, payload: Overview) -> None:
         if node.cpu_busy_ratio is not None:
             parts.append(f"CPU busy {percent(node.cpu_busy_ratio)}")
         if node.monitor_lost:
-            parts.append("not heard of since: bring in the rest with stepscope recover")
+            parts.append("monitor lost: restore the remaining data with stepscope recover")
         out.print("  ".join(parts) + (f"  [dim]{escape(node.reason)}[/dim]" if node.reason else ""))
     if payload.recordings:
         _write_recordings(out, payload.recordings)
@@ -45,7 +46,7 @@ def _write_recordings(out: Console, recordings: Sequence[Recording]) -> None:
             escape(recording.name),
             "" if recording.rank is None else str(recording.rank),
             duration(recording.duration_ns),
-            f"{recording.event_count:,}",
+            count(recording.event_count),
             "assumed" if recording.clock_base_ns is None else "stated",
             *(_about(recording.window) if recording.window is not None else ()),
         )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from stepscope.cli.text import duration, percent, table
+from stepscope.cli.text import table
 from stepscope.cli.writers.generic import (
     MOST_CURVE_CELLS,
     READABLE,
@@ -16,6 +16,7 @@ from stepscope.cli.writers.generic import (
     write_quality,
 )
 from stepscope.cli.writers.units import text_of
+from stepscope.quantities import count, duration, number, percent
 from stepscope.views import (
     ActiveShare,
     Breakdown,
@@ -54,7 +55,7 @@ def write_series(out: Console, payload: SystemSeriesView) -> None:
             maximum = text_of(series.unit, max(values, default=0.0))
             _write_line(out, f"{series.metric} {series.device}", series.mean, f"up to {maximum}")
     if payload.left_out_count:
-        out.print(f"{payload.left_out_count} series are left out")
+        out.print(f"{payload.left_out_count} series omitted")
     for note in payload.notes:
         out.print(escape(note))
 
@@ -66,10 +67,10 @@ def write_tensors(out: Console, payload: TensorsView) -> None:
     for series in payload.scalars:
         name = series.name if series.rank is None else f"{series.name} rank {series.rank}"
         last = next((v for v in reversed(series.value) if v is not None), None)
-        note = "no finite value" if last is None else f"last {last:.4g}"
+        note = "no finite value" if last is None else f"last {number(last, 4)}"
         _write_line(out, name, series.value, note)
     if payload.left_out_count:
-        out.print(f"{payload.left_out_count} series are left out")
+        out.print(f"{payload.left_out_count} series omitted")
     out.print(f"[dim]{escape(payload.tensors_missing)}[/dim]")
 
 
@@ -86,7 +87,7 @@ def write_dashboard(out: Console, payload: Dashboard) -> None:
     if steps is not None:
         ends = f"{duration(steps.edges_ns[0])} to {duration(steps.edges_ns[-1])}"
         note = f"{ends}, {steps.above_count} above"
-        _write_line(out, f"{steps.count:,} steps", steps.counts, note)
+        _write_line(out, f"{count(steps.count)} steps", steps.counts, note)
     for title, kernels in (
         ("kernels by time", payload.kernels_by_time),
         ("kernels by launches", payload.kernels_by_launches),
@@ -115,7 +116,7 @@ def _write_kernels(out: Console, title: str, kernels: list[KernelTime]) -> None:
     for kernel in kernels:
         rows.add_row(
             escape(cut(kernel.name, 2 * READABLE)),
-            f"{kernel.launch_count:,}",
+            count(kernel.launch_count),
             duration(kernel.total_ns),
             percent(kernel.share_ratio),
             kernel.precision or "",

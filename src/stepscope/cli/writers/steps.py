@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from stepscope.cli.text import bar, duration, percent, table
+from stepscope.cli.text import bar, table
 from stepscope.cli.writers.generic import write_generic, write_quality
+from stepscope.quantities import duration, number, percent
 from stepscope.views import RankStepsView, StepsView
 
 
@@ -23,7 +24,7 @@ def write_steps(out: Console, payload: StepsView) -> None:
 def _write_rank_steps(out: Console, rank: RankStepsView) -> None:
     out.print(
         f"[bold]{rank.rank}[/bold]  {rank.step_count} steps ({rank.source}), "
-        f"{rank.measured_count} measured, {rank.fetches_per_step:.3g} batches each"
+        f"{rank.measured_count} measured, {number(rank.fetches_per_step)} batches per step"
     )
     if rank.step_ns is None:
         return

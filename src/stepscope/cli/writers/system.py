@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.markup import escape
 
-from stepscope.cli.text import duration, in_unit, size, table
+from stepscope.cli.text import table
+from stepscope.quantities import duration, in_unit, memory, number
 from stepscope.views import NodeView, SystemView
 
 SHOWN_DEVICES = 8
@@ -21,10 +22,10 @@ def write_system(out: Console, payload: SystemView) -> None:
 
 
 def _write_node(out: Console, node: NodeView) -> None:
-    gpus = f", {len(node.gpus)} GPUs ({node.gpus[0]})" if node.gpus else ", no GPU seen"
+    gpus = f", {len(node.gpus)} GPUs ({node.gpus[0]})" if node.gpus else ", no GPU found"
     out.print(
-        f"[bold]{node.node}[/bold]  {node.cpu_model}, {node.cores_available:g} of "
-        f"{node.cores_total} cores, {size(node.memory_bytes)} memory{gpus}"
+        f"[bold]{node.node}[/bold]  {node.cpu_model}, {number(node.cores_available)} of "
+        f"{node.cores_total} cores, {memory(node.memory_bytes)} memory{gpus}"
     )
     out.print(
         f"{node.sample_count} samples, one per {duration(node.sample_interval_ns)}; "
