@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import click
 import msgspec
 
 from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json, say
-from stepscope.cli.window_options import depth_options
+from stepscope.cli.window_options import DepthOptions, depth_options
 from stepscope.errors import StepscopeError, UsageError
 from stepscope.quantities import duration
 from stepscope.run import (
     MAX_REQUESTED_STEPS,
-    choose_contents,
     find_listening_nodes,
     make_window_request,
     read_request_statuses,
@@ -43,6 +44,17 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
         return sum(window.state is RequestState.STORED for window in windows)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureOptions(DepthOptions):
+    """Options of `stepscope capture`."""
+
+    steps: int | None
+    seconds: float | None
+    timeout: float
+    """Seconds."""
+    as_json: bool
+
+
 @click.command(
     "capture",
     help="Open a detailed window in a running job, on the same steps of every rank, and wait "
@@ -68,41 +80,36 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
     help="Give up waiting after S seconds.",
 )
 @json_option
-def command(  # noqa: PLR0917 - click passes options by name
-    run: str,
-    steps: int | None,
-    seconds: float | None,
-    full: bool,
-    shapes: bool,
-    stacks: bool,
-    memory: bool,
-    flops: bool,
-    modules: bool,
-    timeout: float,
-    as_json: bool,
-) -> None:
-    if (steps is None) == (seconds is None):
+def command(run: str, **values: Any) -> None:
+    _capture(run, CaptureOptions(**values))
+
+
+def _capture(run: str, options: CaptureOptions) -> None:
+    """Request a window and wait until it is stored.
+
+    Raises:
+        UsageError: options contradict each other.
+        StepscopeError: no window was recorded.
+    """
+    if (options.steps is None) == (options.seconds is None):
         raise UsageError("Set the length of the window with --steps N or --seconds S.")
-    contents = choose_contents(
-        full=full, shapes=shapes, stacks=stacks, memory=memory, flops=flops, modules=modules
-    )
     reader = open_run(run)
     nodes = find_listening_nodes(run, reader)
-    request = make_window_request(contents, steps=steps, seconds=seconds)
+    request = make_window_request(options.contents, steps=options.steps, seconds=options.seconds)
     send_window_request(run, request)
-    tell: Callable[[str], None] = _silent if as_json else say
+    tell: Callable[[str], None] = _silent if options.as_json else say
     try:
-        answers = _wait(run, request.name, nodes, reader, timeout, tell)
+        answers = _wait(run, request.name, nodes, reader, options.timeout, tell)
     except KeyboardInterrupt:
         say(f"Stopped waiting; the window will still be stored in {run}.")
         raise click.exceptions.Abort from None
     captured = Captured(run=run, request=request.name, nodes=answers)
-    if as_json:
+    if options.as_json:
         print_json(captured)
     failures = [a.message for a in answers.values() if a.state is RequestState.FAILED]
     if not captured.stored_count:
         raise StepscopeError(f"No window was recorded: {failures[0]}")
-    if not as_json:
+    if not options.as_json:
         for line in _lines(captured):
             click.echo(line)
 

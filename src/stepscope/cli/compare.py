@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -26,6 +28,22 @@ FAILED = 3
 NOT_COMPARABLE = 4
 """Exit status when the runs did not do the same work, or lack what a condition is about."""
 STDOUT = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareOptions:
+    """Options of `stepscope compare`."""
+
+    conditions: tuple[str, ...]
+    strict: bool
+    allowed: tuple[str, ...]
+    markdown: str | None
+    junit: str | None
+    usd_per_hour: str | None
+    instance_type: str | None
+    prices: Path | None
+    epochs: float | None
+    as_json: bool
 
 
 @click.command(
@@ -65,46 +83,50 @@ STDOUT = "-"
 @price_options
 @epochs_option
 @json_option
-def command(  # noqa: PLR0917 - click passes options by name
-    base: str,
-    run: str,
-    conditions: tuple[str, ...],
-    strict: bool,
-    allowed: tuple[str, ...],
-    markdown: str | None,
-    junit: str | None,
-    *,
-    usd_per_hour: str | None,
-    instance_type: str | None,
-    prices: Path | None,
-    epochs: float | None,
-    as_json: bool,
-) -> int:
-    _check(conditions, strict=strict, allowed=allowed, outputs=(markdown, junit), as_json=as_json)
-    parsed_conditions = [parse_condition(text) for text in conditions]
-    groups = parse_allowed_groups(allowed)
-    request = PriceRequest(usd_per_hour=usd_per_hour, instance_type=instance_type, prices=prices)
+def command(base: str, run: str, **values: Any) -> int:
+    return _compare(base, run, CompareOptions(**values))
+
+
+def _compare(base: str, run: str, options: CompareOptions) -> int:
+    """Compare two runs, write the results, and return the exit code."""
+    _check(options)
+    conditions = [parse_condition(text) for text in options.conditions]
+    groups = parse_allowed_groups(options.allowed)
+    request = PriceRequest(
+        usd_per_hour=options.usd_per_hour,
+        instance_type=options.instance_type,
+        prices=options.prices,
+    )
     before, after = _priced(base, request), _priced(run, request)
     comparison = compare_runs(
-        before, after, epochs=epochs, conditions=parsed_conditions, allowed=groups, strict=strict
+        before,
+        after,
+        epochs=options.epochs,
+        conditions=conditions,
+        allowed=groups,
+        strict=options.strict,
     )
-    if markdown is not None:
+    _write_outputs(comparison, options)
+    return _status(comparison)
+
+
+def _write_outputs(comparison: Comparison, options: CompareOptions) -> None:
+    if options.markdown is not None:
         from stepscope.cli.writers.compare_markdown import markdown_of
 
-        _write(markdown, markdown_of(comparison))
-    if junit is not None:
+        _write(options.markdown, markdown_of(comparison))
+    if options.junit is not None:
         from stepscope.cli.writers.compare_junit import junit_of
 
-        _write(junit, junit_of(comparison))
-    if as_json:
+        _write(options.junit, junit_of(comparison))
+    if options.as_json:
         _write(STDOUT, json_text(comparison) + "\n")
-    elif STDOUT not in {markdown, junit}:
+    elif STDOUT not in {options.markdown, options.junit}:
         # Only text needs these imports; `--json` must start fast.
         from stepscope.cli.text import console
         from stepscope.cli.writers import write
 
         write(console(), comparison)
-    return _status(comparison)
 
 
 def _priced(location: str, request: PriceRequest) -> list[Run]:
@@ -117,23 +139,17 @@ def _priced(location: str, request: PriceRequest) -> list[Run]:
     return runs
 
 
-def _check(
-    conditions: tuple[str, ...],
-    *,
-    strict: bool,
-    allowed: tuple[str, ...],
-    outputs: tuple[str | None, str | None],
-    as_json: bool,
-) -> None:
-    """Find options that mean nothing together.
+def _check(options: CompareOptions) -> None:
+    """Reject options that contradict each other.
 
     Raises:
-        UsageError: there are some.
+        UsageError: options contradict each other.
     """
-    if (strict or allowed) and not conditions:
-        option = "--strict" if strict else "--allow-different"
+    outputs = (options.markdown, options.junit)
+    if (options.strict or options.allowed) and not options.conditions:
+        option = "--strict" if options.strict else "--allow-different"
         raise UsageError(f"{option} requires a condition; add one with --fail-if.")
-    if (*outputs, STDOUT if as_json else None).count(STDOUT) > 1:
+    if (*outputs, STDOUT if options.as_json else None).count(STDOUT) > 1:
         raise UsageError("Only one of --json, --markdown and --junit can go to stdout.")
     for output in outputs:
         if output not in {None, STDOUT} and not Path(str(output)).parent.is_dir():

@@ -35,7 +35,7 @@ from stepscope.cli.rule_options import RulePlan, rule_options
 from stepscope.cli.status_line import StatusLine
 from stepscope.cli.verdict_text import print_verdict
 from stepscope.cli.watching import Watching
-from stepscope.cli.window_options import depth_options, schedule, schedule_options
+from stepscope.cli.window_options import DepthOptions, depth_options, schedule, schedule_options
 from stepscope.errors import RunExistsError, StepscopeError, UsageError
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
@@ -53,7 +53,6 @@ from stepscope.monitor import (
     remove_spool,
     start_monitor,
 )
-from stepscope.run import WindowContents, choose_contents
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import RunWriter, create_run, is_remote
 from stepscope.watch import STOP_REQUEST_FILE
@@ -63,7 +62,7 @@ MONITOR_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class RunOptions(DepthOptions):
     """Options of `stepscope run`."""
 
     out: str | None
@@ -79,12 +78,6 @@ class RunOptions:
     start_time: float | None
     duration: float | None
     repeat_interval: float | None
-    full: bool
-    shapes: bool
-    stacks: bool
-    memory: bool
-    flops: bool
-    modules: bool
     rules: RulePlan | None
     """None with `--no-rules`."""
     allow_stop: bool
@@ -94,18 +87,6 @@ class RunOptions:
     keep_raw: bool
     quiet: bool
     as_json: bool
-
-    @property
-    def contents(self) -> WindowContents:
-        """Contents of scheduled windows."""
-        return choose_contents(
-            full=self.full,
-            shapes=self.shapes,
-            stacks=self.stacks,
-            memory=self.memory,
-            flops=self.flops,
-            modules=self.modules,
-        )
 
 
 def _parse_interval(context: click.Context, parameter: click.Parameter, text: str) -> int:

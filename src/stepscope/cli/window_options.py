@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ import click
 from stepscope.errors import UsageError
 from stepscope.monitor import WindowSchedule
 from stepscope.quantities import number
-from stepscope.run import WindowContents
+from stepscope.run import WindowContents, choose_contents
 from stepscope.spool import OPTIONS, Depth
 
 Decorated = Callable[..., Any]
@@ -23,6 +24,34 @@ _OPTION_HELP = {
     "flops": "Data to compute FLOPs (includes --shapes).",
     "modules": "Module hierarchy (includes --stacks).",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DepthOptions:
+    """Options for the contents of a window."""
+
+    full: bool
+    shapes: bool
+    stacks: bool
+    memory: bool
+    flops: bool
+    modules: bool
+
+    @property
+    def contents(self) -> WindowContents:
+        """Contents of the window.
+
+        Raises:
+            UsageError: options contradict each other.
+        """
+        return choose_contents(
+            full=self.full,
+            shapes=self.shapes,
+            stacks=self.stacks,
+            memory=self.memory,
+            flops=self.flops,
+            modules=self.modules,
+        )
 
 
 def depth_options(command: Decorated) -> Decorated:

@@ -47,7 +47,7 @@ def test_the_text(tmp_path: Path) -> None:
     assert "$0.20 for 1 x $36.00 an hour x 20 s" in text
     assert "set on the command line" in text
     rows = {line.split("  ")[0].strip(): line.split() for line in text.splitlines() if line}
-    assert rows["a step"][-1] == "$0.001"
+    assert rows["a step"][-1] == "$0.00100"
     assert rows["an epoch"][-1] == "$0.10"
     assert rows["30 epochs"][-1] == "$3.00"
     assert rows["a million samples"][-1] == "$31.25"
@@ -62,10 +62,10 @@ def test_a_share_says_what_it_is_of(tmp_path: Path) -> None:
         process.draw("wait 5 | h2d 55 | forward 12 | backward 20 | optimizer 8 | predict 400")
     text = asked(str(run.write()), "--usd-per-hour", "36")
     rows = {" ".join(line.split()) for line in text.splitlines()}
-    assert "a step with its evaluation 500 ms $0.005" in rows
+    assert "a step with its evaluation 500 ms $0.00500" in rows
     shares = " ".join(text.split())
-    assert "80% step with its evaluation $0.004 $28.80" in shares
-    assert "55% step $0.00055 $3.96" in shares
+    assert "80% step with its evaluation $0.00400 $28.80" in shares
+    assert "55% step $0.000550 $3.96" in shares
     assert "Evaluate less at a time: if evaluation ran a tenth as often" in shares
 
 
@@ -171,7 +171,7 @@ def test_before_and_after_as_text(tmp_path: Path) -> None:
     assert "10 s → 5 s" in text
     assert "30 s → 15 s" in text
     assert "-50.0%" in text
-    assert "2.00 times as fast by the epoch" in text
+    assert "2x speedup by the epoch" in text
     assert "0.004167 instance-hours of 3 epochs saved" not in text  # three digits, as everywhere
     assert "0.00417 instance-hours of 3 epochs saved" in text
     assert "machine price not known" in text
