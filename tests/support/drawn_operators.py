@@ -145,6 +145,12 @@ def kernel_columns(*roots: Op) -> dict[str, Any]:
     properties = ("grid", "block")
     for column in (f"{name}_{axis}" for name in properties for axis in "xyz"):
         columns[column] = numbers([-1] * count)
-    for column in ("registers_per_thread", "shared_memory_bytes", "graph", "launch"):
+    for column in (
+        "registers_per_thread",
+        "shared_memory_bytes",
+        "graph",
+        "launch",
+        "captured_operator",
+    ):
         columns[column] = numbers([-1] * count)
     return columns

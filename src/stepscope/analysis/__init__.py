@@ -19,6 +19,7 @@ Spans, samples and metrics of a run:
     phases            phases of a step, on the host and on the device
     evaluation        evaluation inside a training job
     steps             training steps: boundaries, and time by phase
+    step_statistics   phases and slowest steps of one rank
     rank_steps        step durations by rank, stragglers
     input_pipeline    batch creation, and the data wait of the training thread
     code_stages       stage of an input pipeline that a stack belongs to
@@ -39,6 +40,7 @@ Traces of a framework's profiler, each of one process and one window:
     launches          cost of launches, delays, queue depth
     activity          kinds of activity and of copies
     collectives       matching across ranks: wait, transfer, bandwidth
+    rank_time         time of one rank, and of its collectives
     trace_steps       steps of a trace, and exposed time by category
     exposed_time      exposed time by owner, down to the single call
     operator_tree     operators as a tree; operator_table, kernel_table, annotation_table
@@ -63,6 +65,7 @@ from stepscope.analysis.activity import (
 )
 from stepscope.analysis.annotation_table import (
     ANNOTATION_COLUMNS,
+    AnnotationGroup,
     DurationHistogram,
     build_annotation_histograms,
     summarize_annotations,
@@ -141,8 +144,10 @@ from stepscope.analysis.kernel_classes import (
 )
 from stepscope.analysis.kernel_table import (
     GRAPH_COLUMNS,
+    LAUNCHER_COLUMNS,
     NAME_COLUMNS,
     PROPERTY_COLUMNS,
+    GraphReplays,
     KernelRow,
     KernelTable,
     build_graph_table,
@@ -156,6 +161,7 @@ from stepscope.analysis.launches import (
     find_launches,
     measure_queue_depths,
     summarize_launches,
+    summarize_launches_by_call,
 )
 from stepscope.analysis.memory_blocks import label_operators, list_largest_blocks, pair_blocks
 from stepscope.analysis.memory_curve import (
@@ -164,7 +170,7 @@ from stepscope.analysis.memory_curve import (
     downsample_curve,
     split_memory_by_device,
 )
-from stepscope.analysis.memory_operators import summarize_memory_operators
+from stepscope.analysis.memory_operators import OperatorMemory, summarize_memory_operators
 from stepscope.analysis.memory_peak import (
     NO_BACKWARD,
     MemoryPeak,
@@ -204,7 +210,16 @@ from stepscope.analysis.rank_steps import (
     Matrix,
     build_step_matrix,
     downsample_columns,
+    fill_step_matrix,
     find_stragglers,
+)
+from stepscope.analysis.rank_time import (
+    CollectiveGroup,
+    CollectiveTime,
+    break_down_range,
+    break_down_ranges,
+    group_collectives,
+    measure_collective_time,
 )
 from stepscope.analysis.roofline.accounting import (
     EVENT_COLUMNS,
@@ -217,6 +232,12 @@ from stepscope.analysis.roofline.calls import Family, Precision
 from stepscope.analysis.roofline.device_table import Unit
 from stepscope.analysis.roofline.groups import IMPOSSIBLE_RATIO, NS_PER_S, CallGroup, group_calls
 from stepscope.analysis.roofline.peaks import Peaks, estimate_cpu_peaks, find_peaks, parse_peaks
+from stepscope.analysis.roofline.summary import (
+    FamilyTotals,
+    RooflineGap,
+    find_largest_gaps,
+    sum_families,
+)
 from stepscope.analysis.roofline.utilization import FlopsUtilization, measure_step_utilization
 from stepscope.analysis.sampling_ticks import (
     HEATMAP_METRICS,
@@ -234,6 +255,7 @@ from stepscope.analysis.statistics import (
     estimate_lead_probability,
     summarize,
 )
+from stepscope.analysis.step_statistics import PhaseShare, find_slowest_steps, measure_phases
 from stepscope.analysis.steps import (
     VALUED_KINDS,
     Steps,
@@ -294,6 +316,7 @@ __all__ = [
     "KERNEL_COLUMNS",
     "KERNEL_WAIT_BELOW_NS",
     "LAUNCHED_KERNEL_COLUMNS",
+    "LAUNCHER_COLUMNS",
     "METRIC_KERNEL_COLUMNS",
     "MODULE_ANNOTATION_COLUMNS",
     "MODULE_OPERATOR_COLUMNS",
@@ -312,12 +335,15 @@ __all__ = [
     "VALUED_KINDS",
     "Account",
     "Activity",
+    "AnnotationGroup",
     "BatchCreation",
     "Buckets",
     "CallGroup",
     "CallTree",
     "CategoryRanges",
     "CollectiveCalls",
+    "CollectiveGroup",
+    "CollectiveTime",
     "Columns",
     "ComputeProfile",
     "Contention",
@@ -329,11 +355,13 @@ __all__ = [
     "DurationHistogram",
     "ExposedTime",
     "Family",
+    "FamilyTotals",
     "Fetcher",
     "Float",
     "FlopsUtilization",
     "GpuMetrics",
     "GpuTime",
+    "GraphReplays",
     "Growth",
     "Heatmap",
     "HeatmapRow",
@@ -353,13 +381,16 @@ __all__ = [
     "ModuleCalls",
     "MultiprocessorLoad",
     "NameSums",
+    "OperatorMemory",
     "OperatorRow",
     "OperatorTree",
     "Overlap",
     "Passes",
     "Peaks",
+    "PhaseShare",
     "Precision",
     "QueueDepth",
+    "RooflineGap",
     "RowLabels",
     "RuntimeCalls",
     "Slices",
@@ -376,6 +407,8 @@ __all__ = [
     "attribute_host_work",
     "average_devices",
     "average_present",
+    "break_down_range",
+    "break_down_ranges",
     "break_down_steps",
     "build_annotation_histograms",
     "build_graph_table",
@@ -402,9 +435,11 @@ __all__ = [
     "estimate_cpu_peaks",
     "estimate_lead_probability",
     "explain_peak",
+    "fill_step_matrix",
     "find_device_categories",
     "find_full_scale",
     "find_host_steps",
+    "find_largest_gaps",
     "find_launches",
     "find_lightning_module_calls",
     "find_losses",
@@ -415,11 +450,13 @@ __all__ = [
     "find_python_module_calls",
     "find_rows",
     "find_self_intervals",
+    "find_slowest_steps",
     "find_step_at",
     "find_steps",
     "find_stragglers",
     "find_trace_steps",
     "group_calls",
+    "group_collectives",
     "group_rows",
     "is_backward",
     "is_communication",
@@ -442,12 +479,14 @@ __all__ = [
     "match_rows",
     "measure_bandwidth",
     "measure_batch_creation",
+    "measure_collective_time",
     "measure_contention",
     "measure_gpu_metrics",
     "measure_gpu_time",
     "measure_gpu_time_by_device",
     "measure_growth",
     "measure_overlap",
+    "measure_phases",
     "measure_queue_depths",
     "measure_step_utilization",
     "measure_stream_idle",
@@ -465,11 +504,13 @@ __all__ = [
     "split_by_device",
     "split_data_wait",
     "split_memory_by_device",
+    "sum_families",
     "summarize",
     "summarize_activities",
     "summarize_annotations",
     "summarize_copies",
     "summarize_launches",
+    "summarize_launches_by_call",
     "summarize_memory_operators",
     "summarize_metrics",
     "uses_tensor_cores",

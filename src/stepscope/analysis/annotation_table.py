@@ -14,6 +14,7 @@ import fnmatch
 import re
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,8 +33,7 @@ _ROUND = (1, 2, 5, 10)
 _NUMBER = re.compile(r"#\d+$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnnotationRow:
+class AnnotationGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Annotations with one name, on the host or on devices."""
 
     name: str
@@ -65,7 +65,7 @@ class DurationHistogram:
 class AnnotationTable:
     """Annotations by descending total time."""
 
-    rows: list[AnnotationRow]
+    rows: list[AnnotationGroup]
     """The first `top` rows."""
     row_count: int
     """Number of rows without that limit."""
@@ -94,7 +94,7 @@ def summarize_annotations(annotations: Columns, *, top: int = 0) -> AnnotationTa
     labels = list(label_codes)
     return AnnotationTable(
         rows=[
-            AnnotationRow(
+            AnnotationGroup(
                 name=labels[label[groups.first[g]]],
                 on_device=bool(annotations["on_device"][groups.first[g]]),
                 count=int(counts[g]),

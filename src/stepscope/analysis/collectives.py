@@ -25,6 +25,7 @@ a rank's input and output, n ranks and t seconds:
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
@@ -141,6 +142,18 @@ class CollectiveCalls:
     def duration(self) -> Int:
         """Duration of each call, nanoseconds."""
         return self.end - self.start
+
+    def starting_within(self, ranges: Sequence[tuple[int, int] | None]) -> NDArray[np.bool_]:
+        """Mask of the calls that start in the range of their rank, the end exclusive.
+
+        Args:
+            ranges: start and end by rank; None for all time.
+        """
+        limits = np.iinfo(np.int64)
+        bounds = np.array([within or (limits.min, limits.max) for within in ranges], dtype=np.int64)
+        start, end = bounds.T[:, self.rank]
+        mask: NDArray[np.bool_] = (self.start >= start) & (self.start < end)
+        return mask
 
     def take(self, rows: NDArray[np.bool_] | Int) -> CollectiveCalls:
         """Select calls by a mask or an index array."""

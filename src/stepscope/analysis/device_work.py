@@ -50,6 +50,17 @@ class DeviceWork:
         mask: NDArray[np.bool_] = (self.kind == KERNEL) & ~self.communication
         return mask
 
+    @property
+    def kernel_devices(self) -> list[int]:
+        """Devices that ran kernels, ascending."""
+        devices: list[int] = np.unique(self.device[self.kind == KERNEL]).tolist()
+        return devices
+
+    @property
+    def extent(self) -> tuple[int, int] | None:
+        """First start and last end; None without work."""
+        return (int(self.start.min()), int(self.end.max())) if len(self) else None
+
     def take(self, rows: NDArray[np.bool_] | Int) -> DeviceWork:
         """Select work by a mask or an index array."""
         return DeviceWork(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})

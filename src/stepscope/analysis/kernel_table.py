@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,7 +45,9 @@ PROPERTY_COLUMNS = (
     *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
     *("registers_per_thread", "shared_memory_bytes"),
 )
-"""Additional columns that `build_kernel_table_by_properties` reads."""
+"""Launch properties that `build_kernel_table_by_properties` groups by."""
+LAUNCHER_COLUMNS = ("operator", "captured_operator")
+"""Columns that give the operator of a kernel; in a replayed graph, the one that was captured."""
 GRAPH_COLUMNS = ("name", "duration_ns", "graph", "launch")
 """Columns of `kernels` that `build_graph_table` reads."""
 
@@ -101,9 +104,8 @@ class KernelTable:
     carry_over_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphRow:
-    """One captured graph and its replays."""
+class GraphReplays(msgspec.Struct, frozen=True, kw_only=True):
+    """One captured graph and its replays; its kernels are also in the table of kernels."""
 
     graph: int
     replays: int
@@ -133,11 +135,13 @@ def build_kernel_table_by_properties(
     """Group kernels by name, operator, grid, block, registers and shared memory.
 
     Args:
-        kernels: `NAME_COLUMNS`, `PROPERTY_COLUMNS` and `operator` of the table.
+        kernels: `NAME_COLUMNS`, `PROPERTY_COLUMNS` and `LAUNCHER_COLUMNS` of the table.
         operators: columns `id` and `name` of the table.
         top: group limit; 0 for all.
     """
-    launcher = find_rows(operators["id"], kernels["operator"])
+    captured: Int = kernels["captured_operator"]
+    launching = np.where(captured >= 0, captured, kernels["operator"])
+    launcher = find_rows(operators["id"], launching)
     names: Strings = operators["name"]
     operator = np.append(names.codes, -1)[launcher]  # row -1 is the appended one
     groups = group_rows(
@@ -156,7 +160,7 @@ def build_kernel_table_by_properties(
     return _build_table(kernels, groups, read_properties, top)
 
 
-def build_graph_table(kernels: Columns, total_ns: int) -> list[GraphRow]:
+def build_graph_table(kernels: Columns, total_ns: int) -> list[GraphReplays]:
     """Summarize replayed graphs by descending kernel time.
 
     Args:
@@ -168,7 +172,7 @@ def build_graph_table(kernels: Columns, total_ns: int) -> list[GraphRow]:
     replays = _count_distinct(kernels["graph"], kernels["launch"], len(groups))
     distinct_names = _count_distinct(kernels["graph"], kernels["name"].codes, len(groups))
     return [
-        GraphRow(
+        GraphReplays(
             graph=int(kernels["graph"][groups.first[g]]),
             replays=int(replays[g]),
             kernel_count=int(count),

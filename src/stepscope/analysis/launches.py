@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.buckets import Buckets
+from stepscope.analysis.columns import Strings
 from stepscope.analysis.device_work import DeviceWork, RuntimeCalls
 from stepscope.analysis.statistics import Distribution, summarize
 from stepscope.intervals import Int
@@ -52,6 +53,9 @@ class Launches:
     device_ns: Int
     """Sum of the durations of the work on the stream."""
     work_count: Int
+
+    def __len__(self) -> int:
+        return len(self.call)
 
     @property
     def delay_ns(self) -> Int:
@@ -118,6 +122,27 @@ def summarize_launches(
         long_call_count=int((call_ns > thresholds.long_call_ns).sum()),
         long_delay_count=int((delay_ns > thresholds.long_delay_ns).sum()),
     )
+
+
+def summarize_launches_by_call(
+    launches: Launches, calls: RuntimeCalls, names: Strings
+) -> list[tuple[str, LaunchStatistics]]:
+    """Summarize the launches together, as `all`, and by runtime function, most used first.
+
+    Args:
+        launches: launches of one trace.
+        calls: the runtime calls that `launches.call` indexes.
+        names: names of the runtime calls, by the row they were read from.
+    """
+    code = names.codes[calls.row[launches.call]]
+    groups = [("all", np.ones(len(code), dtype=np.bool_))]
+    for value in np.argsort(-np.bincount(code), kind="stable").tolist():
+        groups.append((names.values[value] or "", code == value))
+    return [
+        (name, statistics)
+        for name, rows in groups
+        if (statistics := summarize_launches(launches, rows)) is not None
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from stepscope.analysis.columns import Columns
@@ -24,26 +25,26 @@ from stepscope.analysis.memory_curve import DeviceMemory
 from stepscope.analysis.operator_tree import OperatorTree, sum_by_row
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryOperator:
-    """Calls of one operator on one device."""
+class OperatorMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory allocated by the calls of one operator on one device, including operators below them
+    unless `self`."""
 
     name: str
     calls: int
     """Number of all calls, including those that allocated nothing."""
-    size_increase_bytes: int
     self_size_increase_bytes: int
-    allocation_count: int
+    size_increase_bytes: int
     self_allocation_count: int
-    allocation_bytes: int
+    allocation_count: int
     self_allocation_bytes: int
+    allocation_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOperators:
     """Operators by descending self size increase."""
 
-    rows: list[MemoryOperator]
+    rows: list[OperatorMemory]
     """Operators with an event whose name matches the filter."""
     operator_count: int
     """Number of operators with an event."""
@@ -80,7 +81,7 @@ def summarize_memory_operators(
     outside = ~np.append(tree.counted[tree.merged], False)[operator_row]
     return MemoryOperators(
         rows=[
-            MemoryOperator(
+            OperatorMemory(
                 name=tree.names[name[g]],
                 calls=int(tree.calls_by_name[name[g]]),
                 size_increase_bytes=int(totals[0][g]),

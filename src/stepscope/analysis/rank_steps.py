@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,19 @@ def build_step_matrix(first: Sequence[int], durations: Sequence[Int]) -> tuple[i
     return start, matrix
 
 
+def fill_step_matrix(shape: tuple[int, int], cells: Sequence[tuple[int, int, int]]) -> Matrix:
+    """Build the matrix of step durations from single cells.
+
+    Args:
+        shape: number of ranks and of steps.
+        cells: rank, step and duration of each cell that is known.
+    """
+    matrix = np.full(shape, np.nan)
+    for row, column, duration in cells:
+        matrix[row, column] = duration
+    return matrix
+
+
 def find_stragglers(matrix: Matrix) -> Stragglers:
     """Count the steps in which each rank is slowest, and measure its excess."""
     shared = matrix[:, (~np.isnan(matrix)).sum(axis=0) > 1]
@@ -61,17 +75,22 @@ def find_stragglers(matrix: Matrix) -> Stragglers:
     )
 
 
-def downsample_columns(matrix: Matrix, max_columns: int) -> tuple[int, Matrix]:
+def downsample_columns(values: NDArray[Any], max_columns: int) -> tuple[int, Matrix]:
     """Average groups of consecutive columns so that at most `max_columns` remain.
 
+    Args:
+        values: any shape; the last axis has the columns. NaN is missing.
+        max_columns: limit of the columns.
+
     Returns:
-        The number of columns per group, and the means.
+        The number of columns per group, and the means; NaN for a group without values.
     """
-    group_size = max(1, -(-matrix.shape[1] // max_columns))
+    numbers = np.asarray(values, dtype=np.float64)
+    group_size = max(1, -(-numbers.shape[-1] // max_columns))
     if group_size == 1:
-        return 1, matrix
-    starts = np.arange(0, matrix.shape[1], group_size)
-    present = ~np.isnan(matrix)
-    sums = np.add.reduceat(np.where(present, matrix, 0.0), starts, axis=1)
-    counts = np.add.reduceat(present, starts, axis=1, dtype=np.int64)
+        return 1, numbers
+    starts = np.arange(0, numbers.shape[-1], group_size)
+    present = ~np.isnan(numbers)
+    sums = np.add.reduceat(np.where(present, numbers, 0.0), starts, axis=-1)
+    counts = np.add.reduceat(present, starts, axis=-1, dtype=np.int64)
     return group_size, np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)

@@ -15,7 +15,7 @@ from stepscope.exporters import Exported, export_chrome, export_timeline
 from stepscope.quantities import count
 from stepscope.run import Run, Trace
 from stepscope.store import open_run
-from stepscope.views import ViewOptions, chosen_traces, missing_recordings
+from stepscope.views import ViewOptions, explain_no_traces, select_traces
 
 _FILE = re.compile(r"\.json(\.gz)?$|\.gz$")
 
@@ -79,8 +79,8 @@ def command(
         return
     options = ViewOptions(rank=rank, trace=trace)
     signals = Run(open_run(run))
-    recordings = chosen_traces(signals, options)
-    missing = missing_recordings(signals, recordings)
+    recordings = select_traces(signals, options)
+    missing = explain_no_traces(signals, recordings)
     if missing is not None:
         raise UsageError(f"Nothing can be exported: {missing}.")
     files = _files(recordings, output, merge=merge)

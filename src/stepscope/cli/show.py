@@ -11,12 +11,12 @@ from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json
 from stepscope.run import Run
 from stepscope.store import open_run
-from stepscope.views import OPTION_FLAGS, VIEWS, option_value
+from stepscope.views import OPTION_FLAGS, VIEWS, parse_option
 
 
 def _parse(_context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
     """The value that a view's option has; None where it was not given."""
-    return None if text is None else option_value(str(parameter.name), text)
+    return None if text is None else parse_option(str(parameter.name), text)
 
 
 def _option(field: str, metavar: str, text: str) -> Callable[[Any], Any]:
@@ -71,7 +71,7 @@ def _uses(field: str) -> str:
 def command(run: str, view: str, as_json: bool, **options: Any) -> None:
     show_view = VIEWS[view]
     options_given = {field: value for field, value in options.items() if value is not None}
-    payload = show_view(Run(open_run(run)), show_view.options(view, options_given))
+    payload = show_view(Run(open_run(run)), show_view.make_options(view, options_given))
     if as_json:
         print_json(payload)
         return

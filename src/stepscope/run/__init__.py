@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from stepscope.run.annotations import read_annotations, read_script_annotations
 from stepscope.run.clock import RunClock
 from stepscope.run.device_work import CarryOver, calls_of, device_work_of, streams_of
 from stepscope.run.epochs import Epochs, find_epochs
+from stepscope.run.heatmaps import SampledHeatmap, build_sampled_heatmap
 from stepscope.run.job_times import (
     JobStatistics,
     is_lost,
@@ -12,15 +14,18 @@ from stepscope.run.job_times import (
 )
 from stepscope.run.metric_bins import Bins, BinSeries, aggregate_samples, choose_bins
 from stepscope.run.model_facts import embedding_ratio, inputs_of, largest_model, samples_at_a_time
+from stepscope.run.name_totals import sum_by_name
 from stepscope.run.node_metrics import NodeMetrics
 from stepscope.run.opening import open_run, reopen_run
 from stepscope.run.rank_collectives import RankCalls, collective_calls
 from stepscope.run.run import Rank, Run
+from stepscope.run.scalars import LoggedScalars, read_scalars
 from stepscope.run.span_table import SpanRows, read_spans, spans_of
 from stepscope.run.time_range import RunRange
 from stepscope.run.trace_steps import (
     RecordedWork,
     host_categories,
+    join_step_durations,
     marked_steps,
     named_steps,
     recorded_work,
@@ -44,6 +49,7 @@ __all__ = [
     "DictColumn",
     "Epochs",
     "JobStatistics",
+    "LoggedScalars",
     "NodeMetrics",
     "QualityIssue",
     "Rank",
@@ -55,11 +61,13 @@ __all__ = [
     "RunClock",
     "RunRange",
     "RunReader",
+    "SampledHeatmap",
     "SpanRows",
     "Trace",
     "UnreachableError",
     "WindowContents",
     "aggregate_samples",
+    "build_sampled_heatmap",
     "cache_home",
     "calls_of",
     "choose_bins",
@@ -74,6 +82,7 @@ __all__ = [
     "is_lost",
     "job_borders",
     "job_statistics",
+    "join_step_durations",
     "largest_model",
     "load_traces",
     "machine_count",
@@ -81,7 +90,10 @@ __all__ = [
     "marked_steps",
     "named_steps",
     "open_run",
+    "read_annotations",
     "read_request_statuses",
+    "read_scalars",
+    "read_script_annotations",
     "read_spans",
     "reading_ahead",
     "recorded_work",
@@ -92,6 +104,7 @@ __all__ = [
     "size_of",
     "spans_of",
     "streams_of",
+    "sum_by_name",
 ]
 
 

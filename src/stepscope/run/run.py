@@ -34,7 +34,7 @@ from stepscope.analysis import (
     split_data_wait,
     weigh_samples,
 )
-from stepscope.intervals import EMPTY, Intervals, contains, union
+from stepscope.intervals import EMPTY, Int, Intervals, contains, union
 from stepscope.run.clock import RunClock, clock_of
 from stepscope.run.node_metrics import NodeMetrics
 from stepscope.run.span_table import read_spans, spans_of
@@ -201,10 +201,15 @@ class Run:
         return training
 
     @cached_property
+    def measured_step_ns(self) -> Int:
+        """Wall times of the measured steps of all ranks, rank by rank."""
+        walls = [rank.steps.wall_ns[rank.steps.measured()] for rank in self.ranks]
+        return np.concatenate([*walls, np.empty(0, dtype=np.int64)])
+
+    @cached_property
     def mean_step_ns(self) -> float:
         """Mean duration of the measured steps of all ranks; NaN without any."""
-        walls = [rank.steps.wall_ns[rank.steps.measured()] for rank in self.ranks]
-        return float(np.concatenate(walls).mean())
+        return float(self.measured_step_ns.mean())
 
     @cached_property
     def compute_profile(self) -> ComputeProfile | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from stepscope.analysis import (
     make_single_step,
     match_rows,
 )
-from stepscope.intervals import Intervals
+from stepscope.intervals import Int, Intervals
 from stepscope.run import Run
 from stepscope.run.device_work import CarryOver, calls_of, device_work_of, host_work_of
 from stepscope.run.traces import Trace, reading_ahead
@@ -134,10 +134,25 @@ class RecordedWork:
         """The rank, or the trace's name where the rank is unknown."""
         return self.trace.name if self.trace.rank is None else f"rank {self.trace.rank}"
 
+    @property
+    def extent(self) -> tuple[int, int] | None:
+        """First start and last end of the work, clipped to the selected range; None if empty."""
+        extent = self.work.extent
+        if extent is None or self.trace.within is None:
+            return extent
+        start, end = max(extent[0], self.trace.within[0]), min(extent[1], self.trace.within[1])
+        return (start, end) if start <= end else None
+
 
 def recorded_work(run: Run, carry_over: CarryOver) -> list[RecordedWork]:
     """Read work and steps of every trace."""
     return [_recorded_work(run, trace, carry_over) for trace in reading_ahead(run.traces)]
+
+
+def join_step_durations(recorded: Sequence[RecordedWork]) -> Int:
+    """Join the durations of the marked steps of several traces, in nanoseconds."""
+    durations = [part.steps.wall_ns for part in recorded if part.marked]
+    return np.concatenate([*durations, np.empty(0, dtype=np.int64)])
 
 
 def _recorded_work(run: Run, trace: Trace, carry_over: CarryOver) -> RecordedWork:

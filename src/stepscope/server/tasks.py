@@ -30,10 +30,10 @@ from stepscope.views import (
     JobRow,
     Jobs,
     JobSummary,
-    job_row,
-    jobs_of,
-    summarize,
-    unopened_row,
+    list_jobs,
+    make_job_row,
+    make_unopened_row,
+    summarize_job,
 )
 
 ROWS_TIMEOUT_S = 30.0
@@ -49,7 +49,7 @@ def view(
     requested = VIEWS.get(name)
     if requested is None:
         raise FileNotFoundError(f"There is no view {name!r}. Views: {', '.join(VIEWS)}.")
-    return requested(runs.open(location, revision), requested.options_from_text(name, query))
+    return requested(runs.open(location, revision), requested.parse_options(name, query))
 
 
 def jobs(
@@ -77,7 +77,7 @@ def jobs(
     missing = rows.count(None)
     if missing:
         notes = [*notes, f"{missing} runs have not been read yet. Reload to see them."]
-    return jobs_of(root, [row for row in rows if row is not None], notes)
+    return list_jobs(root, [row for row in rows if row is not None], notes)
 
 
 def _cached_row(
@@ -96,9 +96,9 @@ def _make_row(run: CatalogRun, summary: bytes | str | None) -> JobRow:
         decoded = (
             msgspec.json.decode(summary, type=JobSummary) if isinstance(summary, bytes) else None
         )
-        row = job_row(open_run(run.location).reader, run.id, decoded)
+        row = make_job_row(open_run(run.location).reader, run.id, decoded)
     except (StepscopeError, OSError) as error:
-        return unopened_row(run.id, str(error))
+        return make_unopened_row(run.id, str(error))
     return msgspec.structs.replace(row, problem=summary) if isinstance(summary, str) else row
 
 
@@ -114,7 +114,7 @@ def read_ahead(runs: OpenRuns, *, location: str, revision: int, is_first: bool) 
 
 def summary(runs: OpenRuns, *, location: str, revision: int) -> JobSummary:
     """Summarize a run: its verdict and other figures from its tables."""
-    return summarize(runs.open(location, revision), size_of(location))
+    return summarize_job(runs.open(location, revision), size_of(location))
 
 
 def compare(

@@ -1,18 +1,19 @@
-"""One typed payload per screen.
+"""One typed payload per view.
 
-Belongs here: what a screen shows, as msgspec structs made from signals; labels and units that
-travel with the numbers. Does not belong here: formulas (`analysis`), colours and layout (`cli`,
-later the web).
+Belongs here: the figures that a view shows, as msgspec structs filled from a run, with their labels
+and units. Does not belong here: formulas (`analysis`), arrays of a run (`run`), colors and layout
+(`cli`, `web`).
 
-A payload is what `stepscope show RUN VIEW --json` prints. Durations are integer nanoseconds or
-float nanoseconds where they are means; ratios are 0 to 1; every share names its denominator.
+A payload is the output of `stepscope show RUN VIEW --json`. Durations are integer nanoseconds, or
+float nanoseconds for means; ratios are 0 to 1; every share names its denominator.
 
-A new view is one file with a function `(signals, options) -> payload` and one line below. Where
-its fields end in a unit (`_ns`, `_ratio`, `_bytes`, `_count`) the command line can print it as
-it is; `missing` and `notes` hold sentences, `quality` the notes of `views.quality`. Where a row has
-more fields than fit in a line, `text_fields` names those that text shows. The function says what it
-returns: the front end's types and the API's are made from that. A payload that is `Ranged` can be
-restricted to a range of time, and its function need not know.
+A new view is one file with a function `show_NAME(run, options) -> payload` and one line in
+`registry`. Fields whose names end in a unit (`_ns`, `_ratio`, `_bytes`, `_count`) need nothing else
+to be printed: their title is the name, their unit its ending and their description the string below
+the field. `missing` and `notes` are sentences, `quality` the notes of `views.quality`. If a row has
+more fields than fit in a line, `text_fields` names those that text shows. The annotation of the
+return value names the payload, from which the types of the page and of the API are generated. A
+`Ranged` payload can be restricted to a range of time without further code.
 """
 
 from __future__ import annotations

@@ -21,17 +21,17 @@ from .jobs import (
     JobRow as JobRow,
     Jobs as Jobs,
     JobSummary as JobSummary,
-    job_row as job_row,
-    jobs_of as jobs_of,
-    summarize as summarize,
-    unopened_row as unopened_row,
+    list_jobs as list_jobs,
+    make_job_row as make_job_row,
+    make_unopened_row as make_unopened_row,
+    summarize_job as summarize_job,
 )
 from .options import (
     DEFAULTS as DEFAULTS,
     OPTION_FLAGS as OPTION_FLAGS,
     View as View,
     ViewOptions as ViewOptions,
-    option_value as option_value,
+    parse_option as parse_option,
 )
 from .overview import Overview as Overview, RecordedWindow as RecordedWindow, Recording as Recording
 from .quality import QualityNote as QualityNote
@@ -42,4 +42,4 @@ from .system import NodeView as NodeView, SystemView as SystemView
 from .system_heat import SystemHeatView as SystemHeatView
 from .system_series import SystemSeriesView as SystemSeriesView
 from .tensors import TensorsView as TensorsView
-from .trace_choice import chosen_traces as chosen_traces, missing_recordings as missing_recordings
+from .trace_choice import explain_no_traces as explain_no_traces, select_traces as select_traces

@@ -1,4 +1,4 @@
-"""`activity`: kernels, memory operations and synchronisation, and how fast copies were."""
+"""`activity`: kernels, memory operations and synchronization, and the bandwidth of copies."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from stepscope.analysis import (
     summarize_copies,
 )
 from stepscope.run import CarryOver, Run, Trace
-from stepscope.views.lacking import no_device_work
+from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import chosen_traces, missing_recordings
+from stepscope.views.trace_choice import explain_no_traces, select_traces
 
 
 class ActivityView(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,14 +27,14 @@ class ActivityView(msgspec.Struct, frozen=True, kw_only=True):
     in which the host waits for a device."""
     count: int
     total_ns: int
-    """Durations, summed: work on several streams at once counts several times."""
+    """Sum of the durations: simultaneous work on several streams counts several times."""
     share_ratio: float
-    """Of the durations of all kinds."""
+    """Share of the durations of all kinds."""
     mean_ns: float | None
 
 
 class CopyKindView(msgspec.Struct, frozen=True, kw_only=True):
-    """Copies between the same two sorts of memory, or sets."""
+    """Copies between the same two kinds of memory, or sets."""
 
     direction: str
     source: str | None
@@ -42,13 +42,13 @@ class CopyKindView(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     total_ns: int
     moved_bytes: int | None
-    """Null where the recorder gave no sizes."""
+    """Null where the profiler recorded no sizes."""
     achieved_bytes_per_s: float | None
-    """Bytes by durations, both summed; print it in GB/s, a GB being 1e9 bytes."""
+    """Sum of the bytes divided by the sum of the durations."""
 
 
 class TraceActivity(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one recording."""
+    """Activity of one trace."""
 
     rank: int | None
     trace: str
@@ -59,7 +59,7 @@ class TraceActivity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActivitiesView(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `activity`."""
 
     share_of: str
     carry_over: CarryOver
@@ -68,55 +68,55 @@ class ActivitiesView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def activity(run: Run, options: ViewOptions = DEFAULTS) -> ActivitiesView:
-    """Kernels, memory operations and synchronisation, and how fast copies were."""
-    traces = chosen_traces(run, options)
+def show_activity(run: Run, options: ViewOptions = DEFAULTS) -> ActivitiesView:
+    """Show kernels, memory operations and synchronization, and the bandwidth of copies."""
+    traces = select_traces(run, options)
     return ActivitiesView(
-        share_of="durations of all activities, summed",
+        share_of="sum of the durations of all activities",
         carry_over=options.carry_over,
-        traces=[_trace(trace, options.carry_over) for trace in traces],
-        missing=missing_recordings(run, traces),
-        quality=notes_across(run, traces),
+        traces=[_show_trace(trace, options.carry_over) for trace in traces],
+        missing=explain_no_traces(run, traces),
+        quality=note_run_quality(run, traces),
     )
 
 
-def _trace(trace: Trace, carry_over: CarryOver) -> TraceActivity:
-    where = "carry_over = 0" if carry_over == "drop" else ""
-    kernels = trace.columns("kernels", ("name", "duration_ns"), condition=where)
-    copies = trace.columns("copies", ACTIVITY_COPY_COLUMNS, condition=where)
+def _show_trace(trace: Trace, carry_over: CarryOver) -> TraceActivity:
+    condition = "carry_over = 0" if carry_over == "drop" else ""
+    kernels = trace.columns("kernels", ("name", "duration_ns"), condition=condition)
+    copies = trace.columns("copies", ACTIVITY_COPY_COLUMNS, condition=condition)
     calls = trace.columns(
         "runtime_calls", ("name", "duration_ns"), condition="name ILIKE '%synchron%'"
     )
-    found = summarize_activities(kernels, copies, calls)
-    total_ns = sum(one.total_ns for one in found)
-    seen = len(kernels["duration_ns"]) + len(copies["duration_ns"]) > 0
+    activities = summarize_activities(kernels, copies, calls)
+    total_ns = sum(activity.total_ns for activity in activities)
+    has_device_work = len(kernels["duration_ns"]) + len(copies["duration_ns"]) > 0
     return TraceActivity(
         rank=trace.rank,
         trace=trace.name,
-        activities=[_activity(one, total_ns) for one in found] if total_ns else [],
-        copies=[_copy(one) for one in summarize_copies(copies)],
-        missing=None if seen else no_device_work(trace),
-        quality=quality_notes(trace, "device"),
+        activities=[_show_kind(activity, total_ns) for activity in activities] if total_ns else [],
+        copies=[_show_copies(kind) for kind in summarize_copies(copies)],
+        missing=None if has_device_work else explain_no_device_work(trace),
+        quality=note_trace_quality(trace, "device"),
     )
 
 
-def _activity(found: Activity, total_ns: int) -> ActivityView:
+def _show_kind(activity: Activity, all_ns: int) -> ActivityView:
     return ActivityView(
-        kind=found.kind,
-        count=found.count,
-        total_ns=found.total_ns,
-        share_ratio=found.total_ns / total_ns,
-        mean_ns=found.total_ns / found.count if found.count else None,
+        kind=activity.kind,
+        count=activity.count,
+        total_ns=activity.total_ns,
+        share_ratio=activity.total_ns / all_ns,
+        mean_ns=activity.total_ns / activity.count if activity.count else None,
     )
 
 
-def _copy(found: CopyKind) -> CopyKindView:
+def _show_copies(kind: CopyKind) -> CopyKindView:
     return CopyKindView(
-        direction=found.direction,
-        source=found.source,
-        target=found.target,
-        count=found.count,
-        total_ns=found.total_ns,
-        moved_bytes=found.bytes,
-        achieved_bytes_per_s=found.bytes_per_s,
+        direction=kind.direction,
+        source=kind.source,
+        target=kind.target,
+        count=kind.count,
+        total_ns=kind.total_ns,
+        moved_bytes=kind.bytes,
+        achieved_bytes_per_s=kind.bytes_per_s,
     )

@@ -1,16 +1,11 @@
-"""`annotations`: named ranges, and how the durations of one are distributed."""
+"""`annotations`: named ranges and the distribution of their durations."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-
 import msgspec
-import numpy as np
 
 from stepscope.analysis import (
-    ANNOTATION_COLUMNS,
-    EXCLUDED_NAMES,
-    EXCLUDED_PREFIXES,
+    AnnotationGroup,
     Columns,
     DurationHistogram,
     Statistics,
@@ -18,30 +13,14 @@ from stepscope.analysis import (
     make_statistics,
     summarize_annotations,
 )
-from stepscope.run import Run, RunRange, Trace
+from stepscope.run import Run, Trace, read_annotations, read_script_annotations
+from stepscope.views.names import list_names
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import chosen_traces, missing_recordings
+from stepscope.views.trace_choice import explain_no_traces, select_traces
 
-_MARKS = " OR ".join(
-    [f"starts_with(name, '{prefix}')" for prefix in EXCLUDED_PREFIXES]
-    + [f"name = '{name}'" for name in sorted(EXCLUDED_NAMES)]
-)
-
-
-class AnnotationGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Ranges of one name, on the host or as their shadow on devices."""
-
-    name: str
-    """Names that differ only in a number after a `#` are one, `...#*`."""
-    on_device: bool
-    count: int
-    total_ns: int
-    mean_ns: float
-    p50_ns: float
-    p95_ns: float
-    max_ns: int
+NO_ANNOTATIONS = "the trace has no annotations"
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +31,7 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnnotationHistogram(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations of the ranges that were asked for."""
+    """Durations of the ranges with the requested name."""
 
     on_device: bool
     total_ns: int
@@ -62,25 +41,25 @@ class AnnotationHistogram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Annotations(msgspec.Struct, frozen=True, kw_only=True):
-    """Annotations of one recording, or of one process of the job."""
+    """Annotations of one trace, or of one process of the job."""
 
     rank: int | None
     trace: str | None
-    """The recording; null for ranges that stepscope recorded in the job itself."""
+    """Null for ranges that stepscope recorded in the job itself."""
     process: str | None
-    """The process, when it is not a recording."""
+    """The process, for ranges that stepscope recorded in the job itself."""
     row_count: int
-    """Names, counted twice when both on the host and on devices."""
+    """Names; a name counts twice if it is both on the host and on devices."""
     annotations: list[AnnotationGroup]
-    """All of them, when none is asked for by name."""
+    """All annotations, unless one is requested by name."""
     histograms: list[AnnotationHistogram]
-    """Of the one that is asked for: on the host, then on devices."""
+    """Histograms of the requested annotation: on the host, then on devices."""
     missing: str | None
     quality: list[QualityNote]
 
 
 class AnnotationsView(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `annotations`."""
 
     name: str | None
     sources: list[Annotations]
@@ -88,61 +67,39 @@ class AnnotationsView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def annotation_ranges(run: Run, options: ViewOptions = DEFAULTS) -> AnnotationsView:
-    """Named ranges, and how the durations of one are distributed."""
-    traces = chosen_traces(run, options)
-    processes = [] if options.trace is not None else _processes(run, options)
-    sources = [_trace(trace, options) for trace in traces] + processes
+def show_annotations(run: Run, options: ViewOptions = DEFAULTS) -> AnnotationsView:
+    """Show named ranges and the distribution of their durations."""
+    traces = select_traces(run, options)
+    sources = [_show_trace(trace, options) for trace in traces]
+    if options.trace is None:
+        sources += _show_processes(run, options)
     return AnnotationsView(
         name=options.name,
         sources=sources,
-        missing=None if sources else missing_recordings(run, traces),
-        quality=notes_across(run, traces),
+        missing=None if sources else explain_no_traces(run, traces),
+        quality=note_run_quality(run, traces),
     )
 
 
-def _trace(trace: Trace, options: ViewOptions) -> Annotations:
-    columns = trace.columns("annotations", ANNOTATION_COLUMNS)
-    if not len(columns["duration_ns"]):
-        # Recorders before 2022 wrote steps, loaders and optimizers down as operators.
-        columns = trace.columns("operators", ("name", "duration_ns"), condition=_MARKS)
-        columns["on_device"] = np.zeros(len(columns["duration_ns"]), dtype=np.int64)
-    return _source(
-        columns,
+def _show_trace(trace: Trace, options: ViewOptions) -> Annotations:
+    return _show_source(
+        read_annotations(trace),
         options,
         rank=trace.rank,
         trace=trace.name,
-        quality=quality_notes(trace),
+        quality=note_trace_quality(trace),
     )
 
 
-def _processes(run: Run, options: ViewOptions) -> list[Annotations]:
-    """Ranges that the script marked itself, for each process that has any."""
-    begun = ""
-    if isinstance(run, RunRange):
-        begun = f" AND start_ns >= {run.start_ns} AND start_ns < {run.end_ns}"
-    rows = run.reader.table(
-        "spans",
-        columns=["name", "process", "start_ns", "end_ns"],
-        condition=f"kind = 'annotation' AND end_ns IS NOT NULL{begun}",
-        encoded=("name", "process"),
-    )
-    duration = np.ma.getdata(rows["end_ns"]) - rows["start_ns"]
-    names, process = rows["name"], rows["process"]
-    found = []
-    for each in run.processes:
-        if each.process in process.values and options.rank in {None, each.rank}:
-            mine = process.codes == process.values.index(each.process)
-            columns = {
-                "name": replace(names, codes=names.codes[mine]),
-                "on_device": np.zeros(int(mine.sum()), dtype=np.int64),
-                "duration_ns": duration[mine],
-            }
-            found.append(_source(columns, options, rank=each.rank, process=each.process))
-    return found
+def _show_processes(run: Run, options: ViewOptions) -> list[Annotations]:
+    return [
+        _show_source(columns, options, rank=process.rank, process=process.process)
+        for process, columns in read_script_annotations(run)
+        if options.rank in {None, process.rank}
+    ]
 
 
-def _source(
+def _show_source(
     columns: Columns,
     options: ViewOptions,
     *,
@@ -152,34 +109,33 @@ def _source(
     quality: list[QualityNote] | None = None,
 ) -> Annotations:
     table = summarize_annotations(columns, top=options.top)
-    missing = None if table.rows else "no annotation is in this recording"
-    found: list[DurationHistogram] = []
+    missing = None if table.rows else NO_ANNOTATIONS
+    histograms: list[DurationHistogram] = []
     if options.name is not None and table.rows:
-        found = build_annotation_histograms(columns, options.name, bucket_ns=options.bucket_ns)
-        if not found:
-            some = ", ".join(dict.fromkeys(row.name for row in table.rows[:8]))
-            missing = f"no annotation here is called {options.name}; there are {some}"
-    shown = table.rows if options.name is None else []
+        histograms = build_annotation_histograms(columns, options.name, bucket_ns=options.bucket_ns)
+        if not histograms:
+            names = list_names(list(dict.fromkeys(row.name for row in table.rows)))
+            missing = f"no annotation is called {options.name}; available: {names}"
     return Annotations(
         rank=rank,
         trace=trace,
         process=process,
         row_count=table.row_count,
-        annotations=[AnnotationGroup(**asdict(row)) for row in shown],
-        histograms=[_histogram(each) for each in found],
+        annotations=table.rows if options.name is None else [],
+        histograms=[_show_histogram(histogram) for histogram in histograms],
         missing=missing,
         quality=quality or [],
     )
 
 
-def _histogram(found: DurationHistogram) -> AnnotationHistogram:
+def _show_histogram(histogram: DurationHistogram) -> AnnotationHistogram:
     return AnnotationHistogram(
-        on_device=found.on_device,
-        total_ns=found.total_ns,
-        duration_ns=make_statistics(found.distribution),
-        bucket_ns=found.bucket_ns,
+        on_device=histogram.on_device,
+        total_ns=histogram.total_ns,
+        duration_ns=make_statistics(histogram.distribution),
+        bucket_ns=histogram.bucket_ns,
         buckets=[
-            Bucket(from_ns=found.start_ns + i * found.bucket_ns, count=count)
-            for i, count in enumerate(found.counts)
+            Bucket(from_ns=histogram.start_ns + index * histogram.bucket_ns, count=count)
+            for index, count in enumerate(histogram.counts)
         ],
     )

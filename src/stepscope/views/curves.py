@@ -1,39 +1,40 @@
-"""The buckets of curves over a recording."""
+"""Buckets of curves over a trace."""
 
 from __future__ import annotations
 
 from stepscope.analysis import Buckets, cut_into_buckets
 from stepscope.errors import UsageError
+from stepscope.quantities import count, duration
 from stepscope.run import Trace
 from stepscope.views.options import ViewOptions
 
-MOST_BUCKETS = 100_000
+MAX_BUCKETS = 100_000
 
 
-def buckets_of(trace: Trace, options: ViewOptions) -> Buckets | None:
-    """Buckets over one recording, as wide as was asked for.
+def choose_buckets(trace: Trace, options: ViewOptions) -> Buckets | None:
+    """Choose buckets over one trace, of the requested width.
 
-    They cover the range in which the recorder says it was recording, else that of all events.
+    They cover the range in which the profiler was active, or else the range of all events.
     """
-    start_ns, end_ns = recorded_range(trace)
-    width = options.bucket_ns
-    if width is not None and (end_ns - start_ns) // width > MOST_BUCKETS:
+    start_ns, end_ns = find_profiled_range(trace)
+    width_ns = options.bucket_ns
+    if width_ns is not None and (end_ns - start_ns) // width_ns > MAX_BUCKETS:
         raise UsageError(
-            f"Buckets of {width} ns cut {trace.name} into more than {MOST_BUCKETS:,} pieces: "
-            "choose wider ones with --bucket."
+            f"Buckets of {duration(width_ns)} cut {trace.name} into more than "
+            f"{count(MAX_BUCKETS)} pieces. Choose wider buckets with --bucket."
         )
-    return cut_into_buckets(start_ns, end_ns, width)
+    return cut_into_buckets(start_ns, end_ns, width_ns)
 
 
-def recorded_range(trace: Trace) -> tuple[int, int]:
-    """When the recorder was recording, as far as that is looked at."""
-    found = trace.columns(
+def find_profiled_range(trace: Trace) -> tuple[int, int]:
+    """Find the range in which the profiler was active, clipped to the selected range."""
+    marks = trace.columns(
         "other_events",
         ("start_ns", "duration_ns"),
         condition="category = 'Trace' AND name LIKE 'PyTorch Profiler%' AND duration_ns > 0",
     )
-    if not len(found["start_ns"]):
+    if not len(marks["start_ns"]):
         return trace.extent
-    start, end = found["start_ns"], found["start_ns"] + found["duration_ns"]
-    last = int(end.max()) if trace.within is None else min(int(end.max()), trace.within[1])
-    return int(start.min()), last
+    start_ns = int(marks["start_ns"].min())
+    end_ns = int((marks["start_ns"] + marks["duration_ns"]).max())
+    return start_ns, end_ns if trace.within is None else min(end_ns, trace.within[1])

@@ -1,12 +1,11 @@
-"""`dashboard`: what the machines and the devices did, in pictures for a first look."""
+"""`dashboard`: activity of nodes and devices, in pictures for a first look."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
-import numpy as np
 
 from stepscope.analysis import (
     ACTIVITIES,
@@ -18,6 +17,7 @@ from stepscope.analysis import (
     measure_gpu_time_by_device,
     nan_to_none,
     parse_copy_direction,
+    summarize,
     uses_tensor_cores,
 )
 from stepscope.run import (
@@ -26,27 +26,34 @@ from stepscope.run import (
     Trace,
     aggregate_samples,
     choose_bins,
+    join_step_durations,
     recorded_work,
-    rows_in,
+    sum_by_name,
 )
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, notes_across
+from stepscope.views.quality import QualityNote, note_run_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import missing_recordings
+from stepscope.views.steps import NO_STEPS
+from stepscope.views.trace_choice import explain_no_traces
 
-PIECES = 300
-TOP = 15
-BUSY = {"gpu_busy_ratio": "GPUs", "cpu_busy_ratio": "nodes"}
-BY_SAMPLES = "the sampled time: mean over {} and samples"
-BY_RECORDINGS = "the time of the devices in recordings, each from its first work to its last"
-NO_GPU_SAMPLES = "no GPU was sampled: stepscope run samples those that the driver's library knows"
-NO_CPU_SAMPLES = "no machine was sampled: run the job with `stepscope run`"
-NO_STEPS = "no complete training step was recorded"
-UNKNOWN = "other"
+MAX_BINS = 300
+MAX_KERNELS = 15
+BUSY_METRICS = ("gpu_busy_ratio", "cpu_busy_ratio")
+SHARE_OF_SAMPLES = {
+    "gpu_busy_ratio": "sampled time: mean over GPUs and samples",
+    "cpu_busy_ratio": "sampled time: mean over nodes and samples",
+}
+SHARE_OF_TRACES = "time of the devices in traces, each from its first work to its last"
+NO_GPU_SAMPLES = (
+    "no GPU was sampled: `stepscope run` samples the GPUs that the driver's library reports"
+)
+NO_CPU_SAMPLES = "no node was sampled: run the job with `stepscope run`"
+NO_KERNELS = "no kernel was recorded on a device"
+UNKNOWN_PRECISION = "other"
 
 
 class ActiveShare(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the time something ran; the rest of it was idle."""
+    """Share of the time in which devices or nodes were active; the rest was idle."""
 
     active_ratio: float
     share_of: str
@@ -57,29 +64,29 @@ class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     gpu_busy_ratio: list[float | None]
-    """Mean over its GPUs."""
+    """Mean over the GPUs of the node."""
     cpu_busy_ratio: list[float | None]
 
 
 class UtilisationOverTime(msgspec.Struct, frozen=True, kw_only=True):
-    """All nodes on one axis of time."""
+    """All nodes on one time axis."""
 
     start_after_ns: int
-    """Start of the first piece, after the run's origin."""
+    """Start of the first bin, after the run's origin."""
     piece_ns: int
     nodes: list[Utilisation]
 
 
 class StepDurations(msgspec.Struct, frozen=True, kw_only=True):
-    """How often steps took how long."""
+    """Histogram of step durations."""
 
     source: Literal["watched", "recorded"]
-    """The job's own measured steps of all ranks, or those in recordings."""
+    """Measured steps of all ranks of the job, or steps in traces."""
     edges_ns: list[float]
-    """One more than there are counts."""
+    """Edges of the bins, one more than there are counts."""
     counts: list[int]
     above_count: int
-    """Longer than the last edge, which is the median plus two standard deviations."""
+    """Steps longer than the last edge, which is the median plus two standard deviations."""
     count: int
     mean_ns: float
     p50_ns: float
@@ -87,21 +94,23 @@ class StepDurations(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
-    """Kernels of one name, of all recordings."""
+    """Kernels of one name in all traces."""
 
     name: str
     launch_count: int
     total_ns: int
     share_ratio: float
-    """Of the durations of all kernels."""
+    """Share of the durations of all kernels."""
     precision: str | None
-    """By the name, as the next two."""
+    """Precision of the inputs, guessed from the name."""
     tensor_cores: bool
+    """Use of tensor or matrix cores, guessed from the name."""
     communication: bool
+    """Kernel of a collective, by its name."""
 
 
 class TimeShare(msgspec.Struct, frozen=True, kw_only=True):
-    """A slice of a pie."""
+    """One part of a breakdown."""
 
     name: str
     count: int
@@ -110,111 +119,111 @@ class TimeShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
-    """Parts that sum to the whole."""
+    """Parts that sum to the total."""
 
     share_of: str
     parts: list[TimeShare]
-    """The largest first."""
+    """Parts, largest first."""
 
 
 class Dashboard(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `dashboard`."""
 
     gpu_active: ActiveShare | None
-    """Of the job's samples, or else of recordings."""
+    """From the samples of the job, or else from traces."""
     cpu_active: ActiveShare | None
     utilisation: UtilisationOverTime | None
     step_durations: StepDurations | None
     kernel_count: int
-    """Distinct names."""
+    """Distinct kernel names."""
     launch_count: int
     kernels_by_time: list[KernelTime]
-    """The first fifteen, as the next; `kernels` has them all."""
+    """The fifteen kernels with most time; `kernels` has all of them."""
     kernels_by_launches: list[KernelTime]
+    """The fifteen kernels with most launches."""
     precision: Breakdown | None
     activity: Breakdown | None
     memory_operations: Breakdown | None
     missing_parts: dict[str, str]
-    """By field that is empty: why, and what brings it."""
+    """Reason and remedy for each empty field."""
     quality: list[QualityNote]
 
 
-def dashboard(run: Run, _options: ViewOptions = DEFAULTS) -> Dashboard:
-    """What the machines and the devices did."""
+def show_dashboard(run: Run, _options: ViewOptions = DEFAULTS) -> Dashboard:
+    """Show the activity of nodes and devices."""
     traces = run.traces
-    kernels = _kernels(traces)
-    copies = _copies(traces)
-    utilisation = _utilisation(run)
-    gpu, cpu = (_active(run, metric, what) for metric, what in BUSY.items())
+    kernels = _sum_kernels(traces)
+    copies = _break_down_copies(traces)
+    utilization = _show_utilization(run)
+    gpu, cpu = (_measure_active_share(run, metric) for metric in BUSY_METRICS)
     recorded = recorded_work(run, "keep") if gpu is None or not run.ranks else []
-    gpu = gpu or _active_in(recorded)
-    steps = _step_durations(run, recorded)
-    no_recordings = missing_recordings(run, traces) or "no kernel was recorded on a device"
-    wanted = {
+    gpu = gpu or _measure_active_share_in_traces(recorded)
+    steps = _show_step_durations(run, recorded)
+    no_kernels = explain_no_traces(run, traces) or NO_KERNELS
+    parts = {
         "gpu_active": (gpu, NO_GPU_SAMPLES),
         "cpu_active": (cpu, NO_CPU_SAMPLES),
-        "utilisation": (utilisation, NO_CPU_SAMPLES),
+        "utilisation": (utilization, NO_CPU_SAMPLES),
         "step_durations": (steps, NO_STEPS),
-        "kernels_by_time": (kernels, no_recordings),
-        "memory_operations": (copies, no_recordings),
+        "kernels_by_time": (kernels, no_kernels),
+        "memory_operations": (copies, no_kernels),
     }
+    by_launches = sorted(kernels, key=lambda kernel: -kernel.launch_count)
     return Dashboard(
         gpu_active=gpu,
         cpu_active=cpu,
-        utilisation=utilisation,
+        utilisation=utilization,
         step_durations=steps,
         kernel_count=len(kernels),
         launch_count=sum(kernel.launch_count for kernel in kernels),
-        kernels_by_time=kernels[:TOP],
-        kernels_by_launches=sorted(kernels, key=lambda kernel: -kernel.launch_count)[:TOP],
-        precision=_precision(kernels),
-        activity=_activity(traces, kernels, copies),
+        kernels_by_time=kernels[:MAX_KERNELS],
+        kernels_by_launches=by_launches[:MAX_KERNELS],
+        precision=_break_down_precision(kernels),
+        activity=_break_down_activity(traces, kernels, copies),
         memory_operations=copies,
-        missing_parts={field: why for field, (found, why) in wanted.items() if not found},
-        quality=notes_across(run, traces),
+        missing_parts={field: reason for field, (part, reason) in parts.items() if not part},
+        quality=note_run_quality(run, traces),
     )
 
 
-# --- machines ------------------------------------------------------------------------------------
+# --- nodes ---------------------------------------------------------------------------------------
 
 
-def _active_in(recorded: Sequence[RecordedWork]) -> ActiveShare | None:
-    """How busy the devices of recordings were."""
-    found = [
+def _measure_active_share_in_traces(recorded: Sequence[RecordedWork]) -> ActiveShare | None:
+    times = [
         time
-        for one in recorded
-        if not one.on_host
-        for time in measure_gpu_time_by_device(one.work, one.trace.within).values()
+        for trace_work in recorded
+        if not trace_work.on_host
+        for time in measure_gpu_time_by_device(trace_work.work, trace_work.trace.within).values()
     ]
-    total = sum(time.total_ns for time in found)
-    if not total:
+    total_ns = sum(time.total_ns for time in times)
+    if not total_ns:
         return None
-    busy = sum(time.busy_ns for time in found)
-    return ActiveShare(active_ratio=busy / total, share_of=BY_RECORDINGS)
+    busy_ns = sum(time.busy_ns for time in times)
+    return ActiveShare(active_ratio=busy_ns / total_ns, share_of=SHARE_OF_TRACES)
 
 
-def _active(run: Run, metric: str, what: str) -> ActiveShare | None:
+def _measure_active_share(run: Run, metric: str) -> ActiveShare | None:
     mean = run.mean_over_nodes(metric)
     if mean is None:
         return None
-    return ActiveShare(active_ratio=mean, share_of=BY_SAMPLES.format(what))
+    return ActiveShare(active_ratio=mean, share_of=SHARE_OF_SAMPLES[metric])
 
 
-def _utilisation(run: Run) -> UtilisationOverTime | None:
-    bins = choose_bins(run, PIECES)
+def _show_utilization(run: Run) -> UtilisationOverTime | None:
+    bins = choose_bins(run, MAX_BINS)
     if bins is None:
         return None
-    found = aggregate_samples(run.reader, bins, list(BUSY), over_devices=True)
     by_node: dict[str, dict[str, list[float | None]]] = {}
-    for series in found:
+    for series in aggregate_samples(run.reader, bins, BUSY_METRICS, over_devices=True):
         by_node.setdefault(series.node, {})[series.metric] = nan_to_none(series.mean)
-    nothing: list[float | None] = [None] * bins.count
+    empty: list[float | None] = [None] * bins.count
     return UtilisationOverTime(
         start_after_ns=bins.start_ns - run.clock.origin_ns,
         piece_ns=bins.width_ns,
         nodes=[
-            Utilisation(node=node, **{metric: own.get(metric, nothing) for metric in BUSY})
-            for node, own in sorted(by_node.items())
+            Utilisation(node=node, **{name: metrics.get(name, empty) for name in BUSY_METRICS})
+            for node, metrics in sorted(by_node.items())
         ],
     )
 
@@ -222,69 +231,64 @@ def _utilisation(run: Run) -> UtilisationOverTime | None:
 # --- steps ---------------------------------------------------------------------------------------
 
 
-def _step_durations(run: Run, recorded: Sequence[RecordedWork]) -> StepDurations | None:
-    watched = [rank.steps.wall_ns[rank.steps.measured()] for rank in run.ranks]
-    walls = np.concatenate([*watched, np.empty(0, dtype=np.int64)])
+def _show_step_durations(run: Run, recorded: Sequence[RecordedWork]) -> StepDurations | None:
+    durations = run.measured_step_ns
     source: Literal["watched", "recorded"] = "watched"
-    if not len(walls):
-        marked = [one.steps.wall_ns for one in recorded if one.marked]
-        walls = np.concatenate([*marked, np.empty(0, dtype=np.int64)])
-        source = "recorded"
-    edges = make_duration_edges(walls)
-    if edges is None:
+    if not len(durations):
+        durations, source = join_step_durations(recorded), "recorded"
+    edges, distribution = make_duration_edges(durations), summarize(durations)
+    if edges is None or distribution is None:
         return None
-    found = build_histogram(walls, edges)
-    p50, p95 = np.percentile(walls, [50, 95]).tolist()
+    histogram = build_histogram(durations, edges)
     return StepDurations(
         source=source,
-        edges_ns=found.edges.tolist(),
-        counts=found.counts.tolist(),
-        above_count=found.over_count,
-        count=len(walls),
-        mean_ns=float(walls.mean()),
-        p50_ns=p50,
-        p95_ns=p95,
+        edges_ns=histogram.edges.tolist(),
+        counts=histogram.counts.tolist(),
+        above_count=histogram.over_count,
+        count=distribution.count,
+        mean_ns=distribution.mean,
+        p50_ns=distribution.p50,
+        p95_ns=distribution.p95,
     )
 
 
 # --- devices -------------------------------------------------------------------------------------
 
 
-def _kernels(traces: Sequence[Trace]) -> list[KernelTime]:
-    """By name, the longest in total first."""
-    rows = _by_name(traces, "kernels", "name")
-    whole = int(rows["total_ns"].sum()) if len(rows["name"]) else 0
-    found = [
+def _sum_kernels(traces: Sequence[Trace]) -> list[KernelTime]:
+    """Sum up kernels by name, the longest in total first."""
+    totals = sum_by_name(traces, "kernels")
+    all_ns = sum(total.total_ns for total in totals)
+    kernels = [
         KernelTime(
-            name=name or "",
+            name=name,
             launch_count=count,
-            total_ns=total,
-            share_ratio=total / whole if whole else 0.0,
-            precision=classify_precision(name or ""),
-            tensor_cores=uses_tensor_cores(name or ""),
-            communication=is_communication(name or ""),
+            total_ns=total_ns,
+            share_ratio=total_ns / all_ns if all_ns else 0.0,
+            precision=classify_precision(name),
+            tensor_cores=uses_tensor_cores(name),
+            communication=is_communication(name),
         )
-        for name, count, total in _tuples(rows, "name", "count", "total_ns")
+        for name, count, total_ns in totals
     ]
-    return sorted(found, key=lambda kernel: (-kernel.total_ns, kernel.name))
+    return sorted(kernels, key=lambda kernel: (-kernel.total_ns, kernel.name))
 
 
-def _precision(kernels: Sequence[KernelTime]) -> Breakdown | None:
+def _break_down_precision(kernels: Sequence[KernelTime]) -> Breakdown | None:
     parts: dict[str, tuple[int, int]] = {}
     for kernel in kernels:
-        _add(parts, kernel.precision or UNKNOWN, kernel.launch_count, kernel.total_ns)
-    return _pie("the durations of all kernels, by what their names say", parts)
+        _add(parts, kernel.precision or UNKNOWN_PRECISION, kernel.launch_count, kernel.total_ns)
+    return _make_breakdown("durations of all kernels, by the precision in their names", parts)
 
 
-def _copies(traces: Sequence[Trace]) -> Breakdown | None:
-    rows = _by_name(traces, "copies", "name")
+def _break_down_copies(traces: Sequence[Trace]) -> Breakdown | None:
     parts: dict[str, tuple[int, int]] = {}
-    for name, count, total in _tuples(rows, "name", "count", "total_ns"):
-        _add(parts, parse_copy_direction(name or ""), count, total)
-    return _pie("the durations of all copies and sets of device memory", parts)
+    for name, count, total_ns in sum_by_name(traces, "copies"):
+        _add(parts, parse_copy_direction(name), count, total_ns)
+    return _make_breakdown("durations of all copies and sets of device memory", parts)
 
 
-def _activity(
+def _break_down_activity(
     traces: Sequence[Trace], kernels: Sequence[KernelTime], copies: Breakdown | None
 ) -> Breakdown | None:
     parts = dict.fromkeys(ACTIVITIES, (0, 0))
@@ -293,29 +297,13 @@ def _activity(
         _add(parts, kind, kernel.launch_count, kernel.total_ns)
     for part in copies.parts if copies else []:
         _add(parts, "memset" if part.name == "memset" else "memcpy", part.count, part.total_ns)
-    if not any(total for _, total in parts.values()):
+    if not any(total_ns for _, total_ns in parts.values()):
         return None
-    waits = _by_name(traces, "runtime_calls", "name", condition="name ILIKE '%synchron%'")
-    for name, count, total in _tuples(waits, "name", "count", "total_ns"):
-        if is_synchronization(name or ""):
-            _add(parts, "synchronization", count, total)
-    return _pie("the durations of kernels, memory operations and waits for devices", parts)
-
-
-def _by_name(
-    traces: Sequence[Trace], table: str, column: str, condition: str = "true"
-) -> Mapping[str, Any]:
-    if not traces:
-        return {column: np.empty(0), "count": np.empty(0), "total_ns": np.empty(0)}
-    found: Mapping[str, Any] = traces[0].reader.sql(
-        f"SELECT {column}, count(*) AS count, CAST(sum(duration_ns) AS BIGINT) AS total_ns "  # noqa: S608 - fixed names
-        f"FROM {table} WHERE ({rows_in(traces, table)}) AND {condition} GROUP BY {column}"
-    )
-    return found
-
-
-def _tuples(rows: Mapping[str, Any], *names: str) -> list[tuple[Any, ...]]:
-    return list(zip(*(rows[name].tolist() for name in names), strict=True))
+    waits = sum_by_name(traces, "runtime_calls", "name ILIKE '%synchron%'")
+    for name, count, total_ns in waits:
+        if is_synchronization(name):
+            _add(parts, "synchronization", count, total_ns)
+    return _make_breakdown("durations of kernels, memory operations and waits for devices", parts)
 
 
 def _add(parts: dict[str, tuple[int, int]], name: str, count: int, total_ns: int) -> None:
@@ -323,13 +311,13 @@ def _add(parts: dict[str, tuple[int, int]], name: str, count: int, total_ns: int
     parts[name] = before[0] + count, before[1] + total_ns
 
 
-def _pie(share_of: str, parts: Mapping[str, tuple[int, int]]) -> Breakdown | None:
-    whole = sum(total for _, total in parts.values())
-    if not whole:
+def _make_breakdown(share_of: str, parts: Mapping[str, tuple[int, int]]) -> Breakdown | None:
+    all_ns = sum(total_ns for _, total_ns in parts.values())
+    if not all_ns:
         return None
-    found = [
-        TimeShare(name=name, count=count, total_ns=total, share_ratio=total / whole)
-        for name, (count, total) in parts.items()
+    shares = [
+        TimeShare(name=name, count=count, total_ns=total_ns, share_ratio=total_ns / all_ns)
+        for name, (count, total_ns) in parts.items()
         if count
     ]
-    return Breakdown(share_of=share_of, parts=sorted(found, key=lambda part: -part.total_ns))
+    return Breakdown(share_of=share_of, parts=sorted(shares, key=lambda part: -part.total_ns))

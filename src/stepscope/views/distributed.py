@@ -1,30 +1,28 @@
-"""`distributed`: what ranks compute and exchange, and who waits for whom."""
+"""`distributed`: computation, communication and waiting of ranks, side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal
 
 from stepscope.analysis import (
-    CollectiveCalls,
-    DeviceWork,
+    CollectiveGroup,
+    CollectiveTime,
     MatchedCalls,
     Matrix,
-    TraceSteps,
+    break_down_range,
+    break_down_ranges,
     build_step_matrix,
     downsample_columns,
+    fill_step_matrix,
     find_stragglers,
-    group_rows,
+    group_collectives,
     match_calls,
-    measure_bandwidth,
-    measure_overlap,
+    measure_collective_time,
     nan_to_none,
 )
-from stepscope.intervals import Intervals, overlap, union
-from stepscope.run import RankCalls, RecordedWork, Run, Trace, collective_calls, recorded_work
+from stepscope.quantities import count_of
+from stepscope.run import RankCalls, RecordedWork, Run, collective_calls, recorded_work
 from stepscope.views.distributed_payload import (
     Collective,
     DistributedView,
@@ -33,282 +31,203 @@ from stepscope.views.distributed_payload import (
     RankWindow,
     StepMatrix,
 )
-from stepscope.views.lacking import no_device_work
+from stepscope.views.missing_data import explain_no_device_work
+from stepscope.views.names import list_names
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import notes_across
-from stepscope.views.trace_choice import missing_recordings
+from stepscope.views.quality import note_run_quality
+from stepscope.views.trace_choice import explain_no_traces
 
-MOST_RANKS = 512
-MOST_COLUMNS = 500
-MOST_ROWS = 5_000
-"""Rows of collectives rank by rank."""
-_ALWAYS = (np.iinfo(np.int64).min, np.iinfo(np.int64).max)
+MAX_RANKS = 512
+MAX_COLUMNS = 500
+MAX_ROWS = 5_000
+"""Rows of collectives by rank."""
 SHARE_OF = (
-    "the recording's time: from the first start to the last end of work on the rank's devices; of "
-    "collectives: their durations, summed"
+    "time of the trace: from the first start to the last end of work on the rank's devices; of "
+    "collectives: sum of their durations"
 )
 TRANSFER_OF = (
-    "an estimate: of the calls of several ranks that are one collective, the shortest is that of "
-    "the rank that came last and waited for nobody; its duration is the transfer, and what a rank "
-    "spends beyond that is waiting"
+    "estimate: of the calls of several ranks that form one collective, the shortest is that of the "
+    "rank that arrived last and did not wait; its duration is the transfer, and the rest of a "
+    "rank's call is waiting"
 )
 BANDWIDTH_OF = (
-    "algorithm bandwidth: the larger of what a rank gives and gets, by the time of the transfer, "
-    "or of the whole call where no other rank was recorded; bus bandwidth: that times 2(n-1)/n for "
-    "an all-reduce of n ranks, (n-1)/n for all-gather, reduce-scatter and all-to-all, 1 for "
-    "broadcast, reduce, send and receive"
+    "algorithm bandwidth: the larger of a rank's input and output, divided by the transfer time, "
+    "or by the duration of the call where no other rank was recorded; bus bandwidth: that times "
+    "2(n-1)/n for an all-reduce of n ranks, (n-1)/n for all-gather, reduce-scatter and all-to-all, "
+    "1 for broadcast, reduce, send and receive"
 )
 ONE_RANK = (
-    "one rank was recorded, and transfer cannot be told from waiting: record the same steps on the "
-    "others too"
+    "only one rank was recorded, so transfer and waiting cannot be separated: record the same "
+    "steps on the other ranks too"
 )
 
 
-def distributed(run: Run, options: ViewOptions = DEFAULTS) -> DistributedView:
-    """What ranks compute and exchange, and who waits for whom."""
+def show_distributed(run: Run, options: ViewOptions = DEFAULTS) -> DistributedView:
+    """Show computation, communication and waiting of ranks."""
     recorded = recorded_work(run, options.carry_over)
-    matrix = _watched_matrix(run) or _recorded_matrix(recorded)
+    matrix = _build_run_matrix(run) or _build_trace_matrix(recorded)
     return DistributedView(
         share_of=SHARE_OF,
         transfer_of=TRANSFER_OF,
         bandwidth_of=BANDWIDTH_OF,
         carry_over=options.carry_over,
-        windows=[_window(name, window) for name, window in _windows(recorded).items()],
+        windows=[_show_window(name, work) for name, work in _group_by_window(recorded).items()],
         matrix=matrix,
-        missing=None if matrix is not None else missing_recordings(run, run.traces),
-        quality=notes_across(run, run.traces),
+        missing=None if matrix is not None else explain_no_traces(run, run.traces),
+        quality=note_run_quality(run, run.traces),
     )
 
 
-# --- recordings ----------------------------------------------------------------------------------
+# --- traces --------------------------------------------------------------------------------------
 
 
-def _windows(recorded: Sequence[RecordedWork]) -> dict[str, list[RecordedWork]]:
-    """Recordings that were made at the same time: windows of one number, and of files the n-th
-    of each rank."""
-    found: dict[str, list[RecordedWork]] = {}
-    files: dict[str, int] = {}
-    for one in recorded:
-        if one.trace.window is not None:
-            name = f"window {one.trace.window}"
+def _group_by_window(recorded: Sequence[RecordedWork]) -> dict[str, list[RecordedWork]]:
+    """Group traces made at the same time: windows of one number, or the n-th file of each rank."""
+    windows: dict[str, list[RecordedWork]] = {}
+    file_counts: dict[str, int] = {}
+    for work in recorded:
+        if work.trace.window is not None:
+            name = f"window {work.trace.window}"
         else:
-            files[one.label] = files.get(one.label, 0) + 1
-            name = f"recording {files[one.label]} of each rank"
-        found.setdefault(name, []).append(one)
-    return found
+            file_counts[work.label] = file_counts.get(work.label, 0) + 1
+            name = f"recording {file_counts[work.label]} of each rank"
+        windows.setdefault(name, []).append(work)
+    return windows
 
 
-def _window(name: str, recorded: list[RecordedWork]) -> RankWindow:
-    of_ranks = collective_calls([one.trace.whole for one in recorded])
-    # All calls are matched: within the range alone, the n-th of two ranks would differ.
-    found = match_calls(of_ranks.calls)
-    looked_at = _within(of_ranks.calls, [one.trace for one in recorded])
-    of_ranks, found = of_ranks.take(looked_at), found.take(looked_at)
-    collectives = _collectives(of_ranks, found, None)
+def _show_window(name: str, recorded: list[RecordedWork]) -> RankWindow:
+    rank_calls = collective_calls([work.trace.whole for work in recorded])
+    # All calls are matched: within the range alone, the n-th calls of two ranks would differ.
+    matches = match_calls(rank_calls.calls)
+    selected = rank_calls.calls.starting_within([work.trace.within for work in recorded])
+    rank_calls, matches = rank_calls.take(selected), matches.take(selected)
     rows = [
         row
-        for place, one in enumerate(recorded)
-        for row in _collectives(of_ranks, found, place, rank=one.trace.rank)
+        for index, work in enumerate(recorded)
+        for row in _show_collectives(rank_calls, matches, index, work.trace.rank)
     ]
     return RankWindow(
         name=name,
-        ranks=[_rank(one, of_ranks.calls, found, place) for place, one in enumerate(recorded)],
-        collectives=collectives,
-        rank_collectives=rows[:MOST_ROWS],
-        notes=[*_window_notes(recorded, of_ranks, found), *_left_out(rows)],
+        ranks=[
+            _show_rank(work, measure_collective_time(rank_calls.calls, matches, index))
+            for index, work in enumerate(recorded)
+        ],
+        collectives=_show_collectives(rank_calls, matches),
+        rank_collectives=rows[:MAX_ROWS],
+        notes=[*_note_matching(recorded, rank_calls, matches), *_note_omitted_rows(len(rows))],
     )
 
 
-def _within(calls: CollectiveCalls, traces: Sequence[Trace]) -> NDArray[np.bool_]:
-    """Calls that begin in the range of time that is looked at."""
-    bounds = np.array([trace.within or _ALWAYS for trace in traces], dtype=np.int64)
-    begin, end = bounds.T[:, calls.rank]
-    chosen: NDArray[np.bool_] = (calls.start >= begin) & (calls.start < end)
-    return chosen
-
-
-def _window_notes(
-    recorded: Sequence[RecordedWork], of_ranks: RankCalls, found: MatchedCalls
+def _note_matching(
+    recorded: Sequence[RecordedWork], rank_calls: RankCalls, matches: MatchedCalls
 ) -> list[str]:
     if len(recorded) == 1:
-        return [ONE_RANK] if len(of_ranks.calls) else []
+        return [ONE_RANK] if len(rank_calls.calls) else []
     notes = []
-    for kind, places in found.uneven_kinds.items():
-        ranks = ", ".join(recorded[place].label for place in places[:8])
-        more = f" and {len(places) - 8} more" if len(places) > 8 else ""
+    for kind, indexes in matches.uneven_kinds.items():
+        ranks = list_names([recorded[index].label for index in indexes])
         notes.append(
-            f"{kind}: ranks have different numbers of calls and the recorder does not number "
-            f"them, so they cannot be matched; fewest on {ranks}{more}"
+            f"{kind}: calls cannot be matched, because ranks have different numbers of them and "
+            f"the profiler does not number them; fewest on {ranks}"
         )
     return notes
 
 
-def _left_out(rows: Sequence[Collective]) -> list[str]:
-    left = len(rows) - MOST_ROWS
-    return [f"{left} rows of collectives rank by rank are left out"] if left > 0 else []
+def _note_omitted_rows(count: int) -> list[str]:
+    more = count - MAX_ROWS
+    return [f"{count_of(more, 'more row')} of collectives by rank"] if more > 0 else []
 
 
-def _rank(one: RecordedWork, calls: CollectiveCalls, found: MatchedCalls, place: int) -> RankTime:
-    mine = np.flatnonzero(calls.rank == place)
-    own, matched = calls.take(mine), found.matched[mine]
-    transfer = Intervals(own.end - found.transfer_ns[mine], own.end)
-    moving = union(Intervals(transfer.start[matched], transfer.end[matched]))
-    paired = union(Intervals(own.start[matched], own.end[matched]))
-    every = union(Intervals(own.start, own.end))
-    extent = _extent(one)
-    if extent is None:
-        return _empty_rank(one)
-    divided = _divided(Intervals(*(np.array([t]) for t in extent)), one.work)
-    (total,), (computation,), (both,), (communication,), (other,) = (v.tolist() for v in divided)
-    known = bool(matched.any())
-    collective_ns = both + communication
+def _show_rank(work: RecordedWork, collectives: CollectiveTime) -> RankTime:
+    extent = work.extent
+    times = break_down_range(*(extent or (0, 0)), work.work)
+    total_ns = times["total_ns"]
+    communicating_ns = times["overlap_ns"] + times["communication_ns"]
     return RankTime(
-        rank=one.trace.rank,
-        trace=one.trace.name,
-        work_on="host" if one.on_host else "devices",
-        total_ns=total,
-        computation_ns=computation,
-        overlap_ns=both,
-        communication_ns=communication,
-        other_ns=other,
-        computation_ratio=computation / total if total else None,
-        overlap_ratio=both / total if total else None,
-        communication_ratio=communication / total if total else None,
-        other_ratio=other / total if total else None,
-        hidden_ratio=both / collective_ns if collective_ns else None,
-        collective_count=len(own),
-        matched_count=int(matched.sum()),
-        transfer_ns=moving.total_ns if known else None,
-        waiting_ns=paired.total_ns - moving.total_ns if known else None,
-        unmatched_ns=every.total_ns - paired.total_ns if known else None,
-        last_count=int(found.last[mine].sum()),
-        steps=_steps(one.steps, one.work, (moving, paired) if known else None),
-        missing=None,
+        rank=work.trace.rank,
+        trace=work.trace.name,
+        work_on="host" if work.on_host else "devices",
+        **times,
+        computation_ratio=_divide(times["computation_ns"], total_ns),
+        overlap_ratio=_divide(times["overlap_ns"], total_ns),
+        communication_ratio=_divide(times["communication_ns"], total_ns),
+        other_ratio=_divide(times["other_ns"], total_ns),
+        hidden_ratio=_divide(times["overlap_ns"], communicating_ns),
+        collective_count=collectives.call_count,
+        matched_count=collectives.matched_count,
+        transfer_ns=collectives.transfer_ns,
+        waiting_ns=collectives.waiting_ns,
+        unmatched_ns=collectives.unmatched_ns,
+        last_count=collectives.last_count,
+        steps=_show_steps(work, collectives) if extent is not None else None,
+        missing=None if extent is not None else explain_no_device_work(work.trace),
     )
 
 
-def _extent(one: RecordedWork) -> tuple[int, int] | None:
-    """First start and last end of its work, as far as they lie in the range."""
-    if not len(one.work):
+def _divide(part: int, total: int) -> float | None:
+    return part / total if total else None
+
+
+def _show_steps(work: RecordedWork, collectives: CollectiveTime) -> DividedSteps | None:
+    if not work.steps.names:
         return None
-    begin, end = int(one.work.start.min()), int(one.work.end.max())
-    if one.trace.within is not None:
-        begin, end = max(begin, one.trace.within[0]), min(end, one.trace.within[1])
-    return (begin, end) if begin <= end else None
-
-
-def _empty_rank(one: RecordedWork) -> RankTime:
-    return RankTime(
-        rank=one.trace.rank,
-        trace=one.trace.name,
-        work_on="host" if one.on_host else "devices",
-        total_ns=0,
-        computation_ns=0,
-        overlap_ns=0,
-        communication_ns=0,
-        other_ns=0,
-        computation_ratio=None,
-        overlap_ratio=None,
-        communication_ratio=None,
-        other_ratio=None,
-        hidden_ratio=None,
-        collective_count=0,
-        matched_count=0,
-        transfer_ns=None,
-        waiting_ns=None,
-        unmatched_ns=None,
-        last_count=0,
-        steps=None,
-        missing=no_device_work(one.trace),
-    )
-
-
-def _divided(extent: Intervals, work: DeviceWork) -> tuple[NDArray[np.int64], ...]:
-    """Total, computation alone, both, communication alone, and the rest of each range."""
-    found = measure_overlap(extent, work)
-    total = extent.end - extent.start
-    both = found.overlap_ns
-    either = found.computation_ns + found.communication_ns - both
-    return (
-        total,
-        found.computation_ns - both,
-        both,
-        found.communication_ns - both,
-        total - either,
-    )
-
-
-def _steps(
-    steps: TraceSteps, work: DeviceWork, matched: tuple[Intervals, Intervals] | None
-) -> DividedSteps | None:
-    if not steps.names:
-        return None
-    total, computation, both, communication, other = _divided(steps.extent, work)
-    moving = overlap(steps.extent, matched[0]) if matched else None
-    paired = overlap(steps.extent, matched[1]) if matched else None
+    transfer_and_waiting = collectives.break_down(work.steps.extent)
+    transfer_ns, waiting_ns = transfer_and_waiting or (None, None)
     return DividedSteps(
-        step=steps.names,
-        total_ns=total.tolist(),
-        computation_ns=computation.tolist(),
-        overlap_ns=both.tolist(),
-        communication_ns=communication.tolist(),
-        other_ns=other.tolist(),
-        transfer_ns=moving.tolist() if moving is not None else None,
-        waiting_ns=(paired - moving).tolist()
-        if paired is not None and moving is not None
-        else None,
+        step=work.steps.names,
+        **break_down_ranges(work.steps.extent, work.work).to_lists(),
+        transfer_ns=transfer_ns,
+        waiting_ns=waiting_ns,
     )
 
 
-def _collectives(
-    of_ranks: RankCalls, found: MatchedCalls, place: int | None, rank: int | None = None
+def _show_collectives(
+    rank_calls: RankCalls,
+    matches: MatchedCalls,
+    index: int | None = None,
+    rank: int | None = None,
 ) -> list[Collective]:
-    """Rows by name and group, of all ranks or of one."""
-    calls = of_ranks.calls
-    rows = np.arange(len(calls)) if place is None else np.flatnonzero(calls.rank == place)
-    if not len(rows):
-        return []
-    groups = group_rows(calls.kind[rows], calls.group[rows])
-    whole = int(calls.duration[rows].sum())
-    made = [
-        _collective(of_ranks.take(own), found.take(own), whole, rank)
-        for number in range(len(groups))
-        if len(own := rows[groups.group == number])
-    ]
-    return sorted(made, key=lambda row: -row.total_ns)
+    """Show collectives by name and group, of all ranks or of the rank with an index."""
+    groups = group_collectives(
+        rank_calls.calls,
+        matches,
+        group_size=rank_calls.group_size,
+        dtype=rank_calls.dtype,
+        rank=index,
+    )
+    return [_show_collective(rank_calls, group, rank) for group in groups]
 
 
-def _collective(of_ranks: RankCalls, own: MatchedCalls, whole: int, rank: int | None) -> Collective:
-    calls = of_ranks.calls
-    size = int(of_ranks.group_size.max())
-    types = np.unique(of_ranks.dtype).tolist()
-    group = int(calls.group[0])
-    total = int(calls.duration.sum())
-    known = bool(own.matched.any())
-    transfer = int(own.transfer_ns.sum())
+def _show_collective(
+    rank_calls: RankCalls, collective: CollectiveGroup, rank: int | None
+) -> Collective:
+    group, dtype = collective.group, collective.dtype
     return Collective(
-        name=calls.kinds[int(calls.kind[0])],
+        name=collective.kind,
         rank=rank,
-        group=of_ranks.group_names[group],
-        group_description=of_ranks.descriptions.get(group) if group >= 0 else None,
-        group_size=size if size > 0 else None,
-        dtype=of_ranks.dtypes[types[0]] if len(types) == 1 and types[0] >= 0 else None,
-        call_count=len(calls),
-        total_ns=total,
-        mean_ns=total / len(calls),
-        share_ratio=total / whole if whole else None,
-        matched_count=int(own.matched.sum()),
-        transfer_ns=transfer if known else None,
-        waiting_ns=int(calls.duration[own.matched].sum()) - transfer if known else None,
-        **asdict(measure_bandwidth(calls, own, size if size > 0 else None)),
+        group=rank_calls.group_names[group],
+        group_description=rank_calls.descriptions.get(group) if group >= 0 else None,
+        group_size=collective.group_size,
+        dtype=rank_calls.dtypes[dtype] if dtype is not None else None,
+        call_count=collective.call_count,
+        total_ns=collective.total_ns,
+        mean_ns=collective.mean_ns,
+        share_ratio=collective.share_ratio,
+        matched_count=collective.matched_count,
+        transfer_ns=collective.transfer_ns,
+        waiting_ns=collective.waiting_ns,
+        moved_bytes=collective.moved_bytes,
+        mean_bytes=collective.mean_bytes,
+        algorithm_bytes_per_s=collective.algorithm_bytes_per_s,
+        bus_bytes_per_s=collective.bus_bytes_per_s,
     )
 
 
 # --- steps side by side --------------------------------------------------------------------------
 
 
-def _watched_matrix(run: Run) -> StepMatrix | None:
-    """Of the steps that stepscope watched; None where it watched none."""
+def _build_run_matrix(run: Run) -> StepMatrix | None:
+    """Build the matrix of the steps of the run; None without any."""
     ranks = run.ranks
     if not ranks:
         return None
@@ -316,42 +235,42 @@ def _watched_matrix(run: Run) -> StepMatrix | None:
         [rank.steps.first for rank in ranks], [rank.steps.wall_ns for rank in ranks]
     )
     steps = [str(first + column) for column in range(durations.shape[1])]
-    return _matrix("watched", [rank.name for rank in ranks], steps, durations)
+    return _show_matrix("watched", [rank.name for rank in ranks], steps, durations)
 
 
-def _recorded_matrix(recorded: Sequence[RecordedWork]) -> StepMatrix | None:
-    """Of the steps in recordings; None where there are none."""
+def _build_trace_matrix(recorded: Sequence[RecordedWork]) -> StepMatrix | None:
+    """Build the matrix of the steps in traces; None without any."""
     columns: dict[tuple[str, str], int] = {}
     rows: dict[str, int] = {}
     cells = []
-    for window, of_ranks in _windows(recorded).items():
-        for one in of_ranks:
-            row = rows.setdefault(one.label, len(rows))
-            for name, wall in zip(one.steps.names, one.steps.wall_ns.tolist(), strict=True):
+    for window, works in _group_by_window(recorded).items():
+        for work in works:
+            row = rows.setdefault(work.label, len(rows))
+            for name, wall_ns in zip(work.steps.names, work.steps.wall_ns.tolist(), strict=True):
                 column = columns.setdefault((window, name), len(columns))
-                cells.append((row, column, wall))
+                cells.append((row, column, wall_ns))
     if not cells:
         return None
-    durations = np.full((len(rows), len(columns)), np.nan)
-    for row, column, wall in cells:
-        durations[row, column] = wall
-    return _matrix("recorded", list(rows), [name for _, name in columns], durations)
+    durations = fill_step_matrix((len(rows), len(columns)), cells)
+    return _show_matrix("recorded", list(rows), [name for _, name in columns], durations)
 
 
-def _matrix(source: str, ranks: list[str], steps: list[str], durations: Matrix) -> StepMatrix:
-    found = find_stragglers(durations)
-    together, shown = downsample_columns(durations[:MOST_RANKS], MOST_COLUMNS)
+def _show_matrix(
+    source: Literal["watched", "recorded"], ranks: list[str], steps: list[str], durations: Matrix
+) -> StepMatrix:
+    stragglers = find_stragglers(durations)
+    steps_per_column, means = downsample_columns(durations[:MAX_RANKS], MAX_COLUMNS)
     notes = []
-    if len(ranks) > MOST_RANKS:
-        notes.append(f"{len(ranks) - MOST_RANKS} ranks after the first {MOST_RANKS} are not drawn")
+    if len(ranks) > MAX_RANKS:
+        notes.append(f"only the first {MAX_RANKS} of {len(ranks)} ranks are shown")
     return StepMatrix(
-        source="watched" if source == "watched" else "recorded",
-        ranks=ranks[:MOST_RANKS],
-        steps=steps[::together],
-        steps_per_column=together,
-        duration_ns=[nan_to_none(row) for row in shown],
-        step_count=found.step_count,
-        slowest_count=found.slowest_count[:MOST_RANKS].tolist(),
-        excess_ns=nan_to_none(found.excess_ns[:MOST_RANKS]),
+        source=source,
+        ranks=ranks[:MAX_RANKS],
+        steps=steps[::steps_per_column],
+        steps_per_column=steps_per_column,
+        duration_ns=[nan_to_none(row) for row in means],
+        step_count=stragglers.step_count,
+        slowest_count=stragglers.slowest_count[:MAX_RANKS].tolist(),
+        excess_ns=nan_to_none(stragglers.excess_ns[:MAX_RANKS]),
         notes=notes,
     )

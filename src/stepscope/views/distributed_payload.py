@@ -1,4 +1,4 @@
-"""What the view `distributed` says."""
+"""Payload of `distributed`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from stepscope.views.ranges import Ranged
 
 
 class DividedTime(msgspec.Struct, frozen=True, kw_only=True):
-    """Time of one rank's devices; computation, overlap, communication and the rest sum to it."""
+    """Time of one rank's devices; computation, overlap, communication and other sum to it."""
 
     total_ns: int
     computation_ns: int
-    """Kernels that do not communicate, while no collective runs."""
+    """Kernels that do not communicate, without a simultaneous collective."""
     overlap_ns: int
-    """Both at once."""
+    """Both at the same time."""
     communication_ns: int
-    """Kernels of collectives that nothing hides."""
+    """Kernels of collectives without simultaneous computation."""
     other_ns: int
-    """Neither: copies and sets on their own, and idle time."""
+    """Neither: copies and sets without simultaneous kernels, and idle time."""
 
 
 class DividedSteps(msgspec.Struct, frozen=True, kw_only=True):
-    """The same for each step, column by column; steps reach until their device work is done."""
+    """Time of each step, by column; steps extend until their device work is done."""
 
     step: list[str]
     total_ns: list[int]
@@ -35,38 +35,41 @@ class DividedSteps(msgspec.Struct, frozen=True, kw_only=True):
     communication_ns: list[int]
     other_ns: list[int]
     transfer_ns: list[int] | None
-    """Of the collectives that could be matched, as `RankTime` has it; null where none could."""
+    """Transfer time of the matched collectives; null without matched ones. See `RankTime`."""
     waiting_ns: list[int] | None
 
 
 class RankTime(DividedTime, frozen=True, kw_only=True):
-    """One rank's recording: from the first start to the last end of work on its devices."""
+    """Trace of one rank: from the first start to the last end of work on its devices."""
 
     rank: int | None
     trace: str
     work_on: Literal["devices", "host"]
-    """Of what the times are: without any device, operators stand for kernels, and calls that
-    the host carries out for collectives."""
+    """Basis of the times: without a device, operators stand for kernels, and calls of the host
+    for collectives."""
     computation_ratio: float | None
-    """Share of `total_ns`, as the next three, which sum to 1 with it."""
+    """Share of `total_ns`; the four shares sum to 1."""
     overlap_ratio: float | None
+    """Share of `total_ns`."""
     communication_ratio: float | None
+    """Share of `total_ns`."""
     other_ratio: float | None
+    """Share of `total_ns`."""
     hidden_ratio: float | None
     """Share of the time of collectives that computation hides."""
     collective_count: int
-    """Kernels of collectives; where the host carries them out, its calls."""
+    """Kernels of collectives, or the calls of the host that carries them out."""
     matched_count: int
-    """Those that were found on other ranks too."""
+    """Collectives that were also identified on other ranks."""
     transfer_ns: int | None
-    """An estimate: of each matched collective, the shortest duration on any rank, at its end;
-    time covered by several counts once. Null where none could be matched."""
+    """Estimate: the shortest duration of each matched collective on any rank, at the end of the
+    call; time covered by several counts once. Null without matched ones."""
     waiting_ns: int | None
-    """The rest of the time of the matched ones: waiting for the ranks that came later."""
+    """Rest of the time in matched collectives: waiting for ranks that arrived later."""
     unmatched_ns: int | None
-    """Time in collectives that could not be matched, and in no other."""
+    """Time in unmatched collectives only."""
     last_count: int
-    """Matched collectives that began last here: those for which the others waited."""
+    """Matched collectives that started last on this rank: the other ranks waited for it."""
     steps: DividedSteps | None
     missing: str | None
 
@@ -78,71 +81,71 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None
     """Null for all ranks together."""
     group: str | None
-    """Name of the group of ranks as the recorder writes it; null where it says nothing."""
+    """Name of the group of ranks in the trace; null where it is not recorded."""
     group_description: str | None
     group_size: int | None
     dtype: str | None
-    """Null where the recorder says nothing, or several are used."""
+    """Data type; null where it is not recorded or several are used."""
     call_count: int
     total_ns: int
-    """Durations, summed."""
+    """Sum of the durations."""
     mean_ns: float
     share_ratio: float | None
-    """Of the durations of all collectives, summed, of this rank or of all."""
+    """Share of the durations of all collectives of this rank, or of all ranks."""
     matched_count: int
     transfer_ns: int | None
-    """Of the matched ones, summed; see `RankTime`."""
+    """Sum over the matched collectives; see `RankTime`."""
     waiting_ns: int | None
     moved_bytes: int | None
-    """The larger of what a rank gives and what it gets, summed over the calls with a size."""
+    """The larger of a rank's input and output, summed over the calls with a recorded size."""
     mean_bytes: float | None
     algorithm_bytes_per_s: float | None
-    """`moved_bytes` by time, of calls with a size: that of the transfer where it is known."""
+    """`moved_bytes` divided by the time of these calls: of the transfer, where it is known."""
     bus_bytes_per_s: float | None
-    """That times what a link has to carry of it; see `bandwidth_of`."""
+    """Algorithm bandwidth times the part that a link carries; see `bandwidth_of`."""
 
 
 class RankWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """Recordings of different ranks that were made at the same time."""
+    """Traces of different ranks made at the same time."""
 
     name: str
     ranks: list[RankTime]
     collectives: list[Collective]
-    """Of all ranks together, the longest in total first."""
+    """Collectives of all ranks together, the longest in total first."""
     rank_collectives: list[Collective]
-    """The same rank by rank."""
+    """Collectives by rank."""
     notes: list[str]
 
 
 class StepMatrix(msgspec.Struct, frozen=True, kw_only=True):
-    """How long each rank's steps took: rows by rank, columns by step."""
+    """Step durations: rows by rank, columns by step."""
 
     source: Literal["watched", "recorded"]
-    """The job's own steps, or those in recordings."""
+    """Steps of the job, or steps in traces."""
     ranks: list[str]
     steps: list[str]
-    """Of each column, its first step."""
+    """First step of each column."""
     steps_per_column: int
-    """A column is the mean of so many steps, except perhaps the last."""
+    """Number of steps that a column averages; the last column may have fewer."""
     duration_ns: list[list[float | None]]
-    """Null where a rank has no such step."""
+    """Null where a rank lacks the step."""
     step_count: int
     """Steps that at least two ranks have."""
     slowest_count: list[int]
-    """By rank: of these, the steps in which it was the slowest."""
+    """Number of these steps in which each rank was slowest."""
     excess_ns: list[float | None]
-    """By rank: mean of how much longer its steps take than the median rank's."""
+    """Mean excess of each rank's steps over the median rank's."""
     notes: list[str]
 
 
 class DistributedView(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `distributed`."""
 
     share_of: str
     transfer_of: str
-    """What transfer and waiting mean."""
+    """Definition of transfer and waiting."""
     bandwidth_of: str
-    """What the two bandwidths mean."""
+    """Definition of the two bandwidths."""
     carry_over: CarryOver
     windows: list[RankWindow]
     matrix: StepMatrix | None

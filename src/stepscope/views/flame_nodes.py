@@ -1,4 +1,4 @@
-"""Trees of calls as flame graphs: what is too small to be seen is left out."""
+"""Flame graphs of call trees, without nodes that are too small to be seen."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from stepscope.views.names import shown
+from stepscope.views.names import shorten_name
 
-MOST_NODES = 3_000
-SMALLEST_RATIO = 1 / 4_000
-"""Of the whole; a node of less is less than a pixel wide."""
-DEEPEST = 200
+MAX_NODES = 3_000
+MIN_SHARE = 1 / 4_000
+"""Share of the total; a smaller node is less than a pixel wide."""
+MAX_DEPTH = 200
 _ROOT = -1
 
 
 class FlameNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls with one path of names."""
+    """Calls on one path of names."""
 
     name: str
     count: int
@@ -43,54 +43,54 @@ class Tree(Protocol):
 
 
 class FlameNodes(NamedTuple):
-    """What there is to draw."""
+    """Nodes of a flame graph."""
 
     total_ns: int
-    """Of the outermost calls."""
+    """Time of the outermost calls."""
     roots: list[FlameNode]
     left_out_ns: int
-    """Self time of paths too small to be listed."""
+    """Self time of paths that are too small to be listed."""
 
 
-def flame_nodes(tree: Tree) -> FlameNodes:
-    """The nodes of a tree that can be seen, largest first."""
+def build_flame_nodes(tree: Tree) -> FlameNodes:
+    """Build the visible nodes of a tree, largest first."""
     children: dict[int, list[int]] = defaultdict(list)
     for node, parent in enumerate(tree.parent):
         children[parent].append(node)
-    total = sum(tree.total_ns[node] for node in children[_ROOT])
-    kept = _largest(tree, children, total)
+    total_ns = sum(tree.total_ns[node] for node in children[_ROOT])
+    visible = _find_visible(tree, children, total_ns)
     return FlameNodes(
-        total_ns=total,
-        roots=_nodes(tree, children, _ROOT, kept),
-        left_out_ns=sum(ns for node, ns in enumerate(tree.self_ns) if node not in kept),
+        total_ns=total_ns,
+        roots=_build_nodes(tree, children, _ROOT, visible),
+        left_out_ns=sum(ns for node, ns in enumerate(tree.self_ns) if node not in visible),
     )
 
 
-def _largest(tree: Tree, children: dict[int, list[int]], total: int) -> set[int]:
-    """The largest nodes; one is shown only below one that is."""
-    smallest = total * SMALLEST_RATIO
-    large = sorted((ns for ns in tree.total_ns if ns >= smallest), reverse=True)
-    smallest = max([smallest, *large[MOST_NODES - 1 : MOST_NODES]])
-    kept: set[int] = set()
+def _find_visible(tree: Tree, children: dict[int, list[int]], total_ns: int) -> set[int]:
+    """Find the largest nodes whose ancestors are all visible."""
+    min_ns = total_ns * MIN_SHARE
+    large = sorted((ns for ns in tree.total_ns if ns >= min_ns), reverse=True)
+    min_ns = max([min_ns, *large[MAX_NODES - 1 : MAX_NODES]])
+    visible: set[int] = set()
     level = children[_ROOT]
-    for _ in range(DEEPEST):
-        level = [node for node in level if tree.total_ns[node] >= smallest]
-        kept.update(level)
-        level = [below for node in level for below in children[node]]
-    return kept
+    for _ in range(MAX_DEPTH):
+        level = [node for node in level if tree.total_ns[node] >= min_ns]
+        visible.update(level)
+        level = [child for node in level for child in children[node]]
+    return visible
 
 
-def _nodes(
-    tree: Tree, children: dict[int, list[int]], parent: int, kept: set[int]
+def _build_nodes(
+    tree: Tree, children: dict[int, list[int]], parent: int, visible: set[int]
 ) -> list[FlameNode]:
-    below = [node for node in children[parent] if node in kept]
+    nodes = [node for node in children[parent] if node in visible]
     return [
         FlameNode(
-            name=shown(tree.name[node]),
+            name=shorten_name(tree.name[node]),
             count=tree.count[node],
             total_ns=tree.total_ns[node],
             self_ns=tree.self_ns[node],
-            children=_nodes(tree, children, node, kept),
+            children=_build_nodes(tree, children, node, visible),
         )
-        for node in sorted(below, key=lambda node: (-tree.total_ns[node], tree.name[node]))
+        for node in sorted(nodes, key=lambda node: (-tree.total_ns[node], tree.name[node]))
     ]

@@ -1,4 +1,4 @@
-"""`gpu-metrics`: how well the multiprocessors of each device were used."""
+"""`gpu-metrics`: utilization of the multiprocessors of each device."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from stepscope.analysis import (
     split_by_device,
 )
 from stepscope.run import Run, Trace, calls_of, device_work_of, marked_steps
-from stepscope.views.curves import buckets_of
-from stepscope.views.lacking import no_device_work
+from stepscope.views.curves import choose_buckets
+from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import chosen_traces, missing_recordings
+from stepscope.views.trace_choice import explain_no_traces, select_traces
 
 NO_GRID = (
-    "the recorder gave no grid of any kernel of device {device}, so its SM efficiency cannot be "
-    "estimated"
+    "the profiler recorded no grid of any kernel of device {device}, so its SM efficiency cannot "
+    "be estimated"
 )
-NO_OCCUPANCY = "the recorder gave no occupancy of any kernel of device {device}"
-EMPTY_RANGE = "the steps of this recording take no time at all, so there are no shares of it"
-HEURISTIC = "which kernels use tensor or matrix cores is guessed from their names"
+NO_OCCUPANCY = "the profiler recorded no occupancy of any kernel of device {device}"
+EMPTY_RANGE = "the steps of this trace have no duration, so there are no shares of it"
+HEURISTIC = "use of tensor or matrix cores is guessed from kernel names"
 
 
 class DeviceMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """One device; null is what the recorder gave no data for."""
+    """One device; null where the profiler recorded no data."""
 
     device: int
     device_name: str | None
@@ -44,24 +44,25 @@ class DeviceMetrics(msgspec.Struct, frozen=True, kw_only=True):
     utilization_ratio: float | None
     """Share of `range_ns` in which a kernel ran."""
     est_sm_efficiency_ratio: float | None
-    """Mean over `range_ns` of min(1, blocks per multiprocessor of the kernels running)."""
+    """Mean over `range_ns` of min(1, blocks per multiprocessor of the running kernels)."""
     est_achieved_occupancy_ratio: float | None
-    """Mean over kernels, by duration."""
+    """Mean over kernels, weighted by duration."""
     tensor_core_ratio: float | None
-    """Share of the durations of its kernels; a heuristic."""
+    """Share of the durations of its kernels, guessed from their names."""
     utilization_curve_ratio: list[float]
     est_sm_efficiency_curve_ratio: list[float] | None
 
 
 class TraceMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """The devices of one recording."""
+    """Devices of one trace."""
 
     rank: int | None
     trace: str
     range_ns: int | None
-    """From the first start of a step to the last end, each step until its device work is done."""
+    """Time from the first start of a step to the last end, each step until its device work is
+    done."""
     bucket_ns: int | None
-    """Width of the buckets of the curves, which cover the whole recording."""
+    """Width of the buckets of the curves, which cover the whole trace."""
     devices: list[DeviceMetrics]
     missing: str | None
     notes: list[str]
@@ -69,7 +70,7 @@ class TraceMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuMetricsView(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `gpu-metrics`."""
 
     share_of: str
     traces: list[TraceMetrics]
@@ -77,61 +78,65 @@ class GpuMetricsView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def gpu_metrics(run: Run, options: ViewOptions = DEFAULTS) -> GpuMetricsView:
-    """How well the multiprocessors of each device were used."""
-    traces = chosen_traces(run, options)
+def show_gpu_metrics(run: Run, options: ViewOptions = DEFAULTS) -> GpuMetricsView:
+    """Show the utilization of the multiprocessors of each device."""
+    traces = select_traces(run, options)
     return GpuMetricsView(
-        share_of="range: from the first start of a step to the last end",
-        traces=[_trace(run, trace, options) for trace in traces],
-        missing=missing_recordings(run, traces),
-        quality=notes_across(run, traces),
+        share_of="range: time from the first start of a step to the last end",
+        traces=[_show_trace(run, trace, options) for trace in traces],
+        missing=explain_no_traces(run, traces),
+        quality=note_run_quality(run, traces),
     )
 
 
-def _trace(run: Run, trace: Trace, options: ViewOptions) -> TraceMetrics:
+def _show_trace(run: Run, trace: Trace, options: ViewOptions) -> TraceMetrics:
     work = device_work_of(trace, "keep")
     devices: list[DeviceMetrics] = []
-    steps, cut = None, buckets_of(trace, options)
+    steps, buckets = None, choose_buckets(trace, options)
     if len(work):
         steps = find_trace_steps(marked_steps(run, trace).steps, work, calls_of(trace))
-        devices = _devices(trace, steps, cut)
+        devices = _show_devices(trace, steps, buckets)
     return TraceMetrics(
         rank=trace.rank,
         trace=trace.name,
         range_ns=int(steps.extent.end[-1] - steps.extent.start[0]) if steps is not None else None,
-        bucket_ns=cut.width_ns if cut is not None else None,
+        bucket_ns=buckets.width_ns if buckets is not None else None,
         devices=devices,
-        missing=None if devices else no_device_work(trace),
-        notes=_notes(devices),
-        quality=quality_notes(trace, "device"),
+        missing=None if devices else explain_no_device_work(trace),
+        notes=_write_notes(devices),
+        quality=note_trace_quality(trace, "device"),
     )
 
 
-def _devices(trace: Trace, steps: TraceSteps, cut: Buckets | None) -> list[DeviceMetrics]:
+def _show_devices(trace: Trace, steps: TraceSteps, buckets: Buckets | None) -> list[DeviceMetrics]:
     start_ns, end_ns = int(steps.extent.start[0]), int(steps.extent.end[-1])
-    facts = _facts(trace)
+    facts = _read_device_facts(trace)
     counts = {device: fact["multiprocessor_count"] for device, fact in facts.items()}
-    known = {device: count for device, count in counts.items() if count}
-    kernels = split_by_device(trace.columns("kernels", METRIC_KERNEL_COLUMNS), known)
+    known_counts = {device: count for device, count in counts.items() if count}
+    kernels = split_by_device(trace.columns("kernels", METRIC_KERNEL_COLUMNS), known_counts)
     return [
-        _device(device, facts.get(device, {}), measure_gpu_metrics(own, start_ns, end_ns, cut))
-        for device, own in kernels.items()
+        _show_device(
+            device,
+            facts.get(device, {}),
+            measure_gpu_metrics(device_kernels, start_ns, end_ns, buckets),
+        )
+        for device, device_kernels in kernels.items()
     ]
 
 
-def _facts(trace: Trace) -> dict[int, dict[str, Any]]:
-    """What the recording says of each device; what it does not say is None."""
+def _read_device_facts(trace: Trace) -> dict[int, dict[str, Any]]:
+    """Read the facts of each device in the trace; None where the profiler recorded none."""
     names = ("name", "memory_bytes", "compute_major", "compute_minor", "multiprocessor_count")
-    found = trace.columns("devices", ("device", *names))
+    columns = trace.columns("devices", ("device", *names))
     facts: dict[int, dict[str, Any]] = {}
-    for row, device in enumerate(found["device"].tolist()):
-        fact = {name: int(found[name][row]) for name in names[1:]}
+    for row, device in enumerate(columns["device"].tolist()):
+        fact = {name: int(columns[name][row]) for name in names[1:]}
         facts[device] = {name: value if value >= 0 else None for name, value in fact.items()}
-        facts[device]["name"] = found["name"].values[found["name"].codes[row]]
+        facts[device]["name"] = columns["name"].values[columns["name"].codes[row]]
     return facts
 
 
-def _device(device: int, facts: dict[str, Any], found: GpuMetrics) -> DeviceMetrics:
+def _show_device(device: int, facts: dict[str, Any], metrics: GpuMetrics) -> DeviceMetrics:
     major, minor = facts.get("compute_major"), facts.get("compute_minor")
     return DeviceMetrics(
         device=device,
@@ -139,17 +144,17 @@ def _device(device: int, facts: dict[str, Any], found: GpuMetrics) -> DeviceMetr
         memory_bytes=facts.get("memory_bytes"),
         compute_capability=f"{major}.{minor}" if major is not None and minor is not None else None,
         multiprocessor_count=facts.get("multiprocessor_count"),
-        kernel_count=found.kernel_count,
-        utilization_ratio=found.utilization_ratio,
-        est_sm_efficiency_ratio=found.sm_efficiency_ratio,
-        est_achieved_occupancy_ratio=found.occupancy_ratio,
-        tensor_core_ratio=found.tensor_core_ratio,
-        utilization_curve_ratio=found.utilization_curve,
-        est_sm_efficiency_curve_ratio=found.sm_efficiency_curve,
+        kernel_count=metrics.kernel_count,
+        utilization_ratio=metrics.utilization_ratio,
+        est_sm_efficiency_ratio=metrics.sm_efficiency_ratio,
+        est_achieved_occupancy_ratio=metrics.occupancy_ratio,
+        tensor_core_ratio=metrics.tensor_core_ratio,
+        utilization_curve_ratio=metrics.utilization_curve,
+        est_sm_efficiency_curve_ratio=metrics.sm_efficiency_curve,
     )
 
 
-def _notes(devices: list[DeviceMetrics]) -> list[str]:
+def _write_notes(devices: list[DeviceMetrics]) -> list[str]:
     if any(device.utilization_ratio is None for device in devices):
         return [EMPTY_RANGE]
     grids = [NO_GRID.format(device=d.device) for d in devices if d.est_sm_efficiency_ratio is None]

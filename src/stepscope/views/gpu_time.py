@@ -1,4 +1,4 @@
-"""`gpu-time`: how the time of the devices is divided, per recording and per device."""
+"""`gpu-time`: breakdown of device time, by trace and by device."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import msgspec
 
 from stepscope.analysis import GpuTime, measure_gpu_time, measure_gpu_time_by_device
 from stepscope.run import CarryOver, Run, Trace, device_work_of
-from stepscope.views.lacking import no_device_work
+from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import chosen_traces, missing_recordings
+from stepscope.views.trace_choice import explain_no_traces, select_traces
 
 
 class GpuShares(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class GpuShares(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceGpuTime(msgspec.Struct, frozen=True, kw_only=True):
-    """One device, from its own first work to its own last; fields as in `TraceGpuTime`."""
+    """One device, from its first work to its last; fields as in `TraceGpuTime`."""
 
     device: int
     total_ns: int
@@ -43,36 +43,36 @@ class DeviceGpuTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceGpuTime(msgspec.Struct, frozen=True, kw_only=True):
-    """All devices of one recording together; times are null where no device did anything."""
+    """All devices of one trace together; times are null without device work."""
 
     rank: int | None
     trace: str
     total_ns: int | None
-    """From the first start to the last end of any kernel, copy or set."""
+    """Time from the first start to the last end of any kernel, copy or set."""
     busy_ns: int | None
     idle_ns: int | None
     compute_ns: int | None
     """Kernels that do not communicate, and sets."""
     memset_ns: int | None
-    """Sets alone; part of `compute_ns`."""
+    """Sets alone, included in `compute_ns`."""
     comm_ns: int | None
     """Kernels of collectives."""
     exposed_comm_ns: int | None
-    """Communication while nothing is computed."""
+    """Communication without simultaneous compute."""
     exposed_memcpy_ns: int | None
-    """Copies while nothing is computed and nothing communicated."""
+    """Copies without simultaneous compute or communication."""
     same_stream_overlap_count: int | None
     gpu_event_count: int
     shares: GpuShares | None
     comm_hidden_ratio: float | None
-    """Share of `comm_ns` that computation hides."""
+    """Share of `comm_ns` that compute hides."""
     devices: list[DeviceGpuTime]
     missing: str | None
     quality: list[QualityNote]
 
 
 class GpuTimeView(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `gpu-time`."""
 
     share_of: str
     carry_over: CarryOver
@@ -82,51 +82,53 @@ class GpuTimeView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def gpu_time(run: Run, options: ViewOptions = DEFAULTS) -> GpuTimeView:
-    """How the time of the devices is divided."""
-    traces = chosen_traces(run, options)
+def show_gpu_time(run: Run, options: ViewOptions = DEFAULTS) -> GpuTimeView:
+    """Show the breakdown of device time."""
+    traces = select_traces(run, options)
     return GpuTimeView(
-        share_of="total: from the first start to the last end of work on the devices",
+        share_of="total: time from the first start to the last end of work on the devices",
         carry_over=options.carry_over,
-        traces=[_trace(trace, options.carry_over) for trace in traces],
-        missing=missing_recordings(run, traces),
-        quality=notes_across(run, traces),
+        traces=[_show_trace(trace, options.carry_over) for trace in traces],
+        missing=explain_no_traces(run, traces),
+        quality=note_run_quality(run, traces),
     )
 
 
-_NOTHING: dict[str, None] = dict.fromkeys(
+_NO_TIMES: dict[str, None] = dict.fromkeys(
     name for name in GpuTime.__dataclass_fields__ if name != "gpu_event_count"
 )
 
 
-def _trace(trace: Trace, carry_over: CarryOver) -> TraceGpuTime:
+def _show_trace(trace: Trace, carry_over: CarryOver) -> TraceGpuTime:
     work = device_work_of(trace.whole, carry_over)
     devices = measure_gpu_time_by_device(work, trace.within)
-    found = devices[min(devices)] if len(devices) == 1 else measure_gpu_time(work, trace.within)
-    figures = asdict(found) if found is not None else _NOTHING | {"gpu_event_count": 0}
-    hidden = found.comm_ns - found.exposed_comm_ns if found is not None else 0
+    total = devices[min(devices)] if len(devices) == 1 else measure_gpu_time(work, trace.within)
+    times = asdict(total) if total is not None else _NO_TIMES | {"gpu_event_count": 0}
+    hidden_ns = total.comm_ns - total.exposed_comm_ns if total is not None else 0
     return TraceGpuTime(
         rank=trace.rank,
         trace=trace.name,
-        **figures,
-        shares=_shares(found) if found is not None else None,
-        comm_hidden_ratio=hidden / found.comm_ns if found is not None and found.comm_ns else None,
+        **times,
+        shares=_compute_shares(total) if total is not None else None,
+        comm_hidden_ratio=hidden_ns / total.comm_ns
+        if total is not None and total.comm_ns
+        else None,
         devices=[
-            DeviceGpuTime(device=device, **asdict(own), shares=_shares(own))
-            for device, own in devices.items()
+            DeviceGpuTime(device=device, **asdict(time), shares=_compute_shares(time))
+            for device, time in devices.items()
         ],
-        missing=None if found is not None else no_device_work(trace),
-        quality=quality_notes(trace, "device"),
+        missing=None if total is not None else explain_no_device_work(trace),
+        quality=note_trace_quality(trace, "device"),
     )
 
 
-def _shares(found: GpuTime) -> GpuShares | None:
-    if not found.total_ns:
+def _compute_shares(time: GpuTime) -> GpuShares | None:
+    if not time.total_ns:
         return None
     return GpuShares(
-        compute_ratio=found.compute_ns / found.total_ns,
-        exposed_comm_ratio=found.exposed_comm_ns / found.total_ns,
-        exposed_memcpy_ratio=found.exposed_memcpy_ns / found.total_ns,
-        idle_ratio=found.idle_ns / found.total_ns,
-        busy_ratio=found.busy_ns / found.total_ns,
+        compute_ratio=time.compute_ns / time.total_ns,
+        exposed_comm_ratio=time.exposed_comm_ns / time.total_ns,
+        exposed_memcpy_ratio=time.exposed_memcpy_ns / time.total_ns,
+        idle_ratio=time.idle_ns / time.total_ns,
+        busy_ratio=time.busy_ns / time.total_ns,
     )

@@ -1,4 +1,4 @@
-"""`idle`: why the streams of the devices were idle."""
+"""`idle`: idle time of the streams of the devices, by reason."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import msgspec
 
 from stepscope.analysis import KERNEL_WAIT_BELOW_NS, StreamIdle, measure_stream_idle
 from stepscope.run import CarryOver, Run, Trace, calls_of, device_work_of, streams_of
-from stepscope.views.lacking import no_device_work
+from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import chosen_traces, missing_recordings
+from stepscope.views.trace_choice import explain_no_traces, select_traces
 
 
 class StreamIdleView(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,15 +23,18 @@ class StreamIdleView(msgspec.Struct, frozen=True, kw_only=True):
     busy_ns: int
     idle_ns: int
     host_wait_ns: int
-    """The runtime call that launched the next work began after the stream had run dry."""
+    """Gaps in which the runtime call that launched the next work started after the stream became
+    idle."""
     kernel_wait_ns: int
-    """Gaps between work that was queued, each shorter than `kernel_wait_below_ns`."""
+    """Gaps between queued work, each shorter than `kernel_wait_below_ns`."""
     other_ns: int
-    """Longer gaps between work that was queued, or whose launch is unknown."""
+    """Longer gaps between queued work, and gaps before work whose launch is unknown."""
     host_wait_ratio: float | None
-    """Share of `idle_ns`, as the next two; null when it is never idle."""
+    """Share of `idle_ns`; null without idle time."""
     kernel_wait_ratio: float | None
+    """Share of `idle_ns`; null without idle time."""
     other_ratio: float | None
+    """Share of `idle_ns`; null without idle time."""
     host_wait_count: int
     kernel_wait_count: int
     other_count: int
@@ -39,7 +42,7 @@ class StreamIdleView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceIdle(msgspec.Struct, frozen=True, kw_only=True):
-    """The streams of one recording."""
+    """Streams of one trace."""
 
     rank: int | None
     trace: str
@@ -49,7 +52,7 @@ class TraceIdle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IdleView(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `idle`."""
 
     share_of: str
     kernel_wait_below_ns: int
@@ -59,48 +62,48 @@ class IdleView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def idle(run: Run, options: ViewOptions = DEFAULTS) -> IdleView:
-    """Why the streams of the devices were idle."""
-    traces = chosen_traces(run, options)
+def show_idle(run: Run, options: ViewOptions = DEFAULTS) -> IdleView:
+    """Show the idle time of streams by reason."""
+    traces = select_traces(run, options)
     return IdleView(
-        share_of="idle time of the stream, between its first and its last work",
+        share_of="idle time of the stream between its first and its last work",
         kernel_wait_below_ns=KERNEL_WAIT_BELOW_NS,
         carry_over=options.carry_over,
-        traces=[_trace(trace, options.carry_over) for trace in traces],
-        missing=missing_recordings(run, traces),
-        quality=notes_across(run, traces),
+        traces=[_show_trace(trace, options.carry_over) for trace in traces],
+        missing=explain_no_traces(run, traces),
+        quality=note_run_quality(run, traces),
     )
 
 
-def _trace(trace: Trace, carry_over: CarryOver) -> TraceIdle:
-    found = measure_stream_idle(device_work_of(trace, carry_over), calls_of(trace))
+def _show_trace(trace: Trace, carry_over: CarryOver) -> TraceIdle:
+    idle_times = measure_stream_idle(device_work_of(trace, carry_over), calls_of(trace))
     streams = streams_of(trace)
     return TraceIdle(
         rank=trace.rank,
         trace=trace.name,
-        streams=[_stream(one, streams.get(one.track)) for one in found],
-        missing=None if found else no_device_work(trace),
-        quality=quality_notes(trace, "device", "launches"),
+        streams=[_show_stream(idle, streams.get(idle.track)) for idle in idle_times],
+        missing=None if idle_times else explain_no_device_work(trace),
+        quality=note_trace_quality(trace, "device", "launches"),
     )
 
 
-def _stream(found: StreamIdle, stream: int | None) -> StreamIdleView:
-    idle_ns = found.idle_ns
+def _show_stream(idle: StreamIdle, stream: int | None) -> StreamIdleView:
+    idle_ns = idle.idle_ns
     return StreamIdleView(
-        device=found.device,
+        device=idle.device,
         stream=stream,
-        work_count=found.work_count,
-        span_ns=found.span_ns,
-        busy_ns=found.busy_ns,
+        work_count=idle.work_count,
+        span_ns=idle.span_ns,
+        busy_ns=idle.busy_ns,
         idle_ns=idle_ns,
-        host_wait_ns=found.host_wait_ns,
-        kernel_wait_ns=found.kernel_wait_ns,
-        other_ns=found.other_ns,
-        host_wait_ratio=found.host_wait_ns / idle_ns if idle_ns else None,
-        kernel_wait_ratio=found.kernel_wait_ns / idle_ns if idle_ns else None,
-        other_ratio=found.other_ns / idle_ns if idle_ns else None,
-        host_wait_count=found.host_wait_count,
-        kernel_wait_count=found.kernel_wait_count,
-        other_count=found.other_count,
-        longest_host_wait_ns=found.longest_host_wait_ns,
+        host_wait_ns=idle.host_wait_ns,
+        kernel_wait_ns=idle.kernel_wait_ns,
+        other_ns=idle.other_ns,
+        host_wait_ratio=idle.host_wait_ns / idle_ns if idle_ns else None,
+        kernel_wait_ratio=idle.kernel_wait_ns / idle_ns if idle_ns else None,
+        other_ratio=idle.other_ns / idle_ns if idle_ns else None,
+        host_wait_count=idle.host_wait_count,
+        kernel_wait_count=idle.kernel_wait_count,
+        other_count=idle.other_count,
+        longest_host_wait_ns=idle.longest_host_wait_ns,
     )

@@ -1,4 +1,4 @@
-"""`input-pipeline`: how batches are made and what the training thread waits for."""
+"""`input-pipeline`: creation of batches, and data wait of the training thread."""
 
 from __future__ import annotations
 
@@ -10,33 +10,36 @@ from stepscope.analysis import BatchCreation, DataWait
 from stepscope.run import Rank, Run
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
+from stepscope.views.steps import NO_STEPS
+
+NO_BATCHES = "no torch DataLoader created a batch"
 
 
 class WaitingView(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the waiting goes, as shares of the rank's measured steps; they sum to `share_ratio`."""
+    """Data wait by reason, as shares of the rank's measured steps; they sum to `share_ratio`."""
 
     share_ratio: float
     starting_ratio: float
     handing_over_ratio: float
     making_ratio: float
     starved_ratio: float | None
-    """Share of requests that found no batch ready; null without workers."""
+    """Share of batch requests that found the prefetch queue empty; null without workers."""
 
 
 class StageView(msgspec.Struct, frozen=True, kw_only=True):
-    """A stage of making batches."""
+    """Stage of batch creation."""
 
     name: str
     of_making_ratio: float
-    """Share of the time spent making batches."""
+    """Share of batch creation time."""
     of_step_ratio: float
-    """Share of the step: the waiting that is due to making batches, times the above."""
+    """Share of the step: data wait caused by batch creation, times `of_making_ratio`."""
     labels: dict[str, float]
-    """What the stage consists of, as shares of the time spent making batches."""
+    """Parts of the stage, as shares of batch creation time."""
 
 
 class MakingView(msgspec.Struct, frozen=True, kw_only=True):
-    """What making batches takes."""
+    """Batch creation."""
 
     batch_count: int
     mean_ns: float
@@ -50,11 +53,11 @@ class MakingView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankPipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """The input pipeline of one training process."""
+    """Input pipeline of one training process."""
 
     rank: str
     loader: dict[str, Any] | None
-    """The DataLoader's settings."""
+    """Settings of the DataLoader."""
     cores_available: float | None
     waiting: WaitingView
     making: MakingView | None
@@ -62,47 +65,47 @@ class RankPipeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InputPipelineView(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `input-pipeline`."""
 
     share_of: str
     ranks: list[RankPipeline]
     missing: str | None
 
 
-def input_pipeline(run: Run, _options: ViewOptions = DEFAULTS) -> InputPipelineView:
-    """How batches are made and what the training thread waits for."""
-    ranks = [_rank(run, rank) for rank in run.ranks]
+def show_input_pipeline(run: Run, _options: ViewOptions = DEFAULTS) -> InputPipelineView:
+    """Show batch creation and the data wait of the training thread."""
+    ranks = [_show_rank(run, rank) for rank in run.ranks]
     return InputPipelineView(
-        share_of="wall time of the rank's measured steps, evaluation left out",
+        share_of="wall time of the rank's measured steps without evaluation",
         ranks=ranks,
-        missing=None if ranks else "no complete training step was recorded",
+        missing=None if ranks else NO_STEPS,
     )
 
 
-def _rank(run: Run, rank: Rank) -> RankPipeline:
-    wall = float(rank.steps.wall_ns[rank.steps.measured()].sum()) or 1.0
+def _show_rank(run: Run, rank: Rank) -> RankPipeline:
+    wall_ns = float(rank.steps.wall_ns[rank.steps.measured()].sum()) or 1.0
     waiting, making = rank.late_batches, rank.making
     return RankPipeline(
         rank=rank.name,
         loader=msgspec.to_builtins(rank.loader) if rank.loader is not None else None,
         cores_available=run.cores_available,
-        waiting=_waiting(waiting, wall),
-        making=_making(making, waiting.making_ns / wall) if making is not None else None,
-        missing=None if making is not None else "no batch was made by a torch DataLoader",
+        waiting=_show_wait(waiting, wall_ns),
+        making=_show_creation(making, waiting.making_ns / wall_ns) if making is not None else None,
+        missing=None if making is not None else NO_BATCHES,
     )
 
 
-def _waiting(waiting: DataWait, wall: float) -> WaitingView:
+def _show_wait(waiting: DataWait, wall_ns: float) -> WaitingView:
     return WaitingView(
-        share_ratio=waiting.total_ns / wall,
-        starting_ratio=waiting.starting_ns / wall,
-        handing_over_ratio=waiting.handing_over_ns / wall,
-        making_ratio=waiting.making_ns / wall,
+        share_ratio=waiting.total_ns / wall_ns,
+        starting_ratio=waiting.starting_ns / wall_ns,
+        handing_over_ratio=waiting.handing_over_ns / wall_ns,
+        making_ratio=waiting.making_ns / wall_ns,
         starved_ratio=waiting.starved_ratio,
     )
 
 
-def _making(making: BatchCreation, of_step: float) -> MakingView:
+def _show_creation(making: BatchCreation, step_ratio: float) -> MakingView:
     return MakingView(
         batch_count=making.batch_count,
         mean_ns=making.mean_ns,
@@ -115,7 +118,7 @@ def _making(making: BatchCreation, of_step: float) -> MakingView:
             StageView(
                 name=stage.name,
                 of_making_ratio=stage.ratio,
-                of_step_ratio=stage.ratio * of_step,
+                of_step_ratio=stage.ratio * step_ratio,
                 labels=stage.labels,
             )
             for stage in making.stages

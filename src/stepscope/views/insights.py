@@ -1,8 +1,8 @@
-"""`insights`: every rule, what it found, and what was measured at that time.
+"""`insights`: every rule with its finding, and the measurements at that time.
 
-A range of time chooses among the findings of the whole run. Rules are not evaluated on the range
-alone: what they compare a moment with lies before it, and a finding must not change with the range
-through which it is looked at.
+A range of time selects among the findings of the whole run. Rules are not evaluated on the range
+alone: they compare an interval with earlier ones, and a finding must not depend on the selected
+range.
 """
 
 from __future__ import annotations
@@ -22,68 +22,65 @@ from stepscope.rule_feed import (
 from stepscope.rules import Rule, describe_parameters, page, summary
 from stepscope.run import Run, RunRange
 from stepscope.schema import Finding, RuleRecord
-from stepscope.views.evidence import charts
+from stepscope.views.evidence import make_charts
 from stepscope.views.insights_payload import InsightsView, RuleInsight, RuleParameter
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.ranges import TimeRange, time_range
+from stepscope.views.ranges import TimeRange, describe_range
 
 FINDINGS_OF = (
-    "findings between whose first and last scan it lies, or a part of it, and those about no time "
-    "in particular; their numbers are those of the whole run"
+    "findings whose scans overlap the range, and findings about the whole run; their figures are "
+    "those of the whole run"
 )
-NO_PAGE = "This rule is not installed here: its page cannot be shown."
+NO_PAGE = "This rule is not installed here, so its documentation is not available."
+NO_RULES = "no rule was evaluated"
 
 
-def insights(run: Run, _options: ViewOptions = DEFAULTS) -> InsightsView:
-    """Every rule, what it found, and what was measured at that time."""
-    whole, within = _whole(run)
-    recorded = recorded_rules(whole.reader)
-    record = recorded or _evaluate(whole)
+def show_insights(run: Run, _options: ViewOptions = DEFAULTS) -> InsightsView:
+    """Show every rule with its finding, and the measurements at that time."""
+    run_range = run if isinstance(run, RunRange) else None
+    run = run_range.unrestricted if run_range is not None else run
+    recorded = recorded_rules(run.reader)
+    record = recorded or _evaluate(run)
     installed = {rule.name: rule for rule in choose_rules()}
-    origin = whole.clock.origin_ns
-    shown = [
+    origin_ns = run.clock.origin_ns
+    findings = [
         finding
         for finding in record.findings
-        if within is None or not finding.fired or _reaches_into(finding, record.scan_ns, within)
+        if run_range is None or not finding.fired or _overlaps(finding, record.scan_ns, run_range)
     ]
-    found = [
-        _insight(whole, finding, installed, scan_ns=record.scan_ns, origin_ns=origin)
-        for finding in shown
+    rules = [
+        _show_rule(run, finding, installed, scan_ns=record.scan_ns, origin_ns=origin_ns)
+        for finding in findings
     ]
-    fired = [finding.rule for finding in shown if finding.fired]
-    names = {finding.rule for finding in shown}
+    fired = [finding.rule for finding in findings if finding.fired]
+    names = {finding.rule for finding in findings}
     return InsightsView(
-        range=None if within is None else _range(within),
+        range=None if run_range is None else _describe_range(run_range),
         source="recorded" if recorded is not None else "evaluated now",
         progress=record.progress,
-        until_after_ns=None if record.end_ns is None else record.end_ns - origin,
+        until_after_ns=None if record.end_ns is None else record.end_ns - origin_ns,
         scan_ns=record.scan_ns,
         fired=fired,
         fired_count=len(record.fired),
-        rules=sorted(found, key=lambda rule: (rule.rule not in fired, -rule.triggered_count)),
-        deliveries=[told for told in record.deliveries if told.rule in names],
+        rules=sorted(rules, key=lambda rule: (rule.rule not in fired, -rule.triggered_count)),
+        deliveries=[delivery for delivery in record.deliveries if delivery.rule in names],
         notes=record.notes,
-        missing=None if record.findings else "no rule was evaluated",
+        missing=None if record.findings else NO_RULES,
     )
 
 
-def _whole(run: Run) -> tuple[Run, RunRange | None]:
-    """The whole run, and the range that was asked for."""
-    return (run.unrestricted, run) if isinstance(run, RunRange) else (run, None)
-
-
-def _reaches_into(finding: Finding, scan_ns: int, within: RunRange) -> bool:
+def _overlaps(finding: Finding, scan_ns: int, run_range: RunRange) -> bool:
     if finding.first_ns is None or finding.last_ns is None:
         return True
-    return finding.first_ns - scan_ns < within.end_ns and finding.last_ns >= within.start_ns
+    return finding.first_ns - scan_ns < run_range.end_ns and finding.last_ns >= run_range.start_ns
 
 
-def _range(within: RunRange) -> TimeRange:
-    return msgspec.structs.replace(time_range(within), range_of=FINDINGS_OF, notes=[])
+def _describe_range(run_range: RunRange) -> TimeRange:
+    return msgspec.structs.replace(describe_range(run_range), range_of=FINDINGS_OF, notes=[])
 
 
 def _evaluate(run: Run) -> RuleRecord:
-    """What the watch process would have recorded."""
+    """Evaluate all rules as the watch process would have."""
     checked = check_rules(run.reader, choose_rules())
     return RuleRecord(
         progress=progress_of(run.reader),
@@ -96,7 +93,7 @@ def _evaluate(run: Run) -> RuleRecord:
     )
 
 
-def _insight(
+def _show_rule(
     run: Run,
     finding: Finding,
     installed: Mapping[str, Rule[Any]],
@@ -112,18 +109,18 @@ def _insight(
         triggered_count=finding.rule_triggered,
         violation_count=finding.violations,
         datapoint_count=finding.datapoints,
-        first_after_ns=_after(finding.first_ns, origin_ns),
-        last_after_ns=_after(finding.last_ns, origin_ns),
+        first_after_ns=_count_from_origin(finding.first_ns, origin_ns),
+        last_after_ns=_count_from_origin(finding.last_ns, origin_ns),
         sentences=finding.sentences,
         recommendation=finding.recommendation,
         nodes=finding.nodes,
         ranks=finding.ranks,
         devices=finding.devices,
         evidence=finding.evidence,
-        charts=charts(run, finding, rule.plots, scan_ns=scan_ns, origin_ns=origin_ns)
+        charts=make_charts(run, finding, rule.plots, scan_ns=scan_ns, origin_ns=origin_ns)
         if rule is not None and finding.fired
         else [],
-        parameters=_parameters(finding, rule),
+        parameters=_show_parameters(finding, rule),
         page=page(type(rule)) if rule is not None else NO_PAGE,
         details=finding.details,
         missing=finding.missing,
@@ -131,25 +128,25 @@ def _insight(
     )
 
 
-def _after(t_ns: int | None, origin_ns: int) -> int | None:
+def _count_from_origin(t_ns: int | None, origin_ns: int) -> int | None:
     return None if t_ns is None else t_ns - origin_ns
 
 
-def _parameters(finding: Finding, rule: Rule[Any] | None) -> list[RuleParameter]:
-    """With the values that the rule was evaluated with."""
-    parameters = describe_parameters(rule.parameters_type) if rule is not None else []
-    declared = {parameter.name: parameter for parameter in parameters}
-    found = []
+def _show_parameters(finding: Finding, rule: Rule[Any] | None) -> list[RuleParameter]:
+    """Show parameters with the values that the rule was evaluated with."""
+    descriptions = describe_parameters(rule.parameters_type) if rule is not None else []
+    by_name = {description.name: description for description in descriptions}
+    parameters = []
     for line in finding.rule_parameters.splitlines():
         name, _, value = line.partition(":")
-        known = declared.get(name)
-        found.append(
+        description = by_name.get(name)
+        parameters.append(
             RuleParameter(
                 name=name,
                 value=value,
-                default=str(known.default) if known is not None else None,
-                takes=known.accepts if known is not None else "",
-                doc=known.doc if known is not None else "",
+                default=str(description.default) if description is not None else None,
+                takes=description.accepts if description is not None else "",
+                doc=description.doc if description is not None else "",
             )
         )
-    return found
+    return parameters

@@ -1,4 +1,4 @@
-"""What the view `insights` says."""
+"""Payload of `insights`."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ class RuleParameter(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     value: str
-    """With which the rule was evaluated."""
+    """Value with which the rule was evaluated."""
     default: str | None
-    """Null for a rule that is not installed here."""
+    """Default; null for a rule that is not installed here."""
     takes: str
     doc: str
 
 
 class EvidenceSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured around the time of a finding, thinned out to means of pieces of time."""
+    """Measurements around the time of a finding, averaged in bins of time."""
 
     name: str
     node: str
     device: str
     """Core or GPU number, or rank; empty for the whole node."""
     after_ns: list[int]
-    """After the run's origin."""
+    """Times after the run's origin."""
     value: list[float | None]
     """Null where nothing was measured."""
 
 
 class EvidenceChart(msgspec.Struct, frozen=True, kw_only=True):
-    """One picture of a finding."""
+    """One chart of a finding."""
 
     title: str
     unit: str
-    """Of its values: `ratio`, `ns`, `bytes`, …"""
+    """Unit of the values: `ratio`, `ns`, `bytes`, …"""
     from_after_ns: int
     to_after_ns: int
     series: list[EvidenceSeries]
     left_out_count: int
-    """Series that are not shown, where there are many."""
+    """Series that exceed the limit and are omitted."""
 
 
 class RuleInsight(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule and what it found."""
+    """One rule and its finding."""
 
     rule: str
     summary: str
@@ -58,7 +58,7 @@ class RuleInsight(msgspec.Struct, frozen=True, kw_only=True):
     violation_count: int
     datapoint_count: int
     first_after_ns: int | None
-    """End of the first scan in which it fired, after the run's origin."""
+    """End of the first scan in which the rule fired, after the run's origin."""
     last_after_ns: int | None
     sentences: list[str]
     recommendation: str
@@ -66,16 +66,16 @@ class RuleInsight(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[str]
     devices: list[str]
     evidence: list[str]
-    """Views that show it."""
+    """Views that show the evidence."""
     charts: list[EvidenceChart]
-    """Of a rule that fired: what was measured at that time."""
+    """Measurements at that time, for a rule that fired."""
     parameters: list[RuleParameter]
     page: str
-    """Markdown."""
+    """Documentation of the rule, in Markdown."""
     details: dict[str, Any]
-    """The numbers behind the sentences."""
+    """Figures behind the sentences."""
     missing: str | None
-    """What the rule needs and the run does not have."""
+    """Data that the rule needs and the run does not have."""
     error: str | None
 
     text_fields = (
@@ -89,23 +89,23 @@ class RuleInsight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InsightsView(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `insights`."""
 
     source: Literal["recorded", "evaluated now"]
-    """Whether rules were evaluated while the job ran, or have been for this answer."""
+    """Time of evaluation: while the job ran, or for this answer."""
     progress: Progress
     until_after_ns: int | None
-    """Up to when the run was looked at."""
+    """End of the evaluated time, after the run's origin."""
     scan_ns: int
-    """A rule triggers once in each scan in which its condition holds."""
+    """Interval of scans; a rule triggers once in each scan in which its condition holds."""
     fired: list[str]
     """Rules that fired in the range."""
     fired_count: int
     """Rules that fired in the whole run."""
     rules: list[RuleInsight]
-    """Those that fired first, each lot by how often. Rules that fired, but not in the range, are
-    left out."""
+    """Rules that fired first, then the others, by trigger count. Rules that fired outside the range
+    only are omitted."""
     deliveries: list[Delivery]
-    """Who was told of them while the job ran."""
+    """Notifications sent while the job ran."""
     notes: list[str]
     missing: str | None

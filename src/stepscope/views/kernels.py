@@ -1,4 +1,4 @@
-"""`kernels`: what the devices computed, by kernel."""
+"""`kernels`: kernels that ran on the devices, by name or by launch properties."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from dataclasses import asdict
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from stepscope.analysis import (
     GRAPH_COLUMNS,
+    LAUNCHER_COLUMNS,
     NAME_COLUMNS,
     PROPERTY_COLUMNS,
+    GraphReplays,
     KernelRow,
     KernelTable,
     build_graph_table,
@@ -19,11 +20,11 @@ from stepscope.analysis import (
     build_kernel_table_by_properties,
 )
 from stepscope.run import CarryOver, Run, Trace
-from stepscope.views.lacking import no_device_work
+from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.options import DEFAULTS, KERNEL_GROUPS, ViewOptions
-from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import chosen_traces, missing_recordings
+from stepscope.views.trace_choice import explain_no_traces, select_traces
 
 
 class KernelGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,17 +38,19 @@ class KernelGroup(msgspec.Struct, frozen=True, kw_only=True):
     min_ns: int
     max_ns: int
     mean_blocks_per_multiprocessor: float | None
-    """Weighted by duration, as is the next."""
+    """Mean weighted by duration."""
     mean_occupancy_percent: float | None
-    """As the recorder estimates it."""
+    """Mean weighted by duration, as the profiler estimates it."""
     tensor_cores: bool
-    """By the name, as are the next two."""
+    """Use of tensor or matrix cores, guessed from the name."""
     precision: str | None
+    """Precision of the inputs, guessed from the name."""
     communication: bool
+    """Kernel of a collective, by its name."""
 
 
 class KernelLaunches(KernelGroup, frozen=True, kw_only=True):
-    """Kernels of one name that were launched alike."""
+    """Kernels of one name with the same launch properties."""
 
     operator: str | None
     """Null for work that no operator launched, such as work from before the window."""
@@ -57,43 +60,32 @@ class KernelLaunches(KernelGroup, frozen=True, kw_only=True):
     shared_memory_bytes: int | None
 
 
-class GraphReplays(msgspec.Struct, frozen=True, kw_only=True):
-    """A captured graph; its kernels are also in the lists above."""
-
-    graph: int
-    replays: int
-    kernel_count: int
-    distinct_kernel_count: int
-    total_ns: int
-    share_ratio: float
-
-
 class TraceKernels(msgspec.Struct, frozen=True, kw_only=True):
-    """Kernels of one recording."""
+    """Kernels of one trace."""
 
     rank: int | None
     trace: str
     group_count: int
     call_count: int
     total_ns: int
-    """Durations of all kernels, summed."""
+    """Sum of the durations of all kernels."""
     tensor_core_ratio: float | None
     """Share of `total_ns` on tensor cores."""
     communication_ratio: float | None
     """Share of `total_ns` in kernels of collectives."""
     carry_over_count: int
-    """Kernels launched before the window: counted here, or left out everywhere else."""
+    """Kernels launched before the window; the other figures exclude them if they are dropped."""
     carry_over_ns: int
     kernels: list[KernelGroup]
     launches: list[KernelLaunches]
-    """Instead of `kernels`, when grouped by properties."""
+    """Used instead of `kernels` when grouped by properties."""
     graphs: list[GraphReplays]
     missing: str | None
     quality: list[QualityNote]
 
 
 class KernelsView(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `kernels`."""
 
     share_of: str
     by: str
@@ -103,69 +95,60 @@ class KernelsView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def kernels(run: Run, options: ViewOptions = DEFAULTS) -> KernelsView:
-    """What the devices computed, by kernel."""
-    traces = chosen_traces(run, options)
+def show_kernels(run: Run, options: ViewOptions = DEFAULTS) -> KernelsView:
+    """Show the kernels that ran on the devices."""
+    traces = select_traces(run, options)
     return KernelsView(
-        share_of=(
-            "the durations of all kernels of the recording, summed; kernels that ran at the "
-            "same time count each"
-        ),
+        share_of="sum of the durations of all kernels of the trace, simultaneous kernels each",
         by=options.by or KERNEL_GROUPS[0],
         carry_over=options.carry_over,
-        traces=[_trace(trace, options) for trace in traces],
-        missing=missing_recordings(run, traces),
-        quality=notes_across(run, traces),
+        traces=[_show_trace(trace, options) for trace in traces],
+        missing=explain_no_traces(run, traces),
+        quality=note_run_quality(run, traces),
     )
 
 
-def _trace(trace: Trace, options: ViewOptions) -> TraceKernels:
-    kept = "carry_over = 0" if options.carry_over == "drop" else ""
+def _show_trace(trace: Trace, options: ViewOptions) -> TraceKernels:
+    condition = "carry_over = 0" if options.carry_over == "drop" else ""
     carried = trace.columns("kernels", ("duration_ns",), condition="carry_over = 1")["duration_ns"]
     if options.by == "properties":
-        columns = trace.columns(
-            "kernels",
-            (*NAME_COLUMNS, *PROPERTY_COLUMNS, "operator", "captured_operator"),
-            condition=kept,
-        )
-        captured = columns.pop("captured_operator")
-        columns["operator"] = np.where(captured >= 0, captured, columns["operator"])
-        names = trace.columns("operators", ("id", "name"))
-        found = build_kernel_table_by_properties(columns, names, top=options.top)
+        names = (*NAME_COLUMNS, *PROPERTY_COLUMNS, *LAUNCHER_COLUMNS)
+        columns = trace.columns("kernels", names, condition=condition)
+        operators = trace.columns("operators", ("id", "name"))
+        table = build_kernel_table_by_properties(columns, operators, top=options.top)
     else:
-        found = build_kernel_table(
-            trace.columns("kernels", NAME_COLUMNS, condition=kept), top=options.top
-        )
-    # Recorders write 0 for a kernel that was launched by itself.
-    replayed = " AND ".join(part for part in (kept, "graph > 0") if part)
+        columns = trace.columns("kernels", NAME_COLUMNS, condition=condition)
+        table = build_kernel_table(columns, top=options.top)
+    # Profilers write graph 0 for a kernel that was launched on its own.
+    in_graph = " AND ".join(part for part in (condition, "graph > 0") if part)
     graphs = build_graph_table(
-        trace.columns("kernels", GRAPH_COLUMNS, condition=replayed), found.total_ns
+        trace.columns("kernels", GRAPH_COLUMNS, condition=in_graph), table.total_ns
     )
     return TraceKernels(
         rank=trace.rank,
         trace=trace.name,
-        group_count=found.group_count,
-        call_count=found.call_count,
-        total_ns=found.total_ns,
-        tensor_core_ratio=_share(found.tensor_core_ns, found),
-        communication_ratio=_share(found.communication_ns, found),
+        group_count=table.group_count,
+        call_count=table.call_count,
+        total_ns=table.total_ns,
+        tensor_core_ratio=_compute_share(table.tensor_core_ns, table),
+        communication_ratio=_compute_share(table.communication_ns, table),
         carry_over_count=len(carried),
         carry_over_ns=int(carried.sum()),
-        kernels=[KernelGroup(**_plain(row)) for row in found.rows if row.properties is None],
+        kernels=[KernelGroup(**_list_fields(row)) for row in table.rows if row.properties is None],
         launches=[
-            KernelLaunches(**_plain(row), **asdict(row.properties))
-            for row in found.rows
+            KernelLaunches(**_list_fields(row), **asdict(row.properties))
+            for row in table.rows
             if row.properties is not None
         ],
-        graphs=[GraphReplays(**asdict(row)) for row in graphs],
-        missing=None if found.call_count else no_device_work(trace),
-        quality=quality_notes(trace, "device"),
+        graphs=graphs,
+        missing=None if table.call_count else explain_no_device_work(trace),
+        quality=note_trace_quality(trace, "device"),
     )
 
 
-def _plain(row: KernelRow) -> dict[str, Any]:
-    return {name: value for name, value in asdict(row).items() if name != "properties"}
+def _list_fields(row: KernelRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in KernelGroup.__struct_fields__}
 
 
-def _share(part_ns: int, found: KernelTable) -> float | None:
-    return part_ns / found.total_ns if found.total_ns else None
+def _compute_share(part_ns: int, table: KernelTable) -> float | None:
+    return part_ns / table.total_ns if table.total_ns else None

@@ -1,9 +1,8 @@
-"""`launches`: what launching work costs, how long it waits, and how much of it is queued."""
+"""`launches`: cost of kernel launches, their delay on the device, and queue depth."""
 
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 
 from stepscope.analysis import (
     DEFAULT_LAUNCH_THRESHOLDS,
@@ -12,17 +11,17 @@ from stepscope.analysis import (
     RuntimeCalls,
     find_launches,
     measure_queue_depths,
-    summarize_launches,
+    summarize_launches_by_call,
 )
 from stepscope.run import Run, Trace, device_work_of, streams_of
-from stepscope.views.curves import buckets_of
-from stepscope.views.lacking import how_to_get, no_device_work
+from stepscope.views.curves import choose_buckets
+from stepscope.views.missing_data import explain_missing, explain_no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import chosen_traces, missing_recordings
+from stepscope.views.trace_choice import explain_no_traces, select_traces
 
-NO_LAUNCH = "no runtime call in this recording launched any of its device work"
+NO_LAUNCH = "no runtime call in the trace launched any of its device work"
 
 
 class CallLaunches(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,11 +35,11 @@ class CallLaunches(msgspec.Struct, frozen=True, kw_only=True):
     call_p95_ns: float
     device_mean_ns: float
     delay_p50_ns: float
-    """From the end of the call to the start on the device, at least 0; as the next two."""
+    """Median time from the end of the call to the start on the device, at least 0."""
     delay_p95_ns: float
     delay_max_ns: float
     short_count: int
-    """The device was done in less time than the call took."""
+    """Launches whose device work took less time than the call."""
     long_call_count: int
     """Calls longer than `long_call_ns`."""
     long_delay_count: int
@@ -48,27 +47,27 @@ class CallLaunches(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """What was queued on one stream, from its first launch to its last start."""
+    """Launches queued on one stream, from its first launch to its last start."""
 
     stream: int | None
     launch_count: int
     span_ns: int
     mean_depth: float
-    """Over time."""
+    """Time-weighted mean."""
     largest_depth: int
     blocked_ns: int
-    """Time with `blocked_depth` launches queued or more."""
+    """Time with at least `blocked_depth` launches queued."""
     depth_curve: list[int]
-    """The largest depth in each bucket."""
+    """Largest depth in each bucket."""
 
 
 class TraceLaunches(msgspec.Struct, frozen=True, kw_only=True):
-    """Launches of one recording."""
+    """Launches of one trace."""
 
     rank: int | None
     trace: str
     calls: list[CallLaunches]
-    """All together, then by runtime function, the most used first."""
+    """All calls together, then by runtime function, most used first."""
     bucket_ns: int | None
     queues: list[StreamQueue]
     missing: str | None
@@ -76,7 +75,7 @@ class TraceLaunches(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaunchesView(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `launches`."""
 
     long_call_ns: int
     long_delay_ns: int
@@ -86,76 +85,75 @@ class LaunchesView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def launches(run: Run, options: ViewOptions = DEFAULTS) -> LaunchesView:
-    """What launching work costs, how long it waits, and how much of it is queued."""
-    traces = chosen_traces(run, options)
+def show_launches(run: Run, options: ViewOptions = DEFAULTS) -> LaunchesView:
+    """Show the cost of launches, their delay and the queue depth."""
+    traces = select_traces(run, options)
     thresholds = DEFAULT_LAUNCH_THRESHOLDS
     return LaunchesView(
         long_call_ns=thresholds.long_call_ns,
         long_delay_ns=thresholds.long_delay_ns,
         blocked_depth=thresholds.blocked_count,
-        traces=[_trace(trace, options) for trace in traces],
-        missing=missing_recordings(run, traces),
-        quality=notes_across(run, traces),
+        traces=[_show_trace(trace, options) for trace in traces],
+        missing=explain_no_traces(run, traces),
+        quality=note_run_quality(run, traces),
     )
 
 
-def _trace(trace: Trace, options: ViewOptions) -> TraceLaunches:
+def _show_trace(trace: Trace, options: ViewOptions) -> TraceLaunches:
     columns = trace.columns("runtime_calls", ("id", "name", "start_ns", "duration_ns"))
     calls = RuntimeCalls.from_columns(columns)
     work = device_work_of(trace, "keep")
-    found = find_launches(work, calls)
-    cut = buckets_of(trace, options)
+    launches = find_launches(work, calls)
+    buckets = choose_buckets(trace, options)
     streams = streams_of(trace)
-    code = columns["name"].codes[calls.row[found.call]]
-    every = np.ones(len(code), dtype=np.bool_)
-    groups = [("all", every)] + [
-        (columns["name"].values[each] or "", code == each)
-        for each in np.argsort(-np.bincount(code), kind="stable").tolist()
-    ]
+    missing = None
+    if not len(launches):
+        missing = (
+            explain_missing(NO_LAUNCH, "launches", trace)
+            if len(work)
+            else explain_no_device_work(trace)
+        )
     return TraceLaunches(
         rank=trace.rank,
         trace=trace.name,
         calls=[
-            _call(name, statistics)
-            for name, rows in groups
-            if (statistics := summarize_launches(found, rows)) is not None
+            _show_call(name, statistics)
+            for name, statistics in summarize_launches_by_call(launches, calls, columns["name"])
         ],
-        bucket_ns=cut.width_ns if cut is not None else None,
-        queues=[_queue(one, streams.get(one.track)) for one in measure_queue_depths(found, cut)],
-        missing=None if len(code) else _why_none(trace, work_count=len(work)),
-        quality=quality_notes(trace, "launches"),
+        bucket_ns=buckets.width_ns if buckets is not None else None,
+        queues=[
+            _show_queue(queue, streams.get(queue.track))
+            for queue in measure_queue_depths(launches, buckets)
+        ],
+        missing=missing,
+        quality=note_trace_quality(trace, "launches"),
     )
 
 
-def _why_none(trace: Trace, work_count: int) -> str:
-    return f"{NO_LAUNCH}: {how_to_get('launches', trace)}" if work_count else no_device_work(trace)
-
-
-def _call(name: str, found: LaunchStatistics) -> CallLaunches:
+def _show_call(name: str, statistics: LaunchStatistics) -> CallLaunches:
     return CallLaunches(
         call=name,
-        launch_count=found.launch_count,
-        work_count=found.work_count,
-        call_mean_ns=found.call_ns.mean,
-        call_p95_ns=found.call_ns.p95,
-        device_mean_ns=found.device_ns.mean,
-        delay_p50_ns=found.delay_ns.p50,
-        delay_p95_ns=found.delay_ns.p95,
-        delay_max_ns=found.delay_ns.maximum,
-        short_count=found.short_count,
-        long_call_count=found.long_call_count,
-        long_delay_count=found.long_delay_count,
+        launch_count=statistics.launch_count,
+        work_count=statistics.work_count,
+        call_mean_ns=statistics.call_ns.mean,
+        call_p95_ns=statistics.call_ns.p95,
+        device_mean_ns=statistics.device_ns.mean,
+        delay_p50_ns=statistics.delay_ns.p50,
+        delay_p95_ns=statistics.delay_ns.p95,
+        delay_max_ns=statistics.delay_ns.maximum,
+        short_count=statistics.short_count,
+        long_call_count=statistics.long_call_count,
+        long_delay_count=statistics.long_delay_count,
     )
 
 
-def _queue(found: QueueDepth, stream: int | None) -> StreamQueue:
+def _show_queue(queue: QueueDepth, stream: int | None) -> StreamQueue:
     return StreamQueue(
         stream=stream,
-        launch_count=found.launch_count,
-        span_ns=found.span_ns,
-        mean_depth=found.mean,
-        largest_depth=found.largest,
-        blocked_ns=found.blocked_ns,
-        depth_curve=found.curve,
+        launch_count=queue.launch_count,
+        span_ns=queue.span_ns,
+        mean_depth=queue.mean,
+        largest_depth=queue.largest,
+        blocked_ns=queue.blocked_ns,
+        depth_curve=queue.curve,
     )

@@ -1,4 +1,4 @@
-"""`memory`: how much memory each device used, what for, and who held it at the peak."""
+"""`memory`: memory of each device over time, and its holders and purposes at the peak."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from stepscope.analysis import (
     TREE_COLUMNS,
     DeviceMemory,
     MemoryPeak,
+    OperatorMemory,
     OperatorTree,
     Passes,
     build_operator_tree,
@@ -29,30 +30,30 @@ from stepscope.analysis import (
 )
 from stepscope.run import Run, Trace
 from stepscope.store import available_cores
-from stepscope.views.lacking import how_to_get
+from stepscope.views.missing_data import explain_missing
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import chosen_traces, missing_recordings
+from stepscope.views.trace_choice import explain_no_traces, select_traces
 
-CURVE_POINTS = 2000
+MAX_CURVE_POINTS = 2000
 _EVENT_COLUMNS = (*CURVE_COLUMNS, "address", "operator")
-_NO_MEMORY = "no allocation is in this recording"
-_NO_TOTALS = (
-    "the recording does not say how much was allocated in total: the curve is the change since "
-    "its first event, and what was there before is unknown"
+NO_MEMORY = "the trace has no allocations"
+NO_TOTALS = (
+    "the trace has no totals: the curve is the change since the first event, and memory allocated "
+    "before is unknown"
 )
-_NO_ADDRESSES = (
-    "the recording does not say which release belongs to which allocation: blocks and the peak "
-    "cannot be explained"
+NO_ADDRESSES = (
+    "the trace has no addresses, so releases cannot be paired with allocations: there are no "
+    "blocks and no holders at the peak"
 )
 
 
 class HolderView(msgspec.Struct, frozen=True, kw_only=True):
-    """What one operator allocated of what is held at the peak."""
+    """Memory allocated by one operator and held at the peak."""
 
     operator: str | None
-    """`caller (operator)` where the operator only allocates for others; null outside all."""
+    """`caller (operator)` if it only allocates for others; null outside operators."""
     block_count: int
     held_bytes: int
     held_ratio: float | None
@@ -60,7 +61,7 @@ class HolderView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PurposeView(msgspec.Struct, frozen=True, kw_only=True):
-    """What the memory held at the peak is for."""
+    """Memory held at the peak for one purpose."""
 
     purpose: str
     held_bytes: int
@@ -69,36 +70,23 @@ class PurposeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryPeakView(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds the memory at the peak."""
+    """Holders and purposes of the memory at the peak."""
 
     share_of: str
     after_ns: int
     allocated_bytes: int
     before_bytes: int | None
-    """Held since before the recording; null when the recording has no totals."""
+    """Memory held since before the trace; null if the trace has no totals."""
     block_count: int
-    """Blocks allocated in the recording and held at the peak."""
+    """Blocks allocated in the trace and held at the peak."""
     holder_count: int
     holders: list[HolderView]
     purposes: list[PurposeView]
     missing: str | None
 
 
-class OperatorMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What the calls of one operator allocated, with everything below them unless `self`."""
-
-    name: str
-    calls: int
-    self_size_increase_bytes: int
-    size_increase_bytes: int
-    self_allocation_count: int
-    allocation_count: int
-    self_allocation_bytes: int
-    allocation_bytes: int
-
-
 class BlockView(msgspec.Struct, frozen=True, kw_only=True):
-    """An allocation with its release; null for what happened outside the recording."""
+    """Allocation with its release; times are null for events outside the trace."""
 
     operator: str | None
     size_bytes: int
@@ -113,19 +101,19 @@ class DeviceMemoryView(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     event_count: int
     absolute: bool
-    """False when the curve is only the change since its start."""
+    """False if the curve is only the change since its start."""
     start_bytes: int
-    """Allocated before the first event."""
+    """Memory allocated before the first event."""
     peak_bytes: int
     peak_after_ns: int
     end_bytes: int
     peak_reserved_bytes: int | None
     curve_after_ns: list[int]
-    """Since the start of the recording. The curve is a step function: what the next two lists say
-    holds until the next time. It has every peak, but not every event."""
+    """Times after the start of the trace. The curve is a step function: the values of the next two
+    lists hold until the next time. It has every peak, but not every event."""
     allocated_curve_bytes: list[int]
     reserved_curve_bytes: list[int] | None
-    """What the allocator holds of the device; null on the host."""
+    """Memory that the allocator reserves on the device; null on the host."""
     peak: MemoryPeakView | None
     operator_count: int
     outside_count: int
@@ -134,12 +122,12 @@ class DeviceMemoryView(msgspec.Struct, frozen=True, kw_only=True):
     operators: list[OperatorMemory]
     block_count: int
     blocks: list[BlockView]
-    """The largest."""
+    """Largest blocks."""
     notes: list[str]
 
 
 class TraceMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory of one recording."""
+    """Memory of one trace."""
 
     rank: int | None
     trace: str
@@ -149,42 +137,42 @@ class TraceMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryView(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `memory`."""
 
     traces: list[TraceMemory]
     missing: str | None
     quality: list[QualityNote]
 
 
-def memory(run: Run, options: ViewOptions = DEFAULTS) -> MemoryView:
-    """How much memory each device used, what for, and who held it at the peak."""
-    traces = chosen_traces(run, options)
+def show_memory(run: Run, options: ViewOptions = DEFAULTS) -> MemoryView:
+    """Show the memory of each device over time and at the peak."""
+    traces = select_traces(run, options)
     return MemoryView(
-        traces=[_trace(trace, options) for trace in traces],
-        missing=missing_recordings(run, traces),
-        quality=notes_across(run, traces),
+        traces=[_show_trace(trace, options) for trace in traces],
+        missing=explain_no_traces(run, traces),
+        quality=note_run_quality(run, traces),
     )
 
 
-def _trace(trace: Trace, options: ViewOptions) -> TraceMemory:
+def _show_trace(trace: Trace, options: ViewOptions) -> TraceMemory:
     events = trace.columns("memory_events", _EVENT_COLUMNS)
     devices = split_memory_by_device(events)
     views = []
     if devices:
-        maker = _Maker.of(trace, events, options)
-        with ThreadPoolExecutor(available_cores()) as pool:  # numpy lets go of the interpreter
-            views = list(pool.map(maker.device, devices))
+        context = _TraceContext.read(trace, events, options)
+        with ThreadPoolExecutor(available_cores()) as pool:  # numpy releases the interpreter lock
+            views = list(pool.map(context.show_device, devices))
     return TraceMemory(
         rank=trace.rank,
         trace=trace.name,
         devices=views,
-        missing=None if views else f"{_NO_MEMORY}: {how_to_get('memory', trace)}",
-        quality=quality_notes(trace, "operators"),
+        missing=None if views else explain_missing(NO_MEMORY, "memory", trace),
+        quality=note_trace_quality(trace, "operators"),
     )
 
 
-class _Maker(msgspec.Struct, frozen=True, kw_only=True):
-    """What the views of all devices of a recording have in common."""
+class _TraceContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Data shared by the views of all devices of a trace."""
 
     start_ns: int
     events: dict[str, Any]
@@ -194,7 +182,7 @@ class _Maker(msgspec.Struct, frozen=True, kw_only=True):
     options: ViewOptions
 
     @classmethod
-    def of(cls, trace: Trace, events: dict[str, Any], options: ViewOptions) -> _Maker:
+    def read(cls, trace: Trace, events: dict[str, Any], options: ViewOptions) -> _TraceContext:
         columns = trace.columns("operators", (*TREE_COLUMNS, "start_ns", "forward_thread"))
         tree = build_operator_tree(columns)
         backward = is_backward(tree, columns["forward_thread"])
@@ -210,15 +198,16 @@ class _Maker(msgspec.Struct, frozen=True, kw_only=True):
             options=options,
         )
 
-    def device(self, device: DeviceMemory) -> DeviceMemoryView:
-        """The view of one device."""
-        curve = downsample_curve(device, CURVE_POINTS, bucket_ns=self.options.bucket_ns)
-        reserved = curve.reserved_bytes
-        named = self.options.name or ""
-        found = summarize_memory_operators(device, self.events, self.tree, containing=named)
+    def show_device(self, device: DeviceMemory) -> DeviceMemoryView:
+        """Show the memory of one device."""
+        curve = downsample_curve(device, MAX_CURVE_POINTS, bucket_ns=self.options.bucket_ns)
+        reserved, peak_reserved = curve.reserved_bytes, device.reserved_bytes
+        table = summarize_memory_operators(
+            device, self.events, self.tree, containing=self.options.name or ""
+        )
         addressed = bool((self.events["address"][device.rows] >= 0).any())
-        peak, blocks, count = self._explained(device) if addressed else (None, [], 0)
-        told = ((device.absolute, _NO_TOTALS), (addressed, _NO_ADDRESSES))
+        peak, blocks, count = self._explain_peak(device) if addressed else (None, [], 0)
+        notes = ((device.absolute, NO_TOTALS), (addressed, NO_ADDRESSES))
         return DeviceMemoryView(
             device=device.name,
             event_count=len(device.t_ns),
@@ -227,25 +216,21 @@ class _Maker(msgspec.Struct, frozen=True, kw_only=True):
             peak_bytes=int(device.allocated_bytes[device.peak_index]),
             peak_after_ns=int(device.t_ns[device.peak_index]) - self.start_ns,
             end_bytes=int(device.allocated_bytes[-1]),
-            peak_reserved_bytes=(
-                int(device.reserved_bytes.max()) if device.reserved_bytes is not None else None
-            ),
+            peak_reserved_bytes=int(peak_reserved.max()) if peak_reserved is not None else None,
             curve_after_ns=(curve.t_ns - self.start_ns).tolist(),
             allocated_curve_bytes=curve.allocated_bytes.tolist(),
             reserved_curve_bytes=reserved.tolist() if reserved is not None else None,
             peak=peak,
-            operator_count=found.operator_count,
-            outside_count=found.outside_count,
-            outside_size_increase_bytes=found.outside_size_increase_bytes,
-            operators=[
-                OperatorMemory(**asdict(row)) for row in found.rows[: self.options.top or None]
-            ],
+            operator_count=table.operator_count,
+            outside_count=table.outside_count,
+            outside_size_increase_bytes=table.outside_size_increase_bytes,
+            operators=table.rows[: self.options.top or None],
             block_count=count,
             blocks=blocks,
-            notes=[sentence for present, sentence in told if not present],
+            notes=[sentence for is_present, sentence in notes if not is_present],
         )
 
-    def _explained(self, device: DeviceMemory) -> tuple[MemoryPeakView, list[BlockView], int]:
+    def _explain_peak(self, device: DeviceMemory) -> tuple[MemoryPeakView, list[BlockView], int]:
         blocks = pair_blocks(device, self.events["address"])
         operator = self.events["operator"]
         peak = explain_peak(
@@ -257,11 +242,11 @@ class _Maker(msgspec.Struct, frozen=True, kw_only=True):
             backward=self.backward,
             top=self.options.top,
         )
-        at = self.tree.find_rows(operator[device.rows[blocks.events]])
+        operator_rows = self.tree.find_rows(operator[device.rows[blocks.events]])
         rows, count = list_largest_blocks(
             device,
             blocks,
-            label_operators(self.tree, at),
+            label_operators(self.tree, operator_rows),
             containing=self.options.name or "",
             top=self.options.top,
         )
@@ -269,34 +254,41 @@ class _Maker(msgspec.Struct, frozen=True, kw_only=True):
             BlockView(
                 operator=row.operator,
                 size_bytes=row.size_bytes,
-                allocated_after_ns=self._after(row.allocated_ns),
-                released_after_ns=self._after(row.released_ns),
+                allocated_after_ns=self._count_from_start(row.allocated_ns),
+                released_after_ns=self._count_from_start(row.released_ns),
                 lifetime_ns=row.lifetime_ns,
             )
             for row in rows
         ]
-        return _peak(peak, self.start_ns), views, count
+        return _show_peak(peak, self.start_ns), views, count
 
-    def _after(self, t_ns: int | None) -> int | None:
+    def _count_from_start(self, t_ns: int | None) -> int | None:
         return None if t_ns is None else t_ns - self.start_ns
 
 
-def _peak(peak: MemoryPeak, start_ns: int) -> MemoryPeakView:
-    whole = peak.allocated_bytes if peak.before_bytes is not None else 0
+def _show_peak(peak: MemoryPeak, start_ns: int) -> MemoryPeakView:
+    total_bytes = peak.allocated_bytes if peak.before_bytes is not None else 0
     return MemoryPeakView(
-        share_of="the memory allocated at the peak",
+        share_of="memory allocated at the peak",
         after_ns=peak.t_ns - start_ns,
         allocated_bytes=peak.allocated_bytes,
         before_bytes=peak.before_bytes,
         block_count=peak.block_count,
         holder_count=peak.holder_count,
         holders=[
-            HolderView(**asdict(each), held_ratio=each.held_bytes / whole if whole else None)
-            for each in peak.holders
+            HolderView(
+                **asdict(holder),
+                held_ratio=holder.held_bytes / total_bytes if total_bytes else None,
+            )
+            for holder in peak.holders
         ],
         purposes=[
-            PurposeView(purpose=name, held_bytes=held, held_ratio=held / whole if whole else 0.0)
-            for name, held in (peak.purposes or {}).items()
+            PurposeView(
+                purpose=purpose,
+                held_bytes=held_bytes,
+                held_ratio=held_bytes / total_bytes if total_bytes else 0.0,
+            )
+            for purpose, held_bytes in (peak.purposes or {}).items()
         ],
         missing=None if peak.purposes is not None else NO_BACKWARD,
     )

@@ -1,4 +1,4 @@
-"""`modules`: what the calls of the model's modules took."""
+"""`modules`: time of the modules of the model."""
 
 from __future__ import annotations
 
@@ -19,55 +19,55 @@ from stepscope.analysis import (
     find_python_module_calls,
 )
 from stepscope.run import Run, Trace
-from stepscope.views.lacking import how_to_get
+from stepscope.views.missing_data import explain_missing
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, notes_across, quality_notes
+from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import chosen_traces, missing_recordings
+from stepscope.views.trace_choice import explain_no_traces, select_traces
 
-NO_MODULES = "no module of the model is in this recording"
+NO_MODULES = "the trace has no modules of the model"
 _NO_GRADIENTS = (
-    "backward operators could not be assigned to modules: the recording holds no arrows from "
-    "forward to backward operators"
+    "backward operators are not attributed to modules: the trace does not link them to forward "
+    "operators"
 )
 
 
 class Module(msgspec.Struct, frozen=True, kw_only=True):
-    """One module at its place in the model."""
+    """One module on one path in the model."""
 
     name: str
-    """Indented by two blanks per level."""
+    """Indented by two spaces per level."""
     instance: int | None
-    """The recorder's number of the instance."""
+    """Number of the instance in the trace."""
     depth: int
     occurrences: int
     operator_count: int
-    """Outermost operators inside it, but in no module inside it."""
+    """Outermost operators inside the module but outside the modules inside it."""
     host_total_ns: int
     host_self_ns: int
     device_total_ns: int | None
-    """Forward and backward; null without a device, as are the other device times."""
+    """Forward and backward time; null without a device."""
     device_self_ns: int | None
     device_ratio: float | None
-    """Share of `device_total_ns`."""
+    """Share of `operator_device_ns`."""
     backward_host_ns: int | None
-    """Of the operators that compute its gradients, modules inside included."""
+    """Time of the operators that compute its gradients, including the modules inside."""
     backward_device_ns: int | None
 
 
 class TraceModules(msgspec.Struct, frozen=True, kw_only=True):
-    """Modules of one recording, each before those inside it."""
+    """Modules of one trace, each before the modules inside it."""
 
     rank: int | None
     trace: str
     source: str | None
-    """`torch.nn`, or `lightning` where its annotations name the modules."""
+    """`torch.nn`, or `lightning` if its annotations name the modules."""
     module_count: int
     operator_device_ns: int | None
     """Device time of all operators."""
     outside_device_ns: int | None
-    """Of this, outside every module: the loss, the optimizer, and backward operators that could
-    not be assigned."""
+    """Part of `operator_device_ns` outside every module: loss, optimizer, and backward operators
+    that are not attributed."""
     modules: list[Module]
     missing: str | None
     notes: list[str]
@@ -75,7 +75,7 @@ class TraceModules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModulesView(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `modules`."""
 
     share_of: str
     traces: list[TraceModules]
@@ -83,19 +83,19 @@ class ModulesView(Ranged, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
-def modules(run: Run, options: ViewOptions = DEFAULTS) -> ModulesView:
-    """What the calls of the model's modules took."""
-    traces = chosen_traces(run, options)
+def show_modules(run: Run, options: ViewOptions = DEFAULTS) -> ModulesView:
+    """Show the time of the modules of the model."""
+    traces = select_traces(run, options)
     return ModulesView(
-        share_of="the device time of all operators of the recording",
-        traces=[_trace(trace, options.top) for trace in traces],
-        missing=missing_recordings(run, traces),
-        quality=notes_across(run, traces),
+        share_of="device time of all operators of the trace",
+        traces=[_show_trace(trace, options.top) for trace in traces],
+        missing=explain_no_traces(run, traces),
+        quality=note_run_quality(run, traces),
     )
 
 
-def module_calls(trace: Trace) -> tuple[ModuleCalls, Columns]:
-    """Calls of modules in a recording, and its operators."""
+def read_module_calls(trace: Trace) -> tuple[ModuleCalls, Columns]:
+    """Read the calls of modules in a trace, and its operators."""
     operators = trace.columns(
         "operators", tuple(dict.fromkeys(TREE_COLUMNS + MODULE_OPERATOR_COLUMNS))
     )
@@ -107,9 +107,9 @@ def module_calls(trace: Trace) -> tuple[ModuleCalls, Columns]:
     return calls, operators
 
 
-def _trace(trace: Trace, top: int) -> TraceModules:
-    calls, operators = module_calls(trace)
-    found = build_module_table(
+def _show_trace(trace: Trace, top: int) -> TraceModules:
+    calls, operators = read_module_calls(trace)
+    table = build_module_table(
         calls,
         build_operator_tree(operators),
         operators,
@@ -120,14 +120,14 @@ def _trace(trace: Trace, top: int) -> TraceModules:
     return TraceModules(
         rank=trace.rank,
         trace=trace.name,
-        source=found.source if found.rows else None,
-        module_count=found.module_count,
-        operator_device_ns=found.operator_device_ns,
-        outside_device_ns=found.outside_device_ns,
+        source=table.source if table.rows else None,
+        module_count=table.module_count,
+        operator_device_ns=table.operator_device_ns,
+        outside_device_ns=table.outside_device_ns,
         modules=[
-            Module(**(asdict(row) | {"name": "  " * row.depth + row.name})) for row in found.rows
+            Module(**(asdict(row) | {"name": "  " * row.depth + row.name})) for row in table.rows
         ],
-        missing=None if found.rows else f"{NO_MODULES}: {how_to_get('modules', trace)}",
-        notes=[_NO_GRADIENTS] if found.rows and not linked else [],
-        quality=quality_notes(trace, "operators"),
+        missing=None if table.rows else explain_missing(NO_MODULES, "modules", trace),
+        notes=[_NO_GRADIENTS] if table.rows and not linked else [],
+        quality=note_trace_quality(trace, "operators"),
     )

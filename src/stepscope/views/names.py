@@ -1,15 +1,28 @@
-"""Names as long as a picture has room for."""
+"""Names at a length that a picture or a sentence has room for."""
 
 from __future__ import annotations
 
-LONGEST = 500
-"""Characters; `timeline-slice` has the whole name."""
+from collections.abc import Sequence
+
+MAX_NAME_LENGTH = 500
+"""Characters; `timeline-slice` has the full name."""
+MAX_LISTED_NAMES = 8
 
 
-def shown(name: str) -> str:
-    """A name, cut where it is longer than anybody reads.
+def shorten_name(name: str) -> str:
+    """Cut a name that is too long to be read.
 
-    >>> shown("aten::mm")
+    >>> shorten_name("aten::mm")
     'aten::mm'
     """
-    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+    return name if len(name) <= MAX_NAME_LENGTH else name[: MAX_NAME_LENGTH - 1] + "…"
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Join names for a sentence, at most eight of them.
+
+    >>> list_names(["a", "b"]), list_names([str(n) for n in range(10)])
+    ('a, b', '0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
+    """
+    more = len(names) - MAX_LISTED_NAMES
+    return ", ".join(names[:MAX_LISTED_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""What may be asked of a view, and what a view says it answers to."""
+"""Options of views, and the options that each view accepts."""
 
 from __future__ import annotations
 
@@ -11,57 +11,56 @@ import msgspec
 
 from stepscope.errors import UsageError
 from stepscope.run import CarryOver, Run, RunRange
-from stepscope.views.ranges import Ranged, time_range
+from stepscope.views.ranges import Ranged, describe_range
 
 _TIME_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
-_LONGEST_NS = 1 << 62
-"""As much as can be added to a time of today."""
-Time = Annotated[int, msgspec.Meta(ge=0, lt=_LONGEST_NS)]
-Duration = Annotated[int, msgspec.Meta(gt=0, lt=_LONGEST_NS)]
+MAX_NS = 1 << 62
+"""Limit of durations, so that they can be added to a time of today."""
+Time = Annotated[int, msgspec.Meta(ge=0, lt=MAX_NS)]
+Duration = Annotated[int, msgspec.Meta(gt=0, lt=MAX_NS)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 KERNEL_GROUPS = ("name", "properties")
 OPERATOR_GROUPS = ("name", "shape", "stack")
-"""What `--by` may be for the views of kernels and of operators; the first is the default, and
-shapes and stacks of operators group by name as well."""
+"""Values of `--by` for the views of kernels and of operators; the first is the default. Groups by
+shape or stack are also groups by name."""
 MODULE_TIMES = ("host", "device")
-"""What `--by` may be for the flame graph of modules; the first is the default."""
+"""Values of `--by` for the flame graph of modules; the first is the default."""
 
 
 class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a view shall be made; every view has a meaning for the values given here."""
+    """Options of a view; every view accepts the defaults."""
 
     carry_over: CarryOver = "keep"
     """Whether device work that was launched before the window counts."""
     rank: Count | None = None
-    """Only recordings of this rank."""
+    """Only traces of this rank."""
     trace: str | None = None
-    """Only the recording of this name."""
+    """Only the trace of this name."""
     top: Count = 20
-    """Rows of a list that is sorted by weight; 0 for all of them."""
+    """Limit of rows of a sorted list; 0 for all."""
     by: str | None = None
-    """What rows are grouped by; each view names its choices."""
+    """Key that rows are grouped by; each view has its choices."""
     name: str | None = None
-    """Only what has this name."""
+    """Only rows, series or events of this name."""
     bucket_ns: Duration | None = None
-    """Width of the buckets of a curve; None for one that suits the length."""
+    """Width of the buckets of a curve; None for a width that suits its length."""
     peaks: str | None = None
-    """What the device can do at most, in the words of `--peaks`; None for what its model can."""
+    """Peak rates of the device, as in `--peaks`; None for those of its model."""
     from_ns: Time | None = None
-    """Start of a range of time, after the run's origin; None for the origin. See
-    `diagnosis.origin`."""
+    """Start of a range of time, after the run's origin (`run.clock`); None for the origin."""
     to_ns: Time | None = None
-    """End of it; None for the end of what is recorded."""
+    """End of the range; None for the end of the run."""
     tracks: str | None = None
-    """Tracks of the timeline by id, joined by commas; None for all of them."""
+    """Tracks of the timeline by id, joined by commas; None for all."""
     pixels: Pixels = 1500
-    """Width of the picture that the timeline is drawn on."""
+    """Width of the picture of the timeline."""
     track: str | None = None
-    """Track of the timeline that holds `event`."""
+    """Track of the timeline that contains `event`."""
     event: int | None = None
     """Number of an event on its track."""
     around_ns: Time | None = None
-    """A time after the run's origin: what is found next to it is listed."""
+    """Time after the run's origin; the matches next to it are listed."""
 
 
 DEFAULTS = ViewOptions()
@@ -82,107 +81,115 @@ OPTION_FLAGS = {
     "event": "--event",
     "around_ns": "--around",
 }
-"""Every option as the command line spells it."""
+"""Option of the command line for each field."""
 _TYPES = get_type_hints(ViewOptions, include_extras=True)
-CHOICE = ("rank", "trace")
-"""What every view of recordings answers to."""
-RANGE = ("from_ns", "to_ns")
-"""What every view that can be restricted to a range of time answers to."""
+TRACE_OPTIONS = ("rank", "trace")
+"""Options of every view of traces."""
+RANGE_OPTIONS = ("from_ns", "to_ns")
+"""Options of every view that can be restricted to a range of time."""
 
 
-def option_value(field: str, text: str) -> Any:
-    """The value of a field of `ViewOptions` that somebody wrote as text.
+def parse_option(field: str, text: str) -> Any:
+    """Parse the value of a field of `ViewOptions`.
 
-    >>> option_value("bucket_ns", "1.5ms"), option_value("top", "3")
+    >>> parse_option("bucket_ns", "1.5ms"), parse_option("top", "3")
     (1500000, 3)
 
     Raises:
-        UsageError: it is none.
+        UsageError: there is no such field, or the text is not a value of it.
     """
     if field not in _TYPES:
-        raise UsageError(f"There is no option {field}; there are {', '.join(_TYPES)}.")
+        raise UsageError(f"There is no option {field}; available: {', '.join(_TYPES)}.")
     if _TYPES[field] == str | None:
         return text
-    duration = field.endswith("_ns")
+    is_duration = field.endswith("_ns")
     try:
-        value: Any = _nanoseconds(text) if duration else text
-        return msgspec.convert(value, _TYPES[field], strict=duration)
+        value: Any = _parse_duration(text) if is_duration else text
+        return msgspec.convert(value, _TYPES[field], strict=is_duration)
     except (ValueError, OverflowError) as error:
-        if duration:
-            why = f"{text!r} is no duration; give one such as 10ms or 250us"
+        if is_duration:
+            reason = f"{text!r} is not a duration such as 10ms or 250us"
         else:
-            why = f"{text!r} cannot be its value: {str(error)[0].lower()}{str(error)[1:]}"
-        raise UsageError(f"{OPTION_FLAGS[field]}: {why}.") from None
+            reason = f"invalid value {text!r}: {str(error)[0].lower()}{str(error)[1:]}"
+        raise UsageError(f"{OPTION_FLAGS[field]}: {reason}.") from None
 
 
-def _nanoseconds(text: str) -> int:
+def _parse_duration(text: str) -> int:
     number = text.rstrip("numsNUMS ")
     return round(float(number) * _TIME_UNITS.get(text[len(number) :].strip().lower(), math.nan))
 
 
-Make = Callable[[Run, ViewOptions], msgspec.Struct]
-"""What makes a payload."""
+ShowFunction = Callable[[Run, ViewOptions], msgspec.Struct]
+"""Function that makes the payload of a view."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A screen: the function that makes its payload, and the options that function looks at."""
+    """A view: the function that makes its payload, and the options that it accepts."""
 
-    load: Callable[[], Make]
-    """Imports the function: a command that shows one view need not load the others."""
+    load: Callable[[], ShowFunction]
+    """Imports the function, so that a command that shows one view does not load the others."""
     uses: tuple[str, ...] = ()
+    """Options that the view accepts."""
     by: tuple[str, ...] = ()
-    """Values that `--by` may have."""
+    """Values of `--by`."""
     needs: tuple[str, ...] = ()
-    """Options without which there is nothing to show."""
+    """Required options."""
 
     def __call__(self, run: Run, options: ViewOptions = DEFAULTS) -> msgspec.Struct:
-        """The payload."""
+        """Make the payload.
+
+        Raises:
+            UsageError: a required option is missing, or an option has an impossible value.
+        """
         missing = [OPTION_FLAGS[field] for field in self.needs if getattr(options, field) is None]
         if missing:
-            raise UsageError(f"Say what to look for: this view needs {' and '.join(missing)}.")
-        make = self.load()
+            raise UsageError(f"This view needs {' and '.join(missing)}.")
+        show = self.load()
         if (options.from_ns, options.to_ns) == (None, None) or not issubclass(self.payload, Ranged):
-            return make(run, options)
-        within = RunRange(run, options.from_ns, options.to_ns)
-        made = make(within, options)
-        if isinstance(made, Ranged) and made.range is not None:
-            return made
-        return msgspec.structs.replace(made, range=time_range(within))
+            return show(run, options)
+        run_range = RunRange(run, options.from_ns, options.to_ns)
+        payload = show(run_range, options)
+        if isinstance(payload, Ranged) and payload.range is not None:
+            return payload
+        return msgspec.structs.replace(payload, range=describe_range(run_range))
 
     @property
     def payload(self) -> type[msgspec.Struct]:
-        """The type of the payload, by which the front end's types and the API's are made."""
-        found: type[msgspec.Struct] = get_type_hints(self.load())["return"]
-        return found
+        """Type of the payload, from which the types of the page and of the API are generated."""
+        payload: type[msgspec.Struct] = get_type_hints(self.load())["return"]
+        return payload
 
-    def options(self, name: str, given: Mapping[str, Any]) -> ViewOptions:
-        """Options from what a user gave; UsageError for one that this view would not look at.
+    def make_options(self, name: str, values: Mapping[str, Any]) -> ViewOptions:
+        """Make options from the values that a user set.
 
         Args:
-            name: of the view.
-            given: fields of `ViewOptions`, only those that the user chose.
-        """
-        unused = [OPTION_FLAGS[field] for field in given if field not in self.uses]
-        if unused:
-            known = ", ".join(OPTION_FLAGS[field] for field in self.uses) or "no options"
-            raise UsageError(
-                f"The view {name} does not look at {' and '.join(unused)}; it takes {known}."
-            )
-        if self.by and given.get("by") not in {None, *self.by}:
-            raise UsageError(
-                f"The view {name} cannot group by {given['by']}; give --by {' or '.join(self.by)}."
-            )
-        return ViewOptions(**given)
+            name: name of the view.
+            values: fields of `ViewOptions`, only those that the user set.
 
-    def options_from_text(self, name: str, given: Mapping[str, str]) -> ViewOptions:
-        """The same from text, as it stands in an address. Durations may be plain nanoseconds."""
-        return self.options(
+        Raises:
+            UsageError: the view does not accept an option or its value.
+        """
+        unused = [OPTION_FLAGS[field] for field in values if field not in self.uses]
+        if unused:
+            accepted = ", ".join(OPTION_FLAGS[field] for field in self.uses) or "none"
+            raise UsageError(
+                f"The view {name} does not accept {' and '.join(unused)}. Options: {accepted}."
+            )
+        if self.by and values.get("by") not in {None, *self.by}:
+            raise UsageError(
+                f"The view {name} cannot group by {values['by']}. Use --by {' or '.join(self.by)}."
+            )
+        return ViewOptions(**values)
+
+    def parse_options(self, name: str, texts: Mapping[str, str]) -> ViewOptions:
+        """Make options from text, as in a URL. Durations may be plain nanoseconds."""
+        return self.make_options(
             name,
             {
-                field: option_value(
+                field: parse_option(
                     field, f"{text}ns" if field.endswith("_ns") and text.isdecimal() else text
                 )
-                for field, text in given.items()
+                for field, text in texts.items()
             },
         )

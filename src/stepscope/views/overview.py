@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 
 from stepscope.analysis import Statistics, average_present, make_statistics, summarize
 from stepscope.cost import PricedJob, PriceUsed, price_job, price_verdict
@@ -12,17 +11,17 @@ from stepscope.rule_feed import recorded_rules
 from stepscope.run import Run, Trace, is_lost, job_borders
 from stepscope.schema import JobState, JobStatus, RuleRecord
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, notes_across
+from stepscope.views.quality import QualityNote, note_run_quality
 from stepscope.views.ranges import Ranged
 
 NOT_EVALUATED = (
-    "no rule was evaluated while the job ran: `stepscope rules check RUN` does so now, as does the "
-    "view insights"
+    "no rule was evaluated while the job ran: `stepscope rules check RUN` and the view insights "
+    "evaluate rules now"
 )
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The job on one node."""
+    """Status of the job on one node."""
 
     node: str
     state: JobState
@@ -33,7 +32,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     ended_ns: int | None
     heartbeat_ns: int
     monitor_lost: bool
-    """In progress by its last word, but silent since: `stepscope recover` brings in the rest."""
+    """True if the job was in progress at its last heartbeat but has been silent since;
+    `stepscope recover` imports the rest."""
     gpu_busy_ratio: float | None
     """Mean over GPUs and samples; null without GPUs."""
     cpu_busy_ratio: float | None
@@ -41,31 +41,31 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a window of the job was opened for, and what it was to hold."""
+    """Reason and contents of a window of the job."""
 
     reason: str
     """`automatic`, `scheduled`, `requested` or `slower`."""
     depth: str
     """`light` or `full`."""
     options: list[str]
-    """Of `shapes`, `stacks`, `memory`, `flops` and `modules`."""
+    """Contents: some of `shapes`, `stacks`, `memory`, `flops` and `modules`."""
     first_step: int
     """Number of its first step, counted from 0."""
     step_count: int
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
-    """One recording of the framework's profiler."""
+    """One trace of the framework's profiler."""
 
     name: str
     rank: int | None
     start_ns: int
     duration_ns: int
-    """From the start of its first event to the end of its last."""
+    """Time from the start of its first event to the end of its last."""
     event_count: int
     clock_base_ns: int | None
-    """What the file says that its times count from, since 1970; null where it says nothing: then
-    they are taken for microseconds since 1970, and may not compare with those of others."""
+    """Origin of the times in the file, since 1970. Null if the file has none: its times are read as
+    microseconds since 1970 and may not be comparable with those of other traces."""
     window: RecordedWindow | None
     """Null for an imported file."""
 
@@ -79,37 +79,38 @@ class StepPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Money(msgspec.Struct, frozen=True, kw_only=True):
-    """What the job costs: machines x price x time, in US dollars."""
+    """Cost of the job: machines x price x time, in US dollars."""
 
     usd_per_hour: float
-    """Of one machine."""
+    """Price of one machine."""
     price: PriceUsed
-    """The same, with who says so and of which day it is."""
+    """Price of one machine with its origin and date."""
     instance_count: int
     job_usd: float
-    """So far, rounded to the cent."""
+    """Cost so far, rounded to the cent."""
     step_usd: float | None
-    """Of the mean step; null without steps."""
+    """Cost of the mean step; null without steps."""
     suspect_step_usd: float | None
-    """Of this, the share that the suspect owns."""
+    """Share of `step_usd` that the suspect owns."""
     fix_savings_usd: list[float | None]
-    """What each fix of the verdict would save of it, in their order; null without a prediction."""
+    """Predicted saving per step of each fix of the verdict; null without a prediction."""
 
 
 class ShortFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that fired; `insights` has all of it."""
+    """Rule that fired; `insights` has all details."""
 
     rule: str
     triggered_count: int
     sentence: str
     recommendation: str
     first_after_ns: int | None
-    """After the run's origin."""
+    """Time after the run's origin."""
     last_after_ns: int | None
+    """Time after the run's origin."""
 
 
 class Overview(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `overview`."""
 
     run_id: str
     command: list[str]
@@ -122,37 +123,38 @@ class Overview(Ranged, frozen=True, kw_only=True):
     recordings: list[Recording]
     """Profiler windows of the job, or imported traces."""
     quality: list[QualityNote]
-    """What is doubtful about the recordings together."""
+    """Quality issues across traces."""
     verdict: Verdict
     duration_ns: int
-    """From the start of the job, or the first recording, until it ended or was last heard of."""
+    """Time from the start of the job, or of the first trace, to its end or last heartbeat."""
     step_ns: Statistics | None
     """Measured steps of all ranks."""
     step_parts: list[StepPart]
     suspect_step_ns: float | None
-    """Of the mean step, the share that the suspect owns."""
+    """Part of the mean step that the suspect owns."""
     gpu_busy_ratio: float | None
     """Mean over nodes, GPUs and samples."""
     cpu_busy_ratio: float | None
     money: Money | None
     money_missing: str | None
     findings: list[ShortFinding]
-    """What rules found while the job ran, those that fired most often first."""
+    """Rules that fired while the job ran, by trigger count."""
     findings_missing: str | None
 
 
-def overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
-    """The job, its status, and the verdict."""
+def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
+    """Show the job, its status, and the verdict."""
     info = run.reader.info
     versions: dict[str, str] = {"stepscope": info.stepscope_version}
     for rank in run.ranks:
         versions |= rank.process.versions
     verdict = diagnose(run)
-    steps = [rank.steps.wall_ns[rank.steps.measured()] for rank in run.ranks]
-    begin_ns, end_ns = job_borders(run)
-    nodes = [_node(run, node, status) for node, status in sorted(run.reader.statuses().items())]
+    start_ns, end_ns = job_borders(run)
+    nodes = [
+        _show_node(run, node, status) for node, status in sorted(run.reader.statuses().items())
+    ]
     priced = price_job(
-        info, run.nodes.values(), instance_count=len(nodes), duration_ns=end_ns - begin_ns
+        info, run.nodes.values(), instance_count=len(nodes), duration_ns=end_ns - start_ns
     )
     recorded = recorded_rules(run.reader)
     return Overview(
@@ -164,12 +166,12 @@ def overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         versions=versions,
         rank_count=len(run.ranks),
         nodes=nodes,
-        recordings=[_recording(trace) for trace in run.traces],
-        quality=notes_across(run, run.traces),
+        recordings=[_show_trace(trace) for trace in run.traces],
+        quality=note_run_quality(run, run.traces),
         verdict=verdict,
-        duration_ns=end_ns - begin_ns,
-        step_ns=make_statistics(summarize(np.concatenate(steps))) if steps else None,
-        step_parts=_parts(verdict),
+        duration_ns=end_ns - start_ns,
+        step_ns=make_statistics(summarize(run.measured_step_ns)),
+        step_parts=_show_step_parts(verdict),
         suspect_step_ns=None
         if verdict.mean_step_ns is None
         else verdict.owned_step_ratio * verdict.mean_step_ns,
@@ -177,12 +179,12 @@ def overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         cpu_busy_ratio=average_present(node.cpu_busy_ratio for node in nodes),
         money=None if isinstance(priced, str) else _price_verdict(priced, verdict),
         money_missing=priced if isinstance(priced, str) else None,
-        findings=_findings(run, recorded),
+        findings=_show_findings(run, recorded),
         findings_missing=NOT_EVALUATED if recorded is None else None,
     )
 
 
-def _parts(verdict: Verdict) -> list[StepPart]:
+def _show_step_parts(verdict: Verdict) -> list[StepPart]:
     mean_ns = verdict.mean_step_ns or 0.0
     return [
         StepPart(phase=phase, mean_ns=mean_ns * share, share_ratio=share)
@@ -203,7 +205,7 @@ def _price_verdict(priced: PricedJob, verdict: Verdict) -> Money:
     )
 
 
-def _findings(run: Run, recorded: RuleRecord | None) -> list[ShortFinding]:
+def _show_findings(run: Run, recorded: RuleRecord | None) -> list[ShortFinding]:
     if recorded is None or not recorded.fired:
         return []
     origin = run.clock.origin_ns
@@ -216,12 +218,12 @@ def _findings(run: Run, recorded: RuleRecord | None) -> list[ShortFinding]:
             first_after_ns=None if finding.first_ns is None else finding.first_ns - origin,
             last_after_ns=None if finding.last_ns is None else finding.last_ns - origin,
         )
-        for finding in sorted(recorded.fired, key=lambda each: -each.rule_triggered)
+        for finding in sorted(recorded.fired, key=lambda rule: -rule.rule_triggered)
     ]
 
 
-def _recording(trace: Trace) -> Recording:
-    said = trace.window_facts
+def _show_trace(trace: Trace) -> Recording:
+    facts = trace.window_facts
     return Recording(
         name=trace.name,
         rank=trace.rank,
@@ -230,18 +232,18 @@ def _recording(trace: Trace) -> Recording:
         event_count=trace.event_count,
         clock_base_ns=trace.base_ns or None,
         window=RecordedWindow(
-            reason=said.reason,
-            depth=said.depth,
-            options=list(said.options),
-            first_step=said.first_step,
-            step_count=said.step_count,
+            reason=facts.reason,
+            depth=facts.depth,
+            options=list(facts.options),
+            first_step=facts.first_step,
+            step_count=facts.step_count,
         )
-        if said is not None
+        if facts is not None
         else None,
     )
 
 
-def _node(run: Run, node: str, status: JobStatus) -> NodeStatus:
+def _show_node(run: Run, node: str, status: JobStatus) -> NodeStatus:
     metrics = run.metrics.get(node)
     return NodeStatus(
         node=node,

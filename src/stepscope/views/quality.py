@@ -1,4 +1,4 @@
-"""How far the numbers of a recording can be trusted, said beside them."""
+"""Quality issues of traces that affect the figures of a view."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Literal
 
 import msgspec
 
+from stepscope.quantities import count as format_count, duration
 from stepscope.run import QualityIssue, Run, Trace
 from stepscope.schema import QUALITY_CHECKS
+from stepscope.views.names import list_names
 
 Topic = Literal["device", "launches", "operators"]
-"""What a number is made of: times on devices, links from devices to the host, the tree of
-operators."""
+"""Basis of a figure: times on devices, links from devices to the host, the tree of operators."""
 
 _TOPICS: dict[str, tuple[Topic, ...]] = {
     "unlinked_device": ("launches", "operators"),
@@ -27,22 +28,21 @@ _TOPICS: dict[str, tuple[Topic, ...]] = {
     "unmatched_flow": ("operators",),
     "clock_base": (),
 }
-"""What each check puts in doubt; one that is not listed, such as `truncated`, everything. How the
-clock is based only matters between recordings."""
+"""Topics that each check affects. A check that is not listed, such as `truncated`, affects all of
+them; the clock base matters only between traces."""
 
-_ACROSS = {
-    "missing_rank": "Ranks of the job of which no recording is here:",
+_RUN_CHECKS = {
+    "missing_rank": "Ranks of the job without a trace:",
     "clock_base": (
-        "Recordings whose files state no base of their times: these are taken for microseconds "
-        "since 1970, and may not be comparable with those of the others:"
+        "Traces without a clock base: their times are read as microseconds since 1970 and may not "
+        "be comparable with those of other traces:"
     ),
 }
-"""What is doubtful where recordings stand side by side; it is in no recording's own record."""
-_LISTED = 8
+"""Checks across the traces of a run, which no trace's own record contains."""
 
 
 class QualityNote(msgspec.Struct, frozen=True, kw_only=True):
-    """Entry of the quality record that affects the numbers of a view."""
+    """Entry of the quality record that affects the figures of a view."""
 
     check: str
     count: int
@@ -51,61 +51,58 @@ class QualityNote(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-def quality_notes(trace: Trace, *topics: Topic) -> list[QualityNote]:
-    """What is doubtful about a recording, of what numbers on these topics depend on."""
+def note_trace_quality(trace: Trace, *topics: Topic) -> list[QualityNote]:
+    """Note the quality issues of a trace that affect figures on these topics."""
     return [
-        _note(doubt, QUALITY_CHECKS.get(check, ""))
-        for check, doubt in trace.quality_issues.items()
-        if doubt.count and (check not in _TOPICS or set(topics) & set(_TOPICS[check]))
+        _make_note(issue, QUALITY_CHECKS.get(check, ""))
+        for check, issue in trace.quality_issues.items()
+        if issue.count and (check not in _TOPICS or set(topics) & set(_TOPICS[check]))
     ]
 
 
-def notes_across(run: Run, traces: Sequence[Trace]) -> list[QualityNote]:
-    """What is doubtful where recordings stand side by side: absent ranks, and unlike clocks.
+def note_run_quality(run: Run, traces: Sequence[Trace]) -> list[QualityNote]:
+    """Note the quality issues across traces: absent ranks and unlike clocks.
 
     Args:
-        signals: of the run; a rank is absent when nothing in it is of that rank.
-        traces: the recordings that are shown.
+        run: the run; a rank is absent if no trace of the run is of that rank.
+        traces: traces that the view shows.
     """
-    found = {trace.rank for trace in run.traces}
+    ranks = {trace.rank for trace in run.traces}
     world = max((trace.world_size or 0 for trace in run.traces), default=0)
-    absent = [rank for rank in range(world) if rank not in found and None not in found]
+    absent = [rank for rank in range(world) if rank not in ranks and None not in ranks]
     baseless = [trace.name for trace in traces if not trace.base_ns]
-    doubts = [("missing_rank", _ranges(absent), len(absent), world)]
+    issues = [("missing_rank", _join_ranges(absent), len(absent), world)]
     if len(traces) > 1:
-        doubts.append(("clock_base", _some(baseless), len(baseless), len(traces)))
+        issues.append(("clock_base", list_names(baseless), len(baseless), len(traces)))
     return [
-        _note(
-            QualityIssue(check=check, count=count, of_count=of, worst_ns=None, detail=f"{named}."),
-            _ACROSS[check],
+        _make_note(
+            QualityIssue(
+                check=check, count=count, of_count=of_count, worst_ns=None, detail=f"{names}."
+            ),
+            _RUN_CHECKS[check],
         )
-        for check, named, count, of in doubts
+        for check, names, count, of_count in issues
         if count
     ]
 
 
-def _note(doubt: QualityIssue, meaning: str) -> QualityNote:
-    of = f" of {doubt.of_count:,}" if doubt.of_count is not None else ""
-    head = f"{doubt.check.replace('_', ' ')}: {doubt.count:,}{of}."
-    worst = f"The largest: {doubt.worst_ns:,} ns." if doubt.worst_ns is not None else None
+def _make_note(issue: QualityIssue, meaning: str) -> QualityNote:
+    of_count = f" of {format_count(issue.of_count)}" if issue.of_count is not None else ""
+    head = f"{issue.check.replace('_', ' ')}: {format_count(issue.count)}{of_count}."
+    worst = f"Largest: {duration(issue.worst_ns)}." if issue.worst_ns is not None else None
     return QualityNote(
-        check=doubt.check,
-        count=doubt.count,
-        of_count=doubt.of_count,
-        worst_ns=doubt.worst_ns,
-        sentence=" ".join(part for part in (head, meaning, worst, doubt.detail) if part),
+        check=issue.check,
+        count=issue.count,
+        of_count=issue.of_count,
+        worst_ns=issue.worst_ns,
+        sentence=" ".join(part for part in (head, meaning, worst, issue.detail) if part),
     )
 
 
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
+def _join_ranges(numbers: Sequence[int]) -> str:
+    """Write ascending numbers as ranges.
 
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Ascending numbers in few words.
-
-    >>> _ranges([1, 2, 3, 7])
+    >>> _join_ranges([1, 2, 3, 7])
     '1 to 3, 7'
     """
     runs: list[list[int]] = []
@@ -114,4 +111,4 @@ def _ranges(numbers: Sequence[int]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    return _some([f"{r[0]} to {r[-1]}" if len(r) > 1 else str(r[0]) for r in runs])
+    return list_names([f"{r[0]} to {r[-1]}" if len(r) > 1 else str(r[0]) for r in runs])

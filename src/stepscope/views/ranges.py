@@ -1,8 +1,7 @@
 """Views of a range of time.
 
-A view whose payload is `Ranged` looks at what begins in the range, by the same formulas: it is
-handed the signals of the range; see `diagnosis.within`. One that means something else by its range
-says so itself.
+A view whose payload is `Ranged` receives a `run.RunRange` and applies the same formulas to the
+events that start in the range. A view that defines its range differently fills `range` itself.
 """
 
 from __future__ import annotations
@@ -10,47 +9,41 @@ from __future__ import annotations
 import msgspec
 
 from stepscope.run import RunRange
+from stepscope.views.names import list_names
 
 RANGE_OF = (
-    "what begins in the range, whole; times that work covers, as in gpu-time and distributed, are "
-    "cut at its ends"
+    "events that start in the range, in full; covered times, as in gpu-time and distributed, are "
+    "clipped to the range"
 )
-_LISTED = 8
 
 
 class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
-    """The range that a payload is about."""
+    """Range of time that a payload is about."""
 
     from_after_ns: int
-    """After the run's origin."""
+    """Start, after the run's origin."""
     to_after_ns: int
-    """Exclusive."""
+    """End, exclusive."""
     range_of: str
-    """What of the run belongs to it."""
+    """Part of the run that belongs to the range."""
     notes: list[str]
-    """Recordings that are left out."""
+    """Excluded traces."""
 
 
 class Ranged(msgspec.Struct, frozen=True, kw_only=True):
-    """A payload that can be restricted to a range of time."""
+    """Payload that can be restricted to a range of time."""
 
     range: TimeRange | None = None
     """Null for the whole run."""
 
 
-def time_range(within: RunRange) -> TimeRange:
-    """The range that signals are of."""
-    origin = within.clock.origin_ns
-    names = [trace.name for trace in within.left_out]
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+def describe_range(run: RunRange) -> TimeRange:
+    """Describe the range that a run is restricted to."""
+    origin = run.clock.origin_ns
+    names = [trace.name for trace in run.left_out]
     return TimeRange(
-        from_after_ns=within.start_ns - origin,
-        to_after_ns=within.end_ns - origin,
+        from_after_ns=run.start_ns - origin,
+        to_after_ns=run.end_ns - origin,
         range_of=RANGE_OF,
-        notes=[
-            f"left out, because they do not reach into the range: {', '.join(names[:_LISTED])}"
-            f"{more}"
-        ]
-        if names
-        else [],
+        notes=[f"excluded traces, outside the range: {list_names(names)}"] if names else [],
     )

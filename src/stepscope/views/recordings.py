@@ -1,7 +1,7 @@
-"""`recordings`: which recordings a run has, for a reader to choose from.
+"""`recordings`: traces of a run, to choose from.
 
-No range of time restricts it: a choice must not vanish because of a range that was chosen
-elsewhere. A view of a recording that does not reach into the range says that.
+A range of time does not restrict the list: a choice must not vanish because of a range selected
+elsewhere. A view of a trace outside the range explains that itself.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ import msgspec
 
 from stepscope.run import Run
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.trace_choice import missing_recordings
+from stepscope.views.trace_choice import explain_no_traces
 
 
 class RecordingName(msgspec.Struct, frozen=True, kw_only=True):
-    """One recording of the framework's profiler."""
+    """One trace of the framework's profiler."""
 
     trace: str
-    """What `--trace` takes."""
+    """Name for `--trace`."""
     rank: int | None
     event_count: int
     duration_ns: int
-    """From the start of its first event to the end of its last."""
+    """Time from the start of its first event to the end of its last."""
     first_step: int | None
-    """Of the window that it was made in; null for an imported file."""
+    """First step of its window; null for an imported file."""
 
 
 class RecordingsView(msgspec.Struct, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `recordings`."""
 
     recordings: list[RecordingName]
-    """By rank."""
+    """Traces by rank."""
     missing: str | None
 
 
-def recordings(run: Run, _options: ViewOptions = DEFAULTS) -> RecordingsView:
-    """Which recordings a run has."""
+def show_recordings(run: Run, _options: ViewOptions = DEFAULTS) -> RecordingsView:
+    """Show the traces of a run."""
     traces = run.traces
     return RecordingsView(
         recordings=[
@@ -48,5 +48,5 @@ def recordings(run: Run, _options: ViewOptions = DEFAULTS) -> RecordingsView:
             )
             for trace in traces
         ],
-        missing=missing_recordings(run, traces),
+        missing=explain_no_traces(run, traces),
     )

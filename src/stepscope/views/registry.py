@@ -6,72 +6,78 @@ import importlib
 from collections.abc import Callable
 
 from stepscope.views.options import (
-    CHOICE,
     KERNEL_GROUPS,
     MODULE_TIMES,
     OPERATOR_GROUPS,
-    RANGE,
-    Make,
+    RANGE_OPTIONS,
+    TRACE_OPTIONS,
+    ShowFunction,
     View,
 )
 
 
-def _make(module: str, function: str | None = None) -> Callable[[], Make]:
-    """A function of a module of this package, imported when somebody asks for it."""
+def _show(module: str, function: str | None = None) -> Callable[[], ShowFunction]:
+    """Return a loader of the function `show_MODULE` of a module of this package."""
 
-    def load() -> Make:
-        found: Make = getattr(
-            importlib.import_module(f"stepscope.views.{module}"), function or module
+    def load() -> ShowFunction:
+        show: ShowFunction = getattr(
+            importlib.import_module(f"stepscope.views.{module}"), function or f"show_{module}"
         )
-        return found
+        return show
 
     return load
 
 
 VIEWS: dict[str, View] = {
-    "overview": View(_make("overview"), RANGE),
-    "recordings": View(_make("recordings")),
-    "steps": View(_make("steps"), ("carry_over", *CHOICE, *RANGE)),
-    "system": View(_make("system"), RANGE),
-    "system-heat": View(_make("system_heat"), ("name", *RANGE)),
-    "system-series": View(_make("system_series"), ("name", *RANGE)),
-    "input-pipeline": View(_make("input_pipeline"), RANGE),
-    "gpu-time": View(_make("gpu_time"), ("carry_over", *CHOICE, *RANGE)),
-    "idle": View(_make("idle"), ("carry_over", *CHOICE, *RANGE)),
-    "launches": View(_make("launches"), ("bucket_ns", *CHOICE, *RANGE)),
-    "gpu-metrics": View(_make("gpu_metrics"), ("bucket_ns", *CHOICE, *RANGE)),
-    "activity": View(_make("activity"), ("carry_over", *CHOICE, *RANGE)),
-    "operators": View(_make("operators"), ("by", "top", *CHOICE, *RANGE), OPERATOR_GROUPS),
-    "kernels": View(_make("kernels"), ("by", "top", "carry_over", *CHOICE, *RANGE), KERNEL_GROUPS),
-    "memory": View(_make("memory"), ("name", "top", "bucket_ns", *CHOICE, *RANGE)),
-    "modules": View(_make("modules"), ("top", *CHOICE, *RANGE)),
-    "modules-flame": View(_make("modules_flame"), ("by", *CHOICE, *RANGE), MODULE_TIMES),
-    "roofline": View(_make("roofline"), ("top", "peaks", *CHOICE, *RANGE)),
-    "annotations": View(
-        _make("annotations", "annotation_ranges"), ("name", "top", "bucket_ns", *CHOICE, *RANGE)
+    "overview": View(_show("overview"), RANGE_OPTIONS),
+    "recordings": View(_show("recordings")),
+    "steps": View(_show("steps"), ("carry_over", *TRACE_OPTIONS, *RANGE_OPTIONS)),
+    "system": View(_show("system"), RANGE_OPTIONS),
+    "system-heat": View(_show("system_heat"), ("name", *RANGE_OPTIONS)),
+    "system-series": View(_show("system_series"), ("name", *RANGE_OPTIONS)),
+    "input-pipeline": View(_show("input_pipeline"), RANGE_OPTIONS),
+    "gpu-time": View(_show("gpu_time"), ("carry_over", *TRACE_OPTIONS, *RANGE_OPTIONS)),
+    "idle": View(_show("idle"), ("carry_over", *TRACE_OPTIONS, *RANGE_OPTIONS)),
+    "launches": View(_show("launches"), ("bucket_ns", *TRACE_OPTIONS, *RANGE_OPTIONS)),
+    "gpu-metrics": View(_show("gpu_metrics"), ("bucket_ns", *TRACE_OPTIONS, *RANGE_OPTIONS)),
+    "activity": View(_show("activity"), ("carry_over", *TRACE_OPTIONS, *RANGE_OPTIONS)),
+    "operators": View(
+        _show("operators"), ("by", "top", *TRACE_OPTIONS, *RANGE_OPTIONS), OPERATOR_GROUPS
     ),
-    "distributed": View(_make("distributed"), ("carry_over", *RANGE)),
-    "dashboard": View(_make("dashboard"), RANGE),
-    "insights": View(_make("insights"), RANGE),
-    "tensors": View(_make("tensors"), ("name", *RANGE)),
-    "timeline": View(_make("timeline.tree", "timeline")),
+    "kernels": View(
+        _show("kernels"), ("by", "top", "carry_over", *TRACE_OPTIONS, *RANGE_OPTIONS), KERNEL_GROUPS
+    ),
+    "memory": View(_show("memory"), ("name", "top", "bucket_ns", *TRACE_OPTIONS, *RANGE_OPTIONS)),
+    "modules": View(_show("modules"), ("top", *TRACE_OPTIONS, *RANGE_OPTIONS)),
+    "modules-flame": View(
+        _show("modules_flame"), ("by", *TRACE_OPTIONS, *RANGE_OPTIONS), MODULE_TIMES
+    ),
+    "roofline": View(_show("roofline"), ("top", "peaks", *TRACE_OPTIONS, *RANGE_OPTIONS)),
+    "annotations": View(
+        _show("annotations"), ("name", "top", "bucket_ns", *TRACE_OPTIONS, *RANGE_OPTIONS)
+    ),
+    "distributed": View(_show("distributed"), ("carry_over", *RANGE_OPTIONS)),
+    "dashboard": View(_show("dashboard"), RANGE_OPTIONS),
+    "insights": View(_show("insights"), RANGE_OPTIONS),
+    "tensors": View(_show("tensors"), ("name", *RANGE_OPTIONS)),
+    "timeline": View(_show("timeline.tree", "timeline")),
     "timeline-slices": View(
-        _make("timeline.slices", "timeline_slices"), ("tracks", "pixels", *RANGE)
+        _show("timeline.slices", "timeline_slices"), ("tracks", "pixels", *RANGE_OPTIONS)
     ),
     "timeline-counters": View(
-        _make("timeline.counters", "timeline_counters"), ("tracks", "pixels", *RANGE)
+        _show("timeline.counters", "timeline_counters"), ("tracks", "pixels", *RANGE_OPTIONS)
     ),
     "timeline-slice": View(
-        _make("timeline.slice", "timeline_slice"), ("track", "event"), needs=("track", "event")
+        _show("timeline.slice", "timeline_slice"), ("track", "event"), needs=("track", "event")
     ),
     "timeline-search": View(
-        _make("timeline.search", "timeline_search"),
-        ("name", "tracks", "top", "around_ns", *RANGE),
+        _show("timeline.search", "timeline_search"),
+        ("name", "tracks", "top", "around_ns", *RANGE_OPTIONS),
         needs=("name",),
     ),
     "timeline-summary": View(
-        _make("timeline.summary", "timeline_summary"), ("tracks", "top", *RANGE)
+        _show("timeline.summary", "timeline_summary"), ("tracks", "top", *RANGE_OPTIONS)
     ),
-    "timeline-flame": View(_make("timeline.flame", "timeline_flame"), ("tracks", *RANGE)),
+    "timeline-flame": View(_show("timeline.flame", "timeline_flame"), ("tracks", *RANGE_OPTIONS)),
 }
 """Every view by name."""

@@ -1,8 +1,6 @@
-"""`roofline`: what operators had to do, how fast they did it, and how fast the device could."""
+"""`roofline`: work of operators, their achieved rates, and the peak rates of the device."""
 
 from __future__ import annotations
-
-import numpy as np
 
 from stepscope.analysis import (
     COPY_COLUMNS,
@@ -10,7 +8,6 @@ from stepscope.analysis import (
     HOST_COLUMNS,
     IMPOSSIBLE_RATIO,
     KERNEL_COLUMNS,
-    NS_PER_S,
     ROOFLINE_OPERATOR_COLUMNS,
     Account,
     CallGroup,
@@ -19,21 +16,23 @@ from stepscope.analysis import (
     account_device_time,
     combine_device_work,
     estimate_cpu_peaks,
+    find_largest_gaps,
     find_peaks,
     find_trace_steps,
     group_calls,
     measure_step_utilization,
     parse_peaks,
+    sum_families,
 )
 from stepscope.errors import UsageError
+from stepscope.quantities import count_of, percent
 from stepscope.run import Run, Trace, calls_of, marked_steps
-from stepscope.views.lacking import how_to_get
+from stepscope.views.missing_data import explain_missing
+from stepscope.views.operators import NO_INPUT_SHAPES
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import notes_across, quality_notes
+from stepscope.views.quality import note_run_quality, note_trace_quality
 from stepscope.views.roofline_payload import (
     DeviceView,
-    FamilyView,
-    Gap,
     PeakRateView,
     RooflineGroup,
     RooflineView,
@@ -41,89 +40,94 @@ from stepscope.views.roofline_payload import (
     TraceRoofline,
     Utilization,
 )
-from stepscope.views.trace_choice import chosen_traces, missing_recordings
+from stepscope.views.trace_choice import explain_no_traces, select_traces
 
-NO_SHAPES = "no shapes of the operators' inputs are in this recording"
-NO_OPERATORS = "no operator of the recording has work on a device, so there is nothing to compare"
-HOW_TO_GIVE_PEAKS = (
-    ": give its own, such as --peaks bf16=989,fp32=67,bandwidth=3350 (TFLOP/s, GB/s), or the name "
-    "of a device of the table"
+NO_OPERATORS = "no operator of the trace has work on a device, so there is nothing to compare"
+PEAKS_ADVICE = (
+    ": set peaks, such as --peaks bf16=989,fp32=67,bandwidth=3350 (TFLOP/s, GB/s), or name a "
+    "device of the table"
 )
+SHARE_OF_DEVICE_TIME = (
+    "device time of calls (union of the work each one launched) without collectives, and of work "
+    "in the window whose operator is unknown"
+)
+SHARE_OF_HOST_TIME = "self time of operators on the host, as no device work was recorded"
+UNKNOWN_DEVICE = "device not described in the trace"
 WITH_DEVICE_WORK = "launched_ns IS NOT NULL OR launched_below_ns IS NOT NULL"
-TOP_GAPS = 5
-MOSTLY = 0.5
+MAX_GAPS = 5
+MIN_MODELLED_RATIO = 0.5
+"""Share of the time of matrix operators that must have a model for utilization to be shown."""
+MAX_IMPOSSIBLE_RATIO = 0.5
+"""Share of host time in impossible groups above which operators only launched device work."""
 
 
-def roofline(run: Run, options: ViewOptions = DEFAULTS) -> RooflineView:
-    """What operators had to do, how fast they did it, and how fast the device could."""
-    traces = chosen_traces(run, options)
-    given = _given_peaks(options)
+def show_roofline(run: Run, options: ViewOptions = DEFAULTS) -> RooflineView:
+    """Show the work of operators, their rates and the peak rates of the device."""
+    traces = select_traces(run, options)
+    peaks = _parse_peaks(options)
     return RooflineView(
-        traces=[_trace(run, trace, options, given) for trace in traces],
-        missing=missing_recordings(run, traces),
-        quality=notes_across(run, traces),
+        traces=[_show_trace(run, trace, options, peaks) for trace in traces],
+        missing=explain_no_traces(run, traces),
+        quality=note_run_quality(run, traces),
     )
 
 
-def _given_peaks(options: ViewOptions) -> Peaks | None:
+def _parse_peaks(options: ViewOptions) -> Peaks | None:
     if options.peaks is None:
         return None
     try:
         return parse_peaks(options.peaks)
-    except ValueError as why:
-        raise UsageError(str(why)) from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
-def _trace(run: Run, trace: Trace, options: ViewOptions, given: Peaks | None) -> TraceRoofline:
+def _show_trace(
+    run: Run, trace: Trace, options: ViewOptions, user_peaks: Peaks | None
+) -> TraceRoofline:
     if not trace.has_shapes:
-        return _without_figures(trace, f"{NO_SHAPES}: {how_to_get('shapes', trace)}")
-    kernels = trace.columns("kernels", _together(KERNEL_COLUMNS, EVENT_COLUMNS))
-    copies = trace.columns("copies", _together(COPY_COLUMNS, EVENT_COLUMNS))
+        return _show_missing(trace, explain_missing(NO_INPUT_SHAPES, "shapes", trace))
+    kernels = trace.columns("kernels", _join_columns(KERNEL_COLUMNS, EVENT_COLUMNS))
+    copies = trace.columns("copies", _join_columns(COPY_COLUMNS, EVENT_COLUMNS))
     on_device = len(kernels["start_ns"]) + len(copies["start_ns"]) > 0
     operators = (
         trace.columns("operators", ROOFLINE_OPERATOR_COLUMNS, condition=WITH_DEVICE_WORK)
         if on_device
         else trace.columns("operators", HOST_COLUMNS)
     )
-    found = account_device_time(operators, kernels, copies)
-    if not found.busy_ns.any():
-        return _without_figures(trace, NO_OPERATORS)
-    used = np.unique(kernels["device"]).tolist()
-    device, peaks = _device(run, trace, used, given)
-    every = group_calls(found, peaks)
+    account = account_device_time(operators, kernels, copies)
+    if not account.busy_ns.any():
+        return _show_missing(trace, NO_OPERATORS)
     work = combine_device_work(kernels, copies)
+    devices = work.kernel_devices
+    device, peaks = _find_device(run, trace, devices, user_peaks)
+    groups, total_ns = group_calls(account, peaks), account.total_ns
     steps = find_trace_steps(marked_steps(run, trace).steps, work, calls_of(trace))
-    use = measure_step_utilization(found, steps, peaks=peaks, device_count=max(1, len(used)))
-    modelled_ns = sum(group.busy_ns for group in every if group.bytes is not None)
+    utilization = measure_step_utilization(
+        account, steps, peaks=peaks, device_count=max(1, len(devices))
+    )
+    modelled_ns = sum(group.busy_ns for group in groups if group.bytes is not None)
     return TraceRoofline(
         rank=trace.rank,
         trace=trace.name,
-        share_of=_SHARE_OF_DEVICE if on_device else _SHARE_OF_HOST,
+        share_of=SHARE_OF_DEVICE_TIME if on_device else SHARE_OF_HOST_TIME,
         hardware=device,
-        computing_ns=found.total_ns,
+        computing_ns=total_ns,
         modelled_ns=modelled_ns,
-        modelled_ratio=modelled_ns / found.total_ns,
-        communication_ns=found.communication_ns,
-        carry_over_ns=found.carry_over_ns,
-        group_count=len(every),
-        families=_families(every, found.total_ns),
-        groups=[_group(group, found.total_ns) for group in every[: options.top or len(every)]],
-        gaps=_gaps(every, found.total_ns),
-        utilization=_utilization(use),
+        modelled_ratio=modelled_ns / total_ns,
+        communication_ns=account.communication_ns,
+        carry_over_ns=account.carry_over_ns,
+        group_count=len(groups),
+        families=sum_families(groups, total_ns),
+        groups=[_show_group(group, total_ns) for group in groups[: options.top or len(groups)]],
+        gaps=find_largest_gaps(groups, total_ns, top=MAX_GAPS),
+        utilization=_show_utilization(utilization),
         missing=None,
-        notes=_notes(found, every, device, peaks),
-        quality=quality_notes(trace, "device", "launches", "operators"),
+        notes=_write_notes(account, groups, device, peaks),
+        quality=note_trace_quality(trace, "device", "launches", "operators"),
     )
 
 
-_SHARE_OF_DEVICE = (
-    "device time of calls (union of what each launched) that do not communicate, and of work in "
-    "the window whose operator is unknown"
-)
-_SHARE_OF_HOST = "own host time of operators, as no device work was recorded"
-
-
-def _without_figures(trace: Trace, why: str) -> TraceRoofline:
+def _show_missing(trace: Trace, reason: str) -> TraceRoofline:
     return TraceRoofline(
         rank=trace.rank,
         trace=trace.name,
@@ -139,23 +143,23 @@ def _without_figures(trace: Trace, why: str) -> TraceRoofline:
         groups=[],
         gaps=[],
         utilization=None,
-        missing=why,
+        missing=reason,
         notes=[],
         quality=[],
     )
 
 
-def _device(
-    run: Run, trace: Trace, used: list[int], given: Peaks | None
+def _find_device(
+    run: Run, trace: Trace, devices: list[int], user_peaks: Peaks | None
 ) -> tuple[DeviceView, Peaks | None]:
-    """What the recording ran on, and what that can do as far as anybody says."""
-    if used:
-        name, found = _accelerator(trace, used[0])
+    """Find the device of a trace and its peaks: the user's, or else those of its model."""
+    if devices:
+        name, peaks = _find_accelerator(trace, devices[0])
     else:
         node = run.nodes.get(trace.node) if trace.node is not None else None
         name = node.cpu_model if node is not None else "CPU"
-        found = estimate_cpu_peaks(node.cores_available) if node is not None else None
-    peaks = given or found
+        peaks = estimate_cpu_peaks(node.cores_available) if node is not None else None
+    peaks = user_peaks or peaks
     rates = peaks.flops_per_s if peaks is not None else {}
     view = DeviceView(
         device_name=name,
@@ -168,27 +172,29 @@ def _device(
     return view, peaks
 
 
-def _accelerator(trace: Trace, device: int) -> tuple[str, Peaks | None]:
-    """A device by its number; where it is not described, what all that are have in common.
+def _find_accelerator(trace: Trace, device: int) -> tuple[str, Peaks | None]:
+    """Find the name and peaks of a device by its number, or of all devices if they are alike.
 
-    Recorders number kernels by the machine and descriptions by what the process sees.
+    Profilers number kernels by the devices of the machine, but descriptions by those that the
+    process can see.
     """
     rows = trace.columns("devices", ("device", "name", "memory_bytes", "multiprocessor_count"))
     names = [rows["name"].values[code] or "" for code in rows["name"].codes.tolist()]
-    place = next((i for i, each in enumerate(rows["device"].tolist()) if each == device), None)
-    if place is None and len(set(names)) == 1:
-        place = 0
-    if place is None:
-        return "a device that the recording does not describe", None
-    found = find_peaks(
-        names[place],
-        memory_bytes=int(rows["memory_bytes"][place]),
-        multiprocessors=int(rows["multiprocessor_count"][place]),
+    numbers = rows["device"].tolist()
+    row = numbers.index(device) if device in numbers else None
+    if row is None and len(set(names)) == 1:
+        row = 0
+    if row is None:
+        return UNKNOWN_DEVICE, None
+    peaks = find_peaks(
+        names[row],
+        memory_bytes=int(rows["memory_bytes"][row]),
+        multiprocessors=int(rows["multiprocessor_count"][row]),
     )
-    return names[place], found
+    return names[row], peaks
 
 
-def _group(group: CallGroup, total_ns: int) -> RooflineGroup:
+def _show_group(group: CallGroup, total_ns: int) -> RooflineGroup:
     signature = group.signature
     return RooflineGroup(
         name=signature.name,
@@ -214,7 +220,7 @@ def _group(group: CallGroup, total_ns: int) -> RooflineGroup:
         roofline_ratio=group.of_roofline_ratio,
         peak_compute_ratio=group.of_peak_compute_ratio,
         peak_bandwidth_ratio=group.of_peak_bandwidth_ratio,
-        anomaly=_anomaly(group),
+        anomaly=_explain_anomaly(group),
         input_types=signature.types,
         input_strides=signature.strides,
         concrete_inputs=signature.values,
@@ -223,129 +229,83 @@ def _group(group: CallGroup, total_ns: int) -> RooflineGroup:
     )
 
 
-def _anomaly(group: CallGroup) -> str | None:
+def _explain_anomaly(group: CallGroup) -> str | None:
     if not group.is_impossible:
         return None
     if group.bound == "memory":
         return (
-            "faster than memory can deliver: the data came from a cache, or the bytes, the peak "
-            "or the clock are wrong"
+            "faster than memory can deliver: the data came from a cache, or the bytes, the peak or "
+            "the clock are wrong"
         )
     return "faster than the unit can compute: the operations, the peak or the clock are wrong"
 
 
-def _families(every: list[CallGroup], total_ns: int) -> list[FamilyView]:
-    found = []
-    for family in {group.signature.family: None for group in every}:
-        mine = [group for group in every if group.signature.family == family]
-        busy_ns = sum(group.busy_ns for group in mine)
-        both = [group for group in mine if group.roofline_ns is not None]
-        both_ns = sum(group.busy_ns for group in both)
-        least_ns = sum(group.roofline_ns or 0.0 for group in both)
-        found.append(
-            FamilyView(
-                family=family or "without a model",
-                device_ns=busy_ns,
-                time_ratio=busy_ns / total_ns,
-                total_flop=_sum([g.flops * g.call_count for g in mine if g.flops is not None]),
-                total_bytes=_sum([g.bytes * g.call_count for g in mine if g.bytes is not None]),
-                roofline_ratio=least_ns / both_ns if both_ns else None,
-            )
-        )
-    return sorted(found, key=lambda family: -family.device_ns)
-
-
-def _sum(values: list[int]) -> int | None:
-    return sum(values) if values else None
-
-
-def _gaps(every: list[CallGroup], total_ns: int) -> list[Gap]:
-    """Where most time lies above the roofline."""
-    found = [
-        Gap(
-            name=group.signature.name,
-            input_dims=group.signature.dims,
-            bound=group.bound,
-            saved_ns=group.lost_ns,
-            saved_ratio=group.lost_ns / total_ns,
-            roofline_ratio=group.of_roofline_ratio,
-        )
-        for group in every
-        if group.lost_ns and group.of_roofline_ratio is not None
-    ]
-    return sorted(found, key=lambda gap: -gap.saved_ns)[:TOP_GAPS]
-
-
-def _utilization(use: FlopsUtilization) -> Utilization:
-    known = use.modelled_ratio is not None and use.modelled_ratio >= MOSTLY
-    time_ns = sum(step.step_ns for step in use.steps)
-    flops = sum(step.flops for step in use.steps)
-    mean = None
-    if known and use.peak_flops_per_s and time_ns:
-        mean = flops / (time_ns / NS_PER_S * use.peak_flops_per_s)
+def _show_utilization(utilization: FlopsUtilization) -> Utilization:
+    modelled_ratio = utilization.modelled_ratio
+    is_known = modelled_ratio is not None and modelled_ratio >= MIN_MODELLED_RATIO
     return Utilization(
         share_of=(
-            "step time until its device work is done, times the peak of the precision in which "
-            "most matrix FLOPs are, times the devices used"
+            "step time until its device work is done, times the peak of the precision with most "
+            "matrix FLOPs, times the number of devices"
         ),
-        precision=use.precision,
-        peak_flop_per_s=use.peak_flops_per_s,
-        mean_mfu_ratio=mean,
-        modelled_ratio=use.modelled_ratio,
+        precision=utilization.precision,
+        peak_flop_per_s=utilization.peak_flops_per_s,
+        mean_mfu_ratio=utilization.mean_of_peak_ratio if is_known else None,
+        modelled_ratio=modelled_ratio,
         steps=[
             StepUtilization(
                 step=step.name,
                 step_ns=step.step_ns,
-                matrix_flop=step.flops if known else None,
-                mfu_ratio=step.of_peak_ratio if known else None,
+                matrix_flop=step.flops if is_known else None,
+                mfu_ratio=step.of_peak_ratio if is_known else None,
             )
-            for step in use.steps
+            for step in utilization.steps
         ],
-        notes=_utilization_notes(use),
+        notes=_note_utilization(modelled_ratio),
     )
 
 
-def _utilization_notes(use: FlopsUtilization) -> list[str]:
-    ratio = use.modelled_ratio
-    if ratio is None:
-        return ["no product of matrices is in the recording, so there is no utilisation"]
-    unknown = f"{1 - ratio:.1%} of the time of matrix operators has no model"
-    if ratio < MOSTLY:
-        return [f"{unknown}, so there is no utilisation; with --json every group says why"]
+def _note_utilization(modelled_ratio: float | None) -> list[str]:
+    if modelled_ratio is None:
+        return ["the trace has no matrix products, so there is no utilization"]
+    unknown = f"{percent(1 - modelled_ratio, 1)} of the time of matrix operators has no model"
+    if modelled_ratio < MIN_MODELLED_RATIO:
+        return [f"{unknown}, so there is no utilization; --json has the reason for each group"]
     notes = [
-        "work that ran twice counts twice: activations recomputed in the backward pass, and the "
-        "scores that flash attention's backward kernels make again"
+        "work that ran twice counts twice: activations recomputed in the backward pass, and scores "
+        "that the backward kernel of flash attention computes again"
     ]
-    return [*notes, f"a lower bound: {unknown}"] if ratio < 1 else notes
+    return [*notes, f"lower bound: {unknown}"] if modelled_ratio < 1 else notes
 
 
-def _notes(
-    found: Account, every: list[CallGroup], device: DeviceView, peaks: Peaks | None
+def _write_notes(
+    account: Account, groups: list[CallGroup], device: DeviceView, peaks: Peaks | None
 ) -> list[str]:
     notes = []
     if peaks is None:
-        why = f"the table of peaks does not hold {device.device_name}"
-        if not found.on_device:
-            why = "nothing is known of the CPU"
-        notes.append(f"{why}, so shares of the peak are unknown{HOW_TO_GIVE_PEAKS}")
+        reason = (
+            f"the table of peaks does not have {device.device_name}"
+            if account.on_device
+            else "the model of the CPU is unknown"
+        )
+        notes.append(f"{reason}, so shares of the peak are unknown{PEAKS_ADVICE}")
     elif peaks.estimate:
-        notes.append(f"peaks are {peaks.source}{HOW_TO_GIVE_PEAKS}")
-    impossible = [group for group in every if group.is_impossible]
+        notes.append(f"peaks are {peaks.source}{PEAKS_ADVICE}")
+    impossible = [group for group in groups if group.is_impossible]
     impossible_ns = sum(group.busy_ns for group in impossible)
-    if not found.on_device and impossible_ns > MOSTLY * sum(
-        group.busy_ns for group in every if group.of_roofline_ratio is not None
-    ):
+    bounded_ns = sum(group.busy_ns for group in groups if group.of_roofline_ratio is not None)
+    if not account.on_device and impossible_ns > MAX_IMPOSSIBLE_RATIO * bounded_ns:
         notes.append(
             "most operators took less time than a CPU needs for them: they probably only launched "
             "work on a device that was not recorded"
         )
     elif impossible:
         notes.append(
-            f"{len(impossible)} groups are more than {IMPOSSIBLE_RATIO - 1:.0%} above the "
-            "roofline; with --json each says in `anomaly` what that may be"
+            f"{count_of(len(impossible), 'group')} above {percent(IMPOSSIBLE_RATIO)} of the "
+            "roofline, which is impossible; `anomaly` in --json has the possible reasons"
         )
     return notes
 
 
-def _together(*columns: tuple[str, ...]) -> tuple[str, ...]:
+def _join_columns(*columns: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for part in columns for name in part))

@@ -1,29 +1,26 @@
-"""`steps`: how long steps take and what they are spent on, per rank and per recording."""
+"""`steps`: duration of steps and its breakdown, by rank and by trace."""
 
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 
-from stepscope.analysis import PHASES, Statistics, make_statistics, summarize
+from stepscope.analysis import (
+    PhaseShare,
+    Statistics,
+    find_slowest_steps,
+    make_statistics,
+    measure_phases,
+    summarize,
+)
 from stepscope.run import Rank, Run
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, notes_across
+from stepscope.views.quality import QualityNote, note_run_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import chosen_traces
-from stepscope.views.trace_steps import TraceStepsView, trace_steps
+from stepscope.views.trace_choice import select_traces
+from stepscope.views.trace_steps import TraceStepsView, show_trace_steps
 
 MAX_LISTED_OUTLIERS = 20
-
-
-class PhaseShare(msgspec.Struct, frozen=True, kw_only=True):
-    """One phase of the step."""
-
-    name: str
-    share_ratio: float
-    mean_ns: float
-    p50_ns: float
-    p95_ns: float
+NO_STEPS = "no complete training step was recorded"
 
 
 class RankStepsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,82 +36,66 @@ class RankStepsView(msgspec.Struct, frozen=True, kw_only=True):
     step_count: int
     """Complete steps."""
     measured_count: int
-    """Steps the statistics are made of: past warm-up and not under a profiler."""
+    """Steps that the statistics include: after warm-up and not under a profiler."""
     profiled_count: int
     fetches_per_step: float
-    """Batches fetched for one step: micro-batches, when gradients are accumulated."""
+    """Batches fetched per step: micro-batches, if gradients are accumulated."""
     step_ns: Statistics | None
     phases: list[PhaseShare]
     evaluation_ns: int
     outlier_steps: list[int]
-    """Numbers of the slowest outliers, counted from 0, slowest first, at most twenty."""
+    """Numbers of at most twenty outliers, counted from 0, slowest first."""
 
 
 class StepsView(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `steps`."""
 
     share_of: str
-    """What the shares of the phases of `ranks` are of."""
+    """Denominator of the shares of the phases in `ranks`."""
     ranks: list[RankStepsView]
-    """Steps of the whole run, by its spans."""
+    """Steps of the whole run, from its spans."""
     traces: list[TraceStepsView]
-    """Steps inside recordings of a framework's profiler."""
+    """Steps in traces of a framework's profiler."""
     missing: str | None
     quality: list[QualityNote]
 
 
-def steps(run: Run, options: ViewOptions = DEFAULTS) -> StepsView:
-    """How long steps take and what they are spent on."""
+def show_steps(run: Run, options: ViewOptions = DEFAULTS) -> StepsView:
+    """Show the duration of steps and its breakdown."""
     ranks = [
-        _rank(rank)
+        _show_rank(rank)
         for rank in run.ranks
         if options.trace is None and options.rank in {None, rank.process.rank}
     ]
-    traces = chosen_traces(run, options)
+    traces = select_traces(run, options)
     return StepsView(
-        share_of="wall time of the rank's measured steps, evaluation left out",
+        share_of="wall time of the rank's measured steps without evaluation",
         ranks=ranks,
-        traces=[trace_steps(run, trace, options) for trace in traces],
-        missing=None if ranks or traces else "no complete training step was recorded",
-        quality=notes_across(run, traces),
+        traces=[show_trace_steps(run, trace, options) for trace in traces],
+        missing=None if ranks or traces else NO_STEPS,
+        quality=note_run_quality(run, traces),
     )
 
 
-def _rank(rank: Rank) -> RankStepsView:
-    found = rank.steps
-    measured = found.measured()
-    wall = found.wall_ns[measured]
-    summary = summarize(wall)
+def _show_rank(rank: Rank) -> RankStepsView:
+    rank_steps = rank.steps
+    measured = rank_steps.measured()
+    distribution = summarize(rank_steps.wall_ns[measured])
+    outliers: list[int] = []
+    if distribution is not None:
+        threshold_ns = distribution.outlier_threshold
+        outliers = find_slowest_steps(rank_steps, threshold_ns, top=MAX_LISTED_OUTLIERS)
     return RankStepsView(
         rank=rank.name,
         process=rank.process.process,
-        source=found.source,
-        clock=found.clock,
-        step_count=len(found),
+        source=rank_steps.source,
+        clock=rank_steps.clock,
+        step_count=len(rank_steps),
         measured_count=int(measured.sum()),
-        profiled_count=int(found.profiled.sum()),
-        fetches_per_step=float(found.fetches.mean()),
-        step_ns=make_statistics(summary),
-        phases=[_phase(rank, name) for name in PHASES] if len(wall) else [],
-        evaluation_ns=found.evaluation.total_ns,
-        outlier_steps=_outliers(rank, summary.outlier_threshold) if summary else [],
+        profiled_count=int(rank_steps.profiled.sum()),
+        fetches_per_step=float(rank_steps.fetches.mean()),
+        step_ns=make_statistics(distribution),
+        phases=measure_phases(rank_steps),
+        evaluation_ns=rank_steps.evaluation.total_ns,
+        outlier_steps=outliers,
     )
-
-
-def _phase(rank: Rank, name: str) -> PhaseShare:
-    measured = rank.steps.measured()
-    values = rank.steps.phase_ns[name][measured]
-    p50, p95 = np.percentile(values, [50, 95])
-    return PhaseShare(
-        name=name,
-        share_ratio=float(values.sum() / rank.steps.wall_ns[measured].sum()),
-        mean_ns=float(values.mean()),
-        p50_ns=float(p50),
-        p95_ns=float(p95),
-    )
-
-
-def _outliers(rank: Rank, threshold: float) -> list[int]:
-    wall = np.where(rank.steps.measured(), rank.steps.wall_ns, 0)
-    slowest = np.argsort(-wall, kind="stable")[:MAX_LISTED_OUTLIERS]
-    return [rank.steps.first + int(step) for step in slowest if wall[step] > threshold]

@@ -1,4 +1,4 @@
-"""`system`: what every node was doing."""
+"""`system`: load of every node."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from stepscope.run import Run
 from stepscope.schema import METRIC_TYPES
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
+from stepscope.views.system_heat import NOT_MONITORED
 
 
 class MetricView(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +23,7 @@ class MetricView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine."""
+    """One node."""
 
     node: str
     cpu_model: str
@@ -39,19 +40,19 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SystemView(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `system`."""
 
     nodes: list[NodeView]
     missing: str | None
 
 
-def system(run: Run, _options: ViewOptions = DEFAULTS) -> SystemView:
-    """What every node was doing."""
-    nodes = [_node(run, name) for name in sorted(run.nodes)]
-    return SystemView(nodes=nodes, missing=None if nodes else "no node has been monitored")
+def show_system(run: Run, _options: ViewOptions = DEFAULTS) -> SystemView:
+    """Show the load of every node."""
+    nodes = [_show_node(run, name) for name in sorted(run.nodes)]
+    return SystemView(nodes=nodes, missing=None if nodes else NOT_MONITORED)
 
 
-def _node(run: Run, name: str) -> NodeView:
+def _show_node(run: Run, name: str) -> NodeView:
     info = run.nodes[name]
     metrics = run.metrics[name]
     summaries = {
@@ -59,7 +60,7 @@ def _node(run: Run, name: str) -> NodeView:
         for metric in metrics.names
         for key, summary in summarize_metrics(metrics.load(metric)).items()
     }
-    found = [
+    rows = [
         MetricView(
             metric=metric,
             device=device,
@@ -82,6 +83,6 @@ def _node(run: Run, name: str) -> NodeView:
         sample_interval_ns=info.sample_interval_ns,
         sample_count=max((summary.count for summary in summaries.values()), default=0),
         missed_sample_count=int(metrics.series("missed_samples").sum()),
-        metrics=sorted(found, key=lambda view: order.index(view.metric)),
+        metrics=sorted(rows, key=lambda row: order.index(row.metric)),
         metrics_missing=info.metrics_missing,
     )

@@ -1,4 +1,4 @@
-"""`system-heat`: everything that machines did, as one picture per machine."""
+"""`system-heat`: all sampled metrics of nodes, as one heat map per node."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import msgspec
 
 from stepscope.analysis import nan_to_none
 from stepscope.errors import UsageError
-from stepscope.run import Run, choose_bins
+from stepscope.run import Run, SampledHeatmap, build_sampled_heatmap, choose_bins
 from stepscope.schema import METRIC_TYPES
-from stepscope.views.heat_rows import MOST_CORES, NodeHeat, node_heat, row_name
+from stepscope.views.heat_rows import MAX_CORES, name_row
+from stepscope.views.names import list_names
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
 
-COLUMNS = 400
-MOST_NODES = 8
-NOT_MONITORED = "no node has been monitored: run the job with `stepscope run`"
+MAX_COLUMNS = 400
+MAX_NODES = 8
+NOT_MONITORED = "no node was monitored: run the job with `stepscope run`"
 
 
 class HeatRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,75 +27,82 @@ class HeatRow(msgspec.Struct, frozen=True, kw_only=True):
     """Core or GPU number, disk or interface; empty for the whole node."""
     unit: str
     full: float
-    """What is full colour: 1 for ratios, else the row's own largest mean."""
+    """Value of full color: 1 for ratios, otherwise the largest mean of the row."""
     shade_ratio: list[float | None]
-    """Mean of each column, as a share of `full`; null where nothing was sampled."""
+    """Mean of each column as a share of `full`; null where nothing was sampled."""
 
 
 class NodeHeatMap(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine: GPUs first, then cores, memory, waiting for disks, network."""
+    """One node: GPUs first, then cores, memory, I/O wait, network."""
 
     node: str
     rows: list[HeatRow]
     left_out_count: int
-    """Cores after the first 32, which are shown when the node is asked for by name."""
+    """Omitted cores after the first 32; select the node by name to see all cores."""
 
 
 class SystemHeatView(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `system-heat`."""
 
     start_after_ns: int
     """Start of the first column, after the run's origin."""
     column_ns: int
     nodes: list[NodeHeatMap]
     left_out_nodes: list[str]
-    """Which are shown when they are asked for by name."""
+    """Omitted nodes; select a node by name to see it."""
     missing: str | None
 
 
-def system_heat(run: Run, options: ViewOptions = DEFAULTS) -> SystemHeatView:
-    """Everything that machines did, as one picture per machine."""
-    names = chosen_nodes(run, options)
-    bins = choose_bins(run, COLUMNS)
+def show_system_heat(run: Run, options: ViewOptions = DEFAULTS) -> SystemHeatView:
+    """Show all sampled metrics of nodes as heat maps."""
+    names = select_nodes(run, options)
+    bins = choose_bins(run, MAX_COLUMNS)
     if bins is None:
         return SystemHeatView(
             start_after_ns=0, column_ns=0, nodes=[], left_out_nodes=[], missing=NOT_MONITORED
         )
-    most = MOST_CORES if options.name is None else None
-    heats = [node_heat(run.reader, bins, node, most_cores=most) for node in names[:MOST_NODES]]
-    found = [_node(heat) for heat in heats if heat is not None]
+    max_cores = MAX_CORES if options.name is None else None
+    heatmaps = [
+        build_sampled_heatmap(run.reader, bins, node, max_cores=max_cores)
+        for node in names[:MAX_NODES]
+    ]
+    nodes = [_show_node(heatmap) for heatmap in heatmaps if heatmap is not None]
     return SystemHeatView(
         start_after_ns=bins.start_ns - run.clock.origin_ns,
         column_ns=bins.width_ns,
-        nodes=found,
-        left_out_nodes=names[MOST_NODES:],
-        missing=None if found else NOT_MONITORED,
+        nodes=nodes,
+        left_out_nodes=names[MAX_NODES:],
+        missing=None if nodes else NOT_MONITORED,
     )
 
 
-def chosen_nodes(run: Run, options: ViewOptions) -> list[str]:
-    """All machines, or the one that is asked for; UsageError when there is none of its name."""
+def select_nodes(run: Run, options: ViewOptions) -> list[str]:
+    """Select all nodes, or the one that is requested by name.
+
+    Raises:
+        UsageError: no node has that name.
+    """
     names = sorted(run.nodes)
     if options.name is None:
         return names
     if options.name not in names:
-        raise UsageError(f"No node is called {options.name}; there are {', '.join(names[:8])}.")
+        raise UsageError(f"No node is called {options.name}; available: {list_names(names)}.")
     return [options.name]
 
 
-def _node(heat: NodeHeat) -> NodeHeatMap:
+def _show_node(heatmap: SampledHeatmap) -> NodeHeatMap:
     return NodeHeatMap(
-        node=heat.node,
+        node=heatmap.node,
         rows=[
             HeatRow(
-                name=row_name(row),
+                name=name_row(row),
                 metric=row.metric,
                 device=row.device,
                 unit=METRIC_TYPES[row.metric].unit,
                 full=row.scale,
-                shade_ratio=nan_to_none(heat.shades[place].round(4)),
+                shade_ratio=nan_to_none(heatmap.shades[index].round(4)),
             )
-            for place, row in enumerate(heat.rows)
+            for index, row in enumerate(heatmap.rows)
         ],
-        left_out_count=heat.left_out_count,
+        left_out_count=heatmap.omitted_core_count,
     )

@@ -1,4 +1,4 @@
-"""`system-series`: what machines did over time, metric by metric and device by device."""
+"""`system-series`: metrics of nodes over time, by metric and device."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from stepscope.run import BinSeries, Run, aggregate_samples, choose_bins
 from stepscope.schema import METRIC_TYPES
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
-from stepscope.views.system_heat import NOT_MONITORED, chosen_nodes
+from stepscope.views.system_heat import NOT_MONITORED, select_nodes
 
-POINTS = 600
-MOST_SERIES = 240
-"""Of an answer: a machine with hundreds of cores is asked for by name, and metric by metric."""
+MAX_POINTS = 600
+MAX_SERIES = 240
+"""Series of an answer; a node with hundreds of cores is requested by name."""
 BY_NAME_ONLY = ("core_", "process_")
-"""Metrics of many devices, which are only sent for a node that is asked for by name."""
+"""Metrics of many devices, which are only sent for a node that is requested by name."""
 
 
 class MetricSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one device, piece by piece; null where nothing was sampled."""
+    """One metric of one device by bin of time; null where nothing was sampled."""
 
     metric: str
     device: str
@@ -32,68 +32,67 @@ class MetricSeries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine."""
+    """One node."""
 
     node: str
     series: list[MetricSeries]
 
 
 class SystemSeriesView(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `system-series`."""
 
     start_after_ns: int
-    """Start of the first piece, after the run's origin."""
+    """Start of the first bin, after the run's origin."""
     piece_ns: int
+    """Width of the bins."""
     piece_count: int
+    """Number of bins."""
     nodes: list[NodeSeries]
     left_out_count: int
-    """Series that are not sent, because the answer would have become too long."""
+    """Series that exceed the limit and are omitted."""
     notes: list[str]
     missing: str | None
 
 
-def system_series(run: Run, options: ViewOptions = DEFAULTS) -> SystemSeriesView:
-    """What machines did over time."""
-    names = chosen_nodes(run, options)
-    bins = choose_bins(run, POINTS)
-    found: list[BinSeries] = []
+def show_system_series(run: Run, options: ViewOptions = DEFAULTS) -> SystemSeriesView:
+    """Show the metrics of nodes over time."""
+    names = select_nodes(run, options)
+    bins = choose_bins(run, MAX_POINTS)
+    series: list[BinSeries] = []
     if bins is not None:
-        found = aggregate_samples(
-            run.reader,
-            bins,
-            [m for m in METRIC_TYPES if _is_sent(m, by_name=options.name is not None)],
-            nodes=names,
-        )
-    shown = found[:MOST_SERIES]
+        metrics = [
+            metric
+            for metric in METRIC_TYPES
+            if _is_sent(metric, is_node_selected=options.name is not None)
+        ]
+        series = aggregate_samples(run.reader, bins, metrics, nodes=names)
+    by_node: dict[str, list[MetricSeries]] = {}
+    for metric_series in series[:MAX_SERIES]:
+        by_node.setdefault(metric_series.node, []).append(_show_series(metric_series))
+    notes = ["select a node by name to see its cores and processes"]
     return SystemSeriesView(
         start_after_ns=0 if bins is None else bins.start_ns - run.clock.origin_ns,
         piece_ns=0 if bins is None else bins.width_ns,
         piece_count=0 if bins is None else bins.count,
-        nodes=[
-            NodeSeries(node=node, series=own)
-            for node in names
-            if (own := [_series(each) for each in shown if each.node == node])
-        ],
-        left_out_count=len(found) - len(shown),
-        notes=[]
-        if options.name is not None or not found
-        else ["cores and processes are shown for a node that is asked for by name"],
-        missing=None if found else NOT_MONITORED,
+        nodes=[NodeSeries(node=node, series=by_node[node]) for node in names if node in by_node],
+        left_out_count=max(0, len(series) - MAX_SERIES),
+        notes=notes if options.name is None and series else [],
+        missing=None if series else NOT_MONITORED,
     )
 
 
-def _is_sent(metric: str, *, by_name: bool) -> bool:
-    return metric != "missed_samples" and (by_name or not metric.startswith(BY_NAME_ONLY))
+def _is_sent(metric: str, *, is_node_selected: bool) -> bool:
+    return metric != "missed_samples" and (is_node_selected or not metric.startswith(BY_NAME_ONLY))
 
 
-def _series(found: BinSeries) -> MetricSeries:
-    kind = METRIC_TYPES[found.metric]
+def _show_series(series: BinSeries) -> MetricSeries:
+    metric_type = METRIC_TYPES[series.metric]
     return MetricSeries(
-        metric=found.metric,
-        device=found.device,
-        unit=kind.unit,
-        doc=kind.doc,
-        mean=nan_to_none(found.mean),
-        least=nan_to_none(found.minimum),
-        largest=nan_to_none(found.maximum),
+        metric=series.metric,
+        device=series.device,
+        unit=metric_type.unit,
+        doc=metric_type.doc,
+        mean=nan_to_none(series.mean),
+        least=nan_to_none(series.minimum),
+        largest=nan_to_none(series.maximum),
     )

@@ -1,117 +1,81 @@
-"""`tensors`: the numbers that the script logs."""
+"""`tensors`: numbers that the script logs."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-import numpy as np
 
-from stepscope.analysis import Statistics, make_statistics, nan_to_none, summarize
-from stepscope.run import Run, RunRange
+from stepscope.analysis import (
+    Statistics,
+    downsample_columns,
+    make_statistics,
+    nan_to_none,
+    summarize,
+)
+from stepscope.run import LoggedScalars, Run, read_scalars
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
 
-POINTS = 1000
-MOST_SERIES = 200
+MAX_POINTS = 1000
+MAX_SERIES = 200
 NO_SCALARS = 'nothing was logged: call stepscope.scalar("loss", value) in the training loop'
 NO_TENSORS = (
-    "values of tensors (weights, gradients, activations) are not recorded by this version; log "
-    "what you want to follow with stepscope.scalar(name, value)"
+    "this version does not record values of tensors (weights, gradients, activations); log the "
+    "values you need with stepscope.scalar(name, value)"
 )
 
 
 class ScalarSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process logged under one name, in order of time."""
+    """Values that one process logged under one name, in order of time."""
 
     name: str
     process: str
     rank: int | None
     statistics: Statistics | None
-    """Of all values but NaN."""
+    """Distribution of the finite values."""
     nan_count: int
-    """Values that are no number, or infinite."""
+    """Values that are NaN or infinite."""
     values_per_point: int
-    """A point is the mean of so many values, except perhaps the last."""
+    """Number of values that a point averages; the last point may have fewer."""
     after_ns: list[int]
-    """Of each point's first value, after the run's origin."""
+    """Time of each point's first value, after the run's origin."""
     value: list[float | None]
-    """Null for a point of which no value is finite."""
+    """Null for a point without a finite value."""
 
 
 class TensorsView(Ranged, frozen=True, kw_only=True):
-    """The payload."""
+    """Payload of `tensors`."""
 
     scalars: list[ScalarSeries]
     left_out_count: int
-    """Series that are not sent, because there are too many."""
+    """Series that exceed the limit and are omitted."""
     tensors_missing: str
     missing: str | None
 
 
-def tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
-    """The numbers that the script logs."""
-    where, parameters = _where(run, options)
-    rows: dict[str, Any] = run.reader.table(
-        "scalars",
-        ("t_ns", "name", "process", "value"),
-        condition=where,
-        parameters=parameters,
-        order_by="process, name, t_ns",
-        encoded=("name", "process"),
-    )
-    name, process = rows["name"], rows["process"]
-    new = (np.diff(name.codes, prepend=-1) != 0) | (np.diff(process.codes, prepend=-1) != 0)
-    begins = np.flatnonzero(new)
-    ends = np.append(begins[1:], len(new))
-    ranks = {each.process: each.rank for each in run.processes}
-    origin = run.clock.origin_ns
-    found = []
-    for begin, end in zip(begins[:MOST_SERIES].tolist(), ends.tolist(), strict=False):
-        of = process.values[process.codes[begin]] or ""
-        found.append(
-            _series(
-                rows["t_ns"][begin:end] - origin,
-                rows["value"][begin:end],
-                name=name.values[name.codes[begin]] or "",
-                process=of,
-                rank=ranks.get(of),
-            )
-        )
+def show_tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
+    """Show the numbers that the script logs."""
+    logged = read_scalars(run, options.name)
+    ranks = {process.process: process.rank for process in run.processes}
     return TensorsView(
-        scalars=found,
-        left_out_count=max(0, len(begins) - MOST_SERIES),
+        scalars=[
+            _show_series(series, ranks.get(series.process), run.clock.origin_ns)
+            for series in logged[:MAX_SERIES]
+        ],
+        left_out_count=max(0, len(logged) - MAX_SERIES),
         tensors_missing=NO_TENSORS,
-        missing=None if found else NO_SCALARS,
+        missing=None if logged else NO_SCALARS,
     )
 
 
-def _where(run: Run, options: ViewOptions) -> tuple[str, tuple[object, ...]]:
-    where, parameters = ["true"], list[object]()
-    if options.name is not None:
-        where.append("name = ?")
-        parameters.append(options.name)
-    if isinstance(run, RunRange):
-        where.append("t_ns >= ? AND t_ns < ?")
-        parameters += [run.start_ns, run.end_ns]
-    return " AND ".join(where), tuple(parameters)
-
-
-def _series(
-    after_ns: Any, value: Any, *, name: str, process: str, rank: int | None
-) -> ScalarSeries:
-    together = max(1, -(-len(value) // POINTS))
-    first = np.arange(0, len(value), together)
-    finite = np.isfinite(value)
-    sums = np.add.reduceat(np.where(finite, value, 0.0), first)
-    counts = np.add.reduceat(finite, first, dtype=np.int64)
+def _show_series(series: LoggedScalars, rank: int | None, origin_ns: int) -> ScalarSeries:
+    values_per_point, means = downsample_columns(series.value, MAX_POINTS)
     return ScalarSeries(
-        name=name,
-        process=process,
+        name=series.name,
+        process=series.process,
         rank=rank,
-        statistics=make_statistics(summarize(value[finite])),
-        nan_count=int((~finite).sum()),
-        values_per_point=together,
-        after_ns=after_ns[first].tolist(),
-        value=nan_to_none(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)),
+        statistics=make_statistics(summarize(series.value)),
+        nan_count=series.nan_count,
+        values_per_point=values_per_point,
+        after_ns=(series.t_ns[::values_per_point] - origin_ns).tolist(),
+        value=nan_to_none(means),
     )

@@ -80,7 +80,7 @@ def test_merged(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["-o", "all.json"], "2 recordings do not go into the one file"),
         (["-o", "all.json.gz"], "name a directory, choose one with --trace or --rank"),
         (["-o", ".", "--merge"], "is a directory"),
-        (["-o", "out", "--rank", "7"], "No recording is of rank 7; those here are of ranks 0, 1"),
+        (["-o", "out", "--rank", "7"], "No trace is of rank 7; available: of ranks 0, 1"),
         (["-o", "out", "--trace", "x"], "No recording is called x; there are 0/trace.json"),
     ],
 )
@@ -106,5 +106,5 @@ def test_no_recording(tmp_path: Path) -> None:
         stepscope_version="0",
     )
     create_run(tmp_path / "empty", info)
-    with pytest.raises(UsageError, match="holds no recording"):
+    with pytest.raises(UsageError, match="has no trace"):
         call("export", str(tmp_path / "empty"), "--to", "chrome", "-o", str(tmp_path / "x"))

@@ -6,7 +6,7 @@ import pytest
 
 from stepscope.cli.show import command
 from stepscope.errors import UsageError
-from stepscope.views import OPTION_FLAGS, VIEWS, View, ViewOptions, option_value
+from stepscope.views import OPTION_FLAGS, VIEWS, View, ViewOptions, parse_option
 
 
 def test_every_option_has_a_flag_and_a_default() -> None:
@@ -30,60 +30,60 @@ def test_the_help_says_which_view_looks_at_what() -> None:
 @pytest.mark.parametrize(
     ("view", "options", "sentence"),
     [
-        ("system", {"rank": 1}, "The view system does not look at --rank; it takes --from, --to."),
+        ("system", {"rank": 1}, "The view system does not accept --rank. Options: --from, --to."),
         (
             "gpu-time",
             {"top": 20},
-            "does not look at --top; it takes --carry-over, --rank, --trace, --from, --to.",
+            "does not accept --top. Options: --carry-over, --rank, --trace, --from, --to.",
         ),
-        ("overview", {"top": 3, "bucket_ns": 5}, "does not look at --top and --bucket"),
+        ("overview", {"top": 3, "bucket_ns": 5}, "does not accept --top and --bucket"),
     ],
 )
 def test_an_option_that_means_nothing(view: str, options: dict[str, int], sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
-        VIEWS[view].options(view, options)
+        VIEWS[view].make_options(view, options)
     assert sentence in str(caught.value)
 
 
 def test_a_grouping_that_there_is_not() -> None:
-    view = View(lambda _signals, options: options, ("by",), ("name", "shape"))
-    assert view.options("v", {"by": "shape"}).by == "shape"
-    with pytest.raises(UsageError, match="cannot group by colour; give --by name or shape"):
-        view.options("v", {"by": "colour"})
+    view = View(lambda _run, options: options, ("by",), ("name", "shape"))
+    assert view.make_options("v", {"by": "shape"}).by == "shape"
+    with pytest.raises(UsageError, match="Use --by name or shape"):
+        view.make_options("v", {"by": "colour"})
 
 
 @pytest.mark.parametrize(
     ("text", "ns"), [("10ms", 10_000_000), ("250us", 250_000), ("1.5 s", 1_500_000_000), ("7NS", 7)]
 )
 def test_durations(text: str, ns: int) -> None:
-    assert option_value("bucket_ns", text) == ns
+    assert parse_option("bucket_ns", text) == ns
 
 
 @pytest.mark.parametrize(
     "text", ["10", "ms", "0ms", "-5ms", "10 minutes", "1e400s", "1e20s", "nan s"]
 )
 def test_no_durations(text: str) -> None:
-    with pytest.raises(UsageError, match="is no duration"):
-        option_value("bucket_ns", text)
+    with pytest.raises(UsageError, match="is not a duration"):
+        parse_option("bucket_ns", text)
 
 
 def test_a_time_may_be_the_origin_and_a_width_may_not_be_nothing() -> None:
-    assert option_value("from_ns", "0s") == 0
+    assert parse_option("from_ns", "0s") == 0
     with pytest.raises(UsageError, match="--bucket"):
-        option_value("bucket_ns", "0s")
+        parse_option("bucket_ns", "0s")
 
 
 @pytest.mark.parametrize(
     ("field", "text"), [("top", "-1"), ("rank", "one"), ("carry_over", "maybe"), ("pixels", "0")]
 )
 def test_values_that_an_option_cannot_have(field: str, text: str) -> None:
-    with pytest.raises(UsageError, match=f"{OPTION_FLAGS[field]}: '{text}' cannot be its value"):
-        option_value(field, text)
+    with pytest.raises(UsageError, match=f"{OPTION_FLAGS[field]}: invalid value '{text}'"):
+        parse_option(field, text)
 
 
 def test_options_from_an_address() -> None:
     texts = {"bucket_ns": "250", "rank": "1"}
-    options = VIEWS["launches"].options_from_text("launches", texts)
+    options = VIEWS["launches"].parse_options("launches", texts)
     assert options == ViewOptions(bucket_ns=250, rank=1)
     with pytest.raises(UsageError, match="There is no option colour"):
-        VIEWS["launches"].options_from_text("launches", {"colour": "red"})
+        VIEWS["launches"].parse_options("launches", {"colour": "red"})

@@ -70,7 +70,7 @@ def lines(payload: msgspec.Struct, width: int = 80) -> list[str]:
 
 def test_scalars_have_their_units() -> None:
     payload = lines(Payload(traces=[Part()]))
-    assert "shares are of all of it" in payload
+    assert "shares of: all of it" in payload
     assert "rank 0  a.json" in payload
     assert "busy  n/a" in payload  # missing is not zero
     assert "used  2.38 MiB" in payload

@@ -60,10 +60,10 @@ def test_options_are_those_of_show(
 @pytest.mark.parametrize(
     ("view", "query", "sentence"),
     [
-        ("kernels", {"top": "many"}, "--top: 'many' cannot be its value"),
-        ("overview", {"top": "1"}, "does not look at --top"),
+        ("kernels", {"top": "many"}, "--top: invalid value 'many'"),
+        ("overview", {"top": "1"}, "does not accept --top"),
         ("kernels", {"colour": "red"}, "There is no option colour"),
-        ("launches", {"bucket_ns": "-3s"}, "is no duration"),
+        ("launches", {"bucket_ns": "-3s"}, "is not a duration"),
     ],
 )
 def test_an_invalid_option(server: Served, view: str, query: dict[str, str], sentence: str) -> None:

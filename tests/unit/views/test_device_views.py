@@ -16,13 +16,13 @@ from stepscope.cli.writers import write
 from stepscope.errors import UsageError
 from stepscope.run import Run
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.activity import activity
-from stepscope.views.gpu_metrics import EMPTY_RANGE, gpu_metrics
-from stepscope.views.gpu_time import gpu_time
-from stepscope.views.idle import idle
-from stepscope.views.launches import launches
-from stepscope.views.overview import overview
-from stepscope.views.steps import steps
+from stepscope.views.activity import show_activity
+from stepscope.views.gpu_metrics import EMPTY_RANGE, show_gpu_metrics
+from stepscope.views.gpu_time import show_gpu_time
+from stepscope.views.idle import show_idle
+from stepscope.views.launches import show_launches
+from stepscope.views.overview import show_overview
+from stepscope.views.steps import show_steps
 from tests.support.drawn_trace import copy, distributed, event, kernel, launch, step, training
 
 Imported = Callable[..., Run]
@@ -68,8 +68,8 @@ def test_json_and_back_and_text(imported: Imported, view: str, drawn: str) -> No
 
 
 def test_gpu_time(imported: Imported) -> None:
-    (found,) = gpu_time(imported(a=training())).traces
-    figures = {key: getattr(found, key) for key in KEYS}
+    (payload,) = show_gpu_time(imported(a=training())).traces
+    figures = {key: getattr(payload, key) for key in KEYS}
     assert figures == {
         "total_ns": 147 * US,
         "busy_ns": 2 * (5 + 40) * US,
@@ -82,37 +82,37 @@ def test_gpu_time(imported: Imported) -> None:
         "same_stream_overlap_count": 0,
         "gpu_event_count": 6,
     }
-    assert found.shares is not None
-    assert found.shares.compute_ratio == pytest.approx(40 / 147)
-    assert found.comm_hidden_ratio == pytest.approx(1 / 3)
-    (device,) = found.devices
+    assert payload.shares is not None
+    assert payload.shares.compute_ratio == pytest.approx(40 / 147)
+    assert payload.comm_hidden_ratio == pytest.approx(1 / 3)
+    (device,) = payload.devices
     assert {key: getattr(device, key) for key in KEYS} == figures
 
 
 def test_work_launched_before_the_window(imported: Imported) -> None:
     before = [kernel("gemm", -50, 20, 901), kernel("gemm", -25, 20, 902)]
-    signals = imported(a=[*before, *training()])
-    (kept,) = gpu_time(signals).traces
-    (dropped,) = gpu_time(signals, ViewOptions(carry_over="drop")).traces
-    assert (kept.gpu_event_count, kept.total_ns) == (8, (180 + 50) * US)
+    run = imported(a=[*before, *training()])
+    (complete,) = show_gpu_time(run).traces
+    (dropped,) = show_gpu_time(run, ViewOptions(carry_over="drop")).traces
+    assert (complete.gpu_event_count, complete.total_ns) == (8, (180 + 50) * US)
     assert (dropped.gpu_event_count, dropped.total_ns) == (6, 147 * US)
-    (doubt,) = (note for note in kept.quality if note.check == "carry_over")
-    assert doubt.count == 2
-    assert "before the window" in doubt.sentence
+    (issue,) = (note for note in complete.quality if note.check == "carry_over")
+    assert issue.count == 2
+    assert "before the window" in issue.sentence
 
 
 def test_overlap_on_one_stream_is_said_beside_the_numbers(imported: Imported) -> None:
-    signals = imported(a=DRAWN["device"])
-    (found,) = gpu_time(signals).traces
-    assert (found.same_stream_overlap_count, found.busy_ns) == (2, 18 * US)
-    assert "same_stream_overlap" in {note.check for note in found.quality}
-    assert "same stream overlap: 2 of 3." in text(gpu_time(signals))
+    run = imported(a=DRAWN["device"])
+    (payload,) = show_gpu_time(run).traces
+    assert (payload.same_stream_overlap_count, payload.busy_ns) == (2, 18 * US)
+    assert "same_stream_overlap" in {note.check for note in payload.quality}
+    assert "same stream overlap: 2 of 3." in text(show_gpu_time(run))
 
 
 def test_steps(imported: Imported) -> None:
-    (found,) = steps(imported(a=training())).traces
-    assert [one.step for one in found.steps] == ["1", "2"]
-    first = found.steps[0]
+    (payload,) = show_steps(imported(a=training())).traces
+    assert [one.step for one in payload.steps] == ["1", "2"]
+    first = payload.steps[0]
     # Fetch 2 to 20; operator 25 to 55 with calls at 30, 34 and 38, each of 2; copy 33 to 38,
     # which hides the second call; kernel 40 to 60; all-reduce 50 to 80.
     assert {name: getattr(first, name) / US for name in first.__struct_fields__[1:-1]} == {
@@ -127,40 +127,40 @@ def test_steps(imported: Imported) -> None:
         "other_ns": 27,
     }
     assert first.device_work_count == 3
-    host = found.host_steps[0]
+    host = payload.host_steps[0]
     assert (host.computation_ns, host.communication_ns) == (20 * US, 30 * US)
     assert (host.overlap_ns, host.neither_ns) == (10 * US, 60 * US)
-    shares = [one.share_ratio for one in found.categories]
+    shares = [one.share_ratio for one in payload.categories]
     assert sum(share for share in shares if share is not None) == pytest.approx(1)
 
 
 def test_the_shadow_of_a_step_on_a_device_is_no_step(imported: Imported) -> None:
     shadow = event("gpu_user_annotation", "ProfilerStep#1", 33, 47, thread=7, pid=0)
-    (found,) = steps(imported(a=[*training(), shadow])).traces
-    assert found.step_count == 2
+    (payload,) = show_steps(imported(a=[*training(), shadow])).traces
+    assert payload.step_count == 2
 
 
 def test_a_recording_without_steps_or_devices(imported: Imported) -> None:
-    (found,) = steps(imported(a=DRAWN["host"])).traces
-    (only,) = found.steps
+    (payload,) = show_steps(imported(a=DRAWN["host"])).traces
+    (only,) = payload.steps
     assert (only.step, only.wall_ns) == ("0", 30 * US)
     assert (only.cpu_exec_ns, only.other_ns) == (20 * US, 10 * US)
     assert (only.kernel_ns, only.runtime_ns) == (None, None)
-    assert found.host_steps == []
-    assert len(found.notes) == 2
-    assert found.categories[0].mean_ns is None
+    assert payload.host_steps == []
+    assert len(payload.notes) == 2
+    assert payload.categories[0].mean_ns is None
 
 
 def test_a_recording_of_devices_alone_says_nothing_of_the_host(imported: Imported) -> None:
-    (found,) = steps(imported(a=[*DRAWN["device"], launch(1, -9)])).traces
-    (only,) = found.steps
+    (payload,) = show_steps(imported(a=[*DRAWN["device"], launch(1, -9)])).traces
+    (only,) = payload.steps
     assert (only.kernel_ns, only.memset_ns, only.runtime_ns) == (15 * US, 3 * US, 2 * US)
     assert (only.data_loader_ns, only.cpu_exec_ns) == (None, None)
-    assert any("CPU activities" in note for note in found.notes)
+    assert any("CPU activities" in note for note in payload.notes)
 
 
 def test_gloo_communicates_on_the_host(imported: Imported) -> None:
-    (found,) = steps(
+    (payload,) = show_steps(
         imported(
             a=[
                 step(1, 0, 100),
@@ -169,23 +169,23 @@ def test_gloo_communicates_on_the_host(imported: Imported) -> None:
             ]
         )
     ).traces
-    (only,) = found.steps
+    (only,) = payload.steps
     assert (only.communication_ns, only.cpu_exec_ns, only.other_ns) == (50 * US, 20 * US, 30 * US)
 
 
 def test_nccl_on_the_host_does_not_say_how_long_communication_took(imported: Imported) -> None:
-    (found,) = steps(
+    (payload,) = show_steps(
         imported(a=[step(1, 0, 100), event("user_annotation", "nccl:all_to_all", 10, 50)])
     ).traces
-    (only,) = found.steps
+    (only,) = payload.steps
     assert (only.communication_ns, only.cpu_exec_ns, only.other_ns) == (None, 50 * US, 50 * US)
-    (share,) = (one for one in found.categories if one.category == "communication")
+    (share,) = (one for one in payload.categories if one.category == "communication")
     assert (share.mean_ns, share.share_ratio) == (None, None)
 
 
 def test_idle(imported: Imported) -> None:
-    (found,) = idle(imported(a=training())).traces
-    streams = {one.stream: one for one in found.streams}
+    (payload,) = show_idle(imported(a=training())).traces
+    streams = {one.stream: one for one in payload.streams}
     assert set(streams) == {7, 20}
     compute = streams[7]
     # Gaps of the compute stream: twice 38 to 40, launched before; 60 to 133, launched at 130.
@@ -194,14 +194,14 @@ def test_idle(imported: Imported) -> None:
 
 
 def test_launches(imported: Imported) -> None:
-    (found,) = launches(imported(a=training()), ViewOptions(bucket_ns=10 * US)).traces
-    assert [one.call for one in found.calls] == ["all", "cudaLaunchKernel"]
-    every = found.calls[0]
-    assert (every.launch_count, every.short_count, every.long_delay_count) == (6, 0, 0)
-    assert every.delay_max_ns == 10 * US  # the all-reduce: launched until 40, begun at 50
-    queues = {one.stream: one for one in found.queues}
+    (payload,) = show_launches(imported(a=training()), ViewOptions(bucket_ns=10 * US)).traces
+    assert [one.call for one in payload.calls] == ["all", "cudaLaunchKernel"]
+    all_calls = payload.calls[0]
+    assert (all_calls.launch_count, all_calls.short_count, all_calls.long_delay_count) == (6, 0, 0)
+    assert all_calls.delay_max_ns == 10 * US  # the all-reduce: launched until 40, begun at 50
+    queues = {one.stream: one for one in payload.queues}
     assert queues[7].largest_depth == 1  # each began before the next was launched
-    assert found.bucket_ns == 10 * US
+    assert payload.bucket_ns == 10 * US
     assert len(queues[7].depth_curve) == 20
 
 
@@ -209,28 +209,28 @@ def test_gpu_metrics(imported: Imported) -> None:
     properties = {"id": 0, "name": "NVIDIA A100", "totalGlobalMem": 80 << 30, "numSms": 100}
     properties |= {"computeMajor": 8, "computeMinor": 0, "warpSize": 32}
     recording = {"deviceProperties": [properties], "traceEvents": training()}
-    (found,) = gpu_metrics(imported(a=recording)).traces
-    (device,) = found.devices
+    (payload,) = show_gpu_metrics(imported(a=recording)).traces
+    (device,) = payload.devices
     assert (device.device_name, device.compute_capability) == ("NVIDIA A100", "8.0")
-    assert found.range_ns == 200 * US
+    assert payload.range_ns == 200 * US
     assert device.utilization_ratio == pytest.approx(2 * 40 / 200)
     assert device.est_sm_efficiency_ratio == pytest.approx(0.8 * 2 * 20 / 200)
     assert device.tensor_core_ratio == pytest.approx(40 / 100)
     assert device.est_achieved_occupancy_ratio is None
-    assert any("guessed" in note for note in found.notes)
-    assert any("occupancy" in note for note in found.notes)
+    assert any("guessed" in note for note in payload.notes)
+    assert any("occupancy" in note for note in payload.notes)
 
 
 def test_gpu_metrics_of_steps_that_take_no_time(imported: Imported) -> None:
-    (found,) = gpu_metrics(imported(a=[step(1, 0, 0), kernel("gemm", 5, 10, 1)])).traces
-    (device,) = found.devices
-    assert (found.range_ns, device.utilization_ratio) == (0, None)
-    assert found.notes == [EMPTY_RANGE]
+    (payload,) = show_gpu_metrics(imported(a=[step(1, 0, 0), kernel("gemm", 5, 10, 1)])).traces
+    (device,) = payload.devices
+    assert (payload.range_ns, device.utilization_ratio) == (0, None)
+    assert payload.notes == [EMPTY_RANGE]
 
 
 def test_activity(imported: Imported) -> None:
-    (found,) = activity(imported(a=training())).traces
-    times = {one.kind: one.total_ns for one in found.activities}
+    (payload,) = show_activity(imported(a=training())).traces
+    times = {one.kind: one.total_ns for one in payload.activities}
     assert times == {
         "compute": 40 * US,
         "communication": 60 * US,
@@ -238,7 +238,7 @@ def test_activity(imported: Imported) -> None:
         "memset": 0,
         "synchronization": 0,
     }
-    (copies,) = found.copies
+    (copies,) = payload.copies
     assert (copies.direction, copies.source, copies.count) == ("HtoD", "pinned", 2)
     assert copies.achieved_bytes_per_s == pytest.approx(1e9)  # 5,000 bytes in 5 us
 
@@ -254,59 +254,59 @@ def two_ranks(imported: Imported) -> Run:
 
 
 def test_recordings_come_by_rank(two_ranks: Run) -> None:
-    assert [one.rank for one in gpu_time(two_ranks).traces] == [0, 1]
-    (only,) = gpu_time(two_ranks, ViewOptions(rank=1)).traces
+    assert [trace.rank for trace in show_gpu_time(two_ranks).traces] == [0, 1]
+    (only,) = show_gpu_time(two_ranks, ViewOptions(rank=1)).traces
     assert only.rank == 1
-    (named,) = gpu_time(two_ranks, ViewOptions(trace=only.trace)).traces
-    assert named == only
+    (selected,) = show_gpu_time(two_ranks, ViewOptions(trace=only.trace)).traces
+    assert selected == only
 
 
 @pytest.mark.parametrize("view", OF_RECORDINGS)
 def test_a_recording_that_there_is_not(two_ranks: Run, view: str) -> None:
-    with pytest.raises(UsageError, match="rank 7; those here are of ranks 0, 1"):
+    with pytest.raises(UsageError, match="rank 7; available: of ranks 0, 1"):
         VIEWS[view](two_ranks, ViewOptions(rank=7))
-    with pytest.raises(UsageError, match="is called other; there are"):
+    with pytest.raises(UsageError, match="is called other; available:"):
         VIEWS[view](two_ranks, ViewOptions(trace="other"))
 
 
 @pytest.mark.parametrize("view", [*OF_RECORDINGS, "overview"])
 def test_ranks_of_which_nothing_is_here(imported: Imported, view: str) -> None:
-    signals = imported(a=distributed(training(), 2, 6), b=distributed(training(), 1, 6))
-    notes = {note.check: note for note in VIEWS[view](signals).quality}  # type: ignore[attr-defined]
+    run = imported(a=distributed(training(), 2, 6), b=distributed(training(), 1, 6))
+    notes = {note.check: note for note in VIEWS[view](run).quality}  # type: ignore[attr-defined]
     absent = notes["missing_rank"]
     assert (absent.count, absent.of_count) == (4, 6)
     assert absent.sentence.endswith("0, 3 to 5.")
-    assert "missing rank: 4 of 6." in text(VIEWS[view](signals))
+    assert "missing rank: 4 of 6." in text(VIEWS[view](run))
 
 
 def test_clocks_that_may_not_agree(imported: Imported) -> None:
     stated = distributed(training(), 1, 2) | {"baseTimeNanoseconds": 1_000_000_000}
-    signals = imported(a=distributed(training(), 0, 2), b=stated)
-    (note,) = gpu_time(signals).quality
+    run = imported(a=distributed(training(), 0, 2), b=stated)
+    (note,) = show_gpu_time(run).quality
     assert (note.check, note.count, note.of_count) == ("clock_base", 1, 2)
     assert note.sentence.endswith("a.json.")
-    assert gpu_time(signals, ViewOptions(rank=0)).quality == []
-    bases = {one.name: one.clock_base_ns for one in overview(signals).recordings}
+    assert show_gpu_time(run, ViewOptions(rank=0)).quality == []
+    bases = {trace.name: trace.clock_base_ns for trace in show_overview(run).recordings}
     assert bases == {"a.json": None, "b.json": 1_000_000_000}
 
 
 def test_what_cannot_be_shown_says_what_is_missing(imported: Imported) -> None:
-    signals = imported(a=DRAWN["host"])
-    for view in (gpu_time, idle, launches, gpu_metrics, activity):
-        (found,) = view(signals).traces
-        assert "activities" in (found.missing or "")
-    (figures,) = gpu_time(signals).traces
+    run = imported(a=DRAWN["host"])
+    for view in (show_gpu_time, show_idle, show_launches, show_gpu_metrics, show_activity):
+        (payload,) = view(run).traces
+        assert "activities" in (payload.missing or "")
+    (figures,) = show_gpu_time(run).traces
     assert figures.total_ns is None
 
 
 def test_device_work_without_launches(imported: Imported) -> None:
-    (found,) = launches(imported(a=DRAWN["device"])).traces
-    assert "launched" in (found.missing or "")
+    (payload,) = show_launches(imported(a=DRAWN["device"])).traces
+    assert "launched" in (payload.missing or "")
 
 
 def test_buckets_that_would_be_too_many(imported: Imported) -> None:
-    with pytest.raises(UsageError, match="choose wider ones"):
-        launches(imported(a=training()), ViewOptions(bucket_ns=1))
+    with pytest.raises(UsageError, match="Choose wider buckets"):
+        show_launches(imported(a=training()), ViewOptions(bucket_ns=1))
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -317,12 +317,12 @@ def test_options_of_the_command_reach_the_view(
 ) -> None:
     imported(a=[kernel("gemm", -50, 20, 901), *training()])
     capsys.readouterr()
-    run = str(tmp_path / "run")
+    builder = str(tmp_path / "run")
     for arguments, count in ([], 7), (["--carry-over", "drop"], 6), (["--trace", "a.json"], 7):
-        root.main(["show", run, "gpu-time", *arguments, "--json"], standalone_mode=False)
-        (found,) = json.loads(capsys.readouterr().out)["traces"]
-        assert found["gpu_event_count"] == count
-    root.main(["show", run, "launches", "--bucket", "20us"], standalone_mode=False)
+        root.main(["show", builder, "gpu-time", *arguments, "--json"], standalone_mode=False)
+        (payload,) = json.loads(capsys.readouterr().out)["traces"]
+        assert payload["gpu_event_count"] == count
+    root.main(["show", builder, "launches", "--bucket", "20us"], standalone_mode=False)
     assert "bucket  20 µs" in capsys.readouterr().out
-    with pytest.raises(UsageError, match="does not look at --top"):
-        root.main(["show", run, "launches", "--top", "3"], standalone_mode=False)
+    with pytest.raises(UsageError, match="does not accept --top"):
+        root.main(["show", builder, "launches", "--top", "3"], standalone_mode=False)

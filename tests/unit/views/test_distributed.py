@@ -11,7 +11,7 @@ import pytest
 from stepscope.run import Run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.distributed import ONE_RANK, distributed
+from stepscope.views.distributed import ONE_RANK, show_distributed
 from stepscope.views.distributed_payload import RankTime
 from tests.support.drawn_trace import (
     distributed as recording,
@@ -48,12 +48,12 @@ def bars(rank: RankTime) -> list[int]:
 
 
 def test_two_workers_that_wait_for_each_other(imported: Imported) -> None:
-    signals = imported(
+    run = imported(
         a=worker(0, broadcast=(16, 32), reduce=(162, 1718), gemm=130),
         b=worker(1, broadcast=(8, 39), reduce=(562, 1620), gemm=30),
     )
-    found = distributed(signals)
-    (window,) = found.windows
+    payload = show_distributed(run)
+    (window,) = payload.windows
     first, second = window.ranks
     assert bars(first) == [32, 73, 16, 114]
     assert (first.transfer_ns, first.waiting_ns) == (1074 * US, 498 * US)
@@ -69,11 +69,11 @@ def test_two_workers_that_wait_for_each_other(imported: Imported) -> None:
     )
     assert (broadcast.name, broadcast.waiting_ns) == ("broadcast", 15 * US)
     assert [row.rank for row in window.rank_collectives] == [0, 0, 1, 1]
-    assert found.matrix is not None
-    assert found.matrix.duration_ns == [[235 * US], [235 * US]]
+    assert payload.matrix is not None
+    assert payload.matrix.duration_ns == [[235 * US], [235 * US]]
 
 
-def described(number: int, at: float, lasts: float, sequence: int) -> dict[str, object]:
+def described(number: int, at: float, duration: float, sequence: int) -> dict[str, object]:
     about = {
         "Collective name": "allreduce",
         "dtype": "BFloat16",
@@ -84,15 +84,15 @@ def described(number: int, at: float, lasts: float, sequence: int) -> dict[str, 
         "Process Group Description": "dp",
         "Seq": sequence,
     }
-    return kernel("ncclDevKernel_Generic", at, lasts, number, stream=20, **about)
+    return kernel("ncclDevKernel_Generic", at, duration, number, stream=20, **about)
 
 
 def test_what_recorders_say_of_collectives(imported: Imported) -> None:
     """Rank 1 was not recorded during the first one: by their numbers the others still match."""
     one = [described(1, 0, 10, 5), described(2, 20, 30, 6)]
     two = [described(3, 40, 10, 6)]
-    found = distributed(imported(a=recording(one, 0, 2), b=recording(two, 1, 2)))
-    (row,) = found.windows[0].collectives
+    payload = show_distributed(imported(a=recording(one, 0, 2), b=recording(two, 1, 2)))
+    (row,) = payload.windows[0].collectives
     assert (row.name, row.group, row.group_description) == ("all_reduce", "7", "dp")
     assert (row.group_size, row.dtype, row.call_count) == (4, "BFloat16", 3)
     assert (row.matched_count, row.transfer_ns, row.waiting_ns) == (2, 20 * US, 20 * US)
@@ -100,23 +100,27 @@ def test_what_recorders_say_of_collectives(imported: Imported) -> None:
     # Ten microseconds of the one that is alone, and twice ten of the other's transfer.
     assert row.algorithm_bytes_per_s == pytest.approx(6000 / 30e-6)
     assert row.bus_bytes_per_s == pytest.approx(6000 / 30e-6 * 1.5)
-    first = found.windows[0].ranks[0]
+    first = payload.windows[0].ranks[0]
     assert first.unmatched_ns == 10 * US
 
 
 def test_ranks_with_different_numbers_of_calls(imported: Imported) -> None:
     name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
-    fewer = [each for each in training() if each["name"] != name]
+    fewer = [event for event in training() if event["name"] != name]
     one = kernel(name, 50, 30, 3, stream=20)
-    found = distributed(imported(a=recording(training(), 0, 2), b=recording([*fewer, one], 1, 2)))
-    (window,) = found.windows
+    payload = show_distributed(
+        imported(a=recording(training(), 0, 2), b=recording([*fewer, one], 1, 2))
+    )
+    (window,) = payload.windows
     assert [rank.transfer_ns for rank in window.ranks] == [None, None]
     assert any("fewest on rank 1" in note for note in window.notes)
 
 
 def test_parts_sum_to_the_whole(imported: Imported) -> None:
-    found = distributed(imported(a=recording(training(), 0, 2), b=recording(training(), 1, 2)))
-    for rank in found.windows[0].ranks:
+    payload = show_distributed(
+        imported(a=recording(training(), 0, 2), b=recording(training(), 1, 2))
+    )
+    for rank in payload.windows[0].ranks:
         assert rank.total_ns == 147 * US
         assert rank.steps is not None
         assert rank.steps.step == ["1", "2"]
@@ -131,8 +135,8 @@ def test_parts_sum_to_the_whole(imported: Imported) -> None:
 
 
 def test_one_rank_has_nobody_to_compare_with(imported: Imported) -> None:
-    found = distributed(imported(a=training()))
-    (window,) = found.windows
+    payload = show_distributed(imported(a=training()))
+    (window,) = payload.windows
     assert window.notes == [ONE_RANK]
     assert window.ranks[0].waiting_ns is None
     assert window.collectives[0].transfer_ns is None
@@ -146,8 +150,8 @@ def test_a_rank_without_device_work(imported: Imported) -> None:
         event("user_annotation", "gloo:all_reduce", 40, 30, thread=11),
     ]
     late = [*events[:2], event("user_annotation", "gloo:all_reduce", 60, 10, thread=11)]
-    found = distributed(imported(a=recording(events, 0, 2), b=recording(late, 1, 2)))
-    first, second = found.windows[0].ranks
+    payload = show_distributed(imported(a=recording(events, 0, 2), b=recording(late, 1, 2)))
+    first, second = payload.windows[0].ranks
     assert first.work_on == "host"
     assert (first.computation_ns, first.overlap_ns) == (30 * US, 10 * US)
     assert (first.transfer_ns, first.waiting_ns) == (10 * US, 20 * US)
@@ -158,9 +162,9 @@ def test_a_range_cuts_the_work_and_keeps_the_matches(imported: Imported) -> None
     """Rank 1's second all-reduce begins in the range, rank 0's before it."""
     one = [launch(9, 0), kernel("nccl_AllReduce", 0, 10, 1), kernel("nccl_AllReduce", 40, 60, 2)]
     two = [launch(9, 0), kernel("nccl_AllReduce", 5, 5, 1), kernel("nccl_AllReduce", 80, 20, 2)]
-    signals = imported(a=recording(one, 0, 2), b=recording(two, 1, 2))
-    found = VIEWS["distributed"](signals, ViewOptions(from_ns=70 * US, to_ns=90 * US))
-    first, second = found.windows[0].ranks
+    run = imported(a=recording(one, 0, 2), b=recording(two, 1, 2))
+    payload = VIEWS["distributed"](run, ViewOptions(from_ns=70 * US, to_ns=90 * US))
+    first, second = payload.windows[0].ranks
     assert (first.collective_count, second.collective_count) == (0, 1)
     assert (second.transfer_ns, second.waiting_ns) == (20 * US, 0)
     assert (first.total_ns, first.communication_ns) == (20 * US, 20 * US)
@@ -168,14 +172,14 @@ def test_a_range_cuts_the_work_and_keeps_the_matches(imported: Imported) -> None
 
 
 def test_watched_steps_of_ranks(tmp_path: Path) -> None:
-    run = RunBuilder(tmp_path / "run")
-    run.rank(0).draw("wait 10 | forward 20 | backward 20 | optimizer 10", 30)
-    run.rank(1).draw("wait 10 | forward 25 | backward 20 | optimizer 10", 20)
-    found = distributed(run.open())
-    matrix = found.matrix
+    builder = RunBuilder(tmp_path / "run")
+    builder.rank(0).draw("wait 10 | forward 20 | backward 20 | optimizer 10", 30)
+    builder.rank(1).draw("wait 10 | forward 25 | backward 20 | optimizer 10", 20)
+    payload = show_distributed(builder.open())
+    matrix = payload.matrix
     assert matrix is not None
     assert (matrix.source, matrix.ranks) == ("watched", ["rank 0", "rank 1"])
     assert (matrix.step_count, matrix.slowest_count) == (20, [0, 20])
     assert matrix.duration_ns[1][19:21] == [65e6, None]
     assert matrix.excess_ns == [-2.5e6, 2.5e6]
-    assert found.missing is None
+    assert payload.missing is None

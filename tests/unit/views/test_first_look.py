@@ -15,8 +15,8 @@ from stepscope.schema import RuleRecord
 from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
-from stepscope.views.dashboard import BY_RECORDINGS, NO_CPU_SAMPLES, dashboard
-from stepscope.views.overview import NOT_EVALUATED, overview
+from stepscope.views.dashboard import NO_CPU_SAMPLES, SHARE_OF_TRACES, show_dashboard
+from stepscope.views.overview import NOT_EVALUATED, show_overview
 from tests.support.drawn_trace import copy, event, kernel, launch, training
 
 Imported = Callable[..., Run]
@@ -26,48 +26,50 @@ STEP = "wait=0 60 | forward 12 | backward 20 | optimizer 8"
 
 
 def starving(path: Path) -> RunBuilder:
-    run = RunBuilder(path)
-    process = run.rank(0, workers=1).draw(STEP, 100, jitter=0.1)
+    builder = RunBuilder(path)
+    process = builder.rank(0, workers=1).draw(STEP, 100, jitter=0.1)
     process.workers[0].draw("fetch 95", 100)
-    run.metric("gpu_busy_ratio", lambda s: 0.2 if s < 5 else 0.6, device="0")
-    run.metric("gpu_busy_ratio", 0.4, device="1")
-    run.metric("cpu_busy_ratio", 0.75)
-    return run
+    builder.metric("gpu_busy_ratio", lambda s: 0.2 if s < 5 else 0.6, device="0")
+    builder.metric("gpu_busy_ratio", 0.4, device="1")
+    builder.metric("cpu_busy_ratio", 0.75)
+    return builder
 
 
 def test_the_mean_step_and_its_parts(tmp_path: Path) -> None:
-    signals = starving(tmp_path / "run").open()
-    found = overview(signals)
-    wall = signals.ranks[0].steps.wall_ns[10:]
-    assert found.step_ns is not None
-    assert found.step_ns.mean == pytest.approx(wall.mean())
-    assert sum(part.mean_ns for part in found.step_parts) == pytest.approx(wall.mean())
-    assert found.suspect_step_ns == pytest.approx(found.verdict.share_ratio * wall.mean())
-    assert found.cpu_busy_ratio == pytest.approx(0.75)
-    assert found.duration_ns == signals.reader.statuses()["n0"].heartbeat_ns - EPOCH_NS
-    assert found.money is None
-    assert found.findings_missing == NOT_EVALUATED
+    run = starving(tmp_path / "run").open()
+    payload = show_overview(run)
+    wall = run.ranks[0].steps.wall_ns[10:]
+    assert payload.step_ns is not None
+    assert payload.step_ns.mean == pytest.approx(wall.mean())
+    assert sum(part.mean_ns for part in payload.step_parts) == pytest.approx(wall.mean())
+    assert payload.suspect_step_ns == pytest.approx(payload.verdict.share_ratio * wall.mean())
+    assert payload.cpu_busy_ratio == pytest.approx(0.75)
+    assert payload.duration_ns == run.reader.statuses()["n0"].heartbeat_ns - EPOCH_NS
+    assert payload.money is None
+    assert payload.findings_missing == NOT_EVALUATED
 
 
 def test_money_per_step(tmp_path: Path) -> None:
     path = starving(tmp_path / "run").write()
-    said = msgspec.json.decode((path / "run.json").read_bytes())
-    said["options"] = {"usd_per_hour": "32.77"}
-    (path / "run.json").write_bytes(msgspec.json.encode(said))
-    found = overview(Run(open_run(path)))
-    assert found.money is not None
-    assert found.money_missing is None
-    mean_ns = round(found.verdict.mean_step_ns or 0)
+    manifest = msgspec.json.decode((path / "run.json").read_bytes())
+    manifest["options"] = {"usd_per_hour": "32.77"}
+    (path / "run.json").write_bytes(msgspec.json.encode(manifest))
+    payload = show_overview(Run(open_run(path)))
+    assert payload.money is not None
+    assert payload.money_missing is None
+    mean_ns = round(payload.verdict.mean_step_ns or 0)
     exact = Decimal("32.77") * mean_ns / Decimal(3600 * 10**9)
-    assert found.money.step_usd == pytest.approx(float(exact))
-    assert found.money.suspect_step_usd == pytest.approx(float(exact) * found.verdict.share_ratio)
-    first = found.verdict.fixes[0].prediction
+    assert payload.money.step_usd == pytest.approx(float(exact))
+    assert payload.money.suspect_step_usd == pytest.approx(
+        float(exact) * payload.verdict.share_ratio
+    )
+    first = payload.verdict.fixes[0].prediction
     assert first is not None
     assert first.saving_ratio > 0.1
     saved = float(exact) * (1 - first.step_ns / mean_ns)
-    assert found.money.fix_savings_usd[0] == pytest.approx(saved, rel=1e-6)
-    hours = found.duration_ns / 3.6e12
-    assert found.money.job_usd == pytest.approx(32.77 * hours, abs=0.005)
+    assert payload.money.fix_savings_usd[0] == pytest.approx(saved, rel=1e-6)
+    hours = payload.duration_ns / 3.6e12
+    assert payload.money.job_usd == pytest.approx(32.77 * hours, abs=0.005)
 
 
 def test_what_rules_found_while_the_job_ran(tmp_path: Path) -> None:
@@ -78,21 +80,21 @@ def test_what_rules_found_while_the_job_ran(tmp_path: Path) -> None:
     )
     with RunWriter(path, "n0") as writer:
         writer.put_document("findings", RULES_DOCUMENT, record)
-    found = overview(Run(open_run(path)))
-    assert {each.rule for each in found.findings} == set(checked.fired)
+    payload = show_overview(Run(open_run(path)))
+    assert {row.rule for row in payload.findings} == set(checked.fired)
     assert "DataloaderBottleneck" in checked.fired
-    assert found.findings_missing is None
+    assert payload.findings_missing is None
 
 
 def test_machines(tmp_path: Path) -> None:
-    signals = starving(tmp_path / "run").open()
-    found = dashboard(signals)
-    first = signals.metrics["n0"].series("gpu_busy_ratio", "0")
-    assert found.gpu_active is not None
-    assert found.gpu_active.active_ratio == pytest.approx((first.mean() + 0.4) / 2)
-    assert found.cpu_active is not None
-    assert found.cpu_active.active_ratio == pytest.approx(0.75)
-    over_time = found.utilisation
+    run = starving(tmp_path / "run").open()
+    payload = show_dashboard(run)
+    first = run.metrics["n0"].series("gpu_busy_ratio", "0")
+    assert payload.gpu_active is not None
+    assert payload.gpu_active.active_ratio == pytest.approx((first.mean() + 0.4) / 2)
+    assert payload.cpu_active is not None
+    assert payload.cpu_active.active_ratio == pytest.approx(0.75)
+    over_time = payload.utilisation
     assert over_time is not None
     (node,) = over_time.nodes
     # A piece is two samples long; both GPUs count.
@@ -100,12 +102,12 @@ def test_machines(tmp_path: Path) -> None:
     assert node.gpu_busy_ratio[0] == pytest.approx((0.2 + 0.4) / 2)
     assert node.gpu_busy_ratio[6] == pytest.approx((0.6 + 0.4) / 2)
     assert node.cpu_busy_ratio == pytest.approx([0.75] * len(node.cpu_busy_ratio))
-    steps = found.step_durations
+    steps = payload.step_durations
     assert steps is not None
     assert (steps.source, steps.count) == ("watched", 90)
     assert sum(steps.counts) + steps.above_count == 90
-    assert steps.mean_ns == pytest.approx(signals.ranks[0].steps.wall_ns[10:].mean())
-    assert set(found.missing_parts) == {"kernels_by_time", "memory_operations"}
+    assert steps.mean_ns == pytest.approx(run.ranks[0].steps.wall_ns[10:].mean())
+    assert set(payload.missing_parts) == {"kernels_by_time", "memory_operations"}
 
 
 def test_devices(imported: Imported) -> None:
@@ -116,38 +118,38 @@ def test_devices(imported: Imported) -> None:
         event("cuda_runtime", "cudaDeviceSynchronize", 180, 8),
         copy("Memset (Device)", 190, 2, 91, 8),
     ]
-    found = dashboard(imported(a=events))
-    kernels = {each.name: each for each in found.kernels_by_time}
-    assert (found.kernel_count, found.launch_count) == (3, 5)
-    assert [each.total_ns for each in found.kernels_by_time] == [60 * US, 40 * US, 7 * US]
+    payload = show_dashboard(imported(a=events))
+    kernels = {row.name: row for row in payload.kernels_by_time}
+    assert (payload.kernel_count, payload.launch_count) == (3, 5)
+    assert [row.total_ns for row in payload.kernels_by_time] == [60 * US, 40 * US, 7 * US]
     assert kernels["ampere_sgemm_64x64"].share_ratio == pytest.approx(7 / 107)
-    assert found.kernels_by_launches[-1].name == "ampere_sgemm_64x64"
-    assert found.precision is not None
-    assert {part.name: part.total_ns // US for part in found.precision.parts} == {
+    assert payload.kernels_by_launches[-1].name == "ampere_sgemm_64x64"
+    assert payload.precision is not None
+    assert {part.name: part.total_ns // US for part in payload.precision.parts} == {
         "FP32": 67,
         "FP16": 40,
     }
-    assert found.activity is not None
-    assert {part.name: part.total_ns // US for part in found.activity.parts} == {
+    assert payload.activity is not None
+    assert {part.name: part.total_ns // US for part in payload.activity.parts} == {
         "communication": 60,
         "compute": 47,
         "memcpy": 10,
         "synchronization": 8,
         "memset": 2,
     }
-    assert found.memory_operations is not None
-    assert {part.name: part.share_ratio for part in found.memory_operations.parts} == {
+    assert payload.memory_operations is not None
+    assert {part.name: part.share_ratio for part in payload.memory_operations.parts} == {
         "HtoD": pytest.approx(10 / 12),
         "memset": pytest.approx(2 / 12),
     }
-    for pie in (found.precision, found.activity, found.memory_operations):
+    for pie in (payload.precision, payload.activity, payload.memory_operations):
         assert sum(part.share_ratio for part in pie.parts) == pytest.approx(1)
-    assert found.gpu_active is not None
-    assert found.gpu_active.share_of == BY_RECORDINGS
-    assert found.gpu_active.active_ratio == pytest.approx((90 + 2) / (192 - 33))
-    assert found.step_durations is not None
-    assert found.step_durations.source == "recorded"
-    assert found.missing_parts == {
+    assert payload.gpu_active is not None
+    assert payload.gpu_active.share_of == SHARE_OF_TRACES
+    assert payload.gpu_active.active_ratio == pytest.approx((90 + 2) / (192 - 33))
+    assert payload.step_durations is not None
+    assert payload.step_durations.source == "recorded"
+    assert payload.missing_parts == {
         "cpu_active": NO_CPU_SAMPLES,
         "utilisation": NO_CPU_SAMPLES,
     }
@@ -155,6 +157,6 @@ def test_devices(imported: Imported) -> None:
 
 def test_only_fifteen_kernels_are_listed(imported: Imported) -> None:
     events = [kernel(f"k{n}", 100 * n, n, n) for n in range(1, 31)]
-    found = dashboard(imported(a=events))
-    assert [each.name for each in found.kernels_by_time] == [f"k{n}" for n in range(30, 15, -1)]
-    assert found.kernel_count == 30
+    payload = show_dashboard(imported(a=events))
+    assert [row.name for row in payload.kernels_by_time] == [f"k{n}" for n in range(30, 15, -1)]
+    assert payload.kernel_count == 30

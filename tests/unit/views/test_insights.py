@@ -20,8 +20,8 @@ from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.evidence import MARGIN_NS, POINTS, STEP
-from stepscope.views.insights import NO_PAGE, insights
+from stepscope.views.evidence import MARGIN_NS, MAX_POINTS, STEP
+from stepscope.views.insights import NO_PAGE, show_insights
 from stepscope.views.insights_payload import InsightsView, RuleInsight
 
 MS = 1_000_000
@@ -30,54 +30,54 @@ S = 1_000 * MS
 
 def starving(path: Path) -> RunBuilder:
     """An hour of it: GPUs wait for cores that are full, but only after a while."""
-    run = RunBuilder(path)
-    run.rank(0, workers=1).draw("wait=0 600 | forward 120 | backward 200 | optimizer 80", 1800)
-    run.metric("gpu_busy_ratio", lambda s: 0.9 if s < 700 else 0.05, device="0")
-    run.metric("cpu_busy_max_ratio", lambda s: 0.4 if s < 700 else 1.0)
-    return run
+    builder = RunBuilder(path)
+    builder.rank(0, workers=1).draw("wait=0 600 | forward 120 | backward 200 | optimizer 80", 1800)
+    builder.metric("gpu_busy_ratio", lambda s: 0.9 if s < 700 else 0.05, device="0")
+    builder.metric("cpu_busy_max_ratio", lambda s: 0.4 if s < 700 else 1.0)
+    return builder
 
 
-def by_name(signals: Run) -> dict[str, RuleInsight]:
-    return {each.rule: each for each in insights(signals).rules}
+def by_name(run: Run) -> dict[str, RuleInsight]:
+    return {insight.rule: insight for insight in show_insights(run).rules}
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run_path(tmp_path: Path) -> Path:
     return starving(tmp_path / "run").write()
 
 
-def test_rules_are_evaluated_where_nobody_did(run: Path) -> None:
-    signals = Run(open_run(run))
-    found = insights(signals)
-    expected = check_rules(signals.reader, choose_rules())
-    assert found.source == "evaluated now"
-    assert set(found.fired) == set(expected.fired)
-    assert [each.rule for each in found.rules[: len(found.fired)]] == sorted(
-        found.fired, key=lambda rule: -by_name(signals)[rule].triggered_count
+def test_rules_are_evaluated_where_nobody_did(run_path: Path) -> None:
+    run = Run(open_run(run_path))
+    payload = show_insights(run)
+    expected = check_rules(run.reader, choose_rules())
+    assert payload.source == "evaluated now"
+    assert set(payload.fired) == set(expected.fired)
+    assert [insight.rule for insight in payload.rules[: len(payload.fired)]] == sorted(
+        payload.fired, key=lambda rule: -by_name(run)[rule].triggered_count
     )
-    rules = {each.rule: each for each in found.rules}
+    rules = {insight.rule: insight for insight in payload.rules}
     for finding in expected.findings:
-        own = rules[finding.rule]
-        assert (own.status, own.triggered_count) == (finding.status, finding.rule_triggered)
-        assert own.details == finding.details
-        assert "## What it checks" in own.page
-        assert own.summary
+        insight = rules[finding.rule]
+        assert (insight.status, insight.triggered_count) == (finding.status, finding.rule_triggered)
+        assert insight.details == finding.details
+        assert "## What it checks" in insight.page
+        assert insight.summary
     (threshold, *_) = rules["CPUBottleneck"].parameters
     assert threshold.default == threshold.value.removesuffix(".0") or threshold.doc
 
 
-def test_evidence_is_plotted_around_the_finding(run: Path) -> None:
-    signals = Run(open_run(run))
-    found = by_name(signals)["CPUBottleneck"]
-    assert found.status is RuleStatus.ISSUES_FOUND
-    (chart,) = found.charts
+def test_evidence_is_plotted_around_the_finding(run_path: Path) -> None:
+    run = Run(open_run(run_path))
+    payload = by_name(run)["CPUBottleneck"]
+    assert payload.status is RuleStatus.ISSUES_FOUND
+    (chart,) = payload.charts
     assert chart.unit == "ratio"
-    assert found.first_after_ns is not None
-    assert found.last_after_ns is not None
-    assert chart.from_after_ns >= found.first_after_ns - DEFAULT_SCAN_NS - MARGIN_NS
+    assert payload.first_after_ns is not None
+    assert payload.last_after_ns is not None
+    assert chart.from_after_ns >= payload.first_after_ns - DEFAULT_SCAN_NS - MARGIN_NS
     cpu, gpu = chart.series
     assert (cpu.name, gpu.name, gpu.device) == ("cpu_busy_max", "gpu_busy", "0")
-    assert len(cpu.value) == len(cpu.after_ns) <= POINTS
+    assert len(cpu.value) == len(cpu.after_ns) <= MAX_POINTS
     at = np.array(gpu.after_ns)
     width = int(at[1] - at[0])
     late, early = at >= 700 * S, at + width <= 700 * S
@@ -85,18 +85,18 @@ def test_evidence_is_plotted_around_the_finding(run: Path) -> None:
     assert np.array(gpu.value)[early].astype(float) == pytest.approx(0.9)
 
 
-def test_steps_are_plotted_too(run: Path) -> None:
-    found = by_name(Run(open_run(run)))["DataloaderBottleneck"]
-    (chart,) = found.charts
+def test_steps_are_plotted_too(run_path: Path) -> None:
+    payload = by_name(Run(open_run(run_path)))["DataloaderBottleneck"]
+    (chart,) = payload.charts
     assert chart.unit == "ns"
-    whole, waiting = chart.series
-    assert (whole.name, waiting.name, whole.device) == (STEP, "data_wait", "rank 0")
-    assert len(whole.value) <= POINTS
-    assert whole.value == pytest.approx([1000 * MS] * len(whole.value))
+    steps, waiting = chart.series
+    assert (steps.name, waiting.name, steps.device) == (STEP, "data_wait", "rank 0")
+    assert len(steps.value) <= MAX_POINTS
+    assert steps.value == pytest.approx([1000 * MS] * len(steps.value))
     assert waiting.value == pytest.approx([600 * MS] * len(waiting.value))
 
 
-def test_what_was_recorded_while_the_job_ran(run: Path) -> None:
+def test_what_was_recorded_while_the_job_ran(run_path: Path) -> None:
     finding = Finding(
         rule="MyOwn",
         status=RuleStatus.ISSUES_FOUND,
@@ -108,16 +108,16 @@ def test_what_was_recorded_while_the_job_ran(run: Path) -> None:
     record = RuleRecord(
         progress="running", end_ns=None, scan_ns=S, written_ns=1, findings=[finding], notes=["n"]
     )
-    with RunWriter(run, "n0") as writer:
+    with RunWriter(run_path, "n0") as writer:
         writer.put_document("findings", RULES_DOCUMENT, record)
-    found = insights(Run(open_run(run)))
-    (rule,) = found.rules
-    assert (found.source, found.progress, found.notes) == ("recorded", "running", ["n"])
+    payload = show_insights(Run(open_run(run_path)))
+    (rule,) = payload.rules
+    assert (payload.source, payload.progress, payload.notes) == ("recorded", "running", ["n"])
     assert (rule.page, rule.charts, rule.first_after_ns) == (NO_PAGE, [], 60 * S)
     assert [(p.name, p.value, p.default) for p in rule.parameters] == [("limit", "5", None)]
 
 
-def recorded(run: Path, *findings: Finding, **fields: Any) -> Run:
+def recorded(run_path: Path, *findings: Finding, **fields: Any) -> Run:
     """A run whose watch process has recorded these, scanning every ten seconds."""
     record = RuleRecord(
         progress="ended",
@@ -127,9 +127,9 @@ def recorded(run: Path, *findings: Finding, **fields: Any) -> Run:
         findings=list(findings),
         **fields,
     )
-    with RunWriter(run, "n0") as writer:
+    with RunWriter(run_path, "n0") as writer:
         writer.put_document("findings", RULES_DOCUMENT, record)
-    return Run(open_run(run))
+    return Run(open_run(run_path))
 
 
 def fired(rule: str, first_s: int | None, last_s: int | None) -> Finding:
@@ -148,10 +148,10 @@ def fired(rule: str, first_s: int | None, last_s: int | None) -> Finding:
         (600, None, ["Late", "Always"]),
     ],
 )
-def test_findings_of_a_range(run: Path, begin_s: int, end_s: int, expected: list[str]) -> None:
+def test_findings_of_a_range(run_path: Path, begin_s: int, end_s: int, expected: list[str]) -> None:
     """The scan that ended after 60 s had looked at what happened since 50 s."""
-    signals = recorded(
-        run,
+    run = recorded(
+        run_path,
         fired("Early", 60, 120),
         fired("Late", 610, 650),
         fired("Always", None, None),
@@ -161,38 +161,38 @@ def test_findings_of_a_range(run: Path, begin_s: int, end_s: int, expected: list
         ],
     )
     options = ViewOptions(from_ns=begin_s * S, to_ns=None if end_s is None else end_s * S)
-    found = VIEWS["insights"](signals, options)
-    assert isinstance(found, InsightsView)
-    assert found.fired == expected
-    assert [rule.rule for rule in found.rules] == [*expected, "Fine"]
-    assert found.fired_count == 3
-    assert {told.rule for told in found.deliveries} == {"Early", "Late"} & set(expected)
-    assert found.range is not None
-    assert "findings" in found.range.range_of
-    whole = VIEWS["insights"](signals)
-    assert isinstance(whole, InsightsView)
-    assert (whole.range, whole.fired_count, len(whole.rules)) == (None, 3, 4)
+    payload = VIEWS["insights"](run, options)
+    assert isinstance(payload, InsightsView)
+    assert payload.fired == expected
+    assert [rule.rule for rule in payload.rules] == [*expected, "Fine"]
+    assert payload.fired_count == 3
+    assert {delivery.rule for delivery in payload.deliveries} == {"Early", "Late"} & set(expected)
+    assert payload.range is not None
+    assert "findings" in payload.range.range_of
+    unrestricted = VIEWS["insights"](run)
+    assert isinstance(unrestricted, InsightsView)
+    assert (unrestricted.range, unrestricted.fired_count, len(unrestricted.rules)) == (None, 3, 4)
 
 
-def test_a_finding_is_the_same_through_any_range(run: Path) -> None:
+def test_a_finding_is_the_same_through_any_range(run_path: Path) -> None:
     """It is neither evaluated again nor is its evidence cut."""
-    signals = Run(open_run(run))
-    all_of_them = by_name(signals)
+    run = Run(open_run(run_path))
+    all_of_them = by_name(run)
     at = all_of_them["CPUBottleneck"].first_after_ns
     assert at is not None
-    found = VIEWS["insights"](signals, ViewOptions(from_ns=at - S, to_ns=at))
-    assert isinstance(found, InsightsView)
-    assert "CPUBottleneck" in found.fired
-    assert all(rule == all_of_them[rule.rule] for rule in found.rules)
+    payload = VIEWS["insights"](run, ViewOptions(from_ns=at - S, to_ns=at))
+    assert isinstance(payload, InsightsView)
+    assert "CPUBottleneck" in payload.fired
+    assert all(rule == all_of_them[rule.rule] for rule in payload.rules)
     stream = io.StringIO()
-    write(Console(file=stream, width=100), found)
-    share = f"{len(found.fired)} of {found.fired_count} findings are of this range"
+    write(Console(file=stream, width=100), payload)
+    share = f"{len(payload.fired)} of {payload.fired_count} findings are of this range"
     assert share in stream.getvalue()
 
 
-def test_text(run: Path) -> None:
+def test_text(run_path: Path) -> None:
     stream = io.StringIO()
-    write(Console(file=stream, width=100), insights(Run(open_run(run))))
+    write(Console(file=stream, width=100), show_insights(Run(open_run(run_path))))
     assert "CPUBottleneck" in stream.getvalue()
 
 

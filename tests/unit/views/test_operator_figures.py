@@ -27,16 +27,16 @@ EVERYTHING = 0
 
 
 def show(real: Real, trace: str, view: str, **options: Any) -> Any:
-    """What a view says of a recording that holds one trace, with all rows."""
+    """Show one trace of a run, with all rows."""
     payload: Any = VIEWS[view](real(trace), ViewOptions(top=EVERYTHING, **options))
-    (found,) = payload.traces
-    return found
+    (trace,) = payload.traces
+    return trace
 
 
 def test_resnet50_operators(real: Real) -> None:
-    found = show(real, RESNET, "operators")
-    assert found.group_count == 76
-    top = found.operators[0]
+    payload = show(real, RESNET, "operators")
+    assert payload.group_count == 76
+    top = payload.operators[0]
     assert top.name == "aten::cudnn_convolution_backward_weight"
     assert (top.calls, top.device_self_ns) == (318, 142_461_000)
     assert top.tensor_core_eligible
@@ -52,10 +52,10 @@ def test_resnet50_operators_with_stacks(real: Real) -> None:
 
 
 def test_resnet50_kernels(real: Real) -> None:
-    found = show(real, RESNET, "kernels")
-    assert (found.group_count, found.call_count, found.total_ns) == (67, 8772, 591_532_000)
-    assert (found.tensor_core_ratio, found.communication_ratio) == (0, 0)
-    assert sum(kernel.share_ratio for kernel in found.kernels) == pytest.approx(1)
+    payload = show(real, RESNET, "kernels")
+    assert (payload.group_count, payload.call_count, payload.total_ns) == (67, 8772, 591_532_000)
+    assert (payload.tensor_core_ratio, payload.communication_ratio) == (0, 0)
+    assert sum(kernel.share_ratio for kernel in payload.kernels) == pytest.approx(1)
     assert show(real, RESNET, "kernels", by="properties").group_count == 226
 
 
@@ -71,8 +71,8 @@ def test_resnet50_memory(real: Real) -> None:
 @pytest.mark.parametrize("trace", H100)
 def test_operators_equal_tracelens(real: Real, trace: str) -> None:
     """It lists operators that launch kernels themselves, and counts only calls that did."""
-    found = show(real, f"{trace}.json.gz", "operators")
-    ours = {row.name: row for row in found.operators}
+    payload = show(real, f"{trace}.json.gz", "operators")
+    ours = {row.name: row for row in payload.operators}
     theirs = rows(trace, "ops_summary")
     for row in theirs:
         mine = ours[row["name"]]
@@ -88,8 +88,8 @@ def test_operators_equal_tracelens(real: Real, trace: str) -> None:
 @pytest.mark.parametrize("trace", H100)
 def test_operators_by_shape_equal_tracelens(real: Real, trace: str) -> None:
     """It tells apart by types and strides too: those of one shape are added up here."""
-    found = show(real, f"{trace}.json.gz", "operators", by="shape")
-    ours = {(row.name, row.input_dims): row.device_self_ns for row in found.shapes}
+    payload = show(real, f"{trace}.json.gz", "operators", by="shape")
+    ours = {(row.name, row.input_dims): row.device_self_ns for row in payload.shapes}
     theirs: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for row in rows(trace, "ops_unique_args"):
         dims = json.dumps(ast.literal_eval(row["Input Dims"]), separators=(",", ":"))
@@ -98,24 +98,24 @@ def test_operators_by_shape_equal_tracelens(real: Real, trace: str) -> None:
         sums[1] += int(row["operation_count"])
     for key, (direct, count) in theirs.items():
         assert ours[key] / 1000 == pytest.approx(direct, abs=1e-3 * count, rel=0)
-    assert {key for key, own in ours.items() if own} == set(theirs)
+    assert {key for key, values in ours.items() if values} == set(theirs)
 
 
 @pytest.mark.parametrize("trace", H100)
 def test_kernels_equal_tracelens(real: Real, trace: str) -> None:
-    found = show(real, f"{trace}.json.gz", "kernels", by="properties")
+    payload = show(real, f"{trace}.json.gz", "kernels", by="properties")
     ours: dict[tuple[str, str], list[Any]] = defaultdict(list)
-    for row in found.launches:
+    for row in payload.launches:
         ours[row.operator or "", row.name].append(row)
     theirs = rows(trace, "kernel_summary")
     assert len(theirs) == len(ours)
     for row in theirs:
         mine = ours[row["Parent cpu_op"], row["Kernel name"]]
         total, count, mean, shortest, longest = map(float, list(row.values())[4:9])
-        assert sum(each.calls for each in mine) == count
-        assert sum(each.total_ns for each in mine) / 1000 == pytest.approx(total, rel=1e-6)
-        assert min(each.min_ns for each in mine) / 1000 == pytest.approx(shortest, rel=1e-6)
-        assert max(each.max_ns for each in mine) / 1000 == pytest.approx(longest, rel=1e-6)
+        assert sum(kernel.calls for kernel in mine) == count
+        assert sum(kernel.total_ns for kernel in mine) / 1000 == pytest.approx(total, rel=1e-6)
+        assert min(kernel.min_ns for kernel in mine) / 1000 == pytest.approx(shortest, rel=1e-6)
+        assert max(kernel.max_ns for kernel in mine) / 1000 == pytest.approx(longest, rel=1e-6)
         assert total / count == pytest.approx(mean, rel=1e-6)
 
 
@@ -127,11 +127,11 @@ def rows(trace: str, table: str) -> list[dict[str, str]]:
 
 
 def test_carried_over_kernels_are_counted_apart(real: Real) -> None:
-    kept = show(real, "qwen_0_5b.h100.json.gz", "kernels")
+    complete = show(real, "qwen_0_5b.h100.json.gz", "kernels")
     dropped = show(real, "qwen_0_5b.h100.json.gz", "kernels", carry_over="drop")
-    assert kept.carry_over_count == dropped.carry_over_count == 436
-    assert kept.total_ns - dropped.total_ns == kept.carry_over_ns
-    assert kept.call_count - dropped.call_count == 436
+    assert complete.carry_over_count == dropped.carry_over_count == 436
+    assert complete.total_ns - dropped.total_ns == complete.carry_over_ns
+    assert complete.call_count - dropped.call_count == 436
 
 
 @pytest.mark.parametrize("trace", [*H100, "ddp_2ranks_memory.v100"])
@@ -141,19 +141,20 @@ def test_the_peak_is_explained_to_the_byte(real: Real, trace: str) -> None:
         assert device.absolute
         assert peak.allocated_bytes == device.peak_bytes == max(device.allocated_curve_bytes)
         assert (
-            sum(each.held_bytes for each in peak.holders) + peak.before_bytes == device.peak_bytes
+            sum(holder.held_bytes for holder in peak.holders) + peak.before_bytes
+            == device.peak_bytes
         )
         assert 0 <= peak.before_bytes <= device.start_bytes
         if peak.purposes:
-            assert sum(each.held_bytes for each in peak.purposes) == device.peak_bytes
+            assert sum(purpose.held_bytes for purpose in peak.purposes) == device.peak_bytes
 
 
 def test_modules_of_bert(real: Real) -> None:
-    found = show(real, "bert_small.h100.json.gz", "modules")
-    assert found.modules[0].name == "BertLMHeadModel_0"
-    assert found.modules[0].device_total_ns == found.operator_device_ns == 309_437
-    assert found.outside_device_ns == 0
-    assert sum(module.device_self_ns for module in found.modules) == 309_437
+    payload = show(real, "bert_small.h100.json.gz", "modules")
+    assert payload.modules[0].name == "BertLMHeadModel_0"
+    assert payload.modules[0].device_total_ns == payload.operator_device_ns == 309_437
+    assert payload.outside_device_ns == 0
+    assert sum(module.device_self_ns for module in payload.modules) == 309_437
 
 
 @pytest.mark.parametrize("name", ["bert_small.h100.json.gz", "qwen_0_5b.h100.json.gz"])
@@ -161,11 +162,11 @@ def test_the_flame_graph_of_modules_is_their_table(real: Real, name: str) -> Non
     table = show(real, name, "modules").modules
     outermost = [module for module in table if not module.depth]
     for by in ("host", "device"):
-        found = show(real, name, "modules-flame", by=by)
+        payload = show(real, name, "modules-flame", by=by)
         host = [m.host_total_ns + (m.backward_host_ns or 0) for m in outermost]
         device = [m.device_total_ns for m in outermost]
-        assert found.total_ns == sum(host if by == "host" else device)
-        assert found.left_out_ns + sum(map(_selves, found.roots)) == found.total_ns
+        assert payload.total_ns == sum(host if by == "host" else device)
+        assert payload.left_out_ns + sum(map(_selves, payload.roots)) == payload.total_ns
 
 
 def _selves(node: FlameNode) -> int:
@@ -173,25 +174,25 @@ def _selves(node: FlameNode) -> int:
 
 
 def test_gradients_go_back_to_their_modules(real: Real) -> None:
-    found = show(real, "resnet_checkpointing_8ranks.mi300x.json.gz", "modules")
-    top = found.modules[0]
+    payload = show(real, "resnet_checkpointing_8ranks.mi300x.json.gz", "modules")
+    top = payload.modules[0]
     assert (top.name, top.occurrences) == ("DistributedDataParallel_0", 3)
     assert top.backward_device_ns > top.device_total_ns / 2
-    inside = sum(module.device_self_ns for module in found.modules)
-    assert inside + found.outside_device_ns == found.operator_device_ns
+    inside = sum(module.device_self_ns for module in payload.modules)
+    assert inside + payload.outside_device_ns == payload.operator_device_ns
 
 
 def test_modules_on_a_cpu(real: Real) -> None:
-    found = show(real, "../samples/torch213_cpu_all.json", "modules")
-    assert [(m.name.strip(), m.depth, m.occurrences) for m in found.modules] == [
+    payload = show(real, "../samples/torch213_cpu_all.json", "modules")
+    assert [(m.name.strip(), m.depth, m.occurrences) for m in payload.modules] == [
         ("Sequential_0", 0, 8),
         ("Conv2d_0", 1, 8),
         ("ReLU_0", 1, 8),
         ("Flatten_0", 1, 8),
         ("Linear_0", 1, 8),
     ]
-    assert found.modules[0].device_total_ns is None
-    assert found.modules[1].backward_host_ns > 0
+    assert payload.modules[0].device_total_ns is None
+    assert payload.modules[1].backward_host_ns > 0
 
 
 def test_steps_are_annotations_in_old_and_new_recordings(real: Real) -> None:

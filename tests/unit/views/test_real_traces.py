@@ -10,9 +10,9 @@ import pytest
 
 from stepscope.run import Run
 from stepscope.views import ViewOptions
-from stepscope.views.gpu_metrics import gpu_metrics
-from stepscope.views.gpu_time import gpu_time
-from stepscope.views.steps import steps
+from stepscope.views.gpu_metrics import show_gpu_metrics
+from stepscope.views.gpu_time import show_gpu_time
+from stepscope.views.steps import show_steps
 from stepscope.views.trace_steps import RecordedStep
 from tests.support.imported_runs import REAL_TRACES
 
@@ -27,17 +27,17 @@ GPU_TIMES: dict[str, dict[str, int]] = (
 def test_gpu_time_to_the_nanosecond(real: Real, name: str) -> None:
     if not GPU_TIMES:
         pytest.skip("../shared/traces/expected_gpu_time.json is not here")
-    (found,) = gpu_time(real(name)).traces
-    assert {key: getattr(found, key) for key in GPU_TIMES[name]} == GPU_TIMES[name]
+    (payload,) = show_gpu_time(real(name)).traces
+    assert {key: getattr(payload, key) for key in GPU_TIMES[name]} == GPU_TIMES[name]
 
 
 def test_without_what_was_launched_before_the_window(real: Real) -> None:
     """TraceLens leaves that out: 34.89 ms instead of 49.65 ms, 509 of 1707 events."""
-    run = real("qwen_0_5b.h100.json.gz")
-    (found,) = gpu_time(run, ViewOptions(carry_over="drop")).traces
-    assert found.gpu_event_count == 1707 - 509
-    assert found.total_ns == pytest.approx(34.89e6, abs=0.005e6)
-    (doubt,) = (note for note in found.quality if note.check == "carry_over")
+    builder = real("qwen_0_5b.h100.json.gz")
+    (payload,) = show_gpu_time(builder, ViewOptions(carry_over="drop")).traces
+    assert payload.gpu_event_count == 1707 - 509
+    assert payload.total_ns == pytest.approx(34.89e6, abs=0.005e6)
+    (doubt,) = (note for note in payload.quality if note.check == "carry_over")
     assert (doubt.count, doubt.of_count) == (509, 1707)
 
 
@@ -79,19 +79,19 @@ FOUR_WORKERS = "resnet50_num_workers_4.v100.json.gz"
 )
 def test_the_mean_step(real: Real, name: str, step_us: int, parts: dict[str, int]) -> None:
     """Of the TensorBoard plugin 0.4.3, which prints whole microseconds."""
-    (found,) = steps(real(name)).traces
-    assert found.step_count == 6
-    assert found.mean_step_ns / 1e3 == pytest.approx(step_us, abs=1)
-    means = {one.category: (one.mean_ns or 0) / 1e3 for one in found.categories}
+    (payload,) = show_steps(real(name)).traces
+    assert payload.step_count == 6
+    assert payload.mean_step_ns / 1e3 == pytest.approx(step_us, abs=1)
+    means = {one.category: (one.mean_ns or 0) / 1e3 for one in payload.categories}
     for category, mean in parts.items():
         assert means[category] == pytest.approx(mean, abs=1)
-    assert sum(means.values()) == pytest.approx(found.mean_step_ns / 1e3)
+    assert sum(means.values()) == pytest.approx(payload.mean_step_ns / 1e3)
 
 
 def test_a_single_step(real: Real) -> None:
-    (found,) = steps(real(NO_WORKERS)).traces
-    assert found.steps[0].step == "5"
-    assert in_us(found.steps[0]) == {
+    (payload,) = show_steps(real(NO_WORKERS)).traces
+    assert payload.steps[0].step == "5"
+    assert in_us(payload.steps[0]) == {
         "wall_ns": 187948,
         "kernel_ns": 98598,
         "memcpy_ns": 1941,
@@ -116,8 +116,8 @@ def test_gpu_metrics(
     real: Real, name: str, utilization: float, efficiency: float, occupancy: float
 ) -> None:
     """Of the TensorBoard plugin 0.4.3, which prints two decimals."""
-    (found,) = gpu_metrics(real(name)).traces
-    (device,) = found.devices
+    (payload,) = show_gpu_metrics(real(name)).traces
+    (device,) = payload.devices
     estimates = (device.est_sm_efficiency_ratio, device.est_achieved_occupancy_ratio)
     assert 100 * device.utilization_ratio == pytest.approx(utilization, abs=0.006)
     assert [100 * (one or 0) for one in estimates] == pytest.approx(
@@ -127,41 +127,41 @@ def test_gpu_metrics(
 
 def test_buckets_of_a_real_recording(real: Real) -> None:
     """The plugin draws 11 samples at 100 ms, the last a closing zero."""
-    (found,) = gpu_metrics(real(NO_WORKERS)).traces
-    assert found.bucket_ns == 100_000_000
-    assert len(found.devices[0].utilization_curve_ratio) == 10
+    (payload,) = show_gpu_metrics(real(NO_WORKERS)).traces
+    assert payload.bucket_ns == 100_000_000
+    assert len(payload.devices[0].utilization_curve_ratio) == 10
 
 
 def test_communication_of_each_host_step(real: Real) -> None:
-    (found,) = steps(real("ddp_2ranks_nccl.a100.json.gz")).traces
-    assert [(one.step, one.host_ns) for one in found.host_steps] == [
+    (payload,) = show_steps(real("ddp_2ranks_nccl.a100.json.gz")).traces
+    assert [(one.step, one.host_ns) for one in payload.host_steps] == [
         ("4", 222_442_191),
         ("5", 219_726_905),
         ("6", 224_936_243),
     ]
     figures = [
         [one.computation_ns / 1e3, one.communication_ns / 1e3, one.overlap_ns / 1e3]
-        for one in found.host_steps
+        for one in payload.host_steps
     ]
     expected = [[38506.4, 11989.0, 1825.3], [38429.4, 12300.0, 1760.4], [38720.0, 22587.4, 3731.3]]
-    for row, wanted in zip(figures, expected, strict=True):
-        assert row == pytest.approx(wanted, abs=0.051)
+    for row, values in zip(figures, expected, strict=True):
+        assert row == pytest.approx(values, abs=0.051)
 
 
 def test_amd_without_grids(real: Real) -> None:
-    run = real("minitoy.mi250.json.gz")
-    (found,) = gpu_metrics(run).traces
-    (device,) = found.devices
+    builder = real("minitoy.mi250.json.gz")
+    (payload,) = show_gpu_metrics(builder).traces
+    (device,) = payload.devices
     assert device.kernel_count == 14
     assert (device.est_sm_efficiency_ratio, device.est_achieved_occupancy_ratio) == (None, None)
-    (recorded,) = steps(run).traces
+    (recorded,) = show_steps(builder).traces
     assert (recorded.step_count, recorded.cut_off) == (1, ["2"])
 
 
 def test_the_steps_of_a_recording_sum_to_their_time(real: Real) -> None:
     for path in sorted(REAL_TRACES.glob("*.json.gz")) or [REAL_TRACES / "any trace"]:
-        (found,) = steps(real(path.name)).traces
-        for one in found.steps:
+        (payload,) = show_steps(real(path.name)).traces
+        for one in payload.steps:
             parts = {k: v for k, v in fields_of(one).items() if k.endswith("_ns")}
             wall = parts.pop("wall_ns")
             assert sum(value or 0 for value in parts.values()) == wall

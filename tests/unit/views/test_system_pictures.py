@@ -17,78 +17,78 @@ from stepscope.store import DictColumn, RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.system_heat import COLUMNS, system_heat
-from stepscope.views.system_series import system_series
-from stepscope.views.tensors import POINTS, tensors
+from stepscope.views.system_heat import MAX_COLUMNS, show_system_heat
+from stepscope.views.system_series import show_system_series
+from stepscope.views.tensors import MAX_POINTS, show_tensors
 
 S = 1_000_000_000
 
 
 @pytest.fixture
-def signals(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> Run:
     """Ten minutes, 1,200 samples: three to a column of a heat map."""
-    run = RunBuilder(tmp_path / "run", cores=40)
-    run.rank().draw("wait 5 | forward 990 | optimizer 5", 600)
-    run.metric("gpu_busy_ratio", lambda s: (s % 100) / 100, device="0")
-    run.metric("memory_used_bytes", lambda s: s * 1e6)
+    builder = RunBuilder(tmp_path / "run", cores=40)
+    builder.rank().draw("wait 5 | forward 990 | optimizer 5", 600)
+    builder.metric("gpu_busy_ratio", lambda s: (s % 100) / 100, device="0")
+    builder.metric("memory_used_bytes", lambda s: s * 1e6)
     for core in range(40):
-        run.metric("core_busy_ratio", core / 40, device=str(core))
-    run.metric("cpu_busy_ratio", 0.5, node="n1")
-    return run.open()
+        builder.metric("core_busy_ratio", core / 40, device=str(core))
+    builder.metric("cpu_busy_ratio", 0.5, node="n1")
+    return builder.open()
 
 
-def test_heat(signals: Run) -> None:
-    found = system_heat(signals)
-    assert [node.node for node in found.nodes] == ["n0", "n1"]
-    node = found.nodes[0]
+def test_heat(run: Run) -> None:
+    payload = show_system_heat(run)
+    assert [node.node for node in payload.nodes] == ["n0", "n1"]
+    node = payload.nodes[0]
     assert [row.name for row in node.rows[:2]] == ["GPU 0 utilisation", "core 0"]
     assert [row.name for row in node.rows[-2:]] == ["core 31", "memory"]
     assert node.left_out_count == 8
-    assert all(len(row.shade_ratio) <= COLUMNS for row in node.rows)
+    assert all(len(row.shade_ratio) <= MAX_COLUMNS for row in node.rows)
     times = np.arange(0, 600 * S, S // 2)
-    place = times // found.column_ns
+    column_of = times // payload.column_ns
     gpu = (times / S % 100) / 100
-    expected = [gpu[place == column].mean() for column in range(place[-1] + 1)]
+    expected = [gpu[column_of == column].mean() for column in range(column_of[-1] + 1)]
     assert node.rows[0].shade_ratio == pytest.approx(expected, abs=1e-4)
     memory = node.rows[-1]
-    assert memory.full == pytest.approx(times[place == place[-1]].mean() / S * 1e6)
+    assert memory.full == pytest.approx(times[column_of == column_of[-1]].mean() / S * 1e6)
     assert max(value for value in memory.shade_ratio if value is not None) == 1
 
 
-def test_all_cores_of_a_node(signals: Run) -> None:
-    (node,) = system_heat(signals, ViewOptions(name="n0")).nodes
+def test_all_cores_of_a_node(run: Run) -> None:
+    (node,) = show_system_heat(run, ViewOptions(name="n0")).nodes
     assert sum(row.metric == "core_busy_ratio" for row in node.rows) == 40
-    with pytest.raises(UsageError, match="there are n0, n1"):
-        system_heat(signals, ViewOptions(name="n2"))
+    with pytest.raises(UsageError, match="available: n0, n1"):
+        show_system_heat(run, ViewOptions(name="n2"))
 
 
-def test_series(signals: Run) -> None:
-    found = system_series(signals)
-    metrics = {series.metric for node in found.nodes for series in node.series}
+def test_series(run: Run) -> None:
+    payload = show_system_series(run)
+    metrics = {series.metric for node in payload.nodes for series in node.series}
     assert metrics == {"gpu_busy_ratio", "memory_used_bytes", "cpu_busy_ratio"}
-    gpu = found.nodes[0].series[0]
+    gpu = payload.nodes[0].series[0]
     times = np.arange(0, 600 * S, S // 2)
-    place = times // found.piece_ns
+    column_of = times // payload.piece_ns
     values = (times / S % 100) / 100
     for name, reduce in (("mean", np.mean), ("least", np.min), ("largest", np.max)):
-        expected = [reduce(values[place == piece]) for piece in range(found.piece_count)]
+        expected = [reduce(values[column_of == piece]) for piece in range(payload.piece_count)]
         assert getattr(gpu, name) == pytest.approx(expected)
-    named = system_series(signals, ViewOptions(name="n0"))
-    assert sum(len(node.series) for node in named.nodes) == 42
+    selected = show_system_series(run, ViewOptions(name="n0"))
+    assert sum(len(node.series) for node in selected.nodes) == 42
 
 
-def test_series_of_a_range(signals: Run) -> None:
-    found = VIEWS["system-series"](signals, ViewOptions(from_ns=100 * S, to_ns=130 * S))
-    assert (found.start_after_ns, found.piece_ns, found.piece_count) == (100 * S, S, 30)
-    memory = next(s for s in found.nodes[0].series if s.metric == "memory_used_bytes")
+def test_series_of_a_range(run: Run) -> None:
+    payload = VIEWS["system-series"](run, ViewOptions(from_ns=100 * S, to_ns=130 * S))
+    assert (payload.start_after_ns, payload.piece_ns, payload.piece_count) == (100 * S, S, 30)
+    memory = next(s for s in payload.nodes[0].series if s.metric == "memory_used_bytes")
     assert memory.mean == pytest.approx([(s + 0.25) * 1e6 for s in range(100, 130)])
 
 
 def test_what_is_logged(tmp_path: Path) -> None:
-    run = RunBuilder(tmp_path / "run")
-    run.rank().draw("forward 10")
-    path = run.write()
-    count = 2 * POINTS + 1
+    builder = RunBuilder(tmp_path / "run")
+    builder.rank().draw("forward 10")
+    path = builder.write()
+    count = 2 * MAX_POINTS + 1
     value = np.arange(count, dtype=np.float64)
     value[[3, 10, 11]] = np.nan, np.inf, np.nan
     fixed = {"node": "n0", "process": "1-1-0", "log": "1s", "name": "loss"}
@@ -97,7 +97,7 @@ def test_what_is_logged(tmp_path: Path) -> None:
         times = EPOCH_NS + np.arange(count) * S
         columns |= {"seq": np.arange(count), "t_ns": times, "value": value}
         writer.append("scalars", columns)
-    (series,) = tensors(Run(open_run(path))).scalars
+    (series,) = show_tensors(Run(open_run(path))).scalars
     assert (series.name, series.values_per_point, series.nan_count) == ("loss", 3, 3)
     # NaN and infinity have no say in the mean of their point.
     assert series.value[:4] == [1.0, 4.5, 7.0, 9.0]
@@ -106,11 +106,11 @@ def test_what_is_logged(tmp_path: Path) -> None:
         Run(open_run(path)), ViewOptions(from_ns=10 * S, to_ns=13 * S)
     ).scalars
     assert some.value == [None, None, 12.0]
-    assert tensors(Run(open_run(path)), ViewOptions(name="acc")).scalars == []
+    assert show_tensors(Run(open_run(path)), ViewOptions(name="acc")).scalars == []
 
 
 @pytest.mark.parametrize("view", ["system-heat", "system-series", "tensors", "dashboard"])
-def test_text(signals: Run, view: str) -> None:
+def test_text(run: Run, view: str) -> None:
     stream = io.StringIO()
-    write(Console(file=stream, width=100), VIEWS[view](signals))
+    write(Console(file=stream, width=100), VIEWS[view](run))
     assert "n0" in stream.getvalue() or view == "tensors"

@@ -46,30 +46,30 @@ def write_run(path: Path, *traces: Mapping[str, Mapping[str, Any]]) -> Run:
             described = {"name": strings([f"rank{number}.json"]), "rank": numbers([number])}
             described |= {"start_ns": numbers([START]), "metadata": strings(["{}"])}
             for table, columns in {**tables, "traces": described}.items():
-                writer.append(table, whole(table, number, columns))
+                writer.append(table, fill_columns(table, number, columns))
     return Run(open_run(path))
 
 
-def whole(table: str, trace: int, columns: Mapping[str, Any]) -> dict[str, Any]:
+def fill_columns(table: str, trace: int, columns: Mapping[str, Any]) -> dict[str, Any]:
     """Every column of a table: what is not given is null or 0."""
     first = next(iter(columns.values()))
     rows = len(first.codes) if isinstance(first, Strings) else len(first)
-    made: dict[str, Any] = {}
+    filled: dict[str, Any] = {}
     for column in TABLES[table].columns:
-        given = columns.get(column.name)
+        values = columns.get(column.name)
         if column.name == "trace":
-            made["trace"] = np.full(rows, trace)
+            filled["trace"] = np.full(rows, trace)
         elif column.type == "VARCHAR":
             empty = None if column.nullable else ""
-            made[column.name] = DictColumn(*(given or strings([empty] * rows)))
-        elif given is None and not column.nullable:
-            made[column.name] = np.zeros(rows, dtype=np.int64)
-        elif given is None:
-            made[column.name] = np.ma.masked_all(rows, dtype=np.int64)
+            filled[column.name] = DictColumn(*(values or strings([empty] * rows)))
+        elif values is None and not column.nullable:
+            filled[column.name] = np.zeros(rows, dtype=np.int64)
+        elif values is None:
+            filled[column.name] = np.ma.masked_all(rows, dtype=np.int64)
         else:
-            missing = np.isnan(given) if given.dtype.kind == "f" else given == -1
-            made[column.name] = np.ma.MaskedArray(given, mask=missing & column.nullable)
-    return made
+            missing = np.isnan(values) if values.dtype.kind == "f" else values == -1
+            filled[column.name] = np.ma.MaskedArray(values, mask=missing & column.nullable)
+    return filled
 
 
 def full() -> dict[str, dict[str, Any]]:
@@ -127,9 +127,9 @@ def no_events() -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("view", MINE)
 @pytest.mark.parametrize("drawn", [full, without_extras, no_events])
 def test_json_and_back(tmp_path: Path, drawn: Any, view: str) -> None:
-    signals = write_run(tmp_path / "run", drawn(), drawn())
+    run = write_run(tmp_path / "run", drawn(), drawn())
     for by in VIEWS[view].by or (None,):
-        payload: Any = VIEWS[view](signals, ViewOptions(by=by))
+        payload: Any = VIEWS[view](run, ViewOptions(by=by))
         encoded = msgspec.json.encode(payload)
         assert msgspec.json.decode(encoded, type=type(payload)) == payload
         if view != "annotations":
@@ -139,11 +139,11 @@ def test_json_and_back(tmp_path: Path, drawn: Any, view: str) -> None:
 @pytest.mark.parametrize("view", MINE)
 def test_a_run_without_recordings_says_so(tmp_path: Path, view: str) -> None:
     payload: Any = VIEWS[view](write_run(tmp_path / "run"))
-    assert "no recording" in payload.missing
+    assert "no trace" in payload.missing
 
 
 @pytest.fixture
-def signals(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> Run:
     return write_run(tmp_path / "run", full())
 
 
@@ -152,25 +152,25 @@ def bare(tmp_path: Path) -> Run:
     return write_run(tmp_path / "run", without_extras())
 
 
-def only(signals: Run, view: str, **options: Any) -> Any:
-    """What a view says of the only recording."""
-    payload: Any = VIEWS[view](signals, ViewOptions(**options))
-    (found,) = payload.sources if view == "annotations" else payload.traces
-    return found
+def only(run: Run, view: str, **options: Any) -> Any:
+    """Show the only trace of a run."""
+    payload: Any = VIEWS[view](run, ViewOptions(**options))
+    (trace,) = payload.sources if view == "annotations" else payload.traces
+    return trace
 
 
-def test_operators(signals: Run) -> None:
-    found = only(signals, "operators")
-    assert [(o.name, o.device_self_ns, o.device_self_ratio) for o in found.operators] == [
+def test_operators(run: Run) -> None:
+    payload = only(run, "operators")
+    assert [(o.name, o.device_self_ns, o.device_self_ratio) for o in payload.operators] == [
         (LINEAR, 80, 0.8),
         (RELU, 20, 0.2),
     ]
-    assert (found.group_count, found.device_self_ns, found.host_self_ns) == (2, 100, 15)
-    assert found.operators[0].tensor_core_eligible
-    assert [o.name for o in only(signals, "operators", top=1).operators] == [LINEAR]
-    shaped = only(signals, "operators", by="shape")
+    assert (payload.group_count, payload.device_self_ns, payload.host_self_ns) == (2, 100, 15)
+    assert payload.operators[0].tensor_core_eligible
+    assert [o.name for o in only(run, "operators", top=1).operators] == [LINEAR]
+    shaped = only(run, "operators", by="shape")
     assert [o.input_dims for o in shaped.shapes] == ["[[2,2]]", "[[2]]"]
-    stacked = only(signals, "operators", by="stack")
+    stacked = only(run, "operators", by="stack")
     assert [o.stack for o in stacked.stacks] == [
         "nn.Module: Linear_0;nn.Module: Net_0",
         "nn.Module: Net_0",
@@ -180,42 +180,42 @@ def test_operators(signals: Run) -> None:
 
 
 def test_operators_say_what_was_not_recorded(bare: Run) -> None:
-    found = only(bare, "operators")
-    assert found.device_self_ns is None
-    assert found.operators[0].device_total_ns is None
+    payload = only(bare, "operators")
+    assert payload.device_self_ns is None
+    assert payload.operators[0].device_total_ns is None
     assert "record_shapes" in only(bare, "operators", by="shape").notes[0]
     assert "with_stack" in only(bare, "operators", by="stack").notes[0]
 
 
-def test_kernels(signals: Run) -> None:
-    found = only(signals, "kernels")
-    assert [(k.name, k.calls, k.share_ratio) for k in found.kernels] == [
+def test_kernels(run: Run) -> None:
+    payload = only(run, "kernels")
+    assert [(k.name, k.calls, k.share_ratio) for k in payload.kernels] == [
         (GEMM, 2, 0.8),
         (COPY, 1, 0.2),
     ]
-    assert (found.tensor_core_ratio, found.communication_ratio) == (0.8, 0)
-    assert (found.carry_over_count, found.carry_over_ns) == (1, 30)
-    assert [(g.graph, g.kernel_count, g.share_ratio) for g in found.graphs] == [(7, 1, 0.2)]
-    assert found.launches == []
+    assert (payload.tensor_core_ratio, payload.communication_ratio) == (0.8, 0)
+    assert (payload.carry_over_count, payload.carry_over_ns) == (1, 30)
+    assert [(g.graph, g.kernel_count, g.share_ratio) for g in payload.graphs] == [(7, 1, 0.2)]
+    assert payload.launches == []
 
 
-def test_kernels_by_properties_without_what_was_carried_over(signals: Run) -> None:
-    found = only(signals, "kernels", by="properties", carry_over="drop")
-    assert [(k.name, k.operator, k.grid, k.share_ratio) for k in found.launches] == [
+def test_kernels_by_properties_without_what_was_carried_over(run: Run) -> None:
+    payload = only(run, "kernels", by="properties", carry_over="drop")
+    assert [(k.name, k.operator, k.grid, k.share_ratio) for k in payload.launches] == [
         (GEMM, LINEAR, None, 50 / 70),
         (COPY, RELU, None, 20 / 70),
     ]
-    assert (found.kernels, found.carry_over_count) == ([], 1)
+    assert (payload.kernels, payload.carry_over_count) == ([], 1)
 
 
 def test_no_kernels(bare: Run) -> None:
-    found = only(bare, "kernels")
-    assert "CUDA" in found.missing
-    assert found.tensor_core_ratio is None
+    payload = only(bare, "kernels")
+    assert "CUDA" in payload.missing
+    assert payload.tensor_core_ratio is None
 
 
-def test_memory(signals: Run) -> None:
-    (gpu,) = only(signals, "memory").devices
+def test_memory(run: Run) -> None:
+    (gpu,) = only(run, "memory").devices
     assert (gpu.device, gpu.start_bytes, gpu.peak_bytes, gpu.end_bytes) == (
         "GPU 0",
         1000,
@@ -242,8 +242,8 @@ def test_memory(signals: Run) -> None:
     assert (gpu.outside_count, gpu.outside_size_increase_bytes) == (1, -512)
 
 
-def test_memory_of_some_operators(signals: Run) -> None:
-    (gpu,) = only(signals, "memory", name="relu").devices
+def test_memory_of_some_operators(run: Run) -> None:
+    (gpu,) = only(run, "memory", name="relu").devices
     assert [o.name for o in gpu.operators] == [RELU]
     assert [b.operator for b in gpu.blocks] == [RELU]
 
@@ -263,64 +263,64 @@ def test_no_memory(bare: Run) -> None:
     assert "profile_memory" in only(bare, "memory").missing
 
 
-def test_modules(signals: Run) -> None:
-    found = only(signals, "modules")
-    assert [(m.name, m.depth, m.host_self_ns, m.device_total_ns) for m in found.modules] == [
+def test_modules(run: Run) -> None:
+    payload = only(run, "modules")
+    assert [(m.name, m.depth, m.host_self_ns, m.device_total_ns) for m in payload.modules] == [
         ("Net_0", 0, 20, 100),
         ("  Linear_0", 1, 20, 80),
     ]
-    assert (found.source, found.outside_device_ns) == ("torch.nn", 0)
-    assert "arrows" in found.notes[0]
+    assert (payload.source, payload.outside_device_ns) == ("torch.nn", 0)
+    assert "does not link" in payload.notes[0]
 
 
 def test_no_modules(bare: Run) -> None:
     assert "with_modules" in only(bare, "modules").missing
 
 
-def test_modules_and_their_operators(signals: Run) -> None:
-    found = only(signals, "modules-flame", by="device")
-    (net,) = found.roots
+def test_modules_and_their_operators(run: Run) -> None:
+    payload = only(run, "modules-flame", by="device")
+    (net,) = payload.roots
     assert (net.name, net.total_ns, net.self_ns) == ("Net_0", 100, 0)
     assert [(node.name, node.total_ns) for node in net.children] == [("Linear_0", 80), (RELU, 20)]
-    assert (found.total_ns, found.outside_ns, found.left_out_ns) == (100, 0, 0)
+    assert (payload.total_ns, payload.outside_ns, payload.left_out_ns) == (100, 0, 0)
 
 
 def test_no_modules_to_draw(bare: Run) -> None:
     assert "with_modules" in only(bare, "modules-flame").missing
 
 
-def test_annotations(signals: Run) -> None:
-    found = only(signals, "annotations")
-    assert [(a.name, a.on_device, a.count) for a in found.annotations] == [
+def test_annotations(run: Run) -> None:
+    payload = only(run, "annotations")
+    assert [(a.name, a.on_device, a.count) for a in payload.annotations] == [
         ("step", False, 2),
         ("step", True, 1),
     ]
-    named = only(signals, "annotations", name="st*", bucket_ns=50)
-    assert named.annotations == []
-    host, device = named.histograms
+    histogram = only(run, "annotations", name="st*", bucket_ns=50)
+    assert histogram.annotations == []
+    host, device = histogram.histograms
     assert [(b.from_ns, b.count) for b in host.buckets] == [(100, 1), (150, 0), (200, 1)]
     assert device.duration_ns.count == 1
-    assert "there are step" in only(signals, "annotations", name="forward").missing
+    assert "available: step" in only(run, "annotations", name="forward").missing
 
 
 def test_steps_that_old_recorders_wrote_down_as_operators(tmp_path: Path) -> None:
     drawn = {"operators": operator_columns(op("ProfilerStep#1", 1, op(RELU, 5)))}
-    found = only(write_run(tmp_path / "run", drawn), "annotations")
-    assert [(a.name, a.total_ns) for a in found.annotations] == [("ProfilerStep#*", 6)]
+    payload = only(write_run(tmp_path / "run", drawn), "annotations")
+    assert [(a.name, a.total_ns) for a in payload.annotations] == [("ProfilerStep#*", 6)]
 
 
 def test_annotations_of_the_script_itself(tmp_path: Path) -> None:
-    run = RunBuilder(tmp_path / "run")
+    builder = RunBuilder(tmp_path / "run")
     for number in range(2):
-        run.rank(number).draw("annotation:load 5 | forward 3 | annotation:load ?", 2)
-    signals = run.open()
-    payload: Any = VIEWS["annotations"](signals, ViewOptions(rank=1))
-    (found,) = payload.sources
-    assert (found.rank, found.trace, payload.missing) == (1, None, None)
-    assert [(a.name, a.count, a.max_ns) for a in found.annotations] == [("load", 2, 5_000_000)]
-    payload = VIEWS["annotations"](signals, ViewOptions(name="load"))
+        builder.rank(number).draw("annotation:load 5 | forward 3 | annotation:load ?", 2)
+    run = builder.open()
+    payload: Any = VIEWS["annotations"](run, ViewOptions(rank=1))
+    (source,) = payload.sources
+    assert (source.rank, source.trace, payload.missing) == (1, None, None)
+    assert [(a.name, a.count, a.max_ns) for a in source.annotations] == [("load", 2, 5_000_000)]
+    payload = VIEWS["annotations"](run, ViewOptions(name="load"))
     assert [source.histograms[0].total_ns for source in payload.sources] == [10_000_000] * 2
 
 
 def test_no_annotations(bare: Run) -> None:
-    assert "no annotation" in only(bare, "annotations").missing
+    assert "no annotations" in only(bare, "annotations").missing

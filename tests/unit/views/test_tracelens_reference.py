@@ -19,7 +19,7 @@ import pytest
 
 from stepscope.run import Run
 from stepscope.views import ViewOptions
-from stepscope.views.roofline import roofline
+from stepscope.views.roofline import show_roofline
 from stepscope.views.roofline_payload import RooflineGroup
 from tests.support.imported_runs import REAL_TRACES
 
@@ -54,7 +54,7 @@ CASES = [(trace, sheet) for trace in TRACES for sheet in SHEETS if any(rows(trac
 
 
 def found(real: Real, trace: str) -> dict[tuple[str, str | None, str | None], RooflineGroup]:
-    (one,) = roofline(real(f"{trace}.json.gz"), ViewOptions(top=0)).traces
+    (one,) = show_roofline(real(f"{trace}.json.gz"), ViewOptions(top=0)).traces
     return {
         (group.name, group.input_dims, f"{group.input_types} {group.input_strides}"): group
         for group in one.groups
@@ -125,10 +125,10 @@ def check_time(row: dict[str, str], group: RooflineGroup) -> None:
 
 
 def test_every_operator_that_launches_is_accounted(real: Real) -> None:
-    """What its unified table sums to is the time that we account to operators."""
+    """The unified table sums to the time that stepscope attributes to operators."""
     if not CASES:
         pytest.skip("../shared/traces/tracelens_reference is not here")
     for trace in TRACES:
-        (one,) = roofline(real(f"{trace}.json.gz")).traces
+        (one,) = show_roofline(real(f"{trace}.json.gz")).traces
         times = [float(row[KERNEL_TIME]) for row in rows(trace, "unified_perf_summary")]
         assert one.computing_ns == pytest.approx(sum(times) * 1e3, rel=1e-5)

@@ -1,4 +1,4 @@
-"""What each screen is given, and that it survives JSON. Times are milliseconds."""
+"""Payloads of the views of drawn runs, and their JSON. Times are milliseconds."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from stepscope.schema import METRIC_TYPES, JobState
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from stepscope.views import VIEWS
-from stepscope.views.input_pipeline import input_pipeline
-from stepscope.views.overview import overview
-from stepscope.views.steps import steps
-from stepscope.views.system import system
+from stepscope.views.input_pipeline import NO_BATCHES, show_input_pipeline
+from stepscope.views.overview import show_overview
+from stepscope.views.steps import show_steps
+from stepscope.views.system import show_system
 
 MS = 1_000_000
 CODE = {
@@ -31,9 +31,9 @@ STEP = "wait=0 60 | forward 12 | backward 20 | optimizer 8"
 
 def full(path: Path) -> RunBuilder:
     """Two ranks with workers, evaluation, a window, metrics."""
-    run = RunBuilder(path, code=CODE, cores=4)
+    builder = RunBuilder(path, code=CODE, cores=4)
     for number in range(2):
-        rank = run.rank(number, workers=1, versions={"torch": "2.9"})
+        rank = builder.rank(number, workers=1, versions={"torch": "2.9"})
         rank.draw(STEP, 50).draw(f"window ( {STEP} | {STEP} )").evaluation(4, "wait 5 | predict 10")
         rank.draw(STEP, 47).draw("wait=0 500 | forward 12 | backward 20 | optimizer 8")
         rank.workers[0].draw(
@@ -41,27 +41,27 @@ def full(path: Path) -> RunBuilder:
             "| collate ( do:collate 10 ) )",
             90,
         )
-    run.metric("gpu_busy_ratio", lambda s: 0.2 if s < 5 else 0.6, device="0")
-    run.metric("gpu_busy_ratio", 0.1, device="1").metric("cpu_busy_ratio", 0.75)
-    run.metric("memory_used_bytes", 1 << 30).metric("missed_samples", 0)
-    run.metric("outside_cpu_cores", 0).metric("job_cpu_cores", 2)
-    return run
+    builder.metric("gpu_busy_ratio", lambda s: 0.2 if s < 5 else 0.6, device="0")
+    builder.metric("gpu_busy_ratio", 0.1, device="1").metric("cpu_busy_ratio", 0.75)
+    builder.metric("memory_used_bytes", 1 << 30).metric("missed_samples", 0)
+    builder.metric("outside_cpu_cores", 0).metric("job_cpu_cores", 2)
+    return builder
 
 
 def only_marks(path: Path) -> RunBuilder:
-    run = RunBuilder(path)
-    run.rank().draw("do 10 | mark", 30)
-    return run
+    builder = RunBuilder(path)
+    builder.rank().draw("do 10 | mark", 30)
+    return builder
 
 
 def unmonitored(path: Path) -> RunBuilder:
-    run = RunBuilder(path)
-    run.rank().draw("wait 5 | predict 5", 30)
-    return run
+    builder = RunBuilder(path)
+    builder.rank().draw("wait 5 | predict 5", 30)
+    return builder
 
 
 @pytest.fixture
-def signals(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> Run:
     return full(tmp_path / "run").open()
 
 
@@ -73,37 +73,41 @@ def test_json_and_back(tmp_path: Path, draw: type[RunBuilder], view: str) -> Non
     assert msgspec.json.decode(encoded, type=type(payload)) == payload
 
 
-def test_overview(signals: Run) -> None:
-    found = overview(signals)
-    assert (found.run_id, found.command, found.rank_count) == ("drawn", ["python", "train.py"], 2)
-    assert found.versions == {"stepscope": "0", "torch": "2.9"}
-    (node,) = found.nodes
+def test_overview(run: Run) -> None:
+    payload = show_overview(run)
+    assert (payload.run_id, payload.command, payload.rank_count) == (
+        "drawn",
+        ["python", "train.py"],
+        2,
+    )
+    assert payload.versions == {"stepscope": "0", "torch": "2.9"}
+    (node,) = payload.nodes
     assert (node.state, node.exit_code) == (JobState.COMPLETED, 0)
     assert node.cpu_busy_ratio == pytest.approx(0.75)
-    total = signals.metrics["n0"].series("gpu_busy_ratio", "0")
+    total = run.metrics["n0"].series("gpu_busy_ratio", "0")
     assert node.gpu_busy_ratio == pytest.approx((total.mean() + 0.1) / 2)
-    assert found.verdict == diagnose(signals)
+    assert payload.verdict == diagnose(run)
 
 
 @pytest.mark.parametrize(
     ("state", "lost"), [(JobState.IN_PROGRESS, True), (JobState.FAILED, False)]
 )
 def test_a_monitor_that_fell_silent(tmp_path: Path, state: JobState, lost: bool) -> None:
-    run = RunBuilder(tmp_path / "run").status(state, heartbeat_ns=EPOCH_NS)
-    (node,) = overview(run.open()).nodes
+    builder = RunBuilder(tmp_path / "run").status(state, heartbeat_ns=EPOCH_NS)
+    (node,) = show_overview(builder.open()).nodes
     assert (node.state, node.monitor_lost) == (state, lost)
 
 
 def test_without_gpus_their_use_is_unknown_not_zero(tmp_path: Path) -> None:
-    (node,) = overview(only_marks(tmp_path / "run").open()).nodes
+    (node,) = show_overview(only_marks(tmp_path / "run").open()).nodes
     assert node.gpu_busy_ratio is None
     assert node.cpu_busy_ratio is None
 
 
-def test_steps(signals: Run) -> None:
-    found = steps(signals)
-    assert [rank.rank for rank in found.ranks] == ["rank 0", "rank 1"]
-    rank = found.ranks[0]
+def test_steps(run: Run) -> None:
+    payload = show_steps(run)
+    assert [rank.rank for rank in payload.ranks] == ["rank 0", "rank 1"]
+    rank = payload.ranks[0]
     assert (rank.source, rank.step_count, rank.profiled_count) == ("optimizer", 100, 2)
     assert rank.measured_count == 100 - 10 - 2
     assert rank.fetches_per_step == 1
@@ -120,14 +124,14 @@ def test_steps(signals: Run) -> None:
 
 
 def test_marked_steps(tmp_path: Path) -> None:
-    (rank,) = steps(only_marks(tmp_path / "run").open()).ranks
+    (rank,) = show_steps(only_marks(tmp_path / "run").open()).ranks
     assert (rank.rank, rank.source, rank.step_count) == ("process 1000", "marked", 29)
     assert rank.outlier_steps == []
     assert {phase.name: phase.share_ratio for phase in rank.phases}["other"] == 1
 
 
-def test_input_pipeline(signals: Run) -> None:
-    rank = input_pipeline(signals).ranks[0]
+def test_input_pipeline(run: Run) -> None:
+    rank = show_input_pipeline(run).ranks[0]
     assert rank.loader is not None
     assert rank.loader["num_workers"] == 1
     assert rank.cores_available == 4
@@ -147,10 +151,10 @@ def test_input_pipeline(signals: Run) -> None:
     assert making.worker_busy_ratio == pytest.approx(0.99, abs=0.02)
 
 
-def test_system(signals: Run) -> None:
-    (node,) = system(signals).nodes
+def test_system(run: Run) -> None:
+    (node,) = show_system(run).nodes
     assert (node.cores_available, node.missed_sample_count) == (4, 0)
-    assert node.sample_count == len(signals.metrics["n0"].series("memory_used_bytes"))
+    assert node.sample_count == len(run.metrics["n0"].series("memory_used_bytes"))
     shown = {(metric.metric, metric.device): metric for metric in node.metrics}
     assert ("missed_samples", "") not in shown
     gpu = shown["gpu_busy_ratio", "0"]
@@ -160,20 +164,22 @@ def test_system(signals: Run) -> None:
 
 
 def test_what_cannot_be_shown_says_why(tmp_path: Path) -> None:
-    signals = unmonitored(tmp_path / "run").open()
-    assert steps(signals).missing == "no complete training step was recorded"
-    assert input_pipeline(signals).missing == "no complete training step was recorded"
-    (rank,) = input_pipeline(only_marks(tmp_path / "other").open()).ranks
-    assert rank.missing == "no batch was made by a torch DataLoader"
+    run = unmonitored(tmp_path / "run").open()
+    assert show_steps(run).missing == "no complete training step was recorded"
+    assert show_input_pipeline(run).missing == "no complete training step was recorded"
+    (rank,) = show_input_pipeline(only_marks(tmp_path / "other").open()).ranks
+    assert rank.missing == NO_BATCHES
 
 
 def test_a_run_of_recordings_alone_lists_them_and_claims_nothing(
     imported: Callable[..., Run],
 ) -> None:
     event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1}
-    found = overview(imported(rank3=[{**event, "ts": 5, "dur": 7}, {**event, "ts": 20, "dur": 1}]))
-    (recording,) = found.recordings
+    payload = show_overview(
+        imported(rank3=[{**event, "ts": 5, "dur": 7}, {**event, "ts": 20, "dur": 1}])
+    )
+    (recording,) = payload.recordings
     assert (recording.name, recording.rank, recording.event_count) == ("rank3.json", 3, 2)
     assert (recording.start_ns, recording.duration_ns) == (5_000, 16_000)
-    assert found.verdict.suspect == "insufficient_evidence"
-    assert "contains traces" in found.verdict.headline
+    assert payload.verdict.suspect == "insufficient_evidence"
+    assert "contains traces" in payload.verdict.headline

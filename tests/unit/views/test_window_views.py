@@ -1,4 +1,4 @@
-"""What views say of windows that stepscope opened itself. Times are milliseconds."""
+"""Views of windows that stepscope opened itself. Times are milliseconds."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from stepscope.cli.writers import write
 from stepscope.run import Run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.overview import RecordedWindow, overview
-from stepscope.views.steps import steps
+from stepscope.views.overview import RecordedWindow, show_overview
+from stepscope.views.steps import show_steps
 from tests.support.drawn_trace import event, step
 
 ROUND = "forward 2 ( op:mm 2 ) | backward 3 | optimizer 4 | do 5"
 Imported = Callable[..., Run]
 
 
-def watched(path: Path, **said: Any) -> Run:
+def watched(path: Path, **changes: Any) -> Run:
     """A job with a window of two steps, the fourth and the fifth."""
-    run = RunBuilder(path)
-    rank = run.rank().draw(ROUND, 3).draw(f"window ( {ROUND} | {ROUND} )").draw(ROUND, 5)
+    builder = RunBuilder(path)
+    rank = builder.rank().draw(ROUND, 3).draw(f"window ( {ROUND} | {ROUND} )").draw(ROUND, 5)
     fact = {
         "number": 0,
         "reason": "requested",
@@ -35,38 +35,38 @@ def watched(path: Path, **said: Any) -> Run:
         "first_step": 300,
         "step_count": 2,
     }
-    rank.fact("window", **(fact | said))
-    return run.open()
+    rank.fact("window", **(fact | changes))
+    return builder.open()
 
 
-def sentences(signals: Run, view: str, **options: Any) -> str:
+def sentences(run: Run, view: str, **options: Any) -> str:
     stream = io.StringIO()
-    write(Console(file=stream, width=1000), VIEWS[view](signals, ViewOptions(**options)))
+    write(Console(file=stream, width=1000), VIEWS[view](run, ViewOptions(**options)))
     return stream.getvalue()
 
 
 def test_a_window_has_all_its_steps_by_their_numbers(tmp_path: Path) -> None:
-    (found,) = steps(watched(tmp_path / "run")).traces
-    assert [one.step for one in found.steps] == ["300", "301"]
-    assert [one.wall_ns / 1e6 for one in found.steps] == [14, 14]
+    (payload,) = show_steps(watched(tmp_path / "run")).traces
+    assert [one.step for one in payload.steps] == ["300", "301"]
+    assert [one.wall_ns / 1e6 for one in payload.steps] == [14, 14]
 
 
 def test_rounds_of_several_optimizers_are_numbered_as_steps_are(tmp_path: Path) -> None:
-    (found,) = steps(watched(tmp_path / "run", step_count=4)).traces
-    assert [one.step for one in found.steps] == ["3", "4"]
+    (payload,) = show_steps(watched(tmp_path / "run", step_count=4)).traces
+    assert [one.step for one in payload.steps] == ["3", "4"]
 
 
 def test_the_overview_says_what_a_window_is(tmp_path: Path) -> None:
-    signals = watched(tmp_path / "run")
-    (found,) = overview(signals).recordings
-    assert found.window == RecordedWindow(
+    run = watched(tmp_path / "run")
+    (payload,) = show_overview(run).recordings
+    assert payload.window == RecordedWindow(
         reason="requested",
         depth="full",
         options=["shapes", "flops"],
         first_step=300,
         step_count=2,
     )
-    assert "requested  300 to 301  full, shapes, flops" in sentences(signals, "overview")
+    assert "requested  300 to 301  full, shapes, flops" in sentences(run, "overview")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_the_overview_says_what_a_window_is(tmp_path: Path) -> None:
         ("operators", {"by": "stack"}, "capture RUN --stacks", "with_stack=True"),
         ("memory", {}, "capture RUN --memory", "profile_memory=True"),
         ("modules", {}, "capture RUN --modules", "with_modules=True"),
-        ("gpu-time", {}, "where the job uses a GPU", "ProfilerActivity.CUDA"),
+        ("gpu-time", {}, "when the job uses a GPU", "ProfilerActivity.CUDA"),
     ],
 )
 def test_advice_names_the_tool_that_made_the_recording(
@@ -95,5 +95,5 @@ def test_advice_names_the_tool_that_made_the_recording(
 
 @pytest.mark.parametrize("view", ["steps", "gpu-time", "kernels", "launches", "idle"])
 def test_a_light_window_without_device_work_says_why_it_is_empty(tmp_path: Path, view: str) -> None:
-    signals = watched(tmp_path / "run", depth="light", options=[])
-    assert "open one with `stepscope capture RUN --full`" in sentences(signals, view)
+    run = watched(tmp_path / "run", depth="light", options=[])
+    assert "open one with `stepscope capture RUN --full`" in sentences(run, view)

@@ -2,13 +2,13 @@
 
 import type { RuleStatus, Verdict } from "./report";
 
-/** How much of the time something ran; the rest of it was idle. */
+/** Share of the time in which devices or nodes were active; the rest was idle. */
 export interface ActiveShare {
   active_ratio: number;
   share_of: string;
 }
 
-/** The payload. */
+/** Payload of `activity`. */
 export interface ActivitiesView {
   range: TimeRange | null;
   share_of: string;
@@ -27,7 +27,7 @@ export interface ActivityView {
   mean_ns: number | null;
 }
 
-/** Ranges of one name, on the host or as their shadow on devices. */
+/** Annotations with one name, on the host or on devices. */
 export interface AnnotationGroup {
   name: string;
   on_device: boolean;
@@ -39,7 +39,7 @@ export interface AnnotationGroup {
   max_ns: number;
 }
 
-/** Durations of the ranges that were asked for. */
+/** Durations of the ranges with the requested name. */
 export interface AnnotationHistogram {
   on_device: boolean;
   total_ns: number;
@@ -48,7 +48,7 @@ export interface AnnotationHistogram {
   buckets: Bucket[];
 }
 
-/** Annotations of one recording, or of one process of the job. */
+/** Annotations of one trace, or of one process of the job. */
 export interface Annotations {
   rank: number | null;
   trace: string | null;
@@ -60,7 +60,7 @@ export interface Annotations {
   quality: QualityNote[];
 }
 
-/** The payload. */
+/** Payload of `annotations`. */
 export interface AnnotationsView {
   range: TimeRange | null;
   name: string | null;
@@ -94,7 +94,7 @@ export interface BeforeAfterRow {
   change_text: string | null;
 }
 
-/** An allocation with its release; null for what happened outside the recording. */
+/** Allocation with its release; times are null for events outside the trace. */
 export interface BlockView {
   operator: string | null;
   size_bytes: number;
@@ -103,7 +103,7 @@ export interface BlockView {
   lifetime_ns: number | null;
 }
 
-/** Parts that sum to the whole. */
+/** Parts that sum to the total. */
 export interface Breakdown {
   share_of: string;
   parts: TimeShare[];
@@ -131,7 +131,7 @@ export interface CallLaunches {
   long_delay_count: number;
 }
 
-/** One category, over all steps; null where the recording cannot have it. */
+/** One category over all steps; null where the trace cannot contain it. */
 export interface CategoryShare {
   category: string;
   mean_ns: number | null;
@@ -244,7 +244,7 @@ export interface Contributions {
   missing: string | null;
 }
 
-/** Copies between the same two sorts of memory, or sets. */
+/** Copies between the same two kinds of memory, or sets. */
 export interface CopyKindView {
   direction: string;
   source: string | null;
@@ -274,7 +274,7 @@ export interface CountersView {
   series: CounterSeries[];
 }
 
-/** The payload. */
+/** Payload of `dashboard`. */
 export interface Dashboard {
   range: TimeRange | null;
   gpu_active: ActiveShare | null;
@@ -307,7 +307,7 @@ export interface Delivery {
 /** State of a notification on its way to one receiver. */
 export type DeliveryState = "failed" | "pending" | "sent";
 
-/** One device, from its own first work to its own last; fields as in `TraceGpuTime`. */
+/** One device, from its first work to its last; fields as in `TraceGpuTime`. */
 export interface DeviceGpuTime {
   device: number;
   total_ns: number;
@@ -346,7 +346,7 @@ export interface DeviceMemoryView {
   notes: string[];
 }
 
-/** One device; null is what the recorder gave no data for. */
+/** One device; null where the profiler recorded no data. */
 export interface DeviceMetrics {
   device: number;
   device_name: string | null;
@@ -362,7 +362,7 @@ export interface DeviceMetrics {
   est_sm_efficiency_curve_ratio: number[] | null;
 }
 
-/** The device, and what it can do at best: dense figures. */
+/** Device and its peak rates, without sparsity. */
 export interface DeviceView {
   device_name: string;
   peaks_of: string | null;
@@ -372,7 +372,7 @@ export interface DeviceView {
   peaks: PeakRateView[];
 }
 
-/** The payload. */
+/** Payload of `distributed`. */
 export interface DistributedView {
   range: TimeRange | null;
   share_of: string;
@@ -385,7 +385,7 @@ export interface DistributedView {
   quality: QualityNote[];
 }
 
-/** The same for each step, column by column; steps reach until their device work is done. */
+/** Time of each step, by column; steps extend until their device work is done. */
 export interface DividedSteps {
   step: string[];
   total_ns: number[];
@@ -397,7 +397,7 @@ export interface DividedSteps {
   waiting_ns: number[] | null;
 }
 
-/** One picture of a finding. */
+/** One chart of a finding. */
 export interface EvidenceChart {
   title: string;
   unit: string;
@@ -407,7 +407,7 @@ export interface EvidenceChart {
   left_out_count: number;
 }
 
-/** What was measured around the time of a finding, thinned out to means of pieces of time. */
+/** Measurements around the time of a finding, averaged in bins of time. */
 export interface EvidenceSeries {
   name: string;
   node: string;
@@ -416,8 +416,8 @@ export interface EvidenceSeries {
   value: (number | null)[];
 }
 
-/** Groups of one family. */
-export interface FamilyView {
+/** Groups of one family of operators. */
+export interface FamilyTotals {
   family: string;
   device_ns: number;
   time_ratio: number;
@@ -443,7 +443,7 @@ export interface FindingMark {
   last_after_ns: number;
 }
 
-/** Calls with one path of names. */
+/** Calls on one path of names. */
 export interface FlameNode {
   name: string;
   count: number;
@@ -461,16 +461,6 @@ export interface FlameView {
   left_out_ns: number;
 }
 
-/** What calls on their roofline would save. */
-export interface Gap {
-  name: string;
-  input_dims: string | null;
-  bound: "compute" | "memory" | null;
-  saved_ns: number;
-  saved_ratio: number;
-  roofline_ratio: number;
-}
-
 /** Decision of a comparison with conditions. */
 export interface Gate {
   outcome: "failed" | "not comparable" | "passed";
@@ -479,7 +469,7 @@ export interface Gate {
   conditions: ConditionResult[];
 }
 
-/** The payload. */
+/** Payload of `gpu-metrics`. */
 export interface GpuMetricsView {
   range: TimeRange | null;
   share_of: string;
@@ -497,7 +487,7 @@ export interface GpuShares {
   busy_ratio: number;
 }
 
-/** The payload. */
+/** Payload of `gpu-time`. */
 export interface GpuTimeView {
   range: TimeRange | null;
   share_of: string;
@@ -507,7 +497,7 @@ export interface GpuTimeView {
   quality: QualityNote[];
 }
 
-/** A captured graph; its kernels are also in the lists above. */
+/** One captured graph and its replays; its kernels are also in the table of kernels. */
 export interface GraphReplays {
   graph: number;
   replays: number;
@@ -527,7 +517,7 @@ export interface HeatRow {
   shade_ratio: (number | null)[];
 }
 
-/** What one operator allocated of what is held at the peak. */
+/** Memory allocated by one operator and held at the peak. */
 export interface HolderView {
   operator: string | null;
   block_count: number;
@@ -535,7 +525,7 @@ export interface HolderView {
   held_ratio: number | null;
 }
 
-/** One step as the host marked it, and what devices did in that time. */
+/** One step as marked by the host, and device activity in that time. */
 export interface HostStep {
   step: string;
   host_ns: number;
@@ -545,7 +535,7 @@ export interface HostStep {
   neither_ns: number;
 }
 
-/** The payload. */
+/** Payload of `idle`. */
 export interface IdleView {
   range: TimeRange | null;
   share_of: string;
@@ -556,7 +546,7 @@ export interface IdleView {
   quality: QualityNote[];
 }
 
-/** The payload. */
+/** Payload of `input-pipeline`. */
 export interface InputPipelineView {
   range: TimeRange | null;
   share_of: string;
@@ -564,7 +554,7 @@ export interface InputPipelineView {
   missing: string | null;
 }
 
-/** The payload. */
+/** Payload of `insights`. */
 export interface InsightsView {
   range: TimeRange | null;
   source: "evaluated now" | "recorded";
@@ -605,7 +595,7 @@ export interface JobRow {
 /** State of a job, named as in training services. */
 export type JobState = "Completed" | "Failed" | "InProgress" | "Stopped" | "Stopping";
 
-/** What a job waits for, in short. */
+/** Verdict of a job in short. */
 export interface JobVerdict {
   suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
   words: string;
@@ -616,7 +606,7 @@ export interface JobVerdict {
   headline: string;
 }
 
-/** The payload: the newest run first. */
+/** Payload of the list of jobs, newest run first. */
 export interface Jobs {
   root: string;
   jobs: JobRow[];
@@ -640,7 +630,7 @@ export interface KernelGroup {
   communication: boolean;
 }
 
-/** Kernels of one name that were launched alike. */
+/** Kernels of one name with the same launch properties. */
 export interface KernelLaunches {
   name: string;
   calls: number;
@@ -661,7 +651,7 @@ export interface KernelLaunches {
   shared_memory_bytes: number | null;
 }
 
-/** Kernels of one name, of all recordings. */
+/** Kernels of one name in all traces. */
 export interface KernelTime {
   name: string;
   launch_count: number;
@@ -672,7 +662,7 @@ export interface KernelTime {
   communication: boolean;
 }
 
-/** The payload. */
+/** Payload of `kernels`. */
 export interface KernelsView {
   range: TimeRange | null;
   share_of: string;
@@ -683,7 +673,7 @@ export interface KernelsView {
   quality: QualityNote[];
 }
 
-/** The payload. */
+/** Payload of `launches`. */
 export interface LaunchesView {
   range: TimeRange | null;
   long_call_ns: number;
@@ -705,7 +695,7 @@ export interface Linked {
   row: number;
 }
 
-/** What making batches takes. */
+/** Batch creation. */
 export interface MakingView {
   batch_count: number;
   mean_ns: number;
@@ -728,7 +718,7 @@ export interface Match {
   row: number;
 }
 
-/** Who holds the memory at the peak. */
+/** Holders and purposes of the memory at the peak. */
 export interface MemoryPeakView {
   share_of: string;
   after_ns: number;
@@ -741,7 +731,7 @@ export interface MemoryPeakView {
   missing: string | null;
 }
 
-/** The payload. */
+/** Payload of `memory`. */
 export interface MemoryView {
   range: TimeRange | null;
   traces: TraceMemory[];
@@ -749,7 +739,7 @@ export interface MemoryView {
   quality: QualityNote[];
 }
 
-/** One metric of one device, piece by piece; null where nothing was sampled. */
+/** One metric of one device by bin of time; null where nothing was sampled. */
 export interface MetricSeries {
   metric: string;
   device: string;
@@ -769,7 +759,7 @@ export interface MetricView {
   statistics: Statistics | null;
 }
 
-/** One module at its place in the model. */
+/** One module on one path in the model. */
 export interface Module {
   name: string;
   instance: number | null;
@@ -785,7 +775,7 @@ export interface Module {
   backward_device_ns: number | null;
 }
 
-/** The payload. */
+/** Payload of `modules-flame`. */
 export interface ModulesFlameView {
   range: TimeRange | null;
   by: "device" | "host";
@@ -795,7 +785,7 @@ export interface ModulesFlameView {
   quality: QualityNote[];
 }
 
-/** The payload. */
+/** Payload of `modules`. */
 export interface ModulesView {
   range: TimeRange | null;
   share_of: string;
@@ -804,7 +794,7 @@ export interface ModulesView {
   quality: QualityNote[];
 }
 
-/** What the job costs: machines x price x time, in US dollars. */
+/** Cost of the job: machines x price x time, in US dollars. */
 export interface Money {
   usd_per_hour: number;
   price: PriceUsed;
@@ -847,20 +837,20 @@ export interface NameTime {
   max_ns: number;
 }
 
-/** One machine: GPUs first, then cores, memory, waiting for disks, network. */
+/** One node: GPUs first, then cores, memory, I/O wait, network. */
 export interface NodeHeatMap {
   node: string;
   rows: HeatRow[];
   left_out_count: number;
 }
 
-/** One machine. */
+/** One node. */
 export interface NodeSeries {
   node: string;
   series: MetricSeries[];
 }
 
-/** The job on one node. */
+/** Status of the job on one node. */
 export interface NodeStatus {
   node: string;
   state: JobState;
@@ -875,7 +865,7 @@ export interface NodeStatus {
   cpu_busy_ratio: number | null;
 }
 
-/** One machine. */
+/** One node. */
 export interface NodeView {
   node: string;
   cpu_model: string;
@@ -891,7 +881,7 @@ export interface NodeView {
   metrics_missing: Record<string, string>;
 }
 
-/** Calls of one operator; what needs a device is null in a recording without one. */
+/** Calls of one operator; device figures are null in a trace without a device. */
 export interface OperatorGroup {
   name: string;
   calls: number;
@@ -906,7 +896,7 @@ export interface OperatorGroup {
   tensor_core_total_ratio: number | null;
 }
 
-/** What the calls of one operator allocated, with everything below them unless `self`. */
+/** Memory allocated by the calls of one operator on one device, including operators below them unless `self`. */
 export interface OperatorMemory {
   name: string;
   calls: number;
@@ -918,7 +908,7 @@ export interface OperatorMemory {
   allocation_bytes: number;
 }
 
-/** Calls of one operator on inputs of the same shapes. */
+/** Calls of one operator with the same input shapes. */
 export interface OperatorShape {
   name: string;
   calls: number;
@@ -934,7 +924,7 @@ export interface OperatorShape {
   input_dims: string | null;
 }
 
-/** Calls of one operator from the same place. */
+/** Calls of one operator from the same Python stack. */
 export interface OperatorStack {
   name: string;
   calls: number;
@@ -950,7 +940,7 @@ export interface OperatorStack {
   stack: string | null;
 }
 
-/** The payload. */
+/** Payload of `operators`. */
 export interface OperatorsView {
   range: TimeRange | null;
   share_of: string;
@@ -960,7 +950,7 @@ export interface OperatorsView {
   quality: QualityNote[];
 }
 
-/** The payload. */
+/** Payload of `overview`. */
 export interface Overview {
   range: TimeRange | null;
   run_id: string;
@@ -1001,13 +991,13 @@ export interface PartContributions {
   rest_count: number;
 }
 
-/** A peak, by the unit and the precision it is of. */
+/** Peak rate of one unit and precision. */
 export interface PeakRateView {
   unit: "bf16" | "fp16" | "fp32" | "fp32_matrix" | "fp4" | "fp64" | "fp64_matrix" | "fp8" | "int8" | "tf32";
   peak_flop_per_s: number;
 }
 
-/** One phase of the step. */
+/** Time of one phase over the measured steps. */
 export interface PhaseShare {
   name: string;
   share_ratio: number;
@@ -1025,14 +1015,14 @@ export interface PriceUsed {
   source: string | null;
 }
 
-/** What the memory held at the peak is for. */
+/** Memory held at the peak for one purpose. */
 export interface PurposeView {
   purpose: string;
   held_bytes: number;
   held_ratio: number;
 }
 
-/** Entry of the quality record that affects the numbers of a view. */
+/** Entry of the quality record that affects the figures of a view. */
 export interface QualityNote {
   check: string;
   count: number;
@@ -1041,7 +1031,7 @@ export interface QualityNote {
   sentence: string;
 }
 
-/** The input pipeline of one training process. */
+/** Input pipeline of one training process. */
 export interface RankPipeline {
   rank: string;
   loader: Record<string, unknown> | null;
@@ -1078,7 +1068,7 @@ export interface RankStepsView {
   outlier_steps: number[];
 }
 
-/** One rank's recording: from the first start to the last end of work on its devices. */
+/** Trace of one rank: from the first start to the last end of work on its devices. */
 export interface RankTime {
   total_ns: number;
   computation_ns: number;
@@ -1103,7 +1093,7 @@ export interface RankTime {
   missing: string | null;
 }
 
-/** Recordings of different ranks that were made at the same time. */
+/** Traces of different ranks made at the same time. */
 export interface RankWindow {
   name: string;
   ranks: RankTime[];
@@ -1112,7 +1102,7 @@ export interface RankWindow {
   notes: string[];
 }
 
-/** One step; its categories sum to `wall_ns`, those that are unknown being in `other_ns`. */
+/** One step; its categories sum to `wall_ns`, with unknown ones in `other_ns`. */
 export interface RecordedStep {
   step: string;
   wall_ns: number;
@@ -1127,7 +1117,7 @@ export interface RecordedStep {
   device_work_count: number;
 }
 
-/** What a window of the job was opened for, and what it was to hold. */
+/** Reason and contents of a window of the job. */
 export interface RecordedWindow {
   reason: string;
   depth: string;
@@ -1136,7 +1126,7 @@ export interface RecordedWindow {
   step_count: number;
 }
 
-/** One recording of the framework's profiler. */
+/** One trace of the framework's profiler. */
 export interface Recording {
   name: string;
   rank: number | null;
@@ -1147,7 +1137,7 @@ export interface Recording {
   window: RecordedWindow | null;
 }
 
-/** One recording of the framework's profiler. */
+/** One trace of the framework's profiler. */
 export interface RecordingName {
   trace: string;
   rank: number | null;
@@ -1156,13 +1146,23 @@ export interface RecordingName {
   first_step: number | null;
 }
 
-/** The payload. */
+/** Payload of `recordings`. */
 export interface RecordingsView {
   recordings: RecordingName[];
   missing: string | null;
 }
 
-/** Calls of one operator with the same arguments; what is unknown is null. */
+/** Time that calls of one group would save on their roofline. */
+export interface RooflineGap {
+  name: string;
+  input_dims: string | null;
+  bound: "compute" | "memory" | null;
+  saved_ns: number;
+  saved_ratio: number;
+  roofline_ratio: number;
+}
+
+/** Calls of one operator with the same arguments; unknown figures are null. */
 export interface RooflineGroup {
   name: string;
   family: "attention" | "compiled" | "convolution" | "elementwise" | "embedding" | "gemm" | "movement" | "normalization" | "optimizer" | "reduction" | "softmax" | null;
@@ -1195,7 +1195,7 @@ export interface RooflineGroup {
   reason: string | null;
 }
 
-/** The payload. */
+/** Payload of `roofline`. */
 export interface RooflineView {
   range: TimeRange | null;
   traces: TraceRoofline[];
@@ -1203,7 +1203,7 @@ export interface RooflineView {
   quality: QualityNote[];
 }
 
-/** One rule and what it found. */
+/** One rule and its finding. */
 export interface RuleInsight {
   rule: string;
   summary: string;
@@ -1236,7 +1236,7 @@ export interface RuleParameter {
   doc: string;
 }
 
-/** What one process logged under one name, in order of time. */
+/** Values that one process logged under one name, in order of time. */
 export interface ScalarSeries {
   name: string;
   process: string;
@@ -1265,7 +1265,7 @@ export interface SettingChange {
   other: string | null;
 }
 
-/** A rule that fired; `insights` has all of it. */
+/** Rule that fired; `insights` has all details. */
 export interface ShortFinding {
   rule: string;
   triggered_count: number;
@@ -1300,7 +1300,7 @@ export interface SlicesView {
   omitted_tracks: string[];
 }
 
-/** A stage of making batches. */
+/** Stage of batch creation. */
 export interface StageView {
   name: string;
   of_making_ratio: number;
@@ -1347,7 +1347,7 @@ export interface StepChanges {
   noise: string;
 }
 
-/** How often steps took how long. */
+/** Histogram of step durations. */
 export interface StepDurations {
   source: "recorded" | "watched";
   edges_ns: number[];
@@ -1359,7 +1359,7 @@ export interface StepDurations {
   p95_ns: number;
 }
 
-/** How long each rank's steps took: rows by rank, columns by step. */
+/** Step durations: rows by rank, columns by step. */
 export interface StepMatrix {
   source: "recorded" | "watched";
   ranks: string[];
@@ -1379,7 +1379,7 @@ export interface StepPart {
   share_ratio: number;
 }
 
-/** One step. */
+/** FLOPs utilization of one step. */
 export interface StepUtilization {
   step: string;
   step_ns: number;
@@ -1387,7 +1387,7 @@ export interface StepUtilization {
   mfu_ratio: number | null;
 }
 
-/** The payload. */
+/** Payload of `steps`. */
 export interface StepsView {
   range: TimeRange | null;
   share_of: string;
@@ -1417,7 +1417,7 @@ export interface StreamIdleView {
   longest_host_wait_ns: number;
 }
 
-/** What was queued on one stream, from its first launch to its last start. */
+/** Launches queued on one stream, from its first launch to its last start. */
 export interface StreamQueue {
   stream: number | null;
   launch_count: number;
@@ -1436,7 +1436,7 @@ export interface SummaryView {
   notes: string[];
 }
 
-/** The payload. */
+/** Payload of `system-heat`. */
 export interface SystemHeatView {
   range: TimeRange | null;
   start_after_ns: number;
@@ -1446,7 +1446,7 @@ export interface SystemHeatView {
   missing: string | null;
 }
 
-/** The payload. */
+/** Payload of `system-series`. */
 export interface SystemSeriesView {
   range: TimeRange | null;
   start_after_ns: number;
@@ -1458,14 +1458,14 @@ export interface SystemSeriesView {
   missing: string | null;
 }
 
-/** The payload. */
+/** Payload of `system`. */
 export interface SystemView {
   range: TimeRange | null;
   nodes: NodeView[];
   missing: string | null;
 }
 
-/** The payload. */
+/** Payload of `tensors`. */
 export interface TensorsView {
   range: TimeRange | null;
   scalars: ScalarSeries[];
@@ -1474,7 +1474,7 @@ export interface TensorsView {
   missing: string | null;
 }
 
-/** The range that a payload is about. */
+/** Range of time that a payload is about. */
 export interface TimeRange {
   from_after_ns: number;
   to_after_ns: number;
@@ -1482,7 +1482,7 @@ export interface TimeRange {
   notes: string[];
 }
 
-/** A slice of a pie. */
+/** One part of a breakdown. */
 export interface TimeShare {
   name: string;
   count: number;
@@ -1502,7 +1502,7 @@ export interface TimelineView {
   missing: string | null;
 }
 
-/** Of one recording. */
+/** Activity of one trace. */
 export interface TraceActivity {
   rank: number | null;
   trace: string;
@@ -1512,7 +1512,7 @@ export interface TraceActivity {
   quality: QualityNote[];
 }
 
-/** All devices of one recording together; times are null where no device did anything. */
+/** All devices of one trace together; times are null without device work. */
 export interface TraceGpuTime {
   rank: number | null;
   trace: string;
@@ -1533,7 +1533,7 @@ export interface TraceGpuTime {
   quality: QualityNote[];
 }
 
-/** The streams of one recording. */
+/** Streams of one trace. */
 export interface TraceIdle {
   rank: number | null;
   trace: string;
@@ -1542,7 +1542,7 @@ export interface TraceIdle {
   quality: QualityNote[];
 }
 
-/** Kernels of one recording. */
+/** Kernels of one trace. */
 export interface TraceKernels {
   rank: number | null;
   trace: string;
@@ -1560,7 +1560,7 @@ export interface TraceKernels {
   quality: QualityNote[];
 }
 
-/** Launches of one recording. */
+/** Launches of one trace. */
 export interface TraceLaunches {
   rank: number | null;
   trace: string;
@@ -1571,7 +1571,7 @@ export interface TraceLaunches {
   quality: QualityNote[];
 }
 
-/** Memory of one recording. */
+/** Memory of one trace. */
 export interface TraceMemory {
   rank: number | null;
   trace: string;
@@ -1580,7 +1580,7 @@ export interface TraceMemory {
   quality: QualityNote[];
 }
 
-/** The devices of one recording. */
+/** Devices of one trace. */
 export interface TraceMetrics {
   rank: number | null;
   trace: string;
@@ -1592,7 +1592,7 @@ export interface TraceMetrics {
   quality: QualityNote[];
 }
 
-/** Modules of one recording, each before those inside it. */
+/** Modules of one trace, each before the modules inside it. */
 export interface TraceModules {
   rank: number | null;
   trace: string;
@@ -1606,7 +1606,7 @@ export interface TraceModules {
   quality: QualityNote[];
 }
 
-/** One recording. */
+/** Flame graph of one trace. */
 export interface TraceModulesFlame {
   rank: number | null;
   trace: string;
@@ -1618,7 +1618,7 @@ export interface TraceModulesFlame {
   quality: QualityNote[];
 }
 
-/** Operators of one recording. */
+/** Operators of one trace. */
 export interface TraceOperators {
   rank: number | null;
   trace: string;
@@ -1634,7 +1634,7 @@ export interface TraceOperators {
   quality: QualityNote[];
 }
 
-/** One recording. */
+/** Roofline of one trace. */
 export interface TraceRoofline {
   rank: number | null;
   trace: string;
@@ -1646,16 +1646,16 @@ export interface TraceRoofline {
   communication_ns: number | null;
   carry_over_ns: number | null;
   group_count: number;
-  families: FamilyView[];
+  families: FamilyTotals[];
   groups: RooflineGroup[];
-  gaps: Gap[];
+  gaps: RooflineGap[];
   utilization: Utilization | null;
   missing: string | null;
   notes: string[];
   quality: QualityNote[];
 }
 
-/** The steps of one recording. */
+/** Steps of one trace. */
 export interface TraceStepsView {
   rank: number | null;
   trace: string;
@@ -1723,14 +1723,14 @@ export interface Utilisation {
   cpu_busy_ratio: (number | null)[];
 }
 
-/** All nodes on one axis of time. */
+/** All nodes on one time axis. */
 export interface UtilisationOverTime {
   start_after_ns: number;
   piece_ns: number;
   nodes: Utilisation[];
 }
 
-/** Model FLOPs utilisation. */
+/** Model FLOPs utilization (MFU). */
 export interface Utilization {
   share_of: string;
   precision: "bf16" | "fp16" | "fp32" | "fp4" | "fp64" | "fp8" | "int8" | "tf32" | null;
@@ -1741,7 +1741,7 @@ export interface Utilization {
   notes: string[];
 }
 
-/** Where the waiting goes, as shares of the rank's measured steps; they sum to `share_ratio`. */
+/** Data wait by reason, as shares of the rank's measured steps; they sum to `share_ratio`. */
 export interface WaitingView {
   share_ratio: number;
   starting_ratio: number;

@@ -8,5 +8,6 @@ device_table   peaks of devices, from their vendors' documents
 peaks          peaks of one device
 accounting     attribution of every kernel to one call
 groups         calls with the same arguments, against the roofline
+summary        totals by family, largest gaps to the roofline
 utilization    share of the peak used by each step
 """

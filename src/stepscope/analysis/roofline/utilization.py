@@ -47,6 +47,15 @@ class FlopsUtilization:
     """Share of the device time of matrix operators that has a model; below 1, FLOPs are a lower
     bound. None without matrix operators."""
 
+    @property
+    def mean_of_peak_ratio(self) -> float | None:
+        """FLOPs of all steps divided by their time and the peak; None if either is unknown."""
+        time_ns = sum(step.step_ns for step in self.steps)
+        if not self.peak_flops_per_s or not time_ns:
+            return None
+        flops = sum(step.flops for step in self.steps)
+        return flops / (time_ns / NS_PER_S * self.peak_flops_per_s)
+
 
 def measure_step_utilization(
     account: Account, steps: TraceSteps, *, peaks: Peaks | None, device_count: int = 1

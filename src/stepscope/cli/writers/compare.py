@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from stepscope.cli.text import table
 from stepscope.cli.writers.cost import write_before_after
-from stepscope.cli.writers.generic import READABLE, cut
+from stepscope.cli.writers.generic import MIN_TEXT_WIDTH, cut
 from stepscope.comparison import (
     ComparedRun,
     Comparison,
@@ -230,7 +230,7 @@ def _write_names(out: Console, names: NameChanges) -> None:
     rows = table(names.time_of, "", "base", "run", "change")
     for row in names.rows[:MAX_NAMES]:
         rows.add_row(
-            escape(cut(row.name, 2 * READABLE)),
+            escape(cut(row.name, 2 * MIN_TEXT_WIDTH)),
             row.status,
             duration(row.base_ns),
             duration(row.other_ns),

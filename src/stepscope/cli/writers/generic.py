@@ -1,11 +1,11 @@
-"""Any payload as text, by the shape of its structs and the units in their names.
+"""Text of any payload, by the shape of its structs and the units of their fields.
 
-str fields that say what it is (rank, trace, device …)   one bold line
-other scalars                                            one line each
-a list of structs that hold scalars only                 a table
-a struct, or a list of structs that hold more            the same again, below its name
-a long list of numbers                                   a curve
-missing, notes, share_of, quality                        sentences
+identity (rank, trace, device …)              one bold line
+other scalars                                 one line each
+a list of structs of scalars                  a table
+a struct, or a list of other structs          the same again, below its title
+a list of numbers named as a curve            a curve
+missing, notes, share_of, quality, range      sentences
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from stepscope.cli.writers.units import label, text_of, unit_of
 from stepscope.views import QualityNote, TimeRange
 
 IDENTITY = ("rank", "trace", "process", "node", "device", "device_name", "stream")
-"""Fields that name what a part of a payload is about."""
+"""Fields that identify the subject of a part of a payload."""
 SENTENCES = ("missing", "notes", "share_of", "quality", "range")
 CURVE = "curve"
-"""What the name of a list of numbers has in it when it is to be drawn."""
-MOST_LISTED = 8
-"""Longer lists of scalars are no cell of a table."""
-MOST_CURVE_CELLS = 80
+"""Part of the name of a list of numbers that is drawn as a curve."""
+MAX_LISTED = 8
+"""Longer lists of scalars are not a cell of a table."""
+MAX_CURVE_CELLS = 80
 LEVELS = "·▁▂▃▄▅▆▇█"
-READABLE = 24
-"""Characters that a text column keeps when room is short."""
+MIN_TEXT_WIDTH = 24
+"""Characters that a text column keeps if the line is too short."""
 GAP = 2
 
 
@@ -41,15 +41,15 @@ def write_generic(out: Console, payload: msgspec.Struct) -> None:
     _write_struct(out, payload, None)
 
 
-def write_range(out: Console, found: TimeRange) -> None:
-    """Write which part of the run a payload is about."""
-    begin, end = duration(found.from_after_ns), duration(found.to_after_ns)
-    out.print(f"[dim]from {begin} to {end}: {escape(found.range_of)}[/dim]")
-    _write_sentences(out, found.notes)
+def write_range(out: Console, time_range: TimeRange) -> None:
+    """Write the range of time that a payload is restricted to."""
+    start, end = duration(time_range.from_after_ns), duration(time_range.to_after_ns)
+    out.print(f"[dim]from {start} to {end}: {escape(time_range.range_of)}[/dim]")
+    _write_sentences(out, time_range.notes)
 
 
 def write_quality(out: Console, notes: Iterable[QualityNote]) -> None:
-    """Write what is doubtful about the numbers above."""
+    """Write the quality issues that affect the figures above."""
     for note in notes:
         out.print(f"[yellow]![/yellow] {escape(note.sentence)}")
 
@@ -59,7 +59,7 @@ def _write_struct(out: Console, part: msgspec.Struct, inherited: str | None) -> 
     _write_title(out, fields)
     _write_sentences(out, fields.get("missing"))
     if fields.get("share_of"):
-        out.print(f"[dim]shares are of {escape(fields['share_of'])}[/dim]")
+        out.print(f"[dim]shares of: {escape(fields['share_of'])}[/dim]")
     rest = {n: v for n, v in fields.items() if n not in SENTENCES and n not in IDENTITY}
     scalars = {name: value for name, value in rest.items() if _is_scalar(value)}
     if scalars:
@@ -74,22 +74,23 @@ def _write_struct(out: Console, part: msgspec.Struct, inherited: str | None) -> 
 
 
 def _write_title(out: Console, fields: Mapping[str, Any]) -> None:
-    named = [(name, fields[name]) for name in IDENTITY if fields.get(name) is not None]
-    if named:
+    identity = [(name, fields[name]) for name in IDENTITY if fields.get(name) is not None]
+    if identity:
         words = [
-            value if isinstance(value, str) else f"{label(name)} {value}" for name, value in named
+            value if isinstance(value, str) else f"{label(name)} {value}"
+            for name, value in identity
         ]
         out.print()
         out.print(f"[bold]{escape('  '.join(words))}[/bold]")
 
 
-def _write_sentences(out: Console, said: str | Sequence[str] | None) -> None:
-    for sentence in [said] if isinstance(said, str) else said or ():
+def _write_sentences(out: Console, sentences: str | Sequence[str] | None) -> None:
+    for sentence in [sentences] if isinstance(sentences, str) else sentences or ():
         out.print(escape(sentence))
 
 
 def _write_part(out: Console, name: str, value: Any) -> None:
-    """A field that is more than a scalar."""
+    """Write a field that is not a scalar."""
     unit = unit_of(name)
     if isinstance(value, msgspec.Struct):
         out.print(f"[dim]{label(name)}[/dim]")
@@ -106,10 +107,10 @@ def _write_part(out: Console, name: str, value: Any) -> None:
     elif CURVE in name:
         end = f"  up to {text_of(name, max(value, default=0))}"
         room = out.width - len(label(name)) - GAP - len(end)
-        out.print(f"[dim]{label(name)}[/dim]  {curve(value, min(room, MOST_CURVE_CELLS))}{end}")
+        out.print(f"[dim]{label(name)}[/dim]  {curve(value, min(room, MAX_CURVE_CELLS))}{end}")
     else:
-        shown = ", ".join(text_of(name, each) for each in value)
-        out.print(f"[dim]{label(name)}[/dim]  {escape(shown)}")
+        text = ", ".join(text_of(name, item) for item in value)
+        out.print(f"[dim]{label(name)}[/dim]  {escape(text)}")
 
 
 def _write_structs(out: Console, name: str, parts: Sequence[msgspec.Struct]) -> None:
@@ -123,20 +124,20 @@ def _write_structs(out: Console, name: str, parts: Sequence[msgspec.Struct]) -> 
 
 def _write_mapping(out: Console, name: str, value: Mapping[str, Any]) -> None:
     out.print(f"[dim]{label(name)}[/dim]")
-    if value and all(isinstance(each, msgspec.Struct) for each in value.values()):
-        rows = [{"": key} | dict(_fields(each)) for key, each in value.items()]
+    if value and all(isinstance(item, msgspec.Struct) for item in value.values()):
+        rows = [{"": key} | dict(_fields(item)) for key, item in value.items()]
         _write_table(out, rows, unit_of(name))
         return
     width = max((len(str(key)) for key in value), default=0)
-    for key, each in value.items():
-        out.print(f"  {escape(str(key)):<{width}}  {_text(name, each, unit_of(name))}")
+    for key, item in value.items():
+        out.print(f"  {escape(str(key)):<{width}}  {_text(name, item, unit_of(name))}")
 
 
 # --- tables --------------------------------------------------------------------------------------
 
 
 def _write_table(out: Console, rows: Sequence[Mapping[str, Any]], inherited: str | None) -> None:
-    """Rows of scalars. Columns that do not fit continue below, the first one repeated."""
+    """Write rows of scalars. Columns that do not fit continue below, after the first one again."""
     cells = {name: [_text(name, row[name], inherited) for row in rows] for name in rows[0]}
     texts = [name for name in cells if any(isinstance(row[name], str) for row in rows)]
     ordered = [*texts[:1], *(name for name in cells if name not in texts[:1])]
@@ -144,20 +145,20 @@ def _write_table(out: Console, rows: Sequence[Mapping[str, Any]], inherited: str
     widths = {name: _width(headings[name], cells[name]) for name in ordered}
     widths |= _cut_widths(widths, texts, out.width)
     for names in _across(widths, out.width):
-        made = table(*(headings[name].replace(" ", "\n") for name in names))
-        for name, column in zip(names, made.columns, strict=True):
+        grid = table(*(headings[name].replace(" ", "\n") for name in names))
+        for name, column in zip(names, grid.columns, strict=True):
             column.justify = "left" if name in texts else "right"
         for i in range(len(rows)):
-            made.add_row(*(escape(cut(cells[name][i], widths[name])) for name in names))
-        out.print(made)
+            grid.add_row(*(escape(cut(cells[name][i], widths[name])) for name in names))
+        out.print(grid)
 
 
 def _headings(names: Sequence[str]) -> dict[str, str]:
-    """Labels; of a quantity and its share, the share says that it is one."""
+    """Make headings; the heading of a share differs from that of its quantity."""
     plain = [label(name) for name in names]
     return {
-        name: f"{own} share" if plain.count(own) > 1 and unit_of(name) == "ratio" else own
-        for name, own in zip(names, plain, strict=True)
+        name: f"{text} share" if plain.count(text) > 1 and unit_of(name) == "ratio" else text
+        for name, text in zip(names, plain, strict=True)
     }
 
 
@@ -166,20 +167,21 @@ def _width(heading: str, cells: Sequence[str]) -> int:
 
 
 def _cut_widths(widths: Mapping[str, int], texts: Sequence[str], room: int) -> dict[str, int]:
-    """Widths of text columns: as little less than they want as lets everything fit in a line,
-    but readable."""
+    """Cut text columns just enough to fit everything in a line, but not below a readable width."""
     numbers = sum(width + GAP for name, width in widths.items() if name not in texts)
-    most = max((widths[name] for name in texts), default=0)
-    while most > READABLE and room < numbers + sum(min(widths[n], most) + GAP for n in texts):
-        most -= 1
-    return {name: min(widths[name], most) for name in texts}
+    limit = max((widths[name] for name in texts), default=0)
+    while limit > MIN_TEXT_WIDTH and room < numbers + sum(
+        min(widths[n], limit) + GAP for n in texts
+    ):
+        limit -= 1
+    return {name: min(widths[name], limit) for name in texts}
 
 
 def _across(widths: Mapping[str, int], room: int) -> Iterator[list[str]]:
-    """Columns that stand side by side; every line begins with the first one."""
-    first, *others = widths
+    """Split columns into lines that fit; every line starts with the first column."""
+    first, *columns = widths
     line = [first]
-    for name in others:
+    for name in columns:
         if len(line) > 1 and sum(widths[n] + GAP for n in [*line, name]) > room:
             yield line
             line = [first]
@@ -188,7 +190,7 @@ def _across(widths: Mapping[str, int], room: int) -> Iterator[list[str]]:
 
 
 def cut(text: str, width: int) -> str:
-    """Text of at most a width: the middle of a long one is left out.
+    """Cut text to a width by omitting its middle.
 
     >>> cut("void cutlass::Kernel2<sm80>", 11)
     'void …sm80>'
@@ -203,7 +205,7 @@ def cut(text: str, width: int) -> str:
 
 
 def curve(values: Sequence[float], room: int) -> str:
-    """Numbers as a line of bars between 0 and the largest of them."""
+    """Draw numbers as a line of bars between 0 and their maximum."""
     cells = max(1, min(len(values), room))
     edges = [i * len(values) // cells for i in range(cells + 1)]
     means = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
@@ -221,7 +223,7 @@ def _is_scalar(value: object) -> bool:
 
 
 def _is_flat(part: msgspec.Struct) -> bool:
-    """True when a row of a table can hold it: scalars, and short lists of them."""
+    """Tell whether a struct fits in a row of a table: scalars, and short lists of them."""
     fields = dict(_fields(part))
     return not any(fields.get(name) for name in SENTENCES) and all(
         _is_scalar(value) or (CURVE not in name and _is_short_list(value))
@@ -233,12 +235,12 @@ def _is_flat(part: msgspec.Struct) -> bool:
 def _is_short_list(value: object) -> bool:
     return (
         isinstance(value, list | tuple)
-        and len(value) <= MOST_LISTED
-        and all(_is_scalar(each) for each in value)
+        and len(value) <= MAX_LISTED
+        and all(_is_scalar(item) for item in value)
     )
 
 
 def _text(name: str, value: Any, inherited: str | None) -> str:
     if isinstance(value, list | tuple):
-        return " x ".join(text_of(name, each, inherited) for each in value)
+        return " x ".join(text_of(name, item, inherited) for item in value)
     return text_of(name, value, inherited)

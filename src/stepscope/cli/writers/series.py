@@ -9,8 +9,8 @@ from rich.markup import escape
 
 from stepscope.cli.text import table
 from stepscope.cli.writers.generic import (
-    MOST_CURVE_CELLS,
-    READABLE,
+    MAX_CURVE_CELLS,
+    MIN_TEXT_WIDTH,
     curve,
     cut,
     write_quality,
@@ -115,7 +115,7 @@ def _write_kernels(out: Console, title: str, kernels: list[KernelTime]) -> None:
     rows = table(title, "launches", "total", "share", "precision")
     for kernel in kernels:
         rows.add_row(
-            escape(cut(kernel.name, 2 * READABLE)),
+            escape(cut(kernel.name, 2 * MIN_TEXT_WIDTH)),
             count(kernel.launch_count),
             duration(kernel.total_ns),
             percent(kernel.share_ratio),
@@ -134,6 +134,6 @@ def _write_node(out: Console, name: str, cell_ns: int) -> None:
 
 
 def _write_line(out: Console, name: str, values: Sequence[float | None], note: str) -> None:
-    cells = max(1, min(out.width - NAME_CELLS - len(note) - 2, MOST_CURVE_CELLS))
+    cells = max(1, min(out.width - NAME_CELLS - len(note) - 2, MAX_CURVE_CELLS))
     bars = curve([0.0 if value is None else value for value in values], cells)
     out.print(f"{escape(name[:NAME_CELLS]):<{NAME_CELLS}}{bars}  [dim]{escape(note)}[/dim]")

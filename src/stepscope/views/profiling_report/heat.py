@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from stepscope.run import Bins
+from stepscope.analysis import nan_to_none
+from stepscope.run import Bins, SampledHeatmap, build_sampled_heatmap
 from stepscope.schema import METRIC_TYPES
-from stepscope.views.heat_rows import NodeHeat, node_heat, row_name
+from stepscope.views.heat_rows import MAX_CORES, name_row
 from stepscope.views.profiling_report import blocks
 from stepscope.views.profiling_report.evaluated import Evaluated
 from stepscope.views.profiling_report.words import figure, first, left_out, moment, shortened
@@ -25,7 +24,7 @@ def heatmaps(evaluated: Evaluated) -> list[blocks.Block]:
     for node in nodes:
         width = _width(evaluated, run.nodes[node].sample_interval_ns)
         bins = Bins(start_ns=evaluated.job.start_ns, width_ns=width, count=COLUMNS)
-        heat = node_heat(run.reader, bins, node)
+        heat = build_sampled_heatmap(run.reader, bins, node, max_cores=MAX_CORES)
         if heat is not None:
             found.append(_block(heat, bins))
     return [*found, *left_out(more)]
@@ -36,24 +35,23 @@ def _width(evaluated: Evaluated, sample_interval_ns: int) -> int:
     return max(-(-evaluated.job.duration_ns // COLUMNS), 2 * sample_interval_ns, 1)
 
 
-def _block(heat: NodeHeat, bins: Bins) -> blocks.Heatmap:
-    sampled = np.flatnonzero(~np.isnan(heat.shades).all(axis=0))
-    grid = 100 * heat.shades[:, : int(sampled[-1]) + 1]
+def _block(heat: SampledHeatmap, bins: Bins) -> blocks.Heatmap:
+    grid = 100 * heat.shades[:, : heat.sampled_bin_count]
     return blocks.Heatmap(
         title=f"{shortened(heat.node)} over time",
         start=moment(bins.start_ns),
         column_s=figure(bins.width_ns / 1e9),
-        rows=[_row(heat, place, grid[place].tolist()) for place in range(len(heat.rows))],
-        more=f"and {heat.left_out_count} more cores" if heat.left_out_count else None,
+        rows=[_row(heat, place, nan_to_none(grid[place])) for place in range(len(heat.rows))],
+        more=f"and {heat.omitted_core_count} more cores" if heat.omitted_core_count else None,
     )
 
 
-def _row(heat: NodeHeat, place: int, percent: list[float]) -> blocks.HeatmapRow:
+def _row(heat: SampledHeatmap, place: int, percent: list[float | None]) -> blocks.HeatmapRow:
     row = heat.rows[place]
     unit, scale = _UNITS[METRIC_TYPES[row.metric].unit]
     return blocks.HeatmapRow(
-        name=shortened(row_name(row)),
+        name=shortened(name_row(row)),
         unit=unit,
         full=figure(row.scale * scale),
-        percent=[None if np.isnan(value) else round(value, 1) for value in percent],
+        percent=[None if value is None else round(value, 1) for value in percent],
     )

@@ -7,7 +7,7 @@ from collections import defaultdict
 from stepscope.run import Run, Trace
 from stepscope.schema import METRIC_TYPES
 from stepscope.timeline import get_timelines, track_id
-from stepscope.views.names import shown
+from stepscope.views.names import shorten_name
 from stepscope.views.timeline.payload import Track, TrackGroup
 
 _PROCESS_PREFIX = "process_"
@@ -51,7 +51,7 @@ def build_counter_groups(run: Run, trace: Trace) -> list[TrackGroup]:
     tracks = [
         Track(
             id=str(track_id(counter.kind, trace.trace, *counter.words)),
-            name=shown(counter.name),
+            name=shorten_name(counter.name),
             kind="counter",
             row_count=1,
             unit="bytes" if counter.kind == "memory" else "",

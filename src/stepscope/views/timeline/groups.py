@@ -17,7 +17,7 @@ from stepscope.timeline import (
     load_track_descriptions,
     track_id,
 )
-from stepscope.views.names import shown
+from stepscope.views.names import shorten_name
 from stepscope.views.timeline.counter_tracks import build_counter_groups, build_metric_group
 from stepscope.views.timeline.payload import Track, TrackGroup
 from stepscope.views.timeline.span_tracks import list_span_tracks
@@ -116,7 +116,7 @@ def _build_trace_group(run: Run, trace: Trace, tracks: Sequence[TrackDescription
     rank = "" if trace.rank is None or trace.process is not None else f"rank {trace.rank}: "
     return TrackGroup(
         id=trace_group_id(trace),
-        name=shown(f"{window}{rank}{trace.name}"),
+        name=shorten_name(f"{window}{rank}{trace.name}"),
         kind="recording",
         rank=trace.rank,
         tracks=sorted(host, key=lambda track: -(track.event_count or 0)),
@@ -142,7 +142,7 @@ def _build_host_track(trace: Trace, description: TrackDescription, content: Cont
     role = "steps" if content.steps else "backward" if mostly_backward else ""
     return Track(
         id=str(track_id("trace", trace.trace, description.track)),
-        name=shown(title) + (f": {role}" if role else ""),
+        name=shorten_name(title) + (f": {role}" if role else ""),
         kind="host",
         row_count=content.rows,
         event_count=content.event_count,

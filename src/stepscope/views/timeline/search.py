@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepscope.run import Run
 from stepscope.timeline import parse_tracks, search_events
-from stepscope.views.names import shown
+from stepscope.views.names import shorten_name
 from stepscope.views.options import ViewOptions
 from stepscope.views.timeline.payload import Match, SearchView
 from stepscope.views.timeline.selection import get_range
@@ -32,7 +32,7 @@ def timeline_search(run: Run, options: ViewOptions) -> SearchView:
             Match(
                 track=str(event.track),
                 event=event.event,
-                name=shown(event.name),
+                name=shorten_name(event.name),
                 after_ns=event.after_ns,
                 duration_ns=event.duration_ns,
                 row=event.row,

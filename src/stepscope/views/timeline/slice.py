@@ -14,7 +14,7 @@ from stepscope.timeline import (
     get_timelines,
     parse_track,
 )
-from stepscope.views.names import shown
+from stepscope.views.names import shorten_name
 from stepscope.views.options import ViewOptions
 from stepscope.views.timeline.payload import Linked, SliceView
 
@@ -54,7 +54,7 @@ def _build_link(link: LinkedEvent) -> Linked:
         relation=link.relation,
         track=str(link.track),
         event=link.event,
-        name=shown(link.name),
+        name=shorten_name(link.name),
         after_ns=link.after_ns,
         duration_ns=link.duration_ns,
         row=link.row,

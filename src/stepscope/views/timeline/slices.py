@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stepscope.analysis import Slices, choose_width, limit_slices
 from stepscope.run import Run
 from stepscope.timeline import TrackId, compute_busy_ratios, read_window, split_by_line
-from stepscope.views.names import shown
+from stepscope.views.names import shorten_name
 from stepscope.views.options import ViewOptions
 from stepscope.views.timeline.payload import SlicesView, TrackSlices
 from stepscope.views.timeline.selection import get_range, list_tracks
@@ -18,7 +18,7 @@ MAX_TRACKS = 2_000
 
 
 class _NameIndex:
-    """Index of shown names; several names of events may be shown alike."""
+    """Index of shortened names; several names of events may be shortened alike."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -31,9 +31,9 @@ class _NameIndex:
         return list(self._indices)
 
     def encode(self, codes: list[int]) -> list[int]:
-        """Convert codes of slices to indices of shown names."""
+        """Convert codes of slices to indices of shortened names."""
         for code in sorted(set(codes) - self._index_by_code.keys()):
-            name = shown(self._names[code])
+            name = shorten_name(self._names[code])
             self._index_by_code[code] = self._indices.setdefault(name, len(self._indices))
         return [self._index_by_code[code] for code in codes]
 

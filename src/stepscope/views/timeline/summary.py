@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepscope.analysis import LineSums, NameSums
 from stepscope.run import Run
 from stepscope.timeline import TrackId, sum_tracks
-from stepscope.views.names import shown
+from stepscope.views.names import shorten_name
 from stepscope.views.options import ViewOptions
 from stepscope.views.timeline.payload import NameTime, SummaryView, TrackSummary
 from stepscope.views.timeline.selection import get_range, list_tracks
@@ -50,7 +50,7 @@ def _summarize_track(track: TrackId, sums: LineSums, range_ns: int, top: int) ->
 
 def _summarize_name(name: str, sums: NameSums) -> NameTime:
     return NameTime(
-        name=shown(name),
+        name=shorten_name(name),
         count=sums.count,
         total_ns=sums.total_ns,
         self_ns=sums.self_ns,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepscope.rule_feed import recorded_rules
 from stepscope.run import Run
 from stepscope.views.options import ViewOptions
-from stepscope.views.quality import notes_across
+from stepscope.views.quality import note_run_quality
 from stepscope.views.timeline.groups import build_groups
 from stepscope.views.timeline.payload import FindingMark, TimelineView
 from stepscope.views.timeline.steps import list_steps
@@ -37,7 +37,7 @@ def timeline(run: Run, options: ViewOptions) -> TimelineView:
         steps=steps,
         findings=_list_findings(run),
         notes=notes,
-        quality=notes_across(run, run.traces),
+        quality=note_run_quality(run, run.traces),
         missing=None if groups else NOTHING,
     )
 

@@ -17,9 +17,9 @@ from stepscope.importers.smdebug.events import read_events
 from stepscope.importers.smdebug.forms import Form, detect_form
 from stepscope.importers.smdebug.system import read_samples
 from stepscope.schema import JobState
-from stepscope.views.overview import overview
-from stepscope.views.steps import steps
-from stepscope.views.system import system
+from stepscope.views.overview import show_overview
+from stepscope.views.steps import show_steps
+from stepscope.views.system import show_system
 from tests.support.debugger_files import (
     EPOCH_NS,
     EPOCH_S,
@@ -112,7 +112,7 @@ def test_steps_and_their_phases(output: DebuggerOutput, tmp_path: Path) -> None:
     marks = [r["value"] for r in rows(run, kind="step")]
     assert marks == list(range(30))
     assert diagnose(run).suspect == "data_pipeline"
-    assert steps(run).ranks[0].step_count == 30
+    assert show_steps(run).ranks[0].step_count == 30
 
 
 def test_steps_alone_have_a_start_and_no_verdict(output: DebuggerOutput, tmp_path: Path) -> None:
@@ -283,14 +283,14 @@ def test_views_of_an_imported_job(output: DebuggerOutput, tmp_path: Path) -> Non
     output.events("77-algo-1", [step(n, 1000 * n, 900) for n in range(25)])
     (output.path / "system" / "training_job_end.ts").write_text("")
     run = output.imported(tmp_path / "run")
-    (node,) = overview(run).nodes
+    (node,) = show_overview(run).nodes
     assert (node.state, node.gpu_busy_ratio, node.cpu_busy_ratio) == (JobState.COMPLETED, 0.5, None)
     assert not node.monitor_lost
     assert (node.started_ns, node.ended_ns) == (EPOCH_NS, EPOCH_NS + 3 * S)
-    (machine,) = system(run).nodes
+    (machine,) = show_system(run).nodes
     assert (machine.sample_count, machine.memory_bytes) == (4, None)
     assert "size of the memory" in machine.metrics_missing
-    assert steps(run).ranks[0].source == "marked"
+    assert show_steps(run).ranks[0].source == "marked"
 
 
 def test_directories_may_be_mixed(output: DebuggerOutput, tmp_path: Path) -> None:

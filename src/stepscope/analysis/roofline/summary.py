@@ -1,0 +1,93 @@
+"""Groups of calls, summed by family and sorted by the time above the roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from stepscope.analysis.roofline.groups import CallGroup
+
+NO_FAMILY = "without a model"
+
+
+class FamilyTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """Groups of one family of operators."""
+
+    family: str
+    device_ns: int
+    time_ratio: float
+    """Share of `computing_ns`."""
+    total_flop: int | None
+    total_bytes: int | None
+    roofline_ratio: float | None
+    """Roofline time divided by device time, over the groups that have both."""
+
+
+class RooflineGap(msgspec.Struct, frozen=True, kw_only=True):
+    """Time that calls of one group would save on their roofline."""
+
+    name: str
+    input_dims: str | None
+    bound: Literal["compute", "memory"] | None
+    saved_ns: float
+    saved_ratio: float
+    """Share of `computing_ns`."""
+    roofline_ratio: float
+
+
+def sum_families(groups: Sequence[CallGroup], total_ns: int) -> list[FamilyTotals]:
+    """Sum groups by family, by descending time.
+
+    Args:
+        groups: groups of one trace.
+        total_ns: denominator of the shares.
+    """
+    families: dict[str, list[CallGroup]] = {}
+    for group in groups:
+        families.setdefault(group.signature.family or NO_FAMILY, []).append(group)
+    totals = [_sum_family(name, members, total_ns) for name, members in families.items()]
+    return sorted(totals, key=lambda family: -family.device_ns)
+
+
+def _sum_family(name: str, groups: Sequence[CallGroup], total_ns: int) -> FamilyTotals:
+    busy_ns = sum(group.busy_ns for group in groups)
+    bounded = [group for group in groups if group.roofline_ns is not None]
+    bounded_ns = sum(group.busy_ns for group in bounded)
+    roofline_ns = sum(group.roofline_ns or 0.0 for group in bounded)
+    return FamilyTotals(
+        family=name,
+        device_ns=busy_ns,
+        time_ratio=busy_ns / total_ns,
+        total_flop=_sum([g.flops * g.call_count for g in groups if g.flops is not None]),
+        total_bytes=_sum([g.bytes * g.call_count for g in groups if g.bytes is not None]),
+        roofline_ratio=roofline_ns / bounded_ns if bounded_ns else None,
+    )
+
+
+def _sum(values: Sequence[int]) -> int | None:
+    return sum(values) if values else None
+
+
+def find_largest_gaps(groups: Sequence[CallGroup], total_ns: int, *, top: int) -> list[RooflineGap]:
+    """Find the groups with most time above their roofline, the largest first.
+
+    Args:
+        groups: groups of one trace.
+        total_ns: denominator of the shares.
+        top: limit of the gaps.
+    """
+    gaps = [
+        RooflineGap(
+            name=group.signature.name,
+            input_dims=group.signature.dims,
+            bound=group.bound,
+            saved_ns=group.lost_ns,
+            saved_ratio=group.lost_ns / total_ns,
+            roofline_ratio=group.of_roofline_ratio,
+        )
+        for group in groups
+        if group.lost_ns and group.of_roofline_ratio is not None
+    ]
+    return sorted(gaps, key=lambda gap: -gap.saved_ns)[:top]
