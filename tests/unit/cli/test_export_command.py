@@ -81,7 +81,7 @@ def test_merged(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["-o", "all.json.gz"], "name a directory, choose one with --trace or --rank"),
         (["-o", ".", "--merge"], "is a directory"),
         (["-o", "out", "--rank", "7"], "No trace is of rank 7; available: of ranks 0, 1"),
-        (["-o", "out", "--trace", "x"], "No recording is called x; there are 0/trace.json"),
+        (["-o", "out", "--trace", "x"], "No trace is called x; available: 0/trace.json"),
     ],
 )
 def test_one_sentence(
