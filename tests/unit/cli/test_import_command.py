@@ -149,7 +149,7 @@ def test_what_was_lost_is_said(tmp_path: Path, run_import: Command) -> None:
     (tmp_path / "half.json").write_bytes(content[: len(content) // 2])
     answer = run_import("half.json", "-o", "run")
     assert answer.code == 0
-    assert "half.json was read in part: the file ends" in answer.err
+    assert "half.json was read in part: the file is truncated" in answer.err
     assert "stepscope show run" in answer.out
 
 
