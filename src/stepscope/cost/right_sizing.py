@@ -20,7 +20,7 @@ import msgspec
 from stepscope.cost.job_cost import JobCost
 from stepscope.cost.prices import Offer
 from stepscope.cost.pricing import MachinePrice
-from stepscope.cost.usage import MIN_SAMPLES, NodeUsage
+from stepscope.cost.usage import MIN_SAMPLES, MachineUsage
 from stepscope.diagnosis import SUSPECT_NAMES, Suspect, Verdict
 from stepscope.quantities import count_of, number, percent
 from stepscope.rules import BatchSizeParameters
@@ -87,7 +87,7 @@ class _Demand:
 
 
 def recommend_size(
-    nodes: list[NodeUsage], verdict: Verdict, cost: JobCost, price: MachinePrice
+    nodes: list[MachineUsage], verdict: Verdict, cost: JobCost, price: MachinePrice
 ) -> RightSizing:
     """Recommend fewer or smaller machines.
 
@@ -146,7 +146,7 @@ def _decline(reason: str, evidence: list[str]) -> RightSizing:
     )
 
 
-def _find_obstacle(nodes: list[NodeUsage], verdict: Verdict) -> str | None:
+def _find_obstacle(nodes: list[MachineUsage], verdict: Verdict) -> str | None:
     """Find the reason why the machines cannot be judged or are not underused; None for none."""
     if not any(node.gpus for node in nodes):
         return "no GPU was sampled, and right-sizing needs GPU utilization"
@@ -174,7 +174,7 @@ def _find_obstacle(nodes: list[NodeUsage], verdict: Verdict) -> str | None:
     return None
 
 
-def _describe_usage(node: NodeUsage) -> str:
+def _describe_usage(node: MachineUsage) -> str:
     parts = [f"CPU {percent(node.cpu.p95, 1)}"] if node.cpu is not None else []
     if node.gpus:
         low, high = (f(level.p95 for level in node.gpus.values()) for f in (min, max))
@@ -183,7 +183,7 @@ def _describe_usage(node: NodeUsage) -> str:
     return f"{node.node}: 95th percentile of utilization: {', '.join(parts) or 'not sampled'}"
 
 
-def _measure_demand(nodes: list[NodeUsage], offer: Offer) -> _Demand | str:
+def _measure_demand(nodes: list[MachineUsage], offer: Offer) -> _Demand | str:
     """Measure the usage of all machines together; a sentence where a part of it is not known."""
     memory = _sum_known(
         node.memory_bytes / GIB

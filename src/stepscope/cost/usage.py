@@ -29,7 +29,7 @@ class UsageLevel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeUsage:
+class MachineUsage:
     """Utilization of one machine; None or empty where not sampled."""
 
     node: str
@@ -49,7 +49,7 @@ class NodeUsage:
     """Peak share of the GPU's memory, for importers that do not know its size."""
 
 
-def measure_node_usage(run: Run) -> list[NodeUsage]:
+def measure_node_usage(run: Run) -> list[MachineUsage]:
     """Measure the utilization of the machines by name: during training, or over all samples where
     no steps were recorded."""
     start = min((int(rank.steps.start[0]) for rank in run.ranks), default=None)
@@ -67,7 +67,7 @@ def average_p95(levels: list[UsageLevel]) -> float | None:
     return average_present(level.p95 for level in levels)
 
 
-def _measure_node(info: NodeInfo, metrics: NodeMetrics) -> NodeUsage:
+def _measure_node(info: NodeInfo, metrics: NodeMetrics) -> MachineUsage:
     samples = metrics.load(*_GPU_METRICS, *_NODE_METRICS)
 
     def measure_levels(metric: str) -> dict[str, UsageLevel]:
@@ -80,7 +80,7 @@ def _measure_node(info: NodeInfo, metrics: NodeMetrics) -> NodeUsage:
     def measure_peaks(metric: str) -> dict[str, float]:
         return {device: level.peak for device, level in measure_levels(metric).items()}
 
-    return NodeUsage(
+    return MachineUsage(
         node=info.node,
         cores=info.cores_available,
         cpu=_summarize_samples(samples.series("cpu_busy_ratio")),

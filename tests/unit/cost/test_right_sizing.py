@@ -13,7 +13,7 @@ from stepscope.cost.job_cost import HOUR_NS, JobCost
 from stepscope.cost.prices import Offer, PriceTable, load_published_prices
 from stepscope.cost.pricing import MachinePrice, PriceUsed
 from stepscope.cost.right_sizing import LISTED_PRICES, MAX_FILL_RATIO, RightSizing, recommend_size
-from stepscope.cost.usage import NodeUsage, UsageLevel, measure_node_usage
+from stepscope.cost.usage import MachineUsage, UsageLevel, measure_node_usage
 from stepscope.diagnosis.verdict import Suspect, Verdict
 from stepscope.testing import RunBuilder
 
@@ -36,9 +36,9 @@ def make_node(
     memory: float | None = 20,
     gpu_memory: float | None = 1,
     count: int = 1000,
-) -> NodeUsage:
+) -> MachineUsage:
     devices = [str(number) for number in range(gpus)]
-    return NodeUsage(
+    return MachineUsage(
         node=name,
         cores=cores,
         cpu=None if cpu is None else make_level(cpu, mean=cpu_mean, count=count),
@@ -79,7 +79,7 @@ def look_up_price(instance_type: str, table: PriceTable | None = None) -> Machin
 
 
 def recommend(
-    nodes: list[NodeUsage],
+    nodes: list[MachineUsage],
     instance_type: str = "ml.p3.8xlarge",
     *,
     seconds: int = 503,
@@ -175,7 +175,7 @@ def test_resources_that_determine_the_count(changed: dict[str, float], count: in
         ([make_node(gpu_memory=None)], "the memory usage of the GPUs is not known"),
     ],
 )
-def test_reasons_against_a_recommendation(nodes: list[NodeUsage], reason: str) -> None:
+def test_reasons_against_a_recommendation(nodes: list[MachineUsage], reason: str) -> None:
     advice = recommend(nodes)
     assert advice.choices == []
     assert advice.headline.startswith("No smaller machine recommended: ")
