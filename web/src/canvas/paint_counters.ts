@@ -22,7 +22,7 @@ export function paintCounter(frame: Frame, line: Line, region: Region): void {
     clipBottom: region.bottom,
     colour: ink.slices.fill[colourIndex(line.name)] ?? 0,
   });
-  for (const { chunk: chunk, from, to } of parts) addPart(curve, chunk.data, frame, { from, to, shift });
+  for (const { chunk, from, to } of parts) addPart(curve, chunk.data, frame, { from, to, shift });
   frame.rectangles.curves.push(curve);
   if (top < region.top || top + 14 > region.bottom) return;
   const text = valueText(first.chunk.data.maxValue, first.chunk.data.unit);

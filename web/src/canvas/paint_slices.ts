@@ -44,7 +44,7 @@ export function paintSlices(frame: Frame, lane: Lane, region: Region): void {
   const { scene } = frame;
   const shift = scene.shiftOf(lane.track);
   const window = { from: scene.span.from + shift, to: scene.span.to + shift };
-  for (const { chunk: chunk, from, to } of scene.slices.partsIn(lane.track, window, frame.level)) {
+  for (const { chunk, from, to } of scene.slices.partsIn(lane.track, window, frame.level)) {
     const slices = chunk.data;
     const first = Math.max(0, Math.floor((region.top - lane.top) / lane.rowPx));
     const last = lane.onlyFirst

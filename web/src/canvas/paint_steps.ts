@@ -12,7 +12,7 @@ interface Box {
 
 /** Minimum width at which a step is drawn as a box of its own. */
 const BOX_PX = 5;
-const OUTLIER_ROOM_PX = 9;
+const MIN_OUTLIER_WIDTH_PX = 9;
 
 export function paintSteps(frame: Frame, steps: RankSteps, box: Box): void {
   const { scale, rectangles, ink } = frame;
@@ -20,7 +20,7 @@ export function paintSteps(frame: Frame, steps: RankSteps, box: Box): void {
   const to = from + scale.width / scale.pixelsPerNs;
   const outliers = outliersOf(steps);
   let drawnEnd = -2;
-  let markedX = -OUTLIER_ROOM_PX;
+  let markedX = -MIN_OUTLIER_WIDTH_PX;
   for (let index = firstStepEndingAfter(steps, from); index < steps.after_ns.length; index++) {
     const start = steps.after_ns[index] ?? 0;
     if (start >= to) break;
@@ -28,7 +28,7 @@ export function paintSteps(frame: Frame, steps: RankSteps, box: Box): void {
     const x0 = Math.max(-2, toPixel(scale, start - box.shift));
     const end = start + Math.max(0, steps.duration_ns[index] ?? 0);
     const x1 = Math.min(scale.width + 2, Math.max(x0 + 1, toPixel(scale, end - box.shift)));
-    if (isOutlier && x0 - markedX >= OUTLIER_ROOM_PX) {
+    if (isOutlier && x0 - markedX >= MIN_OUTLIER_WIDTH_PX) {
       markedX = Math.max(0, x0);
       frame.labels.push({ x: markedX + 2, y: (box.top + box.bottom) / 2, maxWidth: 14, text: "▲", colour: ink.warn });
     }

@@ -4,10 +4,10 @@ import type { SlicesView } from "../api/views";
 import { firstEndingAfter, emptySlices, sliceAt, slicesOf } from "./slices";
 
 function view(track: Partial<SlicesView["tracks"][0]>): SlicesView {
-  const none = { row_count: 2, row: [], after_ns: [], duration_ns: [], name: [], count: [], busy_ratio: [], event: [] };
+  const empty = { row_count: 2, row: [], after_ns: [], duration_ns: [], name: [], count: [], busy_ratio: [], event: [] };
   return {
     from_after_ns: 1000, to_after_ns: 2000, names: ["a", "b"], omitted_tracks: [],
-    tracks: [{ track: "t", ...none, ...track }],
+    tracks: [{ track: "t", ...empty, ...track }],
   };
 }
 
@@ -16,23 +16,23 @@ const TWO_ROWS = {
   count: [1, 7, 1], busy_ratio: [1, 0.5, 1], event: [3, -1, 4],
 };
 
-function one(track: Partial<SlicesView["tracks"][0]>) {
+function parsedTrack(track: Partial<SlicesView["tracks"][0]>) {
   const slices = slicesOf(view(track)).get("t");
   if (slices === undefined) throw new Error("no track");
   return slices;
 }
 
 describe("slices", () => {
-  test("have times after the origin, and know where their rows begin", () => {
-    const slices = one(TWO_ROWS);
+  test("have times relative to the origin, and row offsets", () => {
+    const slices = parsedTrack(TWO_ROWS);
     expect([...slices.start]).toEqual([950, 1100, 1010]);
     expect([...slices.end]).toEqual([1050, 1150, 1015]);
     expect([...slices.rowOffsets]).toEqual([0, 2, 3]);
     expect(slices.complete).toBe(false);
   });
 
-  test("are found by time within their row", () => {
-    const slices = one(TWO_ROWS);
+  test("are looked up by time within a row", () => {
+    const slices = parsedTrack(TWO_ROWS);
     expect(firstEndingAfter(slices, 0, 1050)).toBe(1);
     expect(sliceAt(slices, 0, 1000)).toBe(0);
     expect(sliceAt(slices, 0, 1075)).toBe(-1);
@@ -41,26 +41,26 @@ describe("slices", () => {
     expect(sliceAt(slices, 7, 1012)).toBe(-1);
   });
 
-  test("with impossible values are drawn where they can be", () => {
-    const broken = one({
+  test("with invalid values are clamped", () => {
+    const broken = parsedTrack({
       row: [-1, 0], after_ns: [5, null as unknown as number], duration_ns: [-7, NaN], name: [9, 0],
       count: [1, 1], busy_ratio: [NaN, 17], event: [1, 2],
     });
     expect([...broken.start].every(Number.isFinite)).toBe(true);
-    expect([...broken.end].every((end, at) => end >= (broken.start[at] ?? 0))).toBe(true);
+    expect([...broken.end].every((end, index) => end >= (broken.start[index] ?? 0))).toBe(true);
     expect([...broken.busy]).toEqual([1, 1]);
   });
 
-  test("that come in another order are sorted", () => {
-    const mixed = one({
+  test("in another order are sorted", () => {
+    const unsorted = parsedTrack({
       row: [1, 0, 0], after_ns: [0, 20, 10], duration_ns: [1, 1, 1], name: [0, 0, 0],
       count: [1, 1, 1], busy_ratio: [1, 1, 1], event: [0, 1, 2],
     });
-    expect([...mixed.event]).toEqual([2, 1, 0]);
-    expect([...mixed.rowOffsets]).toEqual([0, 2, 3]);
+    expect([...unsorted.event]).toEqual([2, 1, 0]);
+    expect([...unsorted.rowOffsets]).toEqual([0, 2, 3]);
   });
 
-  test("may be none at all", () => {
+  test("may be empty", () => {
     expect(emptySlices().rowOffsets.length).toBe(1);
     expect(sliceAt(emptySlices(), 0, 5)).toBe(-1);
   });

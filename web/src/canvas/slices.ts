@@ -76,29 +76,29 @@ function toColumns(track: TrackSlices, from: number, names: Names): Slices {
     bytes: count * BYTES_PER_SLICE + 4 * rowCount + 200,
   };
   let row = -1;
-  order.forEach((at, index) => {
-    const sliceRow = rowAt(track, at);
+  order.forEach((sourceIndex, index) => {
+    const sliceRow = rowAt(track, sourceIndex);
     while (row < sliceRow) slices.rowOffsets[++row] = index;
-    const start = from + finiteOr(track.after_ns[at], 0);
+    const start = from + finiteOr(track.after_ns[sourceIndex], 0);
     slices.start[index] = start;
-    slices.end[index] = start + Math.max(0, finiteOr(track.duration_ns[at], 0));
-    slices.name[index] = finiteOr(track.name[at], 0);
-    slices.count[index] = finiteOr(track.count[at], 1);
-    slices.busy[index] = Math.min(1, Math.max(0, finiteOr(track.busy_ratio[at], 1)));
-    const event = finiteOr(track.event[at], -1);
+    slices.end[index] = start + Math.max(0, finiteOr(track.duration_ns[sourceIndex], 0));
+    slices.name[index] = finiteOr(track.name[sourceIndex], 0);
+    slices.count[index] = finiteOr(track.count[sourceIndex], 1);
+    slices.busy[index] = Math.min(1, Math.max(0, finiteOr(track.busy_ratio[sourceIndex], 1)));
+    const event = finiteOr(track.event[sourceIndex], -1);
     slices.event[index] = event;
     if (event < 0) slices.complete = false;
   });
   return slices;
 }
 
-function rowAt(track: TrackSlices, at: number | undefined): number {
-  return at === undefined ? -1 : Math.max(0, finiteOr(track.row[at], 0));
+function rowAt(track: TrackSlices, index: number | undefined): number {
+  return index === undefined ? -1 : Math.max(0, finiteOr(track.row[index], 0));
 }
 
 /** Replace null and non-finite numbers: JSON has no NaN. */
-function finiteOr(value: number | null | undefined, otherwise: number): number {
-  return typeof value === "number" && Number.isFinite(value) ? value : otherwise;
+function finiteOr(value: number | null | undefined, fallback: number): number {
+  return typeof value === "number" && Number.isFinite(value) ? value : fallback;
 }
 
 /** Return slice indices ordered by row and start. The server sends them ordered; others are sorted. */

@@ -37,8 +37,8 @@ export function rulerMarks(from: number, to: number, pixels: number, zero = 0, m
   const last = Math.floor((to - zero) / step);
   const ticks: Tick[] = [];
   for (let index = first; index <= last && ticks.length < 200; index++) {
-    const at = index * step;
-    ticks.push({ ns: zero + at, label: anchor === 0 ? tickLabel(at, step) : `+${tickLabel(at - anchor, step)}` });
+    const tickNs = index * step;
+    ticks.push({ ns: zero + tickNs, label: anchor === 0 ? tickLabel(tickNs, step) : `+${tickLabel(tickNs - anchor, step)}` });
   }
   return { ticks, step, anchor: anchor === 0 ? null : `${exactTime(anchor)} +` };
 }

@@ -3,17 +3,17 @@ import { describe, expect, test } from "vitest";
 import type { Track, TrackGroup } from "../api/views";
 import { lineAt, linesIn, pathTo, pinnedTree, summaryTracks, treeOf, type Shape } from "./tree";
 
-function track(id: string, more: Partial<Track> = {}): Track {
-  return { id, name: id, kind: "host", row_count: 1, unit: "", event_count: 1, ...more };
+function track(id: string, overrides: Partial<Track> = {}): Track {
+  return { id, name: id, kind: "host", row_count: 1, unit: "", event_count: 1, ...overrides };
 }
 
 function group(id: string, tracks: Track[], groups: TrackGroup[] = []): TrackGroup {
   return { id, name: id, kind: "process", rank: null, tracks, groups };
 }
 
-function shape(groups: TrackGroup[], more: Partial<Shape> = {}): Shape {
+function shape(groups: TrackGroup[], overrides: Partial<Shape> = {}): Shape {
   return {
-    groups, steps: new Map(), isToggled: () => false, defaultState: "auto", filter: "", rowCounts: new Map(), ...more,
+    groups, steps: new Map(), isToggled: () => false, defaultState: "auto", filter: "", rowCounts: new Map(), ...overrides,
   };
 }
 
@@ -27,7 +27,7 @@ const TREE = [
 ];
 
 describe("the tree", () => {
-  test("lists what is open, one below the other, devices first", () => {
+  test("lists the lines of open groups, devices first", () => {
     const { lines, height } = treeOf(shape(TREE));
     expect(lines.map((line) => line.id)).toEqual([
       "node", "rank 0", "device", "stream 7", "stream 14", "main", "worker", "rank 1", "other",
@@ -39,48 +39,48 @@ describe("the tree", () => {
     expect(height).toBe(lines.reduce((sum, line) => sum + line.height, 0));
   });
 
-  test("says how deep a line is, and which of its siblings it is", () => {
+  test("states the depth of a line and its position among its siblings", () => {
     const { lines } = treeOf(shape(TREE));
     const device = lines.find((line) => line.id === "device");
     expect([device?.level, device?.positionInSet, device?.siblings]).toEqual([3, 1, 3]);
     expect(lines[device?.parent ?? -1]?.id).toBe("rank 0");
   });
 
-  test("draws a closed group as one line of its devices", () => {
+  test("draws a closed group as one line with its devices", () => {
     const { lines } = treeOf(shape(TREE, { isToggled: (id) => id === "rank 0" }));
     expect(lines.map((line) => line.id)).toEqual(["node", "rank 0", "rank 1", "other"]);
     expect(lines[1]?.summary.map((track) => track.id)).toEqual(["stream 14", "stream 7"]);
     expect(summaryTracks(TREE[0]?.groups[1] ?? group("", [])).map((track) => track.id)).toEqual(["other"]);
   });
 
-  test("folds a track into thin rows, and grows it when more rows turn up", () => {
-    const folded = treeOf(shape(TREE, { isToggled: (id) => id === "main" })).byId.get("main");
-    const full = treeOf(shape(TREE, { rowCounts: new Map([["main", 8]]) })).byId.get("main");
-    expect(folded?.height).toBeLessThan(30);
-    expect(full?.height).toBeGreaterThan(8 * 17);
+  test("collapses a track into thin rows, and extends it with more rows", () => {
+    const collapsed = treeOf(shape(TREE, { isToggled: (id) => id === "main" })).byId.get("main");
+    const extended = treeOf(shape(TREE, { rowCounts: new Map([["main", 8]]) })).byId.get("main");
+    expect(collapsed?.height).toBeLessThan(30);
+    expect(extended?.height).toBeGreaterThan(8 * 17);
   });
 
-  test("keeps what has the name that is filtered for, and what it is in", () => {
+  test("keeps tracks that match the filter, with their groups", () => {
     const ids = (filter: string): string[] => treeOf(shape(TREE, { filter })).lines.map((line) => line.id);
     expect(ids("stream 7")).toEqual(["node", "rank 0", "device", "stream 7"]);
     expect(ids("RANK 1")).toEqual(["node", "rank 1", "other"]);
     expect(ids("nothing")).toEqual([]);
   });
 
-  test("pins tracks in the order that they were pinned, and folds them where there is no room", () => {
-    const pins = pinnedTree(shape(TREE), ["worker", "main", "gone"], 1000);
-    expect(pins.lines.map((line) => line.id)).toEqual(["worker", "main"]);
+  test("keeps the order of pinned tracks, and collapses them to fit", () => {
+    const pinned = pinnedTree(shape(TREE), ["worker", "main", "gone"], 1000);
+    expect(pinned.lines.map((line) => line.id)).toEqual(["worker", "main"]);
     expect(pinnedTree(shape(TREE), ["worker", "main"], 60).height).toBeLessThan(60);
   });
 
-  test("finds the way to a track", () => {
+  test("returns the path to a track", () => {
     expect(pathTo(TREE, "stream 7").map((group) => group.id)).toEqual(["node", "rank 0", "device"]);
     expect(pathTo(TREE, "nowhere")).toEqual([]);
   });
 
-  test("finds lines by height among a hundred thousand", () => {
-    const many = Array.from({ length: 100_000 }, (_, at) => track(`t${at}`));
-    const tree = treeOf(shape([group("all", many)]));
+  test("finds a line by its y position among 100,000", () => {
+    const tracks = Array.from({ length: 100_000 }, (_, index) => track(`t${index}`));
+    const tree = treeOf(shape([group("all", tracks)]));
     expect(tree.lines.length).toBe(100_001);
     const visible = linesIn(tree, 1_000_000, 1_000_800);
     expect(visible.length).toBeLessThan(45);
@@ -89,9 +89,9 @@ describe("the tree", () => {
     expect(lineAt(tree, -5)).toBe(0);
   });
 
-  test("closes the inner groups of a large tree at first", () => {
-    const inner = Array.from({ length: 300 }, (_, at) => group(`rank ${at}`, [track(`a${at}`), track(`b${at}`)]));
-    expect(treeOf(shape([group("node", [], inner)])).lines.length).toBe(301);
-    expect(treeOf(shape([group("node", [], inner)], { defaultState: "open" })).lines.length).toBe(901);
+  test("closes the inner groups of a large tree by default", () => {
+    const ranks = Array.from({ length: 300 }, (_, index) => group(`rank ${index}`, [track(`a${index}`), track(`b${index}`)]));
+    expect(treeOf(shape([group("node", [], ranks)])).lines.length).toBe(301);
+    expect(treeOf(shape([group("node", [], ranks)], { defaultState: "open" })).lines.length).toBe(901);
   });
 });

@@ -102,8 +102,8 @@ export function treeOf(shape: Shape): Tree {
     for (const inner of counters) walk(inner, next());
   };
   const outermost = shape.groups.filter((group) => isVisible(group.id));
-  outermost.forEach((group, at) => {
-    walk(group, { level: 1, parent: -1, positionInSet: at + 1, siblings: outermost.length });
+  outermost.forEach((group, index) => {
+    walk(group, { level: 1, parent: -1, positionInSet: index + 1, siblings: outermost.length });
   });
   return { lines, height: y, byId: new Map(lines.map((line) => [line.id, line])) };
 }
@@ -240,8 +240,8 @@ export function lineAt(tree: Tree, y: number): number {
 /** Return the lines of an interval of the height, from top to bottom. */
 export function linesIn(tree: Tree, top: number, bottom: number): Line[] {
   const lines: Line[] = [];
-  for (let at = lineAt(tree, top); at < tree.lines.length; at++) {
-    const line = tree.lines[at];
+  for (let index = lineAt(tree, top); index < tree.lines.length; index++) {
+    const line = tree.lines[index];
     if (line === undefined || line.y >= bottom) break;
     if (line.y + line.height > top) lines.push(line);
   }

@@ -34,8 +34,8 @@ export function clampSpan(span: Span, bounds: Bounds): Span {
   const middle = from + requested / 2;
   const centred = spanWidth === requested ? from : middle - spanWidth / 2;
   // A narrow window has a margin of half its width beyond the ends.
-  const slack = Math.min(margin, spanWidth / 2);
-  const first = Math.min(Math.max(centred, -slack), end + slack - spanWidth);
+  const outerMargin = Math.min(margin, spanWidth / 2);
+  const first = Math.min(Math.max(centred, -outerMargin), end + outerMargin - spanWidth);
   const start = spanWidth >= end ? (end - spanWidth) / 2 : first;
   return { from: start, to: start + spanWidth };
 }
@@ -58,9 +58,9 @@ export function fullSpan(bounds: Bounds): Span {
 }
 
 /** Return a window that shows a range with a margin on both sides. */
-export function spanAround(range: Span, bounds: Bounds, room = 0.15): Span {
+export function spanAround(range: Span, bounds: Bounds, marginShare = 0.15): Span {
   const spanWidth = Math.max(widthOf(range), MIN_SPAN_NS / 2);
-  const extra = spanWidth * room;
+  const extra = spanWidth * marginShare;
   const middle = (range.from + range.to) / 2;
   return clampSpan({ from: middle - spanWidth / 2 - extra, to: middle + spanWidth / 2 + extra }, bounds);
 }

@@ -8,13 +8,13 @@ import { Batch } from "./vertex_batch";
 /** Painting order. */
 const ORDER: readonly Fill[] = ["plain", "hatched", "strip", "curve"];
 
-/** Create the painter; null without WebGL2. `lost` is called when the context is lost. */
-export function webglPainter(lost: () => void): Painter | null {
+/** Create the painter; null without WebGL2. `onContextLost` is called when the context is lost. */
+export function webglPainter(onContextLost: () => void): Painter | null {
   const canvas = document.createElement("canvas");
   const gl = canvas.getContext("webgl2", { antialias: false, depth: false, stencil: false });
   const batches = gl === null ? null : batchesOf(gl);
   if (gl === null || batches === null) return null;
-  canvas.addEventListener("webglcontextlost", lost);
+  canvas.addEventListener("webglcontextlost", onContextLost);
   const texture = stripTexture(gl);
   gl.enable(gl.BLEND);
   gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
@@ -49,7 +49,7 @@ export function webglPainter(lost: () => void): Painter | null {
       gl.readPixels(0, 0, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, new Uint8Array(4));
     },
     dispose() {
-      canvas.removeEventListener("webglcontextlost", lost);
+      canvas.removeEventListener("webglcontextlost", onContextLost);
       for (const fill of ORDER) batches[fill].dispose();
       gl.deleteTexture(texture);
       gl.getExtension("WEBGL_lose_context")?.loseContext();
@@ -97,14 +97,14 @@ function stripTexture(gl: WebGL2RenderingContext): WebGLTexture {
 /** Upload the strips of a frame and return the height of the texture. */
 function upload(gl: WebGL2RenderingContext, strips: Strips, width: number, rows: number): number {
   const { count } = strips;
-  let room = rows;
+  let capacity = rows;
   if (count > rows) {
-    room = Math.min(MAX_STRIPS, 2 * count + 32);
-    gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA, width, room, 0, gl.RGBA, gl.UNSIGNED_BYTE, null);
+    capacity = Math.min(MAX_STRIPS, 2 * count + 32);
+    gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA, width, capacity, 0, gl.RGBA, gl.UNSIGNED_BYTE, null);
   }
   if (count > 0) {
     const bytes = new Uint8Array(strips.texels.buffer, 0, 4 * width * count);
     gl.texSubImage2D(gl.TEXTURE_2D, 0, 0, 0, width, count, gl.RGBA, gl.UNSIGNED_BYTE, bytes);
   }
-  return room;
+  return capacity;
 }

@@ -40,12 +40,12 @@ describe("tooltips", () => {
     expect(box.textContent).toBe(EVIL + EVIL);
   });
 
-  test("name what a share is of", () => {
+  test("state the denominator of a share", () => {
     const shown = formatter(pieOption(PIE, palette(true)))({ name: EVIL });
     expect(shown.textContent).toBe(`${EVIL}75.00% of the job's duration`);
   });
 
-  test("show the bin under the pointer, and the last one at the right edge", () => {
+  test("show the bin under the pointer, and the last bin at the right edge", () => {
     const show = formatter(histogramOption(HISTOGRAM, palette(false)));
     expect(show([{ seriesName: "rank 0", dataIndex: 2 }]).textContent).toBe(
       "1.00 to 2.00 srank 0: 4 steps",
@@ -53,19 +53,19 @@ describe("tooltips", () => {
   });
 });
 
-describe("labels for those who do not see the chart", () => {
-  test("have the numbers", () => {
+describe("accessible labels", () => {
+  test("contain the values", () => {
     expect(pieLabel(PIE)).toContain("rest 25.0%");
     expect(histogramLabel(HISTOGRAM)).toContain("rank 0: 12 steps, 5 above the bins; p50 1.20");
   });
 
-  test("count what lies outside of the bins", () => {
+  test("count the values outside of the bins", () => {
     expect(describeCounts({ name: "", counts: [1], below_count: 2, above_count: 0 }, "steps")).toBe(
       "3 steps, 2 below the bins",
     );
   });
 });
 
-test("slices are told apart by pattern as well as by colour", () => {
+test("slices differ by pattern as well as by colour", () => {
   expect(pieOption(PIE, palette(false)).aria).toMatchObject({ decal: { show: true } });
 });

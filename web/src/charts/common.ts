@@ -82,7 +82,7 @@ export function axisOption(colours: Palette, name: string): Record<string, unkno
 /** Dashed marks with name and value, at x or y positions. */
 export function markLine(
   marks: Mark[],
-  at: "xAxis" | "yAxis",
+  axis: "xAxis" | "yAxis",
   colours: Palette,
   digits: number,
   unit: string,
@@ -92,13 +92,13 @@ export function markLine(
     symbol: "none",
     lineStyle: { color: colours.text, type: "dashed", width: 1 },
     data: marks.map((mark, index) => ({
-      [at]: mark.value,
+      [axis]: mark.value,
       label: {
         formatter: `${mark.name} ${withSymbol(mark.value, digits, unit)}`,
         color: colours.text,
         position: "end",
-        distance: at === "xAxis" ? 4 + 13 * (index % 3) : 6,
-        ...(at === "yAxis" ? { width: 100, overflow: "break" } : {}),
+        distance: axis === "xAxis" ? 4 + 13 * (index % 3) : 6,
+        ...(axis === "yAxis" ? { width: 100, overflow: "break" } : {}),
       },
     })),
   };

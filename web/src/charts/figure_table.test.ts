@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 
 import { figureTable } from "./figure_table";
 
-test("a heat map is told by the extremes and means of its rows, in their unit", () => {
+test("the table of a heat map has minimum, mean and maximum of each row in its unit", () => {
   const { rows } = figureTable({
     kind: "heatmap",
     title: "",
@@ -20,7 +20,7 @@ test("a heat map is told by the extremes and means of its rows, in their unit", 
   ]);
 });
 
-test("a histogram has a row per bin and a column per series", () => {
+test("the table of a histogram has a row per bin and a column per series", () => {
   const { columns, rows } = figureTable({
     kind: "histogram",
     title: "",

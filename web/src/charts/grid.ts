@@ -88,8 +88,8 @@ export function heatmapOption(block: Heatmap, colours: Palette): EChartsOption {
     format: (value) => percent(value / 100),
     describe: (rowIndex, column, value) => {
       const row = block.rows[rowIndex];
-      const real = value === null ? MISSING : withSymbol((value / 100) * (row?.full ?? 0), 2, row?.unit ?? "");
-      return [real, `${time(column)} to ${time(column + 1)} after the start`];
+      const text = value === null ? MISSING : withSymbol((value / 100) * (row?.full ?? 0), 2, row?.unit ?? "");
+      return [text, `${time(column)} to ${time(column + 1)} after the start`];
     },
   });
 }

@@ -22,7 +22,7 @@ type Formatter = (item: unknown) => HTMLElement;
 const formatter = (option: { tooltip?: unknown }): Formatter => (option.tooltip as { formatter: Formatter }).formatter;
 
 describe("axes", () => {
-  test("say values in their unit", () => {
+  test("format values in their unit", () => {
     expect(formatOnScale(1.5e9, TIME)).toBe("1.5 s");
     expect(formatOnScale(0, TIME)).toBe("0");
     expect(formatOnScale(3_600e9, TIME)).toBe("1 h");
@@ -30,7 +30,7 @@ describe("axes", () => {
     expect(formatTick(0.25, PLOT.y)).toBe("25%");
   });
 
-  test("have ticks at round values of the unit that is shown", () => {
+  test("have ticks at round values of the displayed unit", () => {
     expect(tickInterval(TIME, 3_600e9)).toBe(600e9);
     expect(tickInterval(TIME, 1e9)).toBeUndefined();
     expect(tickInterval({ name: "", unit: "bytes" }, 12 * 2 ** 30)).toBe(2 * 2 ** 30);
@@ -40,7 +40,7 @@ describe("axes", () => {
 });
 
 describe("plots", () => {
-  test("tell their numbers to those who do not see them", () => {
+  test("have an accessible label with their values", () => {
     expect(plotLabel(PLOT)).toBe(`Busy: share over time. ${EVIL} from 25.0% to 75.0%.`);
     expect(figureTable(PLOT).rows).toEqual([[EVIL, 0, 0.25], [EVIL, 1e9, null], [EVIL, 2e9, 0.75]]);
   });
@@ -51,7 +51,7 @@ describe("plots", () => {
     expect(box.textContent).toBe(`time: 0${EVIL}: 25.0%`);
   });
 
-  test("mark a point that has no neighbours, among many", () => {
+  test("mark isolated points of long series", () => {
     const x = Array.from({ length: 100 }, (_, index) => index);
     const y = x.map((index) => (index === 50 ? 1 : null));
     const option = plotOption({ ...PLOT, series: [{ name: "s", x, y }] }, palette(true));
@@ -61,7 +61,7 @@ describe("plots", () => {
   });
 });
 
-test("a waterfall stands on bars that are not seen, and does not tell of them", () => {
+test("a waterfall has invisible offset bars that are not in its label", () => {
   const block: Stacks = {
     kind: "stacks",
     title: "",
@@ -89,14 +89,14 @@ describe("grids", () => {
     value: { name: "duration", unit: "ns" },
   };
 
-  test("know their extremes", () => {
+  test("have the extent of their values", () => {
     expect(extent(GRID.values)).toEqual([1e6, 3e6]);
     expect(extent([[null]])).toEqual([0, 0]);
     expect(gridLabel(GRID)).toContain("duration from 1 ms to 3 ms");
     expect(figureTable(GRID).rows[1]).toEqual([EVIL, 3e6, 3e6, 3e6]);
   });
 
-  test("tell a cell as text", () => {
+  test("show a cell as text in the tooltip", () => {
     const box = formatter(gridOption(GRID, palette(false)))({ value: [1, 1, 3e6] });
     expect(box.querySelector("img")).toBeNull();
     expect(box.textContent).toBe(`${EVIL}3 msstep 2`);
@@ -104,7 +104,7 @@ describe("grids", () => {
 });
 
 describe("figures of payloads", () => {
-  test("have times in the unit of the longest", () => {
+  test("use the unit of the largest duration", () => {
     const figure = durationHistogram({
       title: "", noun: "steps", edges_ns: [0, 5e6, 10e6], series: [{ name: "all", counts: [1, 2] }],
       marks_ns: [{ name: "p50", value: 6e6 }],
@@ -112,7 +112,7 @@ describe("figures of payloads", () => {
     expect([figure.unit, figure.edges, figure.marks]).toEqual(["ms", [0, 5, 10], [{ name: "p50", value: 6 }]]);
   });
 
-  test("name the largest shares, and the rest of the whole", () => {
+  test("list the largest shares and the remainder", () => {
     const shares = Array.from({ length: 12 }, (_, index) => [`k${index}`, 0.05] as const);
     const pie = pieOfShares("", "time", [...shares, ["k0", 0.1], ["none", null]]);
     expect(pie.slices[0]?.name).toBe("k0");
@@ -122,7 +122,7 @@ describe("figures of payloads", () => {
     expect(pieOfShares("", "", []).slices).toEqual([]);
   });
 
-  test("keep names to one line", () => {
+  test("have single-line names", () => {
     expect(singleLine("a\u202Eb\u0000\nc")).toBe("a b c");
     expect(singleLine("x".repeat(1000))).toHaveLength(160);
     const pie = pieOf("", { share_of: "time", parts: [{ name: "a\nb", count: 1, total_ns: 1, share_ratio: 1 }] });

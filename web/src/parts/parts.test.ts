@@ -17,23 +17,23 @@ beforeEach(() => { navigate("/kernels?run=a", true); });
 
 const search = (): string => window.location.search;
 
-describe("choices in the address", () => {
-  test("are absent where they are the first", () => {
-    const [value, choose] = useOption("by", ["name", "shape"]);
+describe("options in the URL", () => {
+  test("are omitted if they have the default value", () => {
+    const [value, setValue] = useOption("by", ["name", "shape"]);
     expect(value).toBe("name");
-    choose("shape");
+    setValue("shape");
     expect(search()).toBe("?run=a&by=shape");
     expect(useOption("by", ["name", "shape"])[0]).toBe("shape");
-    choose("name");
+    setValue("name");
     expect(search()).toBe("?run=a");
   });
 
-  test("that are not known are the first", () => {
+  test("fall back to the default if the value is unknown", () => {
     navigate("/kernels?run=a&by=evil", true);
     expect(useOption("by", ["name", "shape"])[0]).toBe("name");
   });
 
-  test("can be texts, and several of them", () => {
+  test("may be free text or a list of texts", () => {
     useText("filter")[1]("a&b=c");
     expect(useText("filter")[0]).toBe("a&b=c");
     useTexts("histogram")[1](["one, two", "<b>"]);
@@ -43,7 +43,7 @@ describe("choices in the address", () => {
     expect(search()).toBe("?run=a");
   });
 
-  test("of an order are a field and a sign", () => {
+  test("encode an order as a field with a sign", () => {
     for (const text of ["total_ns", "-total_ns"]) {
       const order = parseOrder(text);
       expect(order === null ? null : formatOrder(order)).toBe(text);
@@ -52,42 +52,42 @@ describe("choices in the address", () => {
   });
 });
 
-describe("keys of rows", () => {
-  test("are names where those are short", () => {
+describe("row keys", () => {
+  test("are the name if it is short", () => {
     expect(rowKey("aten::mm", null, "[2, 3]")).toBe("aten::mm  [2, 3]");
   });
 
-  test("are short for any name, and differ where names differ", () => {
+  test("are short for long names, and differ for different names", () => {
     const long = "A".repeat(1_000_000);
     expect(rowKey(long).length).toBeLessThan(80);
     expect(rowKey(`${long}1`)).not.toBe(rowKey(`${long}2`));
   });
 });
 
-test("rows that were not asked for are told", () => {
+test("a note states how many rows were not requested", () => {
   expect(omittedRows(500, 2310)).toBe("top rows of 2,310");
   expect(omittedRows(7, 7)).toBeNull();
 });
 
-describe("ways to the timeline", () => {
+describe("links to the timeline", () => {
   const rankSteps = (title: string, numbers: number[], after_ns: number[]): RankSteps => ({
     group: title, title, numbers, after_ns, duration_ns: numbers.map(() => 10), outliers: [], left_out_count: 0,
   });
   const ALL = [rankSteps("rank 0", [1, 2], [100, 200]), rankSteps("rank 1", [2, 3], [250, 350])];
 
-  test("find a step on its rank, or on the first that has it", () => {
+  test("point to a step on its rank, or on the first rank that has it", () => {
     expect(intervalOfStep(ALL, 2, "rank 1")).toEqual([250, 260]);
     expect(intervalOfStep(ALL, 3, "rank 0")).toEqual([350, 360]);
     expect(intervalOfStep(ALL, 9, "rank 0")).toBeNull();
   });
 
-  test("show what is around it, of the same run", () => {
+  test("add a margin, and keep the run", () => {
     expect(timelineAt(100, 200)).toBe("/timeline?run=a&t0=50&t1=250");
     expect(timelineAt(0, 10)).toBe("/timeline?run=a&t0=0&t1=15");
   });
 });
 
-test("names of annotations are listed once", () => {
+test("annotation names are distinct", () => {
   const source = (names: string[]) => ({ annotations: names.map((name) => ({ name })) });
   const payload = { sources: [source(["a", "b"]), source(["b", "c"])] } as unknown as AnnotationsView;
   expect(annotationNames(payload)).toEqual(["a", "b", "c"]);

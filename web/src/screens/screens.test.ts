@@ -13,14 +13,14 @@ const { heatMapFigure } = await import("./system/heat_map");
 const { parseCores, metricPlots } = await import("./system/figures");
 
 /** Build a payload with only the fields under test. */
-const part = <T>(value: Partial<Record<keyof T, unknown>>): T => value as T;
+const partial = <T>(value: Partial<Record<keyof T, unknown>>): T => value as T;
 
-test("jobs are chosen by how they stand and when they were made", () => {
+test("jobs are filtered by status and age", () => {
   const day = 24 * 3_600_000;
   const jobs = [
     { id: "new", status: "InProgress", created_ms: 9.5 * day },
     { id: "old", status: "Completed", created_ms: day },
-  ].map((job) => part<JobRow>(job));
+  ].map((job) => partial<JobRow>(job));
   const ids = (...filters: [Parameters<typeof filterJobs>[1], Parameters<typeof filterJobs>[2]]): string[] =>
     filterJobs(jobs, ...filters, 10 * day).map((job) => job.id);
   expect(ids("all", "any")).toEqual(["new", "old"]);
@@ -28,11 +28,11 @@ test("jobs are chosen by how they stand and when they were made", () => {
   expect(ids("all", "day")).toEqual(["new"]);
 });
 
-test("a waterfall goes from one mean step to the other", () => {
+test("a waterfall leads from one mean step to the other", () => {
   const change = (name: string, base_ns: number, other_ns: number) => ({
     name, base_ns, other_ns, change_ns: other_ns - base_ns,
   });
-  const steps = part<StepChanges>({
+  const steps = partial<StepChanges>({
     figures: [change("mean", 100, 80)],
     parts: [change("data_wait", 50, 20), change("forward", 50, 60), change("loss", 0, 0)],
   });
@@ -46,27 +46,27 @@ test("a waterfall goes from one mean step to the other", () => {
 
 describe("ranks", () => {
   const ranks = [
-    part<RankTime>({ rank: 0, computation_ns: 6, overlap_ns: 1, communication_ns: 2, other_ns: 1, transfer_ns: 2, waiting_ns: 0, steps: { step: ["5", "6"], computation_ns: [3, 3], overlap_ns: [1, 0], communication_ns: [1, 1], other_ns: [0, 1], transfer_ns: null, waiting_ns: null } }),
-    part<RankTime>({ rank: null, trace: "b", computation_ns: 5, overlap_ns: 0, communication_ns: 5, other_ns: 0, transfer_ns: null, waiting_ns: null, steps: null }),
+    partial<RankTime>({ rank: 0, computation_ns: 6, overlap_ns: 1, communication_ns: 2, other_ns: 1, transfer_ns: 2, waiting_ns: 0, steps: { step: ["5", "6"], computation_ns: [3, 3], overlap_ns: [1, 0], communication_ns: [1, 1], other_ns: [0, 1], transfer_ns: null, waiting_ns: null } }),
+    partial<RankTime>({ rank: null, trace: "b", computation_ns: 5, overlap_ns: 0, communication_ns: 5, other_ns: 0, transfer_ns: null, waiting_ns: null, steps: null }),
   ];
 
-  test("are divided over the recording or a step", () => {
+  test("have a breakdown of the trace or of a step", () => {
     expect(stepNames(ranks)).toEqual(["5", "6"]);
     expect(rankTimeFigure(ranks, "").parts[0]?.values).toEqual([6, 5]);
     expect(rankTimeFigure(ranks, "6").parts[0]?.values).toEqual([3, null]);
     expect(rankTimeFigure(ranks, "").categories).toEqual(["rank 0", "b"]);
   });
 
-  test("have no transfer where no collective was found on several", () => {
+  test("have no transfer time if no collective is matched", () => {
     expect(transferFigure(ranks, "")?.parts[0]?.values).toEqual([2, null]);
     expect(transferFigure(ranks.slice(1), "")).toBeNull();
   });
 });
 
-test("the roofline meets the slope where compute and memory balance", () => {
+test("the roofline has its corner at the ratio of peak compute to bandwidth", () => {
   const device = { device_name: "d", peaks_of: null, source: null, estimate: false, memory_bytes_per_s: 10, peaks: [{ unit: "bf16" as const, peak_flop_per_s: 1000 }, { unit: "fp8" as const, peak_flop_per_s: 2000 }] };
   const group = (intensity: number | null, achieved: number | null) =>
-    part<RooflineGroup>({ name: "mm", input_dims: null, precision: "bf16", intensity_flop_per_byte: intensity, achieved_flop_per_s: achieved });
+    partial<RooflineGroup>({ name: "mm", input_dims: null, precision: "bf16", intensity_flop_per_byte: intensity, achieved_flop_per_s: achieved });
   const { series } = rooflinePlot(device, [group(50, 400), group(null, 1), group(0, 0)]);
   expect(series.map((line) => line.name)).toEqual(["peak of bf16", "calls in bf16"]);
   expect(series[0]?.x).toEqual([0.1, 100, 1000]);
@@ -74,10 +74,10 @@ test("the roofline meets the slope where compute and memory balance", () => {
   expect(series[1]?.x).toEqual([50]);
 });
 
-describe("a machine", () => {
-  test("shows its first cores, all of them or none", () => {
+describe("system metrics", () => {
+  test("show the first cores, all or none", () => {
     const row = (metric: string, device: string) => ({ name: `${metric}${device}`, metric, device, unit: "ratio", full: 1, shade_ratio: [0.5, null] });
-    const payload = part<SystemHeatView>({ start_after_ns: 0, column_ns: 1e9, nodes: [{ node: "n", left_out_count: 0, rows: [row("gpu_busy_ratio", "0"), ...Array.from({ length: 40 }, (_, core) => row("core_busy_ratio", String(core)))] }] });
+    const payload = partial<SystemHeatView>({ start_after_ns: 0, column_ns: 1e9, nodes: [{ node: "n", left_out_count: 0, rows: [row("gpu_busy_ratio", "0"), ...Array.from({ length: 40 }, (_, core) => row("core_busy_ratio", String(core)))] }] });
     expect(heatMapFigure(payload, "n", "few")?.rows).toHaveLength(33);
     expect(heatMapFigure(payload, "n", "few")?.more).toBe("8 cores not shown");
     expect(heatMapFigure(payload, "n", "all")?.rows).toHaveLength(41);
@@ -85,24 +85,24 @@ describe("a machine", () => {
     expect(heatMapFigure(payload, "other", "all")).toBeNull();
   });
 
-  test("lets cores be chosen as a list of ranges", () => {
+  test("accept cores as a list of ranges", () => {
     expect([...(parseCores("0-2, 8") ?? [])]).toEqual(["0", "1", "2", "8"]);
     expect(parseCores("")).toBeNull();
     expect(parseCores("1-x")).toBeNull();
     expect(parseCores("0-99999999")).toBeNull();
   });
 
-  test("has a picture for each kind of metric, GPUs first", () => {
-    const payload = part<SystemSeriesView>({ start_after_ns: 0, piece_ns: 5, piece_count: 2 });
-    const series = (metric: string, device: string, unit: string) => part<MetricSeries>({ metric, device, unit, mean: [1, 2] });
-    const all = [
+  test("have one plot per kind, GPUs first", () => {
+    const payload = partial<SystemSeriesView>({ start_after_ns: 0, piece_ns: 5, piece_count: 2 });
+    const series = (metric: string, device: string, unit: string) => partial<MetricSeries>({ metric, device, unit, mean: [1, 2] });
+    const seriesList = [
       series("core_busy_ratio", "0", "ratio"), series("core_busy_ratio", "1", "ratio"),
       series("gpu_busy_ratio", "0", "ratio"), series("process_cpu_cores", "7", "count"), series("new_metric", "", "none"),
     ];
-    const plots = metricPlots(payload, all, "all", new Set(["1"]));
+    const plots = metricPlots(payload, seriesList, "all", new Set(["1"]));
     expect(plots.map((plot) => plot.title)).toEqual(["GPU busy", "Cores busy", "Processes", "New metric"]);
     expect(plots[1]?.series.map((line) => line.name)).toEqual(["1"]);
     expect(plots[0]?.series[0]?.x).toEqual([0, 5]);
-    expect(metricPlots(payload, all, "gpu", null)).toHaveLength(1);
+    expect(metricPlots(payload, seriesList, "gpu", null)).toHaveLength(1);
   });
 });

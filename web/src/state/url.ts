@@ -32,8 +32,8 @@ export const baseRun = param("with");
 /** Ids of the open runs, including the current one. */
 export const openRuns = computed(() => {
   const runIds = params.value.getAll("open");
-  const shown = run.value;
-  return shown === null || runIds.includes(shown) ? runIds : [...runIds, shown];
+  const currentRun = run.value;
+  return currentRun === null || runIds.includes(currentRun) ? runIds : [...runIds, currentRun];
 });
 
 type Values = Record<string, string | readonly string[] | null>;

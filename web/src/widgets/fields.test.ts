@@ -17,7 +17,7 @@ const ROWS: Row[] = [
 const FIELDS = [field<Row>("name"), field<Row>("total_ns"), bar<Row>("share_ratio", "share")];
 
 describe("fields", () => {
-  test("take label and unit from the name", () => {
+  test("derive label and unit from the name", () => {
     expect(FIELDS.map(({ label, unit, numeric }) => [label, unit, numeric])).toEqual([
       ["name", "none", false],
       ["total", "ns", true],
@@ -25,15 +25,15 @@ describe("fields", () => {
     ]);
   });
 
-  test("of their own making say what they are", () => {
-    const half = column<Row>("half", "half of it", "ns", (row) => (row.total_ns === null ? null : row.total_ns / 2));
+  test("with computed values have an explicit label and unit", () => {
+    const half = column<Row>("half", "half of total", "ns", (row) => (row.total_ns === null ? null : row.total_ns / 2));
     expect(ROWS.map(half.value)).toEqual([1_000_000, null, 2_500_000]);
     expect(half.numeric).toBe(true);
   });
 });
 
 describe("rows", () => {
-  test("are sorted by numbers as numbers, what is missing last either way", () => {
+  test("are sorted by value, missing values last in either direction", () => {
     const names = (descending: boolean): string[] =>
       sortRows(ROWS, FIELDS, { field: "total_ns", descending }).map((row) => row.name);
     expect(names(true)).toEqual(["<b>copy</b>", "gemm 10", "gemm 9"]);
@@ -41,19 +41,19 @@ describe("rows", () => {
     expect(sortRows(ROWS, FIELDS, { field: "name", descending: false })[1]?.name).toBe("gemm 9");
   });
 
-  test("stay as they are without an order, or by a field that is not there", () => {
+  test("keep their order without a known field", () => {
     expect(sortRows(ROWS, FIELDS, null)).toEqual(ROWS);
     expect(sortRows(ROWS, FIELDS, { field: "gone", descending: true })).toEqual(ROWS);
   });
 
-  test("are filtered by any field, regardless of case", () => {
+  test("are filtered by any field, ignoring case", () => {
     expect(filterRows(ROWS, FIELDS, " GEMM ").map((row) => row.name)).toEqual(["gemm 10", "gemm 9"]);
     expect(filterRows(ROWS, FIELDS, "")).toEqual(ROWS);
     expect(filterRows(ROWS, FIELDS, "nothing")).toEqual([]);
   });
 });
 
-test("values read in their unit", () => {
+test("values are formatted in their unit", () => {
   expect(formatValue(true, "none")).toBe("yes");
   expect(formatValue(null, "ns")).toBe("n/a");
   expect(formatValue(2_000_000, "ns")).toBe("2 ms");

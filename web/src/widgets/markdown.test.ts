@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 
 import { parseMarkdown } from "./markdown";
 
-test("pages of rules are headings, paragraphs, lists and code", () => {
+test("rule pages have headings, paragraphs, lists and code", () => {
   const page = "# Rule\n\nOne line\nand another.\n\n- first\n  goes on\n- second\n\n```\nx = 1\n\ny = 2\n```\n1. one\n2. two";
   expect(parseMarkdown(page)).toEqual([
     { kind: "heading", text: "Rule" },
@@ -14,6 +14,6 @@ test("pages of rules are headings, paragraphs, lists and code", () => {
   ]);
 });
 
-test("code that is not closed is still shown", () => {
+test("an unclosed code block is shown", () => {
   expect(parseMarkdown("```\nx")).toEqual([{ kind: "code", text: "x" }]);
 });

@@ -9,16 +9,16 @@ function names(by: 0 | 1, descending: boolean): string[] {
 }
 
 describe("ordering", () => {
-  test("puts what is missing last either way and keeps equal rows in their order", () => {
+  test("puts missing values last in either direction, and is stable", () => {
     expect(names(1, false)).toEqual(["b10", "c", "a", "b9"]);
     expect(names(1, true)).toEqual(["a", "b10", "c", "b9"]);
   });
 
-  test("compares numbers in words as numbers", () => {
+  test("compares numbers within text by value", () => {
     expect(names(0, false)).toEqual(["a", "b9", "b10", "c"]);
   });
 
-  test("leaves the given rows as they are", () => {
+  test("does not modify its input", () => {
     names(0, true);
     expect(ROWS[0]?.[0]).toBe("b10");
   });

@@ -3,8 +3,8 @@ import type { DeviceView, RooflineGroup } from "../../api/views";
 import type { Plot, Series } from "../../charts/plot";
 
 /** Round to a power of ten, up or down. */
-function decade(value: number, up: boolean): number {
-  return 10 ** (up ? Math.ceil(Math.log10(value)) : Math.floor(Math.log10(value)));
+function decade(value: number, roundUp: boolean): number {
+  return 10 ** (roundUp ? Math.ceil(Math.log10(value)) : Math.floor(Math.log10(value)));
 }
 
 interface Point {

@@ -18,7 +18,7 @@ function steps(number: number, first: number): RankSteps {
 const GROUPS = [rank(0), rank(1), rank(2)];
 const STEPS = [steps(0, 100), steps(1, 130), { ...steps(2, 0), numbers: [7, 8, 9] }];
 
-test("a step of every rank begins where that of the first one does", () => {
+test("a step of every rank starts at the time of the first rank", () => {
   const aligned = alignRanks(GROUPS, STEPS, 1);
   expect(aligned?.ranks.map((rank) => rank.shift)).toEqual([0, 30, null]);
   expect(aligned?.shifts.get("t1")).toBe(30);
@@ -27,13 +27,13 @@ test("a step of every rank begins where that of the first one does", () => {
   expect(alignRanks(GROUPS, STEPS, 99)).toBeNull();
 });
 
-test("what has steps of its own within a process is moved by those", () => {
-  const inner = rank(9);
-  const outer = { ...rank(0), groups: [inner] };
-  const aligned = alignRanks([outer], [steps(9, 500), steps(0, 100)], 1);
+test("a group with steps of its own is aligned by them", () => {
+  const innerRank = rank(9);
+  const outerRank = { ...rank(0), groups: [innerRank] };
+  const aligned = alignRanks([outerRank], [steps(9, 500), steps(0, 100)], 1);
   expect([aligned?.shifts.get("t9"), aligned?.shifts.get("t0")]).toEqual([0, -400]);
 });
 
-test("tracks are named with what they are in", () => {
+test("track names include their groups", () => {
   expect(trackPaths(GROUPS).get("t1")).toBe("rank 1 › main");
 });

@@ -118,12 +118,12 @@ function SelectionStatus({ model }: { model: Model }) {
 function applyUpdate(model: Model, view: TimelineView, follow: () => void): void {
   const previousEnd = model.bounds.peek().end;
   const span = model.span.peek();
-  const showedFullRun = span.from <= 0 && span.to >= previousEnd;
+  const showsFullRun = span.from <= 0 && span.to >= previousEnd;
   model.slices.markStale();
   model.counters.markStale();
   model.view.value = view;
   if (model.followsEnd.peek()) follow();
-  else if (showedFullRun) model.span.value = fullSpan(model.bounds.peek());
+  else if (showsFullRun) model.span.value = fullSpan(model.bounds.peek());
   else model.span.value = { ...span }; // requests what is in view
 }
 

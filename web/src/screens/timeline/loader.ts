@@ -65,8 +65,8 @@ export function startLoader(model: Model): () => void {
         if (matching !== undefined) needed.add(matching);
         return matching !== undefined;
       };
-      for (const planned of planRequests(tracks[kind], view, isCovered)) {
-        const newRequest = { kind, request: planned, abort: new AbortController() };
+      for (const request of planRequests(tracks[kind], view, isCovered)) {
+        const newRequest = { kind, request, abort: new AbortController() };
         needed.add(newRequest);
         void loadChunk(newRequest);
       }

@@ -98,11 +98,11 @@ function loadOverview(model: Model, tracks: { value: Slices[] }): () => void {
     const { end } = model.bounds.value;
     if (loadedEnd > 0 && end < 1.1 * loadedEnd && end >= loadedEnd) return;
     loadedEnd = end;
-    const shownTracks = overviewTracks(model);
+    const tracksToLoad = overviewTracks(model);
     abort.abort();
     abort = new AbortController();
-    if (shownTracks.length === 0) return;
-    const ids = shownTracks.map((track) => track.id);
+    if (tracksToLoad.length === 0) return;
+    const ids = tracksToLoad.map((track) => track.id);
     fetchView("timeline-slices", { from_ns: 0, to_ns: end, pixels: PIXELS, tracks: ids.join(",") }, abort.signal).then(
       (view) => { tracks.value = [...slicesOf(view).values()]; },
       () => { loadedEnd = 0; }, // the main view reports the error; this is retried with it

@@ -57,7 +57,7 @@ function rowSlices(
   const searched = { from: Math.min(ns, span.from + shift) - spanWidth, to: Math.max(ns, span.to + shift) + spanWidth };
   let best: SliceRef | null = null;
   let minDistance = Infinity;
-  for (const { chunk: { data: data } } of model.slices.partsIn(track, searched, level)) {
+  for (const { chunk: { data } } of model.slices.partsIn(track, searched, level)) {
     const last = data.rowOffsets[row + 1] ?? 0;
     for (let index = data.rowOffsets[row] ?? last; index < last; index++) {
       const start = data.start[index] ?? 0;
