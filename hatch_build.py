@@ -1,4 +1,4 @@
-"""What the package needs besides Python: the front end, built from `web/`.
+"""Build hook: the front end of the package, built from `web/`.
 
 A source distribution has it built already, and no `web/`.
 """

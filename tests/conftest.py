@@ -56,7 +56,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a spool holds."""
+    """Content of a spool."""
 
     records: list[Record]
     processes: dict[str, ProcessLogs]
@@ -67,7 +67,7 @@ class Recorded:
         return sorted(spans, key=lambda r: r.start)
 
     def count(self, kind: str) -> Counter[str]:
-        """How many of each name."""
+        """Count the spans by name."""
         return Counter(r.name for r in self.of(kind))
 
     @property

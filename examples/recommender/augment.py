@@ -119,20 +119,22 @@ class BatchAugment:
     def _crop(self, items):
         length = items.shape[1]
         real = (items != PADDING).sum(dim=1, keepdim=True)
-        kept = (self.keep * real).long().clamp(min=1)
-        dropped_after = (torch.rand(len(items), 1) * (real - kept + 1)).long()
+        kept_counts = (self.keep * real).long().clamp(min=1)
+        dropped_after = (torch.rand(len(items), 1) * (real - kept_counts + 1)).long()
         source = torch.arange(length) - dropped_after
         cropped = items.gather(1, source.clamp(min=0))
-        return cropped.where(torch.arange(length) >= length - kept, PADDING)
+        return cropped.where(torch.arange(length) >= length - kept_counts, PADDING)
 
     def _reorder(self, items):
         length = items.shape[1]
         real = (items != PADDING).sum(dim=1, keepdim=True)
         count = (self.reorder * real).long()
         start = length - real + (torch.rand(len(items), 1) * (real - count + 1)).long()
-        place = torch.arange(length).expand(items.shape)
-        inside = (place >= start) & (place < start + count)
-        order = torch.where(inside, start + count * torch.rand(items.shape), place).argsort(dim=1)
+        positions = torch.arange(length).expand(items.shape)
+        inside = (positions >= start) & (positions < start + count)
+        order = torch.where(inside, start + count * torch.rand(items.shape), positions).argsort(
+            dim=1
+        )
         return items.gather(1, order)
 
     def _substitute(self, items):

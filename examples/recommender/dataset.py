@@ -29,8 +29,8 @@ KEEP, REORDER, MASK, SUBSTITUTE, CHOICES = 0.7, 0.3, 0.2, 0.15, 10
 def pad(items, length):
     """The last ``length`` items, with padding in front."""
     padded = np.full(length, PADDING, dtype=np.int64)
-    kept = items[-length:]
-    padded[length - len(kept) :] = kept
+    recent = items[-length:]
+    padded[length - len(recent) :] = recent
     return padded
 
 
@@ -55,10 +55,10 @@ class ParquetSequences(Dataset):
 
     def read_items(self, user):
         """The user's items, oldest first, decoded from the row group that holds them."""
-        number, place = divmod(user, USERS_PER_FILE)
+        number, position = divmod(user, USERS_PER_FILE)
         if number not in self.files:
             self.files[number] = pq.ParquetFile(self.paths[number])
-        events = self.files[number].read_row_group(place // USERS_PER_GROUP, use_threads=False)
+        events = self.files[number].read_row_group(position // USERS_PER_GROUP, use_threads=False)
         events = events.filter(pc.equal(events["user_id"], user)).sort_by("timestamp")
         return events["item_id"].to_numpy()
 

@@ -41,8 +41,8 @@ class SequenceRecommender(nn.Module):
 
     def forward(self, sequences):
         """Hidden states (batch, length, width) of item sequences (batch, length)."""
-        places = torch.arange(sequences.shape[1], device=sequences.device)
-        hidden = self.dropout(self.items(sequences) + self.positions(places))
+        positions = torch.arange(sequences.shape[1], device=sequences.device)
+        hidden = self.dropout(self.items(sequences) + self.positions(positions))
         return self.norm(self.blocks(hidden))
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from stepscope.access import open as open  # noqa: A004
 
-# Not `open`: `from stepscope import *` shall leave the built-in one alone, and load nothing more.
+# Not `open`: `from stepscope import *` must keep the built-in one, and load nothing more.
 __all__ = [
     "Span",
     "__version__",
@@ -54,7 +54,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> "Any":
-    """`open` needs what no training process shall import."""
+    """Load `open` on first use: it needs modules that no training process must import."""
     if name == "open":
         from stepscope import access
 

@@ -19,7 +19,7 @@ from tests.support.browsed import IN_A_BROWSER, Ui
 from tests.support.under_stepscope import JOB_TIMEOUT_S, serving, training
 
 pytestmark = IN_A_BROWSER
-PATIENCE_MS = 60_000
+TIMEOUT_MS = 60_000
 TOKEN = "a token of many characters"  # noqa: S105
 
 
@@ -45,7 +45,7 @@ def watch_for_flicker(page: Page) -> None:
 
 
 def test_a_job_is_seen_to_begin_grow_and_end(tmp_path: Path, browser: Browser) -> None:
-    """One page from the empty list to the stopped job: nothing is ever loaded anew."""
+    """One page from the empty list to the stopped job, without a reload."""
     root = tmp_path / "runs"
     root.mkdir()
     with serving(str(root), "--port", "0") as (address, _):
@@ -55,14 +55,14 @@ def test_a_job_is_seen_to_begin_grow_and_end(tmp_path: Path, browser: Browser) -
         page.evaluate("window.__opened = true")
         with training(root / "job", tmp_path) as launcher:
             row = page.get_by_test_id("table-jobs").get_by_role("row").filter(has_text="job")
-            expect(row).to_contain_text("in progress", timeout=PATIENCE_MS)
+            expect(row).to_contain_text("in progress", timeout=TIMEOUT_MS)
             row.get_by_role("link").first.click()
             measured = page.get_by_text("measured steps")
-            expect(measured).to_be_visible(timeout=PATIENCE_MS)
+            expect(measured).to_be_visible(timeout=TIMEOUT_MS)
             watch_for_flicker(page)
             for _ in range(2):
                 before = measured.inner_text()
-                expect(measured).not_to_have_text(before, timeout=PATIENCE_MS)
+                expect(measured).not_to_have_text(before, timeout=TIMEOUT_MS)
             assert page.evaluate("window.__flickers") == 0
 
             page.get_by_role("button", name="Capture steps").click()
@@ -70,16 +70,14 @@ def test_a_job_is_seen_to_begin_grow_and_end(tmp_path: Path, browser: Browser) -
             dialog.get_by_role("spinbutton").fill("5")
             dialog.get_by_role("button", name="Capture 5 steps").click()
             status = page.get_by_role("status").filter(has_text="Added 1 window to the run.")
-            expect(status).to_be_visible(timeout=PATIENCE_MS)
+            expect(status).to_be_visible(timeout=TIMEOUT_MS)
 
             page.get_by_role("button", name="Stop job").click()
             page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
             assert launcher.poll() is None
             page.get_by_role("button", name="Stop job").click()
             page.get_by_role("dialog").get_by_role("button", name="Stop job").click()
-            expect(page.get_by_test_id("job-status")).to_contain_text(
-                "Stopped", timeout=PATIENCE_MS
-            )
+            expect(page.get_by_test_id("job-status")).to_contain_text("Stopped", timeout=TIMEOUT_MS)
             launcher.wait(JOB_TIMEOUT_S)
         assert page.evaluate("window.__opened"), "the page was loaded again"
         expect(page.get_by_role("button", name="Stop job")).to_have_count(0)

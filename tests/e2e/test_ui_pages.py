@@ -112,7 +112,7 @@ def test_list_of_jobs_leads_to_runs(ui: Ui) -> None:
 
 
 def shown(ui: Ui, run: str, view: str, **options: object) -> Any:
-    """What `stepscope show RUN VIEW --json` prints."""
+    """Return the output of `stepscope show RUN VIEW --json`."""
     flags = [part for key, value in options.items() for part in (f"--{key}", str(value))]
     return command_json("show", view, *flags, run=ui.root / run)
 

@@ -39,6 +39,8 @@ def test_recorded_window(tmp_path: Path, depth: str) -> None:
     assert len(kernels["launch"])
     assert ((kernels["launch"] < 0) & (kernels["carry_over"] == 0)).mean() < 0.01
     assert ((kernels["operator"] >= 0).mean() > 0.95) == (depth == "full")
-    (found,) = VIEWS["gpu-time"](signals).traces
-    parts = found.compute_ns + found.exposed_comm_ns + found.exposed_memcpy_ns + found.idle_ns
-    assert parts == found.total_ns
+    (figures,) = VIEWS["gpu-time"](signals).traces
+    parts = (
+        figures.compute_ns + figures.exposed_comm_ns + figures.exposed_memcpy_ns + figures.idle_ns
+    )
+    assert parts == figures.total_ns

@@ -100,7 +100,7 @@ def google_storage() -> Iterator[dict[str, str]]:
         try:
             yield {
                 "GOOGLE_BASE_URL": f"http://127.0.0.1:{server.server_address[1]}",
-                "GOOGLE_BEARER_TOKEN": "anybody",
+                "GOOGLE_BEARER_TOKEN": "any-token",
                 "GOOGLE_ALLOW_HTTP": "true",
             }
         finally:

@@ -1,4 +1,4 @@
-"""What the README denies is what the code lacks, and its one screen stays one screen."""
+"""The code lacks what the README denies, and the README stays one screen."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ WEB = Path(__file__).parents[2] / "web"
 
 def test_generated_types_are_up_to_date() -> None:
     generator = runpy.run_path(str(WEB / "api_types.py"))
-    for file, made in generator["files"]().items():
+    for file, text in generator["files"]().items():
         written = (WEB / "src" / "api" / file).read_text()
-        assert written == made, "run `python web/api_types.py`"
+        assert written == text, "run `python web/api_types.py`"
 
 
 def test_the_lock_file_names_no_host() -> None:

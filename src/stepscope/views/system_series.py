@@ -27,7 +27,7 @@ class MetricSeries(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     doc: str
     mean: list[float | None]
-    least: list[float | None]
+    minimum: list[float | None] = msgspec.field(name="least")
     largest: list[float | None]
 
 
@@ -93,6 +93,6 @@ def _show_series(series: BinSeries) -> MetricSeries:
         unit=metric_type.unit,
         doc=metric_type.doc,
         mean=nan_to_none(series.mean),
-        least=nan_to_none(series.minimum),
+        minimum=nan_to_none(series.minimum),
         largest=nan_to_none(series.maximum),
     )

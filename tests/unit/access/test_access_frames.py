@@ -59,7 +59,7 @@ def test_what_is_in_a_run(run: OpenRun) -> None:
 
 
 def test_an_imported_recording_is_a_run_too(tmp_path: Path) -> None:
-    """Nobody watched that job: there is no machine, rank or span, and nothing is made up."""
+    """A job without records has no node, rank or span, and nothing is made up."""
     (tmp_path / "trace.json").write_bytes(trace(*training()))
     root.main(["import", str(tmp_path / "trace.json"), "-o", str(tmp_path / "run")],
               standalone_mode=False)  # fmt: skip
@@ -124,7 +124,7 @@ def test_framework_by_step(run: OpenRun) -> None:
 
 
 def test_framework_by_phase_and_time(run: OpenRun) -> None:
-    """What overlaps the range is in it, also what began before."""
+    """The range includes spans that overlap it, also those that started before."""
     start = EPOCH_NS + 60 * MS  # in the middle of the first forward pass of rank 0
     frame = run.framework(phase=["forward", "backward"], start=start, end=start + 5 * MS)
     assert [(r["rank"], r["phase"]) for r in frame.rows()] == [(0, "forward"), (1, "forward")]

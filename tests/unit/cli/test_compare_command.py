@@ -138,15 +138,15 @@ def test_runs_without_steps(runs: Path) -> None:
             "Unknown metric 'speed' in 'speed>+5%'; available metrics: step_time",
         ),
         (["--fail-if", "step_time>+5 parsec"], "Invalid unit 'parsec' in"),
-        (["--strict"], "--strict belongs to a condition; add one with --fail-if."),
-        (["--allow-different", "model"], "--allow-different belongs to a condition"),
+        (["--strict"], "--strict requires a condition; add one with --fail-if."),
+        (["--allow-different", "model"], "--allow-different requires a condition"),
         (
             ["--fail-if", "step_time>+5%", "--allow-different", "weather"],
             "Unknown group 'weather'; available groups: model, batch, precision",
         ),
         (["--json", "--markdown", "-"], "Only one of --json, --markdown and --junit"),
         (["--junit", "-", "--markdown", "-"], "Only one of --json, --markdown and --junit"),
-        (["--junit", "nowhere/x.xml"], "nowhere is no directory; make it first."),
+        (["--junit", "nowhere/x.xml"], "nowhere is not a directory; create it first."),
     ],
 )
 def test_one_sentence(runs: Path, arguments: list[str], says: str) -> None:
@@ -235,7 +235,7 @@ def test_directories_of_several_runs(tmp_path: Path) -> None:
     done = compare(tmp_path, "old", "new", "--fail-if", "step_time>+5%")
     assert done.returncode == 3, done.stderr
     text = " ".join(done.stdout.split())
-    assert text.count("(stands for 3 runs)") == 2
+    assert text.count("(represents 3 runs)") == 2
     assert "change all runs 90% interval" in text
     assert "beyond noise" in text
     single = compare(tmp_path, "old/0", "new", "--json")

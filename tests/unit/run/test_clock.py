@@ -1,4 +1,4 @@
-"""Where the time of a run begins."""
+"""Origin of a run's time axis."""
 
 from __future__ import annotations
 

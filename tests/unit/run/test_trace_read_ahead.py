@@ -74,7 +74,7 @@ def plain(columns: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def tables_of(traces: Sequence[Trace]) -> list[list[dict[str, list[Any]]]]:
-    """What a view would ask, recording by recording."""
+    """Query the traces one by one, as a view does."""
     return [
         [
             plain(trace.columns("kernels", COLUMNS)),
@@ -133,7 +133,7 @@ def test_a_recording_beyond_the_limit_is_read_alone(ranks: Run, queries: list[st
 
 
 def test_asked_twice(ranks: Run, queries: list[str]) -> None:
-    """What was handed out is gone; the others' is not read anew for that."""
+    """Returned columns are dropped; those of other traces are not read again."""
     traces = reading_ahead(ranks.traces)
     queries.clear()
     for trace in traces:

@@ -48,21 +48,21 @@ def every(sections: list[Section]) -> Iterator[Section]:
 
 
 def section(report: Report, name: str) -> Section:
-    return next(each for each in every(report.sections) if each.id == name)
+    return next(item for item in every(report.sections) if item.id == name)
 
 
 def blocks(report: Report) -> list[Block]:
-    return [block for each in every(report.sections) for block in each.blocks]
+    return [block for item in every(report.sections) for block in item.blocks]
 
 
-def of(kind: type, where: Section) -> list:
-    return [block for block in where.blocks if isinstance(block, kind)]
+def of(kind: type, part: Section) -> list:
+    return [block for block in part.blocks if isinstance(block, kind)]
 
 
-def text(where: Section) -> str:
-    said = [b.text for b in where.blocks if isinstance(b, Text | Missing)]
-    said += [item for b in of(Listing, where) for item in b.items]
-    return " ".join(said)
+def text(part: Section) -> str:
+    sentences = [b.text for b in part.blocks if isinstance(b, Text | Missing)]
+    sentences += [item for b in of(Listing, part) for item in b.items]
+    return " ".join(sentences)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def known_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def known(known_path: Path) -> Report:
+def known_report(known_path: Path) -> Report:
     return made(known_path)
 
 
@@ -95,24 +95,24 @@ LOOP = [
 ]
 
 
-def test_sections_are_all_there_and_in_order(known: Report, gpus: Report) -> None:
-    for report in (known, gpus):
-        assert [each.id for each in report.sections] == ORDER
-        assert [each.id for each in section(report, "training").sections] == LOOP
-        framework = [each.id for each in section(report, "framework").sections]
+def test_sections_are_all_there_and_in_order(known_report: Report, gpus: Report) -> None:
+    for report in (known_report, gpus):
+        assert [item.id for item in report.sections] == ORDER
+        assert [item.id for item in section(report, "training").sections] == LOOP
+        framework = [item.id for item in section(report, "framework").sections]
         assert framework == ["cpu-operators", "gpu-operators", "collectives"]
-        assert [each.id for each in section(report, "gpus").sections] == ["gpu-usage", "balance"]
+        assert [item.id for item in section(report, "gpus").sections] == ["gpu-usage", "balance"]
 
 
-def test_every_rule_but_the_statistics_has_its_paragraph(known: Report) -> None:
-    checks = [block.rule for block in blocks(known) if isinstance(block, Check)]
+def test_every_rule_but_the_statistics_has_its_paragraph(known_report: Report) -> None:
+    checks = [block.rule for block in blocks(known_report) if isinstance(block, Check)]
     assert sorted(checks) == sorted(
         rule.__name__ for rule in RULES if not rule.__name__.startswith("Overall")
     )
 
 
-def test_every_share_names_what_it_is_of(known: Report, gpus: Report) -> None:
-    for block in [*blocks(known), *blocks(gpus)]:
+def test_every_share_names_what_it_is_of(known_report: Report, gpus: Report) -> None:
+    for block in [*blocks(known_report), *blocks(gpus)]:
         if isinstance(block, Pie):
             assert block.share_of
             assert sum(part.share_ratio for part in block.slices) == pytest.approx(1, abs=1e-4)
@@ -125,7 +125,7 @@ def test_initialization_has_a_section_where_it_took_longer_than_training(tmp_pat
     run.rank(0).pause(25 * 60_000).draw("forward 300 | backward 500 | optimizer 100", 120)
     run.metric("cpu_busy_ratio", 0.5)
     report = made(run.write())
-    assert [each.id for each in report.sections] == [*ORDER[:4], "initialization", "training"]
+    assert [item.id for item in report.sections] == [*ORDER[:4], "initialization", "training"]
     assert "First training step after 25 min" in text(section(report, "initialization"))
     assert "longer than training" in text(section(report, "job"))
 
@@ -133,8 +133,8 @@ def test_initialization_has_a_section_where_it_took_longer_than_training(tmp_pat
 # --- the numbers of the known report --------------------------------------------------------------
 
 
-def test_the_job(known: Report) -> None:
-    job = section(known, "job")
+def test_the_job(known_report: Report) -> None:
+    job = section(known_report, "job")
     assert "2021-12-26 at 02:26:57 UTC" in text(job)
     assert "ran for 1,802 seconds" in text(job)
     rows = dict(of(Table, job)[0].rows)
@@ -143,18 +143,18 @@ def test_the_job(known: Report) -> None:
     assert sum(float(rows[part]) for part in parts) == pytest.approx(100, abs=0.02)
 
 
-def test_the_system_table(known: Report) -> None:
-    [table] = of(Table, section(known, "system"))
+def test_the_system_table(known_report: Report) -> None:
+    [table] = of(Table, section(known_report, "system"))
     assert [column.label for column in table.columns] == ["node", "metric", "unit", *FIGURES]
     expected = ("network_bytes_per_s", "cpu_percent", "memory_percent", "io_wait_percent")
     assert [row[3:] for row in table.rows] == [list(TABLE[row]) for row in expected]
     assert [row[1] for row in table.rows] == ["Network", "CPU", "CPU memory", "I/O wait"]
-    assert "68.15 %" in text(section(known, "system"))
-    assert "No GPU was sampled on algo-1" in text(section(known, "system"))
+    assert "68.15 %" in text(section(known_report, "system"))
+    assert "No GPU was sampled on algo-1" in text(section(known_report, "system"))
 
 
-def test_the_operators(known: Report) -> None:
-    operators = section(known, "cpu-operators")
+def test_the_operators(known_report: Report) -> None:
+    operators = section(known_report, "cpu-operators")
     [table] = of(Table, operators)
     assert [[row[3], row[2], row[1]] for row in table.rows] == [
         [name, us, percent] for name, (us, percent) in OPERATORS.items()
@@ -163,11 +163,11 @@ def test_the_operators(known: Report) -> None:
     assert [part.name for part in of(Pie, operators)[0].slices] == list(OPERATORS)
 
 
-def test_the_rules(known: Report) -> None:
-    [table] = of(Table, section(known, "rules"))
-    named = {row[0]: row for row in table.rows}
+def test_the_rules(known_report: Report) -> None:
+    [table] = of(Table, section(known_report, "rules"))
+    rows_by_rule = {row[0]: row for row in table.rows}
     assert [row[0] for row in table.rows][:2] == ["StepOutlier", "Dataloader"]
-    figures = {name: (row[2], row[3]) for name, row in named.items()}
+    figures = {name: (row[2], row[3]) for name, row in rows_by_rule.items()}
     assert figures["StepOutlier"] == (15, 2111)
     assert figures["Dataloader"] == (1, 118)
     assert figures["CPUBottleneck"] == figures["IOBottleneck"] == (0, 3608)
@@ -175,12 +175,14 @@ def test_the_rules(known: Report) -> None:
     assert figures["MaxInitializationTime"] == (0, 2111)
     for rule in ("LowGPUUtilization", "LoadBalancing", "GPUMemoryIncrease"):
         assert figures[rule] == (0, 0)
-    assert not {"OverallSystemUsage", "OverallFrameworkMetrics"} & named.keys()
-    assert "processed 2,111 datapoints and was triggered 15 times" in text(section(known, "rules"))
+    assert not {"OverallSystemUsage", "OverallFrameworkMetrics"} & rows_by_rule.keys()
+    assert "processed 2,111 datapoints and was triggered 15 times" in text(
+        section(known_report, "rules")
+    )
 
 
-def test_the_steps(known: Report) -> None:
-    steps = section(known, "steps")
+def test_the_steps(known_report: Report) -> None:
+    steps = section(known_report, "steps")
     [table] = of(Table, steps)
     assert table.title == "Step durations in [s]"
     assert [round(number, 2) for number in table.rows[0][1:7]] == [
@@ -202,8 +204,8 @@ def test_the_steps(known: Report) -> None:
     assert sum(normal.series[0].counts) == 2100
 
 
-def test_loading(known: Report) -> None:
-    loading = section(known, "dataloading")
+def test_loading(known_report: Report) -> None:
+    loading = section(known_report, "dataloading")
     [histogram] = of(Histogram, loading)
     marks = {mark.name: mark.value for mark in histogram.marks}
     assert marks["p25"] == pytest.approx(27.3181, rel=1e-4)
@@ -214,12 +216,12 @@ def test_loading(known: Report) -> None:
     assert "pin_memory=True" in text(loading)
 
 
-def test_a_job_without_gpus_says_so(known: Report) -> None:
+def test_a_job_without_gpus_says_so(known_report: Report) -> None:
     for name in ("gpu-usage", "balance", "batch-size", "cpu-bottlenecks", "gpu-memory"):
-        where = section(known, name)
-        assert of(Missing, where)
-        assert not [b for b in where.blocks if isinstance(b, Pie | Boxes | Histogram)]
-    assert "stepscope capture RUN" in text(section(known, "gpu-operators"))
+        part = section(known_report, name)
+        assert of(Missing, part)
+        assert not [b for b in part.blocks if isinstance(b, Pie | Boxes | Histogram)]
+    assert "stepscope capture RUN" in text(section(known_report, "gpu-operators"))
 
 
 # --- a job with GPUs ------------------------------------------------------------------------------
@@ -245,11 +247,11 @@ def test_gpus_have_boxes_and_histograms(gpus: Report) -> None:
 
 
 def test_bottlenecks_are_parts_of_all_snapshots(gpus: Report) -> None:
-    where = section(gpus, "cpu-bottlenecks")
-    pies = of(Pie, where)
+    bottlenecks = section(gpus, "cpu-bottlenecks")
+    pies = of(Pie, bottlenecks)
     assert pies[0].share_of == "all 6,000 snapshots"
     assert len(pies) == 4
-    assert {part.name: part.share_ratio for part in pies[1].slices} == pytest.approx(
+    assert {slice_.name: slice_.share_ratio for slice_ in pies[1].slices} == pytest.approx(
         {"TRAIN": 0.5, "others": 0.5}, abs=1e-3
     )
 
@@ -302,7 +304,7 @@ def test_a_growing_run_says_up_to_when(tmp_path: Path) -> None:
 
 def test_an_empty_run_has_every_section_and_no_zero(tmp_path: Path) -> None:
     report = made(RunBuilder(tmp_path / "run").write())
-    assert [each.id for each in report.sections] == ORDER
+    assert [item.id for item in report.sections] == ORDER
     assert not [b for b in blocks(report) if isinstance(b, Pie | Histogram | Boxes | Heatmap)]
     assert "no training steps" in text(section(report, "job"))
     assert "stepscope run" in text(section(report, "system"))

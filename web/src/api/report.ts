@@ -32,7 +32,7 @@ export interface Boxes {
   more: string | null;
 }
 
-/** What a rule checked, and how that came out. */
+/** Check of a rule with its result. */
 export interface Check {
   kind: "check";
   rule: string;
@@ -96,7 +96,7 @@ export interface HeatmapRow {
   percent: (number | null)[];
 }
 
-/** How many values lie in each bin; series lie over one another. */
+/** Count of values per bin; series overlap. */
 export interface Histogram {
   kind: "histogram";
   title: string;
@@ -171,7 +171,7 @@ export interface Prediction {
   text: string;
 }
 
-/** What people read. Ratios are 0 to 1, durations in the verdict nanoseconds. */
+/** Report for people. Ratios are 0 to 1, durations in the verdict nanoseconds. */
 export interface Report {
   run_id: string;
   command: string;

@@ -1,6 +1,6 @@
-"""What a report is made of: sections of sentences, tables and charts, ready to be drawn.
+"""Parts of a report: sections of sentences, tables and charts, ready to be drawn.
 
-Whoever draws a block needs no knowledge of rules or metrics: numbers come with their unit and the
+Code that draws a block needs no knowledge of rules or metrics: numbers come with their unit and the
 decimals to show, shares with what they are shares of, and cut lists with how many are missing.
 """
 
@@ -43,7 +43,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, tag="check", tag_field="kind"):
-    """What a rule checked, and how that came out."""
+    """Check of a rule with its result."""
 
     rule: str
     status: RuleStatus
@@ -116,7 +116,7 @@ class Bars(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Histogram(msgspec.Struct, frozen=True, kw_only=True, tag="histogram", tag_field="kind"):
-    """How many values lie in each bin; series lie over one another."""
+    """Count of values per bin; series overlap."""
 
     title: str
     axis: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepscope.rules import BottleneckDetails, NodeBottlenecks, shares_of_total
 from stepscope.views.profiling_report.blocks import Block, Cell, Column, Section, Table
 from stepscope.views.profiling_report.evaluated import Evaluated
-from stepscope.views.profiling_report.words import MOST_ROWS, first, phase_pies, pie
+from stepscope.views.profiling_report.words import MAX_ROWS, first, phase_pies, pie
 
 ALL_STEPS = "the time of the steps in which a bottleneck lay, all ranks"
 
@@ -22,7 +22,7 @@ def io_section(evaluated: Evaluated) -> Section:
     return Section(id="io-bottlenecks", title="I/O bottlenecks", blocks=blocks)
 
 
-def _bottleneck(evaluated: Evaluated, rule: str, what: str) -> list[Block]:
+def _bottleneck(evaluated: Evaluated, rule: str, subject: str) -> list[Block]:
     blocks = evaluated.check(rule)
     details = evaluated.details(rule, BottleneckDetails)
     if not details:
@@ -35,8 +35,8 @@ def _bottleneck(evaluated: Evaluated, rule: str, what: str) -> list[Block]:
     )
     parts = {
         f"every GPU at {threshold:g} % or above": total - low,
-        f"a GPU below {threshold:g} %, {what} not the cause": low - bottlenecks,
-        f"a GPU below {threshold:g} % and a {what} bottleneck": bottlenecks,
+        f"a GPU below {threshold:g} %, {subject} not the cause": low - bottlenecks,
+        f"a GPU below {threshold:g} % and a {subject} bottleneck": bottlenecks,
     }
     blocks.append(pie("GPUs in all snapshots", shares_of_total(parts), f"all {total:,} snapshots"))
     phases = details.phase_share_ratio_of_steps_with_bottleneck
@@ -46,7 +46,7 @@ def _bottleneck(evaluated: Evaluated, rule: str, what: str) -> list[Block]:
 
 
 def _nodes(nodes: dict[str, NodeBottlenecks]) -> Table:
-    shown, more = first(sorted(nodes), MOST_ROWS, "nodes")
+    shown, more = first(sorted(nodes), MAX_ROWS, "nodes")
     rows: list[list[Cell]] = [
         [
             node,

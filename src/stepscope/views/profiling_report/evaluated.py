@@ -1,4 +1,4 @@
-"""What the sections of a report are made from: a run, and what rules found in it."""
+"""Input of all sections: a run and the findings of its rules."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from stepscope.views.profiling_report.words import first, left_out, moment
 
 STATISTICS = ("OverallSystemUsage", "OverallFrameworkMetrics")
 """Rules that only sum up; every report rests on them."""
-MOST_PARAGRAPHS = 3
-MOST_SENTENCES = 24
+MAX_PARAGRAPHS = 3
+MAX_SENTENCES = 24
 """Of one rule; a job of many ranks has findings about each."""
 
 D = TypeVar("D", bound=msgspec.Struct)
@@ -38,22 +38,24 @@ class Evaluated:
         return read_details(finding, details_type) if finding else None
 
     def why_missing(self, rule: str) -> str | None:
-        """Why a rule has no numbers; None when it has."""
+        """Return the reason for missing numbers of a rule; None if it has numbers."""
         finding = self.findings.get(rule)
         if finding is None:
             return f"{rule} was not evaluated: it is not among the rules that were chosen"
         return f"{rule} failed: {finding.error}" if finding.error else finding.missing
 
     def check(self, rule: str, *, sentences: bool = True) -> list[Block]:
-        """What a rule checked and found: the paragraph that opens its section."""
+        """Describe the check and result of a rule: the first paragraph of its section."""
         finding = self.findings.get(rule)
         if finding is None:
             return self.missing(rule)
-        said, more = first(finding.sentences if sentences else [], MOST_SENTENCES, "sentences")
+        shown_sentences, more = first(
+            finding.sentences if sentences else [], MAX_SENTENCES, "sentences"
+        )
         return [
             self._check(finding),
             *self.missing(rule),
-            *_paragraphs(said),
+            *_paragraphs(shown_sentences),
             *left_out(more),
         ]
 
@@ -82,11 +84,11 @@ class Evaluated:
         )
 
 
-def _paragraphs(said: Sequence[str]) -> list[Block]:
+def _paragraphs(sentences: Sequence[str]) -> list[Block]:
     """Paragraphs; a list where there are many."""
-    if len(said) > MOST_PARAGRAPHS:
-        return [Text(text=said[0]), Listing(items=list(said[1:]))]
-    return [Text(text=sentence) for sentence in said]
+    if len(sentences) > MAX_PARAGRAPHS:
+        return [Text(text=sentences[0]), Listing(items=list(sentences[1:]))]
+    return [Text(text=sentence) for sentence in sentences]
 
 
 def _sentence(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What the framework spent its time on."""
+"""Framework time by phase, operator and kernel."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ def framework_section(evaluated: Evaluated) -> Section:
                 id="cpu-operators",
                 title="Overview: CPU operators",
                 kind="CPU operator",
-                of="the own time of the listed operators on the host, without the operators they "
-                "call; those with at most 2 % of all are left out",
+                scope="the host self time of the listed operators, without the operators they "
+                "call; those with at most 2% of the total are omitted",
             ),
             _operators(
                 details.gpu_kernels,
                 id="gpu-operators",
                 title="Overview: GPU operators",
                 kind="GPU kernel",
-                of="the time of the listed kernels, communication left out; those with at most "
-                "2 % of all are left out",
+                scope="the time of the listed kernels, communication left out; those with at most "
+                "2% of the total are omitted",
             ),
             _operators(
                 details.collectives,
                 id="collectives",
                 title="Overview: collectives",
                 kind="collective",
-                of="the time of the listed collectives on devices; those with at most 2 % of all "
-                "are left out",
+                scope="the time of the listed collectives on devices; those with at most 2% of "
+                "the total are omitted",
             ),
         ],
     )
@@ -68,7 +68,7 @@ def _phases(details: OverallFrameworkMetricsDetails) -> list[Block]:
     shares = details.phase_share_ratio
     if not shares:
         return [Missing(text="No training step was seen, so there are no phases to compare.")]
-    said: list[Block] = [
+    blocks: list[Block] = [
         Text(
             text="TRAIN is copying batches, forward, loss, backward, optimizer and communication; "
             "others is waiting for batches, checkpoints and the time between phases. Most of the "
@@ -76,35 +76,35 @@ def _phases(details: OverallFrameworkMetricsDetails) -> list[Block]:
         ),
         pie("TRAIN, EVAL and others", shares, ALL_STEPS),
     ]
-    others = shares.get("others", 0.0)
-    if others > OTHERS_ABOVE:
-        said.append(
+    rest = shares.get("others", 0.0)
+    if rest > OTHERS_ABOVE:
+        blocks.append(
             Text(
-                text=f"Others take {others:.1%} of the steps, more than {OTHERS_ABOVE:.0%}: see "
+                text=f"Others take {rest:.1%} of the steps, more than {OTHERS_ABOVE:.0%}: see "
                 "which phase it is below.",
                 tone="warning",
             )
         )
-    return said
+    return blocks
 
 
 def _passes(details: OverallFrameworkMetricsDetails) -> list[Block]:
     shares = details.forward_backward_share_ratio
     if not shares:
         return [Missing(text="No forward or backward pass was told apart from the rest.")]
-    said: list[Block] = [
+    blocks: list[Block] = [
         pie("Forward and backward", shares, "the time of forward and backward passes, all ranks")
     ]
     name, share = max(shares.items(), key=lambda item: item[1])
     if share > ONE_PASS_ABOVE:
-        said.append(
+        blocks.append(
             Text(
                 text=f"The {name} pass takes {share:.1%} of both passes, more than "
                 f"{ONE_PASS_ABOVE:.0%}.",
                 tone="warning",
             )
         )
-    return said
+    return blocks
 
 
 def _devices(details: OverallFrameworkMetricsDetails) -> list[Block]:
@@ -127,8 +127,8 @@ def _general(details: OverallFrameworkMetricsDetails) -> list[Block]:
     shares = details.step_phase_share_ratio
     if not shares:
         return []
-    named = {phase.replace("_", " "): share for phase, share in shares.items()}
-    return [pie("General framework operations", named, STEPS)]
+    named_shares = {phase.replace("_", " "): share for phase, share in shares.items()}
+    return [pie("General framework operations", named_shares, STEPS)]
 
 
 def _operators(
@@ -137,7 +137,7 @@ def _operators(
     id: str,  # noqa: A002 - the name of the section's field
     title: str,
     kind: str,
-    of: str,
+    scope: str,
 ) -> Section:
     if not rows:
         why = Missing(text=f"No {kind} was recorded: {WINDOW}.")
@@ -145,8 +145,8 @@ def _operators(
     largest = rows[0]
     shares = {row.name: row.percent / 100 for row in rows}
     listed: list[list[Cell]] = [
-        [place, round(row.percent, 2), row.time_ns // 1000, shortened(row.name)]
-        for place, row in enumerate(rows)
+        [number, round(row.percent, 2), row.time_ns // 1000, shortened(row.name)]
+        for number, row in enumerate(rows)
     ]
     return Section(
         id=id,
@@ -165,8 +165,8 @@ def _operators(
                     Column(label=kind),
                 ],
                 rows=listed,
-                share_of=of,
+                share_of=scope,
             ),
-            pie(f"Time by {kind}", shares, of),
+            pie(f"Time by {kind}", shares, scope),
         ],
     )

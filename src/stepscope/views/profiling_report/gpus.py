@@ -1,4 +1,4 @@
-"""How GPUs were used: utilisation, balance, room for larger batches, memory."""
+"""GPU use: utilisation, balance, room for larger batches, memory."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from stepscope.views.profiling_report.blocks import (
     Table,
 )
 from stepscope.views.profiling_report.evaluated import Evaluated
-from stepscope.views.profiling_report.words import MOST_SERIES, box, first, left_out, shortened
+from stepscope.views.profiling_report.words import MAX_SERIES, box, first, left_out, shortened
 
 T = TypeVar("T")
-MOST_NODES = 8
-MOST_PAIRS = 20
+MAX_NODES = 8
+MAX_PAIRS = 20
 UTILISATION = "share of the time with a kernel running"
 MEMORY = "share of the GPU's memory in use"
 
@@ -66,9 +66,9 @@ def _balance(evaluated: Evaluated) -> Section:
     details = evaluated.details("LoadBalancing", LoadBalancingDetails)
     if details:
         workloads = _by_node(details.workloads_count)
-        nodes, more = first(list(workloads), MOST_NODES, "nodes")
+        nodes, more = first(list(workloads), MAX_NODES, "nodes")
         for node in nodes:
-            gpus, others = first(list(workloads[node]), MOST_SERIES, "GPUs")
+            gpus, omitted = first(list(workloads[node]), MAX_SERIES, "GPUs")
             blocks.append(
                 Histogram(
                     title=f"Workload of the GPUs of {shortened(node)}",
@@ -78,7 +78,7 @@ def _balance(evaluated: Evaluated) -> Section:
                     counted="samples",
                     edges=[float(edge) for edge in range(0, 101, details.bin_percent)],
                     series=[Bars(name=f"GPU {g}", counts=workloads[node][g]) for g in gpus],
-                    more=others,
+                    more=omitted,
                 )
             )
         blocks += left_out(more)
@@ -87,8 +87,11 @@ def _balance(evaluated: Evaluated) -> Section:
 
 
 def _distances(distances: Mapping[str, Mapping[str, float]]) -> Table:
-    pairs = sorted(((d, a, b) for a, of in distances.items() for b, d in of.items()), reverse=True)
-    shown, more = first(pairs, MOST_PAIRS, "pairs that are nearer to each other")
+    pairs = sorted(
+        ((d, a, b) for a, names_of_value in distances.items() for b, d in names_of_value.items()),
+        reverse=True,
+    )
+    shown, more = first(pairs, MAX_PAIRS, "pairs that are nearer to each other")
     rows: list[list[Cell]] = [[a, b, distance] for distance, a, b in shown]
     return Table(
         title="Distances between the histograms of two GPUs (0 for equal, 0.83255 for disjoint)",
@@ -134,7 +137,10 @@ def _thresholds(of_p95: Mapping[str, float]) -> list[Mark]:
     names: dict[float, list[str]] = {}
     for name, value in of_p95.items():
         names.setdefault(value, []).append(name)
-    return [Mark(name=f"p95 of {', '.join(of)}", value=value) for value, of in names.items()]
+    return [
+        Mark(name=f"p95 of {', '.join(names_of_value)}", value=value)
+        for value, names_of_value in names.items()
+    ]
 
 
 def memory_section(evaluated: Evaluated) -> Section:
@@ -161,15 +167,15 @@ def _boxes(
 ) -> list[Block]:
     """One chart per node with one box per GPU and figure."""
     by_node = _by_node(of_gpus)
-    nodes, more = first(list(by_node), MOST_NODES, "nodes")
+    nodes, more = first(list(by_node), MAX_NODES, "nodes")
     blocks: list[Block] = []
     for node in nodes:
-        gpus, others = first(list(by_node[node]), MOST_SERIES, "GPUs")
+        gpus, omitted = first(list(by_node[node]), MAX_SERIES, "GPUs")
         drawn = [first_boxes[node]] if first_boxes and node in first_boxes else []
         drawn += [
-            box(f"GPU {gpu} {what}".strip(), plot)
+            box(f"GPU {gpu} {quantity}".strip(), plot)
             for gpu in gpus
-            for what, plot in by_node[node][gpu].items()
+            for quantity, plot in by_node[node][gpu].items()
         ]
         blocks.append(
             Boxes(
@@ -177,19 +183,19 @@ def _boxes(
                 axis=axis,
                 boxes=drawn,
                 marks=marks,
-                more=others,
+                more=omitted,
             )
         )
     return [*blocks, *left_out(more)]
 
 
 def _by_node(of_gpus: Mapping[str, T]) -> dict[str, dict[str, T]]:
-    """What `node/number` names, by node and number in numerical order."""
-    found: dict[str, dict[str, T]] = {}
+    """Group values named `node/number` by node, with numbers in numerical order."""
+    by_node: dict[str, dict[str, T]] = {}
     for name, value in of_gpus.items():
         node, _, number = name.rpartition("/")
-        found.setdefault(node, {})[number] = value
+        by_node.setdefault(node, {})[number] = value
     return {
         node: dict(sorted(gpus.items(), key=lambda item: (len(item[0]), item[0])))
-        for node, gpus in sorted(found.items())
+        for node, gpus in sorted(by_node.items())
     }

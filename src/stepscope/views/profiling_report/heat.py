@@ -12,22 +12,22 @@ from stepscope.views.profiling_report.words import figure, first, left_out, mome
 
 COLUMNS = 240
 """Bins of time of a heat map, at most."""
-MOST_NODES = 8
+MAX_NODES = 8
 _UNITS = {"ratio": ("%", 100.0), "bytes": ("GB", 1e-9), "bytes_per_s": ("MB/s", 1e-6)}
 
 
 def heatmaps(evaluated: Evaluated) -> list[blocks.Block]:
     """One heat map per node."""
     run = evaluated.run
-    nodes, more = first(sorted(run.nodes), MOST_NODES, "nodes")
-    found: list[blocks.Block] = []
+    nodes, more = first(sorted(run.nodes), MAX_NODES, "nodes")
+    heatmaps_by_node: list[blocks.Block] = []
     for node in nodes:
         width = _width(evaluated, run.nodes[node].sample_interval_ns)
         bins = Bins(start_ns=evaluated.job.start_ns, width_ns=width, count=COLUMNS)
         heat = build_sampled_heatmap(run.reader, bins, node, max_cores=MAX_CORES)
         if heat is not None:
-            found.append(_block(heat, bins))
-    return [*found, *left_out(more)]
+            heatmaps_by_node.append(_block(heat, bins))
+    return [*heatmaps_by_node, *left_out(more)]
 
 
 def _width(evaluated: Evaluated, sample_interval_ns: int) -> int:
@@ -41,13 +41,13 @@ def _block(heat: SampledHeatmap, bins: Bins) -> blocks.Heatmap:
         title=f"{shortened(heat.node)} over time",
         start=moment(bins.start_ns),
         column_s=figure(bins.width_ns / 1e9),
-        rows=[_row(heat, place, nan_to_none(grid[place])) for place in range(len(heat.rows))],
+        rows=[_row(heat, index, nan_to_none(grid[index])) for index in range(len(heat.rows))],
         more=f"and {heat.omitted_core_count} more cores" if heat.omitted_core_count else None,
     )
 
 
-def _row(heat: SampledHeatmap, place: int, percent: list[float | None]) -> blocks.HeatmapRow:
-    row = heat.rows[place]
+def _row(heat: SampledHeatmap, index: int, percent: list[float | None]) -> blocks.HeatmapRow:
+    row = heat.rows[index]
     unit, scale = _UNITS[METRIC_TYPES[row.metric].unit]
     return blocks.HeatmapRow(
         name=shortened(name_row(row)),

@@ -21,7 +21,7 @@ LONG_FINALIZATION = 0.1
 
 
 def job_section(evaluated: Evaluated, *, in_progress: bool) -> Section:
-    """When the job began and ended, and what came before and after training."""
+    """Describe start and end of the job, and the time before and after training."""
     job = evaluated.job
     seconds = job.duration_ns / 1e9
     lasted = "has run" if in_progress else "ran"
@@ -42,10 +42,10 @@ def job_section(evaluated: Evaluated, *, in_progress: bool) -> Section:
         steps = evaluated.why_missing("StepOutlier") or "no training step was seen"
         blocks.append(Missing(text=f"Initialization and training cannot be told apart: {steps}."))
     elif job.duration_ns > 0:
-        whole = max(job.duration_ns, 1)
-        shares = {name: max(0, part) / whole for name, part in parts.items()}
+        duration = max(job.duration_ns, 1)
+        shares = {name: max(0, part) / duration for name, part in parts.items()}
         blocks.append(pie("Where the job's time went", shares, "the job's duration"))
-        blocks += _remarks(parts, whole)
+        blocks += _remarks(parts, duration)
     return Section(id="job", title="Training job summary", blocks=blocks)
 
 
@@ -84,7 +84,7 @@ def _rows(job: JobStatistics, *, in_progress: bool) -> list[list[Cell]]:
 
 
 def _cost(evaluated: Evaluated) -> list[list[Cell]]:
-    """What the job cost, and whose price that is; nothing where there is no price."""
+    """Describe the cost of the job and the source of the price; empty without a price."""
     reader = evaluated.run.reader
     count = len(reader.statuses())
     priced = price_job(
@@ -106,22 +106,22 @@ def _seconds(time_ns: int) -> str:
     return f"{time_ns / 1e9:,.2f}"
 
 
-def _remarks(parts: dict[str, int], whole: int) -> list[Block]:
-    said: list[Block] = []
+def _remarks(parts: dict[str, int], duration: int) -> list[Block]:
+    remarks: list[Block] = []
     if parts["Initialization"] > parts["Training loop"]:
-        said.append(
+        remarks.append(
             Text(
                 text="Initialization took longer than training: see the section about it below.",
                 tone="warning",
             )
         )
-    share = parts["Finalization"] / whole
+    share = parts["Finalization"] / duration
     if share > LONG_FINALIZATION:
-        said.append(
+        remarks.append(
             Text(
                 text=f"{share:.0%} of the job's duration passed after the last step: saving, "
                 "evaluating or uploading may be worth a look.",
                 tone="warning",
             )
         )
-    return said
+    return remarks

@@ -1,4 +1,4 @@
-"""How batches were made."""
+"""Creation of batches."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from stepscope.views.profiling_report.blocks import (
 )
 from stepscope.views.profiling_report.evaluated import Evaluated
 from stepscope.views.profiling_report.words import (
-    MOST_ROWS,
-    MOST_SERIES,
+    MAX_ROWS,
+    MAX_SERIES,
     first,
     shortened,
     time_unit,
@@ -40,7 +40,7 @@ def loading_section(evaluated: Evaluated) -> Section:
     blocks = evaluated.check("Dataloader")
     if details:
         blocks += _loaders(details.loaders)
-        nodes, more = first(sorted(details.nodes), MOST_SERIES, "nodes")
+        nodes, more = first(sorted(details.nodes), MAX_SERIES, "nodes")
         blocks += [_times(node, details.nodes[node], more) for node in nodes]
     return Section(id="dataloading", title="Dataloading analysis", blocks=blocks)
 
@@ -48,7 +48,7 @@ def loading_section(evaluated: Evaluated) -> Section:
 def _loaders(loaders: Mapping[str, DataLoaderFact]) -> list[Block]:
     if not loaders:
         return []
-    ranks, more = first(sorted(loaders), MOST_ROWS, "ranks")
+    ranks, more = first(sorted(loaders), MAX_ROWS, "ranks")
     rows: list[list[Cell]] = [
         [rank, *(_word(getattr(loaders[rank], setting)) for setting in _SETTINGS)] for rank in ranks
     ]

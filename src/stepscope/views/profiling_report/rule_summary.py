@@ -28,11 +28,11 @@ def rules_section(evaluated: Evaluated) -> Section:
     if not listed:
         blocks: list[Block] = [Missing(text="No rule was evaluated.")]
         return Section(id="rules", title="Rules summary", blocks=blocks)
-    most = listed[0]
-    said = (
-        f"{most.rule} was triggered most often: it processed {most.datapoints:,} datapoints and "
-        f"was triggered {most.rule_triggered:,} times."
-        if most.rule_triggered
+    top = listed[0]
+    sentence = (
+        f"{top.rule} was triggered most often: it processed {top.datapoints:,} datapoints and "
+        f"was triggered {top.rule_triggered:,} times."
+        if top.rule_triggered
         else "No rule was triggered."
     )
     rows: list[list[Cell]] = []
@@ -62,4 +62,6 @@ def rules_section(evaluated: Evaluated) -> Section:
         ],
         rows=rows,
     )
-    return Section(id="rules", title="Rules summary", blocks=[Text(text=f"{said} {SCANS}"), table])
+    return Section(
+        id="rules", title="Rules summary", blocks=[Text(text=f"{sentence} {SCANS}"), table]
+    )

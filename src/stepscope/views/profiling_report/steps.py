@@ -1,4 +1,4 @@
-"""How long steps took, and what the outliers among them were spent on."""
+"""Durations of steps and phases of outliers."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from stepscope.views.profiling_report.blocks import (
 )
 from stepscope.views.profiling_report.evaluated import Evaluated
 from stepscope.views.profiling_report.words import (
-    MOST_ROWS,
-    MOST_SERIES,
+    MAX_ROWS,
+    MAX_SERIES,
     TimeUnit,
     figures,
     first,
@@ -42,7 +42,7 @@ POINTS = 200
 LISTED_STEPS = 20
 TOLD = 4
 """Ranks with a sentence of their own, those with most outliers."""
-MOST_NORMAL = 4
+MAX_NORMAL = 4
 """Ranks whose steps without the outliers are drawn."""
 _FIGURES = ("mean", "max", "p99", "p95", "p50", "min")
 Ranks = Mapping[str, RankDurations]
@@ -53,19 +53,21 @@ def step_section(evaluated: Evaluated) -> Section:
     blocks = evaluated.check("StepOutlier", sentences=False)
     details = evaluated.details("StepOutlier", StepOutlierDetails)
     ranks: Ranks = details.ranks if details else {}
-    seen = evaluated.run.ranks
+    training_ranks = evaluated.run.ranks
     blocks += _per_rank(evaluated, ranks) if ranks else []
-    blocks += _over_time(seen) if seen else []
-    blocks += _durations(seen, evaluated) if seen else []
+    blocks += _over_time(training_ranks) if training_ranks else []
+    blocks += _durations(training_ranks, evaluated) if training_ranks else []
     blocks += _outliers(ranks)
     return Section(id="steps", title="Step duration analysis", blocks=blocks)
 
 
 def _per_rank(evaluated: Evaluated, ranks: Ranks) -> list[Block]:
     worst = sorted(ranks, key=lambda name: -ranks[name].outlier_count)
-    shown, more = first(worst, MOST_ROWS, "ranks")
+    shown, more = first(worst, MAX_ROWS, "ranks")
     unit = time_unit(min(ranks[name].p50_s for name in ranks))
-    said = Listing(items=[_sentence(evaluated, name, ranks[name], unit) for name in shown[:TOLD]])
+    listing = Listing(
+        items=[_sentence(evaluated, name, ranks[name], unit) for name in shown[:TOLD]]
+    )
     rows: list[list[Cell]] = [
         [
             name,
@@ -86,22 +88,22 @@ def _per_rank(evaluated: Evaluated, ranks: Ranks) -> list[Block]:
         rows=rows,
         more=more,
     )
-    return [said, table]
+    return [listing, table]
 
 
 def _sentence(evaluated: Evaluated, name: str, rank: RankDurations, unit: TimeUnit) -> str:
     parameters = evaluated.rules["StepOutlier"].parameters
     numbers = [str(number) for number in rank.outlier_steps]
-    which = f" They are the steps {listed(numbers, LISTED_STEPS)}." if numbers else ""
-    what = parameters.mode or "TRAIN"
+    numbers_sentence = f" They are the steps {listed(numbers, LISTED_STEPS)}." if numbers else ""
+    mode = parameters.mode or "TRAIN"
     mean, deviation, bound = (
         f"{unit.of_s(seconds):.2f} {unit.unit}"
         for seconds in (rank.mean_s, rank.standard_deviation_s, rank.threshold_s)
     )
     return (
-        f"{name}: the mean duration of {what} steps was {mean}; {rank.outlier_count} "
+        f"{name}: the mean duration of {mode} steps was {mean}; {rank.outlier_count} "
         f"steps took longer than {bound}, the mean plus {parameters.stddev:g} standard deviations "
-        f"of {deviation}.{which}"
+        f"of {deviation}.{numbers_sentence}"
     )
 
 
@@ -109,20 +111,20 @@ def _walls(rank: Rank, mode: str | None) -> NDArray[np.float64]:
     """Durations that the rule looks at, in seconds."""
     steps = rank.steps
     walls = steps.wall_ns if mode in {None, "TRAIN"} else steps.phase_ns[str(mode)]
-    found: NDArray[np.float64] = walls[~steps.profiled & (walls > 0)] / 1e9
-    return found
+    durations: NDArray[np.float64] = walls[~steps.profiled & (walls > 0)] / 1e9
+    return durations
 
 
 def _durations(ranks: list[Rank], evaluated: Evaluated) -> list[Block]:
     rule = evaluated.rules.get("StepOutlier")
     mode = rule.parameters.mode if rule else None
     walls = {rank.name: _walls(rank, mode) for rank in ranks}
-    every = np.concatenate(list(walls.values()))
-    edges = make_duration_edges(every, BINS)
+    all_walls = np.concatenate(list(walls.values()))
+    edges = make_duration_edges(all_walls, BINS)
     if edges is None:
         return [Missing(text="Every step was recorded in detail: no duration is undisturbed.")]
-    unit = time_unit(float(np.median(every)))
-    shown, more = first(list(walls), MOST_SERIES, "ranks")
+    unit = time_unit(float(np.median(all_walls)))
+    shown, more = first(list(walls), MAX_SERIES, "ranks")
     series = []
     for name in shown:
         counted = build_histogram(walls[name], edges)
@@ -151,7 +153,7 @@ def _durations(ranks: list[Rank], evaluated: Evaluated) -> list[Block]:
 def _over_time(ranks: list[Rank]) -> list[Block]:
     unit = time_unit(float(np.median(np.concatenate([r.steps.wall_ns for r in ranks]))) / 1e9)
     origin = min(int(rank.steps.start[0]) for rank in ranks)
-    shown, more = first(ranks, MOST_SERIES, "ranks")
+    shown, more = first(ranks, MAX_SERIES, "ranks")
     longest = max(len(rank.steps) for rank in shown)
     return [
         Lines(
@@ -172,11 +174,13 @@ def _over_time(ranks: list[Rank]) -> list[Block]:
 def _line(rank: Rank, origin_ns: int, unit: TimeUnit) -> Line:
     """The slowest step of each of at most `POINTS` pieces."""
     walls = rank.steps.wall_ns
-    each = -(-len(walls) // POINTS)
-    begins = np.arange(0, len(walls), each)
-    places = np.array([begin + int(np.argmax(walls[begin : begin + each])) for begin in begins])
-    x = np.round((rank.steps.end[places] - origin_ns) / 1e9, 3)
-    return Line(name=rank.name, x=x.tolist(), y=figures(walls[places] / 1e9 * unit.per_s))
+    group_size = -(-len(walls) // POINTS)
+    begins = np.arange(0, len(walls), group_size)
+    slowest = np.array(
+        [begin + int(np.argmax(walls[begin : begin + group_size])) for begin in begins]
+    )
+    x = np.round((rank.steps.end[slowest] - origin_ns) / 1e9, 3)
+    return Line(name=rank.name, x=x.tolist(), y=figures(walls[slowest] / 1e9 * unit.per_s))
 
 
 def _outliers(ranks: Ranks) -> list[Block]:
@@ -188,7 +192,7 @@ def _outliers(ranks: Ranks) -> list[Block]:
         weight = len(rank.outlier_steps)
         for phase, share in rank.outlier_phase_share_ratio.items():
             spent[phase] = spent.get(phase, 0.0) + share * weight
-    said: list[Block] = [
+    listing: list[Block] = [
         Text(
             text="To see what made steps outliers, this is what they were spent on. Operators and "
             "kernels are known only in recorded windows."
@@ -199,7 +203,7 @@ def _outliers(ranks: Ranks) -> list[Block]:
             "the time of the outliers, each rank weighted by its number of them",
         ),
     ]
-    return [*said, *(_normal(name, rank) for name, rank in list(wrong.items())[:MOST_NORMAL])]
+    return [*listing, *(_normal(name, rank) for name, rank in list(wrong.items())[:MAX_NORMAL])]
 
 
 def _normal(name: str, rank: RankDurations) -> Histogram:

@@ -1,4 +1,4 @@
-"""What every node used."""
+"""Use of every node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stepscope.views.profiling_report.blocks import (
 )
 from stepscope.views.profiling_report.evaluated import Evaluated
 from stepscope.views.profiling_report.heat import heatmaps
-from stepscope.views.profiling_report.words import MOST_NODES, first, left_out, listed
+from stepscope.views.profiling_report.words import MAX_NODES, first, left_out, listed
 
 HIGH = 70.0
 """Per cent of use above which a processor is well used."""
@@ -48,19 +48,19 @@ def system_section(evaluated: Evaluated) -> Section:
 
 def _advice(nodes: Mapping[str, NodeUsage]) -> list[Block]:
     """A sentence per node; one for all nodes of the same kind where there are many."""
-    shown, more = first(sorted(nodes), MOST_NODES, "nodes; their figures are in the JSON report")
-    said: list[Block] = [Listing(items=[_said_of(node, nodes[node]) for node in shown])]
-    said += left_out(more)
+    shown, more = first(sorted(nodes), MAX_NODES, "nodes; their figures are in the JSON report")
+    content: list[Block] = [Listing(items=[_said_of(node, nodes[node]) for node in shown])]
+    content += left_out(more)
     without = [node for node, usage in nodes.items() if not usage.gpu_percent]
     if without:
-        said.append(
+        content.append(
             Text(
                 text=f"No GPU was sampled on {listed(sorted(without))}: there is none, or its "
                 "driver does not tell (see `stepscope doctor`).",
                 tone="note",
             )
         )
-    return said
+    return content
 
 
 def _said_of(node: str, usage: NodeUsage) -> str:
@@ -85,7 +85,7 @@ def _said_of(node: str, usage: NodeUsage) -> str:
 
 
 def _table(nodes: Mapping[str, NodeUsage]) -> Table:
-    shown, more = first(sorted(nodes), MOST_NODES, "nodes; their figures are in the JSON report")
+    shown, more = first(sorted(nodes), MAX_NODES, "nodes; their figures are in the JSON report")
     rows: list[list[Cell]] = [
         [node, label, unit, *(getattr(usage[row], figure) for figure in _FIGURES)]
         for node in shown

@@ -55,18 +55,19 @@ def _slow_start(evaluated: Evaluated) -> list[Section]:
 
 
 def _others(evaluated: Evaluated, *, without: str) -> Section:
-    """What the rules without a chart found; those that fired first."""
-    left = [
+    """Describe the findings of rules without a chart; rules that fired come first."""
+    remaining = [
         finding
         for name, finding in evaluated.findings.items()
         if name not in {*_SHOWN, *STATISTICS, without}
     ]
-    left.sort(key=lambda finding: not finding.fired)
+    remaining.sort(key=lambda finding: not finding.fired)
     return Section(
         id="further",
         title="Further rules",
         blocks=[],
         sections=[
-            Section(id=f"rule-{f.rule}", title=f.rule, blocks=evaluated.check(f.rule)) for f in left
+            Section(id=f"rule-{f.rule}", title=f.rule, blocks=evaluated.check(f.rule))
+            for f in remaining
         ],
     )

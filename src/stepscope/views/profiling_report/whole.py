@@ -25,8 +25,8 @@ from stepscope.views.profiling_report.system import system_section
 from stepscope.views.profiling_report.training import training_sections
 from stepscope.views.profiling_report.words import first, moment, shortened
 
-MOST_NOTES = 20
-LONGEST_COMMAND = 2000
+MAX_NOTES = 20
+MAX_COMMAND_LENGTH = 2000
 ABOUT = (
     "This report sums up the training job, the resources of its machines and what the framework "
     "spent its time on, and lists what the rules found, with the numbers behind it. Charts and "
@@ -39,7 +39,7 @@ NOTICE = (
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What people read. Ratios are 0 to 1, durations in the verdict nanoseconds."""
+    """Report for people. Ratios are 0 to 1, durations in the verdict nanoseconds."""
 
     run_id: str
     command: str
@@ -69,7 +69,7 @@ class ReportedJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What machines read."""
+    """Report for machines."""
 
     run_id: str
     command: list[str]
@@ -110,7 +110,7 @@ def make_report(run: Run, rules: Iterable[Rule[Any]]) -> Report:
     end_ns = checked.end_ns if checked.end_ns is not None else evaluated.job.end_ns
     return Report(
         run_id=info.run_id,
-        command=" ".join(info.command)[:LONGEST_COMMAND],
+        command=" ".join(info.command)[:MAX_COMMAND_LENGTH],
         version=__version__,
         made_at=moment(time.time_ns()),
         until=moment(end_ns),
@@ -156,12 +156,12 @@ def _evaluated(run: Run, rules: list[Rule[Any]], checked: RuleReport) -> Evaluat
 
 
 def _notes(run: Run, checked: RuleReport) -> list[str]:
-    """What makes the report incomplete."""
+    """List the reasons for an incomplete report."""
     silent = [
         f"{node} says that the job is in progress, but was last heard of at "
         f"{moment(status.heartbeat_ns)}: `stepscope recover` brings in what it left behind."
         for node, status in sorted(run.reader.statuses().items())
         if is_lost(status)
     ]
-    shown, more = first([shortened(note) for note in (*silent, *checked.damage)], MOST_NOTES, "…")
+    shown, more = first([shortened(note) for note in (*silent, *checked.damage)], MAX_NOTES, "…")
     return [*shown, *([more] if more else [])]

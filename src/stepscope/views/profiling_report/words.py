@@ -9,13 +9,13 @@ from typing import NamedTuple, TypeVar
 from stepscope.rules import TRAINING_PHASES, BoxPlot, shares_of_total
 from stepscope.views.profiling_report.blocks import Block, Box, Pie, Slice, Text
 
-MOST_NODES = 16
+MAX_NODES = 16
 """Nodes that are listed or drawn one by one."""
-MOST_SERIES = 16
+MAX_SERIES = 16
 """Ranks, GPUs or loaders in one chart."""
-MOST_ROWS = 64
+MAX_ROWS = 64
 """Rows of a table that grows with ranks or GPUs."""
-LONGEST_NAME = 160
+MAX_NAME_LENGTH = 160
 """Letters of a name that comes from outside."""
 WINDOW = (
     "record a few steps in detail with `stepscope run --start-step N --num-steps M`, or "
@@ -34,14 +34,14 @@ def moment(t_ns: int) -> str:
     return datetime.fromtimestamp(t_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def first(items: Sequence[T], most: int, what: str) -> tuple[Sequence[T], str | None]:
+def first(items: Sequence[T], limit: int, plural: str) -> tuple[Sequence[T], str | None]:
     """As many items as may be shown, and a sentence about the others.
 
     >>> first([1, 2, 3], 2, "nodes")
     ([1, 2], 'and 1 more nodes')
     """
-    left = len(items) - most
-    return items[:most], f"and {left:,} more {what}" if left > 0 else None
+    omitted = len(items) - limit
+    return items[:limit], f"and {omitted:,} more {plural}" if omitted > 0 else None
 
 
 def left_out(more: str | None) -> list[Block]:
@@ -51,16 +51,16 @@ def left_out(more: str | None) -> list[Block]:
 
 def shortened(name: str) -> str:
     """A name of bounded length."""
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…"
 
 
-def listed(names: Sequence[str], most: int = 4) -> str:
+def listed(names: Sequence[str], limit: int = 4) -> str:
     """Names in a row.
 
     >>> listed(["a", "b", "c"]), listed(["a", "b", "c"], most=1)
     ('a, b and c', 'a and 2 more')
     """
-    shown = [*names[:most], f"{len(names) - most} more"] if len(names) > most else [*names]
+    shown = [*names[:limit], f"{len(names) - limit} more"] if len(names) > limit else [*names]
     return " and ".join([*([", ".join(shown[:-1])] if shown[1:] else []), *shown[-1:]])
 
 
@@ -77,14 +77,14 @@ def pie(title: str, parts: Mapping[str, float], share_of: str) -> Pie:
 def phase_pies(phases: Mapping[str, float], when: str, share_of: str) -> list[Block]:
     """Three pies of what steps were spent on at some moments: training or not, passes, phases."""
     training = sum(share for phase, share in phases.items() if phase in TRAINING_PHASES)
-    others = sum(share for phase, share in phases.items() if phase not in TRAINING_PHASES)
+    other_share = sum(share for phase, share in phases.items() if phase not in TRAINING_PHASES)
     passes = shares_of_total({name: phases.get(name, 0.0) for name in ("forward", "backward")})
-    named = {phase.replace("_", " "): share for phase, share in phases.items()}
+    named_shares = {phase.replace("_", " "): share for phase, share in phases.items()}
     of_passes = f"forward and backward passes in {share_of}"
     return [
-        pie(f"{when}: TRAIN and others", {"TRAIN": training, "others": others}, share_of),
+        pie(f"{when}: TRAIN and others", {"TRAIN": training, "others": other_share}, share_of),
         *([pie(f"{when}: forward and backward", passes, of_passes)] if passes else []),
-        pie(f"{when}: general framework operations", named, share_of),
+        pie(f"{when}: general framework operations", named_shares, share_of),
     ]
 
 

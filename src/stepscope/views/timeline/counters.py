@@ -121,6 +121,6 @@ def _build_series(
         full=1.0 if unit == "ratio" else maximum,
         after_ns=(bins.index * width).tolist(),
         mean=nan_to_none(bins.mean),
-        least=nan_to_none(bins.minimum),
+        minimum=nan_to_none(bins.minimum),
         largest=nan_to_none(bins.maximum),
     )

@@ -128,7 +128,7 @@ class CounterSeries(msgspec.Struct, frozen=True, kw_only=True):
     """Start of each bin, after the start of the window."""
     mean: list[float | None]
     """Null if nothing was sampled."""
-    least: list[float | None]
+    minimum: list[float | None] = msgspec.field(name="least")
     largest: list[float | None]
 
 

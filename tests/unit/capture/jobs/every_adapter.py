@@ -469,32 +469,13 @@ def a_batch_is_loaded_within_a_forward_pass():
 
 
 SECTIONS = [
-    forwards,
-    forwards_in_threads,
-    forwards_of_replicas,
-    backwards,
-    optimizers,
-    optimizer_with_closure,
-    optimizer_that_cannot_be_described,
-    scaler,
-    checkpoints,
-    saved_objects,
-    map_style_here,
-    batches_here,
-    batch_sampler_here,
-    single_samples_here,
-    stream_here,
-    resumable_stream_here,
-    a_dataset_that_raises,
-    map_style_in_workers,
-    stream_in_workers,
-    a_later_batch_is_ready,
-    persistent_workers,
-    spawned_workers,
-    pinned,
-    a_loader_in_a_background_thread,
-    a_batch_is_loaded_within_a_forward_pass,
-]
+    forwards, forwards_in_threads, forwards_of_replicas, backwards, optimizers,
+    optimizer_with_closure, optimizer_that_cannot_be_described, scaler, checkpoints,
+    saved_objects, map_style_here, batches_here, batch_sampler_here, single_samples_here,
+    stream_here, resumable_stream_here, a_dataset_that_raises, map_style_in_workers,
+    stream_in_workers, a_later_batch_is_ready, persistent_workers, spawned_workers, pinned,
+    a_loader_in_a_background_thread, a_batch_is_loaded_within_a_forward_pass,
+]  # fmt: skip
 
 if __name__ == "__main__":
     torch.manual_seed(0)

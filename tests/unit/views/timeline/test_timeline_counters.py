@@ -94,7 +94,9 @@ def test_samples_of_a_node(tmp_path: Path) -> None:
     payload, power = series(recorded_run, "power", pixels=20)
     assert power.unit == "watt"
     assert power.full == max(value for value in power.largest if value is not None)
-    assert all(a <= b <= c for a, b, c in zip(power.least, power.mean, power.largest, strict=True))
+    assert all(
+        a <= b <= c for a, b, c in zip(power.minimum, power.mean, power.largest, strict=True)
+    )
     _, narrow = series(
         recorded_run, "power", from_ns=3 * 10**9, to_ns=3 * 10**9 + METRIC_PERIOD_NS // 10
     )

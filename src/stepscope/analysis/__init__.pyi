@@ -1,0 +1,295 @@
+from .activity import (
+    ACTIVITIES as ACTIVITIES,
+    ACTIVITY_COPY_COLUMNS as ACTIVITY_COPY_COLUMNS,
+    Activity as Activity,
+    CopyKind as CopyKind,
+    is_synchronization as is_synchronization,
+    parse_copy_direction as parse_copy_direction,
+    summarize_activities as summarize_activities,
+    summarize_copies as summarize_copies,
+)
+from .annotation_table import (
+    ANNOTATION_COLUMNS as ANNOTATION_COLUMNS,
+    AnnotationGroup as AnnotationGroup,
+    DurationHistogram as DurationHistogram,
+    build_annotation_histograms as build_annotation_histograms,
+    summarize_annotations as summarize_annotations,
+)
+from .buckets import Buckets as Buckets, cut_into_buckets as cut_into_buckets
+from .call_paths import (
+    STACK_COLUMNS as STACK_COLUMNS,
+    RowLabels as RowLabels,
+    make_stack_labels as make_stack_labels,
+    make_string_labels as make_string_labels,
+)
+from .collectives import (
+    CollectiveCalls as CollectiveCalls,
+    MatchedCalls as MatchedCalls,
+    classify_collective as classify_collective,
+    look_up_element_bytes as look_up_element_bytes,
+    match_calls as match_calls,
+    measure_bandwidth as measure_bandwidth,
+)
+from .columns import Columns as Columns
+from .device_work import (
+    COPY_COLUMNS as COPY_COLUMNS,
+    KERNEL_COLUMNS as KERNEL_COLUMNS,
+    DeviceWork as DeviceWork,
+    RuntimeCalls as RuntimeCalls,
+    combine_device_work as combine_device_work,
+)
+from .exchange import (
+    compute_exposed_exchange_ratio as compute_exposed_exchange_ratio,
+    count_exchanges_per_step as count_exchanges_per_step,
+)
+from .exposed_time import (
+    CategoryRanges as CategoryRanges,
+    ExposedTime as ExposedTime,
+    attribute_exposed_time as attribute_exposed_time,
+    find_self_intervals as find_self_intervals,
+    partition_steps as partition_steps,
+)
+from .function_profile import find_phase_at as find_phase_at, profile_functions as profile_functions
+from .gpu_metrics import (
+    METRIC_KERNEL_COLUMNS as METRIC_KERNEL_COLUMNS,
+    GpuMetrics as GpuMetrics,
+    MultiprocessorLoad as MultiprocessorLoad,
+    measure_gpu_metrics as measure_gpu_metrics,
+    split_by_device as split_by_device,
+)
+from .gpu_time import (
+    GpuTime as GpuTime,
+    measure_gpu_time as measure_gpu_time,
+    measure_gpu_time_by_device as measure_gpu_time_by_device,
+)
+from .grouping import group_rows as group_rows
+from .growth import Growth as Growth, measure_growth as measure_growth
+from .histograms import (
+    DURATION_BINS as DURATION_BINS,
+    RATIO_BIN as RATIO_BIN,
+    Float as Float,
+    Histogram as Histogram,
+    build_histogram as build_histogram,
+    make_duration_edges as make_duration_edges,
+    make_range_edges as make_range_edges,
+    make_ratio_edges as make_ratio_edges,
+)
+from .host_work import (
+    HOST_CAUSE_LABELS as HOST_CAUSE_LABELS,
+    HostCause as HostCause,
+    HostWork as HostWork,
+    attribute_host_work as attribute_host_work,
+)
+from .idle import (
+    KERNEL_WAIT_BELOW_NS as KERNEL_WAIT_BELOW_NS,
+    StreamIdle as StreamIdle,
+    measure_stream_idle as measure_stream_idle,
+)
+from .input_pipeline import (
+    BatchCreation as BatchCreation,
+    DataWait as DataWait,
+    Fetcher as Fetcher,
+    StackSamples as StackSamples,
+    StageShare as StageShare,
+    charge_busy_workers as charge_busy_workers,
+    measure_batch_creation as measure_batch_creation,
+    split_data_wait as split_data_wait,
+    weigh_samples as weigh_samples,
+)
+from .kernel_classes import (
+    classify_precision as classify_precision,
+    is_communication as is_communication,
+    is_host_communication as is_host_communication,
+    match_rows as match_rows,
+    uses_tensor_cores as uses_tensor_cores,
+)
+from .kernel_table import (
+    GRAPH_COLUMNS as GRAPH_COLUMNS,
+    LAUNCHER_COLUMNS as LAUNCHER_COLUMNS,
+    NAME_COLUMNS as NAME_COLUMNS,
+    PROPERTY_COLUMNS as PROPERTY_COLUMNS,
+    GraphReplays as GraphReplays,
+    KernelRow as KernelRow,
+    KernelTable as KernelTable,
+    build_graph_table as build_graph_table,
+    build_kernel_table as build_kernel_table,
+    build_kernel_table_by_properties as build_kernel_table_by_properties,
+)
+from .launches import (
+    DEFAULT_LAUNCH_THRESHOLDS as DEFAULT_LAUNCH_THRESHOLDS,
+    LaunchStatistics as LaunchStatistics,
+    QueueDepth as QueueDepth,
+    find_launches as find_launches,
+    measure_queue_depths as measure_queue_depths,
+    summarize_launches as summarize_launches,
+    summarize_launches_by_call as summarize_launches_by_call,
+)
+from .memory_blocks import (
+    label_operators as label_operators,
+    list_largest_blocks as list_largest_blocks,
+    pair_blocks as pair_blocks,
+)
+from .memory_curve import (
+    CURVE_COLUMNS as CURVE_COLUMNS,
+    DeviceMemory as DeviceMemory,
+    downsample_curve as downsample_curve,
+    split_memory_by_device as split_memory_by_device,
+)
+from .memory_operators import (
+    OperatorMemory as OperatorMemory,
+    summarize_memory_operators as summarize_memory_operators,
+)
+from .memory_peak import (
+    NO_BACKWARD as NO_BACKWARD,
+    MemoryPeak as MemoryPeak,
+    Passes as Passes,
+    explain_peak as explain_peak,
+    find_passes as find_passes,
+    is_backward as is_backward,
+)
+from .module_flame import Measure as Measure, build_module_flame as build_module_flame
+from .modules import (
+    FUNCTION_COLUMNS as FUNCTION_COLUMNS,
+    MODULE_ANNOTATION_COLUMNS as MODULE_ANNOTATION_COLUMNS,
+    MODULE_OPERATOR_COLUMNS as MODULE_OPERATOR_COLUMNS,
+    ModuleCalls as ModuleCalls,
+    build_module_table as build_module_table,
+    find_lightning_module_calls as find_lightning_module_calls,
+    find_python_module_calls as find_python_module_calls,
+)
+from .operator_table import (
+    LAUNCHED_KERNEL_COLUMNS as LAUNCHED_KERNEL_COLUMNS,
+    TABLE_COLUMNS as TABLE_COLUMNS,
+    OperatorRow as OperatorRow,
+    build_operator_table as build_operator_table,
+)
+from .operator_tree import (
+    EXCLUDED_NAMES as EXCLUDED_NAMES,
+    EXCLUDED_PREFIXES as EXCLUDED_PREFIXES,
+    TREE_COLUMNS as TREE_COLUMNS,
+    OperatorTree as OperatorTree,
+    build_operator_tree as build_operator_tree,
+    find_rows as find_rows,
+)
+from .operators import ComputeProfile as ComputeProfile, profile_compute as profile_compute
+from .payloads import (
+    Statistics as Statistics,
+    make_statistics as make_statistics,
+    nan_to_none as nan_to_none,
+)
+from .phases import (
+    COMPUTE_PHASES as COMPUTE_PHASES,
+    PHASE_OF_KIND as PHASE_OF_KIND,
+    PHASES as PHASES,
+)
+from .rank_steps import (
+    Matrix as Matrix,
+    build_step_matrix as build_step_matrix,
+    downsample_columns as downsample_columns,
+    fill_step_matrix as fill_step_matrix,
+    find_stragglers as find_stragglers,
+)
+from .rank_time import (
+    CollectiveGroup as CollectiveGroup,
+    CollectiveTime as CollectiveTime,
+    break_down_range as break_down_range,
+    break_down_ranges as break_down_ranges,
+    group_collectives as group_collectives,
+    measure_collective_time as measure_collective_time,
+)
+from .roofline.accounting import (
+    EVENT_COLUMNS as EVENT_COLUMNS,
+    HOST_COLUMNS as HOST_COLUMNS,
+    ROOFLINE_OPERATOR_COLUMNS as ROOFLINE_OPERATOR_COLUMNS,
+    Account as Account,
+    account_device_time as account_device_time,
+)
+from .roofline.calls import Family as Family, Precision as Precision
+from .roofline.device_table import Unit as Unit
+from .roofline.groups import (
+    IMPOSSIBLE_RATIO as IMPOSSIBLE_RATIO,
+    NS_PER_S as NS_PER_S,
+    CallGroup as CallGroup,
+    group_calls as group_calls,
+)
+from .roofline.peaks import (
+    Peaks as Peaks,
+    estimate_cpu_peaks as estimate_cpu_peaks,
+    find_peaks as find_peaks,
+    parse_peaks as parse_peaks,
+)
+from .roofline.summary import (
+    FamilyTotals as FamilyTotals,
+    RooflineGap as RooflineGap,
+    find_largest_gaps as find_largest_gaps,
+    sum_families as sum_families,
+)
+from .roofline.utilization import (
+    FlopsUtilization as FlopsUtilization,
+    measure_step_utilization as measure_step_utilization,
+)
+from .sampling_ticks import (
+    HEATMAP_METRICS as HEATMAP_METRICS,
+    HEATMAP_TICKS as HEATMAP_TICKS,
+    Heatmap as Heatmap,
+    HeatmapRow as HeatmapRow,
+    average_devices as average_devices,
+    build_heatmap as build_heatmap,
+    find_full_scale as find_full_scale,
+)
+from .spans import FLAG_NO_GRAD as FLAG_NO_GRAD, FLAG_NO_RESULT as FLAG_NO_RESULT, Spans as Spans
+from .statistics import (
+    Distribution as Distribution,
+    average_present as average_present,
+    estimate_lead_probability as estimate_lead_probability,
+    summarize as summarize,
+)
+from .step_statistics import (
+    PhaseShare as PhaseShare,
+    find_slowest_steps as find_slowest_steps,
+    measure_phases as measure_phases,
+)
+from .steps import (
+    VALUED_KINDS as VALUED_KINDS,
+    Steps as Steps,
+    find_losses as find_losses,
+    find_phase_intervals as find_phase_intervals,
+    find_step_at as find_step_at,
+    find_steps as find_steps,
+    select_window_steps as select_window_steps,
+)
+from .timeline_nesting import (
+    CallTree as CallTree,
+    LineSums as LineSums,
+    NameSums as NameSums,
+    clip_events as clip_events,
+)
+from .timeline_slices import (
+    Slices as Slices,
+    choose_width as choose_width,
+    limit_slices as limit_slices,
+    merge_slices as merge_slices,
+)
+from .trace_steps import (
+    CATEGORIES as CATEGORIES,
+    STEP_PREFIX as STEP_PREFIX,
+    HostSteps as HostSteps,
+    Overlap as Overlap,
+    TraceSteps as TraceSteps,
+    break_down_steps as break_down_steps,
+    find_device_categories as find_device_categories,
+    find_host_steps as find_host_steps,
+    find_trace_steps as find_trace_steps,
+    is_data_loader as is_data_loader,
+    is_step as is_step,
+    make_single_step as make_single_step,
+    measure_overlap as measure_overlap,
+    merge_categories as merge_categories,
+)
+from .utilization import (
+    Contention as Contention,
+    Metrics as Metrics,
+    measure_contention as measure_contention,
+    numeric_sort_key as numeric_sort_key,
+    summarize_metrics as summarize_metrics,
+)
