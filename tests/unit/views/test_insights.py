@@ -186,7 +186,7 @@ def test_a_finding_is_the_same_through_any_range(run_path: Path) -> None:
     assert all(rule == all_of_them[rule.rule] for rule in payload.rules)
     stream = io.StringIO()
     write(Console(file=stream, width=100), payload)
-    share = f"{len(payload.fired)} of {payload.fired_count} findings are of this range"
+    share = f"{len(payload.fired)} of {payload.fired_count} findings are in this range"
     assert share in stream.getvalue()
 
 
