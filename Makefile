@@ -2,7 +2,7 @@
 #   make demo    watch a slow training job, read the verdict, watch the fixed one
 #   make test    everything that is checked, on a clean checkout
 # And for daily work:
-#   make check   format, lint, types, import contracts, front end, tests (what `make test` runs
+#   make check   format, lint, types, import contracts, names and words, front end, tests (what `make test` runs
 #                after set-up)
 #   make web     the front end: what the report's page is drawn by
 #   make fix     let the formatter and linter repair what they can
@@ -16,7 +16,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 RUFF_PATHS := src tests examples benchmarks tools web/build.py web/api_types.py hatch_build.py
 
-.PHONY: demo test check format-check lint types contracts web web-check unit fix bench \
+.PHONY: demo test check format-check lint types contracts source web web-check unit fix bench \
 	bench-diagnosis gpu-check clean
 
 demo: $(VENV)/demo.ready
@@ -26,7 +26,7 @@ test: $(VENV)/test.ready
 	@$(MAKE) --no-print-directory check
 
 # Whole training jobs run one at a time: what they are waiting for must not be each other.
-check: format-check lint types contracts web-check unit
+check: format-check lint types contracts source web-check unit
 
 format-check:
 	$(VENV)/bin/ruff format --check $(RUFF_PATHS)
@@ -36,6 +36,8 @@ types:
 	$(VENV)/bin/mypy
 contracts:
 	$(VENV)/bin/lint-imports
+source:
+	$(PY) tools/check_source.py
 web:
 	$(PY) web/build.py
 web-check:

@@ -248,6 +248,10 @@ from .step_statistics import (
     PhaseShare as PhaseShare,
     find_slowest_steps as find_slowest_steps,
     measure_phases as measure_phases,
+    median_of as median_of,
+    pool_durations as pool_durations,
+    select_durations_s as select_durations_s,
+    thin_out_steps as thin_out_steps,
 )
 from .steps import (
     VALUED_KINDS as VALUED_KINDS,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from stepscope.analysis.phases import PHASES
 from stepscope.analysis.statistics import summarize
@@ -53,3 +57,41 @@ def find_slowest_steps(steps: Steps, threshold_ns: float, *, top: int) -> list[i
     wall_ns = np.where(steps.measured(), steps.wall_ns, 0)
     slowest = np.argsort(-wall_ns, kind="stable")[:top]
     return [steps.first + int(step) for step in slowest if wall_ns[step] > threshold_ns]
+
+
+def select_durations_s(steps: Steps, mode: str | None) -> NDArray[np.float64]:
+    """Select the durations in seconds of steps without a profiler.
+
+    Args:
+        steps: steps of one rank.
+        mode: a phase of `PHASES`; None or `TRAIN` for whole steps.
+    """
+    walls_ns = steps.wall_ns if mode in {None, "TRAIN"} else steps.phase_ns[str(mode)]
+    durations: NDArray[np.float64] = walls_ns[~steps.profiled & (walls_ns > 0)] / 1e9
+    return durations
+
+
+def pool_durations(durations: Iterable[NDArray[Any]]) -> NDArray[Any]:
+    """Join the durations of several ranks, shape (steps of all ranks,)."""
+    return np.concatenate(list(durations))
+
+
+def median_of(durations: NDArray[Any]) -> float:
+    """Compute the median, in the unit of the durations."""
+    return float(np.median(durations))
+
+
+def thin_out_steps(steps: Steps, max_count: int) -> NDArray[np.int64]:
+    """Select the slowest step of each group of consecutive steps.
+
+    Args:
+        steps: steps of one rank, at least one.
+        max_count: limit of the groups, which have equal size except the last.
+
+    Returns:
+        Indexes of steps, ascending.
+    """
+    size = -(-len(steps) // max_count)
+    starts = range(0, len(steps), size)
+    slowest = [start + int(np.argmax(steps.wall_ns[start : start + size])) for start in starts]
+    return np.array(slowest, dtype=np.int64)

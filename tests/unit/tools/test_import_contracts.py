@@ -35,6 +35,7 @@ FORBIDDEN = {
         ("stepscope.report.html", "stepscope.monitor"),
     ],
     "light-capture": [("stepscope.capture.marks", "numpy"), ("stepscope.spool.log", "msgspec")],
+    "views-without-numpy": [("stepscope.views.steps", "numpy")],
     "cli-through-views": [("stepscope.cli.show", "stepscope.analysis")],
 }
 """An import that each contract forbids, by the contract's id: a new contract needs a row here."""

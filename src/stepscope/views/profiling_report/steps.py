@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-from numpy.typing import NDArray
-
-from stepscope.analysis import build_histogram, make_duration_edges
+from stepscope.analysis import (
+    build_histogram,
+    make_duration_edges,
+    median_of,
+    pool_durations,
+    select_durations_s,
+    thin_out_steps,
+)
 from stepscope.rules import RankDurations, StepOutlierDetails, shares_of_total
 from stepscope.run import Rank
 from stepscope.views.profiling_report.blocks import (
@@ -107,23 +111,15 @@ def _sentence(evaluated: Evaluated, name: str, rank: RankDurations, unit: TimeUn
     )
 
 
-def _walls(rank: Rank, mode: str | None) -> NDArray[np.float64]:
-    """Durations that the rule looks at, in seconds."""
-    steps = rank.steps
-    walls = steps.wall_ns if mode in {None, "TRAIN"} else steps.phase_ns[str(mode)]
-    durations: NDArray[np.float64] = walls[~steps.profiled & (walls > 0)] / 1e9
-    return durations
-
-
 def _durations(ranks: list[Rank], evaluated: Evaluated) -> list[Block]:
     rule = evaluated.rules.get("StepOutlier")
     mode = rule.parameters.mode if rule else None
-    walls = {rank.name: _walls(rank, mode) for rank in ranks}
-    all_walls = np.concatenate(list(walls.values()))
+    walls = {rank.name: select_durations_s(rank.steps, mode) for rank in ranks}
+    all_walls = pool_durations(walls.values())
     edges = make_duration_edges(all_walls, BINS)
     if edges is None:
         return [Missing(text="Every step was recorded in detail: no duration is undisturbed.")]
-    unit = time_unit(float(np.median(all_walls)))
+    unit = time_unit(median_of(all_walls))
     shown, more = first(list(walls), MAX_SERIES, "ranks")
     series = []
     for name in shown:
@@ -151,7 +147,7 @@ def _durations(ranks: list[Rank], evaluated: Evaluated) -> list[Block]:
 
 
 def _over_time(ranks: list[Rank]) -> list[Block]:
-    unit = time_unit(float(np.median(np.concatenate([r.steps.wall_ns for r in ranks]))) / 1e9)
+    unit = time_unit(median_of(pool_durations(rank.steps.wall_ns for rank in ranks)) / 1e9)
     origin = min(int(rank.steps.start[0]) for rank in ranks)
     shown, more = first(ranks, MAX_SERIES, "ranks")
     longest = max(len(rank.steps) for rank in shown)
@@ -172,15 +168,14 @@ def _over_time(ranks: list[Rank]) -> list[Block]:
 
 
 def _line(rank: Rank, origin_ns: int, unit: TimeUnit) -> Line:
-    """The slowest step of each of at most `POINTS` pieces."""
-    walls = rank.steps.wall_ns
-    group_size = -(-len(walls) // POINTS)
-    begins = np.arange(0, len(walls), group_size)
-    slowest = np.array(
-        [begin + int(np.argmax(walls[begin : begin + group_size])) for begin in begins]
+    """Draw the slowest step of each of at most `POINTS` groups."""
+    slowest = thin_out_steps(rank.steps, POINTS)
+    x_s = (rank.steps.end[slowest] - origin_ns) / 1e9
+    return Line(
+        name=rank.name,
+        x=x_s.round(3).tolist(),
+        y=figures(rank.steps.wall_ns[slowest] / 1e9 * unit.per_s),
     )
-    x = np.round((rank.steps.end[slowest] - origin_ns) / 1e9, 3)
-    return Line(name=rank.name, x=x.tolist(), y=figures(walls[slowest] / 1e9 * unit.per_s))
 
 
 def _outliers(ranks: Ranks) -> list[Block]:
