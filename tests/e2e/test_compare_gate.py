@@ -103,4 +103,4 @@ def test_files_for_a_pull_request(runs: Path) -> None:
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     comment = (runs / "comment.md").read_text()
     assert "❌ **failed**: failed: step_time>+20%" in comment
-    assert "**Where it comes from**" in comment
+    assert "**Contributions**" in comment

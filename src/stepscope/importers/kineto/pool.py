@@ -25,6 +25,10 @@ _AHEAD_PER_WORKER = 8
 _SLOT_BYTES = 2 * BLOCK_BYTES
 
 
+_MAX_WAIT_S = 0.5
+"""A signal just before the wait does not interrupt it: Python handles it when the wait ends."""
+
+
 class DecodingStoppedError(OSError):
     """A worker process ended unexpectedly: killed, or out of memory."""
 
@@ -111,7 +115,8 @@ class _Pool:
             if done and following == sent:
                 return
             if following not in waiting:
-                for ready in wait([pipe for pipe, count in queued.items() if count]):
+                busy = [pipe for pipe, count in queued.items() if count]
+                for ready in wait(busy, _MAX_WAIT_S):
                     number, chunk = self._receive(ready)  # type: ignore[arg-type]
                     chunk.gap = gaps.pop(number)
                     queued[ready] -= 1  # type: ignore[index]
