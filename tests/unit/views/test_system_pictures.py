@@ -70,7 +70,7 @@ def test_series(run: Run) -> None:
     times = np.arange(0, 600 * S, S // 2)
     column_of = times // payload.piece_ns
     values = (times / S % 100) / 100
-    for name, reduce in (("mean", np.mean), ("least", np.min), ("largest", np.max)):
+    for name, reduce in (("mean", np.mean), ("minimum", np.min), ("largest", np.max)):
         expected = [reduce(values[column_of == piece]) for piece in range(payload.piece_count)]
         assert getattr(gpu, name) == pytest.approx(expected)
     selected = show_system_series(run, ViewOptions(name="n0"))
