@@ -48,10 +48,21 @@ def test_a_profiler_window_does_not_change_the_result(tmp_path: Path) -> None:
 
 
 def test_two_ranks(tmp_path: Path) -> None:
+    """Torch sometimes aborts at the exit of a gloo job, with and without a profiler: try again."""
     script = str(SCRIPTS / "ddp_gloo.py")
-    bare, watched = tmp_path / "bare", tmp_path / "watched"
-    run_bare(*TORCHRUN, script, "--out", str(bare))
-    job = run_under(tmp_path / "run", *TORCHRUN, script, "--out", str(watched), strict=False)
+    for attempt in range(6):
+        bare = tmp_path / f"bare{attempt}"
+        done = subprocess.run(
+            [*TORCHRUN, script, "--out", str(bare)], capture_output=True, timeout=JOB_TIMEOUT_S
+        )
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0, done.stderr
+    for attempt in range(6):
+        watched, run = tmp_path / f"watched{attempt}", tmp_path / f"run{attempt}"
+        job = run_under(run, *TORCHRUN, script, "--out", str(watched), strict=False)
+        if job.code == 0:
+            break
     assert job.code == 0, job.stderr
     files = sorted(path.name for path in bare.iterdir())
     assert len(files) == 2

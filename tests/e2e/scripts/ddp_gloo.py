@@ -60,6 +60,8 @@ def main():
         lines = [*(loss.hex() for loss in losses), f"sha256 {weights_hash(model)}"]
         (args.out / f"rank{rank}.txt").write_text("\n".join(lines) + "\n")
     print(f"rank {rank} final loss {losses[-1]:.4f}")
+    del ddp_model  # its reducer must not outlive the process group: gloo aborts at exit
+    dist.barrier()
     dist.destroy_process_group()
 
 
