@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,23 +49,34 @@ def test_a_profiler_window_does_not_change_the_result(tmp_path: Path) -> None:
 
 
 def test_two_ranks(tmp_path: Path) -> None:
-    """Torch sometimes aborts at the exit of a gloo job, with and without a profiler: try again."""
     script = str(SCRIPTS / "ddp_gloo.py")
-    for attempt in range(6):
-        bare = tmp_path / f"bare{attempt}"
-        done = subprocess.run(
-            [*TORCHRUN, script, "--out", str(bare)], capture_output=True, timeout=JOB_TIMEOUT_S
-        )
-        if done.returncode == 0:
-            break
-    assert done.returncode == 0, done.stderr
-    for attempt in range(6):
-        watched, run = tmp_path / f"watched{attempt}", tmp_path / f"run{attempt}"
-        job = run_under(run, *TORCHRUN, script, "--out", str(watched), strict=False)
-        if job.code == 0:
-            break
-    assert job.code == 0, job.stderr
+
+    def start_bare(attempt: int) -> tuple[int, str, Path]:
+        out = tmp_path / f"bare{attempt}"
+        command = [*TORCHRUN, script, "--out", str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=JOB_TIMEOUT_S)
+        return done.returncode, done.stderr, out
+
+    def start_watched(attempt: int) -> tuple[int, str, Path]:
+        out, run = tmp_path / f"watched{attempt}", tmp_path / f"run{attempt}"
+        job = run_under(run, *TORCHRUN, script, "--out", str(out), strict=False)
+        return job.code, job.stderr, out
+
+    bare, watched = repeat_torch_aborts(start_bare), repeat_torch_aborts(start_watched)
     files = sorted(path.name for path in bare.iterdir())
     assert len(files) == 2
     for name in files:
         assert (watched / name).read_bytes() == (bare / name).read_bytes()
+
+
+def repeat_torch_aborts(start: Callable[[int], tuple[int, str, Path]]) -> Path:
+    """Start a gloo job until torch does not abort at its exit; fail on any other failure.
+
+    Torch 2.13 does so in about one of four jobs, with and without stepscope.
+    """
+    for attempt in range(6):
+        code, errors, out = start(attempt)
+        if code == 0 or "terminate called without an active exception" not in errors:
+            break
+    assert code == 0, errors
+    return out

@@ -254,17 +254,25 @@ class Run:
         )
 
     @cached_property
-    def contention(self) -> Contention | None:
-        """CPU contention on the first rank's node during training; None without samples."""
+    def _training_metrics(self) -> NodeMetrics | None:
+        """Samples of the first rank's node during its training; None without ranks or samples."""
         if not self.ranks:
             return None
         first = self.ranks[0]
         metrics = self.metrics.get(first.process.node)
         if metrics is None:
             return None
-        start, end = int(first.steps.start[0]), int(first.steps.end[-1])
-        pids = [r.process.pid for r in self.ranks if r.process.node == first.process.node]
-        return measure_contention(metrics.between(start, end), pids)
+        return metrics.between(int(first.steps.start[0]), int(first.steps.end[-1]))
+
+    @cached_property
+    def contention(self) -> Contention | None:
+        """CPU contention on the first rank's node during training; None without samples."""
+        during = self._training_metrics
+        if during is None:
+            return None
+        node = self.ranks[0].process.node
+        pids = [rank.process.pid for rank in self.ranks if rank.process.node == node]
+        return measure_contention(during, pids)
 
     def workers_without_core(self, rank: Rank) -> float:
         """Compute the share of time in which the rank's workers had work but no core."""
@@ -280,18 +288,14 @@ class Run:
     @cached_property
     def busy_devices(self) -> float | None:
         """Mean busy share of the GPUs in use; without GPUs, cores used by a training process."""
-        if not self.ranks:
+        during = self._training_metrics
+        if during is None:
             return None
-        first = self.ranks[0]
-        metrics = self.metrics.get(first.process.node)
-        if metrics is None:
-            return None
-        during = metrics.between(int(first.steps.start[0]), int(first.steps.end[-1]))
         gpus = [during.mean("gpu_busy_ratio", gpu) for gpu in during.devices_of("gpu_busy_ratio")]
         used = [ratio for ratio in gpus if ratio is not None and ratio >= IDLE_GPU_RATIO]
         if used:
             return float(np.mean(used))
-        return during.mean("process_cpu_cores", str(first.process.pid))
+        return during.mean("process_cpu_cores", str(self.ranks[0].process.pid))
 
     @cached_property
     def cores_available(self) -> float | None:
