@@ -35,6 +35,14 @@ from stepscope.schema.facts import (
     WindowUnfinishedFact,
     decode_facts,
 )
+from stepscope.schema.field_labels import (
+    FieldLabel,
+    field_label,
+    labels_of,
+    structs_in,
+    title_of,
+    unit_of,
+)
 from stepscope.schema.finding import (
     Delivery,
     DeliveryState,
@@ -43,6 +51,7 @@ from stepscope.schema.finding import (
     RuleRecord,
     RuleStatus,
 )
+from stepscope.schema.json_schemas import make_schemas
 from stepscope.schema.run import SCHEMA_VERSION, JobState, JobStatus, NodeInfo, ProcessInfo, RunInfo
 from stepscope.schema.table import Column, Table
 from stepscope.schema.tables.annotations import ANNOTATIONS
@@ -112,6 +121,7 @@ __all__ = [
     "ExportedKey",
     "Fact",
     "FactT",
+    "FieldLabel",
     "Finding",
     "ImportedFact",
     "JobState",
@@ -136,6 +146,12 @@ __all__ = [
     "WindowUnfinishedFact",
     "decode_facts",
     "event_kind",
+    "field_label",
+    "labels_of",
+    "make_schemas",
+    "structs_in",
+    "title_of",
+    "unit_of",
 ]
 
 

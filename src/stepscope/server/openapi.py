@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from stepscope._version import __version__
+from stepscope.schema import make_schemas, title_of
 from stepscope.server.api import Api
 from stepscope.server.endpoints import ENDPOINTS, EVENT_STREAM, VIEW_PATH, Endpoint
 from stepscope.server.open_runs import OpenRuns
@@ -25,7 +26,7 @@ def openapi(_runs: OpenRuns) -> dict[str, Any]:
     types = [VIEWS[name].payload for name in VIEWS]
     types += [resolve_name(name) for end in ENDPOINTS for name in (end.body, end.response) if name]
     types = list(dict.fromkeys([Problem, *types]))
-    schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
+    schemas, components = make_schemas(types, _REFERENCE)
     schema_by_type = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS:
@@ -75,10 +76,16 @@ def _view_operation(
     ]
     return {
         "operationId": f"{endpoint.handler}-{name}",
-        "summary": _first_line(view.load()),
+        "summary": _view_title(name),
+        "description": _first_line(view.load()),
         "parameters": [*(_required(name) for name in endpoint.query), *options],
         "responses": _responses({_JSON: {"schema": schemas[view.payload]}}, schemas),
     }
+
+
+def _view_title(name: str) -> str:
+    title = title_of(name.replace("-", "_"))
+    return title[0].upper() + title[1:]
 
 
 def _required(name: str) -> dict[str, Any]:

@@ -130,6 +130,9 @@ def test_the_openapi_document_covers_all_views(server: Served) -> None:
     assert references <= {
         f"#/components/schemas/{name}" for name in document["components"]["schemas"]
     }
+    assert document["paths"]["/api/views/gpu-time"]["get"]["summary"] == "GPU time"
+    label = document["components"]["schemas"]["TraceGpuTime"]["properties"]["exposed_comm_ns"]
+    assert (label["title"], label["x-unit"]) == ("exposed communication", "ns")
     assert "post" in document["paths"]["/api/capture"]
     assert "get" in document["paths"]["/api/capture"]
 

@@ -5,6 +5,7 @@ export interface Bars {
   name: string;
   counts: number[];
   below_count: number;
+  /** Values outside of the bins. */
   above_count: number;
 }
 
@@ -28,6 +29,7 @@ export interface Boxes {
   title: string;
   axis: string;
   boxes: Box[];
+  /** Thresholds. */
   marks: Mark[];
   more: string | null;
 }
@@ -37,13 +39,18 @@ export interface Check {
   kind: "check";
   rule: string;
   status: RuleStatus;
+  /** What it checks, in a sentence. */
   summary: string;
   parameters: Parameter[];
   datapoints: number;
   violations: number;
+  /** Scans in which its condition held. */
   triggered: number;
+  /** From how many datapoints on it decides. */
   skipped: string | null;
+  /** When it fired last. */
   last_at: string | null;
+  /** What to do, when it fired. */
   recommendation: string | null;
 }
 
@@ -51,6 +58,7 @@ export interface Check {
 export interface Column {
   label: string;
   unit: string;
+  /** Decimals of its numbers; null for a column of words. */
   digits: number | null;
 }
 
@@ -58,6 +66,7 @@ export interface Column {
 export interface ContributingCause {
   suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
   cause: string;
+  /** Share of the step; of steps and evaluation together where the cause is evaluation. */
   share_ratio: number;
   text: string;
 }
@@ -67,6 +76,7 @@ export interface Evidence {
   text: string;
   value: number | null;
   unit: string;
+  /** The view that shows it: `stepscope show RUN <source>`. */
   source: string;
 }
 
@@ -74,7 +84,9 @@ export interface Evidence {
 export interface Fix {
   title: string;
   how: string;
+  /** Evidence for the fix, a full sentence. */
   why: string;
+  /** None where the run does not contain the data for one. */
   prediction: Prediction | null;
 }
 
@@ -82,6 +94,7 @@ export interface Fix {
 export interface Heatmap {
   kind: "heatmap";
   title: string;
+  /** When the first column begins. */
   start: string;
   column_s: number;
   rows: HeatmapRow[];
@@ -92,7 +105,9 @@ export interface Heatmap {
 export interface HeatmapRow {
   name: string;
   unit: string;
+  /** What 100 per cent are, in the unit. */
   full: number;
+  /** Of `full`, by column; null where nothing was sampled. */
   percent: (number | null)[];
 }
 
@@ -103,7 +118,9 @@ export interface Histogram {
   axis: string;
   unit: string;
   digits: number;
+  /** What was counted, such as `steps`. */
   counted: string;
+  /** One more than there are bins. */
   edges: number[];
   series: Bars[];
   marks: Mark[];
@@ -126,6 +143,7 @@ export interface Lines {
   unit: string;
   digits: number;
   lines: Line[];
+  /** How the values were thinned out. */
   note: string | null;
   more: string | null;
 }
@@ -165,8 +183,11 @@ export interface Pie {
 /** Predicted mean step after one change, everything else as measured. */
 export interface Prediction {
   step_ns: number;
+  /** Mean step as measured, the baseline of the prediction; with its part of the evaluation where the change concerns evaluation. */
   measured_ns: number;
+  /** Saving as a share of the measured time, 0 to 1. */
   saving_ratio: number;
+  /** Assumption of the prediction, worded to follow "if". Where it assumes that a part takes no time, the prediction is an upper bound of the saving. */
   condition: string;
   text: string;
 }
@@ -175,14 +196,17 @@ export interface Prediction {
 export interface Report {
   run_id: string;
   command: string;
+  /** Of stepscope. */
   version: string;
   made_at: string;
+  /** Up to when the run was looked at. */
   until: string;
   in_progress: boolean;
   about: string;
   notice: string;
   verdict: Verdict;
   sections: Section[];
+  /** What of the run could not be read. */
   notes: string[];
 }
 
@@ -214,6 +238,7 @@ export interface Slice {
 export interface Stage {
   name: string;
   detail: string;
+  /** Share of the step. */
   share_ratio: number;
 }
 
@@ -223,7 +248,9 @@ export interface Table {
   title: string;
   columns: Column[];
   rows: ((string | number | null)[])[];
+  /** What percentages in it are of. */
   share_of: string | null;
+  /** What was left out. */
   more: string | null;
 }
 
@@ -238,17 +265,22 @@ export interface Text {
 export interface Verdict {
   suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
   cause: string;
+  /** The suspect's share of `share_of`. */
   share_ratio: number;
   share_of: string;
+  /** Share of verdicts like this that are right, measured on jobs whose authors did not know the rules: the stability of the verdict under resampling of steps, lowered where evidence is missing, times the accuracy of stable verdicts. */
   confidence_ratio: number;
   headline: string;
   stages: Stage[];
   evidence: Evidence[];
   ruled_out: RuledOut[];
   fixes: Fix[];
+  /** Contributing causes with at least a twentieth of the step, largest first. */
   also: ContributingCause[];
   notes: string[];
+  /** Measured steps of all ranks. */
   step_count: number;
   mean_step_ns: number | null;
+  /** Share of the step by phase. */
   phases: Record<string, number>;
 }

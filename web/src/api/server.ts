@@ -2,15 +2,20 @@
 
 /** Confirmation of a window request. */
 export interface CaptureAccepted {
+  /** Name of the request, for queries of its progress. */
   request: string;
 }
 
 /** Progress of a window request. */
 export interface CaptureProgress {
   request: string;
+  /** True when nothing more will happen. */
   finished: boolean;
+  /** Number of windows in the run, one per process. */
   stored_count: number;
+  /** Reason why nothing is recorded, once that is certain. */
   failure: string | null;
+  /** Responses by node; a node without a response is missing. */
   nodes: Record<string, RequestStatus>;
 }
 
@@ -38,6 +43,7 @@ export type RequestState = "failed" | "importing" | "planned" | "recording" | "s
 /** Status of a request on one node. */
 export interface RequestStatus {
   state: RequestState;
+  /** One sentence that explains the state, if it needs one. */
   message: string;
   first_step: number | null;
   step_count: number | null;
@@ -46,7 +52,9 @@ export interface RequestStatus {
 
 /** Actions that are available on a run from this client. */
 export interface RunSession {
+  /** Version of stepscope. */
   version: string;
+  /** True when the browser runs on the server's machine and can open files in an editor. */
   local: boolean;
   can_capture: boolean;
   why_not_capture: string | null;
@@ -57,15 +65,19 @@ export interface RunSession {
 /** Lines of a source file. */
 export interface SourceLines {
   file: string;
+  /** Number of the first of `lines`, counted from 1. */
   first_line: number;
   lines: string[];
+  /** Number of the requested line. */
   line: number;
+  /** True for the lines that the job ran; false for the current content of the file. */
   recorded: boolean;
   opens: EditorLinks;
 }
 
 /** Confirmation that the launcher has the stop request. */
 export interface StopAccepted {
+  /** Requester, as recorded in the status of the job. */
   by: string;
 }
 
@@ -80,5 +92,6 @@ export interface WindowStatus {
   number: number;
   rank: number | null;
   state: RequestState;
+  /** Reason of a failure. */
   reason: string | null;
 }

@@ -10,6 +10,7 @@ export interface ActiveShare {
 
 /** Payload of `activity`. */
 export interface ActivitiesView {
+  /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
   carry_over: "drop" | "keep";
@@ -20,15 +21,19 @@ export interface ActivitiesView {
 
 /** One kind of activity. */
 export interface ActivityView {
+  /** compute, communication, memcpy, memset: work on devices; synchronization: runtime calls in which the host waits for a device. */
   kind: string;
   count: number;
+  /** Sum of the durations: simultaneous work on several streams counts several times. */
   total_ns: number;
+  /** Share of the durations of all kinds. */
   share_ratio: number;
   mean_ns: number | null;
 }
 
 /** Annotations with one name, on the host or on devices. */
 export interface AnnotationGroup {
+  /** Names that differ only in a number after a `#` form one row, named `...#*`. */
   name: string;
   on_device: boolean;
   count: number;
@@ -51,10 +56,15 @@ export interface AnnotationHistogram {
 /** Annotations of one trace, or of one process of the job. */
 export interface Annotations {
   rank: number | null;
+  /** Null for ranges that stepscope recorded in the job itself. */
   trace: string | null;
+  /** The process, for ranges that stepscope recorded in the job itself. */
   process: string | null;
+  /** Names; a name counts twice if it is both on the host and on devices. */
   row_count: number;
+  /** All annotations, unless one is requested by name. */
   annotations: AnnotationGroup[];
+  /** Histograms of the requested annotation: on the host, then on devices. */
   histograms: AnnotationHistogram[];
   missing: string | null;
   quality: QualityNote[];
@@ -62,6 +72,7 @@ export interface Annotations {
 
 /** Payload of `annotations`. */
 export interface AnnotationsView {
+  /** Null for the whole run. */
   range: TimeRange | null;
   name: string | null;
   sources: Annotations[];
@@ -72,14 +83,20 @@ export interface AnnotationsView {
 /** Table of two runs before and after a change, with the savings. */
 export interface BeforeAfter {
   rows: BeforeAfterRow[];
+  /** Epochs of a full run; null where the runs are compared as recorded. */
   epoch_count: number | null;
+  /** Saved instance-hours; negative where more were used. */
   saved_hours: number | null;
   saved_usd: number | null;
+  /** Saving relative to the cost before; both from costs rounded to the cent. */
   saving_ratio: number | null;
+  /** Null where neither epochs nor steps can be compared. */
   speed_up: number | null;
+  /** Unit of work of the speed-up. An epoch includes its evaluation and checkpoints; a step does not, and counts only with equal batches. */
   speed_up_by: "epoch" | "step" | null;
   before_price: PriceUsed | null;
   after_price: PriceUsed | null;
+  /** Reasons for missing dollars, epochs, percentiles or speed-up. */
   notes: string[];
 }
 
@@ -89,8 +106,11 @@ export interface BeforeAfterRow {
   unit: "hours" | "ns" | "ratio" | "usd";
   before: number | null;
   after: number | null;
+  /** Both values as text: `40% → 88%`. */
   text: string;
+  /** Change relative to `before`; negative for a decrease. */
   change_ratio: number | null;
+  /** Change as text: percentage points for ratios, else relative to `before`. */
   change_text: string | null;
 }
 
@@ -106,6 +126,7 @@ export interface BlockView {
 /** Parts that sum to the total. */
 export interface Breakdown {
   share_of: string;
+  /** Parts, largest first. */
   parts: TimeShare[];
 }
 
@@ -119,15 +140,20 @@ export interface Bucket {
 export interface CallLaunches {
   call: string;
   launch_count: number;
+  /** Kernels, copies and sets; a replayed graph is one launch of many. */
   work_count: number;
   call_mean_ns: number;
   call_p95_ns: number;
   device_mean_ns: number;
+  /** Median time from the end of the call to the start on the device, at least 0. */
   delay_p50_ns: number;
   delay_p95_ns: number;
   delay_max_ns: number;
+  /** Launches whose device work took less time than the call. */
   short_count: number;
+  /** Calls longer than `long_call_ns`. */
   long_call_count: number;
+  /** Delays longer than `long_delay_ns`. */
   long_delay_count: number;
 }
 
@@ -135,33 +161,44 @@ export interface CallLaunches {
 export interface CategoryShare {
   category: string;
   mean_ns: number | null;
+  /** Share of the mean step. */
   share_ratio: number | null;
 }
 
 /** Collectives of one name within one group of ranks. */
 export interface Collective {
   name: string;
+  /** Null for all ranks together. */
   rank: number | null;
+  /** Name of the group of ranks in the trace; null where it is not recorded. */
   group: string | null;
   group_description: string | null;
   group_size: number | null;
+  /** Data type; null where it is not recorded or several are used. */
   dtype: string | null;
   call_count: number;
+  /** Sum of the durations. */
   total_ns: number;
   mean_ns: number;
+  /** Share of the durations of all collectives of this rank, or of all ranks. */
   share_ratio: number | null;
   matched_count: number;
+  /** Sum over the matched collectives; see `RankTime`. */
   transfer_ns: number | null;
   waiting_ns: number | null;
+  /** The larger of a rank's input and output, summed over the calls with a recorded size. */
   moved_bytes: number | null;
   mean_bytes: number | null;
+  /** `moved_bytes` divided by the time of these calls: of the transfer, where it is known. */
   algorithm_bytes_per_s: number | null;
+  /** Algorithm bandwidth times the part that a link carries; see `bandwidth_of`. */
   bus_bytes_per_s: number | null;
 }
 
 /** The run that represents one of the two programs. */
 export interface ComparedRun {
   run_id: string;
+  /** Number of runs of the program. */
   of_runs: number;
   command: string;
   suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
@@ -170,6 +207,7 @@ export interface ComparedRun {
   share_of: string;
   confidence_ratio: number;
   headline: string;
+  /** Number of compared steps. */
   step_count: number;
   step_ns: Statistics | null;
 }
@@ -181,10 +219,14 @@ export interface Comparison {
   other: ComparedRun;
   steps: StepChanges | null;
   steps_missing: string | null;
+  /** Contributions to the change of the mean step. */
   contributions: Contributions | null;
+  /** Comparison of the work of the runs. */
   contract: ContractTerms[];
+  /** Null without conditions. */
   gate: Gate | null;
   figures: FigureChange[];
+  /** Scope of the figures. */
   figures_of: string;
   before_after: BeforeAfter;
   settings: SettingChange[];
@@ -192,13 +234,16 @@ export interface Comparison {
   kernels: NameChanges | null;
   operators: NameChanges | null;
   names_missing: string | null;
+  /** Quality issues of the runs, or of the choice of the runs, that affect the figures. */
   notes: string[];
 }
 
 /** Result of one condition of `--fail-if`. */
 export interface ConditionResult {
   condition: string;
+  /** `failed` where the condition is met; `unknown` where a run lacks the figure. */
   outcome: "failed" | "passed" | "unknown";
+  /** One sentence with the numbers. */
   said: string;
 }
 
@@ -207,6 +252,7 @@ export interface ContractDifference {
   name: string;
   base: string | null;
   other: string | null;
+  /** `different`, or `unknown` where only one run recorded it. */
   standing: "different" | "same" | "unknown";
 }
 
@@ -214,6 +260,7 @@ export interface ContractDifference {
 export interface ContractTerms {
   group: "batch" | "hardware" | "model" | "precision" | "software";
   standing: "different" | "same" | "unknown";
+  /** Digest of all properties; null where a run recorded none. */
   base_digest: string | null;
   other_digest: string | null;
   same_count: number;
@@ -223,14 +270,17 @@ export interface ContractTerms {
 /** Contribution of one row to the change of its part. */
 export interface Contribution {
   name: string;
+  /** Names of the callers, outermost first. */
   path: string[];
   kind: "device work" | "host call" | "host cause" | "input stage" | "remainder";
   status: "added" | "faster" | "less_overlapped" | "more_overlapped" | "removed" | "reordered" | "slower" | "unchanged";
   base_ns: number;
   other_ns: number;
   change_ns: number;
+  /** Duration regardless of overlap; null for rows that are not calls. */
   base_busy_ns: number | null;
   other_busy_ns: number | null;
+  /** Calls in the mean step. */
   base_calls: number | null;
   other_calls: number | null;
 }
@@ -240,6 +290,7 @@ export interface Contributions {
   base_ns: number;
   other_ns: number;
   change_ns: number;
+  /** Largest change first. */
   parts: PartContributions[];
   missing: string | null;
 }
@@ -251,7 +302,9 @@ export interface CopyKindView {
   target: string | null;
   count: number;
   total_ns: number;
+  /** Null where the profiler recorded no sizes. */
   moved_bytes: number | null;
+  /** Sum of the bytes divided by the sum of the durations. */
   achieved_bytes_per_s: number | null;
 }
 
@@ -259,8 +312,11 @@ export interface CopyKindView {
 export interface CounterSeries {
   track: string;
   unit: string;
+  /** Value at the full height of the track: 1 for ratios, else the maximum over the run. */
   full: number;
+  /** Start of each bin, after the start of the window. */
   after_ns: number[];
+  /** Null if nothing was sampled. */
   mean: (number | null)[];
   least: (number | null)[];
   largest: (number | null)[];
@@ -276,31 +332,44 @@ export interface CountersView {
 
 /** Payload of `dashboard`. */
 export interface Dashboard {
+  /** Null for the whole run. */
   range: TimeRange | null;
+  /** From the samples of the job, or else from traces. */
   gpu_active: ActiveShare | null;
   cpu_active: ActiveShare | null;
   utilisation: UtilisationOverTime | null;
   step_durations: StepDurations | null;
+  /** Distinct kernel names. */
   kernel_count: number;
   launch_count: number;
+  /** The fifteen kernels with most time; `kernels` has all of them. */
   kernels_by_time: KernelTime[];
+  /** The fifteen kernels with most launches. */
   kernels_by_launches: KernelTime[];
   precision: Breakdown | null;
   activity: Breakdown | null;
   memory_operations: Breakdown | null;
+  /** Reason and remedy for each empty field. */
   missing_parts: Record<string, string>;
   quality: QualityNote[];
 }
 
 /** Delivery of a notification; there is one per action and rule. */
 export interface Delivery {
+  /** `stop`, `command`, `webhook` or `notify`. */
   action: string;
+  /** Index among the actions of the job. */
   number: number;
+  /** Receiver, without secrets. */
   target: string;
+  /** Rule that fired. */
   rule: string;
   state: DeliveryState;
+  /** Number of attempts. */
   try_count: number;
+  /** End of the last attempt, epoch nanoseconds. */
   last_ns: number | null;
+  /** Error of the last attempt, if it failed. */
   error: string | null;
 }
 
@@ -327,21 +396,27 @@ export interface DeviceGpuTime {
 export interface DeviceMemoryView {
   device: string;
   event_count: number;
+  /** False if the curve is only the change since its start. */
   absolute: boolean;
+  /** Memory allocated before the first event. */
   start_bytes: number;
   peak_bytes: number;
   peak_after_ns: number;
   end_bytes: number;
   peak_reserved_bytes: number | null;
+  /** Times after the start of the trace. The curve is a step function: the values of the next two lists hold until the next time. It has every peak, but not every event. */
   curve_after_ns: number[];
   allocated_curve_bytes: number[];
+  /** Memory that the allocator reserves on the device; null on the host. */
   reserved_curve_bytes: number[] | null;
   peak: MemoryPeakView | null;
   operator_count: number;
+  /** Events outside every operator. */
   outside_count: number;
   outside_size_increase_bytes: number;
   operators: OperatorMemory[];
   block_count: number;
+  /** Largest blocks. */
   blocks: BlockView[];
   notes: string[];
 }
@@ -354,9 +429,13 @@ export interface DeviceMetrics {
   compute_capability: string | null;
   multiprocessor_count: number | null;
   kernel_count: number;
+  /** Share of `range_ns` in which a kernel ran. */
   utilization_ratio: number | null;
+  /** Mean over `range_ns` of min(1, blocks per multiprocessor of the running kernels). */
   est_sm_efficiency_ratio: number | null;
+  /** Mean over kernels, weighted by duration. */
   est_achieved_occupancy_ratio: number | null;
+  /** Share of the durations of its kernels, guessed from their names. */
   tensor_core_ratio: number | null;
   utilization_curve_ratio: number[];
   est_sm_efficiency_curve_ratio: number[] | null;
@@ -365,8 +444,11 @@ export interface DeviceMetrics {
 /** Device and its peak rates, without sparsity. */
 export interface DeviceView {
   device_name: string;
+  /** Name in the table of peaks; null if the device is not in it. */
   peaks_of: string | null;
+  /** Document and year of the figures. */
   source: string | null;
+  /** True if the figures are not the vendor's for this device. */
   estimate: boolean;
   memory_bytes_per_s: number | null;
   peaks: PeakRateView[];
@@ -374,9 +456,12 @@ export interface DeviceView {
 
 /** Payload of `distributed`. */
 export interface DistributedView {
+  /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
+  /** Definition of transfer and waiting. */
   transfer_of: string;
+  /** Definition of the two bandwidths. */
   bandwidth_of: string;
   carry_over: "drop" | "keep";
   windows: RankWindow[];
@@ -393,6 +478,7 @@ export interface DividedSteps {
   overlap_ns: number[];
   communication_ns: number[];
   other_ns: number[];
+  /** Transfer time of the matched collectives; null without matched ones. See `RankTime`. */
   transfer_ns: number[] | null;
   waiting_ns: number[] | null;
 }
@@ -400,10 +486,12 @@ export interface DividedSteps {
 /** One chart of a finding. */
 export interface EvidenceChart {
   title: string;
+  /** Unit of the values: `ratio`, `ns`, `bytes`, … */
   unit: string;
   from_after_ns: number;
   to_after_ns: number;
   series: EvidenceSeries[];
+  /** Series that exceed the limit and are omitted. */
   left_out_count: number;
 }
 
@@ -411,8 +499,11 @@ export interface EvidenceChart {
 export interface EvidenceSeries {
   name: string;
   node: string;
+  /** Core or GPU number, or rank; empty for the whole node. */
   device: string;
+  /** Times after the run's origin. */
   after_ns: number[];
+  /** Null where nothing was measured. */
   value: (number | null)[];
 }
 
@@ -420,9 +511,11 @@ export interface EvidenceSeries {
 export interface FamilyTotals {
   family: string;
   device_ns: number;
+  /** Share of `computing_ns`. */
   time_ratio: number;
   total_flop: number | null;
   total_bytes: number | null;
+  /** Roofline time divided by device time, over the groups that have both. */
   roofline_ratio: number | null;
 }
 
@@ -432,6 +525,7 @@ export interface FigureChange {
   unit: string;
   base: number | null;
   other: number | null;
+  /** Change relative to the base; negative for a decrease. */
   change_ratio: number | null;
 }
 
@@ -456,8 +550,10 @@ export interface FlameNode {
 export interface FlameView {
   from_after_ns: number;
   to_after_ns: number;
+  /** Sum over the outermost calls. */
   total_ns: number;
   roots: FlameNode[];
+  /** Self time of the paths that are too small to be listed. */
   left_out_ns: number;
 }
 
@@ -465,12 +561,14 @@ export interface FlameView {
 export interface Gate {
   outcome: "failed" | "not comparable" | "passed";
   said: string;
+  /** Groups of the contract that may differ. */
   allowed: string[];
   conditions: ConditionResult[];
 }
 
 /** Payload of `gpu-metrics`. */
 export interface GpuMetricsView {
+  /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
   traces: TraceMetrics[];
@@ -489,8 +587,10 @@ export interface GpuShares {
 
 /** Payload of `gpu-time`. */
 export interface GpuTimeView {
+  /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
+  /** Whether work launched before the window counts. */
   carry_over: "drop" | "keep";
   traces: TraceGpuTime[];
   missing: string | null;
@@ -500,10 +600,13 @@ export interface GpuTimeView {
 /** One captured graph and its replays; its kernels are also in the table of kernels. */
 export interface GraphReplays {
   graph: number;
+  /** Number of launches of the graph in the trace. */
   replays: number;
   kernel_count: number;
+  /** Number of distinct kernel names. */
   distinct_kernel_count: number;
   total_ns: number;
+  /** Share of the summed durations of all kernels. */
   share_ratio: number;
 }
 
@@ -511,32 +614,42 @@ export interface GraphReplays {
 export interface HeatRow {
   name: string;
   metric: string;
+  /** Core or GPU number, disk or interface; empty for the whole node. */
   device: string;
   unit: string;
+  /** Value of full color: 1 for ratios, otherwise the largest mean of the row. */
   full: number;
+  /** Mean of each column as a share of `full`; null where nothing was sampled. */
   shade_ratio: (number | null)[];
 }
 
 /** Memory allocated by one operator and held at the peak. */
 export interface HolderView {
+  /** `caller (operator)` if it only allocates for others; null outside operators. */
   operator: string | null;
   block_count: number;
   held_bytes: number;
+  /** Share of the peak. */
   held_ratio: number | null;
 }
 
 /** One step as marked by the host, and device activity in that time. */
 export interface HostStep {
   step: string;
+  /** Duration of the mark. */
   host_ns: number;
+  /** Kernels that do not communicate. */
   computation_ns: number;
+  /** Kernels of collectives. */
   communication_ns: number;
+  /** Both at the same time. */
   overlap_ns: number;
   neither_ns: number;
 }
 
 /** Payload of `idle`. */
 export interface IdleView {
+  /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
   kernel_wait_below_ns: number;
@@ -548,6 +661,7 @@ export interface IdleView {
 
 /** Payload of `input-pipeline`. */
 export interface InputPipelineView {
+  /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
   ranks: RankPipeline[];
@@ -556,14 +670,22 @@ export interface InputPipelineView {
 
 /** Payload of `insights`. */
 export interface InsightsView {
+  /** Null for the whole run. */
   range: TimeRange | null;
+  /** Time of evaluation: while the job ran, or for this answer. */
   source: "evaluated now" | "recorded";
   progress: "ended" | "running" | "stopped";
+  /** End of the evaluated time, after the run's origin. */
   until_after_ns: number | null;
+  /** Interval of scans; a rule triggers once in each scan in which its condition holds. */
   scan_ns: number;
+  /** Rules that fired in the range. */
   fired: string[];
+  /** Rules that fired in the whole run. */
   fired_count: number;
+  /** Rules that fired first, then the others, by trigger count. Rules that fired outside the range only are omitted. */
   rules: RuleInsight[];
+  /** Notifications sent while the job ran. */
   deliveries: Delivery[];
   notes: string[];
   missing: string | null;
@@ -571,24 +693,35 @@ export interface InsightsView {
 
 /** One run. */
 export interface JobRow {
+  /** Path of the run below the served directory. */
   id: string;
   name: string;
+  /** Status over all nodes; `Imported` if no job was watched. */
   status: "Completed" | "Failed" | "Imported" | "InProgress" | "Stopped" | "Stopping";
+  /** True if the job was in progress at its last heartbeat but has been silent since. */
   monitor_lost: boolean;
+  /** Reason for the status, if it needs one. */
   reason: string | null;
+  /** Milliseconds since 1970. */
   created_ms: number;
+  /** Duration of the job so far, or of the traces of an imported run. Null if unknown. */
   duration_ns: number | null;
   rank_count: number | null;
   gpu_count: number | null;
   gpu_names: string[];
+  /** Null for an imported run: traces do not name their node. */
   node_count: number | null;
+  /** Null until it has been computed. */
   verdict: JobVerdict | null;
+  /** Machines x price x duration, rounded to the cent. */
   cost_usd: number | null;
+  /** Origin and date of the price of a machine. */
   price_said: string | null;
   why_no_cost: string | null;
   command: string;
   working_directory: string;
   size_bytes: number | null;
+  /** Reason why the run or its verdict is not available. */
   problem: string | null;
 }
 
@@ -598,6 +731,7 @@ export type JobState = "Completed" | "Failed" | "InProgress" | "Stopped" | "Stop
 /** Verdict of a job in short. */
 export interface JobVerdict {
   suspect: "communication" | "data_pipeline" | "framework_overhead" | "healthy" | "insufficient_evidence" | "model";
+  /** Verdict in at most three words. */
   words: string;
   cause: string;
   share_ratio: number;
@@ -608,8 +742,10 @@ export interface JobVerdict {
 
 /** Payload of the list of jobs, newest run first. */
 export interface Jobs {
+  /** Served directory. */
   root: string;
   jobs: JobRow[];
+  /** Runs whose verdict is still being computed. */
   pending_count: number;
   notes: string[];
 }
@@ -623,10 +759,15 @@ export interface KernelGroup {
   mean_ns: number;
   min_ns: number;
   max_ns: number;
+  /** Mean weighted by duration. */
   mean_blocks_per_multiprocessor: number | null;
+  /** Mean weighted by duration, as the profiler estimates it. */
   mean_occupancy_percent: number | null;
+  /** Use of tensor or matrix cores, guessed from the name. */
   tensor_cores: boolean;
+  /** Precision of the inputs, guessed from the name. */
   precision: string | null;
+  /** Kernel of a collective, by its name. */
   communication: boolean;
 }
 
@@ -639,11 +780,17 @@ export interface KernelLaunches {
   mean_ns: number;
   min_ns: number;
   max_ns: number;
+  /** Mean weighted by duration. */
   mean_blocks_per_multiprocessor: number | null;
+  /** Mean weighted by duration, as the profiler estimates it. */
   mean_occupancy_percent: number | null;
+  /** Use of tensor or matrix cores, guessed from the name. */
   tensor_cores: boolean;
+  /** Precision of the inputs, guessed from the name. */
   precision: string | null;
+  /** Kernel of a collective, by its name. */
   communication: boolean;
+  /** Null for work that no operator launched, such as work from before the window. */
   operator: string | null;
   grid: [number, number, number] | null;
   block: [number, number, number] | null;
@@ -656,14 +803,19 @@ export interface KernelTime {
   name: string;
   launch_count: number;
   total_ns: number;
+  /** Share of the durations of all kernels. */
   share_ratio: number;
+  /** Precision of the inputs, guessed from the name. */
   precision: string | null;
+  /** Use of tensor or matrix cores, guessed from the name. */
   tensor_cores: boolean;
+  /** Kernel of a collective, by its name. */
   communication: boolean;
 }
 
 /** Payload of `kernels`. */
 export interface KernelsView {
+  /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
   by: string;
@@ -675,6 +827,7 @@ export interface KernelsView {
 
 /** Payload of `launches`. */
 export interface LaunchesView {
+  /** Null for the whole run. */
   range: TimeRange | null;
   long_call_ns: number;
   long_delay_ns: number;
@@ -686,6 +839,7 @@ export interface LaunchesView {
 
 /** An event linked to the requested one. */
 export interface Linked {
+  /** Relation as seen from the requested event: `launches` and `launched by` connect a call and its kernel, `backward` and `forward` an operator and its gradient. */
   relation: "backward" | "captured by" | "forward" | "launched by" | "launches" | "operator" | "parent";
   track: string;
   event: number;
@@ -723,7 +877,9 @@ export interface MemoryPeakView {
   share_of: string;
   after_ns: number;
   allocated_bytes: number;
+  /** Memory held since before the trace; null if the trace has no totals. */
   before_bytes: number | null;
+  /** Blocks allocated in the trace and held at the peak. */
   block_count: number;
   holder_count: number;
   holders: HolderView[];
@@ -733,6 +889,7 @@ export interface MemoryPeakView {
 
 /** Payload of `memory`. */
 export interface MemoryView {
+  /** Null for the whole run. */
   range: TimeRange | null;
   traces: TraceMemory[];
   missing: string | null;
@@ -742,6 +899,7 @@ export interface MemoryView {
 /** One metric of one device by bin of time; null where nothing was sampled. */
 export interface MetricSeries {
   metric: string;
+  /** Core or GPU number, disk, interface or pid; empty for the whole node. */
   device: string;
   unit: string;
   doc: string;
@@ -761,24 +919,32 @@ export interface MetricView {
 
 /** One module on one path in the model. */
 export interface Module {
+  /** Indented by two spaces per level. */
   name: string;
+  /** Number of the instance in the trace. */
   instance: number | null;
   depth: number;
   occurrences: number;
+  /** Outermost operators inside the module but outside the modules inside it. */
   operator_count: number;
   host_total_ns: number;
   host_self_ns: number;
+  /** Forward and backward time; null without a device. */
   device_total_ns: number | null;
   device_self_ns: number | null;
+  /** Share of `operator_device_ns`. */
   device_ratio: number | null;
+  /** Time of the operators that compute its gradients, including the modules inside. */
   backward_host_ns: number | null;
   backward_device_ns: number | null;
 }
 
 /** Payload of `modules-flame`. */
 export interface ModulesFlameView {
+  /** Null for the whole run. */
   range: TimeRange | null;
   by: "device" | "host";
+  /** Definition of the time of the nodes. */
   time_of: string;
   traces: TraceModulesFlame[];
   missing: string | null;
@@ -787,6 +953,7 @@ export interface ModulesFlameView {
 
 /** Payload of `modules`. */
 export interface ModulesView {
+  /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
   traces: TraceModules[];
@@ -796,12 +963,18 @@ export interface ModulesView {
 
 /** Cost of the job: machines x price x time, in US dollars. */
 export interface Money {
+  /** Price of one machine. */
   usd_per_hour: number;
+  /** Price of one machine with its origin and date. */
   price: PriceUsed;
   instance_count: number;
+  /** Cost so far, rounded to the cent. */
   job_usd: number;
+  /** Cost of the mean step; null without steps. */
   step_usd: number | null;
+  /** Share of `step_usd` that the suspect owns. */
   suspect_step_usd: number | null;
+  /** Predicted saving per step of each fix of the verdict; null without a prediction. */
   fix_savings_usd: (number | null)[];
 }
 
@@ -822,7 +995,9 @@ export interface NameChanges {
   base_ns: number;
   other_ns: number;
   change_ns: number;
+  /** Largest changes, in either direction. */
   rows: NameChange[];
+  /** Change of all names that are not listed. */
   rest_ns: number;
   rest_count: number;
 }
@@ -831,7 +1006,9 @@ export interface NameChanges {
 export interface NameTime {
   name: string;
   count: number;
+  /** Time within the range: events are clipped at its ends. */
   total_ns: number;
+  /** The same without nested events. */
   self_ns: number;
   mean_ns: number;
   max_ns: number;
@@ -841,6 +1018,7 @@ export interface NameTime {
 export interface NodeHeatMap {
   node: string;
   rows: HeatRow[];
+  /** Omitted cores after the first 32; select the node by name to see all cores. */
   left_out_count: number;
 }
 
@@ -860,8 +1038,11 @@ export interface NodeStatus {
   started_ns: number;
   ended_ns: number | null;
   heartbeat_ns: number;
+  /** True if the job was in progress at its last heartbeat but has been silent since; `stepscope recover` imports the rest. */
   monitor_lost: boolean;
+  /** Mean over GPUs and samples; null without GPUs. */
   gpu_busy_ratio: number | null;
+  /** Mean over samples, of the cores available to the job. */
   cpu_busy_ratio: number | null;
 }
 
@@ -885,20 +1066,26 @@ export interface NodeView {
 export interface OperatorGroup {
   name: string;
   calls: number;
+  /** Kernels, copies and sets launched by the calls themselves. */
   device_self_ns: number | null;
   device_self_ratio: number | null;
+  /** Kernels, copies and sets launched by the calls and by all operators below them. */
   device_total_ns: number | null;
+  /** Durations without the operators and runtime calls inside. */
   host_self_ns: number;
   host_self_ratio: number;
   host_total_ns: number;
   tensor_core_eligible: boolean | null;
+  /** Share of the time of kernels launched by the calls themselves, guessed from kernel names. */
   tensor_core_self_ratio: number | null;
+  /** Share of the time of kernels launched by the calls and by all operators below them. */
   tensor_core_total_ratio: number | null;
 }
 
 /** Memory allocated by the calls of one operator on one device, including operators below them unless `self`. */
 export interface OperatorMemory {
   name: string;
+  /** Number of all calls, including those that allocated nothing. */
   calls: number;
   self_size_increase_bytes: number;
   size_increase_bytes: number;
@@ -912,15 +1099,21 @@ export interface OperatorMemory {
 export interface OperatorShape {
   name: string;
   calls: number;
+  /** Kernels, copies and sets launched by the calls themselves. */
   device_self_ns: number | null;
   device_self_ratio: number | null;
+  /** Kernels, copies and sets launched by the calls and by all operators below them. */
   device_total_ns: number | null;
+  /** Durations without the operators and runtime calls inside. */
   host_self_ns: number;
   host_self_ratio: number;
   host_total_ns: number;
   tensor_core_eligible: boolean | null;
+  /** Share of the time of kernels launched by the calls themselves, guessed from kernel names. */
   tensor_core_self_ratio: number | null;
+  /** Share of the time of kernels launched by the calls and by all operators below them. */
   tensor_core_total_ratio: number | null;
+  /** Shapes of the inputs as JSON; null where they were not recorded. */
   input_dims: string | null;
 }
 
@@ -928,20 +1121,27 @@ export interface OperatorShape {
 export interface OperatorStack {
   name: string;
   calls: number;
+  /** Kernels, copies and sets launched by the calls themselves. */
   device_self_ns: number | null;
   device_self_ratio: number | null;
+  /** Kernels, copies and sets launched by the calls and by all operators below them. */
   device_total_ns: number | null;
+  /** Durations without the operators and runtime calls inside. */
   host_self_ns: number;
   host_self_ratio: number;
   host_total_ns: number;
   tensor_core_eligible: boolean | null;
+  /** Share of the time of kernels launched by the calls themselves, guessed from kernel names. */
   tensor_core_self_ratio: number | null;
+  /** Share of the time of kernels launched by the calls and by all operators below them. */
   tensor_core_total_ratio: number | null;
+  /** Python stack, innermost first, joined by ';'; null where it was not recorded. */
   stack: string | null;
 }
 
 /** Payload of `operators`. */
 export interface OperatorsView {
+  /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
   by: string;
@@ -952,6 +1152,7 @@ export interface OperatorsView {
 
 /** Payload of `overview`. */
 export interface Overview {
+  /** Null for the whole run. */
   range: TimeRange | null;
   run_id: string;
   command: string[];
@@ -961,17 +1162,24 @@ export interface Overview {
   versions: Record<string, string>;
   rank_count: number;
   nodes: NodeStatus[];
+  /** Profiler windows of the job, or imported traces. */
   recordings: Recording[];
+  /** Quality issues across traces. */
   quality: QualityNote[];
   verdict: Verdict;
+  /** Time from the start of the job, or of the first trace, to its end or last heartbeat. */
   duration_ns: number;
+  /** Measured steps of all ranks. */
   step_ns: Statistics | null;
   step_parts: StepPart[];
+  /** Part of the mean step that the suspect owns. */
   suspect_step_ns: number | null;
+  /** Mean over nodes, GPUs and samples. */
   gpu_busy_ratio: number | null;
   cpu_busy_ratio: number | null;
   money: Money | null;
   money_missing: string | null;
+  /** Rules that fired while the job ran, by trigger count. */
   findings: ShortFinding[];
   findings_missing: string | null;
 }
@@ -982,10 +1190,13 @@ export interface PartContributions {
   base_ns: number;
   other_ns: number;
   change_ns: number;
+  /** Null where neither traces nor samples split the part. */
   split_by: "calls" | "host causes" | "input stages" | null;
   split_of: string | null;
+  /** Factor from recorded to measured steps. */
   base_scale: number | null;
   other_scale: number | null;
+  /** The twenty largest changes. */
   rows: Contribution[];
   rest_ns: number;
   rest_count: number;
@@ -1000,6 +1211,7 @@ export interface PeakRateView {
 /** Time of one phase over the measured steps. */
 export interface PhaseShare {
   name: string;
+  /** Share of the wall time of the measured steps. */
   share_ratio: number;
   mean_ns: number;
   p50_ns: number;
@@ -1009,9 +1221,12 @@ export interface PhaseShare {
 /** Hourly price of one machine and its origin. */
 export interface PriceUsed {
   usd_per_hour: number;
+  /** Source and date of the price, shown next to figures that use it. */
   said: string;
   instance_type: string | null;
+  /** Date of the price, as YYYY-MM-DD; null where not known. */
   as_of: string | null;
+  /** URL of the source; null for a price set by a user. */
   source: string | null;
 }
 
@@ -1019,6 +1234,7 @@ export interface PriceUsed {
 export interface PurposeView {
   purpose: string;
   held_bytes: number;
+  /** Share of the peak. */
   held_ratio: number;
 }
 
@@ -1034,6 +1250,7 @@ export interface QualityNote {
 /** Input pipeline of one training process. */
 export interface RankPipeline {
   rank: string;
+  /** Settings of the DataLoader. */
   loader: Record<string, unknown> | null;
   cores_available: number | null;
   waiting: WaitingView;
@@ -1043,12 +1260,16 @@ export interface RankPipeline {
 
 /** Steps of one rank or of one trace: to jump to, and to align ranks by. */
 export interface RankSteps {
+  /** Group of the tracks of these steps. */
   group: string;
   title: string;
+  /** Numbers of the steps in time order; counted from 0 if a trace does not number them. */
   numbers: number[];
   after_ns: number[];
   duration_ns: number[];
+  /** Numbers of the steps that take far longer than the others; see `steps`. */
   outliers: number[];
+  /** Steps after the listed ones, if there are too many to send. */
   left_out_count: number;
 }
 
@@ -1056,38 +1277,60 @@ export interface RankSteps {
 export interface RankStepsView {
   rank: string;
   process: string;
+  /** `marked` by the script, or derived from the `optimizer`. */
   source: string;
+  /** `host`, or `device` where phases were timed on a device: then a phase of the host counts only while the device is idle. */
   clock: string;
+  /** Complete steps. */
   step_count: number;
+  /** Steps that the statistics include: after warm-up and not under a profiler. */
   measured_count: number;
   profiled_count: number;
+  /** Batches fetched per step: micro-batches, if gradients are accumulated. */
   fetches_per_step: number;
   step_ns: Statistics | null;
   phases: PhaseShare[];
   evaluation_ns: number;
+  /** Numbers of at most twenty outliers, counted from 0, slowest first. */
   outlier_steps: number[];
 }
 
 /** Trace of one rank: from the first start to the last end of work on its devices. */
 export interface RankTime {
   total_ns: number;
+  /** Kernels that do not communicate, without a simultaneous collective. */
   computation_ns: number;
+  /** Both at the same time. */
   overlap_ns: number;
+  /** Kernels of collectives without simultaneous computation. */
   communication_ns: number;
+  /** Neither: copies and sets without simultaneous kernels, and idle time. */
   other_ns: number;
   rank: number | null;
   trace: string;
+  /** Basis of the times: without a device, operators stand for kernels, and calls of the host for collectives. */
   work_on: "devices" | "host";
+  /** Share of `total_ns`; the four shares sum to 1. */
   computation_ratio: number | null;
+  /** Share of `total_ns`. */
   overlap_ratio: number | null;
+  /** Share of `total_ns`. */
   communication_ratio: number | null;
+  /** Share of `total_ns`. */
   other_ratio: number | null;
+  /** Share of the time of collectives that computation hides. */
   hidden_ratio: number | null;
+  /** Kernels of collectives, or the calls of the host that carries them out. */
   collective_count: number;
+  /** Collectives that were also identified on other ranks. */
   matched_count: number;
+  /** Estimate: the shortest duration of each matched collective on any rank, at the end of the call; time covered by several counts once. Null without matched ones. */
   transfer_ns: number | null;
+  /** Rest of the time in matched collectives: waiting for ranks that arrived later. */
   waiting_ns: number | null;
+  /** Time in unmatched collectives only. */
   unmatched_ns: number | null;
+  /** Matched collectives that started last on this rank: the other ranks waited for it. */
   last_count: number;
   steps: DividedSteps | null;
   missing: string | null;
@@ -1097,7 +1340,9 @@ export interface RankTime {
 export interface RankWindow {
   name: string;
   ranks: RankTime[];
+  /** Collectives of all ranks together, the longest in total first. */
   collectives: Collective[];
+  /** Collectives by rank. */
   rank_collectives: Collective[];
   notes: string[];
 }
@@ -1105,6 +1350,7 @@ export interface RankWindow {
 /** One step; its categories sum to `wall_ns`, with unknown ones in `other_ns`. */
 export interface RecordedStep {
   step: string;
+  /** Duration until its device work is done. */
   wall_ns: number;
   kernel_ns: number | null;
   memcpy_ns: number | null;
@@ -1114,14 +1360,19 @@ export interface RecordedStep {
   data_loader_ns: number | null;
   cpu_exec_ns: number | null;
   other_ns: number;
+  /** Kernels, copies and sets launched inside the step. */
   device_work_count: number;
 }
 
 /** Reason and contents of a window of the job. */
 export interface RecordedWindow {
+  /** `automatic`, `scheduled`, `requested` or `slower`. */
   reason: string;
+  /** `light` or `full`. */
   depth: string;
+  /** Contents: some of `shapes`, `stacks`, `memory`, `flops` and `modules`. */
   options: string[];
+  /** Number of its first step, counted from 0. */
   first_step: number;
   step_count: number;
 }
@@ -1131,23 +1382,30 @@ export interface Recording {
   name: string;
   rank: number | null;
   start_ns: number;
+  /** Time from the start of its first event to the end of its last. */
   duration_ns: number;
   event_count: number;
+  /** Origin of the times in the file, since 1970. Null if the file has none: its times are read as microseconds since 1970 and may not be comparable with those of other traces. */
   clock_base_ns: number | null;
+  /** Null for an imported file. */
   window: RecordedWindow | null;
 }
 
 /** One trace of the framework's profiler. */
 export interface RecordingName {
+  /** Name for `--trace`. */
   trace: string;
   rank: number | null;
   event_count: number;
+  /** Time from the start of its first event to the end of its last. */
   duration_ns: number;
+  /** First step of its window; null for an imported file. */
   first_step: number | null;
 }
 
 /** Payload of `recordings`. */
 export interface RecordingsView {
+  /** Traces by rank. */
   recordings: RecordingName[];
   missing: string | null;
 }
@@ -1158,6 +1416,7 @@ export interface RooflineGap {
   input_dims: string | null;
   bound: "compute" | "memory" | null;
   saved_ns: number;
+  /** Share of `computing_ns`. */
   saved_ratio: number;
   roofline_ratio: number;
 }
@@ -1168,35 +1427,52 @@ export interface RooflineGroup {
   family: "attention" | "compiled" | "convolution" | "elementwise" | "embedding" | "gemm" | "movement" | "normalization" | "optimizer" | "reduction" | "softmax" | null;
   input_dims: string | null;
   calls: number;
+  /** Time of all calls: union of the work each one launched; host time without devices. */
   device_ns: number;
+  /** Share of `computing_ns`. */
   time_ratio: number;
   mean_ns: number;
   p50_ns: number;
   min_ns: number;
   max_ns: number;
+  /** Precision; TF32 if kernels multiplied FP32 operands in TF32. */
   precision: "bf16" | "fp16" | "fp32" | "fp4" | "fp64" | "fp8" | "int8" | "tf32" | null;
+  /** Floating-point operations of one call; a multiply-add is two. */
   call_flop: number | null;
+  /** Bytes that one call must read and write. */
   call_bytes: number | null;
   intensity_flop_per_byte: number | null;
+  /** Operations of all calls divided by their time. */
   achieved_flop_per_s: number | null;
+  /** Bytes of all calls divided by their time. */
   achieved_bytes_per_s: number | null;
+  /** Mean of the rates of the calls. */
   mean_of_calls_flop_per_s: number | null;
   mean_of_calls_bytes_per_s: number | null;
+  /** Limit on this device at best. */
   bound: "compute" | "memory" | null;
+  /** Minimum time of all calls: the larger of operations / peak and bytes / bandwidth. */
   roofline_ns: number | null;
+  /** `roofline_ns` divided by `device_ns`. */
   roofline_ratio: number | null;
+  /** Operations per second divided by the peak of the unit and precision. */
   peak_compute_ratio: number | null;
+  /** Bytes per second divided by the memory bandwidth of the device. */
   peak_bandwidth_ratio: number | null;
+  /** Reason why the figures are impossible. */
   anomaly: string | null;
   input_types: string | null;
   input_strides: string | null;
   concrete_inputs: string | null;
+  /** Basis of the operations or bytes, if they are an estimate. */
   estimate: string | null;
+  /** Reason for missing figures. */
   reason: string | null;
 }
 
 /** Payload of `roofline`. */
 export interface RooflineView {
+  /** Null for the whole run. */
   range: TimeRange | null;
   traces: TraceRoofline[];
   missing: string | null;
@@ -1211,6 +1487,7 @@ export interface RuleInsight {
   triggered_count: number;
   violation_count: number;
   datapoint_count: number;
+  /** End of the first scan in which the rule fired, after the run's origin. */
   first_after_ns: number | null;
   last_after_ns: number | null;
   sentences: string[];
@@ -1218,11 +1495,16 @@ export interface RuleInsight {
   nodes: string[];
   ranks: string[];
   devices: string[];
+  /** Views that show the evidence. */
   evidence: string[];
+  /** Measurements at that time, for a rule that fired. */
   charts: EvidenceChart[];
   parameters: RuleParameter[];
+  /** Documentation of the rule, in Markdown. */
   page: string;
+  /** Figures behind the sentences. */
   details: Record<string, unknown>;
+  /** Data that the rule needs and the run does not have. */
   missing: string | null;
   error: string | null;
 }
@@ -1230,7 +1512,9 @@ export interface RuleInsight {
 /** One parameter of a rule. */
 export interface RuleParameter {
   name: string;
+  /** Value with which the rule was evaluated. */
   value: string;
+  /** Default; null for a rule that is not installed here. */
   default: string | null;
   takes: string;
   doc: string;
@@ -1241,10 +1525,15 @@ export interface ScalarSeries {
   name: string;
   process: string;
   rank: number | null;
+  /** Distribution of the finite values. */
   statistics: Statistics | null;
+  /** Values that are NaN or infinite. */
   nan_count: number;
+  /** Number of values that a point averages; the last point may have fewer. */
   values_per_point: number;
+  /** Time of each point's first value, after the run's origin. */
   after_ns: number[];
+  /** Null for a point without a finite value. */
   value: (number | null)[];
 }
 
@@ -1252,7 +1541,9 @@ export interface ScalarSeries {
 export interface SearchView {
   name: string;
   match_count: number;
+  /** Matches before the first listed one. */
   before_count: number;
+  /** Sum of the durations of all matches. */
   total_ns: number;
   matches: Match[];
 }
@@ -1271,7 +1562,9 @@ export interface ShortFinding {
   triggered_count: number;
   sentence: string;
   recommendation: string;
+  /** Time after the run's origin. */
   first_after_ns: number | null;
+  /** Time after the run's origin. */
   last_after_ns: number | null;
 }
 
@@ -1280,13 +1573,18 @@ export interface SliceView {
   track: string;
   event: number;
   name: string;
+  /** Table of the event, or the kind of a span. */
   kind: string;
   after_ns: number;
   duration_ns: number;
   row: number;
+  /** Duration without nested events; null where events do not nest. */
   self_ns: number | null;
+  /** Step that contains the start of the event. */
   step: string | null;
+  /** Recorded attributes, under column names if there are any: bytes, shapes, grid, … */
   args: Record<string, unknown>;
+  /** Python frames around the event, innermost first, as `file(line): function`. */
   stack: string[];
   links: Linked[];
 }
@@ -1297,14 +1595,18 @@ export interface SlicesView {
   to_after_ns: number;
   names: string[];
   tracks: TrackSlices[];
+  /** Requested tracks that were left out to limit the size of the response. */
   omitted_tracks: string[];
 }
 
 /** Stage of batch creation. */
 export interface StageView {
   name: string;
+  /** Share of batch creation time. */
   of_making_ratio: number;
+  /** Share of the step: data wait caused by batch creation, times `of_making_ratio`. */
   of_step_ratio: number;
+  /** Parts of the stage, as shares of batch creation time. */
   labels: Record<string, number>;
 }
 
@@ -1319,20 +1621,27 @@ export interface Statistics {
   p99: number;
   max: number;
   outlier_count: number;
+  /** Outliers are values above this: p75 + 3 (p75 - p25). */
   outlier_threshold: number;
 }
 
 /** Change of one figure of the steps. */
 export interface StepChange {
+  /** `mean`, `p50`, `p95`, or a part of the mean step. */
   name: string;
   base_ns: number;
   other_ns: number;
   change_ns: number;
+  /** Change relative to `base_ns`. */
   change_ratio: number | null;
+  /** Estimate of the change from all runs of both programs, used by a gate; with one run of each, `change_ns`. */
   estimate_ns: number;
+  /** Lower bound of the change; null, as are the upper bound and the noise floor, with too few steps. */
   low_ns: number | null;
   high_ns: number | null;
+  /** Noise floor: the difference between halves of one run; with repeated runs half of the interval's width. */
   noise_ns: number | null;
+  /** 0 is outside the interval, and the change of a single run exceeds the noise floor. */
   beyond_noise: boolean;
 }
 
@@ -1340,18 +1649,25 @@ export interface StepChange {
 export interface StepChanges {
   source: "recorded" | "watched";
   share_of: string;
+  /** Mean, median and 95th percentile. */
   figures: StepChange[];
+  /** Parts of the mean step; their changes sum to that of the mean. */
   parts: StepChange[];
   noise_of: "pairs" | "runs" | "steps";
+  /** Confidence level of the intervals. */
   interval_percent: number;
+  /** Meaning of `beyond_noise`. */
   noise: string;
 }
 
 /** Histogram of step durations. */
 export interface StepDurations {
+  /** Measured steps of all ranks of the job, or steps in traces. */
   source: "recorded" | "watched";
+  /** Edges of the bins, one more than there are counts. */
   edges_ns: number[];
   counts: number[];
+  /** Steps longer than the last edge, which is the median plus two standard deviations. */
   above_count: number;
   count: number;
   mean_ns: number;
@@ -1361,13 +1677,20 @@ export interface StepDurations {
 
 /** Step durations: rows by rank, columns by step. */
 export interface StepMatrix {
+  /** Steps of the job, or steps in traces. */
   source: "recorded" | "watched";
   ranks: string[];
+  /** First step of each column. */
   steps: string[];
+  /** Number of steps that a column averages; the last column may have fewer. */
   steps_per_column: number;
+  /** Null where a rank lacks the step. */
   duration_ns: ((number | null)[])[];
+  /** Steps that at least two ranks have. */
   step_count: number;
+  /** Number of these steps in which each rank was slowest. */
   slowest_count: number[];
+  /** Mean excess of each rank's steps over the median rank's. */
   excess_ns: (number | null)[];
   notes: string[];
 }
@@ -1382,16 +1705,22 @@ export interface StepPart {
 /** FLOPs utilization of one step. */
 export interface StepUtilization {
   step: string;
+  /** Duration until its device work is done. */
   step_ns: number;
   matrix_flop: number | null;
+  /** Null if most of the time of matrix operators has no model. */
   mfu_ratio: number | null;
 }
 
 /** Payload of `steps`. */
 export interface StepsView {
+  /** Null for the whole run. */
   range: TimeRange | null;
+  /** Denominator of the shares of the phases in `ranks`. */
   share_of: string;
+  /** Steps of the whole run, from its spans. */
   ranks: RankStepsView[];
+  /** Steps in traces of a framework's profiler. */
   traces: TraceStepsView[];
   missing: string | null;
   quality: QualityNote[];
@@ -1405,11 +1734,17 @@ export interface StreamIdleView {
   span_ns: number;
   busy_ns: number;
   idle_ns: number;
+  /** Gaps in which the runtime call that launched the next work started after the stream became idle. */
   host_wait_ns: number;
+  /** Gaps between queued work, each shorter than `kernel_wait_below_ns`. */
   kernel_wait_ns: number;
+  /** Longer gaps between queued work, and gaps before work whose launch is unknown. */
   other_ns: number;
+  /** Share of `idle_ns`; null without idle time. */
   host_wait_ratio: number | null;
+  /** Share of `idle_ns`; null without idle time. */
   kernel_wait_ratio: number | null;
+  /** Share of `idle_ns`; null without idle time. */
   other_ratio: number | null;
   host_wait_count: number;
   kernel_wait_count: number;
@@ -1422,9 +1757,12 @@ export interface StreamQueue {
   stream: number | null;
   launch_count: number;
   span_ns: number;
+  /** Time-weighted mean. */
   mean_depth: number;
   largest_depth: number;
+  /** Time with at least `blocked_depth` launches queued. */
   blocked_ns: number;
+  /** Largest depth in each bucket. */
   depth_curve: number[];
 }
 
@@ -1438,21 +1776,29 @@ export interface SummaryView {
 
 /** Payload of `system-heat`. */
 export interface SystemHeatView {
+  /** Null for the whole run. */
   range: TimeRange | null;
+  /** Start of the first column, after the run's origin. */
   start_after_ns: number;
   column_ns: number;
   nodes: NodeHeatMap[];
+  /** Omitted nodes; select a node by name to see it. */
   left_out_nodes: string[];
   missing: string | null;
 }
 
 /** Payload of `system-series`. */
 export interface SystemSeriesView {
+  /** Null for the whole run. */
   range: TimeRange | null;
+  /** Start of the first bin, after the run's origin. */
   start_after_ns: number;
+  /** Width of the bins. */
   piece_ns: number;
+  /** Number of bins. */
   piece_count: number;
   nodes: NodeSeries[];
+  /** Series that exceed the limit and are omitted. */
   left_out_count: number;
   notes: string[];
   missing: string | null;
@@ -1460,6 +1806,7 @@ export interface SystemSeriesView {
 
 /** Payload of `system`. */
 export interface SystemView {
+  /** Null for the whole run. */
   range: TimeRange | null;
   nodes: NodeView[];
   missing: string | null;
@@ -1467,8 +1814,10 @@ export interface SystemView {
 
 /** Payload of `tensors`. */
 export interface TensorsView {
+  /** Null for the whole run. */
   range: TimeRange | null;
   scalars: ScalarSeries[];
+  /** Series that exceed the limit and are omitted. */
   left_out_count: number;
   tensors_missing: string;
   missing: string | null;
@@ -1476,9 +1825,13 @@ export interface TensorsView {
 
 /** Range of time that a payload is about. */
 export interface TimeRange {
+  /** Start, after the run's origin. */
   from_after_ns: number;
+  /** End, exclusive. */
   to_after_ns: number;
+  /** Part of the run that belongs to the range. */
   range_of: string;
+  /** Excluded traces. */
   notes: string[];
 }
 
@@ -1492,7 +1845,9 @@ export interface TimeShare {
 
 /** `timeline`: the tree of tracks, with steps and findings. */
 export interface TimelineView {
+  /** Epoch nanoseconds that times count from, as text: doubles cannot hold them. */
   origin_ns: string;
+  /** End of the recorded data. */
   end_after_ns: number;
   groups: TrackGroup[];
   steps: RankSteps[];
@@ -1516,17 +1871,24 @@ export interface TraceActivity {
 export interface TraceGpuTime {
   rank: number | null;
   trace: string;
+  /** Time from the first start to the last end of any kernel, copy or set. */
   total_ns: number | null;
   busy_ns: number | null;
   idle_ns: number | null;
+  /** Kernels that do not communicate, and sets. */
   compute_ns: number | null;
+  /** Sets alone, included in `compute_ns`. */
   memset_ns: number | null;
+  /** Kernels of collectives. */
   comm_ns: number | null;
+  /** Communication without simultaneous compute. */
   exposed_comm_ns: number | null;
+  /** Copies without simultaneous compute or communication. */
   exposed_memcpy_ns: number | null;
   same_stream_overlap_count: number | null;
   gpu_event_count: number;
   shares: GpuShares | null;
+  /** Share of `comm_ns` that compute hides. */
   comm_hidden_ratio: number | null;
   devices: DeviceGpuTime[];
   missing: string | null;
@@ -1548,12 +1910,17 @@ export interface TraceKernels {
   trace: string;
   group_count: number;
   call_count: number;
+  /** Sum of the durations of all kernels. */
   total_ns: number;
+  /** Share of `total_ns` on tensor cores. */
   tensor_core_ratio: number | null;
+  /** Share of `total_ns` in kernels of collectives. */
   communication_ratio: number | null;
+  /** Kernels launched before the window; the other figures exclude them if they are dropped. */
   carry_over_count: number;
   carry_over_ns: number;
   kernels: KernelGroup[];
+  /** Used instead of `kernels` when grouped by properties. */
   launches: KernelLaunches[];
   graphs: GraphReplays[];
   missing: string | null;
@@ -1564,6 +1931,7 @@ export interface TraceKernels {
 export interface TraceLaunches {
   rank: number | null;
   trace: string;
+  /** All calls together, then by runtime function, most used first. */
   calls: CallLaunches[];
   bucket_ns: number | null;
   queues: StreamQueue[];
@@ -1584,7 +1952,9 @@ export interface TraceMemory {
 export interface TraceMetrics {
   rank: number | null;
   trace: string;
+  /** Time from the first start of a step to the last end, each step until its device work is done. */
   range_ns: number | null;
+  /** Width of the buckets of the curves, which cover the whole trace. */
   bucket_ns: number | null;
   devices: DeviceMetrics[];
   missing: string | null;
@@ -1596,9 +1966,12 @@ export interface TraceMetrics {
 export interface TraceModules {
   rank: number | null;
   trace: string;
+  /** `torch.nn`, or `lightning` if its annotations name the modules. */
   source: string | null;
   module_count: number;
+  /** Device time of all operators. */
   operator_device_ns: number | null;
+  /** Part of `operator_device_ns` outside every module: loss, optimizer, and backward operators that are not attributed. */
   outside_device_ns: number | null;
   modules: Module[];
   missing: string | null;
@@ -1610,9 +1983,13 @@ export interface TraceModules {
 export interface TraceModulesFlame {
   rank: number | null;
   trace: string;
+  /** Time of the outermost modules. */
   total_ns: number;
+  /** Time of operators outside every module, such as loss and optimizer; not in the total. */
   outside_ns: number;
+  /** Outermost modules, largest first. */
   roots: FlameNode[];
+  /** Self time of paths that are too small to be listed. */
   left_out_ns: number;
   missing: string | null;
   quality: QualityNote[];
@@ -1624,10 +2001,14 @@ export interface TraceOperators {
   trace: string;
   group_count: number;
   call_count: number;
+  /** Sum over all calls. */
   host_self_ns: number;
+  /** Sum over all calls. */
   device_self_ns: number | null;
   operators: OperatorGroup[];
+  /** Used instead of `operators` when grouped by shape. */
   shapes: OperatorShape[];
+  /** Used instead of `operators` when grouped by stack. */
   stacks: OperatorStack[];
   missing: string | null;
   notes: string[];
@@ -1642,8 +2023,11 @@ export interface TraceRoofline {
   hardware: DeviceView | null;
   computing_ns: number | null;
   modelled_ns: number | null;
+  /** Share of `computing_ns` in calls with a model. */
   modelled_ratio: number | null;
+  /** Time of collectives, which the network bounds; excluded from `computing_ns`. */
   communication_ns: number | null;
+  /** Time of work launched before the window; the trace does not have its operators. */
   carry_over_ns: number | null;
   group_count: number;
   families: FamilyTotals[];
@@ -1659,11 +2043,14 @@ export interface TraceRoofline {
 export interface TraceStepsView {
   rank: number | null;
   trace: string;
+  /** Whether device work launched before the window counts. */
   carry_over: "drop" | "keep";
   step_count: number;
+  /** Last steps, of which the trace has less device work than of the steps before. */
   cut_off: string[];
   share_of: string;
   mean_step_ns: number;
+  /** Categories by priority: each instant counts for the first one that is active. */
   categories: CategoryShare[];
   steps: RecordedStep[];
   host_steps: HostStep[];
@@ -1673,11 +2060,15 @@ export interface TraceStepsView {
 
 /** A track of the tree. */
 export interface Track {
+  /** Value for the options `tracks` and `track`. */
   id: string;
   name: string;
   kind: "counter" | "device" | "host" | "spans";
+  /** Rows of nested and overlapping slices, as known so far for a growing track; 1 for a counter. */
   row_count: number;
+  /** Unit of a counter. */
   unit: string;
+  /** Number of slices, if known without reading them. */
   event_count: number | null;
 }
 
@@ -1694,13 +2085,20 @@ export interface TrackGroup {
 /** Slices of one track within a window, column by column, sorted by row and start. A slice is one event, or a summary of events that are too short to be visible. */
 export interface TrackSlices {
   track: string;
+  /** Number of rows of these slices; rows count from 0. */
   row_count: number;
   row: number[];
+  /** Start, after the start of the window; negative if it started earlier. */
   after_ns: number[];
+  /** Duration; for a summary, from the start of its first event to the end of its last event or of its bucket. */
   duration_ns: number[];
+  /** Index into `names`; for a summary, the name of its longest event. */
   name: number[];
+  /** Number of events in the slice. */
   count: number[];
+  /** Share of the slice that its events cover; 1 for an event. */
   busy_ratio: number[];
+  /** Id for `timeline-slice`, together with the track; -1 for a summary. */
   event: number[];
 }
 
@@ -1708,23 +2106,28 @@ export interface TrackSlices {
 export interface TrackSummary {
   track: string;
   event_count: number;
+  /** Time covered by at least one event. */
   busy_ns: number;
+  /** Share of the range. */
   busy_ratio: number;
   gap_count: number;
   longest_gap_ns: number;
   name_count: number;
+  /** The `top` names with the most self time. */
   names: NameTime[];
 }
 
 /** One node over time, as means of bins of time; null where nothing was sampled. */
 export interface Utilisation {
   node: string;
+  /** Mean over the GPUs of the node. */
   gpu_busy_ratio: (number | null)[];
   cpu_busy_ratio: (number | null)[];
 }
 
 /** All nodes on one time axis. */
 export interface UtilisationOverTime {
+  /** Start of the first bin, after the run's origin. */
   start_after_ns: number;
   piece_ns: number;
   nodes: Utilisation[];
@@ -1735,7 +2138,9 @@ export interface Utilization {
   share_of: string;
   precision: "bf16" | "fp16" | "fp32" | "fp4" | "fp64" | "fp8" | "int8" | "tf32" | null;
   peak_flop_per_s: number | null;
+  /** FLOPs of all steps divided by their time and the peak. */
   mean_mfu_ratio: number | null;
+  /** Share of the device time of matrix operators that has a model. */
   modelled_ratio: number | null;
   steps: StepUtilization[];
   notes: string[];
@@ -1747,6 +2152,7 @@ export interface WaitingView {
   starting_ratio: number;
   handing_over_ratio: number;
   making_ratio: number;
+  /** Share of batch requests that found the prefetch queue empty; null without workers. */
   starved_ratio: number | null;
 }
 

@@ -1,0 +1,212 @@
+"""Labels of the fields of payloads: title, unit, explanation and display hint.
+
+A title and a unit follow from a field's name (`exposed_comm_ns`: "exposed communication", ns), an
+explanation is the string below the field. Where the name is not enough, the annotation says more:
+
+    mean_depth: Annotated[float, field_label("mean queue depth", unit="count")]
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any, Literal
+
+import msgspec
+
+from stepscope.schema.units import Unit
+
+Display = Literal[
+    "bar",  # a share as a bar
+    "curve",  # a list of numbers as a line
+    "file_size",  # bytes in decimal units
+    "identifier",  # a number without separators
+]
+IDENTIFIERS = frozenset({
+    "rank", "device", "stream", "pid", "id", "window", "step", "number", "line", "row", "event",
+})  # fmt: skip
+"""Names of numbers that identify something or index a list."""
+_UNIT_SUFFIXES: tuple[Unit, ...] = (
+    "epoch_ns",
+    "epoch_ms",
+    "ns",
+    "ratio",
+    "percent",
+    "bytes_per_s",
+    "bytes",
+    "gb_per_s",
+    "flop_per_s",
+    "flop_per_byte",
+    "flop",
+    "count",
+    "usd",
+    "hours",
+)
+"""Units that names of fields end in, longer ones before their own endings."""
+_WORDS = {
+    "comm": "communication",
+    "cpu": "CPU",
+    "dtype": "data type",
+    "est": "est.",
+    "flop": "FLOP",
+    "gpu": "GPU",
+    "id": "ID",
+    "io": "I/O",
+    "mfu": "MFU",
+    "nan": "NaN",
+    "nccl": "NCCL",
+    "pid": "PID",
+    "sm": "SM",
+    "url": "URL",
+}
+"""Words of names whose spelling in text differs."""
+
+_TYPE_PARTS = ("type", "types", "item_type", "item_types", "key_type", "value_type")
+"""Attributes of the types of `msgspec.inspect` that hold types."""
+
+
+class FieldLabel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Label of one field of a payload."""
+
+    title: str
+    unit: Unit
+    display: Display | None = None
+    description: str | None = None
+    type: str | None = None
+    """Name of the struct in the field: its value, or the items of its list or mapping."""
+
+
+def field_label(
+    title: str | None = None, *, unit: Unit | None = None, display: Display | None = None
+) -> msgspec.Meta:
+    """Label a field in its annotation, where its name does not give title, unit or display."""
+    hints = {"x-unit": unit, "x-display": display}
+    extra = {key: value for key, value in hints.items() if value is not None}
+    return msgspec.Meta(title=title, extra_json_schema=extra or None)
+
+
+def unit_of(name: str) -> Unit | None:
+    """Return the unit at the end of a field's name, or None.
+
+    >>> unit_of("busy_ns"), unit_of("count"), unit_of("read_bytes_per_s"), unit_of("mean")
+    ('ns', 'count', 'bytes_per_s', None)
+    """
+    return next((unit for unit in _UNIT_SUFFIXES if f"_{name}".endswith(f"_{unit}")), None)
+
+
+def title_of(name: str) -> str:
+    """Turn a name into a title, without the unit that every value carries.
+
+    >>> title_of("exposed_comm_ns"), title_of("gpu_event_count"), title_of("count")
+    ('exposed communication', 'GPU events', 'count')
+    """
+    unit = unit_of(name)
+    stem = name.removesuffix(unit or "").rstrip("_") or name
+    words = stem.replace("tensor_core", "Tensor Core").split("_")
+    text = " ".join(_WORDS.get(word, word) for word in words)
+    return _plural(text) if unit == "count" and stem != name else text
+
+
+@cache
+def labels_of(payload: type[msgspec.Struct]) -> dict[str, FieldLabel]:
+    """Return the labels of a payload's fields by their names."""
+    descriptions = _descriptions(payload)
+    return {
+        name: _label(name, type_, descriptions.get(name))
+        for name, type_ in _field_types(payload).items()
+    }
+
+
+def structs_in(payloads: Iterable[type[msgspec.Struct]]) -> list[type[msgspec.Struct]]:
+    """List payloads and all structs inside them, each once."""
+    structs: dict[type[msgspec.Struct], None] = {}
+    pending = list(payloads)
+    while pending:
+        struct = pending.pop(0)
+        if struct not in structs:
+            structs[struct] = None
+            for type_ in _field_types(struct).values():
+                pending += _structs(type_)
+    return list(structs)
+
+
+def _label(name: str, type_: Any, description: str | None) -> FieldLabel:
+    hints = getattr(type_, "extra_json_schema", None) or {}
+    structs = {struct.__name__ for struct in _structs(type_)}
+    return FieldLabel(
+        title=hints.get("title") or title_of(name),
+        unit=hints.get("x-unit") or unit_of(name) or "none",
+        display=hints.get("x-display") or _display_of(name),
+        description=description,
+        type=structs.pop() if len(structs) == 1 else None,
+    )
+
+
+def _display_of(name: str) -> Display | None:
+    if name in IDENTIFIERS:
+        return "identifier"
+    return "curve" if "curve" in name.split("_") else None
+
+
+def _field_types(payload: type[msgspec.Struct]) -> dict[str, Any]:
+    """Inspect the types of a struct's fields, as `msgspec.inspect` describes them."""
+    fields = msgspec.structs.fields(payload)
+    types = msgspec.inspect.multi_type_info([field.type for field in fields])
+    return {field.name: type_ for field, type_ in zip(fields, types, strict=True)}
+
+
+def _structs(type_: Any) -> Iterator[type[msgspec.Struct]]:
+    """Find the structs in the type of a field, but not those inside them."""
+    if hasattr(type_, "cls"):
+        if issubclass(type_.cls, msgspec.Struct):
+            yield type_.cls
+        return
+    for part in (getattr(type_, name, ()) for name in _TYPE_PARTS):
+        for inner in part if isinstance(part, tuple) else (part,):
+            yield from _structs(inner)
+
+
+def _plural(noun: str) -> str:
+    if re.search(r"(ed|s)$", noun):
+        return noun
+    if re.search(r"(ch|sh|x)$", noun):
+        return f"{noun}es"
+    return f"{noun[:-1]}ies" if re.search(r"[^aeiou]y$", noun) else f"{noun}s"
+
+
+def _descriptions(payload: type[msgspec.Struct]) -> dict[str, str]:
+    """Collect the strings below the fields of a struct and of its bases."""
+    descriptions: dict[str, str] = {}
+    for base in reversed(payload.__mro__):
+        descriptions |= _documented(base.__module__).get(base.__qualname__, {})
+    return descriptions
+
+
+@cache
+def _documented(module: str) -> dict[str, dict[str, str]]:
+    """Read the strings below the attributes of all classes of a module, by qualified name."""
+    import ast
+    from inspect import getsource
+
+    try:
+        tree = ast.parse(getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError):  # no source, as in an interactive session
+        return {}
+    documented: dict[str, dict[str, str]] = {}
+
+    def visit(body: list[ast.stmt], prefix: str) -> None:
+        for node, following in zip(body, [*body[1:], None], strict=True):
+            if isinstance(node, ast.ClassDef):
+                visit(node.body, f"{prefix}{node.name}.")
+            elif isinstance(node, ast.FunctionDef):
+                visit(node.body, f"{prefix}{node.name}.<locals>.")
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                match following:
+                    case ast.Expr(value=ast.Constant(value=str(text))):
+                        name = prefix.removesuffix(".")
+                        documented.setdefault(name, {})[node.target.id] = " ".join(text.split())
+
+    visit(tree.body, "")
+    return documented
