@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Int = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 OVERHANG_NS = 1_000
 """Tolerance for a range that ends after the enclosing one: clocks are read at different times."""

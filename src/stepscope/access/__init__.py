@@ -1,18 +1,13 @@
 """A recorded run from Python: `stepscope.open(run)`.
 
-Belongs here: what people ask of a run in a notebook, as frames and plain numbers. Does not:
-formulas (`analysis`), drawing, anything that writes into a run.
+Belongs here: figures of a run for notebooks, as frames and plain numbers. Does not: reading of
+tables (`run`), formulas (`analysis`), drawing, anything that writes into a run.
 
-    run            `OpenRun`: what can be asked
-    selection      names and times that callers give
-    frames         columns that become Arrow, Polars, pandas or NumPy when asked for
-    system         samples of the machines
-    framework      spans of the job's processes, with rank, phase and step
+    run            `OpenRun`: the methods
+    selection      names and times as callers pass them
     distributions  histograms of metrics and of step times
     timelines      steps one after the other
-    tables         statistics of phases and spans, use of devices
-    loading        how batches were made and waited for
-    functions      where Python spent its time
+    tables         statistics of phases and spans, use of devices, Python functions
 """
 
 from __future__ import annotations
@@ -25,13 +20,18 @@ from stepscope.access.distributions import (
     RankHistogram,
     StepHistogram,
 )
-from stepscope.access.frames import Frame
-from stepscope.access.loading import DataLoaderAnalysis, LoaderWorker
 from stepscope.access.run import OpenRun
 from stepscope.access.timelines import RankTimeline, StepTimeline
 from stepscope.analysis import Heatmap, HeatmapRow, Histogram
 from stepscope.cost import JobCost
-from stepscope.run import JobStatistics, Run, open_run
+from stepscope.run import (
+    DataLoaderAnalysis,
+    Frame,
+    JobStatistics,
+    LoaderWorker,
+    Run,
+    open_run,
+)
 
 __all__ = [
     "DataLoaderAnalysis",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-
-import numpy as np
 
 from stepscope.analysis import (
     DURATION_BINS,
@@ -90,13 +88,10 @@ def metrics_histogram(
     return MetricsHistogram(series=histograms)
 
 
-def _edges(metric: str, series: Iterable[Float], width: float) -> Float | None:
-    values = list(series)
-    if not values:
-        return None
-    if METRIC_TYPES[metric].unit == "ratio":
+def _edges(metric: str, series: Collection[Float], width: float) -> Float | None:
+    if series and METRIC_TYPES[metric].unit == "ratio":
         return make_ratio_edges(width)
-    return make_range_edges(np.concatenate(values))
+    return make_range_edges(*series)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +125,7 @@ def step_histogram(
         rank.name: rank.steps.wall_ns if phase is None else rank.steps.phase_ns[phase]
         for rank in ranks
     }
-    if not durations:
-        return StepHistogram(phase=phase, series=[])
-    edges = make_duration_edges(np.concatenate(list(durations.values())), bins)
+    edges = make_duration_edges(*durations.values(), bins=bins)
     series = []
     for name, values in durations.items():
         summary = summarize(values)

@@ -8,11 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from stepscope.access import distributions, functions, loading, tables, timelines
-from stepscope.access.frames import Columns, Frame
-from stepscope.access.framework import framework_columns, known_phases
+from stepscope.access import distributions, tables, timelines
 from stepscope.access.selection import Moment, Names, chosen_names, moment_ns
-from stepscope.access.system import system_columns
 from stepscope.analysis import (
     DURATION_BINS,
     HEATMAP_METRICS,
@@ -33,19 +30,24 @@ from stepscope.diagnosis import Verdict, diagnose
 from stepscope.errors import UsageError
 from stepscope.exporters import ExportedTimeline, export_timeline
 from stepscope.run import (
-    DictColumn,
+    DataLoaderAnalysis,
+    Frame,
     JobStatistics,
     NodeMetrics,
     Rank,
     Run,
+    analyse_loading,
+    frame_of_query,
+    frame_of_table,
     job_borders,
     job_statistics,
+    list_phases,
     open_run,
+    read_job_samples,
+    read_job_spans,
 )
 from stepscope.schema import METRIC_TYPES, SPAN_KINDS, TABLES, RunInfo
 from stepscope.views.profiling_report import Report, make_report, report_rules
-
-LOADING_KINDS = ["data_wait", "loader_start", "fetch"]
 
 
 class OpenRun:
@@ -89,7 +91,7 @@ class OpenRun:
     @property
     def phases(self) -> list[str]:
         """Phases of the spans of the run."""
-        return known_phases(self._run.reader)
+        return list_phases(self._run.reader)
 
     @property
     def damage(self) -> list[str]:
@@ -141,7 +143,7 @@ class OpenRun:
         nodes = chosen_names("node", node, self.nodes)
         devices = [device] if isinstance(device, str) else device
         return Frame(
-            lambda: system_columns(
+            lambda: read_job_samples(
                 self._run.reader,
                 metrics=metrics,
                 nodes=nodes,
@@ -165,7 +167,7 @@ class OpenRun:
 
         Columns: rank, step, phase, kind, name, start_ns, end_ns, duration_ns, depth, flags, value,
         labels, node, process, role, thread. Kinds, flags and values are those of the table
-        `spans`; `access.framework` says what phase and step are.
+        `spans`; `run.job_spans` defines phase and step.
 
         Args:
             kind, phase: names; UsageError for an unknown one.
@@ -177,28 +179,25 @@ class OpenRun:
         phases = None if phase is None else chosen_names("phase", phase, self.phases)
         self._check_rank(rank)
         return Frame(
-            lambda: self._spans(
-                kinds=kinds, phases=phases, start=start, end=end, steps=steps, rank=rank
+            lambda: read_job_spans(
+                self._run,
+                kinds=kinds,
+                phases=phases,
+                start_ns=self._moment(start),
+                end_ns=self._moment(end),
+                steps=steps,
+                rank=rank,
             )
         )
 
     def table(self, name: str) -> Frame:
         """Return a table of the run; docs/run-directory.md describes them."""
         chosen_names("table", name, TABLES)
-        strings = [c.name for c in TABLES[name].columns if c.type == "VARCHAR"]
-        return Frame(lambda: self._run.reader.table(name, encoded=strings))
+        return frame_of_table(self._run.reader, name)
 
     def sql(self, query: str, parameters: Sequence[object] = ()) -> Frame:
         """Run a DuckDB query over the tables of the run."""
-
-        def load() -> Columns:
-            columns: dict[str, Any] = self._run.reader.sql(query, parameters)
-            return {
-                name: DictColumn.encode(values.tolist()) if _holds_text(values) else values
-                for name, values in columns.items()
-            }
-
-        return Frame(load)
+        return frame_of_query(self._run.reader, query, parameters)
 
     # --- histograms and heat maps -----------------------------------------------------------------
 
@@ -319,13 +318,10 @@ class OpenRun:
         chosen_names("metric", metric, METRIC_TYPES)
         return tables.usage(self._metrics(None, start, end), metric, low=low, high=high)
 
-    def dataloader(self, *, rank: int | None = None) -> loading.DataLoaderAnalysis:
+    def dataloader(self, *, rank: int | None = None) -> DataLoaderAnalysis:
         """Analyse how batches were created and waited for."""
         self._check_rank(rank)
-        spans = self._spans(
-            kinds=LOADING_KINDS, phases=None, start=None, end=None, steps=None, rank=rank
-        )
-        return loading.analyse_loading(self._run, spans)
+        return analyse_loading(self._run, rank)
 
     def python_profile(
         self,
@@ -346,7 +342,7 @@ class OpenRun:
             top: count of functions per process, 0 for all.
         """
         chosen_names("phase", phase, PHASES)
-        return functions.python_profile(
+        return tables.python_profile(
             self._run, self._ranks(rank), workers=workers, phase=phase, steps=steps, top=top
         )
 
@@ -405,26 +401,6 @@ class OpenRun:
     def _moment(self, moment: Moment | None) -> int | None:
         return moment_ns(moment, self.start_ns)
 
-    def _spans(
-        self,
-        *,
-        kinds: list[str] | None,
-        phases: list[str] | None,
-        start: Moment | None,
-        end: Moment | None,
-        steps: tuple[int, int] | None,
-        rank: int | None,
-    ) -> Columns:
-        return framework_columns(
-            self._run,
-            kinds=kinds,
-            phases=phases,
-            start_ns=self._moment(start),
-            end_ns=self._moment(end),
-            steps=steps,
-            rank=rank,
-        )
-
     def _check_rank(self, rank: int | None) -> None:
         if rank is not None and rank not in self.ranks:
             raise UsageError(
@@ -443,7 +419,3 @@ class OpenRun:
         first, last = self._moment(start), self._moment(end)
         selected = {n: m for n, m in self._run.metrics.items() if names is None or n in names}
         return {name: metrics.between(first, last) for name, metrics in selected.items()}
-
-
-def _holds_text(values: Any) -> bool:
-    return values.dtype == object and all(v is None or isinstance(v, str) for v in values)

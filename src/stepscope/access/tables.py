@@ -1,16 +1,22 @@
-"""Small tables of statistics: phases of steps, spans by group, use of devices."""
+"""Small tables of statistics: phases of steps, spans by group, use of devices, Python functions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import asdict
 
-import numpy as np
-from numpy.typing import ArrayLike
-
-from stepscope.access.frames import Columns, Frame, frame_of
-from stepscope.analysis import PHASES
-from stepscope.run import DictColumn, NodeMetrics, Rank
+from stepscope.analysis import measure_usage, profile_functions, select_samples, summarize_phases
+from stepscope.run import (
+    DictColumn,
+    Frame,
+    FrameColumns,
+    NodeMetrics,
+    Rank,
+    Run,
+    frame_of,
+    summarize_job_spans,
+)
+from stepscope.schema import StackSamplerFact
 
 _DURATIONS: dict[str, type] = {
     "count": int,
@@ -32,87 +38,97 @@ _USAGE_TYPES: dict[str, type] = {
     "middle_ratio": float,
     "high_ratio": float,
 }
+_FUNCTION_TYPES: dict[str, type] = {
+    "rank": str,
+    "process": str,
+    "function": str,
+    "file": str,
+    "library": str,
+    "own_ratio": float,
+    "total_ratio": float,
+    "own_ns": int,
+    "total_ns": int,
+    "own_count": int,
+    "total_count": int,
+}
 GROUPS = ("kind", "name", "phase", "process", "rank", "role", "thread", "node", "step")
-"""What spans can be grouped by."""
-
-
-def duration_statistics(durations: ArrayLike) -> dict[str, Any]:
-    """Count, sum, mean, extremes and linear quantiles of at least one duration."""
-    values = np.asarray(durations, dtype=np.int64)
-    p50, p95, p99 = np.percentile(values, [50, 95, 99]).tolist()
-    return {
-        "count": len(values),
-        "total_ns": int(values.sum()),
-        "mean_ns": float(values.mean()),
-        "min_ns": int(values.min()),
-        "p50_ns": p50,
-        "p95_ns": p95,
-        "p99_ns": p99,
-        "max_ns": int(values.max()),
-    }
+"""FrameColumns by which spans can be grouped."""
 
 
 def phase_statistics(ranks: Iterable[Rank]) -> Frame:
     """One row per rank and phase over its measured steps; shares are of their wall time."""
-    rows = []
-    for rank in ranks:
-        measured = rank.steps.measured()
-        wall = int(rank.steps.wall_ns[measured].sum())
-        if not wall:
-            continue
-        for phase in PHASES:
-            times = rank.steps.phase_ns[phase][measured]
-            figures = duration_statistics(times)
-            share = figures["total_ns"] / wall
-            rows.append({"rank": rank.name, "phase": phase, "share_ratio": share, **figures})
+    rows = [
+        {
+            "rank": rank.name,
+            "phase": phase.phase,
+            "share_ratio": phase.share_ratio,
+            **asdict(phase.durations),
+        }
+        for rank in ranks
+        for phase in summarize_phases(rank.steps)
+    ]
     return frame_of(rows, _PHASE_TYPES)
 
 
-def span_statistics(columns: Columns, by: Sequence[str]) -> Frame:
-    """Summarize finished spans: one row per group, the largest total first.
-
-    Spans may be nested, so totals over groups can exceed elapsed time.
-    """
-    finished = ~np.ma.getmaskarray(columns["duration_ns"])
-    values = {name: _objects(columns[name])[finished] for name in by}
-    durations = np.ma.getdata(columns["duration_ns"])[finished]
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for number, key in enumerate(zip(*(v.tolist() for v in values.values()), strict=True)):
-        groups.setdefault(key, []).append(number)
-    rows = [
-        {**dict(zip(by, key, strict=True)), **duration_statistics(durations[row_numbers])}
-        for key, row_numbers in groups.items()
-    ]
-    rows.sort(key=lambda row: -row["total_ns"])
+def span_statistics(columns: FrameColumns, by: Sequence[str]) -> Frame:
+    """One row per group of spans, the largest total first; see `run.summarize_job_spans`."""
+    groups = summarize_job_spans(columns, by)
+    rows = [{**dict(zip(by, key, strict=True)), **asdict(group)} for key, group in groups.items()]
     types = {name: str if isinstance(columns[name], DictColumn) else int for name in by}
     return frame_of(rows, {**types, **_DURATIONS})
 
 
-def _objects(column: Any) -> Any:
-    if isinstance(column, DictColumn):
-        return column.decode()
-    objects = np.ma.getdata(column).astype(object)
-    objects[np.ma.getmaskarray(column)] = None
-    return objects
-
-
 def usage(metrics: Mapping[str, NodeMetrics], metric: str, *, low: float, high: float) -> Frame:
-    """Summarize samples: one row per node and device with the shares below, within and above."""
-    rows = []
-    for node, node_metrics in sorted(metrics.items()):
-        loaded = node_metrics.load(metric)
-        for device in loaded.devices_of(metric):
-            values = loaded.series(metric, device)
-            below, above = float((values < low).mean()), float((values > high).mean())
-            rows.append(
-                {
-                    "node": node,
-                    "metric": metric,
-                    "device": device,
-                    "count": len(values),
-                    "low_ratio": below,
-                    "middle_ratio": float(((values >= low) & (values <= high)).mean()),
-                    "high_ratio": above,
-                }
-            )
+    """One row per node and device with the shares of samples below, within and above a range."""
+    rows = [
+        {
+            "node": node,
+            "metric": metric,
+            "device": device,
+            **asdict(measure_usage(loaded.series(metric, device), low=low, high=high)),
+        }
+        for node, node_metrics in sorted(metrics.items())
+        for loaded in [node_metrics.load(metric)]
+        for device in loaded.devices_of(metric)
+    ]
     return frame_of(rows, _USAGE_TYPES)
+
+
+def python_profile(
+    run: Run,
+    ranks: Iterable[Rank],
+    *,
+    workers: bool,
+    phase: str | None,
+    steps: tuple[int, int] | None,
+    top: int,
+) -> Frame:
+    """Profile Python functions: one row per function and process, the highest self time first.
+
+    Shares are of the selected samples of the process.
+    """
+    rows = []
+    for rank in ranks:
+        for process in run.workers_of(rank.process) if workers else [rank.process]:
+            samples = run.stack_samples(process)
+            selected = select_samples(samples, rank.spans, rank.steps, phase=phase, within=steps)
+            profile = profile_functions(samples, selected)
+            total_weight = max(1, profile.weight)
+            timed = bool(process.facts_of(StackSamplerFact))
+            rows += [
+                {
+                    "rank": rank.name,
+                    "process": process.process,
+                    "function": function.function,
+                    "file": function.file,
+                    "library": function.library,
+                    "own_ratio": function.own_weight / total_weight,
+                    "total_ratio": function.total_weight / total_weight,
+                    "own_ns": function.own_weight if timed else None,
+                    "total_ns": function.total_weight if timed else None,
+                    "own_count": function.own_count,
+                    "total_count": function.total_count,
+                }
+                for function in (profile.functions[:top] if top else profile.functions)
+            ]
+    return frame_of(rows, _FUNCTION_TYPES)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from stepscope.intervals import Int
+from stepscope.intervals import Int, Mask
 from stepscope.run import Rank
 
 
@@ -22,7 +19,7 @@ class RankTimeline:
     start_ns: Int
     duration_ns: Int
     """Without evaluation."""
-    measured: NDArray[np.bool_]
+    measured: Mask
     """False in warm-up, which is slow, and under a profiler."""
 
 
@@ -40,7 +37,7 @@ def step_timeline(ranks: Iterable[Rank]) -> StepTimeline:
             RankTimeline(
                 rank=rank.name,
                 node=rank.process.node,
-                step=np.arange(len(rank.steps), dtype=np.int64),
+                step=rank.steps.number,
                 start_ns=rank.steps.start,
                 duration_ns=rank.steps.wall_ns,
                 measured=rank.steps.measured(),

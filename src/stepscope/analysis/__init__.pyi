@@ -49,7 +49,11 @@ from .exposed_time import (
     find_self_intervals as find_self_intervals,
     partition_steps as partition_steps,
 )
-from .function_profile import find_phase_at as find_phase_at, profile_functions as profile_functions
+from .function_profile import (
+    find_phase_at as find_phase_at,
+    profile_functions as profile_functions,
+    select_samples as select_samples,
+)
 from .gpu_metrics import (
     METRIC_KERNEL_COLUMNS as METRIC_KERNEL_COLUMNS,
     GpuMetrics as GpuMetrics,
@@ -92,6 +96,7 @@ from .input_pipeline import (
     StackSamples as StackSamples,
     StageShare as StageShare,
     charge_busy_workers as charge_busy_workers,
+    find_slow_waits as find_slow_waits,
     measure_batch_creation as measure_batch_creation,
     split_data_wait as split_data_wait,
     weigh_samples as weigh_samples,
@@ -240,17 +245,19 @@ from .sampling_ticks import (
 from .spans import FLAG_NO_GRAD as FLAG_NO_GRAD, FLAG_NO_RESULT as FLAG_NO_RESULT, Spans as Spans
 from .statistics import (
     Distribution as Distribution,
+    DurationStatistics as DurationStatistics,
     average_present as average_present,
     estimate_lead_probability as estimate_lead_probability,
     summarize as summarize,
+    summarize_groups as summarize_groups,
 )
 from .step_statistics import (
     PhaseShare as PhaseShare,
+    compute_pooled_median as compute_pooled_median,
     find_slowest_steps as find_slowest_steps,
     measure_phases as measure_phases,
-    median_of as median_of,
-    pool_durations as pool_durations,
     select_durations_s as select_durations_s,
+    summarize_phases as summarize_phases,
     thin_out_steps as thin_out_steps,
 )
 from .steps import (
@@ -294,6 +301,7 @@ from .utilization import (
     Contention as Contention,
     Metrics as Metrics,
     measure_contention as measure_contention,
+    measure_usage as measure_usage,
     numeric_sort_key as numeric_sort_key,
     summarize_metrics as summarize_metrics,
 )

@@ -45,6 +45,31 @@ class FunctionProfile:
     functions: list[FunctionTime]
 
 
+def select_samples(
+    samples: StackSamples,
+    spans: Spans,
+    steps: Steps,
+    *,
+    phase: str | None = None,
+    within: tuple[int, int] | None = None,
+) -> NDArray[np.bool_]:
+    """Mask the samples in some steps of a rank and in one phase of them.
+
+    Args:
+        samples: of the training process, or of a process that works for it.
+        spans, steps: of the training process.
+        phase: one of `PHASES`; None for all samples.
+        within: the first step and the step after the last; None for all samples.
+    """
+    selected = np.ones(len(samples.t_ns), dtype=np.bool_)
+    if within is not None:
+        step = find_step_at(samples.t_ns, steps)
+        selected &= (step >= within[0]) & (step < within[1])
+    if phase is not None:
+        selected &= find_phase_at(samples.t_ns, spans, steps) == PHASES.index(phase)
+    return selected
+
+
 def profile_functions(samples: StackSamples, mask: NDArray[np.bool_]) -> FunctionProfile:
     """Profile the functions of the samples that a mask selects."""
     codes, weights = samples.stack[mask], samples.weight_ns[mask]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,25 +63,32 @@ def make_ratio_edges(width: float = RATIO_BIN) -> Float:
     return np.arange(count + 1) / count
 
 
-def make_range_edges(values: ArrayLike, bins: int = DURATION_BINS) -> Float | None:
-    """Make edges of equal bins from the smallest value to the largest; None without values."""
-    sample = np.asarray(values, dtype=np.float64)
+def make_range_edges(*samples: ArrayLike, bins: int = DURATION_BINS) -> Float | None:
+    """Make edges of equal bins from the smallest value of some samples to the largest.
+
+    None without values.
+    """
+    sample = _pool(samples)
     sample = sample[~np.isnan(sample)]
     return _edges(float(sample.min()), float(sample.max()), bins) if len(sample) else None
 
 
-def make_duration_edges(values: ArrayLike, bins: int = DURATION_BINS) -> Float | None:
-    """Make edges of equal bins for durations; None without values.
+def make_duration_edges(*samples: ArrayLike, bins: int = DURATION_BINS) -> Float | None:
+    """Make edges of equal bins for all durations of some samples; None without values.
 
     Bins extend from the shortest duration to the median plus two (population) standard
     deviations, or to the longest duration if that is shorter: a few outliers would otherwise
     squeeze all other values into one bin. They are counted in `over_count`.
     """
-    sample = np.asarray(values, dtype=np.float64)
+    sample = _pool(samples)
     if not len(sample):
         return None
     upper = min(float(np.median(sample) + 2 * sample.std()), float(sample.max()))
     return _edges(float(sample.min()), upper, bins)
+
+
+def _pool(samples: Sequence[ArrayLike]) -> Float:
+    return np.concatenate([np.empty(0), *(np.asarray(sample, np.float64) for sample in samples)])
 
 
 def _edges(lower: float, upper: float, bins: int) -> Float:

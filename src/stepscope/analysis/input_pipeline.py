@@ -32,6 +32,7 @@ MAX_WEIGHT_PERIODS = 50
 """A sample stands for at most this many periods: after a longer pause, the sampler had stopped."""
 MIN_SAMPLES = 20
 """Minimum number of stack samples to split fetch time into stages."""
+SLOW_WAIT_FACTOR = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +123,13 @@ class DataWait:
     irregular_ns: int = 0
     """Portion of the handing over above its median, summed over batches. Batches are alike, so the
     cause is hardly the batches themselves."""
+
+
+def find_slow_waits(duration_ns: Int) -> Int:
+    """Find the waits of at least `SLOW_WAIT_FACTOR` medians: indexes, the longest first."""
+    limit_ns = SLOW_WAIT_FACTOR * float(np.median(duration_ns)) if len(duration_ns) else 0.0
+    slow = np.flatnonzero(duration_ns >= max(limit_ns, 1))
+    return slow[np.argsort(-duration_ns[slow], kind="stable")]
 
 
 def split_data_wait(spans: Spans, steps: Steps, mask: NDArray[np.bool_]) -> DataWait:

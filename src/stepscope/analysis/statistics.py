@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from stepscope.intervals import Int
 
 OUTLIER_RANGES = 3.0
 """Tukey's far-out fence: an outlier is more than this many interquartile ranges above p75.
@@ -33,10 +35,24 @@ class Distribution:
     """Values above p75 + 3 (p75 - p25)."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DurationStatistics:
+    """Sum, mean, extremes and linear quantiles of at least one duration, in nanoseconds."""
+
+    count: int
+    total_ns: int
+    mean_ns: float
+    min_ns: int
+    p50_ns: float
+    p95_ns: float
+    p99_ns: float
+    max_ns: int
+
+
 def average_present(values: Iterable[float | None]) -> float | None:
     """Average the values that are present; None without any: missing is not zero.
 
-    >>> mean_of_known([0.5, None, 1.0])
+    >>> average_present([0.5, None, 1.0])
     0.75
     """
     present = [value for value in values if value is not None]
@@ -80,3 +96,40 @@ def summarize(values: ArrayLike) -> Distribution | None:
         outlier_threshold=float(threshold),
         outlier_count=int((sample > threshold).sum()),
     )
+
+
+def summarize_durations(durations: Int) -> DurationStatistics | None:
+    """Summarize durations in nanoseconds; None without any.
+
+    Doubles hold their sums exactly up to a hundred days.
+    """
+    distribution = summarize(durations)
+    if distribution is None:
+        return None
+    return DurationStatistics(
+        count=distribution.count,
+        total_ns=int(durations.sum()),
+        mean_ns=distribution.mean,
+        min_ns=int(distribution.minimum),
+        p50_ns=distribution.p50,
+        p95_ns=distribution.p95,
+        p99_ns=distribution.p99,
+        max_ns=int(distribution.maximum),
+    )
+
+
+def summarize_groups(
+    keys: Sequence[tuple[object, ...]], durations: Int
+) -> dict[tuple[object, ...], DurationStatistics]:
+    """Summarize durations by group, the largest total first.
+
+    Args:
+        keys: the group of each duration.
+        durations: nanoseconds, one per key.
+    """
+    rows: dict[tuple[object, ...], list[int]] = {}
+    for row, key in enumerate(keys):
+        rows.setdefault(key, []).append(row)
+    groups = {key: summarize_durations(durations[indexes]) for key, indexes in rows.items()}
+    present = [(key, group) for key, group in groups.items() if group is not None]
+    return dict(sorted(present, key=lambda item: -item[1].total_ns))

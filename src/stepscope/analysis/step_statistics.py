@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.phases import PHASES
-from stepscope.analysis.statistics import summarize
+from stepscope.analysis.statistics import DurationStatistics, summarize_durations
 from stepscope.analysis.steps import Steps
 
 
@@ -25,25 +26,40 @@ class PhaseShare(msgspec.Struct, frozen=True, kw_only=True):
     p95_ns: float
 
 
-def measure_phases(steps: Steps) -> list[PhaseShare]:
-    """Measure each phase over the measured steps; empty without any."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseStatistics:
+    """Durations of one phase of the measured steps."""
+
+    phase: str
+    share_ratio: float
+    """Share of the wall time of the measured steps."""
+    durations: DurationStatistics
+
+
+def summarize_phases(steps: Steps) -> list[PhaseStatistics]:
+    """Summarize each phase over the measured steps; empty without measured time."""
     measured = steps.measured()
-    wall_ns = steps.wall_ns[measured].sum()
-    shares = []
-    for name in PHASES:
-        values = steps.phase_ns[name][measured]
-        distribution = summarize(values)
-        if distribution is not None:
-            shares.append(
-                PhaseShare(
-                    name=name,
-                    share_ratio=float(values.sum() / wall_ns),
-                    mean_ns=distribution.mean,
-                    p50_ns=distribution.p50,
-                    p95_ns=distribution.p95,
-                )
-            )
-    return shares
+    wall_ns = int(steps.wall_ns[measured].sum())
+    summaries = {name: summarize_durations(steps.phase_ns[name][measured]) for name in PHASES}
+    return [
+        PhaseStatistics(phase=name, share_ratio=summary.total_ns / wall_ns, durations=summary)
+        for name, summary in summaries.items()
+        if summary is not None and wall_ns
+    ]
+
+
+def measure_phases(steps: Steps) -> list[PhaseShare]:
+    """Measure each phase over the measured steps; empty without measured time."""
+    return [
+        PhaseShare(
+            name=phase.phase,
+            share_ratio=phase.share_ratio,
+            mean_ns=phase.durations.mean_ns,
+            p50_ns=phase.durations.p50_ns,
+            p95_ns=phase.durations.p95_ns,
+        )
+        for phase in summarize_phases(steps)
+    ]
 
 
 def find_slowest_steps(steps: Steps, threshold_ns: float, *, top: int) -> list[int]:
@@ -71,14 +87,9 @@ def select_durations_s(steps: Steps, mode: str | None) -> NDArray[np.float64]:
     return durations
 
 
-def pool_durations(durations: Iterable[NDArray[Any]]) -> NDArray[Any]:
-    """Join the durations of several ranks, shape (steps of all ranks,)."""
-    return np.concatenate(list(durations))
-
-
-def median_of(durations: NDArray[Any]) -> float:
-    """Compute the median, in the unit of the durations."""
-    return float(np.median(durations))
+def compute_pooled_median(durations: Iterable[NDArray[Any]]) -> float:
+    """Compute the median of the durations of several ranks, in their unit."""
+    return float(np.median(np.concatenate(list(durations))))
 
 
 def thin_out_steps(steps: Steps, max_count: int) -> NDArray[np.int64]:

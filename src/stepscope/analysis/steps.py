@@ -71,6 +71,11 @@ class Steps:
     def __len__(self) -> int:
         return len(self.start)
 
+    @property
+    def number(self) -> Int:
+        """Number of each step; the first step of the rank is 0."""
+        return self.first + np.arange(len(self), dtype=np.int64)
+
     def measured(self) -> NDArray[np.bool_]:
         """Mask of the steps that statistics use: after warm-up and not under a profiler.
 

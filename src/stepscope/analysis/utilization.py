@@ -34,6 +34,15 @@ class Metrics:
         values: NDArray[np.float64] = self.value[rows]
         return values
 
+    def mean_between(self, start_ns: int, end_ns: int) -> float | None:
+        """Compute the mean of the values in a range of time, the end exclusive; None without any.
+
+        Of all metrics and devices: load one metric.
+        """
+        first, last = np.searchsorted(self.t_ns, [start_ns, end_ns])
+        values = self.value[first:last]
+        return float(values.mean()) if len(values) else None
+
     def devices_of(self, metric: str) -> list[str]:
         """Devices with samples of a metric, numbers in numerical order."""
         if metric not in self.metrics:
@@ -45,6 +54,26 @@ class Metrics:
 def numeric_sort_key(device: str) -> tuple[int, str]:
     """Return a key that sorts devices: names first, then numbers by value."""
     return (int(device), "") if device.isdecimal() else (-1, device)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageShares:
+    """Shares of samples below, within and above a range; within includes both limits."""
+
+    count: int
+    low_ratio: float
+    middle_ratio: float
+    high_ratio: float
+
+
+def measure_usage(values: NDArray[np.float64], *, low: float, high: float) -> UsageShares:
+    """Measure the shares of at least one sample below, within and above a range."""
+    return UsageShares(
+        count=len(values),
+        low_ratio=float((values < low).mean()),
+        middle_ratio=float(((values >= low) & (values <= high)).mean()),
+        high_ratio=float((values > high).mean()),
+    )
 
 
 def summarize_metrics(metrics: Metrics) -> dict[tuple[str, str], Distribution]:

@@ -92,11 +92,7 @@ def compute_worker_share(run: Run) -> float:
 
 def _measure_worker_cores(run: Run, rank: Rank) -> float:
     """Measure the cores that the DataLoader workers of a rank keep busy."""
-    return sum(
-        _measure_cores(run, rank, process.pid)
-        for process in run.processes
-        if process.parent_pid == rank.process.pid and process.role == "dataloader_worker"
-    )
+    return sum(_measure_cores(run, rank, worker.pid) for worker in run.workers_of(rank.process))
 
 
 def _measure_cores(run: Run, rank: Rank, pid: int) -> float:

@@ -2,9 +2,13 @@ from __future__ import annotations
 
 from stepscope.run.annotations import read_annotations, read_script_annotations
 from stepscope.run.clock import RunClock
+from stepscope.run.data_loading import DataLoaderAnalysis, LoaderWorker, analyse_loading
 from stepscope.run.device_work import CarryOver, calls_of, device_work_of, streams_of
 from stepscope.run.epochs import Epochs, find_epochs
+from stepscope.run.frames import Frame, FrameColumns, frame_of, frame_of_query, frame_of_table
 from stepscope.run.heatmaps import SampledHeatmap, build_sampled_heatmap
+from stepscope.run.job_samples import read_job_samples
+from stepscope.run.job_spans import list_phases, read_job_spans, summarize_job_spans
 from stepscope.run.job_times import (
     JobStatistics,
     is_lost,
@@ -46,9 +50,13 @@ __all__ = [
     "BinSeries",
     "Bins",
     "CarryOver",
+    "DataLoaderAnalysis",
     "DictColumn",
     "Epochs",
+    "Frame",
+    "FrameColumns",
     "JobStatistics",
+    "LoaderWorker",
     "LoggedScalars",
     "NodeMetrics",
     "QualityIssue",
@@ -67,6 +75,7 @@ __all__ = [
     "UnreachableError",
     "WindowContents",
     "aggregate_samples",
+    "analyse_loading",
     "build_sampled_heatmap",
     "cache_home",
     "calls_of",
@@ -77,6 +86,9 @@ __all__ = [
     "embedding_ratio",
     "find_epochs",
     "find_listening_nodes",
+    "frame_of",
+    "frame_of_query",
+    "frame_of_table",
     "host_categories",
     "inputs_of",
     "is_lost",
@@ -84,6 +96,7 @@ __all__ = [
     "job_statistics",
     "join_step_durations",
     "largest_model",
+    "list_phases",
     "load_traces",
     "machine_count",
     "make_window_request",
@@ -91,6 +104,8 @@ __all__ = [
     "named_steps",
     "open_run",
     "read_annotations",
+    "read_job_samples",
+    "read_job_spans",
     "read_request_statuses",
     "read_scalars",
     "read_script_annotations",
@@ -105,6 +120,7 @@ __all__ = [
     "spans_of",
     "streams_of",
     "sum_by_name",
+    "summarize_job_spans",
 ]
 
 

@@ -274,14 +274,24 @@ class Run:
         pids = [rank.process.pid for rank in self.ranks if rank.process.node == node]
         return measure_contention(during, pids)
 
+    def workers_of(self, process: ProcessInfo) -> list[ProcessInfo]:
+        """Return the DataLoader workers of a training process."""
+        parent = (process.node, process.pid)
+        return [
+            candidate
+            for candidate in self.processes
+            if candidate.role == "dataloader_worker"
+            and (candidate.node, candidate.parent_pid) == parent
+        ]
+
     def workers_without_core(self, rank: Rank) -> float:
         """Compute the share of time in which the rank's workers had work but no core."""
         metrics = self.metrics.get(rank.process.node)
-        workers = [p.pid for p in self.processes if p.parent_pid == rank.process.pid]
         if metrics is None:
             return 0.0
+        workers = self.workers_of(rank.process)
         return (
-            average_present(metrics.mean("process_runqueue_ratio", str(pid)) for pid in workers)
+            average_present(metrics.mean("process_runqueue_ratio", str(w.pid)) for w in workers)
             or 0.0
         )
 
@@ -323,17 +333,17 @@ class Run:
     def fetchers_of(self, process: ProcessInfo) -> list[Fetcher]:
         """Return the processes that create batches for one training process, itself included."""
         fetchers = []
-        for candidate in self.processes:
-            worker = candidate.role == "dataloader_worker"
-            if candidate is process or (worker and candidate.parent_pid == process.pid):
-                spans = self._spans(candidate, FETCH_KINDS)
-                if spans.is_kind("fetch").any():
-                    samples = self.stack_samples(candidate)
-                    fetchers.append(
-                        Fetcher(
-                            process=candidate.process, worker=worker, spans=spans, samples=samples
-                        )
+        for candidate in [process, *self.workers_of(process)]:
+            spans = self._spans(candidate, FETCH_KINDS)
+            if spans.is_kind("fetch").any():
+                fetchers.append(
+                    Fetcher(
+                        process=candidate.process,
+                        worker=candidate is not process,
+                        spans=spans,
+                        samples=self.stack_samples(candidate),
                     )
+                )
         return fetchers
 
     def stack_samples(self, process: ProcessInfo) -> StackSamples:

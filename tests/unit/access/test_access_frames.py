@@ -13,10 +13,10 @@ import pytest
 
 import stepscope
 from stepscope.access import Frame, OpenRun
-from stepscope.access.frames import frame_of
 from stepscope.access.selection import moment_ns
 from stepscope.cli import root
 from stepscope.errors import NotARunError, UsageError
+from stepscope.run.frames import frame_of
 from stepscope.store import open_run
 from stepscope.testing.runs import EPOCH_NS
 from tests.support.access_run import MS, STEPS

@@ -48,7 +48,7 @@ def test_missing_values_are_ignored() -> None:
 @PATIENT
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=50), st.integers(1, 60))
 def test_bins_of_durations(durations: list[int], bins: int) -> None:
-    edges = make_duration_edges(durations, bins)
+    edges = make_duration_edges(durations, bins=bins)
     assert edges is not None
     upper = min(np.median(durations) + 2 * np.std(durations), max(durations))
     histogram = build_histogram(durations, edges)
@@ -73,3 +73,16 @@ def test_without_values_there_are_no_bins() -> None:
     edges = make_range_edges([1, 3], bins=4)
     assert edges is not None
     assert edges.tolist() == [1, 1.5, 2, 2.5, 3]
+
+
+def test_bins_cover_all_samples() -> None:
+    samples = [[3.0, math.nan], [], [7.0, 5.0]]
+    pooled = [value for sample in samples for value in sample]
+    assert make_range_edges() is None
+    for edges, expected in (
+        (make_range_edges(*samples), make_range_edges(pooled)),
+        (make_duration_edges([3, 9], [4], bins=5), make_duration_edges([3, 9, 4], bins=5)),
+    ):
+        assert edges is not None
+        assert expected is not None
+        assert edges.tolist() == expected.tolist()

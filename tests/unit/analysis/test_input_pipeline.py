@@ -11,6 +11,7 @@ from stepscope.analysis.input_pipeline import (
     Fetcher,
     StackSamples,
     charge_busy_workers,
+    find_slow_waits,
     measure_batch_creation,
     split_data_wait,
     weigh_samples,
@@ -280,3 +281,10 @@ def test_late_batches_of_busy_workers_count_as_creation() -> None:
 def test_late_batches_of_idle_workers_count_as_handing_over(busy: float | None) -> None:
     wait = late(60, 10, busy=busy)
     assert (wait.handing_over_ns, wait.making_ns) == (60, 10)
+
+
+def test_slow_waits_are_at_least_twice_the_median() -> None:
+    waits = np.array([10, 20, 19, 10, 80, 10, 9], dtype=np.int64)  # the median is 10
+    assert find_slow_waits(waits).tolist() == [4, 1]
+    assert find_slow_waits(np.zeros(3, dtype=np.int64)).tolist() == []
+    assert find_slow_waits(waits[:0]).tolist() == []

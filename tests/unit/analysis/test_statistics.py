@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.analysis.statistics import estimate_lead_probability, summarize
+from stepscope.analysis.statistics import (
+    estimate_lead_probability,
+    summarize,
+    summarize_durations,
+    summarize_groups,
+)
 
 
 def test_figures_of_a_small_sample() -> None:
@@ -64,3 +69,14 @@ def test_equal_shares_have_even_odds() -> None:
     assert estimate_lead_probability(0.3, 0.3, 1000) == 0.5
     assert estimate_lead_probability(1.0, 0.0, 20) == 1.0
     assert estimate_lead_probability(0.0, 0.0, 0) == 0.5
+
+
+def test_groups_of_durations_by_their_total() -> None:
+    durations = np.array([5, 1, 7, 3], dtype=np.int64)
+    groups = summarize_groups([("a", 0), ("b", None), ("b", None), ("a", 0)], durations)
+    assert list(groups) == [("a", 0), ("b", None)]  # both total 8: in order of appearance
+    assert groups["b", None] == summarize_durations(np.array([1, 7], dtype=np.int64))
+    first = groups["a", 0]
+    assert (first.count, first.total_ns, first.mean_ns, first.p50_ns) == (2, 8, 4, 4)
+    assert (first.min_ns, first.max_ns) == (3, 5)
+    assert summarize_durations(durations[:0]) is None

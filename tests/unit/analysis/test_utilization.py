@@ -7,7 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from stepscope.analysis.utilization import Metrics, measure_contention, summarize_metrics
+from stepscope.analysis.utilization import (
+    Metrics,
+    measure_contention,
+    measure_usage,
+    summarize_metrics,
+)
 
 Sample = tuple[int, str, str, float]
 
@@ -96,3 +101,19 @@ def test_stolen_time_of_a_running_thread_is_waiting(runs: float) -> None:
     stolen = min(1, runs) / 3
     assert (contention.stolen_cores, contention.stolen_ratio) == (1, pytest.approx(stolen))
     assert contention.waiting_ratio == pytest.approx(0.1 + stolen)
+
+
+def test_shares_of_usage_include_the_limits_in_the_middle() -> None:
+    shares = measure_usage(np.array([0.0, 0.1, 0.5, 0.9, 1.0]), low=0.1, high=0.9)
+    assert (shares.count, shares.low_ratio, shares.middle_ratio, shares.high_ratio) == (
+        5,
+        0.2,
+        0.6,
+        0.2,
+    )
+
+
+def test_mean_of_a_range_of_time() -> None:
+    samples = metrics(*((t, "gpu_busy_ratio", "0", float(t)) for t in range(10)))
+    assert samples.mean_between(2, 5) == 3
+    assert samples.mean_between(10, 20) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -71,3 +72,17 @@ def test_spans_that_memory_cannot_hold_are_read_again(
     assert again is not first
     assert again.start.tolist() == first.start.tolist()
     assert last.spans.end.tolist() == second.end.tolist()
+
+
+def test_workers_belong_to_the_process_of_their_own_node(tmp_path: Path) -> None:
+    """Processes of two nodes may have the same pid."""
+    builder = RunBuilder(tmp_path / "run")
+    drawn = [builder.rank(rank, workers=2, node=f"n{rank}") for rank in range(2)]
+    for rank in drawn:
+        rank.draw("wait=0 20 | forward 30 | backward 60 | optimizer 10", 20)
+        rank.info = msgspec.structs.replace(rank.info, pid=7)
+        for worker in rank.workers:
+            worker.info = msgspec.structs.replace(worker.info, parent_pid=7)
+    run = Run(open_run(builder.write()))
+    for rank, node in zip(run.ranks, ("n0", "n1"), strict=True):
+        assert [worker.node for worker in run.workers_of(rank.process)] == [node] * 2

@@ -35,7 +35,10 @@ FORBIDDEN = {
         ("stepscope.report.html", "stepscope.monitor"),
     ],
     "light-capture": [("stepscope.capture.marks", "numpy"), ("stepscope.spool.log", "msgspec")],
-    "views-without-numpy": [("stepscope.views.steps", "numpy")],
+    "views-and-access-without-numpy": [
+        ("stepscope.views.steps", "numpy"),
+        ("stepscope.access.tables", "numpy"),
+    ],
     "cli-through-views": [("stepscope.cli.show", "stepscope.analysis")],
 }
 """An import that each contract forbids, by the contract's id: a new contract needs a row here."""

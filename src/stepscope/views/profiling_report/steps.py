@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from stepscope.analysis import (
     build_histogram,
+    compute_pooled_median,
     make_duration_edges,
-    median_of,
-    pool_durations,
     select_durations_s,
     thin_out_steps,
 )
@@ -115,11 +114,10 @@ def _durations(ranks: list[Rank], evaluated: Evaluated) -> list[Block]:
     rule = evaluated.rules.get("StepOutlier")
     mode = rule.parameters.mode if rule else None
     walls = {rank.name: select_durations_s(rank.steps, mode) for rank in ranks}
-    all_walls = pool_durations(walls.values())
-    edges = make_duration_edges(all_walls, BINS)
+    edges = make_duration_edges(*walls.values(), bins=BINS)
     if edges is None:
         return [Missing(text="Every step was recorded in detail: no duration is undisturbed.")]
-    unit = time_unit(median_of(all_walls))
+    unit = time_unit(compute_pooled_median(walls.values()))
     shown, more = first(list(walls), MAX_SERIES, "ranks")
     series = []
     for name in shown:
@@ -147,7 +145,7 @@ def _durations(ranks: list[Rank], evaluated: Evaluated) -> list[Block]:
 
 
 def _over_time(ranks: list[Rank]) -> list[Block]:
-    unit = time_unit(median_of(pool_durations(rank.steps.wall_ns for rank in ranks)) / 1e9)
+    unit = time_unit(compute_pooled_median(rank.steps.wall_ns for rank in ranks) / 1e9)
     origin = min(int(rank.steps.start[0]) for rank in ranks)
     shown, more = first(ranks, MAX_SERIES, "ranks")
     longest = max(len(rank.steps) for rank in shown)

@@ -1,14 +1,14 @@
-"""Samples of the machines as a frame."""
+"""Samples of the machines, as columns."""
 
 from __future__ import annotations
 
-from stepscope.access.frames import Columns
-from stepscope.run import RunReader
+from stepscope.run.frames import FrameColumns
+from stepscope.store import RunReader
 
 _COLUMNS = ("t_ns", "node", "metric", "device", "value")
 
 
-def system_columns(
+def read_job_samples(
     reader: RunReader,
     *,
     metrics: list[str] | None,
@@ -16,8 +16,8 @@ def system_columns(
     devices: list[str] | None,
     start_ns: int | None,
     end_ns: int | None,
-) -> Columns:
-    """Samples from `start_ns` until before `end_ns`, in order of time; None stands for all."""
+) -> FrameColumns:
+    """Read samples from `start_ns` until before `end_ns`, in order of time; None stands for all."""
     conditions: list[str] = []
     parameters: list[object] = []
     for column, names in (("metric", metrics), ("node", nodes), ("device", devices)):

@@ -1,4 +1,4 @@
-"""Spans of the job's processes as a frame, with what places them: rank, phase and step.
+"""Spans of the job's processes as columns, with their rank, phase and step.
 
 A span's phase is the phase of the step that its kind is one of (`annotation` is none); of a span
 that the device executed it is its name; of an imported one that is neither, what the other tool
@@ -8,15 +8,22 @@ that of the process it works for. Outside steps and in evaluation there is none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from stepscope.access.frames import Columns
-from stepscope.analysis import PHASE_OF_KIND, Steps, find_step_at
-from stepscope.intervals import Int
-from stepscope.run import DictColumn, Run, RunReader
+from stepscope.analysis import (
+    PHASE_OF_KIND,
+    DurationStatistics,
+    Steps,
+    find_step_at,
+    summarize_groups,
+)
+from stepscope.run.frames import FrameColumns
+from stepscope.run.run import Run
 from stepscope.schema import ProcessInfo
+from stepscope.store import DictColumn, RunReader
 
 _STORED = (
     "node", "process", "log", "kind", "name", "labels", "start_ns", "end_ns", "depth", "flags",
@@ -31,22 +38,22 @@ _PHASE = (
 )
 
 
-def known_phases(reader: RunReader) -> list[str]:
+def list_phases(reader: RunReader) -> list[str]:
     """List the phases of the spans of a run."""
     query = f"SELECT DISTINCT {_PHASE} AS phase FROM spans"  # noqa: S608
     return sorted(phase for phase in reader.sql(query)["phase"].tolist() if phase is not None)
 
 
-def framework_columns(
+def read_job_spans(
     run: Run,
     *,
-    kinds: list[str] | None,
-    phases: list[str] | None,
-    start_ns: int | None,
-    end_ns: int | None,
-    steps: tuple[int, int] | None,
-    rank: int | None,
-) -> Columns:
+    kinds: Sequence[str] | None = None,
+    phases: Sequence[str] | None = None,
+    start_ns: int | None = None,
+    end_ns: int | None = None,
+    steps: tuple[int, int] | None = None,
+    rank: int | None = None,
+) -> FrameColumns:
     """Read the spans that overlap the range from `start_ns` to before `end_ns`, in order of start.
 
     None means all. `steps` are the first step and the step after the last.
@@ -58,7 +65,7 @@ def framework_columns(
     for column, names in (("kind", kinds), (_PHASE, phases), ("process", process_names)):
         if names is not None:
             conditions.append(f"list_contains(?, {column})")
-            parameters.append(names)
+            parameters.append(list(names))
     if start_ns is not None:
         conditions.append("(end_ns IS NULL OR end_ns > ? OR start_ns >= ?)")
         parameters += [start_ns, start_ns]
@@ -74,6 +81,28 @@ def framework_columns(
     rows |= {name: DictColumn.encode(rows[name].tolist()) for name in _STRINGS}
     columns = _add_rank_and_step(rows, processes, _steps_by_process(run))
     return columns if steps is None else _select_steps(columns, *steps)
+
+
+def summarize_job_spans(
+    columns: FrameColumns, by: Sequence[str]
+) -> dict[tuple[object, ...], DurationStatistics]:
+    """Summarize the finished spans of `read_job_spans` by some of its columns.
+
+    Spans may be nested, so totals over groups can exceed elapsed time.
+    """
+    duration = columns["duration_ns"]
+    finished = ~np.ma.getmaskarray(duration)
+    keys = [_objects(columns[name])[finished].tolist() for name in by]
+    return summarize_groups(list(zip(*keys, strict=True)), np.ma.getdata(duration)[finished])
+
+
+def _objects(column: Any) -> Any:
+    """Convert a column to Python objects, None where a value is missing."""
+    if isinstance(column, DictColumn):
+        return column.decode()
+    objects = np.ma.getdata(column).astype(object)
+    objects[np.ma.getmaskarray(column)] = None
+    return objects
 
 
 def _processes_of(run: Run, rank: int | None) -> dict[str, ProcessInfo]:
@@ -101,7 +130,7 @@ def _steps_by_process(run: Run) -> dict[str, tuple[int | None, Steps | None]]:
 
 
 def _add_rank_and_step(
-    rows: Columns,
+    rows: FrameColumns,
     processes: dict[str, ProcessInfo],
     steps_by_process: dict[str, tuple[int | None, Steps | None]],
 ) -> dict[str, Any]:
@@ -145,11 +174,15 @@ def _missing_numbers(length: int) -> Any:
 def _select_steps(columns: dict[str, Any], first: int, end: int) -> dict[str, Any]:
     step = columns["step"]
     number = np.ma.filled(step, -1)
-    matching = np.flatnonzero((number >= first) & (number < end))
-    return {name: _take(column, matching) for name, column in columns.items()}
+    matching = (number >= first) & (number < end)
+    return select_rows(columns, matching)
 
 
-def _take(column: Any, indexes: Int) -> Any:
-    if isinstance(column, DictColumn):
-        return DictColumn(column.codes[indexes], column.values)
-    return column[indexes]
+def select_rows(columns: FrameColumns, rows: Any) -> dict[str, Any]:
+    """Select the rows of an index array or a mask."""
+    return {
+        name: DictColumn(column.codes[rows], column.values)
+        if isinstance(column, DictColumn)
+        else column[rows]
+        for name, column in columns.items()
+    }

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.access.frames import Columns, Frame, frame_of
-from stepscope.analysis import Distribution, Metrics, summarize
-from stepscope.run import DictColumn, Run
+from stepscope.analysis import Distribution, find_slow_waits, summarize
+from stepscope.intervals import Int
+from stepscope.run.frames import Frame, FrameColumns, frame_of
+from stepscope.run.job_spans import read_job_spans, select_rows
+from stepscope.run.run import Run
 from stepscope.schema import DataLoaderWorkerFact
 
-SLOW_FACTOR = 2.0
-"""A wait of this many medians is a slow one."""
+LOADING_KINDS = ("data_wait", "loader_start", "fetch")
+_AROUND_NS = 500_000_000
 _WAIT_TYPES: dict[str, type] = {
     "rank": int,
     "step": int,
@@ -61,83 +63,68 @@ class DataLoaderAnalysis:
     """Data that was not recorded, one sentence each."""
 
 
-def analyse_loading(run: Run, spans: Columns) -> DataLoaderAnalysis:
-    """Analyse the spans of data loading; see `framework.framework_columns`."""
-    waits = _waits(run, spans)
-    durations = [row["duration_ns"] for row in waits]
-    limit = SLOW_FACTOR * float(np.median(durations)) if durations else 0.0
-    slow = [row for row in waits if row["duration_ns"] >= max(limit, 1)]
-    slow.sort(key=lambda row: -row["duration_ns"])
+def analyse_loading(run: Run, rank: int | None = None) -> DataLoaderAnalysis:
+    """Analyse the calls of the input pipeline, of all ranks or of one and its workers."""
+    spans = read_job_spans(run, kinds=LOADING_KINDS, rank=rank)
+    waits = _read_waits(run, spans)
+    duration_ns = _durations(spans, "data_wait")
     fetch = summarize(_durations(spans, "fetch"))
     return DataLoaderAnalysis(
         iterator_start_ns=summarize(_durations(spans, "loader_start")),
-        wait_ns=summarize(durations),
+        wait_ns=summarize(duration_ns),
         fetch_ns=fetch,
-        workers=_workers(run, spans),
+        workers=_read_workers(run, spans),
         waits=frame_of(waits, _WAIT_TYPES),
-        slow_waits=frame_of(slow, _WAIT_TYPES),
-        missing=_missing(durations, fetch),
+        slow_waits=frame_of([waits[row] for row in find_slow_waits(duration_ns)], _WAIT_TYPES),
+        missing=_explain_missing(has_waits=bool(waits), has_fetches=fetch is not None),
     )
 
 
-def _missing(waits: list[int], fetch: Distribution | None) -> list[str]:
+def _explain_missing(*, has_waits: bool, has_fetches: bool) -> list[str]:
     sentences = []
-    if not waits:
+    if not has_waits:
         sentences.append("no wait for a batch was recorded: the job used no torch DataLoader")
-    if fetch is None:
+    if not has_fetches:
         sentences.append("no creation of a batch was recorded, so its duration is unknown")
     return sentences
 
 
-def _mask(spans: Columns, kind: str) -> Any:
-    codes = [code for code, name in enumerate(spans["kind"].values) if name == kind]
+def _mask(spans: FrameColumns, column: str, value: str) -> Any:
+    """Mask the finished spans with a value in a column of strings."""
+    codes = [code for code, string in enumerate(spans[column].values) if string == value]
     finished = ~np.ma.getmaskarray(spans["duration_ns"])
-    return np.isin(spans["kind"].codes, codes) & finished
+    return np.isin(spans[column].codes, codes) & finished
 
 
-def _durations(spans: Columns, kind: str) -> Any:
-    return np.ma.getdata(spans["duration_ns"])[_mask(spans, kind)]
+def _durations(spans: FrameColumns, kind: str, process: str | None = None) -> Int:
+    mask = _mask(spans, "kind", kind)
+    if process is not None:
+        mask &= _mask(spans, "process", process)
+    durations: Int = np.ma.getdata(spans["duration_ns"])[mask]
+    return durations
 
 
-def _waits(run: Run, spans: Columns) -> list[dict[str, Any]]:
-    wait_rows = np.flatnonzero(_mask(spans, "data_wait"))
-    columns = {
-        name: np.ma.asarray(
-            spans[name].decode() if isinstance(spans[name], DictColumn) else spans[name]
-        )[wait_rows].tolist()
-        for name in ("rank", "step", "node", "start_ns", "duration_ns", "value")
-    }
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+def _read_waits(run: Run, spans: FrameColumns) -> list[dict[str, Any]]:
+    names = ("rank", "step", "node", "start_ns", "duration_ns", "value")
+    rows = select_rows({name: spans[name] for name in names}, _mask(spans, "kind", "data_wait"))
+    waits = Frame(lambda: rows).rows()
     busy = {node: metrics.load("gpu_busy_ratio") for node, metrics in run.metrics.items()}
-    for row in rows:
-        ready = row.pop("value")
-        row["ready_count"] = ready if ready >= 0 else None
-        start, end = row["start_ns"], row["start_ns"] + row["duration_ns"]
-        row["gpu_busy_ratio"] = _gpu_busy(busy.get(row["node"]), start, end)
-    return rows
+    for wait in waits:
+        ready = wait.pop("value")
+        wait["ready_count"] = ready if ready >= 0 else None
+        start, end = wait["start_ns"], wait["start_ns"] + wait["duration_ns"]
+        samples = busy.get(wait["node"])
+        around = (start - _AROUND_NS, end + _AROUND_NS)
+        wait["gpu_busy_ratio"] = samples.mean_between(*around) if samples is not None else None
+    return waits
 
 
-_AROUND_NS = 500_000_000
-
-
-def _gpu_busy(samples: Metrics | None, start_ns: int, end_ns: int) -> float | None:
-    if samples is None:
-        return None
-    first, last = np.searchsorted(samples.t_ns, [start_ns - _AROUND_NS, end_ns + _AROUND_NS])
-    values = samples.value[first:last]
-    return float(values.mean()) if len(values) else None
-
-
-def _workers(run: Run, spans: Columns) -> list[LoaderWorker]:
-    process = spans["process"]
+def _read_workers(run: Run, spans: FrameColumns) -> list[LoaderWorker]:
     ranks = {(p.node, p.pid): p.rank for p in run.processes if p.role == "main"}
-    fetches = _mask(spans, "fetch")
     workers = []
     for info in run.processes:
         if info.role != "dataloader_worker":
             continue
-        codes = [code for code, name in enumerate(process.values) if name == info.process]
-        fetches_of_worker = fetches & np.isin(process.codes, codes)
         numbers = [fact.worker for fact in info.facts_of(DataLoaderWorkerFact)]
         workers.append(
             LoaderWorker(
@@ -146,7 +133,7 @@ def _workers(run: Run, spans: Columns) -> list[LoaderWorker]:
                 rank=ranks.get((info.node, info.parent_pid)),
                 started_ns=info.started_ns,
                 ended_ns=info.ended_ns,
-                fetch_ns=summarize(np.ma.getdata(spans["duration_ns"])[fetches_of_worker]),
+                fetch_ns=summarize(_durations(spans, "fetch", info.process)),
             )
         )
     return workers

@@ -1,4 +1,4 @@
-"""Columns that become whatever library the caller works with."""
+"""Tables whose columns convert to the library that the caller works with."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stepscope._optional import require
-from stepscope.run import DictColumn
+from stepscope.schema import TABLES
+from stepscope.store import DictColumn, RunReader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Columns", "Frame", "frame_of"]
-
-Columns = Mapping[str, Any]
+FrameColumns = Mapping[str, Any]
 """Arrays, masked where values are missing, and `DictColumn` for strings; all of one length."""
 
 
@@ -26,11 +25,11 @@ class Frame:
     Numbers keep their unit in the name of the column; times are integer nanoseconds.
     """
 
-    def __init__(self, load: Callable[[], Columns]) -> None:
+    def __init__(self, load: Callable[[], FrameColumns]) -> None:
         self._load = load
 
     @cached_property
-    def columns(self) -> Columns:
+    def columns(self) -> FrameColumns:
         """The columns as stepscope holds them."""
         return self._load()
 
@@ -87,10 +86,33 @@ def frame_of(rows: Sequence[Mapping[str, Any]], types: Mapping[str, type]) -> Fr
         types: of each column: str, int or float.
     """
 
-    def load() -> Columns:
+    def load() -> FrameColumns:
         return {name: _column([row[name] for row in rows], kind) for name, kind in types.items()}
 
     return Frame(load)
+
+
+def frame_of_table(reader: RunReader, name: str) -> Frame:
+    """A whole table of the run."""
+    strings = [column.name for column in TABLES[name].columns if column.type == "VARCHAR"]
+    return Frame(lambda: reader.table(name, encoded=strings))
+
+
+def frame_of_query(reader: RunReader, query: str, parameters: Sequence[object] = ()) -> Frame:
+    """The result of a DuckDB query over the tables of the run."""
+
+    def load() -> FrameColumns:
+        columns: dict[str, Any] = reader.sql(query, parameters)
+        return {
+            name: DictColumn.encode(values.tolist()) if _holds_text(values) else values
+            for name, values in columns.items()
+        }
+
+    return Frame(load)
+
+
+def _holds_text(values: Any) -> bool:
+    return values.dtype == object and all(v is None or isinstance(v, str) for v in values)
 
 
 def _column(values: list[Any], kind: type) -> Any:
