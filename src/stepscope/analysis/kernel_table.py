@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -32,6 +32,7 @@ from stepscope.analysis.kernel_classes import (
 )
 from stepscope.analysis.operator_tree import find_rows
 from stepscope.intervals import Int
+from stepscope.schema import field_label
 
 NAME_COLUMNS = (
     "name",
@@ -107,8 +108,8 @@ class KernelTable:
 class GraphReplays(msgspec.Struct, frozen=True, kw_only=True):
     """One captured graph and its replays; its kernels are also in the table of kernels."""
 
-    graph: int
-    replays: int
+    graph: Annotated[int, field_label(display="identifier")]
+    replays: Annotated[int, field_label(unit="count")]
     """Number of launches of the graph in the trace."""
     kernel_count: int
     distinct_kernel_count: int

@@ -15,6 +15,7 @@ every operator are in no row; they are counted separately.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -23,21 +24,22 @@ from stepscope.analysis.columns import Columns
 from stepscope.analysis.grouping import group_rows
 from stepscope.analysis.memory_curve import DeviceMemory
 from stepscope.analysis.operator_tree import OperatorTree, sum_by_row
+from stepscope.schema import field_label
 
 
 class OperatorMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Memory allocated by the calls of one operator on one device, including operators below them
     unless `self`."""
 
-    name: str
+    name: Annotated[str, field_label("operator")]
     calls: int
     """Number of all calls, including those that allocated nothing."""
-    self_size_increase_bytes: int
-    size_increase_bytes: int
+    self_size_increase_bytes: Annotated[int, field_label("self increase")]
+    size_increase_bytes: Annotated[int, field_label("increase")]
     self_allocation_count: int
     allocation_count: int
-    self_allocation_bytes: int
-    allocation_bytes: int
+    self_allocation_bytes: Annotated[int, field_label("self allocated")]
+    allocation_bytes: Annotated[int, field_label("allocated")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from stepscope.analysis.phases import PHASES
 from stepscope.analysis.statistics import DurationStatistics, summarize_durations
 from stepscope.analysis.steps import Steps
+from stepscope.schema import field_label
 
 
 class PhaseShare(msgspec.Struct, frozen=True, kw_only=True):
     """Time of one phase over the measured steps."""
 
-    name: str
+    name: Annotated[str, field_label("phase")]
     share_ratio: float
     """Share of the wall time of the measured steps."""
     mean_ns: float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -22,6 +22,7 @@ from stepscope.cost import (
 from stepscope.diagnosis import diagnose
 from stepscope.quantities import MISSING, change, duration, fixed, number, relative_change
 from stepscope.run import Epochs, Run, find_epochs, job_borders, machine_count
+from stepscope.schema import field_label
 
 Unit = Literal["ratio", "ns", "hours", "usd"]
 Pace = Literal["epoch", "step"]
@@ -35,15 +36,15 @@ WHILE_TRAINING, WHOLE_RUN = "while training", "of the whole run"
 class BeforeAfterRow(msgspec.Struct, frozen=True, kw_only=True):
     """A figure of both runs; null where a run does not have it."""
 
-    name: str
+    name: Annotated[str, field_label("figure")]
     unit: Unit
-    before: float | None
-    after: float | None
-    text: str
+    before: Annotated[float | None, field_label(unit="inherited")]
+    after: Annotated[float | None, field_label(unit="inherited")]
+    text: Annotated[str, field_label("from → to")]
     """Both values as text: `40% → 88%`."""
     change_ratio: float | None
     """Change relative to `before`; negative for a decrease."""
-    change_text: str | None
+    change_text: Annotated[str | None, field_label("change in words")]
     """Change as text: percentage points for ratios, else relative to `before`."""
 
 
@@ -53,12 +54,12 @@ class BeforeAfter(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[BeforeAfterRow]
     epoch_count: float | None
     """Epochs of a full run; null where the runs are compared as recorded."""
-    saved_hours: float | None
+    saved_hours: Annotated[float | None, field_label("saved machine time")]
     """Saved instance-hours; negative where more were used."""
-    saved_usd: float | None
+    saved_usd: Annotated[float | None, field_label("saved cost")]
     saving_ratio: float | None
     """Saving relative to the cost before; both from costs rounded to the cent."""
-    speed_up: float | None
+    speed_up: Annotated[float | None, field_label("speedup", unit="none")]
     """Null where neither epochs nor steps can be compared."""
     speed_up_by: Pace | None
     """Unit of work of the speed-up. An epoch includes its evaluation and checkpoints; a step does

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from stepscope.run import Run
-from stepscope.schema import OptimizerFact
+from stepscope.schema import OptimizerFact, field_label
 
 Group = str
 _PROFILER_OPTIONS = {"spool", "spool_limit_bytes", "keep_raw", "rules", "price_source"}
@@ -20,10 +20,10 @@ MAX_SETTINGS = 200
 class SettingChange(msgspec.Struct, frozen=True, kw_only=True):
     """A setting that is not the same; null where a run did not record it."""
 
-    group: Group
-    name: str
-    base_value: str | None = msgspec.field(name="base")
-    other_value: str | None = msgspec.field(name="other")
+    group: Annotated[Group, field_label("of")]
+    name: Annotated[str, field_label("setting")]
+    base_value: Annotated[str | None, field_label("from")] = msgspec.field(name="base")
+    other_value: Annotated[str | None, field_label("to")] = msgspec.field(name="other")
 
 
 def compare_settings(base_run: Run, other_run: Run) -> tuple[list[SettingChange], int]:

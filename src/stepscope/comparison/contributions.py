@@ -16,7 +16,7 @@ were traced. The difference of the mean of all ranks is a row of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -33,6 +33,7 @@ from stepscope.comparison.stages import Amounts, split_data_wait, split_host_tim
 from stepscope.comparison.step_changes import StepDifference
 from stepscope.comparison.tree_alignment import ChangeStatus, align_rows, classify_change
 from stepscope.run import Rank, RecordedWork, Run
+from stepscope.schema import field_label
 
 TOP = 20
 Kind = Literal["host call", "device work", "input stage", "host cause", "remainder"]
@@ -56,45 +57,45 @@ class Contribution(msgspec.Struct, frozen=True, kw_only=True):
     """Contribution of one row to the change of its part."""
 
     name: str
-    path: list[str]
+    path: Annotated[list[str], field_label("below")]
     """Names of the callers, outermost first."""
     kind: Kind
     status: ChangeStatus
-    base_ns: int
-    other_ns: int
+    base_ns: Annotated[int, field_label("from")]
+    other_ns: Annotated[int, field_label("to")]
     change_ns: int
-    base_busy_ns: float | None
+    base_busy_ns: Annotated[float | None, field_label("busy time from")]
     """Duration regardless of overlap; null for rows that are not calls."""
-    other_busy_ns: float | None
-    base_calls: float | None
+    other_busy_ns: Annotated[float | None, field_label("busy time to")]
+    base_calls: Annotated[float | None, field_label("calls from", unit="count")]
     """Calls in the mean step."""
-    other_calls: float | None
+    other_calls: Annotated[float | None, field_label("calls to", unit="count")]
 
 
 class PartContributions(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the mean step; the changes of `rows` and `rest_ns` sum to `change_ns`."""
 
     part: str
-    base_ns: int
-    other_ns: int
+    base_ns: Annotated[int, field_label("from")]
+    other_ns: Annotated[int, field_label("to")]
     change_ns: int
     split_by: SplitBy | None
     """Null where neither traces nor samples split the part."""
     split_of: str | None
-    base_scale: float | None
+    base_scale: Annotated[float | None, field_label("scale from", unit="none")]
     """Factor from recorded to measured steps."""
-    other_scale: float | None
+    other_scale: Annotated[float | None, field_label("scale to", unit="none")]
     rows: list[Contribution]
     """The twenty largest changes."""
-    rest_ns: int
-    rest_count: int
+    rest_ns: Annotated[int, field_label("change of other rows")]
+    rest_count: Annotated[int, field_label("other rows")]
 
 
 class Contributions(msgspec.Struct, frozen=True, kw_only=True):
     """The change of the mean step; the changes of `parts` sum to `change_ns`."""
 
-    base_ns: int
-    other_ns: int
+    base_ns: Annotated[int, field_label("from")]
+    other_ns: Annotated[int, field_label("to")]
     change_ns: int
     parts: list[PartContributions]
     """Largest change first."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from stepscope.cost import price_job
 from stepscope.run import Run, job_borders, job_statistics
+from stepscope.schema import field_label
 
 NS_PER_HOUR = 3.6e12
 SCOPE = (
@@ -17,10 +20,10 @@ SCOPE = (
 class FigureChange(msgspec.Struct, frozen=True, kw_only=True):
     """Change of a figure of the whole job; null where a run does not have it."""
 
-    name: str
+    name: Annotated[str, field_label("figure")]
     unit: str
-    base_value: float | None = msgspec.field(name="base")
-    other_value: float | None = msgspec.field(name="other")
+    base_value: Annotated[float | None, field_label("from")] = msgspec.field(name="base")
+    other_value: Annotated[float | None, field_label("to")] = msgspec.field(name="other")
     change_ratio: float | None
     """Change relative to the base; negative for a decrease."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from stepscope.analysis import STEP_PREFIX, Columns, group_rows, is_step
 from stepscope.intervals import Int, Intervals, contains, union
 from stepscope.run import Trace
+from stepscope.schema import field_label
 
 NameStatus = Literal["added", "removed", "slower", "faster", "unchanged"]
 TimeByName = Mapping[str, tuple[float, float]]
@@ -24,25 +25,25 @@ class NameChange(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     status: NameStatus
-    base_ns: float
-    other_ns: float
+    base_ns: Annotated[float, field_label("from")]
+    other_ns: Annotated[float, field_label("to")]
     change_ns: float
-    base_calls: float
-    other_calls: float
+    base_calls: Annotated[float, field_label("calls from", unit="count")]
+    other_calls: Annotated[float, field_label("calls to", unit="count")]
 
 
 class NameChanges(msgspec.Struct, frozen=True, kw_only=True):
     """Changes by name; those of the rows and `rest_ns` sum to `change_ns`."""
 
     time_of: str
-    base_ns: float
-    other_ns: float
+    base_ns: Annotated[float, field_label("from")]
+    other_ns: Annotated[float, field_label("to")]
     change_ns: float
     rows: list[NameChange]
     """Largest changes, in either direction."""
-    rest_ns: float
+    rest_ns: Annotated[float, field_label("change of other names")]
     """Change of all names that are not listed."""
-    rest_count: int
+    rest_count: Annotated[int, field_label("other names")]
 
 
 def measure_time_by_name(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -16,6 +16,7 @@ from stepscope.comparison.names import NameChanges
 from stepscope.comparison.step_changes import NoiseOf, StepChange
 from stepscope.comparison.workload_contract import ContractTerms
 from stepscope.diagnosis import Suspect
+from stepscope.schema import field_label
 
 Source = Literal["watched", "recorded"]
 """Source of compared steps: monitored jobs, or traces with steps."""
@@ -25,7 +26,7 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     """The run that represents one of the two programs."""
 
     run_id: str
-    of_runs: int
+    of_runs: Annotated[int, field_label("runs", unit="count")]
     """Number of runs of the program."""
     command: str
     suspect: Suspect
@@ -49,7 +50,7 @@ class StepChanges(msgspec.Struct, frozen=True, kw_only=True):
     parts: list[StepChange]
     """Parts of the mean step; their changes sum to that of the mean."""
     noise_of: NoiseOf
-    interval_percent: int
+    interval_percent: Annotated[int, field_label("confidence of intervals")]
     """Confidence level of the intervals."""
     noise: str
     """Meaning of `beyond_noise`."""
@@ -59,8 +60,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Comparison of two programs."""
 
     headline: str
-    base_run: ComparedRun = msgspec.field(name="base")
-    other_run: ComparedRun = msgspec.field(name="other")
+    base_run: Annotated[ComparedRun, field_label("from")] = msgspec.field(name="base")
+    other_run: Annotated[ComparedRun, field_label("to")] = msgspec.field(name="other")
     steps: StepChanges | None
     steps_missing: str | None
     contributions: Contributions | None

@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -55,6 +55,7 @@ from stepscope.comparison.location_shift import (
     find_critical_signed_rank,
 )
 from stepscope.intervals import Int
+from stepscope.schema import field_label
 
 NoiseOf = Literal["steps", "runs", "pairs"]
 """Source of the noise: the steps of single runs, several runs of one program, or pairs of runs, one
@@ -129,21 +130,21 @@ class StepTimes:
 class StepChange(msgspec.Struct, frozen=True, kw_only=True):
     """Change of one figure of the steps."""
 
-    name: str
+    name: Annotated[str, field_label("part")]
     """`mean`, `p50`, `p95`, or a part of the mean step."""
-    base_ns: float
-    other_ns: float
+    base_ns: Annotated[float, field_label("from")]
+    other_ns: Annotated[float, field_label("to")]
     change_ns: float
-    change_ratio: float | None
+    change_ratio: Annotated[float | None, field_label("relative change")]
     """Change relative to `base_ns`."""
     estimate_ns: float
     """Estimate of the change from all runs of both programs, used by a gate; with one run of each,
     `change_ns`."""
-    low_ns: float | None
+    low_ns: Annotated[float | None, field_label("lowest change")]
     """Lower bound of the change; null, as are the upper bound and the noise floor, with too few
     steps."""
-    high_ns: float | None
-    noise_ns: float | None
+    high_ns: Annotated[float | None, field_label("highest change")]
+    noise_ns: Annotated[float | None, field_label("noise floor")]
     """Noise floor: the difference between halves of one run; with repeated runs half of the
     interval's width."""
     beyond_noise: bool

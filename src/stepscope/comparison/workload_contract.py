@@ -22,13 +22,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 import numpy as np
 
 from stepscope.run import Rank, Run, inputs_of, largest_model
-from stepscope.schema import ModelFact, ModelInputsFact, OptimizerFact
+from stepscope.schema import ModelFact, ModelInputsFact, OptimizerFact, field_label
 
 ContractGroup = Literal["model", "batch", "precision", "hardware", "software"]
 GROUPS: tuple[ContractGroup, ...] = get_args(ContractGroup)
@@ -41,9 +41,9 @@ NONE = "none"
 class ContractDifference(msgspec.Struct, frozen=True, kw_only=True):
     """A property that is not the same; null where a run did not record it."""
 
-    name: str
-    base_value: str | None = msgspec.field(name="base")
-    other_value: str | None = msgspec.field(name="other")
+    name: Annotated[str, field_label("term")]
+    base_value: Annotated[str | None, field_label("from")] = msgspec.field(name="base")
+    other_value: Annotated[str | None, field_label("to")] = msgspec.field(name="other")
     standing: Standing
     """`different`, or `unknown` where only one run recorded it."""
 
@@ -56,7 +56,7 @@ class ContractTerms(msgspec.Struct, frozen=True, kw_only=True):
     base_digest: str | None
     """Digest of all properties; null where a run recorded none."""
     other_digest: str | None
-    same_count: int
+    same_count: Annotated[int, field_label("same terms")]
     differences: list[ContractDifference]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -17,7 +18,7 @@ from stepscope.cost.job_cost import JobCost, parse_usd_per_hour
 from stepscope.cost.prices import Offer, PriceTable, load_price_table
 from stepscope.diagnosis import Prediction, Verdict
 from stepscope.errors import UsageError
-from stepscope.schema import NodeInfo, RunInfo
+from stepscope.schema import NodeInfo, RunInfo, field_label
 
 NO_PRICE = (
     "machine price not known; set --usd-per-hour or --instance-type on stepscope run, cost or "
@@ -30,7 +31,7 @@ SET_BY_COMMAND = "set on the command line"
 class PriceUsed(msgspec.Struct, frozen=True, kw_only=True):
     """Hourly price of one machine and its origin."""
 
-    usd_per_hour: float
+    usd_per_hour: Annotated[float, field_label("price per hour", unit="usd")]
     origin: str = msgspec.field(name="said")
     """Source and date of the price, shown next to figures that use it."""
     instance_type: str | None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from stepscope.quantities import duration, relative_change
+from stepscope.schema import field_label
 
 Suspect = Literal[
     "data_pipeline",
@@ -193,7 +194,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     step_count: int = 0
     """Measured steps of all ranks."""
     mean_step_ns: float | None = None
-    phases: dict[str, float] = {}
+    phases: Annotated[dict[str, float], field_label("mean time by phase", unit="ns")] = {}
     """Share of the step by phase."""
 
     @property

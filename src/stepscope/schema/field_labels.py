@@ -20,14 +20,20 @@ from stepscope.schema.units import Unit
 
 Display = Literal[
     "bar",  # a share as a bar
+    "change",  # a signed difference; a ratio is relative to the value before
     "curve",  # a list of numbers as a line
     "file_size",  # bytes in decimal units
     "identifier",  # a number without separators
 ]
-IDENTIFIERS = frozenset({
-    "rank", "device", "stream", "pid", "id", "window", "step", "number", "line", "row", "event",
-})  # fmt: skip
-"""Names of numbers that identify something or index a list."""
+_UNITS: dict[Unit, tuple[str, ...]] = {
+    "count": ("calls", "depth"),
+    "inherited": (
+        "mean", "standard_deviation", "min", "max", "p25", "p50", "p75", "p95", "p99",
+        "minimum", "largest", "outlier_threshold", "full", "value", "base_value", "other_value",
+    ),
+}  # fmt: skip
+"""Names of numbers with their units."""
+_UNIT_BY_NAME = {name: unit for unit, names in _UNITS.items() for name in names}
 _UNIT_SUFFIXES: tuple[Unit, ...] = (
     "epoch_ns",
     "epoch_ms",
@@ -35,9 +41,11 @@ _UNIT_SUFFIXES: tuple[Unit, ...] = (
     "ratio",
     "percent",
     "bytes_per_s",
-    "bytes",
-    "gb_per_s",
     "flop_per_s",
+    "gb_per_s",
+    "per_s",
+    "s",
+    "bytes",
     "flop_per_byte",
     "flop",
     "count",
@@ -45,6 +53,15 @@ _UNIT_SUFFIXES: tuple[Unit, ...] = (
     "hours",
 )
 """Units that names of fields end in, longer ones before their own endings."""
+_DISPLAYS: dict[Display, tuple[str, ...]] = {
+    "bar": ("share_ratio",),
+    "change": ("change_ns", "change_ratio"),
+    "identifier": (
+        "rank", "device", "stream", "pid", "id", "window", "step", "number", "line", "row", "event",
+    ),
+}  # fmt: skip
+"""Names of fields with their displays."""
+_DISPLAY_BY_NAME = {name: display for display, names in _DISPLAYS.items() for name in names}
 _WORDS = {
     "comm": "communication",
     "cpu": "CPU",
@@ -62,7 +79,6 @@ _WORDS = {
     "url": "URL",
 }
 """Words of names whose spelling in text differs."""
-
 _TYPE_PARTS = ("type", "types", "item_type", "item_types", "key_type", "value_type")
 """Attributes of the types of `msgspec.inspect` that hold types."""
 
@@ -113,9 +129,16 @@ def title_of(name: str) -> str:
 def labels_of(payload: type[msgspec.Struct]) -> dict[str, FieldLabel]:
     """Return the labels of a payload's fields by their names."""
     descriptions = _descriptions(payload)
-    return {
+    labels = {
         name: _label(name, type_, descriptions.get(name))
         for name, type_ in _field_types(payload).items()
+    }
+    titles = [label.title for label in labels.values()]
+    return {
+        name: msgspec.structs.replace(label, title=f"{label.title} share")
+        if label.unit == "ratio" and titles.count(label.title) > 1
+        else label
+        for name, label in labels.items()
     }
 
 
@@ -137,7 +160,7 @@ def _label(name: str, type_: Any, description: str | None) -> FieldLabel:
     structs = {struct.__name__ for struct in _structs(type_)}
     return FieldLabel(
         title=hints.get("title") or title_of(name),
-        unit=hints.get("x-unit") or unit_of(name) or "none",
+        unit=hints.get("x-unit") or unit_of(name) or _unit_of_number(name, type_) or "none",
         display=hints.get("x-display") or _display_of(name),
         description=description,
         type=structs.pop() if len(structs) == 1 else None,
@@ -145,9 +168,13 @@ def _label(name: str, type_: Any, description: str | None) -> FieldLabel:
 
 
 def _display_of(name: str) -> Display | None:
-    if name in IDENTIFIERS:
-        return "identifier"
-    return "curve" if "curve" in name.split("_") else None
+    return "curve" if "curve" in name.split("_") else _DISPLAY_BY_NAME.get(name)
+
+
+def _unit_of_number(name: str, type_: Any) -> Unit | None:
+    numbers = (msgspec.inspect.IntType, msgspec.inspect.FloatType)
+    is_number = any(isinstance(leaf, numbers) for leaf in _leaves(type_))
+    return _UNIT_BY_NAME.get(name) if is_number else None
 
 
 def _field_types(payload: type[msgspec.Struct]) -> dict[str, Any]:
@@ -157,21 +184,26 @@ def _field_types(payload: type[msgspec.Struct]) -> dict[str, Any]:
     return {field.name: type_ for field, type_ in zip(fields, types, strict=True)}
 
 
-def _structs(type_: Any) -> Iterator[type[msgspec.Struct]]:
-    """Find the structs in the type of a field, but not those inside them."""
-    if hasattr(type_, "cls"):
-        if issubclass(type_.cls, msgspec.Struct):
-            yield type_.cls
-        return
-    for part in (getattr(type_, name, ()) for name in _TYPE_PARTS):
-        for inner in part if isinstance(part, tuple) else (part,):
-            yield from _structs(inner)
+def _structs(type_: Any) -> list[type[msgspec.Struct]]:
+    """List the structs in the type of a field, but not those inside them."""
+    classes = [getattr(leaf, "cls", None) for leaf in _leaves(type_)]
+    return [cls for cls in classes if isinstance(cls, type) and issubclass(cls, msgspec.Struct)]
+
+
+def _leaves(type_: Any) -> Iterator[Any]:
+    """Find the types inside a type of `msgspec.inspect` that have no parts."""
+    parts = [getattr(type_, name, ()) for name in _TYPE_PARTS]
+    inner = [item for part in parts for item in (part if isinstance(part, tuple) else (part,))]
+    for item in inner:
+        yield from _leaves(item)
+    if not inner:
+        yield type_
 
 
 def _plural(noun: str) -> str:
     if re.search(r"(ed|s)$", noun):
         return noun
-    if re.search(r"(ch|sh|x)$", noun):
+    if re.search(r"([nt]ch|sh|x)$", noun):
         return f"{noun}es"
     return f"{noun[:-1]}ies" if re.search(r"[^aeiou]y$", noun) else f"{noun}s"
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+
+from stepscope.schema.field_labels import field_label
 
 Progress = Literal["running", "ended", "stopped"]
 """State of evaluation: the job is running, it has ended, or evaluation stopped before that."""
@@ -86,7 +88,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """`stop`, `command`, `webhook` or `notify`."""
     number: int
     """Index among the actions of the job."""
-    target: str
+    target: Annotated[str, field_label("to")]
     """Receiver, without secrets."""
     rule: str
     """Rule that fired."""

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from stepscope.run import MAX_REQUESTED_STEPS, RequestStatus
+from stepscope.schema import field_label
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +41,7 @@ class SourceLines(msgspec.Struct, frozen=True, kw_only=True):
     """Lines of a source file."""
 
     file: str
-    first_line: int
+    first_line: Annotated[int, field_label(display="identifier")]
     """Number of the first of `lines`, counted from 1."""
     lines: list[str]
     line: int
@@ -54,7 +55,9 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Request for a window: number of steps and content."""
 
     run: str
-    steps: Annotated[int, msgspec.Meta(ge=1, le=MAX_REQUESTED_STEPS)] = 20
+    steps: Annotated[int, msgspec.Meta(ge=1, le=MAX_REQUESTED_STEPS), field_label(unit="count")] = (
+        20
+    )
     full: bool = True
     shapes: bool = False
     stacks: bool = False

@@ -8,10 +8,11 @@ window-answers/<name>@<node>.json    status of the request on one node
 from __future__ import annotations
 
 import enum
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
+from stepscope.schema import field_label
 from stepscope.store.layout import document_key
 from stepscope.store.location import open_store
 
@@ -79,7 +80,7 @@ class RequestStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: RequestState
     message: str = ""
     """One sentence that explains the state, if it needs one."""
-    first_step: int | None = None
+    first_step: Annotated[int | None, field_label(display="identifier")] = None
     step_count: int | None = None
     windows: list[WindowStatus] = []
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from stepscope.analysis import (
@@ -12,6 +14,7 @@ from stepscope.analysis import (
     summarize_copies,
 )
 from stepscope.run import CarryOver, Run, Trace
+from stepscope.schema import field_label
 from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
@@ -37,13 +40,13 @@ class CopyKindView(msgspec.Struct, frozen=True, kw_only=True):
     """Copies between the same two kinds of memory, or sets."""
 
     direction: str
-    source: str | None
-    target: str | None
+    source: Annotated[str | None, field_label("from")]
+    target: Annotated[str | None, field_label("to")]
     count: int
     total_ns: int
-    moved_bytes: int | None
+    moved_bytes: Annotated[int | None, field_label("moved")]
     """Null where the profiler recorded no sizes."""
-    achieved_bytes_per_s: float | None
+    achieved_bytes_per_s: Annotated[float | None, field_label("bandwidth")]
     """Sum of the bytes divided by the sum of the durations."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -30,6 +30,7 @@ from stepscope.run import (
     recorded_work,
     sum_by_name,
 )
+from stepscope.schema import field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality
 from stepscope.views.ranges import Ranged
@@ -82,12 +83,12 @@ class StepDurations(msgspec.Struct, frozen=True, kw_only=True):
 
     source: Literal["watched", "recorded"]
     """Measured steps of all ranks of the job, or steps in traces."""
-    edges_ns: list[float]
+    edges_ns: Annotated[list[float], field_label("edges of bins")]
     """Edges of the bins, one more than there are counts."""
-    counts: list[int]
-    above_count: int
+    counts: Annotated[list[int], field_label("steps per bin", unit="count")]
+    above_count: Annotated[int, field_label("steps above")]
     """Steps longer than the last edge, which is the median plus two standard deviations."""
-    count: int
+    count: Annotated[int, field_label("steps")]
     mean_ns: float
     p50_ns: float
     p95_ns: float

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from stepscope.run import CarryOver
+from stepscope.schema import field_label
 from stepscope.views.quality import QualityNote
 from stepscope.views.ranges import Ranged
 
@@ -47,13 +48,13 @@ class RankTime(DividedTime, frozen=True, kw_only=True):
     work_on: Literal["devices", "host"]
     """Basis of the times: without a device, operators stand for kernels, and calls of the host
     for collectives."""
-    computation_ratio: float | None
+    computation_ratio: Annotated[float | None, field_label(display="bar")]
     """Share of `total_ns`; the four shares sum to 1."""
-    overlap_ratio: float | None
+    overlap_ratio: Annotated[float | None, field_label(display="bar")]
     """Share of `total_ns`."""
-    communication_ratio: float | None
+    communication_ratio: Annotated[float | None, field_label(display="bar")]
     """Share of `total_ns`."""
-    other_ratio: float | None
+    other_ratio: Annotated[float | None, field_label(display="bar")]
     """Share of `total_ns`."""
     hidden_ratio: float | None
     """Share of the time of collectives that computation hides."""
@@ -68,23 +69,23 @@ class RankTime(DividedTime, frozen=True, kw_only=True):
     """Rest of the time in matched collectives: waiting for ranks that arrived later."""
     unmatched_ns: int | None
     """Time in unmatched collectives only."""
-    last_count: int
+    last_count: Annotated[int, field_label("last to arrive")]
     """Matched collectives that started last on this rank: the other ranks waited for it."""
     steps: DividedSteps | None
-    missing: str | None
+    missing: Annotated[str | None, field_label("note")]
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True):
     """Collectives of one name within one group of ranks."""
 
-    name: str
+    name: Annotated[str, field_label("collective")]
     rank: int | None
     """Null for all ranks together."""
     group: str | None
     """Name of the group of ranks in the trace; null where it is not recorded."""
     group_description: str | None
-    group_size: int | None
-    dtype: str | None
+    group_size: Annotated[int | None, field_label("ranks", unit="count")]
+    dtype: Annotated[str | None, field_label("type")]
     """Data type; null where it is not recorded or several are used."""
     call_count: int
     total_ns: int
@@ -96,12 +97,12 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True):
     transfer_ns: int | None
     """Sum over the matched collectives; see `RankTime`."""
     waiting_ns: int | None
-    moved_bytes: int | None
+    moved_bytes: Annotated[int | None, field_label("moved")]
     """The larger of a rank's input and output, summed over the calls with a recorded size."""
-    mean_bytes: float | None
-    algorithm_bytes_per_s: float | None
+    mean_bytes: Annotated[float | None, field_label("mean size")]
+    algorithm_bytes_per_s: Annotated[float | None, field_label("algorithm bandwidth")]
     """`moved_bytes` divided by the time of these calls: of the transfer, where it is known."""
-    bus_bytes_per_s: float | None
+    bus_bytes_per_s: Annotated[float | None, field_label("bus bandwidth")]
     """Algorithm bandwidth times the part that a link carries; see `bandwidth_of`."""
 
 
@@ -125,15 +126,15 @@ class StepMatrix(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[str]
     steps: list[str]
     """First step of each column."""
-    steps_per_column: int
+    steps_per_column: Annotated[int, field_label(unit="count")]
     """Number of steps that a column averages; the last column may have fewer."""
     duration_ns: list[list[float | None]]
     """Null where a rank lacks the step."""
     step_count: int
     """Steps that at least two ranks have."""
-    slowest_count: list[int]
+    slowest_count: Annotated[list[int], field_label("slowest in steps")]
     """Number of these steps in which each rank was slowest."""
-    excess_ns: list[float | None]
+    excess_ns: Annotated[list[float | None], field_label("mean excess over median rank")]
     """Mean excess of each rank's steps over the median rank's."""
     notes: list[str]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -16,6 +16,7 @@ from stepscope.analysis import (
     split_by_device,
 )
 from stepscope.run import Run, Trace, calls_of, device_work_of, marked_steps
+from stepscope.schema import field_label
 from stepscope.views.curves import choose_buckets
 from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -36,21 +37,23 @@ class DeviceMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """One device; null where the profiler recorded no data."""
 
     device: int
-    device_name: str | None
-    memory_bytes: int | None
+    device_name: Annotated[str | None, field_label("name")]
+    memory_bytes: Annotated[int | None, field_label("memory")]
     compute_capability: str | None
-    multiprocessor_count: int | None
+    multiprocessor_count: Annotated[int | None, field_label("SMs")]
     kernel_count: int
     utilization_ratio: float | None
     """Share of `range_ns` in which a kernel ran."""
     est_sm_efficiency_ratio: float | None
     """Mean over `range_ns` of min(1, blocks per multiprocessor of the running kernels)."""
-    est_achieved_occupancy_ratio: float | None
+    est_achieved_occupancy_ratio: Annotated[float | None, field_label("est. occupancy")]
     """Mean over kernels, weighted by duration."""
-    tensor_core_ratio: float | None
+    tensor_core_ratio: Annotated[float | None, field_label("on Tensor Cores")]
     """Share of the durations of its kernels, guessed from their names."""
-    utilization_curve_ratio: list[float]
-    est_sm_efficiency_curve_ratio: list[float] | None
+    utilization_curve_ratio: Annotated[list[float], field_label("utilization over time")]
+    est_sm_efficiency_curve_ratio: Annotated[
+        list[float] | None, field_label("est. SM efficiency over time")
+    ]
 
 
 class TraceMetrics(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
 
 import msgspec
 
 from stepscope.analysis import GpuTime, measure_gpu_time, measure_gpu_time_by_device
 from stepscope.run import CarryOver, Run, Trace, device_work_of
+from stepscope.schema import field_label
 from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
@@ -18,9 +20,9 @@ from stepscope.views.trace_choice import explain_no_traces, select_traces
 class GpuShares(msgspec.Struct, frozen=True, kw_only=True):
     """Shares of `total_ns`; the first four sum to one."""
 
-    compute_ratio: float
+    compute_ratio: Annotated[float, field_label("computation")]
     exposed_comm_ratio: float
-    exposed_memcpy_ratio: float
+    exposed_memcpy_ratio: Annotated[float, field_label("exposed copies")]
     idle_ratio: float
     busy_ratio: float
 
@@ -32,13 +34,13 @@ class DeviceGpuTime(msgspec.Struct, frozen=True, kw_only=True):
     total_ns: int
     busy_ns: int
     idle_ns: int
-    compute_ns: int
-    memset_ns: int
+    compute_ns: Annotated[int, field_label("computation")]
+    memset_ns: Annotated[int, field_label("sets")]
     comm_ns: int
     exposed_comm_ns: int
-    exposed_memcpy_ns: int
-    same_stream_overlap_count: int
-    gpu_event_count: int
+    exposed_memcpy_ns: Annotated[int, field_label("exposed copies")]
+    same_stream_overlap_count: Annotated[int, field_label("overlaps within a stream")]
+    gpu_event_count: Annotated[int, field_label("events")]
     shares: GpuShares | None
 
 
@@ -51,18 +53,18 @@ class TraceGpuTime(msgspec.Struct, frozen=True, kw_only=True):
     """Time from the first start to the last end of any kernel, copy or set."""
     busy_ns: int | None
     idle_ns: int | None
-    compute_ns: int | None
+    compute_ns: Annotated[int | None, field_label("computation")]
     """Kernels that do not communicate, and sets."""
-    memset_ns: int | None
+    memset_ns: Annotated[int | None, field_label("sets")]
     """Sets alone, included in `compute_ns`."""
     comm_ns: int | None
     """Kernels of collectives."""
     exposed_comm_ns: int | None
     """Communication without simultaneous compute."""
-    exposed_memcpy_ns: int | None
+    exposed_memcpy_ns: Annotated[int | None, field_label("exposed copies")]
     """Copies without simultaneous compute or communication."""
-    same_stream_overlap_count: int | None
-    gpu_event_count: int
+    same_stream_overlap_count: Annotated[int | None, field_label("overlaps within a stream")]
+    gpu_event_count: Annotated[int, field_label("events")]
     shares: GpuShares | None
     comm_hidden_ratio: float | None
     """Share of `comm_ns` that compute hides."""

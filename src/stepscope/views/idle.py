@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from stepscope.analysis import KERNEL_WAIT_BELOW_NS, StreamIdle, measure_stream_idle
 from stepscope.run import CarryOver, Run, Trace, calls_of, device_work_of, streams_of
+from stepscope.schema import field_label
 from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
@@ -18,7 +21,7 @@ class StreamIdleView(msgspec.Struct, frozen=True, kw_only=True):
 
     stream: int | None
     device: int
-    work_count: int
+    work_count: Annotated[int, field_label("work")]
     span_ns: int
     busy_ns: int
     idle_ns: int
@@ -29,15 +32,15 @@ class StreamIdleView(msgspec.Struct, frozen=True, kw_only=True):
     """Gaps between queued work, each shorter than `kernel_wait_below_ns`."""
     other_ns: int
     """Longer gaps between queued work, and gaps before work whose launch is unknown."""
-    host_wait_ratio: float | None
+    host_wait_ratio: Annotated[float | None, field_label(display="bar")]
     """Share of `idle_ns`; null without idle time."""
-    kernel_wait_ratio: float | None
+    kernel_wait_ratio: Annotated[float | None, field_label(display="bar")]
     """Share of `idle_ns`; null without idle time."""
-    other_ratio: float | None
+    other_ratio: Annotated[float | None, field_label(display="bar")]
     """Share of `idle_ns`; null without idle time."""
     host_wait_count: int
     kernel_wait_count: int
-    other_count: int
+    other_count: Annotated[int, field_label("other gaps")]
     longest_host_wait_ns: int
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from stepscope.analysis import BatchCreation, DataWait
 from stepscope.run import Rank, Run
+from stepscope.schema import field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
 from stepscope.views.steps import NO_STEPS
@@ -18,23 +19,23 @@ NO_BATCHES = "no torch DataLoader created a batch"
 class WaitingView(msgspec.Struct, frozen=True, kw_only=True):
     """Data wait by reason, as shares of the rank's measured steps; they sum to `share_ratio`."""
 
-    share_ratio: float
-    starting_ratio: float
-    handing_over_ratio: float
-    making_ratio: float
-    starved_ratio: float | None
+    share_ratio: Annotated[float, field_label("waiting for data")]
+    starting_ratio: Annotated[float, field_label("starting workers")]
+    handing_over_ratio: Annotated[float, field_label("handing over")]
+    making_ratio: Annotated[float, field_label("batch creation")]
+    starved_ratio: Annotated[float | None, field_label("worker queues empty")]
     """Share of batch requests that found the prefetch queue empty; null without workers."""
 
 
 class StageView(msgspec.Struct, frozen=True, kw_only=True):
     """Stage of batch creation."""
 
-    name: str
-    of_making_ratio: float
+    name: Annotated[str, field_label("stage")]
+    of_making_ratio: Annotated[float, field_label("of batch creation", display="bar")]
     """Share of batch creation time."""
-    of_step_ratio: float
+    of_step_ratio: Annotated[float, field_label("of step time", display="bar")]
     """Share of the step: data wait caused by batch creation, times `of_making_ratio`."""
-    labels: dict[str, float]
+    labels: Annotated[dict[str, float], field_label("functions", unit="ratio")]
     """Parts of the stage, as shares of batch creation time."""
 
 
@@ -42,14 +43,14 @@ class MakingView(msgspec.Struct, frozen=True, kw_only=True):
     """Batch creation."""
 
     batch_count: int
-    mean_ns: float
+    mean_ns: Annotated[float, field_label("batch creation")]
     cpu_ratio: float
     samples_ratio: float | None
     collate_ratio: float
-    transforms: dict[str, float]
+    transforms: Annotated[dict[str, float], field_label(unit="ratio")]
     stack_sample_count: int
     stages: list[StageView]
-    worker_busy_ratio: float | None
+    worker_busy_ratio: Annotated[float | None, field_label("workers busy")]
 
 
 class RankPipeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,9 +59,9 @@ class RankPipeline(msgspec.Struct, frozen=True, kw_only=True):
     rank: str
     loader: dict[str, Any] | None
     """Settings of the DataLoader."""
-    cores_available: float | None
-    waiting: WaitingView
-    making: MakingView | None
+    cores_available: Annotated[float | None, field_label("available cores", unit="count")]
+    waiting: Annotated[WaitingView, field_label("waiting for data")]
+    making: Annotated[MakingView | None, field_label("batch creation")]
     missing: str | None
 
 

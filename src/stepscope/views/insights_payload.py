@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from stepscope.schema import Delivery, Progress, RuleStatus
+from stepscope.schema import Delivery, Progress, RuleStatus, field_label
 from stepscope.views.ranges import Ranged
 
 
@@ -19,7 +19,7 @@ class RuleParameter(msgspec.Struct, frozen=True, kw_only=True):
     default: str | None
     """Default; null for a rule that is not installed here."""
     takes: str
-    doc: str
+    doc: Annotated[str, field_label("meaning")]
 
 
 class EvidenceSeries(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class EvidenceChart(msgspec.Struct, frozen=True, kw_only=True):
     from_after_ns: int
     to_after_ns: int
     series: list[EvidenceSeries]
-    left_out_count: int
+    left_out_count: Annotated[int, field_label("omitted series")]
     """Series that exceed the limit and are omitted."""
 
 
@@ -52,11 +52,11 @@ class RuleInsight(msgspec.Struct, frozen=True, kw_only=True):
     """One rule and its finding."""
 
     rule: str
-    summary: str
+    summary: Annotated[str, field_label("description")]
     status: RuleStatus
-    triggered_count: int
+    triggered_count: Annotated[int, field_label("triggers")]
     violation_count: int
-    datapoint_count: int
+    datapoint_count: Annotated[int, field_label("data points")]
     first_after_ns: int | None
     """End of the first scan in which the rule fired, after the run's origin."""
     last_after_ns: int | None

@@ -7,7 +7,7 @@ which is made separately and passed in once it is available.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -15,7 +15,7 @@ from stepscope.cost import price_job
 from stepscope.diagnosis import Suspect, diagnose
 from stepscope.rule_feed import progress_of
 from stepscope.run import Run, is_lost
-from stepscope.schema import JobState, JobStatus, NodeInfo
+from stepscope.schema import JobState, JobStatus, NodeInfo, field_label
 from stepscope.store import RunReader
 
 MAX_COMMAND_LENGTH = 1000
@@ -68,7 +68,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """One run."""
 
-    id: str
+    id: Annotated[str, field_label("run")]
     """Path of the run below the served directory."""
     name: str
     status: JobListStatus
@@ -77,13 +77,13 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """True if the job was in progress at its last heartbeat but has been silent since."""
     reason: str | None
     """Reason for the status, if it needs one."""
-    created_ms: float
+    created_ms: Annotated[float, field_label("created", unit="epoch_ms")]
     """Milliseconds since 1970."""
     duration_ns: int | None
     """Duration of the job so far, or of the traces of an imported run. Null if unknown."""
     rank_count: int | None
     gpu_count: int | None
-    gpu_names: list[str]
+    gpu_names: Annotated[list[str], field_label("GPU models")]
     node_count: int | None
     """Null for an imported run: traces do not name their node."""
     verdict: JobVerdict | None
@@ -95,7 +95,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     why_no_cost: str | None
     command: str
     working_directory: str
-    size_bytes: int | None
+    size_bytes: Annotated[int | None, field_label(display="file_size")]
     problem: str | None
     """Reason why the run or its verdict is not available."""
 
@@ -106,7 +106,7 @@ class Jobs(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     """Served directory."""
     jobs: list[JobRow]
-    pending_count: int
+    pending_count: Annotated[int, field_label("pending runs")]
     """Runs whose verdict is still being computed."""
     notes: list[str]
 

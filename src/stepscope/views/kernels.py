@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -20,6 +20,7 @@ from stepscope.analysis import (
     build_kernel_table_by_properties,
 )
 from stepscope.run import CarryOver, Run, Trace
+from stepscope.schema import field_label
 from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.options import DEFAULTS, KERNEL_GROUPS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
@@ -30,16 +31,18 @@ from stepscope.views.trace_choice import explain_no_traces, select_traces
 class KernelGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Kernels of one name."""
 
-    name: str
+    name: Annotated[str, field_label("kernel")]
     calls: int
     total_ns: int
     share_ratio: float
     mean_ns: float
     min_ns: int
     max_ns: int
-    mean_blocks_per_multiprocessor: float | None
+    mean_blocks_per_multiprocessor: Annotated[
+        float | None, field_label("blocks per SM", unit="count")
+    ]
     """Mean weighted by duration."""
-    mean_occupancy_percent: float | None
+    mean_occupancy_percent: Annotated[float | None, field_label("occupancy")]
     """Mean weighted by duration, as the profiler estimates it."""
     tensor_cores: bool
     """Use of tensor or matrix cores, guessed from the name."""
@@ -54,9 +57,9 @@ class KernelLaunches(KernelGroup, frozen=True, kw_only=True):
 
     operator: str | None
     """Null for work that no operator launched, such as work from before the window."""
-    grid: tuple[int, int, int] | None
-    block: tuple[int, int, int] | None
-    registers_per_thread: int | None
+    grid: Annotated[tuple[int, int, int] | None, field_label(unit="none")]
+    block: Annotated[tuple[int, int, int] | None, field_label(unit="none")]
+    registers_per_thread: Annotated[int | None, field_label("registers", unit="count")]
     shared_memory_bytes: int | None
 
 
@@ -66,16 +69,16 @@ class TraceKernels(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None
     trace: str
     group_count: int
-    call_count: int
-    total_ns: int
+    call_count: Annotated[int, field_label("launches")]
+    total_ns: Annotated[int, field_label("total kernel time")]
     """Sum of the durations of all kernels."""
-    tensor_core_ratio: float | None
+    tensor_core_ratio: Annotated[float | None, field_label("on Tensor Cores")]
     """Share of `total_ns` on tensor cores."""
     communication_ratio: float | None
     """Share of `total_ns` in kernels of collectives."""
-    carry_over_count: int
+    carry_over_count: Annotated[int, field_label("launched before the window")]
     """Kernels launched before the window; the other figures exclude them if they are dropped."""
-    carry_over_ns: int
+    carry_over_ns: Annotated[int, field_label("time of work launched before the window")]
     kernels: list[KernelGroup]
     launches: list[KernelLaunches]
     """Used instead of `kernels` when grouped by properties."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from stepscope.analysis import (
@@ -14,6 +16,7 @@ from stepscope.analysis import (
     summarize_launches_by_call,
 )
 from stepscope.run import Run, Trace, device_work_of, streams_of
+from stepscope.schema import field_label
 from stepscope.views.curves import choose_buckets
 from stepscope.views.missing_data import explain_missing, explain_no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -29,16 +32,16 @@ class CallLaunches(msgspec.Struct, frozen=True, kw_only=True):
 
     call: str
     launch_count: int
-    work_count: int
+    work_count: Annotated[int, field_label("work")]
     """Kernels, copies and sets; a replayed graph is one launch of many."""
-    call_mean_ns: float
-    call_p95_ns: float
-    device_mean_ns: float
-    delay_p50_ns: float
+    call_mean_ns: Annotated[float, field_label("mean call")]
+    call_p95_ns: Annotated[float, field_label("p95 call")]
+    device_mean_ns: Annotated[float, field_label("mean work")]
+    delay_p50_ns: Annotated[float, field_label("median delay")]
     """Median time from the end of the call to the start on the device, at least 0."""
-    delay_p95_ns: float
-    delay_max_ns: float
-    short_count: int
+    delay_p95_ns: Annotated[float, field_label("p95 delay")]
+    delay_max_ns: Annotated[float, field_label("max delay")]
+    short_count: Annotated[int, field_label("short work")]
     """Launches whose device work took less time than the call."""
     long_call_count: int
     """Calls longer than `long_call_ns`."""
@@ -52,12 +55,12 @@ class StreamQueue(msgspec.Struct, frozen=True, kw_only=True):
     stream: int | None
     launch_count: int
     span_ns: int
-    mean_depth: float
+    mean_depth: Annotated[float, field_label(unit="count")]
     """Time-weighted mean."""
-    largest_depth: int
+    largest_depth: Annotated[int, field_label(unit="count")]
     blocked_ns: int
     """Time with at least `blocked_depth` launches queued."""
-    depth_curve: list[int]
+    depth_curve: Annotated[list[int], field_label("depth over time", unit="count", display="curve")]
     """Largest depth in each bucket."""
 
 
@@ -79,7 +82,7 @@ class LaunchesView(Ranged, frozen=True, kw_only=True):
 
     long_call_ns: int
     long_delay_ns: int
-    blocked_depth: int
+    blocked_depth: Annotated[int, field_label(unit="count")]
     traces: list[TraceLaunches]
     missing: str | None
     quality: list[QualityNote]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -29,6 +29,7 @@ from stepscope.analysis import (
     summarize_memory_operators,
 )
 from stepscope.run import Run, Trace
+from stepscope.schema import field_label
 from stepscope.store import available_cores
 from stepscope.views.missing_data import explain_missing
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -52,11 +53,11 @@ NO_ADDRESSES = (
 class HolderView(msgspec.Struct, frozen=True, kw_only=True):
     """Memory allocated by one operator and held at the peak."""
 
-    operator: str | None
+    operator: Annotated[str | None, field_label("allocated by")]
     """`caller (operator)` if it only allocates for others; null outside operators."""
     block_count: int
     held_bytes: int
-    held_ratio: float | None
+    held_ratio: Annotated[float | None, field_label("share", display="bar")]
     """Share of the peak."""
 
 
@@ -65,7 +66,7 @@ class PurposeView(msgspec.Struct, frozen=True, kw_only=True):
 
     purpose: str
     held_bytes: int
-    held_ratio: float
+    held_ratio: Annotated[float, field_label("share", display="bar")]
     """Share of the peak."""
 
 
@@ -73,14 +74,14 @@ class MemoryPeakView(msgspec.Struct, frozen=True, kw_only=True):
     """Holders and purposes of the memory at the peak."""
 
     share_of: str
-    after_ns: int
+    after_ns: Annotated[int, field_label("time")]
     allocated_bytes: int
-    before_bytes: int | None
+    before_bytes: Annotated[int | None, field_label("allocated before the trace")]
     """Memory held since before the trace; null if the trace has no totals."""
     block_count: int
     """Blocks allocated in the trace and held at the peak."""
-    holder_count: int
-    holders: list[HolderView]
+    holder_count: Annotated[int, field_label("owners")]
+    holders: Annotated[list[HolderView], field_label("owners")]
     purposes: list[PurposeView]
     missing: str | None
 
@@ -90,8 +91,8 @@ class BlockView(msgspec.Struct, frozen=True, kw_only=True):
 
     operator: str | None
     size_bytes: int
-    allocated_after_ns: int | None
-    released_after_ns: int | None
+    allocated_after_ns: Annotated[int | None, field_label("allocated at")]
+    released_after_ns: Annotated[int | None, field_label("released at")]
     lifetime_ns: int | None
 
 
@@ -102,23 +103,23 @@ class DeviceMemoryView(msgspec.Struct, frozen=True, kw_only=True):
     event_count: int
     absolute: bool
     """False if the curve is only the change since its start."""
-    start_bytes: int
+    start_bytes: Annotated[int, field_label("at the start")]
     """Memory allocated before the first event."""
-    peak_bytes: int
-    peak_after_ns: int
-    end_bytes: int
+    peak_bytes: Annotated[int, field_label("peak allocated")]
+    peak_after_ns: Annotated[int, field_label("time of the peak")]
+    end_bytes: Annotated[int, field_label("at the end")]
     peak_reserved_bytes: int | None
-    curve_after_ns: list[int]
+    curve_after_ns: Annotated[list[int], field_label("times of the curves")]
     """Times after the start of the trace. The curve is a step function: the values of the next two
     lists hold until the next time. It has every peak, but not every event."""
-    allocated_curve_bytes: list[int]
-    reserved_curve_bytes: list[int] | None
+    allocated_curve_bytes: Annotated[list[int], field_label("allocated over time")]
+    reserved_curve_bytes: Annotated[list[int] | None, field_label("reserved over time")]
     """Memory that the allocator reserves on the device; null on the host."""
     peak: MemoryPeakView | None
     operator_count: int
-    outside_count: int
+    outside_count: Annotated[int, field_label("events outside of operators")]
     """Events outside every operator."""
-    outside_size_increase_bytes: int
+    outside_size_increase_bytes: Annotated[int, field_label("increase outside of operators")]
     operators: list[OperatorMemory]
     block_count: int
     blocks: list[BlockView]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
 
 import msgspec
 
@@ -19,6 +20,7 @@ from stepscope.analysis import (
     find_python_module_calls,
 )
 from stepscope.run import Run, Trace
+from stepscope.schema import field_label
 from stepscope.views.missing_data import explain_missing
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
@@ -35,12 +37,12 @@ _NO_GRADIENTS = (
 class Module(msgspec.Struct, frozen=True, kw_only=True):
     """One module on one path in the model."""
 
-    name: str
+    name: Annotated[str, field_label("module")]
     """Indented by two spaces per level."""
-    instance: int | None
+    instance: Annotated[int | None, field_label(display="identifier")]
     """Number of the instance in the trace."""
-    depth: int
-    occurrences: int
+    depth: Annotated[int, field_label("level", unit="count")]
+    occurrences: Annotated[int, field_label("calls", unit="count")]
     operator_count: int
     """Outermost operators inside the module but outside the modules inside it."""
     host_total_ns: int
@@ -48,7 +50,7 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
     device_total_ns: int | None
     """Forward and backward time; null without a device."""
     device_self_ns: int | None
-    device_ratio: float | None
+    device_ratio: Annotated[float | None, field_label("share", display="bar")]
     """Share of `operator_device_ns`."""
     backward_host_ns: int | None
     """Time of the operators that compute its gradients, including the modules inside."""
@@ -63,9 +65,9 @@ class TraceModules(msgspec.Struct, frozen=True, kw_only=True):
     source: str | None
     """`torch.nn`, or `lightning` if its annotations name the modules."""
     module_count: int
-    operator_device_ns: int | None
+    operator_device_ns: Annotated[int | None, field_label("device time of operators")]
     """Device time of all operators."""
-    outside_device_ns: int | None
+    outside_device_ns: Annotated[int | None, field_label("device time outside of modules")]
     """Part of `operator_device_ns` outside every module: loss, optimizer, and backward operators
     that are not attributed."""
     modules: list[Module]

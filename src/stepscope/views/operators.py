@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from stepscope.analysis import (
     make_string_labels,
 )
 from stepscope.run import Run, Trace
+from stepscope.schema import field_label
 from stepscope.views.missing_data import explain_missing
 from stepscope.views.options import DEFAULTS, OPERATOR_GROUPS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
@@ -31,35 +32,35 @@ NO_STACKS = "the trace has no Python stacks"
 class OperatorGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one operator; device figures are null in a trace without a device."""
 
-    name: str
+    name: Annotated[str, field_label("operator")]
     calls: int
     device_self_ns: int | None
     """Kernels, copies and sets launched by the calls themselves."""
-    device_self_ratio: float | None
+    device_self_ratio: Annotated[float | None, field_label("device share", display="bar")]
     device_total_ns: int | None
     """Kernels, copies and sets launched by the calls and by all operators below them."""
     host_self_ns: int
     """Durations without the operators and runtime calls inside."""
-    host_self_ratio: float
+    host_self_ratio: Annotated[float, field_label("host share", display="bar")]
     host_total_ns: int
     tensor_core_eligible: bool | None
-    tensor_core_self_ratio: float | None
+    tensor_core_self_ratio: Annotated[float | None, field_label("self time on Tensor Cores")]
     """Share of the time of kernels launched by the calls themselves, guessed from kernel names."""
-    tensor_core_total_ratio: float | None
+    tensor_core_total_ratio: Annotated[float | None, field_label("on Tensor Cores")]
     """Share of the time of kernels launched by the calls and by all operators below them."""
 
 
 class OperatorShape(OperatorGroup, frozen=True, kw_only=True):
     """Calls of one operator with the same input shapes."""
 
-    input_dims: str | None
+    input_dims: Annotated[str | None, field_label("input shapes")]
     """Shapes of the inputs as JSON; null where they were not recorded."""
 
 
 class OperatorStack(OperatorGroup, frozen=True, kw_only=True):
     """Calls of one operator from the same Python stack."""
 
-    stack: str | None
+    stack: Annotated[str | None, field_label("called from")]
     """Python stack, innermost first, joined by ';'; null where it was not recorded."""
 
 
@@ -73,9 +74,9 @@ class TraceOperators(msgspec.Struct, frozen=True, kw_only=True):
     trace: str
     group_count: int
     call_count: int
-    host_self_ns: int
+    host_self_ns: Annotated[int, field_label("host self time")]
     """Sum over all calls."""
-    device_self_ns: int | None
+    device_self_ns: Annotated[int | None, field_label("device self time")]
     """Sum over all calls."""
     operators: list[OperatorGroup]
     shapes: list[OperatorShape]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from stepscope.analysis import Statistics, average_present, make_statistics, summarize
@@ -9,7 +11,7 @@ from stepscope.cost import PricedJob, PriceUsed, price_job, price_verdict
 from stepscope.diagnosis import Verdict, diagnose
 from stepscope.rule_feed import recorded_rules
 from stepscope.run import Run, Trace, is_lost, job_borders
-from stepscope.schema import JobState, JobStatus, RuleRecord
+from stepscope.schema import JobState, JobStatus, RuleRecord, field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality
 from stepscope.views.ranges import Ranged
@@ -26,8 +28,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     state: JobState
     reason: str | None
-    exit_code: int | None
-    signal: int | None
+    exit_code: Annotated[int | None, field_label(display="identifier")]
+    signal: Annotated[int | None, field_label(display="identifier")]
     started_ns: int
     ended_ns: int | None
     heartbeat_ns: int
@@ -49,7 +51,7 @@ class RecordedWindow(msgspec.Struct, frozen=True, kw_only=True):
     """`light` or `full`."""
     options: list[str]
     """Contents: some of `shapes`, `stacks`, `memory`, `flops` and `modules`."""
-    first_step: int
+    first_step: Annotated[int, field_label(display="identifier")]
     """Number of its first step, counted from 0."""
     step_count: int
 
@@ -81,18 +83,18 @@ class StepPart(msgspec.Struct, frozen=True, kw_only=True):
 class Money(msgspec.Struct, frozen=True, kw_only=True):
     """Cost of the job: machines x price x time, in US dollars."""
 
-    usd_per_hour: float
+    usd_per_hour: Annotated[float, field_label("price per hour", unit="usd")]
     """Price of one machine."""
     price: PriceUsed
     """Price of one machine with its origin and date."""
-    instance_count: int
-    job_usd: float
+    instance_count: Annotated[int, field_label("machines")]
+    job_usd: Annotated[float, field_label("cost")]
     """Cost so far, rounded to the cent."""
-    step_usd: float | None
+    step_usd: Annotated[float | None, field_label("cost per step")]
     """Cost of the mean step; null without steps."""
-    suspect_step_usd: float | None
+    suspect_step_usd: Annotated[float | None, field_label("suspect's cost per step")]
     """Share of `step_usd` that the suspect owns."""
-    fix_savings_usd: list[float | None]
+    fix_savings_usd: Annotated[list[float | None], field_label("savings by fix")]
     """Predicted saving per step of each fix of the verdict; null without a prediction."""
 
 
@@ -100,7 +102,7 @@ class ShortFinding(msgspec.Struct, frozen=True, kw_only=True):
     """Rule that fired; `insights` has all details."""
 
     rule: str
-    triggered_count: int
+    triggered_count: Annotated[int, field_label("triggers")]
     sentence: str
     recommendation: str
     first_after_ns: int | None
@@ -130,7 +132,7 @@ class Overview(Ranged, frozen=True, kw_only=True):
     step_ns: Statistics | None
     """Measured steps of all ranks."""
     step_parts: list[StepPart]
-    suspect_step_ns: float | None
+    suspect_step_ns: Annotated[float | None, field_label("suspect's time per step")]
     """Part of the mean step that the suspect owns."""
     gpu_busy_ratio: float | None
     """Mean over nodes, GPUs and samples."""

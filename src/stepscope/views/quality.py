@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from stepscope.quantities import count as format_count, duration
 from stepscope.run import QualityIssue, Run, Trace
-from stepscope.schema import QUALITY_CHECKS
+from stepscope.schema import QUALITY_CHECKS, field_label
 from stepscope.views.names import list_names
 
 Topic = Literal["device", "launches", "operators"]
@@ -46,7 +46,7 @@ class QualityNote(msgspec.Struct, frozen=True, kw_only=True):
 
     check: str
     count: int
-    of_count: int | None
+    of_count: Annotated[int | None, field_label("of")]
     worst_ns: int | None
     sentence: str
 

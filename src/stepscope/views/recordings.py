@@ -6,9 +6,12 @@ elsewhere. A view of a trace outside the range explains that itself.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from stepscope.run import Run
+from stepscope.schema import field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.trace_choice import explain_no_traces
 
@@ -22,7 +25,7 @@ class RecordingName(msgspec.Struct, frozen=True, kw_only=True):
     event_count: int
     duration_ns: int
     """Time from the start of its first event to the end of its last."""
-    first_step: int | None
+    first_step: Annotated[int | None, field_label(display="identifier")]
     """First step of its window; null for an imported file."""
 
 

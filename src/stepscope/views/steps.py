@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from stepscope.analysis import (
@@ -13,6 +15,7 @@ from stepscope.analysis import (
     summarize,
 )
 from stepscope.run import Rank, Run
+from stepscope.schema import field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality
 from stepscope.views.ranges import Ranged
@@ -37,13 +40,13 @@ class RankStepsView(msgspec.Struct, frozen=True, kw_only=True):
     """Complete steps."""
     measured_count: int
     """Steps that the statistics include: after warm-up and not under a profiler."""
-    profiled_count: int
-    fetches_per_step: float
+    profiled_count: Annotated[int, field_label("under the profiler")]
+    fetches_per_step: Annotated[float, field_label("batches per step", unit="count")]
     """Batches fetched per step: micro-batches, if gradients are accumulated."""
     step_ns: Statistics | None
     phases: list[PhaseShare]
     evaluation_ns: int
-    outlier_steps: list[int]
+    outlier_steps: Annotated[list[int], field_label(display="identifier")]
     """Numbers of at most twenty outliers, counted from 0, slowest first."""
 
 

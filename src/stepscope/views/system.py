@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from stepscope.analysis import Statistics, make_statistics, summarize_metrics
 from stepscope.run import Run
-from stepscope.schema import METRIC_TYPES
+from stepscope.schema import METRIC_TYPES, field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
 from stepscope.views.system_heat import NOT_MONITORED
@@ -18,20 +20,20 @@ class MetricView(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
     device: str
     unit: str
-    doc: str
-    statistics: Statistics | None
+    doc: Annotated[str, field_label("meaning")]
+    statistics: Annotated[Statistics | None, field_label(unit="inherited")]
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """One node."""
 
     node: str
-    cpu_model: str
-    cores_total: int
-    cores_available: float
+    cpu_model: Annotated[str, field_label("processor")]
+    cores_total: Annotated[int, field_label("total cores", unit="count")]
+    cores_available: Annotated[float, field_label("available cores", unit="count")]
     memory_bytes: int | None
     memory_limit_bytes: int | None
-    gpus: list[str]
+    gpus: Annotated[list[str], field_label("GPUs")]
     sample_interval_ns: int
     sample_count: int
     missed_sample_count: int

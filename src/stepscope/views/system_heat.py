@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from stepscope.analysis import nan_to_none
 from stepscope.errors import UsageError
 from stepscope.run import Run, SampledHeatmap, build_sampled_heatmap, choose_bins
-from stepscope.schema import METRIC_TYPES
+from stepscope.schema import METRIC_TYPES, field_label
 from stepscope.views.heat_rows import MAX_CORES, name_row
 from stepscope.views.names import list_names
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -37,7 +39,7 @@ class NodeHeatMap(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     rows: list[HeatRow]
-    left_out_count: int
+    left_out_count: Annotated[int, field_label("omitted metrics")]
     """Omitted cores after the first 32; select the node by name to see all cores."""
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from stepscope.analysis import nan_to_none
 from stepscope.run import BinSeries, Run, aggregate_samples, choose_bins
-from stepscope.schema import METRIC_TYPES
+from stepscope.schema import METRIC_TYPES, field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
 from stepscope.views.system_heat import NOT_MONITORED, select_nodes
@@ -25,7 +27,7 @@ class MetricSeries(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     """Core or GPU number, disk, interface or pid; empty for the whole node."""
     unit: str
-    doc: str
+    doc: Annotated[str, field_label("meaning")]
     mean: list[float | None]
     minimum: list[float | None] = msgspec.field(name="least")
     largest: list[float | None]
@@ -48,7 +50,7 @@ class SystemSeriesView(Ranged, frozen=True, kw_only=True):
     piece_count: int
     """Number of bins."""
     nodes: list[NodeSeries]
-    left_out_count: int
+    left_out_count: Annotated[int, field_label("omitted series")]
     """Series that exceed the limit and are omitted."""
     notes: list[str]
     missing: str | None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from stepscope.analysis import (
@@ -12,6 +14,7 @@ from stepscope.analysis import (
     summarize,
 )
 from stepscope.run import LoggedScalars, Run, read_scalars
+from stepscope.schema import field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
 
@@ -32,9 +35,9 @@ class ScalarSeries(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None
     statistics: Statistics | None
     """Distribution of the finite values."""
-    nan_count: int
+    nan_count: Annotated[int, field_label("NaN")]
     """Values that are NaN or infinite."""
-    values_per_point: int
+    values_per_point: Annotated[int, field_label(unit="count")]
     """Number of values that a point averages; the last point may have fewer."""
     after_ns: list[int]
     """Time of each point's first value, after the run's origin."""
@@ -46,7 +49,7 @@ class TensorsView(Ranged, frozen=True, kw_only=True):
     """Payload of `tensors`."""
 
     scalars: list[ScalarSeries]
-    left_out_count: int
+    left_out_count: Annotated[int, field_label("omitted series")]
     """Series that exceed the limit and are omitted."""
     tensors_missing: str
     missing: str | None

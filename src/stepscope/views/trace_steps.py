@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -28,6 +28,7 @@ from stepscope.run import (
     host_categories,
     marked_steps,
 )
+from stepscope.schema import field_label
 from stepscope.views.missing_data import explain_missing, explain_no_device_work
 from stepscope.views.options import ViewOptions
 from stepscope.views.quality import QualityNote, note_trace_quality
@@ -56,17 +57,17 @@ class RecordedStep(msgspec.Struct, frozen=True, kw_only=True):
     """One step; its categories sum to `wall_ns`, with unknown ones in `other_ns`."""
 
     step: str
-    wall_ns: int
+    wall_ns: Annotated[int, field_label("duration")]
     """Duration until its device work is done."""
     kernel_ns: int | None
-    memcpy_ns: int | None
+    memcpy_ns: Annotated[int | None, field_label("copy")]
     memset_ns: int | None
     communication_ns: int | None
-    runtime_ns: int | None
+    runtime_ns: Annotated[int | None, field_label("runtime calls")]
     data_loader_ns: int | None
-    cpu_exec_ns: int | None
+    cpu_exec_ns: Annotated[int | None, field_label("host")]
     other_ns: int
-    device_work_count: int
+    device_work_count: Annotated[int, field_label("device work")]
     """Kernels, copies and sets launched inside the step."""
 
 
@@ -74,13 +75,13 @@ class HostStep(msgspec.Struct, frozen=True, kw_only=True):
     """One step as marked by the host, and device activity in that time."""
 
     step: str
-    host_ns: int
+    host_ns: Annotated[int, field_label("duration")]
     """Duration of the mark."""
     computation_ns: int
     """Kernels that do not communicate."""
     communication_ns: int
     """Kernels of collectives."""
-    overlap_ns: int
+    overlap_ns: Annotated[int, field_label("both")]
     """Both at the same time."""
     neither_ns: int
 

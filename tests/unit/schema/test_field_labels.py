@@ -56,6 +56,7 @@ def test_labels_of_a_struct_without_source() -> None:
     [
         ("launch_count", "launches"),
         ("gpu_count", "GPUs"),
+        ("epoch_count", "epochs"),
         ("try_count", "tries"),
         ("play_count", "plays"),
         ("box_count", "boxes"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from stepscope.analysis.roofline.groups import CallGroup
+from stepscope.schema import field_label
 
 NO_FAMILY = "without a model"
 
@@ -16,25 +17,25 @@ class FamilyTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Groups of one family of operators."""
 
     family: str
-    device_ns: int
-    time_ratio: float
+    device_ns: Annotated[int, field_label("device time")]
+    time_ratio: Annotated[float, field_label("share", display="bar")]
     """Share of `computing_ns`."""
-    total_flop: int | None
-    total_bytes: int | None
-    roofline_ratio: float | None
+    total_flop: Annotated[int | None, field_label("work")]
+    total_bytes: Annotated[int | None, field_label("moved")]
+    roofline_ratio: Annotated[float | None, field_label("of the roofline", display="bar")]
     """Roofline time divided by device time, over the groups that have both."""
 
 
 class RooflineGap(msgspec.Struct, frozen=True, kw_only=True):
     """Time that calls of one group would save on their roofline."""
 
-    name: str
-    input_dims: str | None
-    bound: Literal["compute", "memory"] | None
+    name: Annotated[str, field_label("operator")]
+    input_dims: Annotated[str | None, field_label("input shapes")]
+    bound: Annotated[Literal["compute", "memory"] | None, field_label("bound by")]
     saved_ns: float
-    saved_ratio: float
+    saved_ratio: Annotated[float, field_label("share", display="bar")]
     """Share of `computing_ns`."""
-    roofline_ratio: float
+    roofline_ratio: Annotated[float, field_label("of the roofline")]
 
 
 def sum_families(groups: Sequence[CallGroup], total_ns: int) -> list[FamilyTotals]:

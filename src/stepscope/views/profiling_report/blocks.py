@@ -6,11 +6,11 @@ decimals to show, shares with what they are shares of, and cut lists with how ma
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from stepscope.schema import RuleStatus
+from stepscope.schema import RuleStatus, field_label
 
 Tone = Literal["plain", "note", "warning", "good"]
 Cell = str | int | float | None
@@ -50,9 +50,9 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, tag="check", tag_field="k
     summary: str
     """What it checks, in a sentence."""
     parameters: list[Parameter]
-    datapoints: int
-    violations: int
-    triggered: int
+    datapoints: Annotated[int, field_label("data points", unit="count")]
+    violations: Annotated[int, field_label(unit="count")]
+    triggered: Annotated[int, field_label("triggers", unit="count")]
     """Scans in which its condition held."""
     skipped: str | None
     """From how many datapoints on it decides."""
@@ -67,7 +67,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str
     unit: str = ""
-    digits: int | None = None
+    digits: Annotated[int | None, field_label(unit="count")] = None
     """Decimals of its numbers; null for a column of words."""
 
 
@@ -76,7 +76,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, tag="table", tag_field="k
 
     title: str
     columns: list[Column]
-    rows: list[list[Cell]]
+    rows: Annotated[list[list[Cell]], field_label(unit="inherited")]
     share_of: str | None = None
     """What percentages in it are of."""
     more: str | None = None
@@ -109,9 +109,9 @@ class Bars(msgspec.Struct, frozen=True, kw_only=True):
     """One series of a histogram."""
 
     name: str
-    counts: list[int]
-    below_count: int = 0
-    above_count: int = 0
+    counts: Annotated[list[int], field_label("values per bin", unit="count")]
+    below_count: Annotated[int, field_label("values below")] = 0
+    above_count: Annotated[int, field_label("values above")] = 0
     """Values outside of the bins."""
 
 
@@ -121,10 +121,10 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True, tag="histogram", tag_
     title: str
     axis: str
     unit: str
-    digits: int
+    digits: Annotated[int, field_label(unit="count")]
     counted: str
     """What was counted, such as `steps`."""
-    edges: list[float]
+    edges: Annotated[list[float], field_label("edges of bins", unit="inherited")]
     """One more than there are bins."""
     series: list[Bars]
     marks: list[Mark] = []
@@ -137,12 +137,12 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     count: int
     min: float
-    whisker_low: float
+    whisker_low: Annotated[float, field_label("lower whisker", unit="inherited")]
     p25: float
     p50: float
     p75: float
     p95: float
-    whisker_high: float
+    whisker_high: Annotated[float, field_label("upper whisker", unit="inherited")]
     max: float
 
 
@@ -183,8 +183,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """One series over another quantity."""
 
     name: str
-    x: list[float]
-    y: list[float]
+    x: Annotated[list[float], field_label(unit="inherited")]
+    y: Annotated[list[float], field_label(unit="inherited")]
 
 
 class Lines(msgspec.Struct, frozen=True, kw_only=True, tag="lines", tag_field="kind"):
@@ -194,7 +194,7 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True, tag="lines", tag_field="k
     x_axis: str
     y_axis: str
     unit: str
-    digits: int
+    digits: Annotated[int, field_label(unit="count")]
     lines: list[Line]
     note: str | None = None
     """How the values were thinned out."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from stepscope.schema import field_label
 from stepscope.views.flame_nodes import FlameNode
 from stepscope.views.quality import QualityNote
 
@@ -47,13 +48,13 @@ class RankSteps(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     """Group of the tracks of these steps."""
     title: str
-    numbers: list[int]
+    numbers: Annotated[list[int], field_label(display="identifier")]
     """Numbers of the steps in time order; counted from 0 if a trace does not number them."""
     after_ns: list[int]
     duration_ns: list[int]
-    outliers: list[int]
+    outliers: Annotated[list[int], field_label(display="identifier")]
     """Numbers of the steps that take far longer than the others; see `steps`."""
-    left_out_count: int
+    left_out_count: Annotated[int, field_label("omitted steps")]
     """Steps after the listed ones, if there are too many to send."""
 
 
@@ -96,7 +97,7 @@ class TrackSlices(msgspec.Struct, frozen=True, kw_only=True):
     duration_ns: list[int]
     """Duration; for a summary, from the start of its first event to the end of its last event or of
     its bucket."""
-    name: list[int]
+    name: Annotated[list[int], field_label(display="identifier")]
     """Index into `names`; for a summary, the name of its longest event."""
     count: list[int]
     """Number of events in the slice."""
@@ -198,7 +199,7 @@ class SearchView(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     match_count: int
-    before_count: int
+    before_count: Annotated[int, field_label("matches before")]
     """Matches before the first listed one."""
     total_ns: int
     """Sum of the durations of all matches."""
@@ -212,10 +213,10 @@ class NameTime(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     total_ns: int
     """Time within the range: events are clipped at its ends."""
-    self_ns: int
+    self_ns: Annotated[int, field_label("self time")]
     """The same without nested events."""
     mean_ns: float
-    max_ns: int
+    max_ns: Annotated[int, field_label("longest")]
 
 
 class TrackSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,9 +224,9 @@ class TrackSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     track: str
     event_count: int
-    busy_ns: int
+    busy_ns: Annotated[int, field_label("busy time")]
     """Time covered by at least one event."""
-    busy_ratio: float
+    busy_ratio: Annotated[float, field_label("busy", display="bar")]
     """Share of the range."""
     gap_count: int
     longest_gap_ns: int
