@@ -14,7 +14,7 @@ from stepscope.server.api import Api
 from stepscope.server.endpoints import ENDPOINTS, EVENT_STREAM, VIEW_PATH, Endpoint
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.payloads import Problem
-from stepscope.views import VIEWS, View, ViewOptions
+from stepscope.views import DEFAULTS, VIEWS, View, ViewOptions
 
 _REFERENCE = "#/components/schemas/{name}"
 _JSON = "application/json"
@@ -72,7 +72,7 @@ def _view_operation(
     name: str, view: View, endpoint: Endpoint, schemas: dict[Any, Any]
 ) -> dict[str, Any]:
     options = [
-        _parameter(field, msgspec.json.schema(_OPTION_TYPES[field]), False) for field in view.uses
+        _parameter(field, _option_schema(view, field), field in view.needs) for field in view.uses
     ]
     return {
         "operationId": f"{endpoint.handler}-{name}",
@@ -86,6 +86,14 @@ def _view_operation(
 def _view_title(name: str) -> str:
     title = title_of(name.replace("-", "_"))
     return title[0].upper() + title[1:]
+
+
+def _option_schema(view: View, field: str) -> dict[str, Any]:
+    if field == "by" and view.by:
+        return {"enum": list(view.by), "default": view.by[0]}
+    default = getattr(DEFAULTS, field)
+    schema = msgspec.json.schema(_OPTION_TYPES[field])
+    return schema if default is None else schema | {"default": default}
 
 
 def _required(name: str) -> dict[str, Any]:

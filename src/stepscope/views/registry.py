@@ -1,9 +1,18 @@
-"""Every view by name."""
+"""Registry of views: built-in ones and those of installed packages.
+
+A package offers views through entry points of the group `stepscope.views`, each naming a `View`; the
+name of the entry point is the name of the view. They are on every surface: `stepscope show`, the API
+and the page, which draws them from the descriptions of their fields.
+"""
 
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+
+import msgspec
 
 from stepscope.views.options import (
     KERNEL_GROUPS,
@@ -14,6 +23,9 @@ from stepscope.views.options import (
     ShowFunction,
     View,
 )
+
+
+GROUP = "stepscope.views"
 
 
 def _show(module: str, function: str | None = None) -> Callable[[], ShowFunction]:
@@ -28,7 +40,7 @@ def _show(module: str, function: str | None = None) -> Callable[[], ShowFunction
     return load
 
 
-VIEWS: dict[str, View] = {
+_BUILT_IN: dict[str, View] = {
     "overview": View(_show("overview"), RANGE_OPTIONS),
     "recordings": View(_show("recordings")),
     "steps": View(_show("steps"), ("carry_over", *TRACE_OPTIONS, *RANGE_OPTIONS)),
@@ -80,4 +92,30 @@ VIEWS: dict[str, View] = {
     ),
     "timeline-flame": View(_show("timeline.flame", "timeline_flame"), ("tracks", *RANGE_OPTIONS)),
 }
+
+
+def installed_views() -> dict[str, View]:
+    """Return the built-in views and those of installed packages, by name."""
+    views = dict(_BUILT_IN)
+    for offer in entry_points(group=GROUP):
+        view = _load(offer)
+        if view is not None:
+            views.setdefault(offer.name, view)
+    return views
+
+
+def _load(offer: EntryPoint) -> View | None:
+    """Load a view; a broken package costs a warning, not the other views."""
+    try:
+        view: object = offer.load()
+        if not isinstance(view, View):
+            raise TypeError(f"{offer.value} is not a stepscope.views.View")
+        msgspec.json.schema(view.payload)
+    except Exception as error:  # noqa: BLE001 - the code of another package
+        warnings.warn(f"The view {offer.name} cannot be loaded: {error}", stacklevel=2)
+        return None
+    return view
+
+
+VIEWS = installed_views()
 """Every view by name."""

@@ -5,6 +5,7 @@ import { followTheme } from "../base/theme";
 import "../base/tokens.css";
 import { followRun } from "../state/live";
 import { followUrl } from "../state/url";
+import { loadViews } from "../state/views";
 import "../widgets/verdict.css";
 import "../widgets/widgets.css";
 import { Shell } from "./shell";
@@ -15,6 +16,7 @@ if (root !== null) {
   followTheme();
   followUrl();
   followRun();
+  void loadViews();
   root.textContent = "";
   render(<Shell />, root);
 }

@@ -1,17 +1,22 @@
-// Registry of screens: path, title, group, icon and the script that renders each.
+// Registry of screens: path, title, group, icon, views and the script that renders each.
 import {
   Activity, Blocks, Boxes, Cpu, Gauge, GitCompare, Layers, Lightbulb, List, MemoryStick,
-  Microchip, Mountain, Network, Ruler, Tags, Truck, Variable,
+  Microchip, Mountain, Network, Ruler, Table, Tags, Truck, Variable,
 } from "lucide";
 import type { IconNode } from "lucide";
 import type { ComponentType } from "preact";
+
+import type { ViewDescription } from "../api/schema";
+import type { Views } from "../api/views";
 
 export interface ScreenEntry {
   /** URL path. */
   name: string;
   title: string;
-  group: "run" | "host" | "device" | "job";
+  group: "run" | "host" | "device" | "job" | "more";
   icon: IconNode;
+  /** Views that it draws. Those that no screen names are drawn by the generic screen. */
+  views?: readonly (keyof Views)[];
   load: () => Promise<{ default: ComponentType }>;
 }
 
@@ -20,25 +25,34 @@ export const JOBS: ScreenEntry = {
 };
 
 export const SCREENS: readonly ScreenEntry[] = [
-  { name: "overview", title: "Overview", group: "run", icon: Gauge, load: () => import("../screens/overview") },
-  { name: "timeline", title: "Timeline", group: "run", icon: Activity, load: () => import("../screens/timeline") },
-  { name: "insights", title: "Insights", group: "run", icon: Lightbulb, load: () => import("../screens/insights") },
-  { name: "steps", title: "Steps", group: "host", icon: Ruler, load: () => import("../screens/steps") },
-  { name: "input-pipeline", title: "Input pipeline", group: "host", icon: Truck, load: () => import("../screens/input_pipeline") },
-  { name: "operators", title: "Operators", group: "host", icon: Blocks, load: () => import("../screens/operators") },
-  { name: "modules", title: "Modules", group: "host", icon: Layers, load: () => import("../screens/modules") },
-  { name: "annotations", title: "Annotations", group: "host", icon: Tags, load: () => import("../screens/annotations") },
-  { name: "gpu", title: "GPU", group: "device", icon: Microchip, load: () => import("../screens/gpu") },
-  { name: "kernels", title: "Kernels", group: "device", icon: Boxes, load: () => import("../screens/kernels") },
-  { name: "memory", title: "Memory", group: "device", icon: MemoryStick, load: () => import("../screens/memory") },
-  { name: "roofline", title: "Roofline", group: "device", icon: Mountain, load: () => import("../screens/roofline") },
-  { name: "system", title: "System", group: "job", icon: Cpu, load: () => import("../screens/system") },
-  { name: "distributed", title: "Distributed", group: "job", icon: Network, load: () => import("../screens/distributed") },
-  { name: "tensors", title: "Tensors", group: "job", icon: Variable, load: () => import("../screens/tensors") },
+  { name: "overview", title: "Overview", group: "run", icon: Gauge, views: ["overview", "dashboard"], load: () => import("../screens/overview") },
+  { name: "timeline", title: "Timeline", group: "run", icon: Activity, views: ["timeline", "timeline-slices", "timeline-counters", "timeline-slice", "timeline-search", "timeline-summary", "timeline-flame"], load: () => import("../screens/timeline") },
+  { name: "insights", title: "Insights", group: "run", icon: Lightbulb, views: ["insights"], load: () => import("../screens/insights") },
+  { name: "steps", title: "Steps", group: "host", icon: Ruler, views: ["steps"], load: () => import("../screens/steps") },
+  { name: "input-pipeline", title: "Input pipeline", group: "host", icon: Truck, views: ["input-pipeline"], load: () => import("../screens/input_pipeline") },
+  { name: "operators", title: "Operators", group: "host", icon: Blocks, views: ["operators"], load: () => import("../screens/operators") },
+  { name: "modules", title: "Modules", group: "host", icon: Layers, views: ["modules", "modules-flame"], load: () => import("../screens/modules") },
+  { name: "annotations", title: "Annotations", group: "host", icon: Tags, views: ["annotations"], load: () => import("../screens/annotations") },
+  { name: "gpu", title: "GPU", group: "device", icon: Microchip, views: ["gpu-time", "gpu-metrics", "idle", "launches", "activity"], load: () => import("../screens/gpu") },
+  { name: "kernels", title: "Kernels", group: "device", icon: Boxes, views: ["kernels"], load: () => import("../screens/kernels") },
+  { name: "memory", title: "Memory", group: "device", icon: MemoryStick, views: ["memory"], load: () => import("../screens/memory") },
+  { name: "roofline", title: "Roofline", group: "device", icon: Mountain, views: ["roofline"], load: () => import("../screens/roofline") },
+  { name: "system", title: "System", group: "job", icon: Cpu, views: ["system", "system-heat", "system-series"], load: () => import("../screens/system") },
+  { name: "distributed", title: "Distributed", group: "job", icon: Network, views: ["distributed"], load: () => import("../screens/distributed") },
+  { name: "tensors", title: "Tensors", group: "job", icon: Variable, views: ["tensors"], load: () => import("../screens/tensors") },
   { name: "compare", title: "Compare", group: "job", icon: GitCompare, load: () => import("../screens/compare") },
 ];
 
 export const GROUPS: readonly (readonly [ScreenEntry["group"], string])[] = [
-  ["run", "Run"], ["host", "Host"], ["device", "Device"], ["job", "Job"],
+  ["run", "Run"], ["host", "Host"], ["device", "Device"], ["job", "Job"], ["more", "More views"],
 ];
 
+const loadGeneric = () => import("../screens/generic");
+
+/** Screens of the views that no other screen draws, such as those of installed packages. */
+export function otherScreens(views: readonly ViewDescription[]): ScreenEntry[] {
+  const drawn = new Set<string>(SCREENS.flatMap((entry) => [entry.name, ...(entry.views ?? [])]));
+  return views
+    .filter(({ name }) => !drawn.has(name))
+    .map(({ name, title }) => ({ name, title, group: "more", icon: Table, load: loadGeneric }));
+}

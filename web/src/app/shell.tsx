@@ -1,5 +1,5 @@
 // Shell around every screen: navigation, run tabs and actions.
-import { signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 import { ChevronsLeft, ChevronsRight, Moon, Sun } from "lucide";
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -7,18 +7,20 @@ import { useEffect, useState } from "preact/hooks";
 import { dark, toggleTheme } from "../base/theme";
 import { isRunDeleted } from "../state/live";
 import { link, run, screen } from "../state/url";
+import { areViewsKnown, describedViews } from "../state/views";
 import { Icon } from "../widgets/icon";
 import { EmptyState, ErrorNotice, Skeleton } from "../widgets/resource_view";
 import { JobActions } from "./job_actions";
 import { RangeChip } from "./range_chip";
 import { RunTabs } from "./run_tabs";
-import { GROUPS, JOBS, SCREENS, type ScreenEntry } from "./screens";
+import { GROUPS, JOBS, SCREENS, otherScreens, type ScreenEntry } from "./screens";
 import { SourceViewer } from "./source_viewer";
 
+const entries = computed(() => [...SCREENS, ...otherScreens(describedViews.value)]);
 const narrow = signal(window.matchMedia("(max-width: 1100px)").matches);
 
 export function Shell() {
-  const current = SCREENS.find((candidate) => candidate.name === screen.value) ?? JOBS;
+  const current = entries.value.find((candidate) => candidate.name === screen.value) ?? JOBS;
   const isKnown = current.name === screen.value;
   useEffect(() => {
     document.title = `${current.title}${run.value === null ? "" : ` · ${run.value}`} · stepscope`;
@@ -47,7 +49,7 @@ export function Shell() {
         {isRunDeleted.value ? (
           <ErrorNotice text="This run was deleted. The page shows data that was loaded before." />
         ) : null}
-        {isKnown ? <ScreenBody target={current} /> : <EmptyState title="Screen not found" text="select a screen on the left" />}
+        {isKnown ? <ScreenBody target={current} /> : areViewsKnown.value ? <EmptyState title="Screen not found" text="select a screen on the left" /> : <Skeleton />}
       </main>
       <SourceViewer />
     </div>
@@ -62,12 +64,7 @@ function Navigation({ current }: { current: ScreenEntry }) {
       </a>
       <Entry target={JOBS} current={current} />
       {run.value === null ? null : GROUPS.map(([group, groupTitle]) => (
-        <div key={group} role="group" aria-label={groupTitle}>
-          <p class="group" aria-hidden="true">{groupTitle}</p>
-          {SCREENS.filter((entry) => entry.group === group).map((entry) => (
-            <Entry key={entry.name} target={entry} current={current} />
-          ))}
-        </div>
+        <NavigationGroup key={group} title={groupTitle} entries={entries.value.filter((entry) => entry.group === group)} current={current} />
       ))}
       <button
         type="button"
@@ -80,6 +77,15 @@ function Navigation({ current }: { current: ScreenEntry }) {
         <span>{narrow.value ? "Expand" : "Collapse"}</span>
       </button>
     </nav>
+  );
+}
+
+function NavigationGroup({ title, entries: members, current }: { title: string; entries: ScreenEntry[]; current: ScreenEntry }) {
+  return members.length === 0 ? null : (
+    <div role="group" aria-label={title}>
+      <p class="group" aria-hidden="true">{title}</p>
+      {members.map((entry) => <Entry key={entry.name} target={entry} current={current} />)}
+    </div>
   );
 }
 

@@ -1,0 +1,244 @@
+// Any payload, drawn by the shapes of its values and the descriptions of its fields.
+//
+//   scalars                          tiles, or a panel if they are part of another object
+//   a list of objects of scalars     a table
+//   a list of other objects          a section each, or a table that opens one
+//   a list of numbers                a curve
+//   missing, notes, quality, range   sentences
+import type { ComponentChildren } from "preact";
+
+import type { Json, JsonObject, Structure } from "../api/schema";
+import type { QualityNote, TimeRange } from "../api/views";
+import { MISSING, count } from "../base/quantities";
+import { capitalize } from "../base/text";
+import { FigurePanel } from "../charts/figure_panel";
+import type { Plot } from "../charts/plot";
+import { bar, field, formatValue, type Field, type Value } from "../widgets/fields";
+import { KeyValues } from "../widgets/key_values";
+import { Panel } from "../widgets/panel";
+import { EmptyState, QualityNotes } from "../widgets/resource_view";
+import { Tiles } from "../widgets/tiles";
+import { LinkedTable } from "./linked_table";
+
+/** Fields that identify the subject of an object. */
+const IDENTITY = ["rank", "trace", "process", "node", "device", "device_name", "stream"];
+const SENTENCES = ["missing", "notes", "quality", "range", "share_of"];
+/** Longer lists of numbers are curves. */
+const MAX_LISTED = 8;
+/** Longer lists of objects are tables. */
+const MAX_SECTIONS = 8;
+const MAX_TEXT_LENGTH = 400;
+
+interface Props {
+  value: JsonObject;
+  type: Structure;
+  /** Prefix of URL parameters and test ids. */
+  id?: string;
+  /** Unit of numbers that declare none. */
+  unit?: string;
+  /** Fields that are shown elsewhere. */
+  omitted?: readonly string[];
+}
+
+export function PayloadView({ value, type, id, unit, omitted = [] }: Props) {
+  const names = Object.keys(value).filter((name) => !SENTENCES.includes(name) && !omitted.includes(name));
+  const scalars = names.filter((name) => isScalar(value[name]));
+  const curves = names.filter((name) => isCurve(value[name]));
+  const ownUnit = unitOfValues(value, unit);
+  return (
+    <>
+      {typeof value.missing === "string" ? <EmptyState text={value.missing} /> : null}
+      <Notes value={value} />
+      {typeof value.share_of === "string" && value.share_of !== "" ? <p class="muted">Shares are of {value.share_of}.</p> : null}
+      {scalars.length === 0 ? null : (
+        <Tiles
+          tiles={scalars.map((name) => {
+            const { title, unit: fieldUnit, description } = type.field(name, ownUnit);
+            return { label: capitalize(title), value: textOf(value[name], fieldUnit), caption: description, testid: name };
+          })}
+        />
+      )}
+      {curves.length === 0 ? null : (
+        <div class="panels">
+          {curves.map((name) => <FigurePanel key={name} testid={`curve-${name}`} block={curve(name, value, type, ownUnit)} description={type.field(name).description} />)}
+        </div>
+      )}
+      {names.filter((name) => !scalars.includes(name) && !curves.includes(name)).map((name) => (
+        <Part
+          key={name}
+          id={id === undefined ? name : `${id}-${name}`}
+          title={capitalize(type.field(name).title)}
+          description={type.field(name).description}
+          value={value[name] as JsonObject | JsonObject[]}
+          type={type.child(name)}
+          unit={type.field(name, ownUnit).unit}
+        />
+      ))}
+    </>
+  );
+}
+
+function Notes({ value: { notes, quality, range } }: { value: JsonObject }) {
+  return (
+    <QualityNotes
+      notes={(Array.isArray(notes) ? notes : []).filter((note) => typeof note === "string")}
+      quality={(quality ?? []) as unknown as QualityNote[]}
+      range={(range ?? null) as unknown as TimeRange | null}
+    />
+  );
+}
+
+interface PartProps {
+  id: string;
+  title: string;
+  description: string | undefined;
+  type: Structure;
+  unit: string;
+}
+
+/** An object, a map or a list of objects below its title. */
+function Part({ value, ...part }: PartProps & { value: JsonObject | JsonObject[] }) {
+  const { id, title, description, type, unit } = part;
+  if (Array.isArray(value)) return value.length === 0 ? null : <Objects {...part} rows={value} />;
+  const members = Object.entries(value);
+  if (members.length === 0) return null;
+  if (type.isMap && members.every(([, member]) => isObject(member))) {
+    return <Objects {...part} rows={members.map(([name, member]) => ({ name, ...(member as JsonObject) }))} />;
+  }
+  if (!isFlat(value)) return <Section title={title}><PayloadView id={id} value={value} type={type} unit={unit} /></Section>;
+  const ownUnit = unitOfValues(value, unit);
+  return (
+    <Panel title={title} description={description} testid={`panel-${id}`}>
+      <KeyValues
+        entries={members.map(([name, member]) => {
+          const { title: label, unit: fieldUnit, description: help } = type.field(name, ownUnit);
+          return [type.isMap ? name : label, textOf(member, type.isMap ? unit : fieldUnit), help] as const;
+        })}
+      />
+    </Panel>
+  );
+}
+
+function Objects({ rows, ...part }: PartProps & { rows: JsonObject[] }) {
+  const { id, type, unit } = part;
+  if (rows.every(isFlat)) return <ObjectTable {...part} rows={rows} />;
+  const detail = (row: JsonObject, index: number) => (
+    <Section key={index} title={identityOf(row, type) ?? `${part.title} ${index + 1}`}>
+      <PayloadView id={`${id}-${index}`} value={row} type={type} unit={unit} omitted={IDENTITY} />
+    </Section>
+  );
+  if (rows.length <= MAX_SECTIONS) return <>{rows.map(detail)}</>;
+  const indices = new Map(rows.map((row, index) => [row, index]));
+  const indexOf = (row: JsonObject): number => indices.get(row) ?? 0;
+  return <ObjectTable {...part} rows={rows} keyOf={(row) => String(indexOf(row))} renderSelected={(row) => detail(row, indexOf(row))} />;
+}
+
+interface TableProps extends PartProps {
+  rows: JsonObject[];
+  keyOf?: (row: JsonObject) => string;
+  renderSelected?: (row: JsonObject) => ComponentChildren;
+}
+
+function ObjectTable({ id, title, description, rows, type, unit, keyOf, renderSelected }: TableProps) {
+  return (
+    <LinkedTable
+      id={id}
+      title={title}
+      testid={`table-${id}`}
+      description={description}
+      rows={rows}
+      fields={columnsOf(rows, type, unit)}
+      keyOf={keyOf}
+      renderSelected={renderSelected}
+    />
+  );
+}
+
+function Section({ title, children }: { title: string; children: ComponentChildren }) {
+  return (
+    <section aria-label={title}>
+      <h2 class="section-title">{title}</h2>
+      {children}
+    </section>
+  );
+}
+
+/** Columns of the fields that fit into a cell. */
+export function columnsOf(rows: readonly JsonObject[], type: Structure, unit: string): Field<JsonObject>[] {
+  const names = Object.keys(rows[0] ?? {}).filter((name) => rows.some((row) => fitsCell(name, row[name])));
+  return names.map((name) => {
+    const { title, unit: fieldUnit, display, description } = type.field(name, unit);
+    const hasNumbers = rows.some((row) => typeof row[name] === "number");
+    const overrides = { label: title, unit: fieldUnit, description, numeric: hasNumbers };
+    if (display === "bar") return { ...bar<JsonObject>(name, title), ...overrides };
+    return field<JsonObject>(name, {
+      ...overrides,
+      value: (row) => cellOf(row[name]),
+      draw: (row) => (typeof row[name] === "number" ? textOf(row[name], type.field(name, unitOfValues(row, unit)).unit) : undefined),
+    });
+  });
+}
+
+/** Numbers over the time in a list of the same object, over the buckets of a curve, or over their positions. */
+export function curve(name: string, value: JsonObject, type: Structure, unit: string): Plot {
+  const y = value[name] as (number | null)[];
+  const { title, unit: fieldUnit } = type.field(name, unit);
+  const times = Object.keys(value).find((candidate) => candidate !== name && candidate.endsWith("after_ns") && isCurve(value[candidate]));
+  const bucket = typeof value.bucket_ns === "number" ? value.bucket_ns : null;
+  return {
+    kind: "plot",
+    title: capitalize(title),
+    x: times === undefined ? { name: bucket === null ? "position" : "time", unit: bucket === null ? "count" : "ns" } : { name: type.field(times).title, unit: "ns" },
+    y: { name: title, unit: fieldUnit },
+    series: [{ name: title, x: times === undefined ? y.map((_, index) => index * (bucket ?? 1)) : (value[times] as number[]), y }],
+  };
+}
+
+/** Rows that name the unit of their numbers, as metrics do. */
+function unitOfValues(value: JsonObject, inherited: string | undefined): string {
+  return typeof value.unit === "string" ? value.unit : (inherited ?? "none");
+}
+
+function identityOf(value: JsonObject, type: Structure): string | null {
+  const parts = IDENTITY.flatMap((name) => {
+    const part = value[name];
+    if (typeof part === "number") return [`${type.field(name).title} ${count(part)}`];
+    return typeof part === "string" ? [part.slice(0, MAX_TEXT_LENGTH)] : [];
+  });
+  return parts.length === 0 ? null : parts.join(" · ");
+}
+
+function isObject(value: Json | undefined): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** A value that is written in one line. */
+function isScalar(value: Json | undefined): boolean {
+  if (!Array.isArray(value)) return !isObject(value);
+  return value.length > 0 && !isCurve(value) && !value.some(isObject);
+}
+
+function isCurve(value: Json | undefined): boolean {
+  return Array.isArray(value) && value.length > MAX_LISTED && value.every((item) => item === null || typeof item === "number");
+}
+
+/** An object whose fields fit into cells. */
+function isFlat(value: JsonObject): boolean {
+  return Object.entries(value).every(([name, member]) => SENTENCES.includes(name) || isScalar(member) || (Array.isArray(member) && member.length === 0));
+}
+
+/** Sentences get a column where a row has one. */
+function fitsCell(name: string, value: Json | undefined): boolean {
+  return SENTENCES.includes(name) ? typeof value === "string" && value !== "" : isScalar(value);
+}
+
+function cellOf(value: Json | undefined): Value {
+  if (value === undefined || value === null) return null;
+  return typeof value === "object" ? textOf(value, "none") : value;
+}
+
+function textOf(value: Json | undefined, unit: string): string {
+  if (value === undefined) return MISSING;
+  if (Array.isArray(value)) return value.map((item) => textOf(item, unit)).join(", ").slice(0, MAX_TEXT_LENGTH);
+  return (isObject(value) ? JSON.stringify(value) : formatValue(value, unit)).slice(0, MAX_TEXT_LENGTH);
+}
