@@ -21,12 +21,11 @@ from playwright.sync_api import Page, Route, expect
 from stepscope.quantities import duration, percent
 from stepscope.testing import RunBuilder
 from stepscope.testing.browser import chromium
-from tests.support.browsed import IN_A_BROWSER, Ui
+from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, settled
 from tests.support.ui_runs import ALL_REDUCE, FIRST_STEP, SLOWEST, SLOWEST_NS, STEPS, runs_below
 from tests.support.under_stepscope import command_json, serving
 
 pytestmark = IN_A_BROWSER
-AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 SCREENS = [
     *("overview", "timeline", "insights"),
     *("steps", "input-pipeline", "operators", "modules", "annotations"),
@@ -56,47 +55,21 @@ def ui(served: Ui) -> Iterator[Ui]:
     served.settle()
 
 
-def settled(page: Page) -> None:
-    """Wait until no answer is on its way."""
-    page.wait_for_function(
-        "() => document.querySelector('main .skeleton, main [aria-busy=true]') === null"
-        " && document.querySelector('main')?.children.length > 0"
-    )
-    page.wait_for_timeout(150)
-
-
 def drawn(page: Page) -> None:
     """Wait until the timeline shows its slices."""
     page.wait_for_function("() => window.__stepscopeTimeline?.ready")
 
 
-@pytest.fixture(scope="module")
-def axe() -> str:
-    assert AXE.exists(), "npm ci in web/ brings it"
-    return AXE.read_text()
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", SCREENS)
-def test_every_screen_is_drawn_and_accessible(ui: Ui, axe: str, name: str, scheme: str) -> None:
+def test_every_screen_is_drawn_and_accessible(ui: Ui, name: str, scheme: str) -> None:
     for run in (TRACES, JOB) if scheme == "light" else (TRACES,):
         page = ui.open(screen(name, run, **{"with": TRACES} if name == "compare" else {}))
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         settled(page)
         assert page.locator("main [role=alert]").count() == 0, page.inner_text("main")
         assert len(page.inner_text("main")) > 20
-        wide = page.evaluate(
-            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        )
-        assert wide <= 0, "the page scrolls sideways"
-        page.evaluate(axe)  # as the console would: the page's policy forbids script elements
-        results = page.evaluate("axe.run({resultTypes: ['violations']})")
-        serious = [
-            (opened["id"], [node["html"][:200] for node in opened["nodes"][:3]])
-            for opened in results["violations"]
-            if opened["impact"] in {"serious", "critical"}
-        ]
-        assert serious == []
+        assert_accessible(page)
 
 
 def test_list_of_jobs_leads_to_runs(ui: Ui) -> None:

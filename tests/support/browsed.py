@@ -15,6 +15,7 @@ IN_A_BROWSER = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
 ]
 """Marks of a test module that uses a browser."""
+_AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 
 
 class Ui:
@@ -52,3 +53,31 @@ class Ui:
         for page, problems in pages:
             page.close()
             assert problems == []
+
+
+def settled(page: Page) -> None:
+    """Wait until no answer is on its way."""
+    page.wait_for_function(
+        "() => document.querySelector('main .skeleton, main [aria-busy=true]') === null"
+        " && document.querySelector('main')?.children.length > 0"
+    )
+    page.wait_for_timeout(150)
+
+
+def assert_accessible(page: Page) -> None:
+    """Check that the page fits its width, and that axe finds nothing serious."""
+    wide = page.evaluate(
+        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    assert wide <= 0, "the page scrolls sideways"
+    assert _AXE.exists(), "npm ci in web/ brings it"
+    page.evaluate(
+        _AXE.read_text()
+    )  # as the console would: the page's policy forbids script elements
+    results = page.evaluate("axe.run({resultTypes: ['violations']})")
+    serious = [
+        (opened["id"], [node["html"][:200] for node in opened["nodes"][:3]])
+        for opened in results["violations"]
+        if opened["impact"] in {"serious", "critical"}
+    ]
+    assert serious == []

@@ -1,8 +1,8 @@
 """Registry of views: built-in ones and those of installed packages.
 
-A package offers views through entry points of the group `stepscope.views`, each naming a `View`; the
-name of the entry point is the name of the view. They are on every surface: `stepscope show`, the API
-and the page, which draws them from the descriptions of their fields.
+A package offers views through entry points of the group `stepscope.views`, each naming a `View`;
+the name of the entry point is the name of the view. They are on every surface: `stepscope show`,
+the API and the page, which draws them from the labels of their fields.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from stepscope.views.options import (
     View,
 )
 
-
 GROUP = "stepscope.views"
 
 
@@ -40,7 +39,7 @@ def _show(module: str, function: str | None = None) -> Callable[[], ShowFunction
     return load
 
 
-_BUILT_IN: dict[str, View] = {
+BUILT_IN_VIEWS: dict[str, View] = {
     "overview": View(_show("overview"), RANGE_OPTIONS),
     "recordings": View(_show("recordings")),
     "steps": View(_show("steps"), ("carry_over", *TRACE_OPTIONS, *RANGE_OPTIONS)),
@@ -96,7 +95,7 @@ _BUILT_IN: dict[str, View] = {
 
 def installed_views() -> dict[str, View]:
     """Return the built-in views and those of installed packages, by name."""
-    views = dict(_BUILT_IN)
+    views = dict(BUILT_IN_VIEWS)
     for offer in entry_points(group=GROUP):
         view = _load(offer)
         if view is not None:

@@ -1,6 +1,6 @@
 // Views and their payloads as the server describes them: also those that this page was built without.
-import { labelOf, unitOf } from "../base/quantities";
-import { capitalize } from "../base/text";
+import { capitalize, words } from "../base/text";
+import type { FieldLabel } from "./labels";
 
 export type Json = string | number | boolean | null | Json[] | JsonObject;
 export interface JsonObject {
@@ -32,6 +32,7 @@ export interface ViewOption {
 
 interface Operation {
   summary: string;
+  description?: string;
   parameters: ViewOption[];
   responses: Record<string, { content: Record<string, { schema: Schema }> }>;
 }
@@ -60,24 +61,16 @@ export function describeViews({ paths, components }: OpenApi): ViewDescription[]
     const name = path.slice(VIEW_PATH.length);
     return [{
       name,
-      title: capitalize(name.replaceAll("-", " ")),
-      description: capitalize(get.summary.replace(/^Show /, "")),
+      title: get.summary,
+      description: capitalize((get.description ?? "").replace(/^Show /, "")),
       options: get.parameters.filter((parameter) => parameter.name !== "run"),
       payload: new Structure(get.responses["200"]?.content["application/json"]?.schema ?? {}, components.schemas),
     }];
   });
 }
 
-/** Title, unit and meaning of a field. */
-export interface FieldDescription {
-  title: string;
-  unit: string;
-  display: string | undefined;
-  description: string | undefined;
-}
-
-/** Description of an object, or of the objects in a list or a map. Fields without one are described
- * by their names. */
+/** Description of an object, or of the objects in a list or a map. Fields without a label are
+ * titled by their names. */
 export class Structure {
   private readonly properties: Record<string, Schema>;
 
@@ -94,15 +87,14 @@ export class Structure {
     return alternatives(this.schema).some(({ additionalProperties }) => typeof additionalProperties === "object");
   }
 
-  /** Describe a field; `unit` applies to fields that declare none, such as the statistics of a duration. */
-  field(name: string, unit = "none"): FieldDescription {
-    const schema = this.properties[name] ?? {};
-    const declared = schema["x-unit"] ?? unitOf(name) ?? "none";
+  /** Label of a field; `unit` applies to numbers without one, such as the statistics of a duration. */
+  label(name: string, unit = "none"): FieldLabel {
+    const { title = words(name), description, "x-unit": declaredUnit = "none", "x-display": display } = this.properties[name] ?? {};
     return {
-      title: schema.title ?? labelOf(name),
-      unit: declared === "none" ? unit : declared,
-      display: schema["x-display"],
-      description: schema.description,
+      title,
+      unit: declaredUnit === "none" ? unit : declaredUnit,
+      ...(display === undefined ? {} : { display }),
+      ...(description === undefined ? {} : { description }),
     };
   }
 

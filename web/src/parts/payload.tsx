@@ -53,25 +53,25 @@ export function PayloadView({ value, type, id, unit, omitted = [] }: Props) {
       {scalars.length === 0 ? null : (
         <Tiles
           tiles={scalars.map((name) => {
-            const { title, unit: fieldUnit, description } = type.field(name, ownUnit);
+            const { title, unit: fieldUnit, description } = type.label(name, ownUnit);
             return { label: capitalize(title), value: textOf(value[name], fieldUnit), caption: description, testid: name };
           })}
         />
       )}
       {curves.length === 0 ? null : (
         <div class="panels">
-          {curves.map((name) => <FigurePanel key={name} testid={`curve-${name}`} block={curve(name, value, type, ownUnit)} description={type.field(name).description} />)}
+          {curves.map((name) => <FigurePanel key={name} testid={`curve-${name}`} block={curve(name, value, type, ownUnit)} description={type.label(name).description} />)}
         </div>
       )}
       {names.filter((name) => !scalars.includes(name) && !curves.includes(name)).map((name) => (
         <Part
           key={name}
           id={id === undefined ? name : `${id}-${name}`}
-          title={capitalize(type.field(name).title)}
-          description={type.field(name).description}
+          title={capitalize(type.label(name).title)}
+          description={type.label(name).description}
           value={value[name] as JsonObject | JsonObject[]}
           type={type.child(name)}
-          unit={type.field(name, ownUnit).unit}
+          unit={type.label(name, ownUnit).unit}
         />
       ))}
     </>
@@ -111,7 +111,7 @@ function Part({ value, ...part }: PartProps & { value: JsonObject | JsonObject[]
     <Panel title={title} description={description} testid={`panel-${id}`}>
       <KeyValues
         entries={members.map(([name, member]) => {
-          const { title: label, unit: fieldUnit, description: help } = type.field(name, ownUnit);
+          const { title: label, unit: fieldUnit, description: help } = type.label(name, ownUnit);
           return [type.isMap ? name : label, textOf(member, type.isMap ? unit : fieldUnit), help] as const;
         })}
       />
@@ -167,14 +167,14 @@ function Section({ title, children }: { title: string; children: ComponentChildr
 export function columnsOf(rows: readonly JsonObject[], type: Structure, unit: string): Field<JsonObject>[] {
   const names = Object.keys(rows[0] ?? {}).filter((name) => rows.some((row) => fitsCell(name, row[name])));
   return names.map((name) => {
-    const { title, unit: fieldUnit, display, description } = type.field(name, unit);
+    const { title, unit: fieldUnit, display, description } = type.label(name, unit);
     const hasNumbers = rows.some((row) => typeof row[name] === "number");
-    const overrides = { label: title, unit: fieldUnit, description, numeric: hasNumbers };
+    const overrides = { label: title, unit: fieldUnit, description, numeric: hasNumbers && display !== "identifier" };
     if (display === "bar") return { ...bar<JsonObject>(name, title), ...overrides };
     return field<JsonObject>(name, {
       ...overrides,
       value: (row) => cellOf(row[name]),
-      draw: (row) => (typeof row[name] === "number" ? textOf(row[name], type.field(name, unitOfValues(row, unit)).unit) : undefined),
+      draw: (row) => (typeof row[name] === "number" ? textOf(row[name], type.label(name, unitOfValues(row, unit)).unit) : undefined),
     });
   });
 }
@@ -182,13 +182,13 @@ export function columnsOf(rows: readonly JsonObject[], type: Structure, unit: st
 /** Numbers over the time in a list of the same object, over the buckets of a curve, or over their positions. */
 export function curve(name: string, value: JsonObject, type: Structure, unit: string): Plot {
   const y = value[name] as (number | null)[];
-  const { title, unit: fieldUnit } = type.field(name, unit);
+  const { title, unit: fieldUnit } = type.label(name, unit);
   const times = Object.keys(value).find((candidate) => candidate !== name && candidate.endsWith("after_ns") && isCurve(value[candidate]));
   const bucket = typeof value.bucket_ns === "number" ? value.bucket_ns : null;
   return {
     kind: "plot",
     title: capitalize(title),
-    x: times === undefined ? { name: bucket === null ? "position" : "time", unit: bucket === null ? "count" : "ns" } : { name: type.field(times).title, unit: "ns" },
+    x: times === undefined ? { name: bucket === null ? "position" : "time", unit: bucket === null ? "count" : "ns" } : { name: type.label(times).title, unit: "ns" },
     y: { name: title, unit: fieldUnit },
     series: [{ name: title, x: times === undefined ? y.map((_, index) => index * (bucket ?? 1)) : (value[times] as number[]), y }],
   };
@@ -202,7 +202,7 @@ function unitOfValues(value: JsonObject, inherited: string | undefined): string 
 function identityOf(value: JsonObject, type: Structure): string | null {
   const parts = IDENTITY.flatMap((name) => {
     const part = value[name];
-    if (typeof part === "number") return [`${type.field(name).title} ${count(part)}`];
+    if (typeof part === "number") return [`${type.label(name).title} ${count(part)}`];
     return typeof part === "string" ? [part.slice(0, MAX_TEXT_LENGTH)] : [];
   });
   return parts.length === 0 ? null : parts.join(" · ");

@@ -1,8 +1,7 @@
-// Screen of a view that has none of its own, drawn as the server describes it.
+// Screen of a view that has none of its specific, drawn as the server describes it.
 import type { Options } from "../api/client";
 import type { JsonObject, ViewDescription, ViewOption } from "../api/schema";
-import { labelOf } from "../base/quantities";
-import { capitalize } from "../base/text";
+import { capitalize, words } from "../base/text";
 import { PayloadView } from "../parts/payload";
 import { useRowLimit } from "../parts/row_limit";
 import { TraceSelect, selectedTrace, useTraces } from "../parts/trace_screen";
@@ -29,14 +28,14 @@ function ViewScreen({ view }: { view: ViewDescription }) {
   const ranks = [...new Set(recordings.flatMap(({ rank }) => (rank === null ? [] : [String(rank)])))];
   const [rank, setRank] = useOption("rank", ["", ...ranks]);
   const [top, rowLimitSelect] = useRowLimit();
-  const own = view.options.filter(({ name }) => !SHARED.includes(name));
+  const specific = view.options.filter(({ name }) => !SHARED.includes(name));
   const options: Options = {
     ...(accepts("from_ns") ? range() : {}),
     ...(accepts("trace") ? { trace: selectedTrace(recordings)?.trace } : accepts("rank") ? { rank } : {}),
     ...(accepts("top") ? { top } : {}),
-    ...Object.fromEntries(own.map(({ name }) => [name, param(name).value])),
+    ...Object.fromEntries(specific.map(({ name }) => [name, param(name).value])),
   };
-  const lacking = own.filter(({ name, required }) => required && (options[name] ?? "") === "");
+  const lacking = specific.filter(({ name, required }) => required && (options[name] ?? "") === "");
   return (
     <>
       <PageHeader title={view.title} description={view.description}>
@@ -45,10 +44,10 @@ function ViewScreen({ view }: { view: ViewDescription }) {
           <Select label="Rank" value={rank} choices={[["", "all ranks"], ...ranks]} onChange={setRank} />
         ) : null}
         {accepts("top") ? rowLimitSelect : null}
-        {own.map((option) => <OptionControl key={option.name} option={option} />)}
+        {specific.map((option) => <OptionControl key={option.name} option={option} />)}
       </PageHeader>
       {lacking.length > 0 ? (
-        <EmptyState title="More is needed" text={`enter ${lacking.map(({ name }) => labelOf(name)).join(" and ")} above`} />
+        <EmptyState title="More is needed" text={`enter ${lacking.map(({ name }) => words(name)).join(" and ")} above`} />
       ) : accepts("trace") && data === null ? null : (
         <Content view={view} options={options} />
       )}
@@ -67,7 +66,7 @@ function Content({ view, options }: { view: ViewDescription; options: Options })
 
 /** Control of one option: a selection if its values are known, else a text. */
 function OptionControl({ option: { name, schema } }: { option: ViewOption }) {
-  const label = capitalize(labelOf(name));
+  const label = capitalize(words(name));
   const [text, setText] = useText(name);
   if (schema.enum !== undefined) {
     return <Select label={label} value={text === "" ? (schema.default ?? "") : text} choices={schema.enum} onChange={setText} />;
