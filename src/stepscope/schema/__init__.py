@@ -75,6 +75,7 @@ from stepscope.schema.tables.stacks import STACKS
 from stepscope.schema.tables.timeline import TIMELINE
 from stepscope.schema.tables.traces import TRACES
 from stepscope.schema.tables.tracks import TRACKS
+from stepscope.schema.units import Unit
 
 __all__ = [
     "ANNOTATIONS",
@@ -140,6 +141,7 @@ __all__ = [
     "SourceLineFact",
     "StackSamplerFact",
     "Table",
+    "Unit",
     "VersionsFact",
     "WindowFact",
     "WindowMissedFact",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Annotated
 
 import msgspec
 import pytest
@@ -10,7 +11,9 @@ from rich.console import Console
 
 from stepscope.cli.text import console, printable
 from stepscope.cli.writers.generic import cut, write_generic
-from stepscope.cli.writers.units import label, text_of, unit_of
+from stepscope.cli.writers.units import text_of
+from stepscope.schema import FieldLabel, Unit, field_label
+from stepscope.schema.field_labels import Display
 
 
 class Row(msgspec.Struct, kw_only=True):
@@ -130,29 +133,54 @@ def test_the_middle_of_a_long_name_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "shown"),
+    ("unit", "value", "shown"),
     [
-        ("total_ns", 86_400_000, "86.4 ms"),
-        ("start_epoch_ns", 1_700_000_000_000_000_000, "2023-11-14 22:13:20 UTC"),
-        ("idle_ratio", 0.0004, "<0.1%"),
-        ("occupancy_percent", 49.13, "49.1%"),
-        ("moved_bytes", 0, "0 B"),
-        ("achieved_bytes_per_s", 1.5e9, "1.5 GB/s"),
-        ("work_flop_per_s", 312e12, "312 TFLOP/s"),
-        ("launch_count", 12345, "12,345"),
-        ("rank", 1024, "1024"),
-        ("mean", 0.123456, "0.1235"),
-        ("missing_ns", None, "n/a"),
+        ("ns", 86_400_000, "86.4 ms"),
+        ("epoch_ns", 1_700_000_000_000_000_000, "2023-11-14 22:13:20 UTC"),
+        ("epoch_ms", 1_700_000_000_000, "2023-11-14 22:13:20 UTC"),
+        ("ratio", 0.0004, "<0.1%"),
+        ("percent", 49.13, "49.1%"),
+        ("bytes", 0, "0 B"),
+        ("bytes_per_s", 1.5e9, "1.5 GB/s"),
+        ("flop_per_s", 312e12, "312 TFLOP/s"),
+        ("count", 12345, "12,345"),
+        ("none", 0.123456, "0.1235"),
+        ("ns", None, "n/a"),
     ],
 )
-def test_values(name: str, value: float | None, shown: str) -> None:
-    assert text_of(name, value) == shown
+def test_values(unit: Unit, value: float | None, shown: str) -> None:
+    assert text_of(FieldLabel(title="a", unit=unit), value) == shown
 
 
-def test_a_name_without_a_unit_has_that_of_its_holder() -> None:
-    assert text_of("mean", 1500.0, "ns") == "1.5 µs"
-    assert text_of("count", 5, "ns") == "5"
-    assert (unit_of("bytes"), label("bytes")) == ("bytes", "bytes")
+@pytest.mark.parametrize(
+    ("unit", "display", "value", "shown"),
+    [
+        ("none", "identifier", 1024, "1024"),
+        ("ns", "change", 1_500, "+1.5 µs"),
+        ("ratio", "change", -0.25, "-25.0%"),
+        ("bytes", "file_size", 2_500_000, "2.5 MB"),
+    ],
+)
+def test_values_with_a_display_hint(unit: Unit, display: Display, value: float, shown: str) -> None:
+    assert text_of(FieldLabel(title="a", unit=unit, display=display), value) == shown
+
+
+class Quantiles(msgspec.Struct, kw_only=True):
+    count: int = 5
+    p50: float = 1500.0
+
+
+class Watched(msgspec.Struct, kw_only=True):
+    step_ns: Quantiles
+    unit: str = "watt"
+    value: float = 250.0
+    queue: Annotated[float, field_label("mean queue depth", unit="count")] = 1.5
+
+
+def test_numbers_without_a_unit_have_that_of_their_holder() -> None:
+    payload = lines(Watched(step_ns=Quantiles()))
+    assert payload[payload.index("step") + 2].split() == ["5", "1.5", "µs"]
+    assert {"value             250 W", "mean queue depth  1.5"} <= set(payload)
 
 
 def test_what_names_say_is_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,10 @@
-"""Text of any payload, by the shape of its structs and the units of their fields.
+"""Text of any payload, by the shape of its structs and the labels of their fields.
 
 identity (rank, trace, device …)              one bold line
 other scalars                                 one line each
 a list of structs of scalars                  a table
 a struct, or a list of other structs          the same again, below its title
-a list of numbers named as a curve            a curve
+a list of numbers displayed as a curve        a curve
 missing, notes, share_of, quality, range      sentences
 """
 
@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import structs
 from rich.console import Console
 from rich.markup import escape
 
 from stepscope.cli.text import duration, table
-from stepscope.cli.writers.units import label, text_of, unit_of
+from stepscope.cli.writers.units import text_of
+from stepscope.schema import FieldLabel, Unit, labels_of
 from stepscope.views import QualityNote, TimeRange
 
 IDENTITY = ("rank", "trace", "process", "node", "device", "device_name", "stream")
 """Fields that identify the subject of a part of a payload."""
 SENTENCES = ("missing", "notes", "share_of", "quality", "range")
-CURVE = "curve"
-"""Part of the name of a list of numbers that is drawn as a curve."""
 MAX_LISTED = 8
 """Longer lists of scalars are not a cell of a table."""
 MAX_CURVE_CELLS = 80
@@ -36,9 +36,17 @@ MIN_TEXT_WIDTH = 24
 GAP = 2
 
 
+class Field(NamedTuple):
+    """One field of a struct."""
+
+    name: str
+    label: FieldLabel
+    value: Any
+
+
 def write_generic(out: Console, payload: msgspec.Struct) -> None:
     """Write any payload."""
-    _write_struct(out, payload, None)
+    _write_struct(out, payload, "none")
 
 
 def write_range(out: Console, time_range: TimeRange) -> None:
@@ -54,32 +62,33 @@ def write_quality(out: Console, notes: Iterable[QualityNote]) -> None:
         out.print(f"[yellow]![/yellow] {escape(note.sentence)}")
 
 
-def _write_struct(out: Console, part: msgspec.Struct, inherited: str | None) -> None:
-    fields = dict(_fields(part))
+def _write_struct(out: Console, part: msgspec.Struct, inherited: Unit) -> None:
+    fields = _fields(part, inherited)
+    values = {field.name: field.value for field in fields}
     _write_title(out, fields)
-    _write_sentences(out, fields.get("missing"))
-    if fields.get("share_of"):
-        out.print(f"[dim]shares of: {escape(fields['share_of'])}[/dim]")
-    rest = {n: v for n, v in fields.items() if n not in SENTENCES and n not in IDENTITY}
-    scalars = {name: value for name, value in rest.items() if _is_scalar(value)}
-    if scalars:
-        width = max(len(label(name)) for name in scalars)
-        for name, value in scalars.items():
-            out.print(f"[dim]{label(name):<{width}}[/dim]  {_text(name, value, inherited)}")
-    for name, value in rest.items():
-        if name not in scalars:
-            _write_part(out, name, value)
-    _write_sentences(out, fields.get("notes"))
-    write_quality(out, fields.get("quality") or ())
+    _write_sentences(out, values.get("missing"))
+    if values.get("share_of"):
+        out.print(f"[dim]shares of: {escape(values['share_of'])}[/dim]")
+    rest = [field for field in fields if field.name not in SENTENCES + IDENTITY]
+    scalars = [field for field in rest if _is_scalar(field.value)]
+    width = max((len(field.label.title) for field in scalars), default=0)
+    for _, label, value in scalars:
+        out.print(f"[dim]{label.title:<{width}}[/dim]  {text_of(label, value)}")
+    for _, label, value in rest:
+        if not _is_scalar(value):
+            _write_part(out, label, value)
+    _write_sentences(out, values.get("notes"))
+    write_quality(out, values.get("quality") or ())
 
 
-def _write_title(out: Console, fields: Mapping[str, Any]) -> None:
-    identity = [(name, fields[name]) for name in IDENTITY if fields.get(name) is not None]
-    if identity:
-        words = [
-            value if isinstance(value, str) else f"{label(name)} {value}"
-            for name, value in identity
-        ]
+def _write_title(out: Console, fields: Iterable[Field]) -> None:
+    identity = [field for name in IDENTITY for field in fields if field.name == name]
+    words = [
+        value if isinstance(value, str) else f"{label.title} {value}"
+        for _, label, value in identity
+        if value is not None
+    ]
+    if words:
         out.print()
         out.print(f"[bold]{escape('  '.join(words))}[/bold]")
 
@@ -89,63 +98,68 @@ def _write_sentences(out: Console, sentences: str | Sequence[str] | None) -> Non
         out.print(escape(sentence))
 
 
-def _write_part(out: Console, name: str, value: Any) -> None:
+def _write_part(out: Console, label: FieldLabel, value: Any) -> None:
     """Write a field that is not a scalar."""
-    unit = unit_of(name)
+    title = f"[dim]{label.title}[/dim]"
     if isinstance(value, msgspec.Struct):
-        out.print(f"[dim]{label(name)}[/dim]")
+        out.print(title)
         if _is_flat(value):
-            _write_table(out, [dict(_fields(value))], unit)
+            _write_table(out, [_fields(value, label.unit)])
         else:
-            _write_struct(out, value, unit)
+            _write_struct(out, value, label.unit)
     elif isinstance(value, Mapping):
-        _write_mapping(out, name, value)
+        out.print(title)
+        _write_mapping(out, label, value)
     elif not value:
         return
     elif isinstance(value[0], msgspec.Struct):
-        _write_structs(out, name, value)
-    elif CURVE in name:
-        end = f"  up to {text_of(name, max(value, default=0))}"
-        room = out.width - len(label(name)) - GAP - len(end)
-        out.print(f"[dim]{label(name)}[/dim]  {curve(value, min(room, MAX_CURVE_CELLS))}{end}")
+        _write_structs(out, label, value)
+    elif label.display == "curve":
+        end = f"  up to {text_of(label, max(value))}"
+        room = out.width - len(label.title) - GAP - len(end)
+        out.print(f"{title}  {curve(value, min(room, MAX_CURVE_CELLS))}{end}")
     else:
-        text = ", ".join(text_of(name, item) for item in value)
-        out.print(f"[dim]{label(name)}[/dim]  {escape(text)}")
+        out.print(f"{title}  {escape(', '.join(text_of(label, item) for item in value))}")
 
 
-def _write_structs(out: Console, name: str, parts: Sequence[msgspec.Struct]) -> None:
+def _write_structs(out: Console, label: FieldLabel, parts: Sequence[msgspec.Struct]) -> None:
     if all(_is_flat(part) for part in parts):
-        out.print(f"[dim]{label(name)}[/dim]")
-        _write_table(out, [dict(_fields(part)) for part in parts], unit_of(name))
+        out.print(f"[dim]{label.title}[/dim]")
+        _write_table(out, [_fields(part, label.unit) for part in parts])
     else:
         for part in parts:
-            _write_struct(out, part, unit_of(name))
+            _write_struct(out, part, label.unit)
 
 
-def _write_mapping(out: Console, name: str, value: Mapping[str, Any]) -> None:
-    out.print(f"[dim]{label(name)}[/dim]")
+def _write_mapping(out: Console, label: FieldLabel, value: Mapping[str, Any]) -> None:
     if value and all(isinstance(item, msgspec.Struct) for item in value.values()):
-        rows = [{"": key} | dict(_fields(item)) for key, item in value.items()]
-        _write_table(out, rows, unit_of(name))
+        head = FieldLabel(title="", unit="none")
+        rows = [[Field("", head, key), *_fields(item, label.unit)] for key, item in value.items()]
+        _write_table(out, rows)
         return
     width = max((len(str(key)) for key in value), default=0)
     for key, item in value.items():
-        out.print(f"  {escape(str(key)):<{width}}  {_text(name, item, unit_of(name))}")
+        out.print(f"  {escape(str(key)):<{width}}  {_text(label, item)}")
 
 
 # --- tables --------------------------------------------------------------------------------------
 
 
-def _write_table(out: Console, rows: Sequence[Mapping[str, Any]], inherited: str | None) -> None:
+def _write_table(out: Console, rows: Sequence[Sequence[Field]]) -> None:
     """Write rows of scalars. Columns that do not fit continue below, after the first one again."""
-    cells = {name: [_text(name, row[name], inherited) for row in rows] for name in rows[0]}
-    texts = [name for name in cells if any(isinstance(row[name], str) for row in rows)]
-    ordered = [*texts[:1], *(name for name in cells if name not in texts[:1])]
-    headings = _headings(ordered)
-    widths = {name: _width(headings[name], cells[name]) for name in ordered}
+    columns = {fields[0].name: fields for fields in zip(*rows, strict=True)}
+    texts = [
+        name
+        for name, column in columns.items()
+        if any(isinstance(field.value, str) for field in column)
+    ]
+    ordered = [*texts[:1], *(name for name in columns if name not in texts[:1])]
+    titles = {name: columns[name][0].label.title for name in ordered}
+    cells = {name: [_text(label, value) for _, label, value in columns[name]] for name in ordered}
+    widths = {name: _width(titles[name], cells[name]) for name in ordered}
     widths |= _cut_widths(widths, texts, out.width)
     for names in _across(widths, out.width):
-        grid = table(*(headings[name].replace(" ", "\n") for name in names))
+        grid = table(*(titles[name].replace(" ", "\n") for name in names))
         for name, column in zip(names, grid.columns, strict=True):
             column.justify = "left" if name in texts else "right"
         for i in range(len(rows)):
@@ -153,17 +167,8 @@ def _write_table(out: Console, rows: Sequence[Mapping[str, Any]], inherited: str
         out.print(grid)
 
 
-def _headings(names: Sequence[str]) -> dict[str, str]:
-    """Make headings; the heading of a share differs from that of its quantity."""
-    plain = [label(name) for name in names]
-    return {
-        name: f"{text} share" if plain.count(text) > 1 and unit_of(name) == "ratio" else text
-        for name, text in zip(names, plain, strict=True)
-    }
-
-
-def _width(heading: str, cells: Sequence[str]) -> int:
-    return max(*(len(word) for word in heading.split(" ")), *(len(cell) for cell in cells))
+def _width(title: str, cells: Sequence[str]) -> int:
+    return max(*(len(word) for word in title.split(" ")), *(len(cell) for cell in cells))
 
 
 def _cut_widths(widths: Mapping[str, int], texts: Sequence[str], room: int) -> dict[str, int]:
@@ -213,9 +218,15 @@ def curve(values: Sequence[float], room: int) -> str:
     return "".join(LEVELS[round(max(0, mean) / top * (len(LEVELS) - 1))] for mean in means)
 
 
-def _fields(part: msgspec.Struct) -> Iterator[tuple[str, Any]]:
-    for name in getattr(part, "text_fields", part.__struct_fields__):
-        yield name, getattr(part, name)
+def _fields(part: msgspec.Struct, inherited: Unit = "none") -> list[Field]:
+    """List the fields that text shows, with the unit of `part.unit`, else the inherited one."""
+    unit = getattr(part, "unit", inherited)
+    labels = {
+        name: structs.replace(label, unit=unit) if label.unit == "inherited" else label
+        for name, label in labels_of(type(part)).items()
+    }
+    names = getattr(part, "text_fields", part.__struct_fields__)
+    return [Field(name, labels[name], getattr(part, name)) for name in names]
 
 
 def _is_scalar(value: object) -> bool:
@@ -224,10 +235,10 @@ def _is_scalar(value: object) -> bool:
 
 def _is_flat(part: msgspec.Struct) -> bool:
     """Tell whether a struct fits in a row of a table: scalars, and short lists of them."""
-    fields = dict(_fields(part))
-    return not any(fields.get(name) for name in SENTENCES) and all(
-        _is_scalar(value) or (CURVE not in name and _is_short_list(value))
-        for name, value in fields.items()
+    fields = _fields(part)
+    return not any(value for name, _, value in fields if name in SENTENCES) and all(
+        _is_scalar(value) or (label.display != "curve" and _is_short_list(value))
+        for name, label, value in fields
         if name not in SENTENCES
     )
 
@@ -240,7 +251,7 @@ def _is_short_list(value: object) -> bool:
     )
 
 
-def _text(name: str, value: Any, inherited: str | None) -> str:
+def _text(label: FieldLabel, value: Any) -> str:
     if isinstance(value, list | tuple):
-        return " x ".join(text_of(name, item, inherited) for item in value)
-    return text_of(name, value, inherited)
+        return " x ".join(text_of(label, item) for item in value)
+    return text_of(label, value)

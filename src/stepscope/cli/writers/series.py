@@ -15,8 +15,7 @@ from stepscope.cli.writers.generic import (
     cut,
     write_quality,
 )
-from stepscope.cli.writers.units import text_of
-from stepscope.quantities import count, duration, number, percent
+from stepscope.quantities import count, duration, in_unit, number, percent
 from stepscope.views import (
     ActiveShare,
     Breakdown,
@@ -37,7 +36,7 @@ def write_heat(out: Console, payload: SystemHeatView) -> None:
     for node in payload.nodes:
         _write_node(out, node.node, payload.column_ns)
         for row in node.rows:
-            _write_line(out, row.name, row.shade_ratio, f"of {text_of(row.unit, row.full)}")
+            _write_line(out, row.name, row.shade_ratio, f"of {in_unit(row.full, row.unit)}")
         if node.left_out_count:
             out.print(f"and {node.left_out_count} more cores: see --name {escape(node.node)}")
     if payload.left_out_nodes:
@@ -52,7 +51,7 @@ def write_series(out: Console, payload: SystemSeriesView) -> None:
         _write_node(out, node.node, payload.piece_ns)
         for series in node.series:
             values = [value for value in series.largest if value is not None]
-            maximum = text_of(series.unit, max(values, default=0.0))
+            maximum = in_unit(max(values, default=0.0), series.unit)
             _write_line(out, f"{series.metric} {series.device}", series.mean, f"up to {maximum}")
     if payload.left_out_count:
         out.print(f"{payload.left_out_count} series omitted")

@@ -1,22 +1,16 @@
-"""Values of payload fields as text: `stepscope.quantities` by the unit that ends a field's name."""
+"""Values of payload fields as text, by their labels."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import Enum
 
-from stepscope.quantities import MISSING, count, in_unit, label_of, number, unit_of
-
-__all__ = ["MISSING", "label", "text_of", "unit_of"]
-
-PLAIN_NUMBERS = {"rank", "device", "stream", "pid", "id", "window", "step", "number"}
-"""Names of identifiers and indices, which get no separator of thousands."""
-
-label = label_of
+from stepscope.quantities import MISSING, change, file_size, in_unit, relative_change
+from stepscope.schema import FieldLabel
 
 
-def text_of(name: str, value: object, inherited: str | None = None) -> str:
-    """Format a scalar in the unit of its name, else in the inherited unit."""
+def text_of(label: FieldLabel, value: object) -> str:
+    """Format a scalar in the unit of its field and as its display hint says."""
     if value is None:
         return MISSING
     if isinstance(value, Enum):
@@ -24,16 +18,22 @@ def text_of(name: str, value: object, inherited: str | None = None) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        return _number(name, value, inherited)
+        return _number(label, value)
     return str(value)
 
 
-def _number(name: str, value: float, inherited: str | None) -> str:
-    if name in PLAIN_NUMBERS:
-        return str(value)
-    unit = unit_of(name) or inherited
-    if unit == "epoch_ns":
-        return datetime.fromtimestamp(value / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    if unit is not None:
-        return in_unit(value, unit)
-    return count(value) if isinstance(value, int) else number(value, 4)
+def _number(label: FieldLabel, value: float) -> str:
+    match label.unit, label.display:
+        case _, "identifier":
+            return str(value)
+        case ("epoch_ns" | "epoch_ms") as unit, _:
+            seconds = value / (1e9 if unit == "epoch_ns" else 1e3)
+            return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        case "bytes", "file_size":
+            return file_size(value)
+        case "ratio", "change":
+            return relative_change(value)
+        case unit, "change":
+            return change(value, unit)
+        case unit, _:
+            return in_unit(value, unit)
