@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from stepscope.analysis.code_stages import STAGE_LABELS, Frame, Stage, classify_stack, parse_stack
 from stepscope.analysis.spans import FLAG_NO_RESULT, Spans
 from stepscope.analysis.steps import Steps, find_step_at
-from stepscope.intervals import Int, contains, union
+from stepscope.intervals import Int, Mask, contains, union
 
 MAX_WEIGHT_PERIODS = 50
 """A sample stands for at most this many periods: after a longer pause, the sampler had stopped."""
@@ -50,6 +50,16 @@ class StackSamples:
     user_line: NDArray[np.int32]
     sources: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """Text of the lines of user code in the samples, by file and line number."""
+
+    def take(self, rows: Mask) -> StackSamples:
+        """Select the samples of a mask; their weights stay."""
+        return replace(
+            self,
+            t_ns=self.t_ns[rows],
+            weight_ns=self.weight_ns[rows],
+            stack=self.stack[rows],
+            user_line=self.user_line[rows],
+        )
 
     def line_text(self, frames: Sequence[Frame], line: int) -> str:
         """Text of the running line in the innermost frame of user code; '' if unknown."""

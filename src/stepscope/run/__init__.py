@@ -21,11 +21,11 @@ from stepscope.run.model_facts import embedding_ratio, inputs_of, largest_model,
 from stepscope.run.name_totals import sum_by_name
 from stepscope.run.node_metrics import NodeMetrics
 from stepscope.run.opening import open_run, reopen_run
+from stepscope.run.period import Period
 from stepscope.run.rank_collectives import RankCalls, collective_calls
 from stepscope.run.run import Rank, Run
 from stepscope.run.scalars import LoggedScalars, read_scalars
 from stepscope.run.span_table import SpanRows, read_spans, spans_of
-from stepscope.run.time_range import RunRange
 from stepscope.run.trace_steps import (
     RecordedWork,
     host_categories,
@@ -59,6 +59,7 @@ __all__ = [
     "LoaderWorker",
     "LoggedScalars",
     "NodeMetrics",
+    "Period",
     "QualityIssue",
     "Rank",
     "RankCalls",
@@ -67,7 +68,6 @@ __all__ = [
     "RequestStatus",
     "Run",
     "RunClock",
-    "RunRange",
     "RunReader",
     "SampledHeatmap",
     "SpanRows",

@@ -8,7 +8,6 @@ import numpy as np
 
 from stepscope.analysis import ANNOTATION_COLUMNS, EXCLUDED_NAMES, EXCLUDED_PREFIXES, Columns
 from stepscope.run.run import Run
-from stepscope.run.time_range import RunRange
 from stepscope.run.traces import Trace
 from stepscope.schema import ProcessInfo
 from stepscope.store import literal
@@ -31,13 +30,11 @@ def read_annotations(trace: Trace) -> Columns:
 
 def read_script_annotations(run: Run) -> list[tuple[ProcessInfo, Columns]]:
     """Read `ANNOTATION_COLUMNS` of the ranges that the script marked, per process that has any."""
-    within = ""
-    if isinstance(run, RunRange):
-        within = f" AND start_ns >= {run.start_ns} AND start_ns < {run.end_ns}"
+    started = run.period.condition("start_ns")
     rows = run.reader.table(
         "spans",
         columns=["name", "process", "start_ns", "end_ns"],
-        condition=f"kind = 'annotation' AND end_ns IS NOT NULL{within}",
+        condition=f"kind = 'annotation' AND end_ns IS NOT NULL AND {started}",
         encoded=("name", "process"),
     )
     duration = np.ma.getdata(rows["end_ns"]) - rows["start_ns"]

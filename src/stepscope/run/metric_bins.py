@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from stepscope.analysis import numeric_sort_key
 from stepscope.run.job_times import job_borders
+from stepscope.run.period import ALWAYS
 from stepscope.run.run import Run
-from stepscope.run.time_range import RunRange
 from stepscope.store import RunReader
 
 Float = NDArray[np.float64]
@@ -55,10 +55,8 @@ def choose_bins(run: Run, max_count: int, *, within: tuple[int, int] | None = No
         within: epoch nanoseconds that the bins stay within.
     """
     start, end = job_borders(run)
-    if isinstance(run, RunRange):
-        start, end = max(start, run.start_ns), min(end, run.end_ns)
-    if within is not None:
-        start, end = max(start, within[0]), min(end, within[1])
+    for range_start, range_end in (run.period, within or ALWAYS):
+        start, end = max(start, range_start), min(end, range_end)
     intervals = [node.sample_interval_ns for node in run.nodes.values()]
     if end <= start or not intervals:
         return None

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis import Metrics, average_present, numeric_sort_key
+from stepscope.run.period import ALWAYS, Period
 from stepscope.store import RunReader
 
 _COLUMNS = ("t_ns", "metric", "device", "value")
@@ -23,24 +24,18 @@ class NodeMetrics:
     Args:
         reader: the run; it may still be growing; values are those of the first read.
         node: name of the machine.
-        start_ns, end_ns: the range, the end exclusive; None for an open end.
+        period: the range.
     """
 
-    def __init__(
-        self,
-        reader: RunReader,
-        node: str,
-        start_ns: int | None = None,
-        end_ns: int | None = None,
-    ) -> None:
+    def __init__(self, reader: RunReader, node: str, period: Period = ALWAYS) -> None:
         self._reader = reader
         self._node = node
-        self._range = (start_ns, end_ns)
+        self._period = period
         self._means: dict[str, dict[str, float]] = {}
 
     def between(self, start_ns: int | None, end_ns: int | None) -> NodeMetrics:
-        """Return the samples of another range of time."""
-        return NodeMetrics(self._reader, self._node, start_ns, end_ns)
+        """Return the samples of another range of time; None for the start or end of this one."""
+        return NodeMetrics(self._reader, self._node, self._period.between(start_ns, end_ns))
 
     @cached_property
     def names(self) -> list[str]:
@@ -109,11 +104,5 @@ class NodeMetrics:
     def _build_condition(
         self, condition: str = "true", *parameters: str
     ) -> tuple[str, tuple[object, ...]]:
-        conditions = f"node = ? AND {condition}"
-        values: tuple[object, ...] = (self._node, *parameters)
-        start_ns, end_ns = self._range
-        if start_ns is not None:
-            conditions, values = f"{conditions} AND t_ns >= ?", (*values, start_ns)
-        if end_ns is not None:
-            conditions, values = f"{conditions} AND t_ns < ?", (*values, end_ns)
-        return conditions, values
+        within = self._period.condition("t_ns")
+        return f"node = ? AND {condition} AND {within}", (self._node, *parameters)

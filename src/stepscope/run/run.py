@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,9 +34,11 @@ from stepscope.analysis import (
     split_data_wait,
     weigh_samples,
 )
+from stepscope.errors import UsageError
 from stepscope.intervals import EMPTY, Int, Intervals, contains, union
 from stepscope.run.clock import RunClock, clock_of
 from stepscope.run.node_metrics import NodeMetrics
+from stepscope.run.period import ALWAYS, Period
 from stepscope.run.span_table import read_spans, spans_of
 from stepscope.run.traces import Trace, load_traces
 from stepscope.run.windows import windows_of
@@ -67,6 +69,12 @@ class WatchedSteps(NamedTuple):
 
     numbers: list[int]
     extent: Intervals
+
+    def starting_in(self, period: Period) -> WatchedSteps:
+        """Select the steps that start in a range of time."""
+        rows = np.flatnonzero(period.contains(self.extent.start))
+        extent = Intervals(self.extent.start[rows], self.extent.end[rows])
+        return WatchedSteps([self.numbers[row] for row in rows.tolist()], extent)
 
 
 @dataclass(frozen=True)
@@ -165,20 +173,54 @@ class Rank:
 
 
 class Run:
-    """Read model of one run.
+    """Read model of one run, whole or restricted to a range of time; see `within`.
+
+    Of a range count the events, steps, batches, stack samples and node samples that start in it,
+    with their full duration. So the parts of a step still sum to it, and adjacent ranges share
+    nothing. For figures of covered time, such as device busy time, work is clipped to the range.
 
     Args:
         reader: the run; it may still be growing; values are those of the first read.
+        whole_run: the run without the range; None for this one.
+        period: the range.
     """
 
-    def __init__(self, reader: RunReader) -> None:
+    def __init__(
+        self, reader: RunReader, *, whole_run: Run | None = None, period: Period = ALWAYS
+    ) -> None:
         self.reader = reader
+        self.whole_run = whole_run or self
+        self.period = period
         self._span_cache: OrderedDict[str, Spans] = OrderedDict()
         self._derived: dict[Callable[[Run], Any], Any] = {}
 
+    @property
+    def is_whole(self) -> bool:
+        """True without a range."""
+        return self.whole_run is self
+
+    def within(self, from_ns: int | None, to_ns: int | None) -> Run:
+        """Return the run restricted to a range of time.
+
+        Args:
+            from_ns, to_ns: nanoseconds after the run's origin; None for the extent of the run.
+
+        Raises:
+            UsageError: the range ends before it starts.
+        """
+        if from_ns is not None and to_ns is not None and to_ns <= from_ns:
+            raise UsageError(f"The range ends before it starts: from {from_ns} ns to {to_ns} ns.")
+        origin_ns = self.clock.origin_ns
+        end_ns = self.clock.end_ns + 1 if to_ns is None else origin_ns + to_ns
+        return Run(
+            self.reader, whole_run=self.whole_run, period=Period(origin_ns + (from_ns or 0), end_ns)
+        )
+
     @cached_property
     def processes(self) -> list[ProcessInfo]:
-        """Processes of the job, by start."""
+        """Processes of the job, by rank."""
+        if not self.is_whole:
+            return self.whole_run.processes
         job = [p for p in self.reader.processes() if p.role != "monitor"]
         return sorted(job, key=lambda p: (p.rank if p.rank is not None else -1, p.pid))
 
@@ -189,7 +231,13 @@ class Run:
 
     @cached_property
     def ranks(self) -> list[Rank]:
-        """Training processes with at least one complete step."""
+        """Training processes with at least one complete step that starts in the range."""
+        if not self.is_whole:
+            within = [
+                replace(rank, run=self, steps=rank.steps.starting_within(*self.period))
+                for rank in self.whole_run.ranks
+            ]
+            return [rank for rank in within if len(rank.steps)]
         training = []
         for process in self.processes:
             if process.role == "main":
@@ -219,12 +267,26 @@ class Run:
     @cached_property
     def clock(self) -> RunClock:
         """Clock of the run: extent and origin of times."""
-        return clock_of(self.reader)
+        return clock_of(self.reader) if self.is_whole else self.whole_run.clock
 
     @cached_property
     def traces(self) -> list[Trace]:
-        """Traces: windows of the job, or imported files."""
-        return load_traces(self.reader, windows_of(self.processes))
+        """Traces that reach into the range: windows of the job, or imported files."""
+        if self.is_whole:
+            return load_traces(self.reader, windows_of(self.processes))
+        near = []
+        for trace in self.whole_run.traces:
+            shift_ns = self.clock.shift_ns(trace.trace)
+            within = (self.period.start_ns - shift_ns, self.period.end_ns - shift_ns)
+            if trace.start_ns < within[1] and trace.end_ns >= within[0]:
+                near.append(replace(trace, within=within))
+        return near
+
+    @property
+    def left_out(self) -> list[Trace]:
+        """Traces that do not reach into the range."""
+        here = {trace.trace for trace in self.traces}
+        return [trace for trace in self.whole_run.traces if trace.trace not in here]
 
     def derive(self, make: Callable[[Run], Derived]) -> Derived:
         """Return `make(self)`, computed once: state of a run that a package above keeps."""
@@ -234,9 +296,11 @@ class Run:
         return derived
 
     def steps_in(self, trace: Trace) -> WatchedSteps:
-        """Return the steps during a window; none for an imported trace."""
-        rank = self.rank_of(trace)
-        return rank.steps_in(trace) if rank is not None else WatchedSteps([], EMPTY)
+        """Return the steps of a window that start in the range; none for an imported trace."""
+        rank = self.whole_run.rank_of(trace)
+        if rank is None:
+            return WatchedSteps([], EMPTY)
+        return rank.steps_in(trace).starting_in(self.period)
 
     def rank_of(self, trace: Trace) -> Rank | None:
         """Return the rank of a window; None for an imported trace or a process without steps."""
@@ -245,7 +309,7 @@ class Run:
     @cached_property
     def metrics(self) -> dict[str, NodeMetrics]:
         """Samples by node."""
-        return {node: NodeMetrics(self.reader, node) for node in self.nodes}
+        return {node: NodeMetrics(self.reader, node, self.period) for node in self.nodes}
 
     def mean_over_nodes(self, metric: str) -> float | None:
         """Compute the mean over nodes of the mean over devices; None where never sampled."""
@@ -314,7 +378,17 @@ class Run:
         return node.cores_available if node else None
 
     def step_spans(self, process: ProcessInfo) -> Spans:
-        """Return the spans by which steps are found.
+        """Return the spans by which steps are found; of a range those that reach into its steps."""
+        if self.is_whole:
+            return self._read_step_spans(process)
+        spans = self.whole_run.step_spans(process)
+        rank = next((r for r in self.ranks if r.process.process == process.process), None)
+        if rank is None:
+            return spans.take(self.period.contains(spans.start))
+        return spans.take((spans.start < rank.steps.end[-1]) & (spans.end > rank.steps.start[0]))
+
+    def _read_step_spans(self, process: ProcessInfo) -> Spans:
+        """Read the spans by which steps are found.
 
         The spans of a long job of many ranks exceed memory: the least recently used are dropped and
         read again on demand.
@@ -331,23 +405,27 @@ class Run:
         return spans
 
     def fetchers_of(self, process: ProcessInfo) -> list[Fetcher]:
-        """Return the processes that create batches for one training process, itself included."""
+        """Return the processes that create batches for one training process, itself included.
+
+        Of a range the batches that were started in it, with all their spans and samples.
+        """
         fetchers = []
         for candidate in [process, *self.workers_of(process)]:
             spans = self._spans(candidate, FETCH_KINDS)
-            if spans.is_kind("fetch").any():
+            fetches, started = spans.is_kind("fetch"), self.period.contains(spans.start)
+            if (fetches & started).any():
                 fetchers.append(
                     Fetcher(
                         process=candidate.process,
                         worker=candidate is not process,
-                        spans=spans,
-                        samples=self.stack_samples(candidate),
+                        spans=spans.take(started | ~fetches),
+                        samples=self.whole_run.stack_samples(candidate),
                     )
                 )
         return fetchers
 
     def stack_samples(self, process: ProcessInfo) -> StackSamples:
-        """Read the stack samples of one process."""
+        """Read the stack samples of one process in the range."""
         rows = self.reader.table(
             "stacks",
             columns=["t_ns", "stack", "user_line"],
@@ -357,7 +435,7 @@ class Run:
             encoded=("stack",),
         )
         periods = [sampler.period_ns for sampler in process.facts_of(StackSamplerFact)]
-        return StackSamples(
+        samples = StackSamples(
             t_ns=rows["t_ns"],
             weight_ns=weigh_samples(rows["t_ns"], periods[0] if periods else 0),
             stack=rows["stack"].codes,
@@ -368,10 +446,11 @@ class Run:
                 for source in process.facts_of(SourceLineFact)
             },
         )
+        return samples if self.is_whole else samples.take(self.period.contains(samples.t_ns))
 
     def window_of(self, process: ProcessInfo) -> Trace | None:
-        """Return the first profiler window of a process; None without one."""
-        windows = [trace for trace in self.traces if trace.process == process.process]
+        """Return the first profiler window of a process, in the range or not; None without one."""
+        windows = [trace for trace in self.whole_run.traces if trace.process == process.process]
         return min(windows, key=lambda trace: trace.start_ns, default=None)
 
     def _spans(self, process: ProcessInfo, kinds: tuple[str, ...]) -> Spans:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from stepscope.intervals import Int
 from stepscope.run.run import Run
-from stepscope.run.time_range import RunRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,18 +37,12 @@ def read_scalars(run: Run, name: str | None = None) -> list[LoggedScalars]:
         run: the run.
         name: the only name to read; None for all names.
     """
-    conditions, parameters = ["true"], list[object]()
-    if name is not None:
-        conditions.append("name = ?")
-        parameters.append(name)
-    if isinstance(run, RunRange):
-        conditions.append("t_ns >= ? AND t_ns < ?")
-        parameters += [run.start_ns, run.end_ns]
+    condition = run.period.condition("t_ns")
     rows: dict[str, Any] = run.reader.table(
         "scalars",
         ("t_ns", "name", "process", "value"),
-        condition=" AND ".join(conditions),
-        parameters=tuple(parameters),
+        condition=condition if name is None else f"{condition} AND name = ?",
+        parameters=() if name is None else (name,),
         order_by="process, name, t_ns",
         encoded=("name", "process"),
     )

@@ -20,7 +20,7 @@ from stepscope.rule_feed import (
     recorded_rules,
 )
 from stepscope.rules import Rule, describe_parameters, page, summary
-from stepscope.run import Run, RunRange
+from stepscope.run import Period, Run
 from stepscope.schema import Finding, RuleRecord
 from stepscope.views.evidence import make_charts
 from stepscope.views.insights_payload import InsightsView, RuleInsight, RuleParameter
@@ -37,8 +37,8 @@ NO_RULES = "no rule was evaluated"
 
 def show_insights(run: Run, _options: ViewOptions = DEFAULTS) -> InsightsView:
     """Show every rule with its finding, and the measurements at that time."""
-    run_range = run if isinstance(run, RunRange) else None
-    run = run_range.unrestricted if run_range is not None else run
+    period, time_range = run.period, None if run.is_whole else _describe_range(run)
+    run = run.whole_run
     recorded = recorded_rules(run.reader)
     record = recorded or _evaluate(run)
     installed = {rule.name: rule for rule in choose_rules()}
@@ -46,7 +46,7 @@ def show_insights(run: Run, _options: ViewOptions = DEFAULTS) -> InsightsView:
     findings = [
         finding
         for finding in record.findings
-        if run_range is None or not finding.fired or _overlaps(finding, record.scan_ns, run_range)
+        if not finding.fired or _overlaps(finding, record.scan_ns, period)
     ]
     rules = [
         _show_rule(run, finding, installed, scan_ns=record.scan_ns, origin_ns=origin_ns)
@@ -55,7 +55,7 @@ def show_insights(run: Run, _options: ViewOptions = DEFAULTS) -> InsightsView:
     fired = [finding.rule for finding in findings if finding.fired]
     names = {finding.rule for finding in findings}
     return InsightsView(
-        range=None if run_range is None else _describe_range(run_range),
+        range=time_range,
         source="recorded" if recorded is not None else "evaluated now",
         progress=record.progress,
         until_after_ns=None if record.end_ns is None else record.end_ns - origin_ns,
@@ -69,14 +69,14 @@ def show_insights(run: Run, _options: ViewOptions = DEFAULTS) -> InsightsView:
     )
 
 
-def _overlaps(finding: Finding, scan_ns: int, run_range: RunRange) -> bool:
+def _overlaps(finding: Finding, scan_ns: int, period: Period) -> bool:
     if finding.first_ns is None or finding.last_ns is None:
         return True
-    return finding.first_ns - scan_ns < run_range.end_ns and finding.last_ns >= run_range.start_ns
+    return finding.first_ns - scan_ns < period.end_ns and finding.last_ns >= period.start_ns
 
 
-def _describe_range(run_range: RunRange) -> TimeRange:
-    return msgspec.structs.replace(describe_range(run_range), range_of=FINDINGS_OF, notes=[])
+def _describe_range(run: Run) -> TimeRange:
+    return msgspec.structs.replace(describe_range(run), range_of=FINDINGS_OF, notes=[])
 
 
 def _evaluate(run: Run) -> RuleRecord:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 
 from stepscope.errors import UsageError
-from stepscope.run import CarryOver, Run, RunRange
+from stepscope.run import CarryOver, Run
 from stepscope.views.ranges import Ranged, describe_range
 
 _TIME_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
@@ -148,7 +148,7 @@ class View:
         show = self.load()
         if (options.from_ns, options.to_ns) == (None, None) or not issubclass(self.payload, Ranged):
             return show(run, options)
-        run_range = RunRange(run, options.from_ns, options.to_ns)
+        run_range = run.within(options.from_ns, options.to_ns)
         payload = show(run_range, options)
         if isinstance(payload, Ranged) and payload.range is not None:
             return payload

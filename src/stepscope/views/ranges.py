@@ -1,14 +1,14 @@
 """Views of a range of time.
 
-A view whose payload is `Ranged` receives a `run.RunRange` and applies the same formulas to the
-events that start in the range. A view that defines its range differently fills `range` itself.
+A view whose payload is `Ranged` receives `run.within(…)` and applies the same formulas to events
+that start in the range. A view that defines its range differently fills `range` itself.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from stepscope.run import RunRange
+from stepscope.run import Run
 from stepscope.views.names import list_names
 
 RANGE_OF = (
@@ -37,13 +37,13 @@ class Ranged(msgspec.Struct, frozen=True, kw_only=True):
     """Null for the whole run."""
 
 
-def describe_range(run: RunRange) -> TimeRange:
+def describe_range(run: Run) -> TimeRange:
     """Describe the range that a run is restricted to."""
     origin = run.clock.origin_ns
     names = [trace.name for trace in run.left_out]
     return TimeRange(
-        from_after_ns=run.start_ns - origin,
-        to_after_ns=run.end_ns - origin,
+        from_after_ns=run.period.start_ns - origin,
+        to_after_ns=run.period.end_ns - origin,
         range_of=RANGE_OF,
         notes=[f"excluded traces, outside the range: {list_names(names)}"] if names else [],
     )

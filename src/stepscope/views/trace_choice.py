@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepscope.errors import UsageError
-from stepscope.run import Run, RunRange, Trace, reading_ahead
+from stepscope.run import Run, Trace, reading_ahead
 from stepscope.views.names import list_names
 from stepscope.views.options import ViewOptions
 
@@ -39,5 +39,4 @@ def explain_no_traces(run: Run, traces: list[Trace]) -> str | None:
     """Explain why a view has no trace; None if it has one."""
     if traces:
         return None
-    has_traces_outside = isinstance(run, RunRange) and run.left_out
-    return NO_TRACE_IN_RANGE if has_traces_outside else NO_TRACE
+    return NO_TRACE_IN_RANGE if run.left_out else NO_TRACE

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from stepscope.run import Run
-from stepscope.run.time_range import RunRange
 from stepscope.run.traces import Trace, reading_ahead
 from stepscope.store import DictColumn, RunReader, open_run
 from stepscope.views import VIEWS
@@ -89,7 +88,7 @@ def tables_of(traces: Sequence[Trace]) -> list[list[dict[str, list[Any]]]]:
 
 @pytest.mark.parametrize("events", [0, 20, 30, ALL])
 def test_the_same_as_of_each_alone(ranks: Run, events: int) -> None:
-    within = RunRange(ranks, 20_000, 110_000)
+    within = ranks.within(20_000, 110_000)
     for signals in (ranks, within):
         alone = tables_of(signals.traces)
         assert tables_of(reading_ahead(signals.traces, events)) == alone

@@ -12,7 +12,6 @@ import pytest
 
 from stepscope.errors import UsageError
 from stepscope.run import Run
-from stepscope.run.time_range import RunRange
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from stepscope.views import VIEWS, ViewOptions
@@ -199,7 +198,7 @@ def test_the_verdict_of_a_range(watched: Run) -> None:
 
 
 def test_samples_and_batches_of_a_range(watched: Run) -> None:
-    within = RunRange(watched, 4_000 * MS, None)
+    within = watched.within(4_000 * MS, None)
     assert within.metrics["n0"].mean("cpu_busy_ratio") == pytest.approx(0.5)
     (rank,) = within.ranks
     (fetcher,) = within.fetchers_of(rank.process)
