@@ -25,9 +25,9 @@ from stepscope.server.payloads import (
     StopAccepted,
     StopJobRequest,
 )
-from stepscope.views import VIEWS
 from stepscope.views.jobs import Jobs
 from stepscope.views.profiling_report import Report
+from stepscope.views.registry import BUILT_IN_VIEWS
 
 API = Path(__file__).parent / "src" / "api"
 Payload = type[msgspec.Struct]
@@ -65,7 +65,7 @@ def payloads() -> dict[str, dict[str, Payload]]:
     return {
         "report.ts": {"report": Report},
         "server.ts": {payload.__name__: payload for payload in SERVER},
-        "views.ts": {name: view.payload for name, view in VIEWS.items()} | JOB_PAYLOADS,
+        "views.ts": {name: view.payload for name, view in BUILT_IN_VIEWS.items()} | JOB_PAYLOADS,
     }
 
 
@@ -152,7 +152,7 @@ def _declarations(
         raise SystemExit(f"several structs have the same name, rename: {', '.join(ambiguous)}")
     declarations = {name: _declaration(name, schema) for name, schema in sorted(components.items())}
     view_map = []
-    if file_payloads.keys() >= VIEWS.keys():
+    if file_payloads.keys() >= BUILT_IN_VIEWS.keys():
         fields = "".join(
             f'  "{name}": {_type(schema)};\n'
             for name, schema in zip(file_payloads, schemas, strict=True)

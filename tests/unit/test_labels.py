@@ -20,6 +20,7 @@ from stepscope.schema import field_label
 from stepscope.server.openapi import openapi
 from stepscope.testing import RunBuilder
 from stepscope.views import DEFAULTS, VIEWS, View, ViewOptions
+from stepscope.views.registry import BUILT_IN_VIEWS
 
 GENERATOR = Path(__file__).parents[2] / "web" / "api_types.py"
 
@@ -45,7 +46,8 @@ def show_toy_queues(_run: Run, _options: ViewOptions = DEFAULTS) -> ToyQueuesVie
 @pytest.fixture(autouse=True)
 def toy_view(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register the view `toy-queues`."""
-    monkeypatch.setitem(VIEWS, "toy-queues", View(lambda: show_toy_queues))
+    for views in (VIEWS, BUILT_IN_VIEWS):
+        monkeypatch.setitem(views, "toy-queues", View(lambda: show_toy_queues))
     (argument,) = (parameter for parameter in show.params if parameter.name == "view")
     monkeypatch.setattr(argument, "type", click.Choice(list(VIEWS)))
 

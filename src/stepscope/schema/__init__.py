@@ -1,7 +1,7 @@
 """Content of a run: every table, column, unit and manifest, declared once.
 
-Belongs here: names, types, units, one-sentence meanings, display hints, the schema version. Does
-not: reading, writing, computation, formatting.
+Belongs here: names, types, units, one-sentence meanings, labels of payload fields, display hints,
+JSON schemas, the schema version. Does not: reading, writing, computation, formatting.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ from stepscope.schema.field_labels import (
     labels_of,
     structs_in,
     title_of,
-    unit_of,
 )
 from stepscope.schema.finding import (
     Delivery,
@@ -153,7 +152,6 @@ __all__ = [
     "make_schemas",
     "structs_in",
     "title_of",
-    "unit_of",
 ]
 
 
