@@ -4,6 +4,7 @@
 # And for daily work:
 #   make check   format, lint, types, import contracts, names and words, front end, tests (what `make test` runs
 #                after set-up)
+#   make check-fast   the same without the front end's checks and whole training jobs: three minutes
 #   make web     the front end: what the report's page is drawn by
 #   make fix     let the formatter and linter repair what they can
 #   make bench   the always-on cost, measured against doing nothing and against peers
@@ -16,7 +17,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 RUFF_PATHS := src tests examples benchmarks tools web/build.py web/api_types.py hatch_build.py
 
-.PHONY: demo test check format-check lint types contracts source web web-check unit fix bench \
+.PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs fix bench \
 	bench-diagnosis gpu-check clean
 
 demo: $(VENV)/demo.ready
@@ -25,8 +26,8 @@ demo: $(VENV)/demo.ready
 test: $(VENV)/test.ready
 	@$(MAKE) --no-print-directory check
 
-# Whole training jobs run one at a time: what they are waiting for must not be each other.
-check: format-check lint types contracts source web-check unit
+check: format-check lint types contracts source web-check unit jobs
+check-fast: format-check lint types contracts source unit
 
 format-check:
 	$(VENV)/bin/ruff format --check $(RUFF_PATHS)
@@ -44,7 +45,11 @@ web-check:
 	$(PY) web/build.py check
 unit: web
 	$(PY) -m pytest -n 2 tests/unit tests/properties tests/contract tests/golden tests/gpu
-	$(PY) -m pytest tests/faults tests/e2e
+# Most of these wait for timers and other processes, so more of them than cores run side by side, but
+# where the result is what a job waits for (`quiet`), jobs run alone.
+jobs: web
+	$(PY) -m pytest -n 4 --dist worksteal -m "not quiet" tests/faults tests/e2e
+	$(PY) -m pytest -m quiet tests/e2e
 
 fix: $(VENV)/test.ready
 	$(VENV)/bin/ruff check --fix $(RUFF_PATHS)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE, run_under
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.quiet]
 
 JOB = Path(__file__).parents[2] / "benchmarks" / "workloads" / "gated.py"
 JOBS = {

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.under_stepscope import E2E, label, run_under
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.quiet]
 
 SCRIPTS = sorted((E2E / "faults").glob("*.py"))
 BURN = "while True: pass"

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from stepscope.testing.browser import CHROMIUM, collect_problems
+
+expect.set_options(timeout=30_000)  # tests run side by side on few cores
 
 IN_A_BROWSER = [
     pytest.mark.e2e,
@@ -55,13 +57,17 @@ class Ui:
             assert problems == []
 
 
+SETTLED = """() => document.querySelector('main .skeleton, main [aria-busy=true]') === null
+    && document.querySelector('main')?.children.length > 0"""
+
+
 def settled(page: Page) -> None:
-    """Wait until no answer is on its way."""
-    page.wait_for_function(
-        "() => document.querySelector('main .skeleton, main [aria-busy=true]') === null"
-        " && document.querySelector('main')?.children.length > 0"
-    )
-    page.wait_for_timeout(150)
+    """Wait until no response is pending, and no other is requested in the next moment."""
+    while True:
+        page.wait_for_function(SETTLED)
+        page.wait_for_timeout(150)
+        if page.evaluate(SETTLED):
+            return
 
 
 def assert_accessible(page: Page) -> None:

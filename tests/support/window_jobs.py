@@ -22,7 +22,7 @@ from stepscope.monitor.windows.training_processes import (
 from stepscope.spool.heartbeat import WindowState
 from tests.support.waiting import wait_until
 
-JOB = Path(__file__).parents[1] / "unit" / "capture" / "jobs" / "window_job.py"
+JOB = Path(__file__).parents[1] / "e2e" / "windows" / "window_job.py"
 LIMIT_S = 60.0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.schema import SCHEMA_VERSION
+from tests.support.command import run_command
 
 STEPSCOPE = [sys.executable, "-m", "stepscope"]
 
@@ -54,7 +55,7 @@ def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
 )
 def test_one_sentence(tmp_path: Path, arguments: list[str], says: str) -> None:
     (tmp_path / "here.py").write_text("print('hello')\n")
-    done = stepscope(tmp_path, *arguments)
+    done = run_command(tmp_path, *arguments)
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
@@ -90,7 +91,7 @@ def test_a_run_of_a_later_version(tmp_path: Path) -> None:
     manifest = tmp_path / "run" / "run.json"
     later = json.loads(manifest.read_text()) | {"schema_version": SCHEMA_VERSION + 1}
     manifest.write_text(json.dumps(later))
-    done = stepscope(tmp_path, "diagnose", "run")
+    done = run_command(tmp_path, "diagnose", "run")
     assert done.returncode == 2
     assert str(SCHEMA_VERSION + 1) in done.stderr
     assert str(SCHEMA_VERSION) in done.stderr
@@ -131,14 +132,14 @@ def test_json_of_every_command_is_json(tmp_path: Path) -> None:
         ["recover", "run"],
         ["doctor"],
     ):
-        answer = stepscope(tmp_path, *arguments, "--json")
+        answer = run_command(tmp_path, *arguments, "--json")
         assert answer.returncode == 0, answer.stderr
         assert isinstance(json.loads(answer.stdout), dict)
-        assert stepscope(tmp_path, *arguments).returncode == 0
+        assert run_command(tmp_path, *arguments).returncode == 0
 
 
 def test_help_names_every_command(tmp_path: Path) -> None:
-    done = stepscope(tmp_path, "--help")
+    done = run_command(tmp_path, "--help")
     for command in ("run", "show", "diagnose", "recover", "doctor"):
         assert f"  {command} " in done.stdout
-        assert stepscope(tmp_path, command, "--help").returncode == 0
+        assert run_command(tmp_path, command, "--help").returncode == 0

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
 from stepscope.testing import RunBuilder
-
-STEPSCOPE = [sys.executable, "-m", "stepscope"]
+from tests.support.command import run_command
 
 
 def job(
@@ -48,9 +46,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compare(runs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*STEPSCOPE, "compare", *arguments], capture_output=True, text=True, timeout=60, cwd=runs
-    )
+    return run_command(runs, "compare", *arguments)
 
 
 def test_statuses(runs: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 from stepscope import open as open_in_python
 from stepscope.testing import RunBuilder
 from tests.support.buckets import TestBucket
+from tests.support.command import run_command
 from tests.support.kineto_files import kernel, launch, op, trace
 
 STEPSCOPE = [sys.executable, "-m", "stepscope"]
@@ -25,6 +26,8 @@ TIMEOUT_S = 60
 
 
 def stepscope(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    if not environment and arguments[0] != "import":  # which starts processes
+        return run_command(Path.cwd(), *arguments)
     return subprocess.run(
         [*STEPSCOPE, *arguments],
         capture_output=True,

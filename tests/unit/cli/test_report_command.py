@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from stepscope.testing import RunBuilder
+from tests.support.command import run_command
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +21,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def report(cwd: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "stepscope", "report", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd)
+    return run_command(cwd, "report", *map(str, arguments))
 
 
 def test_every_form(run: Path, tmp_path: Path) -> None:

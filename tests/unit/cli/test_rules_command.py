@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,14 @@ import pytest
 from stepscope.rules.pages import HEADINGS
 from stepscope.rules.profiler import RULES
 from stepscope.testing import RunBuilder
+from tests.support.command import run_command
 
 LOADING = "wait 600 | forward 120 | backward 200 | optimizer 80"
 COMPUTING = "wait 50 | forward 300 | backward 450 | optimizer 200"
 
 
 def rules(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "stepscope", "rules", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return run_command(Path.cwd(), "rules", *map(str, arguments))
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import pytest
 
 from stepscope.cli.rule_options import plan_rules
 from stepscope.rules.profiler import RULES
+from tests.support.command import run_command
 
 DEFAULTS = {
     "names": (),
@@ -28,11 +29,6 @@ DEFAULTS = {
 OWN = "from stepscope.rules import Rule\nclass Mine(Rule):\n    '''Mine.'''\n"
 
 
-def run(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "stepscope", "run", "--out", "run", *options, "--", "true"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -48,7 +44,7 @@ def run(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_refused_in_one_sentence(tmp_path: Path, options: tuple[str, ...], says: str) -> None:
-    done = run(tmp_path, *options)
+    done = run_command(tmp_path, "run", "--out", "run", *options, "--", "true")
     assert done.returncode == 2
     assert says in done.stderr
     if "there are" in says:
@@ -92,6 +88,12 @@ def test_data_arrive_before_the_next_scan_ends(scan_s: float, flush_s: float) ->
 
 
 def test_without_rules_no_process_and_no_record(tmp_path: Path) -> None:
-    done = run(tmp_path, "--no-rules")
+    done = subprocess.run(
+        [sys.executable, "-m", "stepscope", "run", "--out", "run", "--no-rules", "--", "true"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "run" / "findings" / "rules.json").exists()

@@ -15,6 +15,7 @@ if importlib.util.find_spec("torch") is None:
 from stepscope.monitor.windows.planner import WindowSpec, WindowStart
 from tests.support.window_jobs import OVER, RECORDING, WRITING, WindowJob, steps
 
+pytestmark = pytest.mark.e2e
 STACKS = ("shapes", "stacks")
 
 
