@@ -65,10 +65,10 @@ def metrics_histogram(
     histograms = []
     for node, node_metrics in sorted(metrics.items()):
         for name in names:
-            loaded = node_metrics.load(name)
-            series = {device: loaded.series(name, device) for device in loaded.devices_of(name)}
+            samples = node_metrics.load(name)[name]
+            series = {device: one.value for device, one in samples.items()}
             if len(series) > 1 and "" not in series:
-                series[MEAN] = average_devices(loaded, name)[1]
+                series[MEAN] = average_devices(samples).value
             edges = _edges(name, series.values(), bin_width)
             if edges is None:
                 continue

@@ -85,11 +85,10 @@ def usage(metrics: Mapping[str, NodeMetrics], metric: str, *, low: float, high: 
             "node": node,
             "metric": metric,
             "device": device,
-            **asdict(measure_usage(loaded.series(metric, device), low=low, high=high)),
+            **asdict(measure_usage(series.value, low=low, high=high)),
         }
         for node, node_metrics in sorted(metrics.items())
-        for loaded in [node_metrics.load(metric)]
-        for device in loaded.devices_of(metric)
+        for device, series in node_metrics.load(metric)[metric].items()
     ]
     return frame_of(rows, _USAGE_TYPES)
 

@@ -242,6 +242,12 @@ from .sampling_ticks import (
     build_heatmap as build_heatmap,
     find_full_scale as find_full_scale,
 )
+from .series import (
+    Device as Device,
+    Series as Series,
+    merge_series as merge_series,
+    numeric_sort_key as numeric_sort_key,
+)
 from .spans import FLAG_NO_GRAD as FLAG_NO_GRAD, FLAG_NO_RESULT as FLAG_NO_RESULT, Spans as Spans
 from .statistics import (
     Distribution as Distribution,
@@ -299,9 +305,6 @@ from .trace_steps import (
 )
 from .utilization import (
     Contention as Contention,
-    Metrics as Metrics,
     measure_contention as measure_contention,
     measure_usage as measure_usage,
-    numeric_sort_key as numeric_sort_key,
-    summarize_metrics as summarize_metrics,
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.utilization import Metrics
+from stepscope.analysis.series import Series, merge_series
 from stepscope.intervals import Int
 
 TICK_NS = 20_000_000
@@ -39,18 +40,11 @@ def group_into_ticks(times: Int) -> tuple[Int, Int]:
     return np.flatnonzero(first), np.cumsum(first) - 1
 
 
-def average_devices(metrics: Metrics, metric: str) -> tuple[Int, NDArray[np.float64]]:
-    """Average a metric over its devices in each tick; return tick starts and means."""
-    if metric not in metrics.metrics:
-        return np.empty(0, dtype=np.int64), np.empty(0)
-    node_device = list(metrics.devices).index("") if "" in metrics.devices else -1
-    rows = metrics.metric == list(metrics.metrics).index(metric)
-    rows &= metrics.device != node_device
-    times, values = metrics.t_ns[rows], metrics.value[rows]
-    if not len(times):
-        return times, values
-    first, tick = group_into_ticks(times)
-    return times[first], np.bincount(tick, weights=values) / np.bincount(tick)
+def average_devices(devices: Mapping[str, Series]) -> Series:
+    """Average a metric over its numbered devices in each tick; times are the ticks' starts."""
+    samples = merge_series(series for number, series in devices.items() if number)
+    first, tick = group_into_ticks(samples.t_ns)
+    return Series(samples.t_ns[first], np.bincount(tick, weights=samples.value) / np.bincount(tick))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,31 +76,34 @@ class Heatmap:
         return shades
 
 
-def build_heatmap(metrics: Metrics, last: int = HEATMAP_TICKS) -> Heatmap:
+def build_heatmap(
+    samples: Mapping[str, Mapping[str, Series]], last: int = HEATMAP_TICKS
+) -> Heatmap:
     """Build the heat map of one node over its last ticks.
 
     Of two samples of a metric in one tick, the later one counts.
 
     Args:
-        metrics: samples of the node.
+        samples: by metric and device.
         last: number of ticks at most.
     """
-    names, devices = list(metrics.metrics), list(metrics.devices)
-    series = [(name, device) for name in HEATMAP_METRICS for device in metrics.devices_of(name)]
-    rows = np.isin(metrics.metric, [names.index(name) for name, _ in series])
-    times, metric_code, device_code = metrics.t_ns[rows], metrics.metric[rows], metrics.device[rows]
-    first, tick = group_into_ticks(times)
-    skipped = max(0, len(first) - last)
-    values = np.full((len(series), len(first) - skipped), np.nan)
-    for index, (name, device) in enumerate(series):
-        samples = (metric_code == names.index(name)) & (device_code == devices.index(device))
-        samples &= tick >= skipped
-        values[index, tick[samples] - skipped] = metrics.value[rows][samples]
+    lines = [
+        (name, device, series)
+        for name in HEATMAP_METRICS
+        for device, series in samples.get(name, {}).items()
+    ]
+    times = merge_series(series for _, _, series in lines).t_ns
+    starts = times[group_into_ticks(times)[0]]
+    starts = starts[max(0, len(starts) - last) :]
+    values = np.full((len(lines), len(starts)), np.nan)
+    for row, (_, _, series) in enumerate(lines):
+        tick = np.searchsorted(starts, series.t_ns, side="right") - 1
+        values[row, tick[tick >= 0]] = series.value[tick >= 0]
     return Heatmap(
-        t_ns=times[first][skipped:],
+        t_ns=starts,
         rows=[
-            HeatmapRow(metric=name, device=device, scale=find_full_scale(name, values[index]))
-            for index, (name, device) in enumerate(series)
+            HeatmapRow(metric=name, device=device, scale=find_full_scale(name, values[row]))
+            for row, (name, device, _) in enumerate(lines)
         ],
         values=values,
     )

@@ -9,52 +9,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.statistics import Distribution, summarize
-from stepscope.intervals import Int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metrics:
-    """Samples of one node, sorted by time; `metric` and `device` index `metrics` and `devices`."""
-
-    t_ns: Int
-    metric: NDArray[np.int32]
-    metrics: Sequence[str]
-    device: NDArray[np.int32]
-    devices: Sequence[str]
-    value: NDArray[np.float64]
-
-    def series(self, metric: str, device: str = "") -> NDArray[np.float64]:
-        """Values of one metric of one device, in time order; empty if never sampled."""
-        if metric not in self.metrics or device not in self.devices:
-            return np.empty(0)
-        rows = (self.metric == list(self.metrics).index(metric)) & (
-            self.device == list(self.devices).index(device)
-        )
-        values: NDArray[np.float64] = self.value[rows]
-        return values
-
-    def mean_between(self, start_ns: int, end_ns: int) -> float | None:
-        """Compute the mean of the values in a range of time, the end exclusive; None without any.
-
-        Of all metrics and devices: load one metric.
-        """
-        first, last = np.searchsorted(self.t_ns, [start_ns, end_ns])
-        values = self.value[first:last]
-        return float(values.mean()) if len(values) else None
-
-    def devices_of(self, metric: str) -> list[str]:
-        """Devices with samples of a metric, numbers in numerical order."""
-        if metric not in self.metrics:
-            return []
-        codes = np.unique(self.device[self.metric == list(self.metrics).index(metric)])
-        return sorted((self.devices[code] for code in codes), key=numeric_sort_key)
-
-
-def numeric_sort_key(device: str) -> tuple[int, str]:
-    """Return a key that sorts devices: names first, then numbers by value."""
-    return (int(device), "") if device.isdecimal() else (-1, device)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageShares:
@@ -74,17 +28,6 @@ def measure_usage(values: NDArray[np.float64], *, low: float, high: float) -> Us
         middle_ratio=float(((values >= low) & (values <= high)).mean()),
         high_ratio=float((values > high).mean()),
     )
-
-
-def summarize_metrics(metrics: Metrics) -> dict[tuple[str, str], Distribution]:
-    """Summarize every metric of every device, by (metric, device)."""
-    distributions = {}
-    for name in metrics.metrics:
-        for device in metrics.devices_of(name):
-            distribution = summarize(metrics.series(name, device))
-            if distribution is not None:
-                distributions[name, device] = distribution
-    return distributions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,8 +72,7 @@ def _measure_node(info: NodeInfo, metrics: NodeMetrics) -> MachineUsage:
 
     def measure_levels(metric: str) -> dict[str, UsageLevel]:
         levels = {
-            device: _summarize_samples(samples.series(metric, device))
-            for device in samples.devices_of(metric)
+            device: _summarize_samples(series.value) for device, series in samples[metric].items()
         }
         return {device: level for device, level in levels.items() if level is not None}
 
@@ -83,7 +82,7 @@ def _measure_node(info: NodeInfo, metrics: NodeMetrics) -> MachineUsage:
     return MachineUsage(
         node=info.node,
         cores=info.cores_available,
-        cpu=_summarize_samples(samples.series("cpu_busy_ratio")),
+        cpu=measure_levels("cpu_busy_ratio").get(""),
         memory_bytes=measure_peaks("memory_used_bytes").get(""),
         memory_ratio=measure_peaks("memory_used_ratio").get(""),
         gpus=measure_levels("gpu_busy_ratio"),

@@ -13,17 +13,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stepscope.intervals import Int
+from stepscope.analysis import Device, Series, merge_series
 from stepscope.rule_feed.steps import StepFinder, StepRows
 from stepscope.rule_feed.traces import StoredRuleTrace
-from stepscope.rules import RULE_METRICS, Batches, Device, RankStepTimes, RuleTrace, Series
-from stepscope.run import load_traces, reading_ahead
-from stepscope.schema import NodeInfo, ProcessInfo, StackSamplerFact
+from stepscope.rules import RULE_METRICS, Batches, RankStepTimes, RuleTrace
+from stepscope.run import (
+    EndedSpans,
+    Period,
+    Run,
+    find_next_record,
+    find_stack_samples,
+    has_records,
+    load_traces,
+    read_ended_spans,
+    read_series,
+    reading_ahead,
+    sampling_period_ns,
+)
+from stepscope.schema import NodeInfo, ProcessInfo
 from stepscope.store import RunReader
 
 DEFAULT_SCAN_NS = 60_000_000_000
@@ -162,18 +172,10 @@ class RuleFeed:
 
     def _next_data(self, start: int, end: int) -> int:
         """Find the next sample or span: a clock that jumps leaves years without any."""
-        first_scan = (start, start + self.scan_ns)  # usually it is here
-        for table, column in (("metrics", "t_ns"), ("spans", "start_ns")):
-            query = f"SELECT 1 AS one FROM {table} WHERE {column} >= ? AND {column} < ? LIMIT 1"  # noqa: S608 - names from the line above
-            if len(self.reader.sql(query, first_scan, within=first_scan)["one"]):
-                return start
-        earliest = self.reader.sql(
-            "SELECT least((SELECT min(t_ns) FROM metrics WHERE t_ns >= ? AND t_ns < ?), "
-            "(SELECT min(start_ns) FROM spans WHERE start_ns >= ? AND start_ns < ?)) AS t",
-            (start, end, start, end),
-            within=(start, end),
-        )["t"]
-        return end - 1 if np.ma.getmaskarray(earliest)[0] else int(earliest[0])
+        if has_records(self.reader, Period(start, start + self.scan_ns)):  # usually it is here
+            return start
+        next_ns = find_next_record(self.reader, Period(start, end))
+        return end - 1 if next_ns is None else next_ns
 
     def _last_ns(self, start: int) -> int:
         """Find the latest time in the run."""
@@ -212,20 +214,19 @@ class RangeInputs:
         self, feed: RuleFeed, start_ns: int, end_ns: int, finder: StepFinder, *, final: bool
     ) -> None:
         self._feed = feed
-        self._reader = feed.reader
+        self.run = Run(feed.reader).between(start_ns, end_ns)
         self.origin_ns = feed.origin_ns
         self.scan_ns = feed.scan_ns
-        self.start_ns = start_ns
-        self.end_ns = end_ns
+        self.start_ns, self.end_ns = self.run.period
         self._finder = finder
         self._final = final
         self._step_rows: StepRows | None = None
         self._series: dict[str, dict[Device, Series]] = {}
 
-    @cached_property
+    @property
     def nodes(self) -> dict[str, NodeInfo]:
         """Nodes by name."""
-        return self._reader.nodes()
+        return self.run.nodes
 
     @cached_property
     def steps(self) -> list[RankStepTimes]:
@@ -244,28 +245,21 @@ class RangeInputs:
     @cached_property
     def batches(self) -> list[Batches]:
         """Batches whose creation ended in the range."""
-        rows = self._reader.sql(
-            "SELECT node, process, list(start_ns) AS start_ns, "
-            "list(end_ns - start_ns) AS duration_ns FROM spans "
-            "WHERE kind = 'fetch' AND start_ns >= ? AND start_ns < ? AND end_ns >= ? AND end_ns < ?"
-            " GROUP BY node, process ORDER BY node, process",
-            (self.start_ns - MAX_BATCH_NS, self.end_ns, self.start_ns, self.end_ns),
-            within=(self.start_ns - MAX_BATCH_NS, self.end_ns),
-        )
-        numbers = {name: n for n, name in enumerate(sorted(p.process for p in self._processes))}
-        by_node: dict[str, list[tuple[Int, Int, Int]]] = {}
-        for row, node in enumerate(rows["node"].tolist()):
-            start = np.asarray(rows["start_ns"][row], dtype=np.int64)
-            number = numbers.get(rows["process"][row], -1)
-            duration = np.asarray(rows["duration_ns"][row], dtype=np.int64)
-            parts = (start, duration, np.full(len(start), number, dtype=np.int64))
-            by_node.setdefault(node, []).append(parts)
+        pids = {process.process: process.pid for process in self.run.processes}
+        by_node: dict[str, list[EndedSpans]] = {}
+        for spans in read_ended_spans(
+            self.run.reader, "fetch", self.run.period, max_ns=MAX_BATCH_NS
+        ):
+            by_node.setdefault(spans.node, []).append(spans)
         return [
             Batches(
                 node=node,
-                start_ns=np.concatenate([part[0] for part in parts]),
-                duration_ns=np.concatenate([part[1] for part in parts]),
-                process=np.concatenate([part[2] for part in parts]),
+                start_ns=np.concatenate([part.start_ns for part in parts]),
+                duration_ns=np.concatenate([part.duration_ns for part in parts]),
+                process=np.repeat(
+                    [pids.get(part.process, -1) for part in parts],
+                    [len(part.start_ns) for part in parts],
+                ),
             )
             for node, parts in by_node.items()
         ]
@@ -273,31 +267,20 @@ class RangeInputs:
     @cached_property
     def compiler_time(self) -> dict[str, Series]:
         """Stack samples in torch's compiler by rank, each with the time it represents."""
-        rows = self._reader.sql(
-            "SELECT process, list(t_ns) FILTER (stack LIKE ? OR stack LIKE ?) AS t_ns "
-            "FROM stacks WHERE t_ns >= ? AND t_ns < ? GROUP BY process",
-            (*COMPILER_FRAMES, self.start_ns, self.end_ns),
-            within=(self.start_ns, self.end_ns),
-        )
-        training_processes = {process.process: process for process in self._training_processes}
-        series: dict[str, Series] = {}
-        for row, process in enumerate(rows["process"].tolist()):
-            if process in training_processes:
-                t_ns = _array(rows["t_ns"], row, np.int64)
-                period = _sampling_period_ns(training_processes[process])
-                weight = np.full(len(t_ns), float(period))
-                # A restarted rank has two processes.
-                before = series.get(training_processes[process].title, Series(t_ns[:0], weight[:0]))
-                series[training_processes[process].title] = Series(
-                    np.concatenate([before.t_ns, t_ns]), np.concatenate([before.value, weight])
-                )
-        return series
+        times = find_stack_samples(self.run.reader, COMPILER_FRAMES, self.run.period)
+        series: dict[str, list[Series]] = {}
+        for process in self._training_processes:
+            if process.process in times:  # a restarted rank has two processes
+                t_ns = times[process.process]
+                weight = np.full(len(t_ns), float(sampling_period_ns(process) or 1))
+                series.setdefault(process.title, []).append(Series(t_ns, weight))
+        return {rank: merge_series(parts) for rank, parts in series.items()}
 
     def series(self, metric: str) -> Mapping[Device, Series]:
         """Return the samples of a metric by device."""
         if metric not in self._series:
             metrics = RULE_METRICS if metric in RULE_METRICS else (metric,)
-            self._series |= self._read_series(metrics)
+            self._series |= read_series(self.run.reader, metrics, self.run.period)
         return self._series[metric]
 
     @property
@@ -320,31 +303,9 @@ class RangeInputs:
         """Return the inputs from the start of the run to the end of this range."""
         return self._feed.from_start(self.end_ns)
 
-    def _read_series(self, metrics: tuple[str, ...]) -> dict[str, dict[Device, Series]]:
-        marks = ", ".join("?" for _ in metrics)
-        rows = self._reader.sql(
-            "SELECT metric, node, device, list(t_ns) AS t_ns, list(value) AS value FROM metrics "  # noqa: S608 - only question marks are inserted
-            f"WHERE metric IN ({marks}) AND t_ns >= ? AND t_ns < ? GROUP BY metric, node, device",
-            (*metrics, self.start_ns, self.end_ns),
-            within=(self.start_ns, self.end_ns),
-        )
-        series: dict[str, dict[Device, Series]] = {metric: {} for metric in metrics}
-        names = [rows[column] for column in ("metric", "node", "device")]
-        # Sorted: sums over devices and lists in findings must not depend on threads.
-        for row in np.lexsort(names[::-1]).tolist():
-            metric, node, device = (values[row] for values in names)
-            series[metric][Device(node, device)] = Series(
-                _array(rows["t_ns"], row, np.int64), _array(rows["value"], row, float)
-            )
-        return series
-
-    @cached_property
-    def _processes(self) -> list[ProcessInfo]:
-        return self._reader.processes()
-
     @property
     def _training_processes(self) -> list[ProcessInfo]:
-        return [process for process in self._processes if process.role == "main"]
+        return [process for process in self.run.processes if process.role == "main"]
 
 
 def _with_steps(reading: Future[RangeInputs]) -> RangeInputs:
@@ -352,14 +313,3 @@ def _with_steps(reading: Future[RangeInputs]) -> RangeInputs:
     inputs = reading.result()
     inputs.read(frozenset({"steps"}))
     return inputs
-
-
-def _array(column: NDArray[Any], row: int, kind: type) -> NDArray[Any]:
-    """Convert a list of DuckDB to an array; a null to an empty one."""
-    value = column[row]
-    return np.asarray([] if value is None or value is np.ma.masked else value, dtype=kind)
-
-
-def _sampling_period_ns(process: ProcessInfo) -> int:
-    periods = [sampler.period_ns for sampler in process.facts_of(StackSamplerFact)]
-    return periods[0] if periods else 1

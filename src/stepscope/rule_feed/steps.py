@@ -9,7 +9,7 @@ import numpy as np
 
 from stepscope.analysis import PHASE_OF_KIND, VALUED_KINDS, Spans, Steps, find_steps
 from stepscope.rules import RankStepTimes
-from stepscope.run import SpanRows, read_spans, spans_of
+from stepscope.run import Period, SpanRows, find_processes, read_spans, spans_of
 from stepscope.schema import ProcessInfo
 from stepscope.store import RunReader
 
@@ -67,7 +67,7 @@ class StepFinder:
         since = min(max(self._read_until - LOOK_BACK_NS, _FIRST), end_ns)
         stepping = {name for name, position in self._positions.items() if position.stepping}
         if by_name.keys() - stepping:
-            stepping |= self._stepping(since, end_ns)
+            stepping |= find_processes(self._reader, ("optimizer", "step"), Period(since, end_ns))
         if final:  # steps that were held back are complete now
             stepping |= self._positions.keys()
         spans = self._read(sorted(stepping & by_name.keys()), end_ns)
@@ -112,16 +112,6 @@ class StepFinder:
         position.boundary_ns = int(steps.end[-1])
         position.count += count
         return steps
-
-    def _stepping(self, since: int, end_ns: int) -> set[str]:
-        """Find the processes in which a step may have ended; the others are not read."""
-        rows = self._reader.sql(
-            "SELECT DISTINCT process FROM spans WHERE kind IN ('optimizer', 'step') "
-            "AND start_ns >= ? AND start_ns < ?",
-            (since, end_ns),
-            within=(since, end_ns),
-        )
-        return set(rows["process"].tolist())
 
     def _read(self, processes: list[str], end_ns: int) -> dict[str, SpanRows]:
         """Read the spans of processes since their last steps that start before a time."""

@@ -24,17 +24,11 @@ growing run cheap. Does not belong here: reading a run (`rule_feed`), general fo
 
 from __future__ import annotations
 
+from stepscope.analysis import Device, Series
 from stepscope.rules.base import IncrementalRule, NotApplicable, Rule
 from stepscope.rules.details import BoxPlot, HistogramCounts, read_details
 from stepscope.rules.evaluate import Evaluation
-from stepscope.rules.inputs import (
-    Batches,
-    Device,
-    RankStepTimes,
-    RuleInputs,
-    RuleTrace,
-    Series,
-)
+from stepscope.rules.inputs import Batches, RankStepTimes, RuleInputs, RuleTrace
 from stepscope.rules.pages import page, summary
 from stepscope.rules.parameters import describe_parameters
 from stepscope.rules.profiler import RULE_METRICS

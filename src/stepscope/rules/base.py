@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
+from stepscope.analysis import Device
 from stepscope.rules.details import to_plain_data
-from stepscope.rules.inputs import Device, RuleInputs
+from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import NoParameters, format_parameters, make_parameters
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding, RuleStatus

@@ -12,36 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import Activity, CopyKind, GpuTime, StreamIdle
+from stepscope.analysis import Activity, CopyKind, Device, GpuTime, Series, StreamIdle
 from stepscope.intervals import Int
 from stepscope.schema import NodeInfo, ProcessInfo
-
-
-class Device(NamedTuple):
-    """A device of a node; `number` is empty for the node itself."""
-
-    node: str
-    number: str
-
-    def __str__(self) -> str:
-        return f"{self.node}/{self.number}"
-
-    @property
-    def gpu_label(self) -> str:
-        """Label of a GPU in sentences."""
-        return f"GPU {self.number} of node {self.node}"
-
-
-class Series(NamedTuple):
-    """Values by time, in no particular order; NaN for a failed reading."""
-
-    t_ns: Int
-    value: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +58,7 @@ class Batches:
     start_ns: Int
     duration_ns: Int
     process: Int
-    """A number per process; only equality has a meaning."""
+    """A number per process of the node; only equality has a meaning."""
 
 
 class RuleTrace(Protocol):

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.analysis import Device, Series
 from stepscope.intervals import Int
-from stepscope.rules.inputs import Device, RuleInputs, RuleTrace, Series, scan_indices
+from stepscope.rules.inputs import RuleInputs, RuleTrace, scan_indices
 from stepscope.schema import NodeInfo
 
 SNAPSHOT_NS = 20_000_000

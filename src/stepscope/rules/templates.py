@@ -17,8 +17,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
+from stepscope.analysis import Device, Series
 from stepscope.rules.base import IncrementalRule, NotApplicable, P, require_more_than
-from stepscope.rules.inputs import Device, RankStepTimes, RuleInputs, RuleTrace, Series
+from stepscope.rules.inputs import RankStepTimes, RuleInputs, RuleTrace
 from stepscope.rules.samples import NO_STEPS
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from stepscope.analysis import Series
 from stepscope.intervals import Int
-from stepscope.rules.inputs import RuleInputs, Series, scan_indices
+from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.quantile_sketch import Floats, QuantileSketch
 from stepscope.rules.rolling_window import RollingWindow, quantiles_at_scan_ends
 

@@ -17,15 +17,25 @@ from stepscope.run.job_times import (
     machine_count,
 )
 from stepscope.run.metric_bins import Bins, BinSeries, aggregate_samples, choose_bins
+from stepscope.run.metric_series import read_series
 from stepscope.run.model_facts import embedding_ratio, inputs_of, largest_model, samples_at_a_time
 from stepscope.run.name_totals import sum_by_name
+from stepscope.run.next_record import find_next_record, has_records
 from stepscope.run.node_metrics import NodeMetrics
 from stepscope.run.opening import open_run, reopen_run
 from stepscope.run.period import Period
 from stepscope.run.rank_collectives import RankCalls, collective_calls
 from stepscope.run.run import Rank, Run
 from stepscope.run.scalars import LoggedScalars, read_scalars
-from stepscope.run.span_table import SpanRows, read_spans, spans_of
+from stepscope.run.span_table import (
+    EndedSpans,
+    SpanRows,
+    find_processes,
+    read_ended_spans,
+    read_spans,
+    spans_of,
+)
+from stepscope.run.stack_table import find_stack_samples, sampling_period_ns
 from stepscope.run.trace_steps import (
     RecordedWork,
     host_categories,
@@ -52,6 +62,7 @@ __all__ = [
     "CarryOver",
     "DataLoaderAnalysis",
     "DictColumn",
+    "EndedSpans",
     "Epochs",
     "Frame",
     "FrameColumns",
@@ -86,9 +97,13 @@ __all__ = [
     "embedding_ratio",
     "find_epochs",
     "find_listening_nodes",
+    "find_next_record",
+    "find_processes",
+    "find_stack_samples",
     "frame_of",
     "frame_of_query",
     "frame_of_table",
+    "has_records",
     "host_categories",
     "inputs_of",
     "is_lost",
@@ -104,17 +119,20 @@ __all__ = [
     "named_steps",
     "open_run",
     "read_annotations",
+    "read_ended_spans",
     "read_job_samples",
     "read_job_spans",
     "read_request_statuses",
     "read_scalars",
     "read_script_annotations",
+    "read_series",
     "read_spans",
     "reading_ahead",
     "recorded_work",
     "reopen_run",
     "rows_in",
     "samples_at_a_time",
+    "sampling_period_ns",
     "send_window_request",
     "size_of",
     "spans_of",

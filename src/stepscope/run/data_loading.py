@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.analysis import Distribution, find_slow_waits, summarize
+from stepscope.analysis import Distribution, find_slow_waits, merge_series, summarize
 from stepscope.intervals import Int
 from stepscope.run.frames import Frame, FrameColumns, frame_of
 from stepscope.run.job_spans import read_job_spans, select_rows
@@ -108,7 +108,10 @@ def _read_waits(run: Run, spans: FrameColumns) -> list[dict[str, Any]]:
     names = ("rank", "step", "node", "start_ns", "duration_ns", "value")
     rows = select_rows({name: spans[name] for name in names}, _mask(spans, "kind", "data_wait"))
     waits = Frame(lambda: rows).rows()
-    busy = {node: metrics.load("gpu_busy_ratio") for node, metrics in run.metrics.items()}
+    busy = {
+        node: merge_series(metrics.load("gpu_busy_ratio")["gpu_busy_ratio"].values())
+        for node, metrics in run.metrics.items()
+    }
     for wait in waits:
         ready = wait.pop("value")
         wait["ready_count"] = ready if ready >= 0 else None

@@ -11,11 +11,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import Metrics, average_present, numeric_sort_key
+from stepscope.analysis import Series, average_present, merge_series, numeric_sort_key
+from stepscope.run.metric_series import read_series
 from stepscope.run.period import ALWAYS, Period
 from stepscope.store import RunReader
-
-_COLUMNS = ("t_ns", "metric", "device", "value")
 
 
 class NodeMetrics:
@@ -47,32 +46,23 @@ class NodeMetrics:
         )
         return [str(name) for name in rows["metric"]]
 
-    def load(self, *metrics: str, device: str | None = None) -> Metrics:
-        """Load samples of some metrics, of one device or of all."""
-        marks = ", ".join("?" for _ in metrics)
-        condition, parameters = self._build_condition(f"metric IN ({marks})", *metrics)
-        if device is not None:
-            condition, parameters = f"{condition} AND device = ?", (*parameters, device)
-        rows = self._reader.table(
-            "metrics",
-            columns=_COLUMNS,
-            condition=condition,
-            parameters=parameters,
-            order_by="t_ns",
-            encoded=("metric", "device"),
-        )
-        return Metrics(
-            t_ns=rows["t_ns"],
-            metric=rows["metric"].codes,
-            metrics=[value or "" for value in rows["metric"].values],
-            device=rows["device"].codes,
-            devices=[value or "" for value in rows["device"].values],
-            value=rows["value"],
-        )
+    def load(self, *metrics: str) -> dict[str, dict[str, Series]]:
+        """Load samples by metric and device, numbers in numerical order; see `read_series`."""
+        loaded = read_series(self._reader, metrics, self._period, node=self._node)
+        return {
+            metric: {
+                device.number: series
+                for device, series in sorted(
+                    devices.items(), key=lambda item: numeric_sort_key(item[0].number)
+                )
+            }
+            for metric, devices in loaded.items()
+        }
 
     def series(self, metric: str, device: str = "") -> NDArray[np.float64]:
         """Load the values of one metric of one device, in time order; empty when never sampled."""
-        return self.load(metric, device=device).value
+        loaded = read_series(self._reader, [metric], self._period, node=self._node, device=device)
+        return merge_series(loaded[metric].values()).value
 
     def devices_of(self, metric: str) -> list[str]:
         """List the devices of a metric, numbers in numerical order."""

@@ -32,7 +32,6 @@ from stepscope.analysis import (
     profile_compute,
     select_window_steps,
     split_data_wait,
-    weigh_samples,
 )
 from stepscope.errors import UsageError
 from stepscope.intervals import EMPTY, Int, Intervals, contains, union
@@ -40,6 +39,7 @@ from stepscope.run.clock import RunClock, clock_of
 from stepscope.run.node_metrics import NodeMetrics
 from stepscope.run.period import ALWAYS, Period
 from stepscope.run.span_table import read_spans, spans_of
+from stepscope.run.stack_table import read_stack_samples
 from stepscope.run.traces import Trace, load_traces
 from stepscope.run.windows import windows_of
 from stepscope.schema import (
@@ -47,8 +47,6 @@ from stepscope.schema import (
     FactT,
     NodeInfo,
     ProcessInfo,
-    SourceLineFact,
-    StackSamplerFact,
 )
 from stepscope.store import RunReader
 
@@ -212,9 +210,11 @@ class Run:
             raise UsageError(f"The range ends before it starts: from {from_ns} ns to {to_ns} ns.")
         origin_ns = self.clock.origin_ns
         end_ns = self.clock.end_ns + 1 if to_ns is None else origin_ns + to_ns
-        return Run(
-            self.reader, whole_run=self.whole_run, period=Period(origin_ns + (from_ns or 0), end_ns)
-        )
+        return self.between(origin_ns + (from_ns or 0), end_ns)
+
+    def between(self, start_ns: int, end_ns: int) -> Run:
+        """Return the run restricted to a range of epoch nanoseconds, the end exclusive."""
+        return Run(self.reader, whole_run=self.whole_run, period=Period(start_ns, end_ns))
 
     @cached_property
     def processes(self) -> list[ProcessInfo]:
@@ -426,26 +426,7 @@ class Run:
 
     def stack_samples(self, process: ProcessInfo) -> StackSamples:
         """Read the stack samples of one process in the range."""
-        rows = self.reader.table(
-            "stacks",
-            columns=["t_ns", "stack", "user_line"],
-            condition="process = ?",
-            parameters=(process.process,),
-            order_by="t_ns",
-            encoded=("stack",),
-        )
-        periods = [sampler.period_ns for sampler in process.facts_of(StackSamplerFact)]
-        samples = StackSamples(
-            t_ns=rows["t_ns"],
-            weight_ns=weigh_samples(rows["t_ns"], periods[0] if periods else 0),
-            stack=rows["stack"].codes,
-            stacks=[value or "" for value in rows["stack"].values],
-            user_line=rows["user_line"],
-            sources={
-                (source.file, source.line): source.text
-                for source in process.facts_of(SourceLineFact)
-            },
-        )
+        samples = read_stack_samples(self.reader, process)
         return samples if self.is_whole else samples.take(self.period.contains(samples.t_ns))
 
     def window_of(self, process: ProcessInfo) -> Trace | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stepscope.analysis import Spans
-from stepscope.intervals import nesting_order
+from stepscope.intervals import Int, nesting_order
+from stepscope.run.period import Period
 from stepscope.store import RunReader, literal
 
 SpanRows = dict[str, Any]
@@ -58,6 +59,52 @@ def read_spans(
         for name in processes
         if (process == name).any()
     }
+
+
+class EndedSpans(NamedTuple):
+    """Spans of one process that ended in a range of time, in no particular order."""
+
+    node: str
+    process: str
+    start_ns: Int
+    duration_ns: Int
+
+
+def read_ended_spans(
+    reader: RunReader, kind: str, period: Period, *, max_ns: int
+) -> list[EndedSpans]:
+    """Read the spans of one kind that ended in a range of time, by node and process.
+
+    Args:
+        reader: the run.
+        kind: of `schema.tables.spans.SPAN_KINDS`.
+        period: the range.
+        max_ns: spans that started earlier before the range are not found.
+    """
+    started = Period(period.start_ns - max_ns, period.end_ns)
+    rows = reader.sql(
+        "SELECT node, process, list(start_ns) AS start_ns, "  # noqa: S608 - only numbers are inserted
+        "list(end_ns - start_ns) AS duration_ns FROM spans "
+        f"WHERE kind = ? AND {started.condition('start_ns')} AND {period.condition('end_ns')} "
+        "GROUP BY node, process ORDER BY node, process",
+        (kind,),
+        within=started,
+    )
+    times = [
+        [np.asarray(values, dtype=np.int64) for values in rows[column]]
+        for column in ("start_ns", "duration_ns")
+    ]
+    return list(map(EndedSpans, rows["node"].tolist(), rows["process"].tolist(), *times))
+
+
+def find_processes(reader: RunReader, kinds: Sequence[str], period: Period) -> set[str]:
+    """Find the processes with spans of some kinds that start in a range of time."""
+    rows = reader.sql(
+        f"SELECT DISTINCT process FROM spans WHERE kind IN ({_listed(kinds)}) "  # noqa: S608 - quoted literals
+        f"AND {period.condition('start_ns')}",
+        within=period,
+    )
+    return set(rows["process"].tolist())
 
 
 def _listed(strings: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from stepscope.analysis import Statistics, make_statistics, summarize_metrics
+from stepscope.analysis import Statistics, make_statistics, summarize
 from stepscope.run import Run
 from stepscope.schema import METRIC_TYPES, field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -58,9 +58,10 @@ def _show_node(run: Run, name: str) -> NodeView:
     info = run.nodes[name]
     metrics = run.metrics[name]
     summaries = {
-        key: summary
+        (metric, device): summary
         for metric in metrics.names
-        for key, summary in summarize_metrics(metrics.load(metric)).items()
+        for device, series in metrics.load(metric)[metric].items()
+        if (summary := summarize(series.value)) is not None
     }
     rows = [
         MetricView(

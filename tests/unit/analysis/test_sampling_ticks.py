@@ -11,25 +11,23 @@ from stepscope.analysis.sampling_ticks import (
     build_heatmap,
     group_into_ticks,
 )
-from stepscope.analysis.utilization import Metrics
+from stepscope.analysis.series import Series, numeric_sort_key
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 S = 10**9
 
 
-def metrics_of(rows: list[tuple[int, str, str, float]]) -> Metrics:
+def samples_of(rows: list[tuple[int, str, str, float]]) -> dict[str, dict[str, Series]]:
     """Rows of time, metric, device and value."""
-    rows = sorted(rows, key=lambda row: row[0])
-    names, metric = np.unique([row[1] for row in rows], return_inverse=True)
-    devices, device = np.unique([row[2] for row in rows], return_inverse=True)
-    return Metrics(
-        t_ns=np.array([row[0] for row in rows], dtype=np.int64),
-        metric=metric.astype(np.int32),
-        metrics=names.tolist(),
-        device=device.astype(np.int32),
-        devices=devices.tolist(),
-        value=np.array([row[3] for row in rows], dtype=np.float64),
-    )
+    samples: dict[str, dict[str, Series]] = {}
+    for name, device in sorted(
+        {row[1:3] for row in rows}, key=lambda row: numeric_sort_key(row[1])
+    ):
+        part = sorted((t, value) for t, *key, value in rows if key == [name, device])
+        samples.setdefault(name, {})[device] = Series(
+            np.array([t for t, _ in part], dtype=np.int64), np.array([value for _, value in part])
+        )
+    return samples
 
 
 @PATIENT
@@ -47,10 +45,10 @@ def test_pause_separates_ticks(times: list[int]) -> None:
 def test_mean_over_sampled_devices() -> None:
     rows = [(0, "gpu_busy_ratio", "0", 0.2), (1000, "gpu_busy_ratio", "1", 0.6),
             (S, "gpu_busy_ratio", "0", 0.4), (0, "gpu_busy_ratio", "", 0.9)]  # fmt: skip
-    times, means = average_devices(metrics_of(rows), "gpu_busy_ratio")
+    times, means = average_devices(samples_of(rows)["gpu_busy_ratio"])
     assert times.tolist() == [0, S]
     assert np.allclose(means, [0.4, 0.4])
-    assert not len(average_devices(metrics_of(rows), "unheard_of")[0])
+    assert not len(average_devices({}).t_ns)
 
 
 def test_a_heat_map_by_hand() -> None:
@@ -67,7 +65,7 @@ def test_a_heat_map_by_hand() -> None:
         (S, "outside_cpu_cores", "", 3),
         (2 * S, "memory_used_ratio", "", 0.5),
     ]
-    heatmap = build_heatmap(metrics_of(rows))
+    heatmap = build_heatmap(samples_of(rows))
     assert [(row.metric, row.device, row.scale) for row in heatmap.rows] == [
         ("gpu_busy_ratio", "2", 1),
         ("gpu_busy_ratio", "10", 1),
@@ -89,11 +87,11 @@ def test_a_heat_map_by_hand() -> None:
         [0.25, 1, nothing],
     ]
     assert np.array_equal(heatmap.shades, expected, equal_nan=True)
-    last = build_heatmap(metrics_of(rows), last=2)
+    last = build_heatmap(samples_of(rows), last=2)
     assert last.t_ns.tolist() == [S, 2 * S]
     assert np.array_equal(last.values, heatmap.values[:, 1:], equal_nan=True)
 
 
 def test_no_samples_give_an_empty_map() -> None:
-    heatmap = build_heatmap(metrics_of([]))
+    heatmap = build_heatmap(samples_of([]))
     assert (heatmap.rows, heatmap.values.shape, heatmap.shades.shape) == ([], (0, 0), (0, 0))

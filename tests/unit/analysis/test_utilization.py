@@ -2,36 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
-from stepscope.analysis.utilization import (
-    Metrics,
-    measure_contention,
-    measure_usage,
-    summarize_metrics,
-)
-
-Sample = tuple[int, str, str, float]
-
-
-def metrics(*samples: Sample) -> Metrics:
-    def codes(values: Sequence[str]) -> tuple[list[str], np.ndarray]:
-        distinct, inverse = np.unique(values, return_inverse=True)
-        return distinct.tolist(), inverse.astype(np.int32)
-
-    names, metric = codes([name for _, name, _, _ in samples])
-    devices, device = codes([on for _, _, on, _ in samples])
-    return Metrics(
-        t_ns=np.array([t for t, _, _, _ in samples], dtype=np.int64),
-        metric=metric,
-        metrics=names,
-        device=device,
-        devices=devices,
-        value=np.array([value for _, _, _, value in samples], dtype=np.float64),
-    )
+from stepscope.analysis.utilization import measure_contention, measure_usage
 
 
 class Means(dict[tuple[str, str], float]):
@@ -39,30 +13,8 @@ class Means(dict[tuple[str, str], float]):
         return self.get((metric, device))
 
 
-BUSY = [(t, "gpu_busy_ratio", gpu, t / 10) for t in range(4) for gpu in ("0", "2", "10")]
-
-
-def test_series_by_metric_device_and_time() -> None:
-    samples = metrics(*BUSY, (1, "own_cpu_cores", "", 9.0))
-    assert samples.series("gpu_busy_ratio", "2").tolist() == [0, 0.1, 0.2, 0.3]
-    assert samples.devices_of("gpu_busy_ratio") == ["0", "2", "10"]
-    assert samples.devices_of("own_cpu_cores") == [""]
-
-
 def test_missing_is_not_zero() -> None:
-    samples = metrics(*BUSY)
-    assert not len(samples.series("cpu_busy_ratio"))
-    assert not len(samples.series("gpu_busy_ratio", "7"))
-    assert samples.devices_of("cpu_busy_ratio") == []
     assert measure_contention(Means({}), [1]) is None
-
-
-def test_distributions_of_samples() -> None:
-    distributions = summarize_metrics(metrics(*BUSY, (1, "own_cpu_cores", "", 9.0)))
-    assert set(distributions) == {("gpu_busy_ratio", g) for g in ("0", "2", "10")} | {
-        ("own_cpu_cores", "")
-    }
-    assert distributions["gpu_busy_ratio", "10"].mean == pytest.approx(0.15)
 
 
 def test_contention_is_of_the_training_processes() -> None:
@@ -111,9 +63,3 @@ def test_shares_of_usage_include_the_limits_in_the_middle() -> None:
         0.6,
         0.2,
     )
-
-
-def test_mean_of_a_range_of_time() -> None:
-    samples = metrics(*((t, "gpu_busy_ratio", "0", float(t)) for t in range(10)))
-    assert samples.mean_between(2, 5) == 3
-    assert samples.mean_between(10, 20) is None

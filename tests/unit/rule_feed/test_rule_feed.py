@@ -311,7 +311,7 @@ def test_stacks_of_a_rank_that_was_started_again(tmp_path: Path) -> None:
     counts = {name: len(series.t_ns) for name, series in signals.compiler_time.items()}
     processes = [msgspec.structs.replace(process, rank=0) for process in reader.processes()]
     again = next(iter(RuleFeed(reader).ranges(final=True)))
-    again.__dict__["_processes"] = processes
+    again.run.whole_run.__dict__["processes"] = processes
     assert {n: len(s.t_ns) for n, s in again.compiler_time.items()} == {
         "rank 0": sum(counts.values())
     }

@@ -43,12 +43,17 @@ def test_they_are_those_of_the_table(run: RunBuilder) -> None:
                 selected = inside & (rows["metric"] == name) & (rows["device"] == device)
                 values = rows["value"][selected]
                 assert np.array_equal(part.series(name, device), values, equal_nan=True)
+                loaded = part.load("gpu_power_watt", name)[name][device]
+                assert np.array_equal(loaded.value, values, equal_nan=True)
+                assert loaded.t_ns.tolist() == rows["t_ns"][selected].tolist()
                 present = values[~np.isnan(values)]
                 expected = pytest.approx(present.mean()) if len(present) else None
                 assert part.mean(name, device) == expected
-    assert len(metrics.load("gpu_busy_ratio").value) == 3 * len(
-        metrics.series("gpu_busy_ratio", "2")
-    )
+    assert list(metrics.load("gpu_busy_ratio", "disk_read_bytes_per_s")["gpu_busy_ratio"]) == [
+        "0",
+        "2",
+        "10",
+    ]
 
 
 def test_missing_is_not_zero(run: RunBuilder) -> None:

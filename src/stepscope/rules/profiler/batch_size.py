@@ -9,11 +9,12 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from stepscope.analysis import Device, Series
 from stepscope.intervals import Int
 from stepscope.quantities import count_of
 from stepscope.rules.base import IncrementalRule, NotApplicable, require_more_than
 from stepscope.rules.details import BoxPlot
-from stepscope.rules.inputs import Device, RuleInputs, Series
+from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.samples import NO_GPU, gpu_memory_ratio, gpu_utilization, node_series
 from stepscope.rules.trigger import Trigger

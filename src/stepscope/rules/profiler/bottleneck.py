@@ -10,10 +10,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.analysis import Series
 from stepscope.intervals import Int
 from stepscope.quantities import count, percent
 from stepscope.rules.base import IncrementalRule, NotApplicable, require_more_than
-from stepscope.rules.inputs import RuleInputs, Series
+from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.samples import NO_GPU, find_snapshots, gpu_utilization, node_series
 from stepscope.rules.step_phases import PhasesAtTimes, add_times, shares_of_total

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
+from stepscope.analysis import Device, Series
 from stepscope.quantities import count_of, percent
 from stepscope.rules.details import BoxPlot
-from stepscope.rules.inputs import Device, RuleInputs, Series, scan_indices
+from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.quantile_sketch import QuantileSketch
 from stepscope.rules.rolling_window import RollingWindow

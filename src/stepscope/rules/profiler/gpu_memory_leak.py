@@ -9,9 +9,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.analysis import Device, Series
 from stepscope.intervals import Int
 from stepscope.quantities import duration
-from stepscope.rules.inputs import Device, RuleInputs, Series
+from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.samples import NO_GPU_MEMORY, gpu_memory_ratio
 from stepscope.rules.templates import Devices, DeviceState, PerDeviceRule

@@ -9,10 +9,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.analysis import Device, Series
 from stepscope.intervals import Int
 from stepscope.quantities import count_of, number
 from stepscope.rules.base import IncrementalRule, NotApplicable, require_more_than
-from stepscope.rules.inputs import Device, RuleInputs, Series, scan_indices
+from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Ratio
 from stepscope.rules.samples import gpu_utilization
 from stepscope.rules.trigger import Trigger, last_indices

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from stepscope.analysis import Device, Series
 from stepscope.quantities import count_of, percent
 from stepscope.rules.details import BoxPlot
-from stepscope.rules.inputs import Device, RuleInputs, Series, scan_ends
+from stepscope.rules.inputs import RuleInputs, scan_ends
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.samples import NO_GPU, gpu_utilization
 from stepscope.rules.templates import Devices, DeviceState, PerDeviceRule

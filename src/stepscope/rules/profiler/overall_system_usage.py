@@ -9,9 +9,10 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
+from stepscope.analysis import Device, Series
 from stepscope.quantities import percent
 from stepscope.rules.base import IncrementalRule, NotApplicable
-from stepscope.rules.inputs import Device, RuleInputs, Series
+from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import NoParameters
 from stepscope.rules.quantile_sketch import RATIO_GRID, LinearGrid, QuantileSketch
 from stepscope.rules.samples import (

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
+from stepscope.analysis import Series
 from stepscope.intervals import Int
 from stepscope.quantities import percent
 from stepscope.rules.base import NotApplicable
-from stepscope.rules.inputs import RankStepTimes, RuleInputs, Series
+from stepscope.rules.inputs import RankStepTimes, RuleInputs
 from stepscope.rules.parameters import Count
 from stepscope.rules.samples import sort_series, sort_traces
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from stepscope.analysis import Device, Series
 from stepscope.quantities import percent
-from stepscope.rules.inputs import Device, RuleInputs, Series, scan_indices
+from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.rolling_window import RollingWindow, rolling_sums
 from stepscope.rules.samples import device_series
