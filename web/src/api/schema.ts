@@ -87,12 +87,12 @@ export class Structure {
     return alternatives(this.schema).some(({ additionalProperties }) => typeof additionalProperties === "object");
   }
 
-  /** Label of a field; `unit` applies to numbers without one, such as the statistics of a duration. */
+  /** Label of a field; `unit` applies to numbers that inherit theirs, such as the statistics of a duration. */
   label(name: string, unit = "none"): FieldLabel {
     const { title = words(name), description, "x-unit": declaredUnit = "none", "x-display": display } = this.properties[name] ?? {};
     return {
       title,
-      unit: declaredUnit === "none" ? unit : declaredUnit,
+      unit: declaredUnit === "inherited" ? unit : declaredUnit,
       ...(display === undefined ? {} : { display }),
       ...(description === undefined ? {} : { description }),
     };

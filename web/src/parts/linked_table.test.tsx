@@ -10,11 +10,11 @@ vi.stubGlobal("ResizeObserver", class {
 });
 
 const { LinkedTable } = await import("./linked_table");
-const { field } = await import("../widgets/fields");
+const { column } = await import("../widgets/fields");
 
 test("a table states its row count and its footnote", () => {
   const container = document.createElement("div");
   const rows = [{ name: "a" }, { name: "b" }];
-  render(<LinkedTable title="Rows" rows={rows} fields={[field("name")]} footnote="top rows of 2,310" />, container);
+  render(<LinkedTable title="Rows" rows={rows} fields={[column<{ name: string }>("name", "name", "none", (row) => row.name)]} footnote="top rows of 2,310" />, container);
   expect(container.querySelector(".counts")?.textContent).toBe("2 rows; top rows of 2,310");
 });

@@ -34,7 +34,7 @@ const DOCUMENT: OpenApi = {
         },
       },
       Node: { properties: { share_ratio: { title: "share", "x-unit": "ratio", "x-display": "bar" }, rank: { title: "rank", "x-display": "identifier" } } },
-      Statistics: { properties: { mean: { title: "mean" }, count: { title: "count", "x-unit": "count" } } },
+      Statistics: { properties: { mean: { title: "mean", "x-unit": "inherited" }, count: { title: "count", "x-unit": "count" } } },
     },
   },
 };
@@ -61,7 +61,7 @@ describe("labels of fields", () => {
     expect(type.label("not_there")).toEqual({ title: "not there", unit: "none" });
   });
 
-  test("of numbers without a unit take that of the field around them", () => {
+  test("of numbers that inherit their unit have that of the field around them", () => {
     const statistics = type.child("step_ns");
     expect(statistics.label("mean", "ns").unit).toBe("ns");
     expect(statistics.label("count", "ns").unit).toBe("count");

@@ -7,13 +7,14 @@
 //   missing, notes, quality, range   sentences
 import type { ComponentChildren } from "preact";
 
+import type { FieldLabel } from "../api/labels";
 import type { Json, JsonObject, Structure } from "../api/schema";
 import type { QualityNote, TimeRange } from "../api/views";
 import { MISSING, count } from "../base/quantities";
 import { capitalize } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
 import type { Plot } from "../charts/plot";
-import { bar, field, formatValue, type Field, type Value } from "../widgets/fields";
+import { formatValue, labelled, type Field, type Value } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { Panel } from "../widgets/panel";
 import { EmptyState, QualityNotes } from "../widgets/resource_view";
@@ -53,8 +54,8 @@ export function PayloadView({ value, type, id, unit, omitted = [] }: Props) {
       {scalars.length === 0 ? null : (
         <Tiles
           tiles={scalars.map((name) => {
-            const { title, unit: fieldUnit, description } = type.label(name, ownUnit);
-            return { label: capitalize(title), value: textOf(value[name], fieldUnit), caption: description, testid: name };
+            const label = type.label(name, ownUnit);
+            return { label: capitalize(label.title), value: textOf(value[name], label), caption: label.description, testid: name };
           })}
         />
       )}
@@ -111,8 +112,8 @@ function Part({ value, ...part }: PartProps & { value: JsonObject | JsonObject[]
     <Panel title={title} description={description} testid={`panel-${id}`}>
       <KeyValues
         entries={members.map(([name, member]) => {
-          const { title: label, unit: fieldUnit, description: help } = type.label(name, ownUnit);
-          return [type.isMap ? name : label, textOf(member, type.isMap ? unit : fieldUnit), help] as const;
+          const label = type.isMap ? { title: name, unit } : type.label(name, ownUnit);
+          return [label.title, textOf(member, label), label.description] as const;
         })}
       />
     </Panel>
@@ -167,14 +168,11 @@ function Section({ title, children }: { title: string; children: ComponentChildr
 export function columnsOf(rows: readonly JsonObject[], type: Structure, unit: string): Field<JsonObject>[] {
   const names = Object.keys(rows[0] ?? {}).filter((name) => rows.some((row) => fitsCell(name, row[name])));
   return names.map((name) => {
-    const { title, unit: fieldUnit, display, description } = type.label(name, unit);
+    const label = type.label(name, rows.some((row) => typeof row.unit === "string") ? "inherited" : unit);
     const hasNumbers = rows.some((row) => typeof row[name] === "number");
-    const overrides = { label: title, unit: fieldUnit, description, numeric: hasNumbers && display !== "identifier" };
-    if (display === "bar") return { ...bar<JsonObject>(name, title), ...overrides };
-    return field<JsonObject>(name, {
-      ...overrides,
+    return labelled<JsonObject>(name, label, {
+      numeric: hasNumbers && label.display !== "identifier",
       value: (row) => cellOf(row[name]),
-      draw: (row) => (typeof row[name] === "number" ? textOf(row[name], type.label(name, unitOfValues(row, unit)).unit) : undefined),
     });
   });
 }
@@ -234,11 +232,11 @@ function fitsCell(name: string, value: Json | undefined): boolean {
 
 function cellOf(value: Json | undefined): Value {
   if (value === undefined || value === null) return null;
-  return typeof value === "object" ? textOf(value, "none") : value;
+  return typeof value === "object" ? textOf(value, { unit: "none" }) : value;
 }
 
-function textOf(value: Json | undefined, unit: string): string {
+function textOf(value: Json | undefined, label: Pick<FieldLabel, "unit" | "display">): string {
   if (value === undefined) return MISSING;
-  if (Array.isArray(value)) return value.map((item) => textOf(item, unit)).join(", ").slice(0, MAX_TEXT_LENGTH);
-  return (isObject(value) ? JSON.stringify(value) : formatValue(value, unit)).slice(0, MAX_TEXT_LENGTH);
+  if (Array.isArray(value)) return value.map((item) => textOf(item, label)).join(", ").slice(0, MAX_TEXT_LENGTH);
+  return (isObject(value) ? JSON.stringify(value) : formatValue(value, label)).slice(0, MAX_TEXT_LENGTH);
 }

@@ -1,17 +1,17 @@
 // Options of a screen that are in the URL.
 import { param, setParams } from "../state/url";
 
-/** One of several values; the first if the URL has none or an unknown one. */
+/** One of several values; the default, or else the first, if the URL has none or an unknown one. */
 export function useOption<Value extends string>(
   name: string,
   values: readonly Value[],
+  fallback = values[0],
 ): [Value, (value: Value) => void] {
   const text = param(name).value;
-  const [first] = values;
-  const value = values.find((candidate) => candidate === text) ?? first;
+  const value = values.find((candidate) => candidate === text) ?? fallback;
   if (value === undefined) throw new Error(`no values for ${name}`);
   const setValue = (next: Value): void => {
-    setParams({ [name]: next === first ? null : next }, { replace: true });
+    setParams({ [name]: next === fallback ? null : next }, { replace: true });
   };
   return [value, setValue];
 }

@@ -4,13 +4,12 @@ import { count } from "../base/quantities";
 import { AnnotationHistograms } from "../parts/annotation_histograms";
 import { annotationNames } from "../parts/annotation_names";
 import { LinkedTable } from "../parts/linked_table";
-import { omittedRows, useRowLimit } from "../parts/row_limit";
-import { toggleItem, useOption, useTexts } from "../parts/url_options";
+import { omittedRows, useRowLimit, useSelect } from "../parts/url_controls";
+import { toggleItem, useTexts } from "../parts/url_options";
 import { useView } from "../state/fetch";
-import { field } from "../widgets/fields";
+import { columns } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
-import { Select } from "../widgets/select";
 
 export default function AnnotationsScreen() {
   const [top, rowLimitSelect] = useRowLimit();
@@ -30,21 +29,14 @@ function sourceName(source: Source): string {
 
 function Content({ payload }: { payload: AnnotationsView }) {
   const names = payload.sources.map(sourceName);
-  const [selected, setSelected] = useOption("source", names.length === 0 ? [""] : names);
+  const [selected, sourceSelect] = useSelect("source", "Trace or process", names);
   const [histograms, setHistograms] = useTexts("histogram");
   const source = payload.sources[Math.max(0, names.indexOf(selected))];
   if (source === undefined) return <EmptyState text={payload.missing ?? "the run has no annotations"} />;
-  const toggle = (row: AnnotationGroup): void => {
-    setHistograms(toggleItem(histograms, row.name));
-  };
   return (
     <>
       <QualityNotes quality={[...payload.quality, ...source.quality]} range={payload.range} />
-      {names.length < 2 ? null : (
-        <p class="tools spaced">
-          <Select label="Trace or process" value={selected} choices={names} onChange={setSelected} />
-        </p>
-      )}
+      {sourceSelect === null ? null : <p class="tools spaced">{sourceSelect}</p>}
       {source.annotations.length === 0 ? (
         <EmptyState text={source.missing ?? "no annotations in this source"} />
       ) : (
@@ -54,17 +46,8 @@ function Content({ payload }: { payload: AnnotationsView }) {
           description={`${count(source.row_count)} names, host and device listed separately. Names that differ only in a number after # are merged. Select a row to add its histogram.`}
           rows={source.annotations}
           footnote={omittedRows(source.annotations.length, source.row_count)}
-          onRow={toggle}
-          fields={[
-            field("name"),
-            field("on_device", { label: "on device" }),
-            field("count", { unit: "count" }),
-            field("total_ns"),
-            field("mean_ns"),
-            field("p50_ns"),
-            field("p95_ns"),
-            field("max_ns"),
-          ]}
+          onRow={(row: AnnotationGroup) => { setHistograms(toggleItem(histograms, row.name)); }}
+          fields={columns("AnnotationGroup", "name", "on_device", "count", "total_ns", "mean_ns", "p50_ns", "p95_ns", "max_ns")}
         />
       )}
       <AnnotationHistograms suggestions={annotationNames(payload)} />

@@ -1,7 +1,7 @@
 // Comparison of two runs: changes and their significance.
 import { ArrowLeftRight } from "lucide";
 
-import type { BeforeAfter, BeforeAfterRow, ComparedRun, Comparison, ContractTerms, FigureChange, NameChange, NameChanges, SettingChange, StepChange, StepChanges } from "../api/views";
+import type { BeforeAfter, ComparedRun, Comparison, ContractDifference, ContractTerms, FigureChange, NameChanges, SettingChange, StepChange, StepChanges } from "../api/views";
 import { MISSING, change, count, countOf, dollars, duration, inUnit, multiple, percent, relativeChange } from "../base/quantities";
 import { sentence, words } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
@@ -10,14 +10,13 @@ import { rowKey } from "../parts/row_key";
 import { useGet } from "../state/fetch";
 import { useJobs } from "../state/jobs";
 import { link, baseRun, run, setParams } from "../state/url";
-import { column, field } from "../widgets/fields";
+import { column, columns } from "../widgets/fields";
 import { Icon } from "../widgets/icon";
 import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { Select } from "../widgets/select";
 import { Tiles } from "../widgets/tiles";
-import { NoiseLabel, changeField, relativeField } from "./compare/change_fields";
 import { Contributions } from "./compare/contributions";
 import { stepWaterfall } from "./compare/waterfall";
 
@@ -138,18 +137,24 @@ function Steps({ steps }: { steps: StepChanges }) {
         testid="table-compare-parts"
         description={`The changes of the parts add up to the change of the mean. ${sentence(steps.noise)}`}
         rows={steps.parts}
-        fields={[
-          column<StepChange>("name", "part", "none", (row) => words(row.name)),
-          field("base_ns", { label: "from" }),
-          field("other_ns", { label: "to" }),
-          changeField<StepChange>(),
-          relativeField<StepChange>("relative"),
-          column<StepChange>("interval", `${steps.interval_percent}% interval`, "none", interval),
-          field<StepChange>("noise_ns", { label: "noise floor" }),
-          field<StepChange>("beyond_noise", { draw: (row) => <NoiseLabel change={row} /> }),
-        ]}
+        fields={columns(
+          "StepChange", ["name", { value: (row) => words(row.name) }], "base_ns", "other_ns", "change_ns", "change_ratio",
+          column("interval", `${steps.interval_percent}% interval`, "none", interval),
+          "noise_ns", ["beyond_noise", { draw: (row) => <NoiseLabel change={row} /> }],
+        )}
       />
     </>
+  );
+}
+
+/** Relation of a change to the noise of the steps. */
+function NoiseLabel({ change: { noise_ns, beyond_noise, estimate_ns } }: { change: StepChange }) {
+  if (noise_ns === null) return <span class="status-text quiet">too few steps</span>;
+  if (!beyond_noise) return <span class="status-text quiet">within noise</span>;
+  return estimate_ns > 0 ? (
+    <span class="status-text bad"><span aria-hidden="true">▲</span> slower</span>
+  ) : (
+    <span class="status-text good"><span aria-hidden="true">▼</span> faster</span>
   );
 }
 
@@ -170,11 +175,7 @@ function BeforeAfterTable({ comparison }: { comparison: BeforeAfter }) {
         testid="table-compare-worth"
         description={summary.length === 0 ? undefined : sentence(summary.join("; "))}
         rows={comparison.rows}
-        fields={[
-          field("name", { label: "figure" }),
-          field("text", { label: "from → to" }),
-          field<BeforeAfterRow>("change_ratio", { label: "change", draw: (row) => <>{row.change_text ?? MISSING}</> }),
-        ]}
+        fields={columns("BeforeAfterRow", "name", "text", ["change_ratio", { draw: (row) => row.change_text ?? MISSING }])}
       />
       <QualityNotes quality={[]} notes={comparison.notes} />
     </>
@@ -189,12 +190,7 @@ function JobFigures({ rows, scope }: { rows: FigureChange[]; scope: string }) {
       testid="table-compare-figures"
       description={`Figures of ${scope}.`}
       rows={rows}
-      fields={[
-        field("name", { label: "figure" }),
-        field<FigureChange>("base", { label: "from", numeric: true, draw: (row) => <>{inUnit(row.base, row.unit)}</> }),
-        field<FigureChange>("other", { label: "to", numeric: true, draw: (row) => <>{inUnit(row.other, row.unit)}</> }),
-        relativeField<FigureChange>("change"),
-      ]}
+      fields={columns("FigureChange", "name", "base", "other", "change_ratio")}
     />
   );
 }
@@ -209,18 +205,12 @@ function NameChangesTable({ id, title, changes }: { id: string; title: string; c
       rows={changes.rows}
       keyOf={(row) => rowKey(row.name)}
       footnote={changes.rest_count === 0 ? null : `${count(changes.rest_count)} more names changed by ${change(changes.rest_ns, "ns")} in total`}
-      fields={[
-        field("name"),
-        field("status"),
-        field("base_ns", { label: "from" }),
-        field("other_ns", { label: "to" }),
-        changeField<NameChange>(),
-        field("base_calls", { label: "calls from", numeric: true, unit: "count" }),
-        field("other_calls", { label: "calls to", numeric: true, unit: "count" }),
-      ]}
+      fields={columns("NameChange", "name", "status", "base_ns", "other_ns", "change_ns", "base_calls", "other_calls")}
     />
   );
 }
+
+type ContractRow = ContractDifference & { group: string };
 
 /** Comparability of the two runs: differing and unknown terms. */
 function ContractTable({ terms }: { terms: ContractTerms[] }) {
@@ -240,13 +230,7 @@ function ContractTable({ terms }: { terms: ContractTerms[] }) {
       description={summary}
       rows={rows}
       keyOf={(row) => rowKey(row.group, row.name)}
-      fields={[
-        field("name", { label: "term" }),
-        field("group", { label: "of" }),
-        field("base", { label: "from" }),
-        field("other", { label: "to" }),
-        field("standing"),
-      ]}
+      fields={columns<"ContractDifference", ContractRow>("ContractDifference", "name", column("group", "of", "none", ({ group }) => group), "base", "other", "standing")}
     />
   );
 }
@@ -262,12 +246,7 @@ function Settings({ rows, sameCount }: { rows: SettingChange[]; sameCount: numbe
       description={same}
       rows={rows}
       keyOf={(row) => rowKey(row.group, row.name)}
-      fields={[
-        field("name", { label: "setting" }),
-        field("group", { label: "of" }),
-        field("base", { label: "from" }),
-        field("other", { label: "to" }),
-      ]}
+      fields={columns("SettingChange", "name", "group", "base", "other")}
     />
   );
 }

@@ -1,16 +1,14 @@
 // Ranks of a job: computation, waiting and stragglers.
 import type { DistributedView, RankTime, RankWindow } from "../api/views";
-import { count, duration, percent } from "../base/quantities";
+import { duration, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
-import { useCarryOver } from "../parts/carry_over";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
-import { useOption } from "../parts/url_options";
+import { useCarryOver, useSelect } from "../parts/url_controls";
 import { useView } from "../state/fetch";
-import { bar, column, field } from "../widgets/fields";
+import { columns, tile } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
-import { Select } from "../widgets/select";
 import { Tiles } from "../widgets/tiles";
 import { Collectives } from "./distributed/collectives";
 import { rankTimeFigure, rankName, stepNames, transferFigure } from "./distributed/figures";
@@ -29,16 +27,12 @@ export default function Distributed() {
 
 function Content({ payload }: { payload: DistributedView }) {
   const { windows, matrix } = payload;
-  const [selected, setSelected] = useOption("window", windows.length === 0 ? [""] : windows.map((candidate) => candidate.name));
+  const [selected, windowSelect] = useSelect("window", "Window", windows.map((candidate) => candidate.name));
   const window = windows.find((candidate) => candidate.name === selected);
   return (
     <>
       <QualityNotes quality={payload.quality} range={payload.range} notes={[...(window?.notes ?? []), ...(matrix?.notes ?? [])]} />
-      {windows.length < 2 ? null : (
-        <p class="tools spaced">
-          <Select label="Window" value={selected} choices={windows.map((candidate) => candidate.name)} onChange={setSelected} />
-        </p>
-      )}
+      {windowSelect === null ? null : <p class="tools spaced">{windowSelect}</p>}
       {payload.missing === null ? null : <EmptyState text={payload.missing} />}
       {window === undefined ? null : <Window window={window} payload={payload} />}
       {matrix === null ? null : <Stragglers matrix={matrix} />}
@@ -48,14 +42,9 @@ function Content({ payload }: { payload: DistributedView }) {
 
 function Window({ window, payload }: { window: RankWindow; payload: DistributedView }) {
   const { ranks } = window;
-  const steps = stepNames(ranks);
-  const [step, setStep] = useOption("step", ["", ...steps]);
+  const [step, stepSelect] = useSelect("step", "Step", [["", "full trace"], ...stepNames(ranks)]);
   const rankTime = rankTimeFigure(ranks, step);
   const transfer = transferFigure(ranks, step);
-  const stepSelect =
-    steps.length === 0 ? null : (
-      <Select label="Step" value={step} choices={[["", "full trace"], ...steps]} onChange={setStep} />
-    );
   return (
     <>
       {ranks.length === 1 && ranks[0] !== undefined ? <OneRank rank={ranks[0]} /> : null}
@@ -69,22 +58,11 @@ function Window({ window, payload }: { window: RankWindow; payload: DistributedV
         description={`Shares are of ${payload.share_of}.`}
         rows={ranks}
         keyOf={(row) => rowKey(rankName(row))}
-        fields={[
-          column<RankTime>("rank", "rank", "none", rankName),
-          field("total_ns"),
-          bar("computation_ratio", "computation"),
-          bar("overlap_ratio", "overlap"),
-          bar("communication_ratio", "communication"),
-          bar("other_ratio", "other"),
-          field("hidden_ratio", { label: "hidden", description: "Share of collective time that overlaps with computation" }),
-          field("collective_count", { label: "collectives" }),
-          field("matched_count", { label: "matched" }),
-          field("transfer_ns"),
-          field("waiting_ns"),
-          field("unmatched_ns"),
-          field("last_count", { label: "last to arrive", description: "Matched collectives that this rank entered last" }),
-          field("missing", { label: "note" }),
-        ]}
+        fields={columns(
+          "RankTime", ["rank", { value: rankName }], "total_ns",
+          "computation_ratio", "overlap_ratio", "communication_ratio", "other_ratio", "hidden_ratio",
+          "collective_count", "matched_count", "transfer_ns", "waiting_ns", "unmatched_ns", "last_count", "missing",
+        )}
       />
       <Collectives window={window} bandwidthOf={payload.bandwidth_of} />
     </>
@@ -95,11 +73,10 @@ function OneRank({ rank }: { rank: RankTime }) {
   return (
     <Tiles
       tiles={[
-        { label: "Computation", value: percent(rank.computation_ratio, 1), caption: duration(rank.computation_ns) },
-        { label: "Overlap", value: percent(rank.overlap_ratio, 1), caption: duration(rank.overlap_ns) },
-        { label: "Communication", value: percent(rank.communication_ratio, 1), caption: duration(rank.communication_ns) },
-        { label: "Other", value: percent(rank.other_ratio, 1), caption: duration(rank.other_ns) },
-        { label: "Collectives", value: count(rank.collective_count), caption: `${percent(rank.hidden_ratio, 1)} of their time is hidden` },
+        ...(["computation", "overlap", "communication", "other"] as const).map((part) =>
+          tile("RankTime", rank, `${part}_ratio`, { caption: duration(rank[`${part}_ns`]) }),
+        ),
+        tile("RankTime", rank, "collective_count", { caption: `${percent(rank.hidden_ratio, 1)} of their time is hidden` }),
       ]}
     />
   );

@@ -3,15 +3,13 @@ import type { Options } from "../api/client";
 import type { JsonObject, ViewDescription, ViewOption } from "../api/schema";
 import { capitalize, words } from "../base/text";
 import { PayloadView } from "../parts/payload";
-import { useRowLimit } from "../parts/row_limit";
 import { TraceSelect, selectedTrace, useTraces } from "../parts/trace_screen";
-import { useOption, useText } from "../parts/url_options";
+import { useRowLimit, useSelect, useTextInput } from "../parts/url_controls";
 import { range, useGet } from "../state/fetch";
 import { param, run, screen } from "../state/url";
 import { describedViews } from "../state/views";
 import { PageHeader } from "../widgets/page_header";
 import { EmptyState, ResourceView } from "../widgets/resource_view";
-import { Select } from "../widgets/select";
 
 /** Options that all screens share. */
 const SHARED = ["from_ns", "to_ns", "trace", "rank", "top"];
@@ -26,7 +24,7 @@ function ViewScreen({ view }: { view: ViewDescription }) {
   const recordings = data?.recordings ?? [];
   const accepts = (name: string): boolean => view.options.some((option) => option.name === name);
   const ranks = [...new Set(recordings.flatMap(({ rank }) => (rank === null ? [] : [String(rank)])))];
-  const [rank, setRank] = useOption("rank", ["", ...ranks]);
+  const [rank, rankSelect] = useSelect("rank", "Rank", [["", "all ranks"], ...ranks]);
   const [top, rowLimitSelect] = useRowLimit();
   const specific = view.options.filter(({ name }) => !SHARED.includes(name));
   const options: Options = {
@@ -40,11 +38,12 @@ function ViewScreen({ view }: { view: ViewDescription }) {
     <>
       <PageHeader title={view.title} description={view.description}>
         {accepts("trace") ? <TraceSelect traces={recordings} /> : null}
-        {accepts("rank") && !accepts("trace") && ranks.length > 1 ? (
-          <Select label="Rank" value={rank} choices={[["", "all ranks"], ...ranks]} onChange={setRank} />
-        ) : null}
+        {accepts("rank") && !accepts("trace") && ranks.length > 1 ? rankSelect : null}
         {accepts("top") ? rowLimitSelect : null}
-        {specific.map((option) => <OptionControl key={option.name} option={option} />)}
+        {specific.map((option) => {
+          const Control = option.schema.enum === undefined ? TextOption : SelectOption;
+          return <Control key={option.name} option={option} />;
+        })}
       </PageHeader>
       {lacking.length > 0 ? (
         <EmptyState title="More is needed" text={`enter ${lacking.map(({ name }) => words(name)).join(" and ")} above`} />
@@ -64,17 +63,14 @@ function Content({ view, options }: { view: ViewDescription; options: Options })
   );
 }
 
-/** Control of one option: a selection if its values are known, else a text. */
-function OptionControl({ option: { name, schema } }: { option: ViewOption }) {
-  const label = capitalize(words(name));
-  const [text, setText] = useText(name);
-  if (schema.enum !== undefined) {
-    return <Select label={label} value={text === "" ? (schema.default ?? "") : text} choices={schema.enum} onChange={setText} />;
-  }
-  return (
-    <label class="choice">
-      <span>{label}</span>
-      <input type="text" value={text} onChange={(event) => { setText(event.currentTarget.value.trim()); }} />
-    </label>
-  );
+interface OptionProps {
+  option: ViewOption;
+}
+
+function TextOption({ option: { name } }: OptionProps) {
+  return useTextInput(name, capitalize(words(name)))[1];
+}
+
+function SelectOption({ option: { name, schema } }: OptionProps) {
+  return useSelect(name, capitalize(words(name)), schema.enum ?? [], schema.default)[1];
 }

@@ -1,17 +1,16 @@
 // Input pipeline: waiting for batches, and a breakdown of batch creation.
-import type { InputPipelineView, MakingView, RankPipeline, StageView, WaitingView } from "../api/views";
-import { count, duration, percent } from "../base/quantities";
+import type { InputPipelineView, MakingView, RankPipeline, WaitingView } from "../api/views";
+import { count, percent } from "../base/quantities";
 import { words } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
-import { useOption } from "../parts/url_options";
+import { useSelect } from "../parts/url_controls";
 import { useView } from "../state/fetch";
-import { bar, field } from "../widgets/fields";
+import { columns, innerColumns, labelOf, tile } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
 import { RankedBars } from "../widgets/ranked_bars";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
-import { Select } from "../widgets/select";
 import { ShareBar } from "../widgets/share_bar";
 import { Tiles } from "../widgets/tiles";
 
@@ -21,15 +20,11 @@ export default function InputPipeline() {
 
 function Content({ payload }: { payload: InputPipelineView }) {
   const { ranks } = payload;
-  const [selected, setSelected] = useOption("rank", ranks.length === 0 ? [""] : ranks.map((candidate) => candidate.rank));
+  const [selected, rankSelect] = useSelect("rank", "Rank", ranks.map((candidate) => candidate.rank));
   const rank = ranks.find((candidate) => candidate.rank === selected);
   return (
     <>
-      <PageHeader title="Input pipeline" description={`Shares are of ${payload.share_of}.`}>
-        {ranks.length < 2 ? null : (
-          <Select label="Rank" value={selected} choices={ranks.map((candidate) => candidate.rank)} onChange={setSelected} />
-        )}
-      </PageHeader>
+      <PageHeader title="Input pipeline" description={`Shares are of ${payload.share_of}.`}>{rankSelect}</PageHeader>
       <QualityNotes quality={[]} range={payload.range} />
       {rank === undefined ? <EmptyState text={payload.missing ?? "no rank was watched"} /> : <Rank rank={rank} />}
       {ranks.length < 2 ? null : <RankTable ranks={ranks} />}
@@ -43,10 +38,10 @@ function Rank({ rank }: { rank: RankPipeline }) {
     <>
       <Tiles
         tiles={[
-          { label: "Waiting for data", value: percent(waiting.share_ratio, 1), caption: "of step time", testid: "data-wait" },
-          { label: "Worker queues empty", value: percent(waiting.starved_ratio, 1), caption: "of batch requests" },
-          { label: "Batch creation", value: duration(making?.mean_ns ?? null), caption: making === null ? null : `mean of ${count(making.batch_count)} batches` },
-          { label: "Workers busy", value: percent(making?.worker_busy_ratio ?? null, 1), caption: "of loop time" },
+          tile("WaitingView", waiting, "share_ratio", { caption: "of step time", testid: "data-wait" }),
+          tile("WaitingView", waiting, "starved_ratio", { caption: "of batch requests" }),
+          tile("MakingView", making, "mean_ns", { caption: making === null ? null : `mean of ${count(making.batch_count)} batches` }),
+          tile("MakingView", making, "worker_busy_ratio", { caption: "of loop time" }),
         ]}
       />
       <div class="panels">
@@ -63,10 +58,9 @@ function Rank({ rank }: { rank: RankPipeline }) {
 
 /** Shares of step time, with the remainder. */
 function waitSegments(waiting: WaitingView) {
+  const parts = ["starting_ratio", "making_ratio", "handing_over_ratio"] as const;
   return [
-    { name: "starting workers", ratio: waiting.starting_ratio },
-    { name: "batch creation", ratio: waiting.making_ratio },
-    { name: "handover", ratio: waiting.handing_over_ratio },
+    ...parts.map((part) => ({ name: labelOf("WaitingView", part).title, ratio: waiting[part] })),
     { name: "not waiting for data", ratio: Math.max(0, 1 - waiting.share_ratio) },
   ];
 }
@@ -80,15 +74,10 @@ function Stages({ making }: { making: MakingView }) {
         testid="table-stages"
         description={`Based on ${count(making.stack_sample_count)} stack samples of the workers; ${percent(making.cpu_ratio, 1)} of the time on CPU.`}
         rows={making.stages}
-        fields={[
-          field("name", { label: "stage" }),
-          bar("of_making_ratio", "of batch creation"),
-          bar("of_step_ratio", "of step time"),
-          field<StageView>("labels", {
-            label: "functions",
-            value: (row) => Object.entries(row.labels).map(([name, ratio]) => `${name} ${percent(ratio, 1)}`).join(", "),
-          }),
-        ]}
+        fields={columns(
+          "StageView", "name", "of_making_ratio", "of_step_ratio",
+          ["labels", { numeric: false, value: (row) => Object.entries(row.labels).map(([name, ratio]) => `${name} ${percent(ratio, 1)}`).join(", ") }],
+        )}
       />
       {transforms.length === 0 ? null : (
         <Panel title="Transforms" description="Shares of batch creation time, measured around each transform.">
@@ -123,11 +112,11 @@ function RankTable({ ranks }: { ranks: RankPipeline[] }) {
       id="ranks"
       title="All ranks"
       rows={ranks}
-      fields={[
-        field("rank"),
-        field<RankPipeline>("waiting", { label: "waiting", unit: "ratio", numeric: true, value: (row) => row.waiting.share_ratio }),
-        field<RankPipeline>("making", { label: "batch creation", unit: "ns", numeric: true, value: (row) => row.making?.mean_ns ?? null }),
-      ]}
+      fields={columns(
+        "RankPipeline", "rank",
+        ...innerColumns("WaitingView", "ratio", (row: RankPipeline) => row.waiting, "share_ratio"),
+        ...innerColumns("MakingView", "ns", (row: RankPipeline) => row.making, "mean_ns"),
+      )}
     />
   );
 }

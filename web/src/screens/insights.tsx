@@ -1,16 +1,16 @@
 // Rules: status, findings, evidence and recommendations.
 import type { RuleStatus } from "../api/report";
-import type { InsightsView, RuleInsight } from "../api/views";
+import type { InsightsView } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
-import { useOption, useText } from "../parts/url_options";
+import { useSelect } from "../parts/url_controls";
+import { useText } from "../parts/url_options";
 import { useView } from "../state/fetch";
-import { field } from "../widgets/fields";
+import { columns } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { RuleStatusBadge } from "../widgets/rule_status";
-import { Select } from "../widgets/select";
 import { Rule } from "./insights/rule";
 
 const STATUSES: readonly (readonly [RuleStatus | "all", string])[] = [
@@ -47,7 +47,7 @@ export function findingsInRangeText({ fired, fired_count }: Pick<InsightsView, "
 }
 
 function Content({ payload }: { payload: InsightsView }) {
-  const [status, setStatus] = useOption("status", STATUSES.map(([key]) => key));
+  const [status, statusSelect] = useSelect("status", "Status", STATUSES);
   const [openRule, setOpenRule] = useText("rule");
   if (payload.rules.length === 0) return <EmptyState text={payload.missing ?? "no rule was evaluated"} />;
   const rows = payload.rules.filter((rule) => status === "all" || rule.status === status);
@@ -63,15 +63,11 @@ function Content({ payload }: { payload: InsightsView }) {
         rows={rows}
         onRow={(rule) => { setOpenRule(rule.rule); }}
         selected={selected}
-        tools={<Select label="Status" value={status} choices={STATUSES} onChange={setStatus} />}
-        fields={[
-          field("rule"),
-          field<RuleInsight>("status", { draw: (rule) => <RuleStatusBadge status={rule.status} /> }),
-          field("triggered_count", { label: "triggers" }),
-          field("violation_count", { label: "violations" }),
-          field("datapoint_count", { label: "data points" }),
-          field("summary", { label: "description" }),
-        ]}
+        tools={statusSelect}
+        fields={columns(
+          "RuleInsight", "rule", ["status", { draw: (rule) => <RuleStatusBadge status={rule.status} /> }],
+          "triggered_count", "violation_count", "datapoint_count", "summary",
+        )}
       />
       {selected === undefined ? null : <Rule key={selected.rule} rule={selected} />}
       {payload.deliveries.length === 0 ? null : <Deliveries payload={payload} />}
@@ -86,14 +82,7 @@ function Deliveries({ payload }: { payload: InsightsView }) {
       title="Notifications"
       rows={payload.deliveries}
       keyOf={(row) => rowKey(row.action, row.rule)}
-      fields={[
-        field("rule"),
-        field("action"),
-        field("target", { label: "to" }),
-        field("state"),
-        field("try_count", { label: "tries" }),
-        field("error"),
-      ]}
+      fields={columns("Delivery", "rule", "action", "target", "state", "try_count", "error")}
     />
   );
 }

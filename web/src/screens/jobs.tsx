@@ -4,14 +4,14 @@ import { useEffect, useMemo } from "preact/hooks";
 import type { Jobs } from "../api/views";
 import { count, countOf } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
-import { toggleItem, useOption, useText, useTexts } from "../parts/url_options";
+import { useSelect } from "../parts/url_controls";
+import { toggleItem, useText, useTexts } from "../parts/url_options";
 import { followJobs, useJobs } from "../state/jobs";
 import { link, openRuns } from "../state/url";
 import { PageHeader } from "../widgets/page_header";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
-import { Select } from "../widgets/select";
 import { jobFields } from "./jobs/fields";
-import { PERIODS, STATUS_FILTERS, filterJobs, type Period, type StatusFilter } from "./jobs/filters";
+import { PERIODS, STATUS_FILTERS, filterJobs } from "./jobs/filters";
 
 export default function JobsScreen() {
   const resource = useJobs();
@@ -30,8 +30,8 @@ function countText(payload: Jobs): string {
 }
 
 function Content({ payload }: { payload: Jobs }) {
-  const [status, setStatus] = useOption<StatusFilter>("status", STATUS_FILTERS.map(([key]) => key));
-  const [period, setPeriod] = useOption<Period>("since", PERIODS.map(([key]) => key));
+  const [status, statusSelect] = useSelect("status", "Status", STATUS_FILTERS);
+  const [period, periodSelect] = useSelect("since", "Created", PERIODS);
   const [filter] = useText("filter");
   const [checkedIds, setCheckedIds] = useTexts("chosen");
   const fields = useMemo(
@@ -54,8 +54,8 @@ function Content({ payload }: { payload: Jobs }) {
         tools={
           <>
             <SelectedRunActions ids={payload.jobs.map((job) => job.id).filter((id) => checkedIds.includes(id))} />
-            <Select label="Status" value={status} choices={STATUS_FILTERS} onChange={setStatus} />
-            <Select label="Created" value={period} choices={PERIODS} onChange={setPeriod} />
+            {statusSelect}
+            {periodSelect}
           </>
         }
         footnote={filter === "" && rows.length < payload.jobs.length ? `${count(payload.jobs.length - rows.length)} hidden by filters` : null}

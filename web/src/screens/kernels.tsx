@@ -1,17 +1,14 @@
 // Kernels of one trace by name, or by launch properties.
 import type { GraphReplays, KernelGroup, KernelLaunches, TraceKernels } from "../api/views";
-import { MISSING, count, duration, inUnit, memory, percent } from "../base/quantities";
+import { MISSING, duration, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
-import { useCarryOver } from "../parts/carry_over";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
-import { omittedRows, useRowLimit } from "../parts/row_limit";
 import { SelectionPanel } from "../parts/selection_panel";
 import { TraceScreen } from "../parts/trace_screen";
-import { useOption } from "../parts/url_options";
-import { bar, field, type Field } from "../widgets/fields";
+import { omittedRows, useCarryOver, useRowLimit, useSelect } from "../parts/url_controls";
+import { columns, entries, tile, type Field } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
-import { Select } from "../widgets/select";
 import { Tiles } from "../widgets/tiles";
 import { kernelPies } from "./kernels/figures";
 
@@ -20,7 +17,7 @@ type Row = KernelGroup & Partial<KernelLaunches>;
 const GROUPS = [["name", "Name"], ["properties", "Launch properties"]] as const;
 
 export default function Kernels() {
-  const [by, setBy] = useOption("by", GROUPS.map(([key]) => key));
+  const [by, groupSelect] = useSelect("by", "Group by", GROUPS);
   const [top, rowLimitSelect] = useRowLimit();
   const [carryOver, carryOverSelect] = useCarryOver();
   return (
@@ -28,13 +25,7 @@ export default function Kernels() {
       view="kernels"
       title="Kernels"
       options={{ by, top, carry_over: carryOver }}
-      tools={
-        <>
-          <Select label="Group by" value={by} choices={GROUPS} onChange={setBy} />
-          {rowLimitSelect}
-          {carryOverSelect}
-        </>
-      }
+      tools={[groupSelect, rowLimitSelect, carryOverSelect]}
     >
       {(trace, payload) => <Content trace={trace} shareOf={payload.share_of} />}
     </TraceScreen>
@@ -48,10 +39,10 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
     <>
       <Tiles
         tiles={[
-          { label: "Launches", value: count(trace.call_count), testid: "kernel-launches" },
-          { label: "Total kernel time", value: duration(trace.total_ns), caption: "sum of durations, including overlaps", testid: "kernel-time" },
-          { label: "On Tensor Cores", value: percent(trace.tensor_core_ratio, 1), caption: "of kernel time, by kernel name" },
-          { label: "Communication", value: percent(trace.communication_ratio, 1), caption: "of kernel time" },
+          tile("TraceKernels", trace, "call_count", { testid: "kernel-launches" }),
+          tile("TraceKernels", trace, "total_ns", { caption: "sum of durations, including overlaps", testid: "kernel-time" }),
+          tile("TraceKernels", trace, "tensor_core_ratio", { caption: "of kernel time, by kernel name" }),
+          tile("TraceKernels", trace, "communication_ratio", { caption: "of kernel time" }),
         ]}
       />
       <LinkedTable
@@ -81,28 +72,19 @@ function launchKey(row: Row): string {
 
 export function kernelFields(rows: readonly Row[]): Field<Row>[] {
   const hasLaunchProperties = rows.some((row) => row.operator !== undefined);
-  return [
-    field<Row>("name", { label: "kernel" }),
-    field<Row>("calls", { unit: "count" }),
-    field<Row>("total_ns"),
-    bar<Row>("share_ratio", "share"),
-    field<Row>("mean_ns"),
+  return columns<"KernelLaunches", Row>(
+    "KernelLaunches", "name", "calls", "total_ns", "share_ratio", "mean_ns",
     ...(hasLaunchProperties
       ? [
-          field<Row>("operator"),
-          field<Row>("grid", { value: (row) => row.grid?.join(" x ") ?? null }),
-          field<Row>("block", { value: (row) => row.block?.join(" x ") ?? null }),
-          field<Row>("registers_per_thread", { label: "registers", unit: "count" }),
-          field<Row>("shared_memory_bytes", { label: "shared memory" }),
+          "operator" as const,
+          ["grid", { value: (row: Row) => row.grid?.join(" x ") ?? null }] as const,
+          ["block", { value: (row: Row) => row.block?.join(" x ") ?? null }] as const,
+          "registers_per_thread" as const,
+          "shared_memory_bytes" as const,
         ]
       : []),
-    field<Row>("min_ns"),
-    field<Row>("max_ns"),
-    field<Row>("mean_blocks_per_multiprocessor", { label: "blocks per SM", unit: "count", description: "Mean, weighted by duration" }),
-    field<Row>("mean_occupancy_percent", { label: "occupancy", description: "Estimated, mean weighted by duration" }),
-    field<Row>("precision", { description: "Derived from the kernel name" }),
-    field<Row>("tensor_cores", { label: "Tensor Cores", description: "Derived from the kernel name" }),
-  ];
+    "min_ns", "max_ns", "mean_blocks_per_multiprocessor", "mean_occupancy_percent", "precision", "tensor_cores",
+  );
 }
 
 function KernelDetails({ row }: { row: Row }) {
@@ -110,22 +92,22 @@ function KernelDetails({ row }: { row: Row }) {
     <SelectionPanel name={row.name}>
       <KeyValues
         entries={[
-          ["Launches", count(row.calls)],
-          ["Total", `${duration(row.total_ns)} (${percent(row.share_ratio, 1)})`],
-          ["Mean", duration(row.mean_ns)],
-          ["Min and max", `${duration(row.min_ns)} to ${duration(row.max_ns)}`],
-          ["Precision, by name", row.precision ?? "unknown"],
-          ["Tensor Cores, by name", row.tensor_cores ? "yes" : "no"],
-          ["Blocks per SM", count(row.mean_blocks_per_multiprocessor)],
-          ["Estimated occupancy", inUnit(row.mean_occupancy_percent, "percent")],
+          ...entries(
+            "KernelGroup", row, "calls",
+            ["total_ns", `${duration(row.total_ns)} (${percent(row.share_ratio, 1)})`],
+            "mean_ns",
+            ["Min and max", `${duration(row.min_ns)} to ${duration(row.max_ns)}`],
+            ["precision", row.precision ?? "unknown"],
+            "tensor_cores", "mean_blocks_per_multiprocessor", "mean_occupancy_percent",
+          ),
           ...(row.operator === undefined
             ? []
-            : ([
-                ["Operator", row.operator ?? "unknown"],
+            : entries(
+                "KernelLaunches", row,
+                ["operator", row.operator ?? "unknown"],
                 ["Grid and block", `${row.grid?.join(" x ") ?? MISSING}, ${row.block?.join(" x ") ?? MISSING}`],
-                ["Registers per thread", count(row.registers_per_thread ?? null)],
-                ["Shared memory", memory(row.shared_memory_bytes ?? null)],
-              ] as const)),
+                "registers_per_thread", "shared_memory_bytes",
+              )),
         ]}
       />
     </SelectionPanel>
@@ -139,14 +121,7 @@ function GraphTable({ graphs }: { graphs: GraphReplays[] }) {
       title="CUDA graphs"
       description="Their kernels are included in the table above."
       rows={graphs}
-      fields={[
-        field("graph", { unit: "count" }),
-        field("replays", { unit: "count" }),
-        field("kernel_count", { label: "kernels" }),
-        field("distinct_kernel_count", { label: "distinct kernels" }),
-        field("total_ns"),
-        bar("share_ratio", "share"),
-      ]}
+      fields={columns("GraphReplays", "graph", "replays", "kernel_count", "distinct_kernel_count", "total_ns", "share_ratio")}
     />
   );
 }

@@ -5,12 +5,10 @@ import { FigurePanel } from "../charts/figure_panel";
 import type { Plot } from "../charts/plot";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
-import { omittedRows, useRowLimit } from "../parts/row_limit";
 import { TraceScreen } from "../parts/trace_screen";
-import { useOption } from "../parts/url_options";
-import { bar, field } from "../widgets/fields";
+import { omittedRows, useRowLimit, useSelect } from "../parts/url_controls";
+import { columns, tile } from "../widgets/fields";
 import { QualityNotes, EmptyState } from "../widgets/resource_view";
-import { Select } from "../widgets/select";
 import { Tiles } from "../widgets/tiles";
 
 export default function Memory() {
@@ -29,16 +27,12 @@ export function gpusFirst(devices: readonly DeviceMemoryView[]): DeviceMemoryVie
 
 function Devices({ trace }: { trace: TraceMemory }) {
   const devices = gpusFirst(trace.devices);
-  const [name, setName] = useOption("device", devices.map((candidate) => candidate.device));
+  const [name, deviceSelect] = useSelect("device", "Device", devices.map((candidate) => candidate.device));
   const device = devices.find((candidate) => candidate.device === name);
   if (device === undefined) return null;
   return (
     <>
-      {devices.length < 2 ? null : (
-        <p class="tools spaced">
-          <Select label="Device" value={name} choices={devices.map((candidate) => candidate.device)} onChange={setName} />
-        </p>
-      )}
+      {deviceSelect === null ? null : <p class="tools spaced">{deviceSelect}</p>}
       <QualityNotes quality={[]} notes={device.notes} />
       <Device device={device} />
     </>
@@ -50,11 +44,11 @@ function Device({ device }: { device: DeviceMemoryView }) {
     <>
       <Tiles
         tiles={[
-          { label: "Peak allocated", value: memory(device.peak_bytes), caption: `${duration(device.peak_after_ns)} after the start of the trace`, testid: "memory-peak" },
-          { label: "Peak reserved", value: memory(device.peak_reserved_bytes), caption: "by the framework's allocator" },
-          { label: "At the start", value: memory(device.start_bytes), caption: device.absolute ? "allocated before the trace" : "unknown: the curve shows changes" },
-          { label: "At the end", value: memory(device.end_bytes) },
-          { label: "Events", value: count(device.event_count), caption: `${count(device.outside_count)} outside of operators` },
+          tile("DeviceMemoryView", device, "peak_bytes", { caption: `${duration(device.peak_after_ns)} after the start of the trace`, testid: "memory-peak" }),
+          tile("DeviceMemoryView", device, "peak_reserved_bytes", { caption: "by the framework's allocator" }),
+          tile("DeviceMemoryView", device, "start_bytes", { caption: device.absolute ? "allocated before the trace" : "unknown: the curve shows changes" }),
+          tile("DeviceMemoryView", device, "end_bytes"),
+          tile("DeviceMemoryView", device, "event_count", { caption: `${count(device.outside_count)} outside of operators` }),
         ]}
       />
       <div class="panels">
@@ -69,16 +63,10 @@ function Device({ device }: { device: DeviceMemoryView }) {
         rows={device.operators}
         keyOf={(row) => rowKey(row.name)}
         footnote={omittedRows(device.operators.length, device.operator_count)}
-        fields={[
-          field("name", { label: "operator" }),
-          field("calls", { unit: "count" }),
-          field("self_size_increase_bytes", { label: "self increase" }),
-          field("size_increase_bytes", { label: "increase" }),
-          field("self_allocation_count", { label: "self allocations" }),
-          field("allocation_count", { label: "allocations" }),
-          field("self_allocation_bytes", { label: "self allocated" }),
-          field("allocation_bytes", { label: "allocated" }),
-        ]}
+        fields={columns(
+          "OperatorMemory", "name", "calls", "self_size_increase_bytes", "size_increase_bytes",
+          "self_allocation_count", "allocation_count", "self_allocation_bytes", "allocation_bytes",
+        )}
       />
       <LinkedTable
         id="blocks"
@@ -87,13 +75,7 @@ function Device({ device }: { device: DeviceMemoryView }) {
         description="Allocations with their release. Times are relative to the start of the trace; events outside of it have none."
         rows={device.blocks}
         footnote={omittedRows(device.blocks.length, device.block_count)}
-        fields={[
-          field("operator"),
-          field("size_bytes"),
-          field("allocated_after_ns", { label: "allocated at" }),
-          field("released_after_ns", { label: "released at" }),
-          field("lifetime_ns"),
-        ]}
+        fields={columns("BlockView", "operator", "size_bytes", "allocated_after_ns", "released_after_ns", "lifetime_ns")}
       />
     </>
   );
@@ -137,12 +119,7 @@ function Peak({ peak }: { peak: MemoryPeakView }) {
         description={`${count(peak.block_count)} blocks of the trace, plus ${memory(peak.before_bytes)} allocated before it. Shares are of ${peak.share_of}.`}
         rows={peak.holders}
         footnote={omittedRows(peak.holders.length, peak.holder_count)}
-        fields={[
-          field("operator", { label: "allocated by" }),
-          field("held_bytes", { label: "held" }),
-          bar("held_ratio", "share"),
-          field("block_count", { label: "blocks" }),
-        ]}
+        fields={columns("HolderView", "operator", "held_bytes", "held_ratio", "block_count")}
       />
     </>
   );

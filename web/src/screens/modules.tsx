@@ -1,43 +1,31 @@
 // Modules of the model as a tree: time with and without submodules.
 import type { Module, TraceModules } from "../api/views";
-import { count, duration, percent } from "../base/quantities";
+import { duration, percent } from "../base/quantities";
 import { FlameGraph } from "../parts/flame_graph";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
-import { omittedRows, useRowLimit } from "../parts/row_limit";
 import { SelectionPanel } from "../parts/selection_panel";
 import { TimelineLink } from "../parts/timeline_link";
 import { TraceScreen } from "../parts/trace_screen";
-import { useOption } from "../parts/url_options";
+import { omittedRows, useRowLimit, useSelect } from "../parts/url_controls";
 import { useView } from "../state/fetch";
-import { bar, field, type Field } from "../widgets/fields";
+import { columns, entries, tile, type Field } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { Panel } from "../widgets/panel";
 import { ResourceView, EmptyState } from "../widgets/resource_view";
-import { Select } from "../widgets/select";
 import { Tiles } from "../widgets/tiles";
 
-const DEPTHS = ["all", "0", "1", "2", "3", "4"] as const;
+const DEPTHS = ["all", "0", "1", "2", "3", "4"].map((level) => [level, level === "all" ? "all levels" : `level ${level}`] as const);
 
 export default function Modules() {
-  const [depth, setDepth] = useOption("depth", DEPTHS);
+  const [depth, depthSelect] = useSelect("depth", "Depth", DEPTHS);
   const [top, rowLimitSelect] = useRowLimit();
   return (
     <TraceScreen
       view="modules"
       title="Modules"
       options={{ top }}
-      tools={
-        <>
-          <Select
-            label="Depth"
-            value={depth}
-            choices={DEPTHS.map((level) => [level, level === "all" ? "all levels" : `level ${level}`] as const)}
-            onChange={setDepth}
-          />
-          {rowLimitSelect}
-        </>
-      }
+      tools={[depthSelect, rowLimitSelect]}
     >
       {(trace, payload) => (
         <Content trace={trace} shareOf={payload.share_of} maxDepth={depth === "all" ? Infinity : Number(depth)} />
@@ -53,9 +41,9 @@ function Content({ trace, shareOf, maxDepth }: { trace: TraceModules; shareOf: s
     <>
       <Tiles
         tiles={[
-          { label: "Modules", value: count(trace.module_count), caption: trace.source === null ? null : `as recorded by ${trace.source}` },
-          { label: "Device time of operators", value: duration(trace.operator_device_ns) },
-          { label: "Outside of modules", value: duration(trace.outside_device_ns), caption: "of that device time" },
+          tile("TraceModules", trace, "module_count", { caption: trace.source === null ? null : `as recorded by ${trace.source}` }),
+          tile("TraceModules", trace, "operator_device_ns"),
+          tile("TraceModules", trace, "outside_device_ns", { caption: "of that device time" }),
         ]}
       />
       <ModuleFlameGraph key={trace.trace} trace={trace} />
@@ -78,7 +66,7 @@ const HOST_FIRST = ["host", "device"] as const;
 
 /** Down to operators, regardless of the row limit of the table. */
 function ModuleFlameGraph({ trace }: { trace: TraceModules }) {
-  const [by, setBy] = useOption("time", trace.operator_device_ns === null ? HOST_FIRST : DEVICE_FIRST);
+  const [by, timeSelect] = useSelect("time", "Time", trace.operator_device_ns === null ? HOST_FIRST : DEVICE_FIRST);
   const resource = useView("modules-flame", { trace: trace.trace, by });
   return (
     <Panel
@@ -86,14 +74,7 @@ function ModuleFlameGraph({ trace }: { trace: TraceModules }) {
       description={resource.data?.time_of}
       testid="modules-flame"
       wide
-      tools={
-        <Select
-          label="Time"
-          value={by}
-          choices={DEVICE_FIRST}
-          onChange={setBy}
-        />
-      }
+      tools={timeSelect}
     >
       <ResourceView resource={resource}>
         {({ traces: [graph] }) => {
@@ -118,23 +99,14 @@ function ModuleFlameGraph({ trace }: { trace: TraceModules }) {
 export function moduleFields(rows: readonly Module[]): Field<Module>[] {
   const hasDeviceTime = rows.some((row) => row.device_total_ns !== null);
   const hasBackward = rows.some((row) => row.backward_host_ns !== null);
-  return [
-    field<Module>("name", { label: "module", value: (row) => row.name.trim(), indent: (row) => row.depth }),
-    field<Module>("depth", { label: "level", unit: "count" }),
-    field<Module>("occurrences", { label: "calls", unit: "count" }),
-    field<Module>("operator_count", { label: "operators" }),
-    ...(hasDeviceTime
-      ? [
-          field<Module>("device_total_ns"),
-          bar<Module>("device_ratio", "share"),
-          field<Module>("device_self_ns"),
-        ]
-      : []),
-    field<Module>("host_total_ns"),
-    field<Module>("host_self_ns"),
-    ...(hasBackward ? [field<Module>("backward_host_ns")] : []),
-    ...(hasBackward && hasDeviceTime ? [field<Module>("backward_device_ns")] : []),
-  ];
+  return columns(
+    "Module",
+    ["name", { value: (row) => row.name.trim(), indent: (row) => row.depth }],
+    "depth", "occurrences", "operator_count",
+    hasDeviceTime && "device_total_ns", hasDeviceTime && "device_ratio", hasDeviceTime && "device_self_ns",
+    "host_total_ns", "host_self_ns",
+    hasBackward && "backward_host_ns", hasBackward && hasDeviceTime && "backward_device_ns",
+  );
 }
 
 function ModuleDetails({ row }: { row: Module }) {
@@ -142,16 +114,11 @@ function ModuleDetails({ row }: { row: Module }) {
   return (
     <SelectionPanel name={name}>
       <KeyValues
-        entries={[
-          ["Calls", count(row.occurrences)],
-          ["Direct operators", count(row.operator_count)],
-          ["Device total", `${duration(row.device_total_ns)} (${percent(row.device_ratio, 1)})`],
-          ["Device self", duration(row.device_self_ns)],
-          ["Host total", duration(row.host_total_ns)],
-          ["Host self", duration(row.host_self_ns)],
-          ["Backward host", duration(row.backward_host_ns)],
-          ["Backward device", duration(row.backward_device_ns)],
-        ]}
+        entries={entries(
+          "Module", row, "occurrences", "operator_count",
+          ["device_total_ns", `${duration(row.device_total_ns)} (${percent(row.device_ratio, 1)})`],
+          "device_self_ns", "host_total_ns", "host_self_ns", "backward_host_ns", "backward_device_ns",
+        )}
       />
     </SelectionPanel>
   );

@@ -1,18 +1,15 @@
 // Operators of one trace: calls and time.
 import type { OperatorGroup, OperatorShape, OperatorStack, TraceOperators } from "../api/views";
-import { MISSING, count, duration, percent } from "../base/quantities";
+import { MISSING, duration, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
-import { omittedRows, useRowLimit } from "../parts/row_limit";
 import { SelectionPanel } from "../parts/selection_panel";
 import { StackFrames } from "../parts/stack_frames";
 import { TraceScreen } from "../parts/trace_screen";
-import { useOption } from "../parts/url_options";
-import { bar, field, type Field } from "../widgets/fields";
+import { omittedRows, useRowLimit, useSelect } from "../parts/url_controls";
+import { columns, entries, tile, type Field } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
-import { RatioBar } from "../widgets/ratio_bar";
-import { Select } from "../widgets/select";
 import { Tiles } from "../widgets/tiles";
 import { operatorPies } from "./operators/figures";
 
@@ -21,19 +18,14 @@ type Row = OperatorGroup & Partial<Pick<OperatorShape, "input_dims"> & Pick<Oper
 const GROUPS = [["name", "Name"], ["shape", "Name and shapes"], ["stack", "Name and stack"]] as const;
 
 export default function Operators() {
-  const [by, setBy] = useOption("by", GROUPS.map(([key]) => key));
+  const [by, groupSelect] = useSelect("by", "Group by", GROUPS);
   const [top, rowLimitSelect] = useRowLimit();
   return (
     <TraceScreen
       view="operators"
       title="Operators"
       options={{ by, top }}
-      tools={
-        <>
-          <Select label="Group by" value={by} choices={GROUPS} onChange={setBy} />
-          {rowLimitSelect}
-        </>
-      }
+      tools={[groupSelect, rowLimitSelect]}
     >
       {(trace, payload) => <Content trace={trace} shareOf={payload.share_of} />}
     </TraceScreen>
@@ -52,10 +44,10 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
     <>
       <Tiles
         tiles={[
-          { label: "Calls", value: count(trace.call_count), testid: "operator-calls" },
-          { label: "Groups", value: count(trace.group_count) },
-          { label: "Host self time", value: duration(trace.host_self_ns), caption: "of all calls" },
-          { label: "Device self time", value: duration(trace.device_self_ns), caption: "work launched directly" },
+          tile("TraceOperators", trace, "call_count", { testid: "operator-calls" }),
+          tile("TraceOperators", trace, "group_count"),
+          tile("TraceOperators", trace, "host_self_ns", { caption: "of all calls" }),
+          tile("TraceOperators", trace, "device_self_ns", { caption: "work launched directly" }),
         ]}
       />
       <LinkedTable
@@ -78,29 +70,18 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
 /** Columns with data in these rows. */
 export function operatorFields(rows: readonly Row[]): Field<Row>[] {
   const hasDeviceTime = rows.some((row) => row.device_self_ns !== null);
-  const hasShapes = rows.some((row) => row.input_dims !== undefined);
-  const hasStacks = rows.some((row) => row.stack !== undefined);
   return [
-    field<Row>("name", { label: "operator" }),
-    field<Row>("calls", { unit: "count" }),
-    ...(hasDeviceTime
-      ? [
-          field<Row>("device_self_ns"),
-          bar<Row>("device_self_ratio", "share"),
-          field<Row>("device_total_ns"),
-        ]
-      : []),
-    field<Row>("host_self_ns"),
-    field<Row>("host_self_ratio", { label: "share", ...(hasDeviceTime ? {} : { draw: (row: Row) => <RatioBar ratio={row.host_self_ratio} /> }) }),
-    field<Row>("host_total_ns"),
-    ...(hasDeviceTime
-      ? [
-          field<Row>("tensor_core_eligible", { label: "Tensor Core eligible" }),
-          field<Row>("tensor_core_total_ratio", { label: "on Tensor Cores" }),
-        ]
-      : []),
-    ...(hasShapes ? [field<Row>("input_dims", { label: "input shapes" })] : []),
-    ...(hasStacks ? [field<Row>("stack", { label: "called from", draw: (row) => <span class="name">{(row.stack ?? MISSING).split(";")[0]?.slice(0, 300)}</span> })] : []),
+    ...columns(
+      "OperatorGroup", "name", "calls",
+      hasDeviceTime && "device_self_ns", hasDeviceTime && "device_self_ratio", hasDeviceTime && "device_total_ns",
+      "host_self_ns", "host_self_ratio", "host_total_ns",
+      hasDeviceTime && "tensor_core_eligible", hasDeviceTime && "tensor_core_total_ratio",
+    ),
+    ...columns<"OperatorShape", Row>("OperatorShape", rows.some((row) => row.input_dims !== undefined) && "input_dims"),
+    ...columns<"OperatorStack", Row>(
+      "OperatorStack",
+      rows.some((row) => row.stack !== undefined) && ["stack", { draw: (row) => <span class="name">{(row.stack ?? MISSING).split(";")[0]?.slice(0, 300)}</span> }],
+    ),
   ];
 }
 
@@ -109,17 +90,17 @@ function OperatorDetails({ row }: { row: Row }) {
     <SelectionPanel name={row.name}>
       <KeyValues
         entries={[
-          ["Calls", count(row.calls)],
-          ...(row.device_self_ns === null
-            ? []
-            : ([
-                ["Device self", `${duration(row.device_self_ns)} (${percent(row.device_self_ratio, 1)})`],
-                ["Device total", duration(row.device_total_ns)],
-                ["Tensor Core share, self", percent(row.tensor_core_self_ratio, 1)],
-                ["Tensor Core share, total", percent(row.tensor_core_total_ratio, 1)],
-              ] as const)),
-          ["Host self", `${duration(row.host_self_ns)} (${percent(row.host_self_ratio, 1)})`],
-          ["Host total", duration(row.host_total_ns)],
+          ...entries(
+            "OperatorGroup", row, "calls",
+            ...(row.device_self_ns === null
+              ? []
+              : [
+                  ["device_self_ns", `${duration(row.device_self_ns)} (${percent(row.device_self_ratio, 1)})`] as const,
+                  ...(["device_total_ns", "tensor_core_self_ratio", "tensor_core_total_ratio"] as const),
+                ]),
+            ["host_self_ns", `${duration(row.host_self_ns)} (${percent(row.host_self_ratio, 1)})`],
+            "host_total_ns",
+          ),
           ...(row.input_dims === undefined ? [] : [["Input shapes", row.input_dims ?? "not recorded"] as const]),
         ]}
       />

@@ -8,7 +8,7 @@ import { dateTime, sentence } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
 import { useView } from "../state/fetch";
 import { link } from "../state/url";
-import { column, field } from "../widgets/fields";
+import { column, columns, tile } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
@@ -68,13 +68,17 @@ function overviewTiles(payload: Payload): Tile[] {
   const events = recordings.reduce((sum, recording) => sum + recording.event_count, 0);
   return [
     ...(hasEvidence && payload.suspect_step_ns !== null
-      ? [{ label: "Suspect", value: duration(payload.suspect_step_ns), caption: `per step; ${percent(verdict.share_ratio)} of ${verdict.share_of}`, testid: "suspect-ms" }]
+      ? [tile("Overview", payload, "suspect_step_ns", { caption: `${percent(verdict.share_ratio)} of ${verdict.share_of}`, testid: "suspect-ms" })]
       : []),
-    { label: "Mean step", value: duration(payload.step_ns?.mean ?? verdict.mean_step_ns), caption: payload.step_ns === null ? "no steps measured" : `of ${count(payload.step_ns.count)} measured steps, p95 ${duration(payload.step_ns.p95)}`, testid: "step-mean" },
+    tile("Verdict", verdict, "mean_step_ns", {
+      value: duration(payload.step_ns?.mean ?? verdict.mean_step_ns),
+      caption: payload.step_ns === null ? "no steps measured" : `of ${count(payload.step_ns.count)} measured steps, p95 ${duration(payload.step_ns.p95)}`,
+      testid: "step-mean",
+    }),
     ...costTiles(payload.money),
-    { label: "Ranks", value: count(payload.rank_count), caption: payload.nodes.length === 0 ? "no rank was watched" : `on ${countOf(payload.nodes.length, "node")}` },
-    { label: "GPU busy", value: percent(payload.gpu_busy_ratio), caption: payload.gpu_busy_ratio === null ? "no GPU samples" : "mean over nodes, GPUs and samples", testid: "gpu-busy" },
-    { label: "CPU busy", value: percent(payload.cpu_busy_ratio), caption: payload.cpu_busy_ratio === null ? "no samples" : "mean over nodes and samples", testid: "cpu-busy" },
+    tile("Overview", payload, "rank_count", { caption: payload.nodes.length === 0 ? "no rank was watched" : `on ${countOf(payload.nodes.length, "node")}` }),
+    tile("Overview", payload, "gpu_busy_ratio", { caption: payload.gpu_busy_ratio === null ? "no GPU samples" : "mean over nodes, GPUs and samples", testid: "gpu-busy" }),
+    tile("Overview", payload, "cpu_busy_ratio", { caption: payload.cpu_busy_ratio === null ? "no samples" : "mean over nodes and samples", testid: "cpu-busy" }),
     { label: "Traces", value: count(recordings.length), caption: recordings.length === 0 ? "no profiler traces" : countOf(events, "event") },
   ];
 }
@@ -82,10 +86,10 @@ function overviewTiles(payload: Payload): Tile[] {
 function costTiles(cost: Payload["money"]): Tile[] {
   if (cost === null) return [];
   return [
-    { label: "Cost", value: dollars(cost.job_usd), caption: `${countOf(cost.instance_count, "machine")} at ${dollars(cost.usd_per_hour)} per hour, ${cost.price.said}`, testid: "cost" },
+    tile("Money", cost, "job_usd", { caption: `${countOf(cost.instance_count, "machine")} at ${dollars(cost.usd_per_hour)} per hour, ${cost.price.said}`, testid: "cost" }),
     ...(cost.suspect_step_usd === null || cost.step_usd === null
       ? []
-      : [{ label: "Cost per step", value: dollars(cost.step_usd), caption: `${dollars(cost.suspect_step_usd)} of it for the suspect`, testid: "step-cost" }]),
+      : [tile("Money", cost, "step_usd", { caption: `${dollars(cost.suspect_step_usd)} of it for the suspect`, testid: "step-cost" })]),
   ];
 }
 
@@ -125,14 +129,11 @@ function Nodes({ nodes }: { nodes: NodeStatus[] }) {
       title="Nodes"
       testid="table-nodes"
       rows={nodes}
-      fields={[
-        field("node"),
-        field("state"),
-        column<NodeStatus>("reason", "reason", "none", (row) => (row.monitor_lost ? "monitor lost" : row.reason)),
-        column<NodeStatus>("duration", "duration", "ns", (row) => (row.ended_ns ?? row.heartbeat_ns) - row.started_ns),
-        field("gpu_busy_ratio", { label: "GPU busy" }),
-        field("cpu_busy_ratio", { label: "CPU busy" }),
-      ]}
+      fields={columns<"NodeStatus", NodeStatus>(
+        "NodeStatus", "node", "state", ["reason", { value: (row) => (row.monitor_lost ? "monitor lost" : row.reason) }],
+        column("duration", "duration", "ns", (row) => (row.ended_ns ?? row.heartbeat_ns) - row.started_ns),
+        "gpu_busy_ratio", "cpu_busy_ratio",
+      )}
     />
   );
 }

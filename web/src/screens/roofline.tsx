@@ -1,42 +1,30 @@
 // Roofline: achieved performance relative to the limits of the device.
 import type { RooflineGroup, TraceRoofline } from "../api/views";
-import { count, duration, inUnit, memory, percent } from "../base/quantities";
+import { duration, inUnit, memory } from "../base/quantities";
 import { sentence } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
-import { omittedRows, useRowLimit } from "../parts/row_limit";
 import { SelectionPanel } from "../parts/selection_panel";
 import { TraceScreen } from "../parts/trace_screen";
-import { useText } from "../parts/url_options";
-import { bar, field } from "../widgets/fields";
+import { omittedRows, useRowLimit, useTextInput } from "../parts/url_controls";
+import { columns, entries, tile } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { Tiles } from "../widgets/tiles";
 import { rooflinePlot } from "./roofline/figure";
 
 export default function Roofline() {
   const [top, rowLimitSelect] = useRowLimit();
-  const [peaks, setPeaks] = useText("peaks");
+  const [peaks, peaksInput] = useTextInput("peaks", "Peaks", {
+    placeholder: "from the device model",
+    help: "Peak rates of the device, in the format of `--peaks`",
+  });
   return (
     <TraceScreen
       view="roofline"
       title="Roofline"
       options={{ top, peaks }}
-      tools={
-        <>
-          <label class="choice">
-            <span>Peaks</span>
-            <input
-              type="text"
-              placeholder="from the device model"
-              value={peaks}
-              title="Peak rates of the device, in the format of `--peaks`"
-              onChange={(event) => { setPeaks(event.currentTarget.value.trim()); }}
-            />
-          </label>
-          {rowLimitSelect}
-        </>
-      }
+      tools={[peaksInput, rowLimitSelect]}
     >
       {(trace) => (trace.groups.length === 0 ? null : <Content trace={trace} />)}
     </TraceScreen>
@@ -49,10 +37,10 @@ function Content({ trace }: { trace: TraceRoofline }) {
     <>
       <Tiles
         tiles={[
-          { label: "Model FLOPs utilization", value: percent(utilization?.mean_mfu_ratio ?? null, 1), caption: utilization === null ? "the trace has no steps" : `of ${utilization.share_of}`, testid: "mfu" },
+          tile("Utilization", utilization, "mean_mfu_ratio", { caption: utilization === null ? "the trace has no steps" : `of ${utilization.share_of}`, testid: "mfu" }),
           { label: "Device", value: hardware?.device_name ?? "unknown", caption: hardware === null ? null : (hardware.source ?? hardware.peaks_of) },
-          { label: "Peak memory bandwidth", value: inUnit(hardware?.memory_bytes_per_s ?? null, "bytes_per_s") },
-          { label: "Modelled", value: percent(trace.modelled_ratio, 1), caption: trace.share_of === null ? null : `of the ${trace.share_of}` },
+          tile("DeviceView", hardware, "memory_bytes_per_s"),
+          tile("TraceRoofline", trace, "modelled_ratio", { caption: trace.share_of === null ? null : `of the ${trace.share_of}` }),
         ]}
       />
       <div class="panels">
@@ -64,14 +52,7 @@ function Content({ trace }: { trace: TraceRoofline }) {
         testid="table-roofline-gaps"
         rows={trace.gaps}
         keyOf={(row) => rowKey(row.name, row.input_dims)}
-        fields={[
-          field("name", { label: "operator" }),
-          field("saved_ns", { label: "saved" }),
-          bar("saved_ratio", "share"),
-          field("roofline_ratio", { label: "of the roofline" }),
-          field("bound", { label: "bound by" }),
-          field("input_dims", { label: "input shapes" }),
-        ]}
+        fields={columns("RooflineGap", "name", "saved_ns", "saved_ratio", "roofline_ratio", "bound", "input_dims")}
       />
       <LinkedTable
         title="Call groups"
@@ -81,43 +62,20 @@ function Content({ trace }: { trace: TraceRoofline }) {
         keyOf={(row) => rowKey(row.name, row.input_dims, row.input_types, row.input_strides)}
         footnote={omittedRows(trace.groups.length, trace.group_count)}
         renderSelected={(row) => <RooflineDetails row={row} />}
-        fields={[
-          field("name", { label: "operator" }),
-          field("device_ns", { label: "device time" }),
-          bar("time_ratio", "share"),
-          bar("roofline_ratio", "of the roofline"),
-          field("bound", { label: "bound by" }),
-          field("calls", { unit: "count" }),
-          field("precision"),
-          field("intensity_flop_per_byte", { label: "FLOP per byte", numeric: true, unit: "count" }),
-          field("achieved_flop_per_s", { label: "achieved" }),
-          field("achieved_bytes_per_s", { label: "bandwidth" }),
-          field("family"),
-          field("input_dims", { label: "input shapes" }),
-        ]}
+        fields={columns(
+          "RooflineGroup", "name", "device_ns", "time_ratio", "roofline_ratio", "bound", "calls", "precision",
+          "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "family", "input_dims",
+        )}
       />
-      <FamilyTable rows={trace.families} />
+      <LinkedTable
+        id="families"
+        title="Families"
+        testid="table-roofline-families"
+        rows={trace.families}
+        fields={columns("FamilyTotals", "family", "device_ns", "time_ratio", "total_flop", "total_bytes", "roofline_ratio")}
+      />
       {utilization === null || utilization.steps.length === 0 ? null : <StepTable utilization={utilization} />}
     </>
-  );
-}
-
-function FamilyTable({ rows }: { rows: TraceRoofline["families"] }) {
-  return (
-    <LinkedTable
-      id="families"
-      title="Families"
-      testid="table-roofline-families"
-      rows={rows}
-      fields={[
-        field("family"),
-        field("device_ns", { label: "device time" }),
-        bar("time_ratio", "share"),
-        field("total_flop", { label: "work" }),
-        field("total_bytes", { label: "moved" }),
-        bar("roofline_ratio", "of the roofline"),
-      ]}
-    />
   );
 }
 
@@ -128,12 +86,7 @@ function StepTable({ utilization }: { utilization: NonNullable<TraceRoofline["ut
       title="Utilization by step"
       description={[`Of ${utilization.share_of}.`, ...utilization.notes.map(sentence)].join(" ")}
       rows={utilization.steps}
-      fields={[
-        field("step"),
-        field("step_ns", { label: "duration" }),
-        field("matrix_flop", { label: "matrix work" }),
-        bar("mfu_ratio", "utilization"),
-      ]}
+      fields={columns("StepUtilization", "step", "step_ns", "matrix_flop", "mfu_ratio")}
     />
   );
 }
@@ -142,23 +95,16 @@ function RooflineDetails({ row }: { row: RooflineGroup }) {
   return (
     <SelectionPanel name={row.name}>
       <KeyValues
-        entries={[
-          ["Input shapes", row.input_dims ?? "not recorded"],
-          ["Types", row.input_types ?? "not recorded"],
-          ["Strides", row.input_strides ?? "not recorded"],
-          ["Other arguments", row.concrete_inputs ?? "not recorded"],
-          ["Precision", row.precision ?? "unknown"],
+        entries={entries(
+          "RooflineGroup", row,
+          ...(["input_dims", "input_types", "input_strides", "concrete_inputs"] as const).map((name) => [name, row[name] ?? "not recorded"] as const),
+          ["precision", row.precision ?? "unknown"],
           ["Work per call", `${inUnit(row.call_flop, "flop")}, ${memory(row.call_bytes)}`],
           ["Mean and median", `${duration(row.mean_ns)}, ${duration(row.p50_ns)}`],
           ["Min and max", `${duration(row.min_ns)} to ${duration(row.max_ns)}`],
-          ["Time at the roofline", duration(row.roofline_ns)],
-          ["Share of peak compute", percent(row.peak_compute_ratio, 1)],
-          ["Share of peak bandwidth", percent(row.peak_bandwidth_ratio, 1)],
-          ["Calls", count(row.calls)],
-          ...([["Estimate", row.estimate], ["Anomaly", row.anomaly], ["Not modelled", row.reason]] as const).flatMap(
-            ([name, text]) => (text === null ? [] : [[name, text] as const]),
-          ),
-        ]}
+          "roofline_ns", "peak_compute_ratio", "peak_bandwidth_ratio", "calls",
+          ...(["estimate", "anomaly", "reason"] as const).filter((name) => row[name] !== null),
+        )}
       />
     </SelectionPanel>
   );

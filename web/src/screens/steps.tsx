@@ -1,17 +1,17 @@
 // Steps of the job as watched, and of the traces.
 import type { ComponentChildren } from "preact";
 
-import type { PhaseShare, RankStepsView, StepsView, TraceStepsView } from "../api/views";
+import type { RankStepsView, StepsView, TraceStepsView } from "../api/views";
 import { count, duration, number, percent } from "../base/quantities";
 import { capitalize, words } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
-import { useCarryOver } from "../parts/carry_over";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { StepLink } from "../parts/timeline_link";
 import { TraceSelect, selectedTrace, useTraces } from "../parts/trace_screen";
+import { useCarryOver } from "../parts/url_controls";
 import { useView } from "../state/fetch";
-import { bar, column, field } from "../widgets/fields";
+import { columns, innerColumns, tile } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
@@ -72,19 +72,11 @@ function WatchedSteps({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: str
         rows={ranks}
         keyOf={(row) => rowKey(row.rank)}
         renderSelected={(row) => <PhaseTable rank={row} shareOf={shareOf} />}
-        fields={[
-          field("rank"),
-          field("step_count", { label: "steps" }),
-          field("measured_count", { label: "measured" }),
-          field("profiled_count", { label: "under the profiler" }),
-          ...(["mean", "p50", "p95", "p99", "max"] as const).map((statistic) =>
-            column<RankStepsView>(statistic, statistic, "ns", (row) => row.step_ns?.[statistic] ?? null),
-          ),
-          column<RankStepsView>("outliers", "outliers", "count", (row) => row.step_ns?.outlier_count ?? null),
-          field("evaluation_ns"),
-          field("source", { description: "Source of the step boundaries" }),
-          field("clock"),
-        ]}
+        fields={columns(
+          "RankStepsView", "rank", "step_count", "measured_count", "profiled_count",
+          ...innerColumns("Statistics", "ns", (row: RankStepsView) => row.step_ns, "mean", "p50", "p95", "p99", "max", "outlier_count"),
+          "evaluation_ns", "source", "clock",
+        )}
       />
       {ranks.length > 1 || first === undefined ? null : <PhaseTable rank={first} shareOf={shareOf} />}
     </>
@@ -95,11 +87,11 @@ function RankTiles({ rank }: { rank: RankStepsView }) {
   return (
     <Tiles
       tiles={[
-        { label: "Mean step", value: duration(rank.step_ns?.mean ?? null), caption: `of ${count(rank.measured_count)} measured steps`, testid: "step-mean" },
-        { label: "Median", value: duration(rank.step_ns?.p50 ?? null), testid: "step-p50" },
-        { label: "p95", value: duration(rank.step_ns?.p95 ?? null), testid: "step-p95" },
-        { label: "Outliers", value: count(rank.step_ns?.outlier_count ?? null), caption: rank.step_ns === null ? null : `longer than ${duration(rank.step_ns.outlier_threshold)}` },
-        { label: "Steps", value: count(rank.step_count), caption: `${number(rank.fetches_per_step)} batches per step` },
+        tile("Statistics", rank.step_ns, "mean", { unit: "ns", label: "Mean step", caption: `of ${count(rank.measured_count)} measured steps`, testid: "step-mean" }),
+        tile("Statistics", rank.step_ns, "p50", { unit: "ns", label: "Median", testid: "step-p50" }),
+        tile("Statistics", rank.step_ns, "p95", { unit: "ns", label: "p95", testid: "step-p95" }),
+        tile("Statistics", rank.step_ns, "outlier_count", { caption: rank.step_ns === null ? null : `longer than ${duration(rank.step_ns.outlier_threshold)}` }),
+        tile("RankStepsView", rank, "step_count", { caption: `${number(rank.fetches_per_step)} batches per step` }),
       ]}
     />
   );
@@ -117,13 +109,7 @@ function PhaseTable({ rank, shareOf }: { rank: RankStepsView; shareOf: string })
         testid="table-phases"
         description={`Shares are of ${shareOf}.`}
         rows={rank.phases}
-        fields={[
-          column<PhaseShare>("name", "phase", "none", (row) => words(row.name)),
-          bar("share_ratio", "share"),
-          field("mean_ns"),
-          field("p50_ns"),
-          field("p95_ns"),
-        ]}
+        fields={columns("PhaseShare", ["name", { value: (row) => words(row.name) }], "share_ratio", "mean_ns", "p50_ns", "p95_ns")}
       />
       {rank.outlier_steps.length === 0 ? null : (
         <Panel title="Outlier steps" description="Longest first; select a step to show it on the timeline.">
@@ -148,8 +134,8 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
         <>
           <Tiles
             tiles={[
-              { label: "Mean step", value: duration(trace.mean_step_ns), caption: "until its device work has finished", testid: "recorded-step-mean" },
-              { label: "Steps", value: count(trace.step_count), caption: trace.cut_off.length === 0 ? null : `${trace.cut_off.length} incomplete steps excluded` },
+              tile("TraceStepsView", trace, "mean_step_ns", { caption: "until its device work has finished", testid: "recorded-step-mean" }),
+              tile("TraceStepsView", trace, "step_count", { caption: trace.cut_off.length === 0 ? null : `${trace.cut_off.length} incomplete steps excluded` }),
               ...trace.categories
                 .filter((category) => (category.share_ratio ?? 0) >= 0.05)
                 .map((category) => ({
@@ -169,19 +155,10 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
             testid="table-recorded-steps"
             description="Each instant counts for the first active category: kernel, copy, set, communication, runtime call, data loader, other host work."
             rows={trace.steps}
-            fields={[
-              field("step", { numeric: false }),
-              field("wall_ns", { label: "duration" }),
-              field("kernel_ns"),
-              field("memcpy_ns", { label: "copy" }),
-              field("memset_ns", { label: "memset" }),
-              field("communication_ns"),
-              field("runtime_ns", { label: "runtime calls" }),
-              field("data_loader_ns"),
-              field("cpu_exec_ns", { label: "host" }),
-              field("other_ns"),
-              field("device_work_count", { label: "device work" }),
-            ]}
+            fields={columns(
+              "RecordedStep", "step", "wall_ns", "kernel_ns", "memcpy_ns", "memset_ns", "communication_ns",
+              "runtime_ns", "data_loader_ns", "cpu_exec_ns", "other_ns", "device_work_count",
+            )}
           />
           {trace.host_steps.length === 0 ? null : (
             <LinkedTable
@@ -189,14 +166,7 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
               title="Steps as marked on the host"
               description="Device work between the marks of the host; it may belong to the previous step."
               rows={trace.host_steps}
-              fields={[
-                field("step"),
-                field("host_ns", { label: "duration" }),
-                field("computation_ns"),
-                field("communication_ns"),
-                field("overlap_ns", { label: "both" }),
-                field("neither_ns"),
-              ]}
+              fields={columns("HostStep", "step", "host_ns", "computation_ns", "communication_ns", "overlap_ns", "neither_ns")}
             />
           )}
           <Panel title="About these steps">

@@ -1,10 +1,9 @@
 // Machines: utilization over time and hardware.
 import type { SystemHeatView } from "../api/views";
-import { useOption } from "../parts/url_options";
+import { useSelect } from "../parts/url_controls";
 import { useView } from "../state/fetch";
 import { PageHeader } from "../widgets/page_header";
 import { ResourceView, EmptyState } from "../widgets/resource_view";
-import { Select } from "../widgets/select";
 import { HeatMap } from "./system/heat_map";
 import { Metrics } from "./system/metrics";
 import { MetricsOverTime } from "./system/time_series";
@@ -16,14 +15,10 @@ export default function System() {
 
 function Content({ payload }: { payload: SystemHeatView }) {
   const names = [...payload.nodes.map((nodeHeat) => nodeHeat.node), ...payload.left_out_nodes];
-  const [node, setNode] = useOption("node", names.length === 0 ? [""] : names);
+  const [node, nodeSelect] = useSelect("node", "Node", names);
   return (
     <>
-      <PageHeader title="System">
-        {names.length < 2 ? null : (
-          <Select label="Node" value={node} choices={names} onChange={setNode} />
-        )}
-      </PageHeader>
+      <PageHeader title="System">{nodeSelect}</PageHeader>
       {node === "" ? (
         <EmptyState text={payload.missing ?? "no node has samples"} />
       ) : (

@@ -6,7 +6,7 @@ import { rowKey } from "../parts/row_key";
 import { TimePanel } from "../parts/time_panel";
 import { useText } from "../parts/url_options";
 import { useView } from "../state/fetch";
-import { column, field } from "../widgets/fields";
+import { columns, innerColumns } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { scalarPlots } from "./tensors/figures";
@@ -62,15 +62,11 @@ function Content({ payload, filter }: { payload: TensorsView; filter: string }) 
         testid="table-scalars"
         rows={rows}
         keyOf={(row) => rowKey(row.name, row.process)}
-        fields={[
-          field("name"),
-          column<ScalarSeries>("rank", "rank", "count", (row) => row.rank),
-          field("process"),
-          ...(["count", "mean", "min", "p50", "max"] as const).map((statistic) =>
-            column<ScalarSeries>(statistic, statistic === "count" ? "values" : statistic, "none", (row) => row.statistics?.[statistic] ?? null, { numeric: true }),
-          ),
-          field("nan_count", { label: "NaN" }),
-        ]}
+        fields={columns(
+          "ScalarSeries", "name", "rank", "process",
+          ...innerColumns("Statistics", "none", (row: ScalarSeries) => row.statistics, "count", "mean", "min", "p50", "max").map((field) => ({ ...field, numeric: true })),
+          "nan_count",
+        )}
       />
     </>
   );

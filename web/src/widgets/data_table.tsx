@@ -6,7 +6,7 @@ import { useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } fro
 import { count, countOf } from "../base/quantities";
 import { csv, save } from "../base/save";
 import { printing } from "../base/theme";
-import { filterRows, formatValue, sortRows, type Field, type Order, type Value } from "./fields";
+import { cellText, drawCell, filterRows, sortRows, type Field, type Order } from "./fields";
 import { Panel } from "./panel";
 import { SortHeading } from "./sort_heading";
 
@@ -111,7 +111,7 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
                 description={column.description}
                 onSort={(descending) => { onOrder({ field: column.name, descending }); }}
               >
-                {column.label}
+                {column.title}
               </SortHeading>
             ))}
           </tr>
@@ -132,9 +132,9 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
                 {fields.map((column, columnIndex) => (
                   <td key={column.name} class={column.numeric ? "number" : ""}>
                     {onRow !== undefined && columnIndex === 0 ? (
-                      <RowButton text={formatValue(column.value(row), column.unit)} depth={order === null ? (column.indent?.(row) ?? 0) : 0} />
+                      <RowButton text={cellText(row, column)} depth={order === null ? (column.indent?.(row) ?? 0) : 0} />
                     ) : (
-                      column.draw?.(row) ?? <CellText value={column.value(row)} unit={column.unit} />
+                      column.draw?.(row) ?? <Cell row={row} column={column} />
                     )}
                   </td>
                 ))}
@@ -151,12 +151,12 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
 /** Upper bound of characters in a cell: a row is one line high. */
 const MAX_TEXT_LENGTH = 400;
 
-function CellText({ value, unit }: { value: Value; unit: string }) {
-  const text = formatValue(value, unit);
+function Cell<Row extends object>({ row, column }: { row: Row; column: Field<Row> }) {
+  const value = column.value(row);
   return typeof value === "string" ? (
-    <span class="name" title={text.slice(0, 4 * MAX_TEXT_LENGTH)}>{text.slice(0, MAX_TEXT_LENGTH)}</span>
+    <span class="name" title={value.slice(0, 4 * MAX_TEXT_LENGTH)}>{value.slice(0, MAX_TEXT_LENGTH)}</span>
   ) : (
-    <>{text}</>
+    <>{drawCell(row, column)}</>
   );
 }
 

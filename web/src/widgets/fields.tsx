@@ -1,16 +1,18 @@
-// Columns of payload rows: label, unit, formatting, sorting and filtering.
+// Fields of payloads as columns, entries and tiles: their labels give title, unit, explanation and display.
 import type { ComponentChildren } from "preact";
 
-import { inUnit, labelOf, unitOf } from "../base/quantities";
+import { LABELS, type FieldLabel, type TypeName, type Types } from "../api/labels";
+import { MISSING, change, fileSize, inUnit, relativeChange } from "../base/quantities";
+import { capitalize, dateTime } from "../base/text";
+import type { Entry } from "./key_values";
 import { RatioBar } from "./ratio_bar";
 import { sortBy } from "./sort_heading";
+import type { Tile } from "./tiles";
 
 export type Value = string | number | boolean | null;
 
-export interface Field<Row> {
+export interface Field<Row> extends FieldLabel {
   name: string;
-  label: string;
-  unit: string;
   /** Right-aligned, and descending when first sorted. */
   numeric: boolean;
   value: (row: Row) => Value;
@@ -18,46 +20,93 @@ export interface Field<Row> {
   draw?: ((row: Row) => ComponentChildren) | undefined;
   /** Indentation of a row while the table is unsorted: a tree. */
   indent?: (row: Row) => number;
-  /** Tooltip of the heading. */
-  description?: string | undefined;
 }
 
-/** Column for a field of the rows; unit and label follow from its name. */
-export function field<Row extends object>(
-  name: keyof Row & string,
-  overrides: Partial<Omit<Field<Row>, "name">> = {},
-): Field<Row> {
-  const unit = overrides.unit ?? unitOf(name) ?? "none";
+type Name<Type extends TypeName> = keyof Types[Type] & string;
+type Overrides<Row> = Partial<Omit<Field<Row>, "name">>;
+
+/** Column of a field with a label. */
+export function labelled<Row extends object>(name: string, label: FieldLabel, overrides: Overrides<Row> = {}): Field<Row> {
   return {
+    ...label,
     name,
-    label: labelOf(name),
-    unit,
-    numeric: unit !== "none",
-    value: (row) => toValue(row[name]),
+    numeric: (overrides.unit ?? label.unit) !== "none",
+    value: (row) => toValue((row as Record<string, unknown>)[name]),
     ...overrides,
   };
 }
 
-/** Column for a ratio, rendered as a bar with its number. */
-export function bar<Row extends object>(name: keyof Row & string, label: string): Field<Row> {
-  return field<Row>(name, {
-    label,
-    draw: (row) => {
-      const ratio: unknown = row[name];
-      return <RatioBar ratio={typeof ratio === "number" ? ratio : null} />;
-    },
+/** Columns of payload fields: names, names with changes, or complete columns; those that do not apply are false. */
+export function columns<Type extends TypeName, Row extends object = Types[Type]>(
+  type: Type,
+  ...items: (Name<Type> | readonly [Name<Type>, Overrides<Row>] | Field<Row> | false)[]
+): Field<Row>[] {
+  return items.flatMap((item) => {
+    if (item === false) return [];
+    if (typeof item === "object" && "value" in item) return [item];
+    const [name, overrides]: readonly [Name<Type>, Overrides<Row>?] = typeof item === "string" ? [item] : item;
+    return [labelled<Row>(name, labelOf(type, name), overrides)];
+  });
+}
+
+/** Columns of an object inside the rows, such as statistics, which take its unit. */
+export function innerColumns<Row extends object, Type extends TypeName>(
+  type: Type,
+  unit: string,
+  inner: (row: Row) => Types[Type] | null,
+  ...names: Name<Type>[]
+): Field<Row>[] {
+  return names.map((name) => {
+    const label = labelOf(type, name);
+    return labelled<Row>(name, label.unit === "inherited" ? { ...label, unit } : label, { value: (row) => toValue(inner(row)?.[name]) });
   });
 }
 
 /** Column with a computed value. */
 export function column<Row>(
   name: string,
-  label: string,
+  title: string,
   unit: string,
   value: (row: Row) => Value,
-  overrides: Partial<Field<Row>> = {},
+  overrides: Overrides<Row> = {},
 ): Field<Row> {
-  return { name, label, unit, numeric: unit !== "none", value, ...overrides };
+  return { name, title, unit, numeric: unit !== "none", value, ...overrides };
+}
+
+/** Return the label of a payload field. */
+export function labelOf<Type extends TypeName>(type: Type, name: Name<Type>): FieldLabel {
+  return LABELS[type][name];
+}
+
+/** Format a payload field; `unit` applies to numbers that inherit theirs. */
+function textOf<Type extends TypeName>(type: Type, row: Partial<Types[Type]> | null, name: Name<Type>, unit = "none"): string {
+  const label = labelOf(type, name);
+  return formatValue(row === null ? null : toValue(row[name]), label.unit === "inherited" ? { ...label, unit } : label);
+}
+
+/** Names and values of payload fields; a text after a name replaces the value, and names of no field are shown as they are. */
+export function entries<Type extends TypeName>(
+  type: Type,
+  row: Partial<Types[Type]>,
+  ...items: (Name<Type> | readonly [string, ComponentChildren] | false)[]
+): Entry[] {
+  return items.flatMap((item): Entry[] => {
+    if (item === false) return [];
+    const [name, text] = typeof item === "string" ? [item, textOf(type, row, item)] : item;
+    const label: FieldLabel | undefined = (LABELS[type] as Record<string, FieldLabel>)[name];
+    return [[label === undefined ? name : capitalize(label.title), text, label?.description]];
+  });
+}
+
+/** Tile of a payload field; the explanation of the field is its caption. */
+export function tile<Type extends TypeName>(
+  type: Type,
+  row: Types[Type] | null,
+  name: Name<Type>,
+  { unit, ...overrides }: Partial<Tile> & { unit?: string } = {},
+): Tile {
+  const { title, description } = labelOf(type, name);
+  return { label: capitalize(title), value: textOf(type, row, name, unit), caption: description, ...overrides };
 }
 
 function toValue(value: unknown): Value {
@@ -67,10 +116,27 @@ function toValue(value: unknown): Value {
   return JSON.stringify(value);
 }
 
-export function formatValue(value: Value, unit: string): string {
+export function formatValue(value: Value, { unit, display }: Pick<FieldLabel, "unit" | "display">): string {
+  if (value === null) return MISSING;
   if (typeof value === "boolean") return value ? "yes" : "no";
-  if (typeof value === "number" || value === null) return inUnit(value, unit);
-  return value;
+  if (typeof value === "string") return value;
+  if (display === "identifier") return String(value);
+  if (display === "file_size") return fileSize(value);
+  if (display === "change") return unit === "ratio" ? relativeChange(value) : change(value, unit);
+  if (unit === "epoch_ms" || unit === "epoch_ns") return dateTime(unit === "epoch_ms" ? value : value / 1e6);
+  return inUnit(value, unit);
+}
+
+/** Format the value of a column; rows of metrics name the unit of their numbers. */
+export function cellText<Row extends object>(row: Row, field: Field<Row>): string {
+  const unit = field.unit === "inherited" && "unit" in row ? String(row.unit) : field.unit;
+  return formatValue(field.value(row), { ...field, unit });
+}
+
+/** Render the value of a column. */
+export function drawCell<Row extends object>(row: Row, field: Field<Row>): ComponentChildren {
+  const value = field.value(row);
+  return field.display === "bar" ? <RatioBar ratio={typeof value === "number" ? value : null} /> : cellText(row, field);
 }
 
 export interface Order {
@@ -80,9 +146,9 @@ export interface Order {
 
 /** Sort rows by one column; see `sortBy`. */
 export function sortRows<Row>(rows: readonly Row[], fields: Field<Row>[], order: Order | null): Row[] {
-  const column = fields.find((candidate) => candidate.name === order?.field);
-  if (column === undefined || order === null) return [...rows];
-  return sortBy(rows, column.value, order.descending);
+  const sorted = fields.find((candidate) => candidate.name === order?.field);
+  if (sorted === undefined || order === null) return [...rows];
+  return sortBy(rows, sorted.value, order.descending);
 }
 
 /** Keep rows that contain a text in any column, ignoring case. */
@@ -90,6 +156,6 @@ export function filterRows<Row>(rows: readonly Row[], fields: Field<Row>[], text
   const query = text.trim().toLowerCase();
   if (query === "") return [...rows];
   return rows.filter((row) =>
-    fields.some((column) => String(column.value(row) ?? "").toLowerCase().includes(query)),
+    fields.some(({ value }) => String(value(row) ?? "").toLowerCase().includes(query)),
   );
 }

@@ -4,9 +4,8 @@ import { change, number } from "../../base/quantities";
 import { sentence, words } from "../../base/text";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
-import { column, field } from "../../widgets/fields";
+import { column, columns } from "../../widgets/fields";
 import { EmptyState } from "../../widgets/resource_view";
-import { changeField } from "./change_fields";
 
 interface Row extends Contribution {
   part: string;
@@ -27,18 +26,12 @@ export function Contributions({ contributions }: { contributions: Payload }) {
       rows={rows}
       keyOf={(row) => rowKey(row.part, row.kind, row.status, ...row.path, row.name)}
       footnote={rest === 0 ? contributions.missing : `remainder: ${change(rest, "ns")}`}
-      fields={[
-        field("name"),
-        field<Row>("part", { value: (row) => words(row.part) }),
-        column<Row>("path", "below", "none", (row) => row.path.join(" > ")),
-        field<Row>("status", { value: (row) => words(row.status) }),
-        field("base_ns", { label: "from" }),
-        field("other_ns", { label: "to" }),
-        changeField<Row>(),
-        field<Row>("base_busy_ns", { label: "busy time from" }),
-        field<Row>("other_busy_ns", { label: "busy time to" }),
-        column<Row>("calls", "calls", "none", (row) => (row.base_calls === null || row.other_calls === null ? null : `${number(row.base_calls)} to ${number(row.other_calls)}`)),
-      ]}
+      fields={columns<"Contribution", Row>(
+        "Contribution", "name", column("part", "part", "none", (row) => words(row.part)),
+        ["path", { value: (row) => row.path.join(" > ") }], ["status", { value: (row) => words(row.status) }],
+        "base_ns", "other_ns", "change_ns", "base_busy_ns", "other_busy_ns",
+        column("calls", "calls", "none", (row) => (row.base_calls === null || row.other_calls === null ? null : `${number(row.base_calls)} to ${number(row.other_calls)}`)),
+      )}
     />
   );
 }

@@ -5,14 +5,8 @@ import type { StepMatrix } from "../../api/views";
 import { count } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
 import { LinkedTable } from "../../parts/linked_table";
-import { column } from "../../widgets/fields";
+import { labelOf, labelled } from "../../widgets/fields";
 import { stepDurationGrid } from "./figures";
-
-interface Row {
-  rank: string;
-  slowest: number;
-  excess: number | null;
-}
 
 export function Stragglers({ matrix }: { matrix: StepMatrix }) {
   const grid = useMemo(() => stepDurationGrid(matrix), [matrix]);
@@ -39,9 +33,9 @@ export function Stragglers({ matrix }: { matrix: StepMatrix }) {
           description={`Based on ${count(matrix.step_count)} steps that at least two ranks have.`}
           rows={rows}
           fields={[
-            column<Row>("rank", "rank", "none", (row) => row.rank),
-            column<Row>("slowest", "slowest in steps", "count", (row) => row.slowest),
-            column<Row>("excess", "mean excess over median rank", "ns", (row) => row.excess),
+            labelled("rank", { title: "rank", unit: "none" }),
+            labelled("slowest", labelOf("StepMatrix", "slowest_count")),
+            labelled("excess", labelOf("StepMatrix", "excess_ns")),
           ]}
         />
       )}

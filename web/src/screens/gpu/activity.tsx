@@ -4,10 +4,10 @@ import type { ComponentChildren } from "preact";
 import type { ActivityView, CopyKindView } from "../../api/views";
 import { FigurePanel } from "../../charts/figure_panel";
 import { pieOfShares } from "../../charts/from_payload";
-import { useCarryOver } from "../../parts/carry_over";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
-import { bar, field } from "../../widgets/fields";
+import { useCarryOver } from "../../parts/url_controls";
+import { columns } from "../../widgets/fields";
 
 export function Activity({ tabs }: { tabs: ComponentChildren }) {
   const [carryOver, carryOverSelect] = useCarryOver();
@@ -41,13 +41,7 @@ function ActivityKinds({ rows, shareOf }: { rows: ActivityView[]; shareOf: strin
         testid="table-activity"
         wide={false}
         rows={rows}
-        fields={[
-          field("kind"),
-          field("count", { unit: "count" }),
-          field("total_ns"),
-          bar("share_ratio", "share"),
-          field("mean_ns"),
-        ]}
+        fields={columns("ActivityView", "kind", "count", "total_ns", "share_ratio", "mean_ns")}
       />
     </div>
   );
@@ -60,15 +54,7 @@ function CopyKinds({ rows }: { rows: CopyKindView[] }) {
       title="Copies and sets"
       testid="table-copies"
       rows={rows}
-      fields={[
-        field("direction"),
-        field("source", { label: "from" }),
-        field("target", { label: "to" }),
-        field("count", { unit: "count" }),
-        field("total_ns"),
-        field("moved_bytes", { label: "moved" }),
-        field("achieved_bytes_per_s", { label: "bandwidth" }),
-      ]}
+      fields={columns("CopyKindView", "direction", "source", "target", "count", "total_ns", "moved_bytes", "achieved_bytes_per_s")}
     />
   );
 }

@@ -1,12 +1,12 @@
 // Launches: duration of the calls, and delay of the work after them.
 import type { ComponentChildren } from "preact";
 
-import type { StreamQueue, TraceLaunches } from "../../api/views";
+import type { TraceLaunches } from "../../api/views";
 import { count, duration } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
-import { field } from "../../widgets/fields";
+import { columns } from "../../widgets/fields";
 import { queueDepthFigure, streamName } from "./figures";
 
 export function Launches({ tabs }: { tabs: ComponentChildren }) {
@@ -23,20 +23,10 @@ export function Launches({ tabs }: { tabs: ComponentChildren }) {
                 `Long: calls above ${duration(payload.long_call_ns)}, delays above ${duration(payload.long_delay_ns)}.`
               }
               rows={trace.calls}
-              fields={[
-                field("call"),
-                field("launch_count", { label: "launches" }),
-                field("work_count", { label: "work" }),
-                field("call_mean_ns", { label: "mean call" }),
-                field("call_p95_ns", { label: "p95 call" }),
-                field("device_mean_ns", { label: "mean work" }),
-                field("delay_p50_ns", { label: "median delay" }),
-                field("delay_p95_ns", { label: "p95 delay" }),
-                field("delay_max_ns", { label: "max delay" }),
-                field("short_count", { label: "short work" }),
-                field("long_call_count", { label: "long calls" }),
-                field("long_delay_count", { label: "long delays" }),
-              ]}
+              fields={columns(
+                "CallLaunches", "call", "launch_count", "work_count", "call_mean_ns", "call_p95_ns", "device_mean_ns",
+                "delay_p50_ns", "delay_p95_ns", "delay_max_ns", "short_count", "long_call_count", "long_delay_count",
+              )}
             />
             {trace.queues.length === 0 ? null : <QueueTable trace={trace} blockedDepth={payload.blocked_depth} />}
           </>
@@ -57,14 +47,10 @@ function QueueTable({ trace, blockedDepth }: { trace: TraceLaunches; blockedDept
         title="Queues by stream"
         description={`Blocked: time with ${count(blockedDepth)} or more pending launches, the limit of a stream.`}
         rows={trace.queues}
-        fields={[
-          field<StreamQueue>("stream", { value: (row) => streamName(row.stream) }),
-          field("launch_count", { label: "launches" }),
-          field("span_ns"),
-          field("mean_depth", { numeric: true, unit: "count" }),
-          field("largest_depth", { numeric: true, unit: "count" }),
-          field("blocked_ns"),
-        ]}
+        fields={columns(
+          "StreamQueue", ["stream", { value: (row) => streamName(row.stream) }],
+          "launch_count", "span_ns", "mean_depth", "largest_depth", "blocked_ns",
+        )}
       />
     </>
   );

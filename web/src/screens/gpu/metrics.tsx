@@ -2,11 +2,11 @@
 import type { ComponentChildren } from "preact";
 
 import type { DeviceMetrics, TraceMetrics } from "../../api/views";
-import { count, memory, percent } from "../../base/quantities";
+import { count, memory } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
-import { field } from "../../widgets/fields";
+import { columns, tile } from "../../widgets/fields";
 import { Tiles } from "../../widgets/tiles";
 import { utilizationFigure } from "./figures";
 
@@ -30,18 +30,10 @@ function Content({ trace, shareOf }: { trace: TraceMetrics; shareOf: string }) {
         title="By device"
         testid="table-gpu-metrics"
         rows={trace.devices}
-        fields={[
-          field("device", { numeric: true, unit: "count" }),
-          field("device_name", { label: "name" }),
-          field("memory_bytes", { label: "memory" }),
-          field("compute_capability"),
-          field("multiprocessor_count", { label: "SMs" }),
-          field("kernel_count", { label: "kernels" }),
-          field("utilization_ratio", { label: "utilization" }),
-          field("est_sm_efficiency_ratio", { label: "est. SM efficiency" }),
-          field("est_achieved_occupancy_ratio", { label: "est. occupancy" }),
-          field("tensor_core_ratio", { label: "on Tensor Cores" }),
-        ]}
+        fields={columns(
+          "DeviceMetrics", "device", "device_name", "memory_bytes", "compute_capability", "multiprocessor_count", "kernel_count",
+          "utilization_ratio", "est_sm_efficiency_ratio", "est_achieved_occupancy_ratio", "tensor_core_ratio",
+        )}
       />
     </>
   );
@@ -52,10 +44,10 @@ function DeviceTiles({ device }: { device: DeviceMetrics }) {
     <Tiles
       tiles={[
         { label: "Device", value: device.device_name ?? `GPU ${device.device}`, caption: `${memory(device.memory_bytes)}, ${count(device.multiprocessor_count)} SMs` },
-        { label: "Utilization", value: percent(device.utilization_ratio, 1), caption: "share of the range with a kernel running", testid: "gpu-utilization" },
-        { label: "Est. SM efficiency", value: percent(device.est_sm_efficiency_ratio, 1), caption: "share of SMs with at least one block" },
-        { label: "Est. achieved occupancy", value: percent(device.est_achieved_occupancy_ratio, 1), caption: "share of warps while kernels run" },
-        { label: "Kernel time on Tensor Cores", value: percent(device.tensor_core_ratio, 1), caption: "share of kernel time, by kernel name" },
+        tile("DeviceMetrics", device, "utilization_ratio", { caption: "share of the range with a kernel running", testid: "gpu-utilization" }),
+        tile("DeviceMetrics", device, "est_sm_efficiency_ratio", { caption: "share of SMs with at least one block" }),
+        tile("DeviceMetrics", device, "est_achieved_occupancy_ratio", { caption: "share of warps while kernels run" }),
+        tile("DeviceMetrics", device, "tensor_core_ratio", { caption: "share of kernel time, by kernel name" }),
       ]}
     />
   );

@@ -7,7 +7,7 @@ import { LinkedTable } from "../../parts/linked_table";
 import { TimePanel } from "../../parts/time_panel";
 import { timelineAt } from "../../parts/timeline_link";
 import { link } from "../../state/url";
-import { column, field } from "../../widgets/fields";
+import { columns } from "../../widgets/fields";
 import { KeyValues } from "../../widgets/key_values";
 import { Markdown } from "../../widgets/markdown";
 import { Panel } from "../../widgets/panel";
@@ -111,8 +111,6 @@ function screenOf(view: string): string {
   return SCREENS[view] ?? view;
 }
 
-
-
 export function plotOf(chart: EvidenceChart): Plot {
   const { unit } = chart;
   return {
@@ -136,13 +134,7 @@ function Parameters({ rows }: { rows: RuleParameter[] }) {
       id="parameters"
       title="Parameters"
       rows={rows}
-      fields={[
-        field("name"),
-        field("value"),
-        column<RuleParameter>("default", "default", "none", (row) => row.default),
-        field("takes"),
-        field("doc", { label: "meaning" }),
-      ]}
+      fields={columns("RuleParameter", "name", "value", "default", "takes", "doc")}
     />
   );
 }

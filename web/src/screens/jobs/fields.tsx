@@ -1,9 +1,8 @@
 // Columns of the list of runs.
 import type { JobRow } from "../../api/views";
-import { MISSING, count, dollars, duration, fileSize, percent } from "../../base/quantities";
-import { dateTime } from "../../base/text";
+import { MISSING, count, dollars, percent } from "../../base/quantities";
 import { link } from "../../state/url";
-import { column, field, type Field } from "../../widgets/fields";
+import { column, columns, type Field } from "../../widgets/fields";
 
 const STATUS_LABELS: Record<JobRow["status"], readonly [string, string, "good" | "bad" | "plain"]> = {
   InProgress: ["●", "in progress", "plain"],
@@ -25,8 +24,9 @@ export function StatusLabel({ job }: { job: JobRow }) {
 }
 
 export function jobFields(checkedIds: readonly string[], toggle: (id: string) => void): Field<JobRow>[] {
-  return [
-    column<JobRow>("chosen", "open", "none", (job) => checkedIds.includes(job.id), {
+  return columns<"JobRow", JobRow>(
+    "JobRow",
+    column("chosen", "open", "none", (job) => checkedIds.includes(job.id), {
       draw: (job) => (
         <input
           type="checkbox"
@@ -37,8 +37,7 @@ export function jobFields(checkedIds: readonly string[], toggle: (id: string) =>
         />
       ),
     }),
-    field<JobRow>("id", {
-      label: "run",
+    ["id", {
       draw: (job) =>
         job.problem === null ? (
           <a class="name" href={link("overview", { run: job.id, from: null, to: null })} title={job.command.slice(0, 800)}>
@@ -47,26 +46,15 @@ export function jobFields(checkedIds: readonly string[], toggle: (id: string) =>
         ) : (
           <span class="name" title={job.problem}>{job.id.slice(0, 400)} <span class="muted">{job.problem}</span></span>
         ),
-    }),
-    column<JobRow>("status", "status", "none", (job) => STATUS_LABELS[job.status][1], { draw: (job) => <StatusLabel job={job} /> }),
-    column<JobRow>("verdict", "verdict", "none", (job) => job.verdict?.words ?? null, {
-      draw: (job) => <VerdictCell job={job} />,
-    }),
-    field<JobRow>("created_ms", { label: "created", numeric: true, draw: (job) => <>{dateTime(job.created_ms)}</> }),
-    field<JobRow>("duration_ns", { draw: (job) => <>{duration(job.duration_ns)}</> }),
-    field<JobRow>("cost_usd", {
-      label: "cost",
-      numeric: true,
-      draw: (job) => <span title={job.why_no_cost ?? job.price_said ?? undefined}>{dollars(job.cost_usd)}</span>,
-    }),
-    field<JobRow>("rank_count", { label: "ranks" }),
-    field<JobRow>("gpu_count", {
-      label: "GPUs",
-      draw: (job) => <span title={job.gpu_names.join(", ")}>{count(job.gpu_count)}</span>,
-    }),
-    field<JobRow>("size_bytes", { label: "size", draw: (job) => <>{fileSize(job.size_bytes)}</> }),
-    column<JobRow>("name", "name", "none", (job) => job.name),
-  ];
+    }],
+    ["status", { value: (job) => STATUS_LABELS[job.status][1], draw: (job) => <StatusLabel job={job} /> }],
+    ["verdict", { value: (job) => job.verdict?.words ?? null, draw: (job) => <VerdictCell job={job} /> }],
+    "created_ms", "duration_ns",
+    ["cost_usd", { draw: (job) => <span title={job.why_no_cost ?? job.price_said ?? undefined}>{dollars(job.cost_usd)}</span> }],
+    "rank_count",
+    ["gpu_count", { draw: (job) => <span title={job.gpu_names.join(", ")}>{count(job.gpu_count)}</span> }],
+    "size_bytes", "name",
+  );
 }
 
 function VerdictCell({ job }: { job: JobRow }) {

@@ -6,10 +6,9 @@ import type { Heatmap } from "../../api/report";
 import type { SystemHeatView } from "../../api/views";
 import { countOf, duration, labelOf } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
-import { useOption } from "../../parts/url_options";
+import { useSelect } from "../../parts/url_controls";
 import { useView } from "../../state/fetch";
 import { EmptyState, ResourceView } from "../../widgets/resource_view";
-import { Select } from "../../widgets/select";
 
 const CORES = [["few", "first 32"], ["all", "all"], ["none", "none"]] as const;
 type Cores = (typeof CORES)[number][0];
@@ -21,8 +20,8 @@ interface Props {
 }
 
 export function HeatMap({ node, initial }: Props) {
-  const [cores, setCores] = useOption("heat-cores", CORES.map(([key]) => key));
-  const props = { node, cores, tools: <Select label="Cores" value={cores} choices={CORES} onChange={setCores} /> };
+  const [cores, tools] = useSelect("heat-cores", "Cores", CORES);
+  const props = { node, cores, tools };
   const isComplete = cores !== "all" && initial.nodes.some((nodeHeat) => nodeHeat.node === node);
   return <div class="panels">{isComplete ? <HeatMapPanel {...props} payload={initial} /> : <LoadedHeatMap {...props} />}</div>;
 }

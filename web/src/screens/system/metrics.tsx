@@ -1,10 +1,10 @@
 // Hardware of a machine, and statistics of its metrics over the run.
 import type { MetricView, NodeView, SystemView } from "../../api/views";
-import { count, duration, inUnit, memory } from "../../base/quantities";
+import { count, duration, memory } from "../../base/quantities";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
 import { useView } from "../../state/fetch";
-import { column, field } from "../../widgets/fields";
+import { columns, innerColumns, tile } from "../../widgets/fields";
 import { Prose } from "../../widgets/prose";
 import { ResourceView, QualityNotes, EmptyState } from "../../widgets/resource_view";
 import { Tiles, type Tile } from "../../widgets/tiles";
@@ -36,20 +36,11 @@ function NodeMetrics({ payload, node }: { payload: SystemView; node: string }) {
         testid="table-metrics"
         rows={nodeView.metrics}
         keyOf={(row) => rowKey(row.metric, row.device)}
-        fields={[
-          field<MetricView>("metric"),
-          field<MetricView>("device"),
-          ...(["mean", "min", "p50", "p95", "max"] as const).map((statistic) =>
-            column<MetricView>(statistic, statistic, "count", (row) => row.statistics?.[statistic] ?? null, {
-              draw: (row) => <>{inUnit(row.statistics?.[statistic] ?? null, row.unit)}</>,
-            }),
-          ),
-          column<MetricView>("samples", "samples", "count", (row) => row.statistics?.count ?? null),
-          field<MetricView>("doc", {
-            label: "meaning",
-            draw: (row) => <span class="name" title={row.doc}><Prose text={row.doc} /></span>,
-          }),
-        ]}
+        fields={columns(
+          "MetricView", "metric", "device",
+          ...innerColumns("Statistics", "inherited", (row: MetricView) => row.statistics, "mean", "min", "p50", "p95", "max", "count"),
+          ["doc", { draw: (row) => <span class="name" title={row.doc}><Prose text={row.doc} /></span> }],
+        )}
       />
     </>
   );
@@ -57,19 +48,16 @@ function NodeMetrics({ payload, node }: { payload: SystemView; node: string }) {
 
 function nodeTiles(node: NodeView): Tile[] {
   return [
-    { label: "Processor", value: node.cpu_model },
-    { label: "Cores", value: count(node.cores_available), caption: `available to the job, ${count(node.cores_total)} in total` },
-    {
-      label: "Memory",
+    tile("NodeView", node, "cpu_model"),
+    tile("NodeView", node, "cores_available", { caption: `available to the job, ${count(node.cores_total)} in total` }),
+    tile("NodeView", node, "memory_bytes", {
       value: memory(node.memory_limit_bytes ?? node.memory_bytes),
       caption: node.memory_limit_bytes === null ? "of the node" : `limit of the job, ${memory(node.memory_bytes)} in total`,
-    },
-    { label: "GPUs", value: count(node.gpus.length), caption: [...new Set(node.gpus)].join(", ") || "none found" },
-    {
-      label: "Samples",
-      value: count(node.sample_count),
+    }),
+    tile("NodeView", node, "gpus", { value: count(node.gpus.length), caption: [...new Set(node.gpus)].join(", ") || "none found" }),
+    tile("NodeView", node, "sample_count", {
       caption: `every ${duration(node.sample_interval_ns)}; ${count(node.missed_sample_count)} missed`,
       testid: "samples",
-    },
+    }),
   ];
 }

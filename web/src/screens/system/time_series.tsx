@@ -4,10 +4,9 @@ import { useMemo } from "preact/hooks";
 import type { SystemSeriesView } from "../../api/views";
 import { count } from "../../base/quantities";
 import { TimePanel } from "../../parts/time_panel";
-import { useOption, useText } from "../../parts/url_options";
+import { useSelect, useTextInput } from "../../parts/url_controls";
 import { useView } from "../../state/fetch";
 import { QualityNotes, ResourceView } from "../../widgets/resource_view";
-import { Select } from "../../widgets/select";
 import { parseCores, metricPlots } from "./figures";
 
 const KINDS = [
@@ -25,8 +24,8 @@ export function MetricsOverTime({ node }: { node: string }) {
 }
 
 function Content({ payload, node }: { payload: SystemSeriesView; node: string }) {
-  const [kind, setKind] = useOption("kind", KINDS.map(([key]) => key));
-  const [cores, setCores] = useText("cores");
+  const [kind, kindSelect] = useSelect("kind", "Show", KINDS);
+  const [cores, coresInput] = useTextInput("cores", "Cores", { placeholder: "all, or 0-3,8", testid: "cores" });
   const series = payload.nodes.find((candidate) => candidate.node === node)?.series;
   const plots = useMemo(
     () => (series === undefined ? [] : metricPlots(payload, series, kind, parseCores(cores))),
@@ -38,19 +37,7 @@ function Content({ payload, node }: { payload: SystemSeriesView; node: string })
     <section aria-label="Metrics over time">
       <header class="head section-title">
         <h2>Metrics over time</h2>
-        <div class="tools">
-          <label class="choice">
-            <span>Cores</span>
-            <input
-              type="text"
-              placeholder="all, or 0-3,8"
-              value={cores}
-              onChange={(event) => { setCores(event.currentTarget.value.trim()); }}
-              data-testid="cores"
-            />
-          </label>
-          <Select label="Show" value={kind} choices={KINDS} onChange={setKind} />
-        </div>
+        <div class="tools">{coresInput}{kindSelect}</div>
       </header>
       <QualityNotes quality={[]} notes={[...payload.notes, ...(payload.left_out_count === 0 ? [] : [omitted])]} />
       <div class="panels">

@@ -2,11 +2,11 @@
 import { useMemo, useState } from "preact/hooks";
 
 import type { NameTime, SummaryView, TrackSummary } from "../../api/views";
-import { duration, percent } from "../../base/quantities";
+import { duration } from "../../base/quantities";
 import { widthOf, type Span } from "../../canvas/viewport";
 import { useView } from "../../state/fetch";
 import { DataTable } from "../../widgets/data_table";
-import { field, type Field } from "../../widgets/fields";
+import { column, columns, type Field } from "../../widgets/fields";
 import { ResourceView } from "../../widgets/resource_view";
 import { Select } from "../../widgets/select";
 import type { Model } from "./model";
@@ -73,16 +73,10 @@ function innermostFirst(name: string): string {
   return name.split(" › ").reverse().join(" ‹ ");
 }
 
-const NAME_FIELDS: Field<NameRow>[] = [
-  field<NameRow>("name"),
-  field<NameRow>("self_ns", { label: "self time" }),
-  field<NameRow>("share_ratio", { label: "of the range" }),
-  field<NameRow>("total_ns", { label: "total" }),
-  field<NameRow>("count", { unit: "count", numeric: true }),
-  field<NameRow>("mean_ns", { label: "mean" }),
-  field<NameRow>("max_ns", { label: "longest" }),
-  field<NameRow>("track"),
-];
+const NAME_FIELDS: Field<NameRow>[] = columns<"NameTime", NameRow>(
+  "NameTime", "name", "self_ns", column("share_ratio", "of the range", "ratio", (row) => row.share_ratio),
+  "total_ns", "count", "mean_ns", "max_ns", column("track", "track", "none", (row) => row.track),
+);
 
 export function nameRows(
   view: SummaryView,
@@ -107,22 +101,8 @@ function omittedNamesText(view: SummaryView, track: string): string | null {
 }
 
 function trackFields(nameOf: (id: string) => string): Field<TrackSummary>[] {
-  return [
-    field<TrackSummary>("track", { value: (row) => nameOf(row.track) }),
-    field<TrackSummary>("busy_ratio", { label: "busy", value: (row) => row.busy_ratio, draw: (row) => <BusyBar ratio={row.busy_ratio} /> }),
-    field<TrackSummary>("busy_ns", { label: "busy time" }),
-    field<TrackSummary>("gap_count", { label: "gaps" }),
-    field<TrackSummary>("longest_gap_ns", { label: "longest gap" }),
-    field<TrackSummary>("event_count", { label: "events" }),
-    field<TrackSummary>("name_count", { label: "names" }),
-  ];
-}
-
-function BusyBar({ ratio }: { ratio: number }) {
-  return (
-    <span class="tl-busy">
-      <span class="tl-bar" aria-hidden="true"><i style={{ width: `${100 * Math.min(1, Math.max(0, ratio))}%` }} /></span>
-      {percent(ratio, 1)}
-    </span>
+  return columns(
+    "TrackSummary", ["track", { value: (row) => nameOf(row.track) }],
+    "busy_ratio", "busy_ns", "gap_count", "longest_gap_ns", "event_count", "name_count",
   );
 }
