@@ -7,7 +7,7 @@ import type { CaptureAccepted, CaptureProgress, CaptureRequest, RunSession, Stop
 import { countOf } from "../base/quantities";
 import { useGet } from "../state/fetch";
 import { run } from "../state/url";
-import { ConfirmDialog } from "../widgets/confirm_dialog";
+import { ConfirmDialog } from "../widgets/dialog";
 import { Icon } from "../widgets/icon";
 
 type Detail = Omit<CaptureRequest, "run" | "steps">;

@@ -3,7 +3,7 @@ import { X } from "lucide";
 
 import { duration } from "../base/quantities";
 import { param, setParams } from "../state/url";
-import { Icon } from "../widgets/icon";
+import { IconButton } from "../widgets/icon_button";
 
 const from = param("from");
 const to = param("to");
@@ -14,13 +14,7 @@ export function RangeChip() {
   return (
     <span class="chip" title="All screens show this range of the run">
       {text}
-      <button
-        type="button"
-        aria-label="Show the full run"
-        onClick={() => { setParams({ from: null, to: null }); }}
-      >
-        <Icon icon={X} size={14} />
-      </button>
+      <IconButton class="" icon={X} label="Show the full run" size={14} onClick={() => { setParams({ from: null, to: null }); }} />
     </span>
   );
 }

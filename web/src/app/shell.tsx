@@ -9,6 +9,7 @@ import { isRunDeleted } from "../state/live";
 import { link, run, screen } from "../state/url";
 import { areViewsKnown, describedViews } from "../state/views";
 import { Icon } from "../widgets/icon";
+import { IconButton } from "../widgets/icon_button";
 import { EmptyState, ErrorNotice, Skeleton } from "../widgets/resource_view";
 import { JobActions } from "./job_actions";
 import { RangeChip } from "./range_chip";
@@ -34,15 +35,7 @@ export function Shell() {
         <div class="tools">
           <RangeChip />
           <JobActions />
-          <button
-            type="button"
-            class="quiet"
-            onClick={toggleTheme}
-            aria-label={dark.value ? "Light theme" : "Dark theme"}
-            title={dark.value ? "Light theme" : "Dark theme"}
-          >
-            <Icon icon={dark.value ? Sun : Moon} />
-          </button>
+          <IconButton icon={dark.value ? Sun : Moon} label={dark.value ? "Light theme" : "Dark theme"} size={18} onClick={toggleTheme} />
         </div>
       </header>
       <main id="main" class={`screen ${current.name === "" ? "jobs" : current.name}`} tabIndex={-1}>

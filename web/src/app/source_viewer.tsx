@@ -1,12 +1,9 @@
 // Dialog with a snippet of source code and links that open it in an editor.
-import { X } from "lucide";
-import { useEffect, useRef } from "preact/hooks";
-
 import type { SourceLines } from "../api/server";
 import { useGet } from "../state/fetch";
 import { sourceLocation, type SourceLocation } from "../state/source_location";
 import { run } from "../state/url";
-import { Icon } from "../widgets/icon";
+import { ClosableDialog } from "../widgets/dialog";
 import { ResourceView } from "../widgets/resource_view";
 
 export function SourceViewer() {
@@ -14,18 +11,10 @@ export function SourceViewer() {
 }
 
 function SourceDialog({ location }: { location: SourceLocation }) {
-  const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
-    dialog.current?.showModal();
-  }, []);
   const snippet = useGet<SourceLines>("/api/source", { run: run.value, file: location.file, line: location.line });
   const close = (): void => { sourceLocation.value = null; };
   return (
-    <dialog ref={dialog} class="source" aria-label={`Source of ${location.file}`} onClose={close}>
-      <header>
-        <b class="path">{location.file}:{location.line}</b>
-        <button type="button" class="quiet" aria-label="Close" onClick={close}><Icon icon={X} /></button>
-      </header>
+    <ClosableDialog class="source" label={`Source of ${location.file}`} heading={<b class="path">{location.file}:{location.line}</b>} onClose={close}>
       <ResourceView resource={snippet}>
         {(snippet) => (
           <>
@@ -49,6 +38,6 @@ function SourceDialog({ location }: { location: SourceLocation }) {
           </>
         )}
       </ResourceView>
-    </dialog>
+    </ClosableDialog>
   );
 }

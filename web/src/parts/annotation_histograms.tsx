@@ -8,6 +8,7 @@ import { FigurePanel } from "../charts/figure_panel";
 import { durationHistogram } from "../charts/from_payload";
 import { useView } from "../state/fetch";
 import { Icon } from "../widgets/icon";
+import { IconButton } from "../widgets/icon_button";
 import { Panel } from "../widgets/panel";
 import { EmptyState, ResourceView } from "../widgets/resource_view";
 import { toggleItem, useTexts } from "./url_options";
@@ -60,12 +61,7 @@ export function AnnotationHistograms({ suggestions }: { suggestions: readonly st
 
 function HistogramPanel({ name, onClose }: { name: string; onClose: () => void }) {
   const resource = useView("annotations", { name });
-  const close = (
-    <button type="button" class="quiet" aria-label={`Remove histogram of ${name.slice(0, 80)}`} onClick={onClose}>
-      <Icon icon={X} size={15} />
-    </button>
-  );
-
+  const close = <IconButton icon={X} label={`Remove histogram of ${name.slice(0, 80)}`} onClick={onClose} />;
   const histograms = resource.data === null ? [] : histogramsOf(resource.data);
   if (histograms.length === 0) {
     return (

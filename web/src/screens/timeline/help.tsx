@@ -1,9 +1,7 @@
 // Dialog with keyboard shortcuts and pointer gestures.
 import { signal } from "@preact/signals";
-import { X } from "lucide";
-import { useEffect, useRef } from "preact/hooks";
 
-import { Icon } from "../../widgets/icon";
+import { ClosableDialog } from "../../widgets/dialog";
 
 const open = signal(false);
 
@@ -41,26 +39,9 @@ const KEYS: readonly (readonly [string, readonly (readonly [string[], string])[]
 ];
 
 export function Help() {
-  return open.value ? <Dialog /> : null;
-}
-
-function Dialog() {
-  const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => { dialog.current?.showModal(); }, []);
-  const close = (): void => { open.value = false; };
+  if (!open.value) return null;
   return (
-    <dialog
-      ref={dialog}
-      class="tl-help"
-      aria-label="Timeline shortcuts"
-      onClose={close}
-      onKeyDown={(event) => { if (event.key === "?") close(); }}
-      onClick={(event) => { if (event.target === dialog.current) close(); }}
-    >
-      <header>
-        <h2>Shortcuts and gestures</h2>
-        <button type="button" class="quiet" aria-label="Close" onClick={close}><Icon icon={X} /></button>
-      </header>
+    <ClosableDialog class="tl-help" label="Timeline shortcuts" heading={<h2>Shortcuts and gestures</h2>} closeKey="?" onClose={toggleHelp}>
       <div class="tl-help-groups">
         {KEYS.map(([title, rows]) => (
           <section key={title}>
@@ -76,6 +57,6 @@ function Dialog() {
           </section>
         ))}
       </div>
-    </dialog>
+    </ClosableDialog>
   );
 }

@@ -7,7 +7,7 @@ import { duration } from "../../base/quantities";
 import { exactTime } from "../../canvas/ticks";
 import { eachTrack } from "../../canvas/tree";
 import { widthOf, type Span } from "../../canvas/viewport";
-import { Icon } from "../../widgets/icon";
+import { IconButton } from "../../widgets/icon_button";
 import { Select } from "../../widgets/select";
 import type { Commands } from "./commands";
 import { Details } from "./details";
@@ -93,22 +93,18 @@ function PanelHeader({ model }: { model: Model }) {
       {selectedRange === null ? null : (
         <span class="chip">
           {exactTime(selectedRange.from)} to {exactTime(selectedRange.to)} ({duration(widthOf(selectedRange))}), all screens
-          <button type="button" aria-label="Clear range" title="Clear range" onClick={() => { setRange(null); }}>
-            <Icon icon={X} size={14} />
-          </button>
+          <IconButton class="" icon={X} label="Clear range" size={14} onClick={() => { setRange(null); }} />
         </span>
       )}
       {tab.value === "slice" || !open.value ? null : <TrackKindSelect model={model} />}
       <span class="tl-spacer" />
-      <button
-        type="button"
-        class="quiet"
-        aria-expanded={open.value}
-        aria-label={open.value ? "Close details" : "Open details"}
+      <IconButton
+        icon={open.value ? PanelBottomClose : PanelBottomOpen}
+        label={open.value ? "Close details" : "Open details"}
+        size={16}
+        expanded={open.value}
         onClick={() => { open.value = !open.value; }}
-      >
-        <Icon icon={open.value ? PanelBottomClose : PanelBottomOpen} size={16} />
-      </button>
+      />
     </header>
   );
 }

@@ -7,7 +7,7 @@ import type { Match, SearchView } from "../../api/views";
 import { count, countOf, duration } from "../../base/quantities";
 import type { SliceRef } from "../../canvas/scene";
 import { fetchView, revision } from "../../state/fetch";
-import { Icon } from "../../widgets/icon";
+import { IconButton } from "../../widgets/icon_button";
 import type { Commands } from "./commands";
 import { dependOn } from "./depend";
 import type { Model } from "./model";
@@ -129,12 +129,8 @@ export function SearchBox({ search }: { search: Search }) {
           event.currentTarget.blur();
         }}
       />
-      <button type="button" class="quiet" title="Previous match" aria-label="Previous match" onClick={() => void search.selectNext(-1)}>
-        <Icon icon={ChevronLeft} size={16} />
-      </button>
-      <button type="button" class="quiet" title="Next match" aria-label="Next match" onClick={() => void search.selectNext(1)}>
-        <Icon icon={ChevronRight} size={16} />
-      </button>
+      <IconButton icon={ChevronLeft} label="Previous match" size={16} onClick={() => void search.selectNext(-1)} />
+      <IconButton icon={ChevronRight} label="Next match" size={16} onClick={() => void search.selectNext(1)} />
       <span class="tl-count muted" role="status" data-testid="timeline-match-count">{resultText(search)}</span>
     </div>
   );

@@ -8,6 +8,7 @@ import { useState } from "preact/hooks";
 import { change, countOf, duration } from "../../base/quantities";
 import { revision } from "../../state/fetch";
 import { Icon } from "../../widgets/icon";
+import { IconButton } from "../../widgets/icon_button";
 import { Prose } from "../../widgets/prose";
 import { Select } from "../../widgets/select";
 import type { Commands } from "./commands";
@@ -93,15 +94,7 @@ function StepJump({ model, commands }: { model: Model; commands: Commands }) {
       )}
       {outliers === 0 ? null : (
         <>
-          <button
-            type="button"
-            class="quiet"
-            title="Previous outlier step (Shift+O)"
-            aria-label="Previous outlier step"
-            onClick={() => { commands.jumpToOutlier(-1); }}
-          >
-            <Icon icon={ArrowLeftToLine} size={15} />
-          </button>
+          <IconButton icon={ArrowLeftToLine} label="Previous outlier step" shortcut="Shift+O" onClick={() => { commands.jumpToOutlier(-1); }} />
           <button type="button" class="quiet" title="Next outlier step (O)" onClick={() => { commands.jumpToOutlier(1); }}>
             ▲ {countOf(outliers, "outlier")} <Icon icon={ArrowRightToLine} size={15} />
           </button>
@@ -165,28 +158,17 @@ function ViewButtons({ model, commands }: { model: Model; commands: Commands }) 
           <Icon icon={Radio} size={15} /> Follow
         </button>
       ) : null}
-      <button
-        type="button"
-        class={isRulerRelative.value ? "quiet on" : "quiet"}
-        aria-pressed={isRulerRelative.value}
+      <IconButton
+        icon={Timer}
+        label="Ruler relative to the selection"
         title="Show ruler times relative to the selection"
-        aria-label="Ruler relative to the selection"
+        pressed={isRulerRelative.value}
         onClick={() => { setRulerRelative(!isRulerRelative.value); }}
-      >
-        <Icon icon={Timer} size={15} />
-      </button>
-      <button type="button" class="quiet" title="Zoom to the selection (F)" aria-label="Zoom to the selection" onClick={commands.zoomToSelection}>
-        <Icon icon={Maximize2} size={15} />
-      </button>
-      <button type="button" class="quiet" title="Show the full run (0)" aria-label="Show the full run" onClick={commands.showFullRun}>
-        <Icon icon={Minimize2} size={15} />
-      </button>
-      <button type="button" class="quiet" title="Save as PNG" aria-label="Save as PNG" onClick={() => { exportPng(model); }}>
-        <Icon icon={Image} size={15} />
-      </button>
-      <button type="button" class="quiet" title="Shortcuts and gestures (?)" aria-label="Shortcuts and gestures" onClick={toggleHelp}>
-        <Icon icon={Keyboard} size={15} />
-      </button>
+      />
+      <IconButton icon={Maximize2} label="Zoom to the selection" shortcut="F" onClick={commands.zoomToSelection} />
+      <IconButton icon={Minimize2} label="Show the full run" shortcut="0" onClick={commands.showFullRun} />
+      <IconButton icon={Image} label="Save as PNG" onClick={() => { exportPng(model); }} />
+      <IconButton icon={Keyboard} label="Shortcuts and gestures" shortcut="?" onClick={toggleHelp} />
     </div>
   );
 }

@@ -7,7 +7,7 @@ import { countOf } from "../../base/quantities";
 import { shortId } from "../../base/short_id";
 import { displayText } from "../../canvas/text";
 import { linesIn, type Line } from "../../canvas/tree";
-import { Icon } from "../../widgets/icon";
+import { IconButton } from "../../widgets/icon_button";
 import type { Commands } from "./commands";
 import type { Model } from "./model";
 import { trackFilter, collapseState, pinnedIds, setTrackFilter, setCollapseState, togglePin } from "./url_state";
@@ -37,24 +37,8 @@ export function TreeHeader() {
         value={trackFilter.value}
         onInput={(event) => { setTrackFilter(event.currentTarget.value); }}
       />
-      <button
-        type="button"
-        class="quiet"
-        title="Open all groups"
-        aria-label="Open all groups"
-        onClick={() => { setCollapseState({ defaultState: "open", toggledIds: new Set() }); }}
-      >
-        <Icon icon={ChevronsUpDown} size={15} />
-      </button>
-      <button
-        type="button"
-        class="quiet"
-        title="Close all groups"
-        aria-label="Close all groups"
-        onClick={() => { setCollapseState({ defaultState: "closed", toggledIds: new Set() }); }}
-      >
-        <Icon icon={ChevronsDownUp} size={15} />
-      </button>
+      <IconButton icon={ChevronsUpDown} label="Open all groups" onClick={() => { setCollapseState({ defaultState: "open", toggledIds: new Set() }); }} />
+      <IconButton icon={ChevronsDownUp} label="Close all groups" onClick={() => { setCollapseState({ defaultState: "closed", toggledIds: new Set() }); }} />
     </div>
   );
 }
@@ -134,18 +118,17 @@ function TreeItem({ line, top, isFocused }: { line: Line; top: number; isFocused
       }}
     >
       {line.canCollapse ? (
-        <button
-          type="button"
+        <IconButton
           class="tl-collapse"
+          icon={line.isOpen ? ChevronDown : ChevronRight}
+          label={line.isOpen ? "Collapse" : "Expand"}
+          size={14}
           tabIndex={-1}
-          aria-label={line.isOpen ? "Collapse" : "Expand"}
           onClick={(event) => {
             event.stopPropagation();
             toggleCollapsed(line.id);
           }}
-        >
-          <Icon icon={line.isOpen ? ChevronDown : ChevronRight} size={14} />
-        </button>
+        />
       ) : <span class="tl-collapse" />}
       <LineName line={line} />
       {line.kind === "track" ? <PinButton line={line} /> : null}
@@ -167,22 +150,20 @@ function LineName({ line }: { line: Line }) {
 
 function PinButton({ line }: { line: Line }) {
   const isPinned = pinnedIds.value.includes(line.id);
-  const label = `${isPinned ? "Unpin" : "Pin"} ${displayText(line.name, 60)}`;
   return (
-    <button
-      type="button"
-      class={isPinned ? "tl-pin on" : "tl-pin"}
-      tabIndex={-1}
+    <IconButton
+      class="tl-pin"
+      icon={isPinned ? PinOff : Pin}
+      label={`${isPinned ? "Unpin" : "Pin"} ${displayText(line.name, 60)}`}
       title={isPinned ? "Unpin" : "Pin to top"}
-      aria-label={label}
-      aria-pressed={isPinned}
+      size={13}
+      pressed={isPinned}
+      tabIndex={-1}
       onClick={(event) => {
         event.stopPropagation();
         togglePin(line.id);
       }}
-    >
-      <Icon icon={isPinned ? PinOff : Pin} size={13} />
-    </button>
+    />
   );
 }
 
