@@ -25,6 +25,7 @@ from stepscope.exporters.chrome_events import (
 from stepscope.exporters.chrome_header import file_header, naming_events, place_tracks, select_base
 from stepscope.exporters.chrome_spans import span_events
 from stepscope.exporters.text_file import TextFile, open_text_file
+from stepscope.quantities import count
 from stepscope.run import Trace
 
 SLICE_EVENTS = 100_000
@@ -133,16 +134,24 @@ def trace_events(
 
 
 def _check_count(trace: Trace, noun: str, written: int, query: str) -> None:
-    """Check that every row of the trace was written, once."""
-    count = int(trace.reader.sql(query, [trace.trace])["n"][0])
-    if written == count:
-        return
+    """Check that every row of the trace was written once."""
     tables = ", ".join(tables_without_export())
     cause = f" (no kind of event exports the tables: {tables})" if tables else ""
-    raise IncompleteExportError(
-        f"Export of {trace.name} is incomplete: {written:,} of {count:,} {noun} were written"
-        f"{cause}. No file was created. This is a defect in stepscope; please report it."
-    )
+    total = int(trace.reader.sql(query, [trace.trace])["n"][0])
+    check_count(trace.name, noun, written, total, cause)
+
+
+def check_count(name: str, noun: str, written: int, total: int, cause: str = "") -> None:
+    """Check that as many rows were written as the run has.
+
+    Raises:
+        IncompleteExportError: the numbers differ.
+    """
+    if written != total:
+        raise IncompleteExportError(
+            f"Export of {name} is incomplete: {count(written)} of {count(total)} {noun} were "
+            f"written{cause}. No file was created. This is a defect in stepscope; please report it."
+        )
 
 
 def _texts(trace: Trace, query: str, parameters: Sequence[Any]) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.exporters.chrome import EventList, trace_events
+from stepscope.exporters.chrome import EventList, check_count, trace_events
 from stepscope.exporters.chrome_header import naming_event
 from stepscope.exporters.chrome_spans import span_text
 from stepscope.exporters.chrome_sql import microseconds
@@ -123,7 +123,7 @@ def export_timeline(
             for an open range. Traces that overlap the range are written whole.
 
     Raises:
-        IncompleteExportError: not every event of a trace could be written.
+        IncompleteExportError: not every sample, span or event of a trace could be written.
         OSError: the file cannot be written.
     """
     reader = run.reader
@@ -159,22 +159,22 @@ def _write_counters(events: EventList, reader: RunReader, within: _Range) -> int
     positions = [f'"pid":{_FIRST_NODE + number},"tid":0' for number in range(len(nodes))]
     for number, (node, position) in enumerate(zip(nodes, positions, strict=True)):
         events.write(list(_process_names(position, f"{node}: system", number)))
-    query = "SELECT count(*) AS n FROM metrics WHERE t_ns >= ? AND t_ns < ?"
+    query = "SELECT count(*) AS n FROM metrics WHERE t_ns >= ? AND t_ns < ? AND isfinite(value)"
     rows = int(reader.sql(query, [within.start, within.end])["n"][0])
     written = 0
     for start, end in within.slices(rows):
         texts = reader.sql(_COUNTERS, [start, end, within.base_ns, nodes, positions])["text"]
         written += len(texts)
         events.write(texts.tolist())
+    check_count("the timeline", "samples", written, rows)
     return written
 
 
 def _write_spans(events: EventList, run: Run, within: _Range) -> int:
     """Write the spans of the job's processes; returns their number."""
     tracks: list[_Track] = []
-    for number, (process, process_tracks) in enumerate(_tracks(run)):
+    for number, (label, process_tracks) in enumerate(_tracks(run)):
         position = f'"pid":{_FIRST_PROCESS + number},"tid":0'
-        label = _label(process, run.processes)
         events.write(list(_process_names(position, label, 1_000 + number)))
         for order, track in enumerate(process_tracks):
             events.write(list(naming_event("thread_name", track.position, "name", track.name)))
@@ -190,6 +190,7 @@ def _write_spans(events: EventList, run: Run, within: _Range) -> int:
         texts = run.reader.sql(_SPANS, parameters)["text"]
         written += len(texts)
         events.write(texts.tolist())
+    check_count("the timeline", "spans", written, rows)
     return written
 
 
@@ -200,8 +201,9 @@ def _write_traces(events: EventList, traces: Sequence[Trace], base_ns: int) -> N
             events.write(texts)
 
 
-def _tracks(run: Run) -> Iterator[tuple[ProcessInfo, list[_Track]]]:
-    """Yield the job's processes, ranks first, each with its tracks."""
+def _tracks(run: Run) -> Iterator[tuple[str, list[_Track]]]:
+    """Yield the label and tracks of every process with spans: ranks first, those without a manifest
+    last."""
     rows = run.reader.sql(_TRACKS)
     logs: dict[str, list[tuple[str, str]]] = {}
     for process_id, log, label in zip(*(rows[n].tolist() for n in rows), strict=True):
@@ -210,16 +212,19 @@ def _tracks(run: Run) -> Iterator[tuple[ProcessInfo, list[_Track]]]:
     processes.sort(
         key=lambda p: (p.role == "dataloader_worker", p.rank is None, p.rank or 0, p.pid)
     )
-    for number, process in enumerate(processes):
+    labels = {process.process: _label(process, run.processes) for process in processes}
+    for process_id in sorted(logs.keys() - labels.keys()):
+        labels[process_id] = f"process {process_id}"
+    for number, (process_id, label) in enumerate(labels.items()):
         yield (
-            process,
+            label,
             [
                 _Track(
-                    key=f"{process.process}/{log}",
+                    key=f"{process_id}/{log}",
                     position=f'"pid":{_FIRST_PROCESS + number},"tid":{tid}',
-                    name=_thread_name(log, label),
+                    name=_thread_name(log, log_label),
                 )
-                for tid, (log, label) in enumerate(logs[process.process], 1)
+                for tid, (log, log_label) in enumerate(logs[process_id], 1)
             ],
         )
 

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from stepscope.cli import root
-from stepscope.errors import UsageError
+from stepscope.errors import IncompleteExportError, UsageError
 from stepscope.exporters import ExportedTimeline, export_timeline, timeline
 from stepscope.run import Run
+from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 
@@ -166,3 +167,29 @@ def test_by_command(drawn: RunBuilder, tmp_path: Path, capsys: pytest.CaptureFix
                       standalone_mode=False)  # fmt: skip
     with pytest.raises(UsageError, match="is a directory"):
         root.main(["export", run, "--to", "timeline", "-o", str(tmp_path)], standalone_mode=False)
+
+
+def test_spans_of_a_process_without_a_manifest(drawn: RunBuilder, tmp_path: Path) -> None:
+    location = drawn.write()
+    manifest = min((location / "processes").rglob("*.json"))
+    process = json.loads(manifest.read_text())["process"]
+    manifest.unlink()
+    run = Run(open_run(location))
+    exported = export_timeline(run, tmp_path / "out.json")
+    assert exported.span_count == len(run.reader.table("spans")["kind"])
+    events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    (pid,) = [e["pid"] for e in events if e.get("args", {}).get("name") == f"process {process}"]
+    spans = [e for e in events if e["pid"] == pid and e.get("cat") == "user_annotation"]
+    assert len(spans) == (run.reader.table("spans")["process"] == process).sum() > 0
+
+
+@pytest.mark.parametrize("noun", ["samples", "spans"])
+def test_an_incomplete_export_is_an_error(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noun: str
+) -> None:
+    query = {"samples": "_COUNTERS", "spans": "_SPANS"}[noun]
+    without_first = f"SELECT * FROM ({getattr(timeline, query)}) OFFSET 1"  # noqa: S608
+    monkeypatch.setattr(timeline, query, without_first)
+    with pytest.raises(IncompleteExportError, match=rf"timeline is incomplete: .* {noun}"):
+        export_timeline(run, tmp_path / "out.json")
+    assert not (tmp_path / "out.json").exists()
