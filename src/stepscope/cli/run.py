@@ -28,14 +28,15 @@ from stepscope.cli.launcher import (
     stop_is_pending,
 )
 from stepscope.cli.options import json_option, parse_bytes
-from stepscope.cli.output import say
+from stepscope.cli.output import print_json, say
 from stepscope.cli.places import git_revision, make_spool, new_run_id, run_locations
 from stepscope.cli.price_options import price_options, recorded_prices
 from stepscope.cli.rule_options import RulePlan, rule_options
 from stepscope.cli.status_line import StatusLine
-from stepscope.cli.verdict_text import print_verdict
+from stepscope.cli.verdict_text import print_job_verdict
 from stepscope.cli.watching import Watching
 from stepscope.cli.window_options import DepthOptions, depth_options, schedule, schedule_options
+from stepscope.diagnosis import diagnose
 from stepscope.errors import RunExistsError, StepscopeError, UsageError
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
@@ -53,8 +54,9 @@ from stepscope.monitor import (
     remove_spool,
     start_monitor,
 )
+from stepscope.run import Run
 from stepscope.schema import SCHEMA_VERSION, RunInfo
-from stepscope.store import RunWriter, create_run, is_remote
+from stepscope.store import RunWriter, create_run, is_remote, open_run
 from stepscope.watch import STOP_REQUEST_FILE
 
 MONITOR_TIMEOUT_S = 60.0
@@ -276,7 +278,7 @@ class _Session:
             status.clear()
         complete = self._await_monitor(monitor.process)
         if complete is not None:
-            self._conclude(as_json=self._options.as_json)
+            conclude(self._location, as_json=self._options.as_json)
         if watching is not None:
             job_exit = watching.conclude(job_exit, complete=complete)
         if launcher.stop is not None and launcher.stop.is_requested:
@@ -303,8 +305,8 @@ class _Session:
             return None
 
     def _await_monitor(self, monitor: subprocess.Popen[bytes] | None) -> bool | None:
-        """True when everything recorded is in the run, False when it is still coming in, None when
-        it will not come by itself."""
+        """Wait until the recording is in the run: True when it is complete, False while the monitor
+        is still storing records, None when it needs `stepscope recover`."""
         recover = f"stepscope recover {self._location}"
         if monitor is None:
             say(f"the recording is still in {self._spool}; bring it in with: {recover}")
@@ -325,7 +327,7 @@ class _Session:
         return None
 
     def _wait_for_monitor(self, monitor: subprocess.Popen[bytes]) -> int | None:
-        """The monitor's exit status, None when it stays with processes of the job."""
+        """Wait for the monitor; its exit status, or None if it stays with processes of the job."""
         handshake = Handshake(self._spool)
         deadline = time.monotonic() + MONITOR_TIMEOUT_S
         while time.monotonic() < deadline and not handshake.is_detached():
@@ -337,12 +339,19 @@ class _Session:
                 continue
         return None
 
-    def _conclude(self, *, as_json: bool) -> None:
-        try:
-            verdict = print_verdict(self._location, as_json=as_json, to_stderr=not as_json)
-            RunWriter(self._location, node_name()).put_document("findings", "verdict", verdict)
-        except Exception as error:  # noqa: BLE001 - the job's exit status comes first
-            say(f"the verdict cannot be given: {error}; try: stepscope diagnose {self._location}")
+
+def conclude(location: Path, *, as_json: bool) -> None:
+    """Diagnose the run of a job that has ended, store the verdict and print it."""
+    try:
+        verdict = diagnose(Run(open_run(location)))
+        # Stored first: the terminal may be closed or full.
+        RunWriter(location, node_name()).put_document("findings", "verdict", verdict)
+        if as_json:
+            print_json(verdict)
+        else:
+            print_job_verdict(verdict, location)
+    except Exception as error:  # noqa: BLE001 - the job's exit status comes first
+        say(f"The verdict is not available: {error}. Try: stepscope diagnose {location}")
 
 
 def _check_command(command: Sequence[str]) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
-from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from stepscope.cli.output import print_json
 from stepscope.cli.text import bar, console
-from stepscope.diagnosis import SUSPECT_NAMES, Verdict, diagnose, name_cause
+from stepscope.diagnosis import SUSPECT_NAMES, Verdict, name_cause
 from stepscope.quantities import count_of, duration, percent
-from stepscope.run import Run
-from stepscope.store import open_run
 
 MIN_PHASE_RATIO = 0.005
 """Smaller phases are not shown."""
@@ -24,20 +22,19 @@ CONFIDENCE = (
 )
 
 
-def print_verdict(location: str | Path, *, as_json: bool, to_stderr: bool = False) -> Verdict:
-    """Diagnose a run and print the verdict.
-
-    Raises:
-        StepscopeError: the run cannot be read.
-    """
-    verdict = diagnose(Run(open_run(location)))
+def print_verdict(verdict: Verdict, *, as_json: bool) -> None:
+    """Print a verdict on stdout, as JSON or as text."""
     if as_json:
         print_json(verdict)
     else:
-        write_verdict(console(stderr=to_stderr), verdict)
-        if to_stderr:
-            _write_location(console(stderr=True), location)
-    return verdict
+        write_verdict(console(), verdict)
+
+
+def print_job_verdict(verdict: Verdict, location: Path) -> None:
+    """Print the verdict of a job that has ended on stderr, with the location of its run."""
+    out = console(stderr=True)
+    write_verdict(out, verdict)
+    _write_location(out, location)
 
 
 def write_verdict(out: Console, verdict: Verdict) -> None:
@@ -122,10 +119,15 @@ def _write_section(out: Console, title: str, lines: list[str]) -> None:
 
 
 def _write_item(out: Console, text: Text, *, mark: str = "-") -> None:
-    out.print(Padding(Text.assemble(f"{mark} ", text), (0, 0, 0, 2), expand=False))
+    """Write an item of a list; further lines start below the first word, not below the mark."""
+    item = Table.grid()
+    item.add_column(no_wrap=True)
+    item.add_column(overflow="fold")
+    item.add_row(f"  {mark} ", text)
+    out.print(item)
 
 
-def _write_location(out: Console, location: str | Path) -> None:
+def _write_location(out: Console, location: Path) -> None:
     out.print()
     out.print(Text.assemble(("run", "dim"), f"  {location}"), soft_wrap=True)
     out.print("[dim]more[/dim] stepscope show RUN input-pipeline, steps or system")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import sys
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 
+from stepscope.cli.run import conclude
 from stepscope.cli.verdict_text import write_verdict
 from stepscope.diagnosis import (
     ContributingCause,
@@ -15,7 +20,20 @@ from stepscope.diagnosis import (
     RuledOut,
     Stage,
     Verdict,
+    diagnose,
 )
+from stepscope.run import Run
+from stepscope.store import open_run
+from stepscope.testing import RunBuilder
+
+
+class FullStream(io.StringIO):
+    """Stream on a device without space."""
+
+    def write(self, _text: str) -> int:
+        """Fail as a full device does."""
+        raise OSError(errno.ENOSPC, "No space left on device")
+
 
 LINE = 'train.py:7 takes 90% of the time between phases: t = re.split("[/ ]", batch[idx])'
 
@@ -76,3 +94,40 @@ def test_sentences_of_a_verdict() -> None:
     ):
         assert part in text
     assert "forward" not in text
+
+
+def test_items_of_lists_have_a_hanging_indent() -> None:
+    verdict = Verdict(
+        suspect="data_pipeline",
+        cause="slow_augmentation",
+        share_ratio=0.64,
+        confidence_ratio=0.914,
+        headline="Bottleneck: data pipeline.",
+        stages=[],
+        evidence=[Evidence(text=""), Evidence(text="word " * 30)],
+        ruled_out=[],
+        fixes=[Fix(title="Move it", instructions="do " * 30, why="slow " * 30)],
+        step_count=230,
+        mean_step_ns=126e6,
+    )
+    out = io.StringIO()
+    write_verdict(Console(file=out, width=50), verdict)
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    for first, indent in (("  - word", 4), ("  1. Move it: do", 5), ("     Reason: slow", 5)):
+        (position,) = [n for n, line in enumerate(lines) if line.startswith(first)]
+        wrapped = lines[position + 1]
+        assert len(wrapped) - len(wrapped.lstrip()) == indent
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_full_terminal_does_not_lose_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    run = RunBuilder(tmp_path / "run")
+    run.rank(0).draw("forward 10 | backward 20 | optimizer 5", 20)
+    location = run.write()
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, FullStream())
+    conclude(location, as_json=as_json)
+    stored = open_run(location).document("verdict", as_type=Verdict)
+    assert stored == diagnose(Run(open_run(location)))
