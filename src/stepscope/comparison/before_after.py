@@ -102,7 +102,7 @@ def measure_side(run: Run) -> Side:
     gpus = [level for node in nodes for level in node.gpus.values()]
     cpus = [node.cpu for node in nodes if node.cpu is not None]
     start_ns, end_ns = job_borders(run)
-    instance_count = machine_count(run)
+    instance_count = machine_count(run.reader)
     priced = price_job(
         run.reader.info,
         run.nodes.values(),

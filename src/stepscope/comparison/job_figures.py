@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from stepscope.cost import price_job
-from stepscope.run import Run, job_borders, job_statistics
+from stepscope.run import Run, job_borders, job_statistics, machine_count
 from stepscope.schema import field_label
 
 NS_PER_HOUR = 3.6e12
@@ -57,7 +57,7 @@ def _measure_figures(run: Run) -> dict[tuple[str, str], float | None]:
     """Measure the figures of one run, by name and unit."""
     start_ns, end_ns = job_borders(run)
     job = job_statistics(run.ranks, start_ns, end_ns)
-    count = len(run.reader.statuses())
+    count = machine_count(run.reader)
     priced = price_job(
         run.reader.info, run.nodes.values(), instance_count=count, duration_ns=job.duration_ns
     )
@@ -76,5 +76,5 @@ def _measure_figures(run: Run) -> dict[tuple[str, str], float | None]:
         ("memory", "bytes"): run.mean_over_nodes("memory_used_bytes"),
         ("machines", "count"): float(count) if count else None,
         ("machine hours", "hours"): count * job.duration_ns / NS_PER_HOUR if count else None,
-        ("cost", "usd"): None if isinstance(priced, str) or not count else priced.job_usd,
+        ("cost", "usd"): None if isinstance(priced, str) else priced.job_usd,
     }

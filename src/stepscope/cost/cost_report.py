@@ -9,7 +9,6 @@ import msgspec
 from stepscope.cost.job_cost import HOUR_NS, JobCost
 from stepscope.cost.pricing import (
     RECORDED_PRICE,
-    PricedJob,
     PriceRequest,
     PriceUsed,
     VerdictCost,
@@ -34,7 +33,6 @@ from stepscope.run import Epochs, Run, find_epochs, job_borders, job_statistics,
 
 MAX_PROJECTED = 1e9
 """Maximum number of epochs or hours to project."""
-NO_MACHINES = "number of machines not known; the job was neither monitored nor imported with nodes"
 NO_STEPS = "no monitored steps, whose DataLoader gives the number of samples"
 NO_BATCH_SIZE = "batch size not known; no torch DataLoader recorded one"
 NO_BOTTLENECK = "no bottleneck found that could be removed to save cost"
@@ -150,16 +148,14 @@ def report_cost(
         if amount is not None and not 0 < amount <= MAX_PROJECTED:  # NaN is neither
             raise UsageError(f"{amount!r} is not a positive number of epochs or hours.")
     job = job_statistics(run.ranks, *job_borders(run))
-    count = machine_count(run)
-    priced: PricedJob | str = NO_MACHINES
-    if count:
-        priced = price_job(
-            run.reader.info,
-            run.nodes.values(),
-            instance_count=count,
-            duration_ns=job.duration_ns,
-            request=request,
-        )
+    count = machine_count(run.reader)
+    priced = price_job(
+        run.reader.info,
+        run.nodes.values(),
+        instance_count=count,
+        duration_ns=job.duration_ns,
+        request=request,
+    )
     verdict = diagnose(run)
     passes = find_epochs(run)
     cost = None if isinstance(priced, str) else priced.cost

@@ -24,6 +24,7 @@ NO_PRICE = (
     "machine price not known; set --usd-per-hour or --instance-type on stepscope run, cost or "
     "compare"
 )
+NO_MACHINES = "number of machines not known; the job was neither monitored nor imported with nodes"
 SET_BY_RUN = "set by stepscope run --usd-per-hour"
 SET_BY_COMMAND = "set on the command line"
 
@@ -104,6 +105,8 @@ def price_job(
     Raises:
         UsageError: a requested price is not valid, or a requested machine has no price.
     """
+    if instance_count == 0:
+        return NO_MACHINES
     price = select_price(info, nodes, request)
     if isinstance(price, str):
         return price

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from stepscope.run.run import Rank, Run
 from stepscope.schema import JobStatus
+from stepscope.store import RunReader
 
 SILENT_NS = 30_000_000_000
 """A running job without a heartbeat for this long counts as lost."""
@@ -55,9 +56,9 @@ def job_borders(run: Run) -> tuple[int, int]:
     return start, max(ends, default=start)
 
 
-def machine_count(run: Run) -> int:
-    """Count the nodes of the job or of an import; 0 where unknown."""
-    return len(run.reader.statuses()) or len(run.nodes)
+def machine_count(reader: RunReader) -> int:
+    """Count the nodes of the job or of an import; 0 if unknown."""
+    return len(reader.statuses()) or len(reader.nodes())
 
 
 def job_statistics(ranks: Sequence[Rank], start_ns: int, end_ns: int) -> JobStatistics:

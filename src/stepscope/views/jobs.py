@@ -1,7 +1,7 @@
 """List of jobs: the facts of each run, and its verdict in a few words.
 
 A row is made of small documents. Figures that take longer, such as the verdict, are a `JobSummary`,
-which is made separately and passed in once it is available.
+which is computed separately and passed in once it is available.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from stepscope.cost import price_job
 from stepscope.diagnosis import Suspect, diagnose
 from stepscope.rule_feed import progress_of
-from stepscope.run import Run, is_lost
+from stepscope.run import Run, is_lost, machine_count
 from stepscope.schema import JobState, JobStatus, NodeInfo, field_label
 from stepscope.store import RunReader
 
@@ -85,7 +85,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     gpu_count: int | None
     gpu_names: Annotated[list[str], field_label("GPU models")]
     node_count: int | None
-    """Null for an imported run: traces do not name their node."""
+    """Null if unknown: most imported traces do not name their node."""
     verdict: JobVerdict | None
     """Null until it has been computed."""
     cost_usd: float | None
@@ -127,9 +127,9 @@ def make_job_row(reader: RunReader, run_id: str, summary: JobSummary | None = No
     duration_ns = _measure_duration(statuses)
     if duration_ns is None and summary is not None:
         duration_ns = summary.recorded_ns
-    priced = price_job(info, nodes, instance_count=len(statuses), duration_ns=duration_ns or 0)
+    count = machine_count(reader)
+    priced = price_job(info, nodes, instance_count=count, duration_ns=duration_ns or 0)
     reason = priced if isinstance(priced, str) else None
-    has_cost = duration_ns is not None and bool(statuses)
     return JobRow(
         id=run_id,
         name=info.run_id,
@@ -141,9 +141,9 @@ def make_job_row(reader: RunReader, run_id: str, summary: JobSummary | None = No
         rank_count=_count_ranks(reader, summary),
         gpu_count=_count_gpus(nodes, summary),
         gpu_names=sorted({str(gpu.get("name", "GPU")) for node in nodes for gpu in node.gpus}),
-        node_count=len(statuses) or None,
+        node_count=count or None,
         verdict=None if summary is None else summary.verdict,
-        cost_usd=None if isinstance(priced, str) or not has_cost else priced.job_usd,
+        cost_usd=None if isinstance(priced, str) or duration_ns is None else priced.job_usd,
         price_said=None if isinstance(priced, str) else priced.price.used.origin,
         why_no_cost=reason,
         command=" ".join(info.command)[:MAX_COMMAND_LENGTH],

@@ -10,7 +10,7 @@ from stepscope.analysis import Statistics, average_present, make_statistics, sum
 from stepscope.cost import PricedJob, PriceUsed, price_job, price_verdict
 from stepscope.diagnosis import Verdict, diagnose
 from stepscope.rule_feed import recorded_rules
-from stepscope.run import Run, Trace, is_lost, job_borders
+from stepscope.run import Run, Trace, is_lost, job_borders, machine_count
 from stepscope.schema import JobState, JobStatus, RuleRecord, field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality
@@ -156,7 +156,10 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         _show_node(run, node, status) for node, status in sorted(run.reader.statuses().items())
     ]
     priced = price_job(
-        info, run.nodes.values(), instance_count=len(nodes), duration_ns=end_ns - start_ns
+        info,
+        run.nodes.values(),
+        instance_count=machine_count(run.reader),
+        duration_ns=end_ns - start_ns,
     )
     recorded = recorded_rules(run.reader)
     return Overview(

@@ -11,11 +11,10 @@ import pytest
 from stepscope.cost.cost_report import (
     NO_BATCH_SIZE,
     NO_BOTTLENECK,
-    NO_MACHINES,
     Cost,
     report_cost,
 )
-from stepscope.cost.pricing import NO_PRICE, SET_BY_COMMAND, PriceRequest
+from stepscope.cost.pricing import NO_MACHINES, NO_PRICE, SET_BY_COMMAND, PriceRequest
 from stepscope.diagnosis.verdict import LOOP_SHARE, STEP_SHARE
 from stepscope.errors import UsageError
 from stepscope.run import Run

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from stepscope.comparison import compare_runs
+from stepscope.cost import report_cost
 from stepscope.diagnosis import diagnose
 from stepscope.run import Run
 from stepscope.schema import JobState
@@ -22,6 +24,7 @@ from stepscope.views.jobs import (
     make_unopened_row,
     summarize_job,
 )
+from stepscope.views.overview import show_overview
 
 S = 10**9
 
@@ -141,3 +144,18 @@ def test_the_newest_is_first_and_what_is_pending_is_counted(tmp_path: Path) -> N
     assert [job.id for job in listed.jobs] == ["a/b", "older", "broken"]
     assert listed.pending_count == 2
     assert listed.notes == ["a note"]
+
+
+def test_nodes_of_an_import_are_the_machines_on_every_surface(tmp_path: Path) -> None:
+    path = drawn(tmp_path / "run", ranks=2).write()
+    for status in path.glob("nodes/*/status.json"):
+        status.unlink()
+    listed = row(path, usd_per_hour="100000")
+    assert (listed.status, listed.node_count) == ("Imported", 2)
+    run = Run(open_run(path))
+    cost = report_cost(run)
+    money = show_overview(run).money
+    figures = {figure.name: figure.base_value for figure in compare_runs([run], [run]).figures}
+    assert money is not None
+    assert cost.instance_count == money.instance_count == figures["machines"] == 2
+    assert cost.job_usd == money.job_usd == figures["cost"] != 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepscope.cost import price_job
-from stepscope.run import JobStatistics
+from stepscope.run import JobStatistics, machine_count
 from stepscope.views.profiling_report.blocks import (
     Block,
     Cell,
@@ -86,14 +86,13 @@ def _rows(job: JobStatistics, *, in_progress: bool) -> list[list[Cell]]:
 def _cost(evaluated: Evaluated) -> list[list[Cell]]:
     """Describe the cost of the job and the source of the price; empty without a price."""
     reader = evaluated.run.reader
-    count = len(reader.statuses())
     priced = price_job(
         reader.info,
         evaluated.run.nodes.values(),
-        instance_count=count,
+        instance_count=machine_count(reader),
         duration_ns=evaluated.job.duration_ns,
     )
-    if isinstance(priced, str) or not count:
+    if isinstance(priced, str):
         return []
     price = priced.price
     return [
