@@ -147,10 +147,13 @@ def test_the_newest_is_first_and_what_is_pending_is_counted(tmp_path: Path) -> N
 
 
 def test_nodes_of_an_import_are_the_machines_on_every_surface(tmp_path: Path) -> None:
-    path = drawn(tmp_path / "run", ranks=2).write()
+    builder = RunBuilder(tmp_path / "run", sampling_ms=1000)
+    for node in ("n0", "n1"):
+        builder.rank(node=node, ended_ns=EPOCH_NS + 3600 * S).draw("forward 10", 5)
+    path = builder.write()
     for status in path.glob("nodes/*/status.json"):
         status.unlink()
-    listed = row(path, usd_per_hour="100000")
+    listed = row(path, usd_per_hour="3.06")
     assert (listed.status, listed.node_count) == ("Imported", 2)
     run = Run(open_run(path))
     cost = report_cost(run)
@@ -158,4 +161,4 @@ def test_nodes_of_an_import_are_the_machines_on_every_surface(tmp_path: Path) ->
     figures = {figure.name: figure.base_value for figure in compare_runs([run], [run]).figures}
     assert money is not None
     assert cost.instance_count == money.instance_count == figures["machines"] == 2
-    assert cost.job_usd == money.job_usd == figures["cost"] != 0
+    assert cost.job_usd == money.job_usd == figures["cost"] == 2 * 3.06
