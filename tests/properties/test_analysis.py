@@ -153,9 +153,9 @@ def test_distribution_equals_the_textbook_formulas(values: list[int]) -> None:
     assert distribution.standard_deviation == pytest.approx(variance**0.5)
     assert (distribution.minimum, distribution.maximum) == (min(values), max(values))
     for quantile, value in (
-        (0.05, distribution.p5),
         (0.5, distribution.p50),
         (0.95, distribution.p95),
+        (0.99, distribution.p99),
     ):
         assert value == pytest.approx(interpolated(values, quantile))
     low, high = interpolated(values, 0.25), interpolated(values, 0.75)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from stepscope.analysis import (
     DURATION_BINS,
     RATIO_BIN,
-    Distribution,
     Float,
     Histogram,
+    Statistics,
     average_devices,
     build_histogram,
     make_duration_edges,
@@ -35,7 +35,7 @@ class MetricHistogram:
     """Empty for a metric of the whole node, `mean` for the mean over its devices."""
     unit: str
     histogram: Histogram
-    distribution: Distribution
+    distribution: Statistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class RankHistogram:
 
     rank: str
     histogram: Histogram
-    distribution: Distribution
+    distribution: Statistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

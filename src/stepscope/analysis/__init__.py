@@ -11,7 +11,6 @@ Building blocks:
     histograms        values in bins
     buckets           equal time buckets, for curves
     growth            growth of a series
-    payloads          payload of a distribution
 
 Spans, samples and metrics of a run:
 

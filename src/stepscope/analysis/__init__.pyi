@@ -30,7 +30,7 @@ from .collectives import (
     match_calls as match_calls,
     measure_bandwidth as measure_bandwidth,
 )
-from .columns import Columns as Columns
+from .columns import Columns as Columns, nan_to_none as nan_to_none
 from .device_work import (
     COPY_COLUMNS as COPY_COLUMNS,
     KERNEL_COLUMNS as KERNEL_COLUMNS,
@@ -177,11 +177,6 @@ from .operator_tree import (
     find_rows as find_rows,
 )
 from .operators import ComputeProfile as ComputeProfile, profile_compute as profile_compute
-from .payloads import (
-    Statistics as Statistics,
-    make_statistics as make_statistics,
-    nan_to_none as nan_to_none,
-)
 from .phases import (
     COMPUTE_PHASES as COMPUTE_PHASES,
     PHASE_OF_KIND as PHASE_OF_KIND,
@@ -250,8 +245,8 @@ from .series import (
 )
 from .spans import FLAG_NO_GRAD as FLAG_NO_GRAD, FLAG_NO_RESULT as FLAG_NO_RESULT, Spans as Spans
 from .statistics import (
-    Distribution as Distribution,
     DurationStatistics as DurationStatistics,
+    Statistics as Statistics,
     average_present as average_present,
     estimate_lead_probability as estimate_lead_probability,
     summarize as summarize,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from stepscope.analysis.columns import Columns, Strings
 from stepscope.analysis.grouping import group_rows
 from stepscope.analysis.kernel_classes import match_rows
-from stepscope.analysis.statistics import Distribution, summarize
+from stepscope.analysis.statistics import Statistics, summarize
 from stepscope.intervals import Int
 
 ANNOTATION_COLUMNS = ("name", "on_device", "duration_ns")
@@ -53,7 +53,7 @@ class DurationHistogram:
 
     on_device: bool
     total_ns: int
-    distribution: Distribution
+    distribution: Statistics
     bucket_ns: int
     """Width of the buckets."""
     start_ns: int
@@ -143,7 +143,7 @@ def build_annotation_histograms(
 
 
 def _build_histogram(
-    duration: Int, distribution: Distribution, on_device: bool, bucket_ns: int | None
+    duration: Int, distribution: Statistics, on_device: bool, bucket_ns: int | None
 ) -> DurationHistogram:
     low, high = int(duration.min()), int(duration.max())
     width = bucket_ns or choose_round_width(high - low)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -37,3 +38,8 @@ def none_if_negative(value: int) -> int | None:
 def none_if_nan(value: float) -> float | None:
     """Convert a double of a column; None for a missing one."""
     return None if np.isnan(value) else float(value)
+
+
+def nan_to_none(values: NDArray[np.float64]) -> list[float | None]:
+    """Convert an array to a list with None for NaN, for a payload."""
+    return [None if math.isnan(value) else value for value in values.tolist()]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from stepscope.analysis.buckets import Buckets
 from stepscope.analysis.columns import Strings
 from stepscope.analysis.device_work import DeviceWork, RuntimeCalls
-from stepscope.analysis.statistics import Distribution, summarize
+from stepscope.analysis.statistics import Statistics, summarize
 from stepscope.intervals import Int
 
 
@@ -93,9 +93,9 @@ class LaunchStatistics:
 
     launch_count: int
     work_count: int
-    call_ns: Distribution
-    device_ns: Distribution
-    delay_ns: Distribution
+    call_ns: Statistics
+    device_ns: Statistics
+    delay_ns: Statistics
     short_count: int
     long_call_count: int
     long_delay_count: int

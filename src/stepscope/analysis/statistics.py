@@ -5,34 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
 from stepscope.intervals import Int
+from stepscope.schema import field_label
 
 OUTLIER_RANGES = 3.0
 """Tukey's far-out fence: an outlier is more than this many interquartile ranges above p75.
 https://en.wikipedia.org/wiki/Outlier#Tukey's_fences"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
-    """Distribution of a sample, in the sample's unit; quantiles are interpolated linearly."""
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+    """A distribution, in the unit named by the field that holds it."""
 
     count: int
     mean: float
     standard_deviation: float
-    """Of the population: divided by the count."""
-    minimum: float
-    p5: float
+    minimum: Annotated[float, field_label("min", unit="inherited")] = msgspec.field(name="min")
     p50: float
     p95: float
     p99: float
-    maximum: float
-    outlier_threshold: float
+    maximum: Annotated[float, field_label("max", unit="inherited")] = msgspec.field(name="max")
     outlier_count: int
-    """Values above p75 + 3 (p75 - p25)."""
+    outlier_threshold: float
+    """Outliers are values above this: p75 + 3 (p75 - p25)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,20 +75,22 @@ def estimate_lead_probability(first: float, second: float, count: int) -> float:
     return 0.5 * (1 + math.erf((first - second) / math.sqrt(2 * variance)))
 
 
-def summarize(values: ArrayLike) -> Distribution | None:
-    """Summarize the distribution of a sample; None for an empty one. NaN values are ignored."""
+def summarize(values: ArrayLike) -> Statistics | None:
+    """Summarize the distribution of a sample; None for an empty one. NaN values are ignored.
+
+    The standard deviation is that of the population; quantiles are interpolated linearly.
+    """
     sample = np.asarray(values, dtype=np.float64)
     sample = sample[~np.isnan(sample)]
     if not len(sample):
         return None
-    p5, p25, p50, p75, p95, p99 = np.percentile(sample, [5, 25, 50, 75, 95, 99])
+    p25, p50, p75, p95, p99 = np.percentile(sample, [25, 50, 75, 95, 99])
     threshold = p75 + OUTLIER_RANGES * (p75 - p25)
-    return Distribution(
+    return Statistics(
         count=len(sample),
         mean=float(sample.mean()),
         standard_deviation=float(sample.std()),
         minimum=float(sample.min()),
-        p5=float(p5),
         p50=float(p50),
         p95=float(p95),
         p99=float(p99),

@@ -12,7 +12,6 @@ from stepscope.analysis import (
     Steps,
     break_down_steps,
     find_device_categories,
-    make_statistics,
     merge_categories,
     summarize,
 )
@@ -112,7 +111,7 @@ class Program:
             confidence_ratio=verdict.confidence_ratio,
             headline=verdict.headline,
             step_count=len(walls),
-            step_ns=make_statistics(summarize(walls)),
+            step_ns=summarize(walls),
         )
 
     def list_quality_issues(self) -> list[str]:

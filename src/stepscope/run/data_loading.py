@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.analysis import Distribution, find_slow_waits, merge_series, summarize
+from stepscope.analysis import Statistics, find_slow_waits, merge_series, summarize
 from stepscope.intervals import Int
 from stepscope.run.frames import Frame, FrameColumns, frame_of
 from stepscope.run.job_spans import read_job_spans, select_rows
@@ -38,7 +38,7 @@ class LoaderWorker:
     """Of the process it worked for."""
     started_ns: int
     ended_ns: int | None
-    fetch_ns: Distribution | None
+    fetch_ns: Statistics | None
     """How long its batches took to make; None when it made none that was recorded."""
 
 
@@ -46,11 +46,11 @@ class LoaderWorker:
 class DataLoaderAnalysis:
     """The input pipeline, call by call. Times are nanoseconds."""
 
-    iterator_start_ns: Distribution | None
+    iterator_start_ns: Statistics | None
     """Making an iterator, starting its workers included."""
-    wait_ns: Distribution | None
+    wait_ns: Statistics | None
     """The training thread's waits for a batch."""
-    fetch_ns: Distribution | None
+    fetch_ns: Statistics | None
     """Making a batch, in whichever process."""
     workers: list[LoaderWorker]
     waits: Frame

@@ -10,7 +10,6 @@ from stepscope.analysis import (
     DurationHistogram,
     Statistics,
     build_annotation_histograms,
-    make_statistics,
     summarize_annotations,
 )
 from stepscope.run import Run, Trace, read_annotations, read_script_annotations
@@ -132,7 +131,7 @@ def _show_histogram(histogram: DurationHistogram) -> AnnotationHistogram:
     return AnnotationHistogram(
         on_device=histogram.on_device,
         total_ns=histogram.total_ns,
-        duration_ns=make_statistics(histogram.distribution),
+        duration_ns=histogram.distribution,
         bucket_ns=histogram.bucket_ns,
         buckets=[
             Bucket(from_ns=histogram.start_ns + index * histogram.bucket_ns, count=count)

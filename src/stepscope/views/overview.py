@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from stepscope.analysis import Statistics, average_present, make_statistics, summarize
+from stepscope.analysis import Statistics, average_present, summarize
 from stepscope.cost import PricedJob, PriceUsed, price_job, price_verdict
 from stepscope.diagnosis import Verdict, diagnose
 from stepscope.rule_feed import recorded_rules
@@ -175,7 +175,7 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         quality=note_run_quality(run, run.traces),
         verdict=verdict,
         duration_ns=end_ns - start_ns,
-        step_ns=make_statistics(summarize(run.measured_step_ns)),
+        step_ns=summarize(run.measured_step_ns),
         step_parts=_show_step_parts(verdict),
         suspect_step_ns=None
         if verdict.mean_step_ns is None

@@ -10,7 +10,6 @@ from stepscope.analysis import (
     PhaseShare,
     Statistics,
     find_slowest_steps,
-    make_statistics,
     measure_phases,
     summarize,
 )
@@ -97,7 +96,7 @@ def _show_rank(rank: Rank) -> RankStepsView:
         measured_count=int(measured.sum()),
         profiled_count=int(rank_steps.profiled.sum()),
         fetches_per_step=float(rank_steps.fetches.mean()),
-        step_ns=make_statistics(distribution),
+        step_ns=distribution,
         phases=measure_phases(rank_steps),
         evaluation_ns=rank_steps.evaluation.total_ns,
         outlier_steps=outliers,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from stepscope.analysis import Statistics, make_statistics, summarize
+from stepscope.analysis import Statistics, summarize
 from stepscope.run import Run
 from stepscope.schema import METRIC_TYPES, field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -69,7 +69,7 @@ def _show_node(run: Run, name: str) -> NodeView:
             device=device,
             unit=METRIC_TYPES[metric].unit,
             doc=METRIC_TYPES[metric].doc,
-            statistics=make_statistics(summary),
+            statistics=summary,
         )
         for (metric, device), summary in summaries.items()
         if metric in METRIC_TYPES and metric != "missed_samples"

@@ -9,7 +9,6 @@ import msgspec
 from stepscope.analysis import (
     Statistics,
     downsample_columns,
-    make_statistics,
     nan_to_none,
     summarize,
 )
@@ -76,7 +75,7 @@ def _show_series(series: LoggedScalars, rank: int | None, origin_ns: int) -> Sca
         name=series.name,
         process=series.process,
         rank=rank,
-        statistics=make_statistics(summarize(series.value)),
+        statistics=summarize(series.value),
         nan_count=series.nan_count,
         values_per_point=values_per_point,
         after_ns=(series.t_ns[::values_per_point] - origin_ns).tolist(),

@@ -35,8 +35,8 @@ def _write_rank_steps(out: Console, rank: RankStepsView) -> None:
         statistics.p50,
         statistics.p95,
         statistics.p99,
-        statistics.max,
-        statistics.min,
+        statistics.maximum,
+        statistics.minimum,
     )
     rows.add_row("", *(duration(value) for value in values), str(statistics.outlier_count))
     out.print(rows)

@@ -38,7 +38,13 @@ def _write_node(out: Console, node: NodeView) -> None:
         statistics = view.statistics
         if statistics is None or shown[view.metric] > SHOWN_DEVICES:
             continue
-        values = (statistics.mean, statistics.p50, statistics.p95, statistics.max, statistics.min)
+        values = (
+            statistics.mean,
+            statistics.p50,
+            statistics.p95,
+            statistics.maximum,
+            statistics.minimum,
+        )
         rows.add_row(view.metric, view.device, *(in_unit(v, view.unit) for v in values))
     out.print(rows)
     for group, reason in node.metrics_missing.items():

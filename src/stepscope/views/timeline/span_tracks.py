@@ -14,7 +14,7 @@ _LOGS = """
         any_value(coalesce(labels->>'$.phase', labels->>'$.tensor')) AS label,
         bool_and(kind = 'device') AS on_device, bool_or(kind = 'optimizer') AS trains,
         any_value(kind) AS kind
-    FROM spans GROUP BY process, log ORDER BY process, n DESC
+    FROM spans GROUP BY process, log ORDER BY process, n DESC, log
 """
 
 
