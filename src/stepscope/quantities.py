@@ -210,26 +210,6 @@ def relative_change(ratio: float | None, decimals: int = 1) -> str:
     return f"{'+' if ratio > 0 else ''}{fixed(100 * ratio, decimals)}%"
 
 
-def unit_of(name: str) -> str | None:
-    """Return the unit at the end of a field's name, or None.
-
-    >>> unit_of("busy_ns"), unit_of("count"), unit_of("read_bytes_per_s"), unit_of("mean")
-    ('ns', 'count', 'bytes_per_s', None)
-    """
-    return next((unit for unit in _SUFFIXES if name == unit or name.endswith(f"_{unit}")), None)
-
-
-def label_of(name: str) -> str:
-    """Turn a field's name into a heading, without the unit that every value carries.
-
-    >>> label_of("exposed_comm_ns"), label_of("gpu_event_count"), label_of("count")
-    ('exposed comm', 'gpu event count', 'count')
-    """
-    unit = unit_of(name)
-    stem = name if unit in {None, "count"} else name.removesuffix(unit or "").rstrip("_")
-    return (stem or name).replace("_", " ")
-
-
 def _plain(value: float) -> str:
     return f"{int(value):,}" if value == int(value) else number(value)
 
@@ -257,21 +237,6 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
     "usd": dollars,
     "none": lambda value: _plain(value) if value == int(value) else number(value, 4),
 }
-_SUFFIXES = (
-    "epoch_ns",
-    "ns",
-    "ratio",
-    "percent",
-    "bytes_per_s",
-    "bytes",
-    "gb_per_s",
-    "flop_per_s",
-    "flop_per_byte",
-    "flop",
-    "count",
-    "usd",
-)
-"""Units that names of fields end in, longer ones before their own endings."""
 
 
 def _percentage(value: float, decimals: int) -> str:

@@ -147,24 +147,6 @@ export function relativeChange(ratio: Quantity, decimals = 1): string {
   return isNumber(ratio) ? `${ratio > 0 ? "+" : ""}${fixed(100 * ratio, decimals)}%` : MISSING;
 }
 
-/** Units at the end of field names, longer ones before their own endings. */
-const SUFFIXES = [
-  "epoch_ns", "ns", "ratio", "percent", "bytes_per_s", "bytes", "gb_per_s", "flop_per_s",
-  "flop_per_byte", "flop", "count", "usd",
-];
-
-/** Return the unit at the end of a field's name, or null. */
-export function unitOf(name: string): string | null {
-  return SUFFIXES.find((unit) => name === unit || name.endsWith(`_${unit}`)) ?? null;
-}
-
-/** Turn a field's name into a heading, without the unit that every value carries. */
-export function labelOf(name: string): string {
-  const unit = unitOf(name);
-  const stem = unit === null || unit === "count" ? name : name.slice(0, name.length - unit.length).replace(/_+$/, "");
-  return (stem === "" ? name : stem).replaceAll("_", " ");
-}
-
 const formatters = new Map<string, Intl.NumberFormat>();
 
 /** Return a cached formatter: they are slow to construct, and a table has thousands of cells. */

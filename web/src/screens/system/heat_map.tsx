@@ -4,7 +4,8 @@ import { useMemo } from "preact/hooks";
 
 import type { Heatmap } from "../../api/report";
 import type { SystemHeatView } from "../../api/views";
-import { countOf, duration, labelOf } from "../../base/quantities";
+import { countOf, duration } from "../../base/quantities";
+import { words } from "../../base/text";
 import { FigurePanel } from "../../charts/figure_panel";
 import { useSelect } from "../../parts/url_controls";
 import { useView } from "../../state/fetch";
@@ -64,7 +65,7 @@ export function heatMapFigure(payload: SystemHeatView, node: string, cores: Core
     column_s: payload.column_ns / 1e9,
     rows: rows.map((row) => ({
       name: row.name,
-      unit: row.unit === "ratio" ? "%" : labelOf(row.unit),
+      unit: row.unit === "ratio" ? "%" : words(row.unit),
       full: row.unit === "ratio" ? 100 * row.full : row.full,
       percent: row.shade_ratio.map((shade) => (shade === null ? null : 100 * shade)),
     })),

@@ -2,7 +2,7 @@
 import { Crosshair, Search as SearchIcon, SquareDashedMousePointer } from "lucide";
 
 import type { Linked, SliceView } from "../../api/views";
-import { count, duration, inUnit, labelOf, percent, unitOf } from "../../base/quantities";
+import { count, duration, inUnit, percent } from "../../base/quantities";
 import { words } from "../../base/text";
 import type { SliceRef } from "../../canvas/scene";
 import { displayText } from "../../canvas/text";
@@ -90,7 +90,7 @@ function ArgumentTable({ slice }: { slice: SliceView }) {
         <caption class="hidden">Arguments of the slice</caption>
         <tbody>
           {args.map(([name, value]) => (
-            <tr key={name}><th scope="row"><bdi>{displayText(labelOf(name), 100)}</bdi></th><td><bdi>{formatArgument(name, value)}</bdi></td></tr>
+            <tr key={name}><th scope="row"><bdi>{displayText(argumentTitle(name), 100)}</bdi></th><td><bdi>{formatArgument(name, value)}</bdi></td></tr>
           ))}
         </tbody>
       </table>
@@ -98,10 +98,24 @@ function ArgumentTable({ slice }: { slice: SliceView }) {
   );
 }
 
+/** Units at the end of names of arguments, longer ones before their own endings. */
+const ARGUMENT_UNITS = ["ns", "ratio", "percent", "bytes_per_s", "bytes", "gb_per_s", "flop", "count"];
+
+function argumentUnit(name: string): string | undefined {
+  return ARGUMENT_UNITS.find((unit) => name === unit || name.endsWith(`_${unit}`));
+}
+
+/** Turn the name of an argument into a title, without the unit that its value carries. */
+function argumentTitle(name: string): string {
+  const unit = argumentUnit(name);
+  const stem = unit === undefined || unit === "count" || unit === name ? name : name.slice(0, -unit.length - 1);
+  return words(stem);
+}
+
 /** Format an argument; numbers in the unit at the end of their name. */
 export function formatArgument(name: string, value: unknown): string {
-  const unit = unitOf(name);
-  if (typeof value === "number" && unit !== null) return inUnit(value, unit);
+  const unit = argumentUnit(name);
+  if (typeof value === "number" && unit !== undefined) return inUnit(value, unit);
   if (typeof value === "string") return displayText(value);
   return displayText(JSON.stringify(value));
 }
