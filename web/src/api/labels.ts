@@ -671,7 +671,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     rank_count: {"title":"ranks","unit":"count"},
     gpu_count: {"title":"GPUs","unit":"count"},
     gpu_names: {"title":"GPU models","unit":"none"},
-    node_count: {"title":"nodes","unit":"count","description":"Null for an imported run: traces do not name their node."},
+    node_count: {"title":"nodes","unit":"count","description":"Null if unknown: most imported traces do not name their node."},
     verdict: {"title":"verdict","unit":"none","description":"Null until it has been computed.","type":"JobVerdict"},
     cost_usd: {"title":"cost","unit":"usd","description":"Machines x price x duration, rounded to the cent."},
     price_said: {"title":"price said","unit":"none","description":"Origin and date of the price of a machine."},

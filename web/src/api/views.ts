@@ -709,7 +709,7 @@ export interface JobRow {
   rank_count: number | null;
   gpu_count: number | null;
   gpu_names: string[];
-  /** Null for an imported run: traces do not name their node. */
+  /** Null if unknown: most imported traces do not name their node. */
   node_count: number | null;
   /** Null until it has been computed. */
   verdict: JobVerdict | null;
