@@ -18,82 +18,49 @@ import { stacksHeight, stacksLabel, stacksOption, type Stacks } from "./stacks";
 
 export type Figure = Boxes | Heatmap | Histogram | Lines | Pie | Plot | Stacks | Grid;
 
-interface FigureDescription {
-  label: string;
-  height: number;
-  notes: string[];
-  option: (colours: Palette) => EChartsOption;
+/** Accessible label, height, notes and chart options of a kind of figures. */
+interface FigureKind<Block> {
+  label: (block: Block) => string;
+  height: (block: Block) => number;
+  notes: (block: Block) => string[];
+  option: (block: Block, colours: Palette) => EChartsOption;
 }
+
+const ownNote = ({ note }: { note?: string | null }): string[] => (note === null || note === undefined ? [] : [note]);
+
+const KINDS: { [Kind in Figure["kind"]]: FigureKind<Extract<Figure, { kind: Kind }>> } = {
+  pie: { label: pieLabel, height: () => 300, notes: (pie) => [`Shares are of ${pie.share_of}.`], option: pieOption },
+  histogram: {
+    label: histogramLabel,
+    height: () => 320,
+    notes: ({ series, counted }) => [`${series.map((bars) => `${bars.name}: ${describeCounts(bars, counted)}`).join("; ")}.`],
+    option: histogramOption,
+  },
+  boxes: {
+    label: boxesLabel,
+    height: () => 340,
+    notes: () => ["Boxes show quartiles; whiskers extend to 1.5 times the interquartile range."],
+    option: boxesOption,
+  },
+  heatmap: {
+    label: heatmapLabel,
+    height: ({ rows }) => gridHeight(rows.length),
+    notes: ({ start, column_s }) => [
+      `Starts ${start}. Each column is the mean of ${duration(1e9 * column_s)}. Ratios are ` +
+        "relative to 100%, other metrics to the maximum of their row. Blank: no samples.",
+    ],
+    option: heatmapOption,
+  },
+  lines: { label: linesLabel, height: () => 300, notes: ownNote, option: linesOption },
+  plot: { label: plotLabel, height: () => 320, notes: ownNote, option: plotOption },
+  stacks: { label: stacksLabel, height: stacksHeight, notes: ownNote, option: stacksOption },
+  grid: { label: gridLabel, height: ({ rows }) => gridHeight(rows.length), notes: ownNote, option: gridOption },
+};
 
 /** Describe a figure: label, height, notes and chart options. */
-export function describeFigure(block: Figure): FigureDescription {
-  switch (block.kind) {
-    case "pie":
-      return {
-        label: pieLabel(block),
-        height: 300,
-        notes: [`Shares are of ${block.share_of}.`],
-        option: (colours) => pieOption(block, colours),
-      };
-    case "histogram":
-      return {
-        label: histogramLabel(block),
-        height: 320,
-        notes: [
-          `${block.series.map((bars) => `${bars.name}: ${describeCounts(bars, block.counted)}`).join("; ")}.`,
-        ],
-        option: (colours) => histogramOption(block, colours),
-      };
-    case "boxes":
-      return {
-        label: boxesLabel(block),
-        height: 340,
-        notes: ["Boxes show quartiles; whiskers extend to 1.5 times the interquartile range."],
-        option: (colours) => boxesOption(block, colours),
-      };
-    case "heatmap":
-      return {
-        label: heatmapLabel(block),
-        height: gridHeight(block.rows.length),
-        notes: [
-          `Starts ${block.start}. Each column is the mean of ${duration(1e9 * block.column_s)}. Ratios are ` +
-            "relative to 100%, other metrics to the maximum of their row. Blank: no samples.",
-        ],
-        option: (colours) => heatmapOption(block, colours),
-      };
-    case "lines":
-      return {
-        label: linesLabel(block),
-        height: 300,
-        notes: optionalNote(block.note),
-        option: (colours) => linesOption(block, colours),
-      };
-    case "plot":
-      return {
-        label: plotLabel(block),
-        height: 320,
-        notes: optionalNote(block.note),
-        option: (colours) => plotOption(block, colours),
-      };
-    case "stacks":
-      return {
-        label: stacksLabel(block),
-        height: stacksHeight(block),
-        notes: optionalNote(block.note),
-        option: (colours) => stacksOption(block, colours),
-      };
-    case "grid":
-      return {
-        label: gridLabel(block),
-        height: gridHeight(block.rows.length),
-        notes: optionalNote(block.note),
-        option: (colours) => gridOption(block, colours),
-      };
-  }
-}
-
-function optionalNote(note: string | null | undefined): string[] {
-  return note === null || note === undefined ? [] : [note];
+export function describeFigure(block: Figure) {
+  const { label, height, notes, option } = KINDS[block.kind] as FigureKind<Figure>;
+  return { label: label(block), height: height(block), notes: notes(block), option: (colours: Palette) => option(block, colours) };
 }
 
 /** Figure with its title as the caption. */

@@ -1,7 +1,10 @@
 // Conversion of payloads in nanoseconds and counts to figures.
 import type { Histogram, Mark, Pie } from "../api/report";
+import type { TypeName, Types } from "../api/labels";
 import type { Breakdown } from "../api/views";
 import { timeUnit } from "../base/quantities";
+import { labelOf } from "../widgets/fields";
+import type { Stacks } from "./stacks";
 
 const MAX_NAME_LENGTH = 160;
 
@@ -65,4 +68,13 @@ export function pieOfShares(
   const rest = 1 - slices.reduce((sum, slice) => sum + slice.share_ratio, 0);
   const remainder = slices.length > 0 && rest > 1e-6 ? [{ name: "others", share_ratio: rest }] : [];
   return { kind: "pie", title, share_of, slices: [...slices, ...remainder] };
+}
+
+/** Parts of the bars from fields of the rows, named by their labels. */
+export function partsOf<Type extends TypeName>(
+  type: Type,
+  rows: readonly Types[Type][],
+  names: readonly (keyof Types[Type] & string)[],
+): Stacks["parts"] {
+  return names.map((name) => ({ name: labelOf(type, name).title, values: rows.map((row) => row[name] as number | null) }));
 }

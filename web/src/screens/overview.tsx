@@ -8,7 +8,7 @@ import { dateTime, sentence } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
 import { useView } from "../state/fetch";
 import { link } from "../state/url";
-import { column, columns, tile } from "../widgets/fields";
+import { column, columns, entries, tile } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
@@ -144,11 +144,14 @@ function RunFacts({ payload }: { payload: Payload }) {
     <Panel title="About this run" wide tools={<a class="quiet" href={link("compare")}>Compare with another run</a>}>
       <KeyValues
         entries={[
-          ["Command", <code key="command">{payload.command.join(" ").slice(0, 2000)}</code>],
-          ["Working directory", payload.working_directory],
-          ["Revision", payload.git_revision ?? "not in a git repository"],
-          ["Versions", versions.join(", ")],
-          ...(payload.money === null ? [] : [["Instance price", <PriceSource key="price" price={payload.money.price} />] as const]),
+          ...entries(
+            "Overview", payload,
+            ["command", <code key="command">{payload.command.join(" ").slice(0, 2000)}</code>],
+            "working_directory",
+            ["git_revision", payload.git_revision ?? "not in a git repository"],
+            ["versions", versions.join(", ")],
+          ),
+          ...(payload.money === null ? [] : entries("Money", payload.money, ["usd_per_hour", <PriceSource key="price" price={payload.money.price} />])),
           ...(payload.money_missing === null ? [] : [["Cost", <Prose key="cost" text={sentence(payload.money_missing)} />] as const]),
         ]}
       />

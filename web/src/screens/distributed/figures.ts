@@ -2,6 +2,7 @@
 import type { RankTime, StepMatrix } from "../../api/views";
 import type { Grid } from "../../charts/grid";
 import type { Stacks } from "../../charts/stacks";
+import { labelOf } from "../../widgets/fields";
 
 export function rankName(rank: RankTime): string {
   return rank.rank === null ? rank.trace.slice(0, 60) : `rank ${rank.rank}`;
@@ -12,20 +13,18 @@ export function stepNames(ranks: readonly RankTime[]): string[] {
   return [...new Set(ranks.flatMap((rank) => rank.steps?.step ?? []))];
 }
 
-const PARTS = [
-  ["computation", "computation_ns"],
-  ["overlap", "overlap_ns"],
-  ["communication", "communication_ns"],
-  ["other", "other_ns"],
-] as const;
+const PARTS = ["computation_ns", "overlap_ns", "communication_ns", "other_ns"] as const;
 
-type Part = (typeof PARTS)[number][1] | "transfer_ns" | "waiting_ns";
+type Part = (typeof PARTS)[number] | "transfer_ns" | "waiting_ns";
 
-/** Time of a part for one step, or for the whole trace. */
-function partTime(rank: RankTime, part: Part, step: string): number | null {
-  if (step === "") return rank[part];
-  const index = rank.steps?.step.indexOf(step) ?? -1;
-  return index < 0 ? null : (rank.steps?.[part]?.[index] ?? null);
+/** Parts of the time of each rank in one step, or in the whole trace. */
+function partTimes(ranks: readonly RankTime[], parts: readonly Part[], step: string): Stacks["parts"] {
+  const timeOf = (rank: RankTime, part: Part): number | null => {
+    if (step === "") return rank[part];
+    const index = rank.steps?.step.indexOf(step) ?? -1;
+    return index < 0 ? null : (rank.steps?.[part]?.[index] ?? null);
+  };
+  return parts.map((part) => ({ name: labelOf("RankTime", part).title, values: ranks.map((rank) => timeOf(rank, part)) }));
 }
 
 /** Stacked parts of each rank for one step, or for the whole trace if the name is empty. */
@@ -37,7 +36,7 @@ export function rankTimeFigure(ranks: readonly RankTime[], step: string): Stacks
     categories: ranks.map(rankName),
     value: { name: step === "" ? "trace time" : `time of step ${step}`, unit: "ns" },
     horizontal: true,
-    parts: PARTS.map(([name, part]) => ({ name, values: ranks.map((rank) => partTime(rank, part, step)) })),
+    parts: partTimes(ranks, PARTS, step),
   };
 }
 
@@ -51,10 +50,7 @@ export function transferFigure(ranks: readonly RankTime[], step: string): Stacks
     categories: ranks.map(rankName),
     value: { name: "time in matched collectives", unit: "ns" },
     horizontal: true,
-    parts: [
-      { name: "transfer", values: ranks.map((rank) => partTime(rank, "transfer_ns", step)) },
-      { name: "waiting", values: ranks.map((rank) => partTime(rank, "waiting_ns", step)) },
-    ],
+    parts: partTimes(ranks, ["transfer_ns", "waiting_ns"], step),
   };
 }
 

@@ -1,6 +1,7 @@
 // Figures of the GPU screens.
 import type { DeviceMetrics, StreamIdleView, TraceLaunches, TraceMetrics } from "../../api/views";
 import { duration } from "../../base/quantities";
+import { partsOf } from "../../charts/from_payload";
 import type { Plot } from "../../charts/plot";
 import type { Stacks } from "../../charts/stacks";
 
@@ -17,12 +18,7 @@ export function streamFigure(rows: readonly StreamIdleView[]): Stacks {
     categories: rows.map((row) => `GPU ${row.device} stream ${streamName(row.stream)}`),
     value: { name: "first to last work", unit: "ns" },
     horizontal: true,
-    parts: [
-      { name: "busy", values: rows.map((row) => row.busy_ns) },
-      { name: "host wait", values: rows.map((row) => row.host_wait_ns) },
-      { name: "kernel wait", values: rows.map((row) => row.kernel_wait_ns) },
-      { name: "other idle time", values: rows.map((row) => row.other_ns) },
-    ],
+    parts: partsOf("StreamIdleView", rows, ["busy_ns", "host_wait_ns", "kernel_wait_ns", "other_ns"]),
   };
 }
 

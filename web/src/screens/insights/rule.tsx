@@ -7,7 +7,7 @@ import { LinkedTable } from "../../parts/linked_table";
 import { TimePanel } from "../../parts/time_panel";
 import { timelineAt } from "../../parts/timeline_link";
 import { link } from "../../state/url";
-import { columns } from "../../widgets/fields";
+import { columns, entries } from "../../widgets/fields";
 import { KeyValues } from "../../widgets/key_values";
 import { Markdown } from "../../widgets/markdown";
 import { Panel } from "../../widgets/panel";
@@ -86,14 +86,12 @@ const MAX_NAMES = 24;
 
 function ruleFacts(rule: RuleInsight) {
   const joined = (names: string[]): string => (names.length === 0 ? "all" : names.slice(0, MAX_NAMES).join(", "));
-  return [
-    ["Triggers", count(rule.triggered_count)],
-    ["Violations", `${count(rule.violation_count)} of ${count(rule.datapoint_count)} data points`],
+  return entries(
+    "RuleInsight", rule, "triggered_count",
+    ["violation_count", `${count(rule.violation_count)} of ${count(rule.datapoint_count)} data points`],
     ["First and last trigger", rule.first_after_ns === null ? "never" : `${duration(rule.first_after_ns)} and ${duration(rule.last_after_ns)} after the start`],
-    ["Nodes", joined(rule.nodes)],
-    ["Ranks", joined(rule.ranks)],
-    ["Devices", joined(rule.devices)],
-  ] as const;
+    ...(["nodes", "ranks", "devices"] as const).map((name) => [name, joined(rule[name])] as const),
+  );
 }
 
 /** Screens of views with another name. */

@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import type { Pie } from "../../api/report";
 import type { ActiveShare, Dashboard as Payload, KernelTime, StepDurations, UtilisationOverTime } from "../../api/views";
 import { count, duration, percent } from "../../base/quantities";
-import { words } from "../../base/text";
+import { capitalize } from "../../base/text";
 import { FigurePanel } from "../../charts/figure_panel";
 import { durationHistogram, pieOf } from "../../charts/from_payload";
 import type { Plot } from "../../charts/plot";
@@ -13,6 +13,7 @@ import { annotationNames } from "../../parts/annotation_names";
 import { TimePanel } from "../../parts/time_panel";
 import { useView } from "../../state/fetch";
 import { link } from "../../state/url";
+import { labelOf } from "../../widgets/fields";
 import { Panel } from "../../widgets/panel";
 import { Prose } from "../../widgets/prose";
 import { RankedBars } from "../../widgets/ranked_bars";
@@ -157,17 +158,6 @@ function KernelRanking({ title, rows, total, value, weight, detail }: KernelsPro
   );
 }
 
-const PARTS: Record<string, string> = {
-  gpu_active: "GPU active time",
-  cpu_active: "CPU active time",
-  utilisation: "Utilization over time",
-  step_durations: "Step durations",
-  kernels_by_time: "Kernels",
-  precision: "Precision",
-  activity: "GPU activity",
-  memory_operations: "Memory operations",
-};
-
 /** Figures without data, and how to record it. */
 function MissingParts({ parts }: { parts: Record<string, string> }) {
   const rows = Object.entries(parts);
@@ -176,7 +166,7 @@ function MissingParts({ parts }: { parts: Record<string, string> }) {
     <Panel title="Missing data">
       <ul class="plain">
         {rows.map(([part, reason]) => (
-          <li key={part}><b>{PARTS[part] ?? words(part)}</b>: <Prose text={reason} /></li>
+          <li key={part}><b>{capitalize(labelOf("Dashboard", part as keyof Payload).title)}</b>: <Prose text={reason} /></li>
         ))}
       </ul>
     </Panel>

@@ -2,18 +2,11 @@
 import type { Pie } from "../../api/report";
 import type { RankStepsView, TraceStepsView } from "../../api/views";
 import { words } from "../../base/text";
+import { partsOf } from "../../charts/from_payload";
 import type { Stacks } from "../../charts/stacks";
+import { labelOf } from "../../widgets/fields";
 
-const CATEGORIES = [
-  ["kernel", "kernel_ns"],
-  ["memcpy", "memcpy_ns"],
-  ["memset", "memset_ns"],
-  ["communication", "communication_ns"],
-  ["runtime", "runtime_ns"],
-  ["data loader", "data_loader_ns"],
-  ["host", "cpu_exec_ns"],
-  ["other", "other_ns"],
-] as const;
+const CATEGORIES = ["kernel_ns", "memcpy_ns", "memset_ns", "communication_ns", "runtime_ns", "data_loader_ns", "cpu_exec_ns", "other_ns"] as const;
 
 /** Mean step of each rank by phase, without empty phases. */
 export function phaseFigure(ranks: readonly RankStepsView[]): Stacks {
@@ -32,9 +25,10 @@ export function phaseFigure(ranks: readonly RankStepsView[]): Stacks {
   };
 }
 
-/** Label of a category: `cpu_exec` is other work on the host. */
+/** Label of a category: that of its time in a step. */
 export function categoryLabel(category: string): string {
-  return category === "cpu_exec" ? "host" : words(category);
+  const name = CATEGORIES.find((candidate) => candidate === `${category}_ns`);
+  return name === undefined ? words(category) : labelOf("RecordedStep", name).title;
 }
 
 export function categoryPie(trace: TraceStepsView): Pie {
@@ -56,8 +50,6 @@ export function traceStepsFigure(trace: TraceStepsView): Stacks {
     categories: trace.steps.map((step) => step.step),
     value: { name: "duration", unit: "ns" },
     horizontal: false,
-    parts: CATEGORIES.map(([name, key]) => ({ name, values: trace.steps.map((step) => step[key]) })).filter(
-      ({ values }) => values.some((value) => value !== null && value > 0),
-    ),
+    parts: partsOf("RecordedStep", trace.steps, CATEGORIES).filter(({ values }) => values.some((value) => value !== null && value > 0)),
   };
 }

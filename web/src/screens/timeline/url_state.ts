@@ -2,6 +2,7 @@
 import { computed } from "@preact/signals";
 
 import type { Span } from "../../canvas/viewport";
+import { toggleItem } from "../../parts/url_options";
 import { param, setParams } from "../../state/url";
 
 /** Groups and tracks that differ from their default state. */
@@ -86,31 +87,22 @@ export function setSelected(track: string | null, event: number): void {
   setParams({ track, event: track === null ? null : String(event) });
 }
 
-export function setCollapseState(next: CollapseState): void {
-  setParams({ fold: formatCollapseState(next) }, { replace: true });
+/** Return a function that sets parameters without a new history entry. */
+function setter<Value>(name: string, format: (value: Value) => string | null): (value: Value) => void {
+  return (value) => { setParams({ [name]: format(value) || null }, { replace: true }); };
 }
+
+const setPins = setter("pin", (ids: readonly string[]) => ids.join(","));
+export const setCollapseState = setter("fold", formatCollapseState);
+export const setSearchText = setter("find", (text: string) => text);
+export const setTrackFilter = setter("filter", (text: string) => text);
+export const setBandGroup = setter("band", (group: string | null) => group);
+export const setRulerRelative = setter("relative", (on: boolean) => (on ? "1" : null));
 
 export function togglePin(id: string): void {
-  const next = pinnedIds.value.includes(id) ? pinnedIds.value.filter((pin) => pin !== id) : [...pinnedIds.value, id];
-  setParams({ pin: next.length === 0 ? null : next.join(",") }, { replace: true });
-}
-
-export function setSearchText(text: string): void {
-  setParams({ find: text === "" ? null : text }, { replace: true });
-}
-
-export function setTrackFilter(text: string): void {
-  setParams({ filter: text === "" ? null : text }, { replace: true });
+  setPins(toggleItem(pinnedIds.value, id));
 }
 
 export function setAlignedStep(step: number | null): void {
   setParams({ align: step === null ? null : String(step) });
-}
-
-export function setBandGroup(group: string | null): void {
-  setParams({ band: group }, { replace: true });
-}
-
-export function setRulerRelative(on: boolean): void {
-  setParams({ relative: on ? "1" : null }, { replace: true });
 }
