@@ -25,6 +25,7 @@ from .call_paths import (
 from .collectives import (
     CollectiveCalls as CollectiveCalls,
     MatchedCalls as MatchedCalls,
+    RankCalls as RankCalls,
     classify_collective as classify_collective,
     look_up_element_bytes as look_up_element_bytes,
     match_calls as match_calls,
@@ -190,7 +191,7 @@ from .rank_steps import (
     find_stragglers as find_stragglers,
 )
 from .rank_time import (
-    CollectiveGroup as CollectiveGroup,
+    Collective as Collective,
     CollectiveTime as CollectiveTime,
     break_down_range as break_down_range,
     break_down_ranges as break_down_ranges,

@@ -162,6 +162,31 @@ class CollectiveCalls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankCalls:
+    """Collective calls of all ranks with their facts; arrays have one entry per call."""
+
+    calls: CollectiveCalls
+    group_names: list[str | None]
+    """Names by `calls.group`; the last one is that of -1."""
+    descriptions: dict[int, str | None]
+    """Descriptions by `calls.group`."""
+    group_size: Int
+    """-1 where the trace has none."""
+    dtype: Int
+    """Index into `dtypes`, -1 where the trace has none."""
+    dtypes: list[str]
+
+    def take(self, rows: NDArray[np.bool_] | Int) -> RankCalls:
+        """Select calls."""
+        return replace(
+            self,
+            calls=self.calls.take(rows),
+            group_size=self.group_size[rows],
+            dtype=self.dtype[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedCalls:
     """Result of matching calls across ranks; arrays have one entry per call."""
 

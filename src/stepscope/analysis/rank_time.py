@@ -18,14 +18,22 @@ call is waiting:
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Annotated
 
+import msgspec
 import numpy as np
 
-from stepscope.analysis.collectives import CollectiveCalls, MatchedCalls, measure_bandwidth
+from stepscope.analysis.collectives import (
+    CollectiveCalls,
+    MatchedCalls,
+    RankCalls,
+    measure_bandwidth,
+)
 from stepscope.analysis.device_work import DeviceWork
 from stepscope.analysis.grouping import group_rows
 from stepscope.analysis.trace_steps import measure_overlap
 from stepscope.intervals import Int, Intervals, overlap, union
+from stepscope.schema import field_label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,78 +133,84 @@ def measure_collective_time(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveGroup:
-    """Calls of one kind within one group of ranks."""
+class Collective(msgspec.Struct, frozen=True, kw_only=True):
+    """Collectives of one name within one group of ranks."""
 
-    kind: str
-    group: int
-    """Index of the group of ranks, -1 if unknown."""
-    group_size: int | None
-    dtype: int | None
-    """Index of the data type; None if unknown or if there are several."""
+    name: Annotated[str, field_label("collective")]
+    rank: int | None
+    """Null for all ranks together."""
+    group: str | None
+    """Name of the group of ranks in the trace; null where it is not recorded."""
+    group_description: str | None
+    group_size: Annotated[int | None, field_label("ranks", unit="count")]
+    dtype: Annotated[str | None, field_label("type")]
+    """Data type; null where it is not recorded or several are used."""
     call_count: int
     total_ns: int
     """Sum of the durations."""
     mean_ns: float
     share_ratio: float | None
-    """Share of the durations of all calls, summed."""
+    """Share of the durations of all collectives of this rank, or of all ranks."""
     matched_count: int
     transfer_ns: int | None
-    """Sum over the matched calls; None without any."""
+    """Sum over the matched collectives; see `RankTime`."""
     waiting_ns: int | None
-    moved_bytes: int | None
-    mean_bytes: float | None
-    algorithm_bytes_per_s: float | None
-    bus_bytes_per_s: float | None
+    moved_bytes: Annotated[int | None, field_label("moved")]
+    """The larger of a rank's input and output, summed over the calls with a recorded size."""
+    mean_bytes: Annotated[float | None, field_label("mean size")]
+    algorithm_bytes_per_s: Annotated[float | None, field_label("algorithm bandwidth")]
+    """`moved_bytes` divided by the time of these calls: of the transfer, where it is known."""
+    bus_bytes_per_s: Annotated[float | None, field_label("bus bandwidth")]
+    """Algorithm bandwidth times the part that a link carries; see `bandwidth_of`."""
 
 
 def group_collectives(
-    calls: CollectiveCalls,
+    rank_calls: RankCalls,
     matches: MatchedCalls,
     *,
-    group_size: Int,
-    dtype: Int,
+    index: int | None = None,
     rank: int | None = None,
-) -> list[CollectiveGroup]:
+) -> list[Collective]:
     """Group calls by kind and group of ranks, by descending total duration.
 
     Args:
-        calls: calls of all ranks.
+        rank_calls: calls of all ranks.
         matches: result of matching them.
-        group_size, dtype: number of ranks and index of the data type of each call, -1 if unknown.
-        rank: index of the only rank to include; None for all.
+        index: index of the only rank to include; None for all.
+        rank: its number.
     """
-    rows = np.arange(len(calls)) if rank is None else np.flatnonzero(calls.rank == rank)
+    calls = rank_calls.calls
+    rows = np.arange(len(calls)) if index is None else np.flatnonzero(calls.rank == index)
     if not len(rows):
         return []
     groups = group_rows(calls.kind[rows], calls.group[rows])
     total_ns = int(calls.duration[rows].sum())
     members = [rows[groups.group == number] for number in range(len(groups))]
-    rows_of_groups = [
-        _measure_group(
-            calls.take(part), matches.take(part), group_size[part], dtype[part], total_ns
-        )
+    collectives = [
+        _measure_group(rank_calls.take(part), matches.take(part), rank, total_ns)
         for part in members
     ]
-    return sorted(rows_of_groups, key=lambda group: -group.total_ns)
+    return sorted(collectives, key=lambda collective: -collective.total_ns)
 
 
 def _measure_group(
-    calls: CollectiveCalls, matches: MatchedCalls, group_size: Int, dtype: Int, all_ns: int
-) -> CollectiveGroup:
-    size = int(group_size.max())
+    rank_calls: RankCalls, matches: MatchedCalls, rank: int | None, all_ns: int
+) -> Collective:
+    calls = rank_calls.calls
+    group, size = int(calls.group[0]), int(rank_calls.group_size.max())
     known_size = size if size > 0 else None
-    types = np.unique(dtype).tolist()
+    types = np.unique(rank_calls.dtype).tolist()
     total_ns, transfer_ns = int(calls.duration.sum()), int(matches.transfer_ns.sum())
     has_matches = bool(matches.matched.any())
     waiting_ns = int(calls.duration[matches.matched].sum()) - transfer_ns
     bandwidth = measure_bandwidth(calls, matches, known_size)
-    return CollectiveGroup(
-        kind=calls.kinds[int(calls.kind[0])],
-        group=int(calls.group[0]),
+    return Collective(
+        name=calls.kinds[int(calls.kind[0])],
+        rank=rank,
+        group=rank_calls.group_names[group],
+        group_description=rank_calls.descriptions.get(group) if group >= 0 else None,
         group_size=known_size,
-        dtype=types[0] if len(types) == 1 and types[0] >= 0 else None,
+        dtype=rank_calls.dtypes[types[0]] if len(types) == 1 and types[0] >= 0 else None,
         call_count=len(calls),
         total_ns=total_ns,
         mean_ns=total_ns / len(calls),

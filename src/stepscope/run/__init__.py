@@ -24,7 +24,7 @@ from stepscope.run.next_record import find_next_record, has_records
 from stepscope.run.node_metrics import NodeMetrics
 from stepscope.run.opening import open_run, reopen_run
 from stepscope.run.period import Period
-from stepscope.run.rank_collectives import RankCalls, collective_calls
+from stepscope.run.rank_collectives import collective_calls
 from stepscope.run.run import Rank, Run
 from stepscope.run.scalars import LoggedScalars, read_scalars
 from stepscope.run.span_table import (
@@ -73,7 +73,6 @@ __all__ = [
     "Period",
     "QualityIssue",
     "Rank",
-    "RankCalls",
     "RecordedWork",
     "RequestState",
     "RequestStatus",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from stepscope.analysis import (
     CollectiveCalls,
     Columns,
+    RankCalls,
     classify_collective,
     is_communication,
     look_up_element_bytes,
@@ -33,31 +34,6 @@ _NUMBERS = (
 )
 _WORDS = ("name", "dtype", "group", "group_description")
 _HOST = "name LIKE 'gloo:%' OR name LIKE 'mpi:%' OR name LIKE 'ucc:%'"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankCalls:
-    """Collective calls of all ranks with their facts; arrays have one entry per call."""
-
-    calls: CollectiveCalls
-    group_names: list[str | None]
-    """Names by `calls.group`; the last one is that of -1."""
-    descriptions: dict[int, str | None]
-    """Descriptions by `calls.group`."""
-    group_size: Int
-    """-1 where the trace has none."""
-    dtype: Int
-    """Index into `dtypes`, -1 where the trace has none."""
-    dtypes: list[str]
-
-    def take(self, rows: NDArray[np.bool_] | Int) -> RankCalls:
-        """Select calls."""
-        return replace(
-            self,
-            calls=self.calls.take(rows),
-            group_size=self.group_size[rows],
-            dtype=self.dtype[rows],
-        )
 
 
 def collective_calls(traces: Sequence[Trace]) -> RankCalls:

@@ -5,7 +5,6 @@ from .dashboard import (
     KernelTime as KernelTime,
 )
 from .distributed_payload import (
-    Collective as Collective,
     DistributedView as DistributedView,
     RankTime as RankTime,
     RankWindow as RankWindow,

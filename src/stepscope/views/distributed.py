@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 from stepscope.analysis import (
-    CollectiveGroup,
     CollectiveTime,
     MatchedCalls,
     Matrix,
+    RankCalls,
     break_down_range,
     break_down_ranges,
     build_step_matrix,
@@ -22,9 +22,8 @@ from stepscope.analysis import (
     nan_to_none,
 )
 from stepscope.quantities import count_of
-from stepscope.run import RankCalls, RecordedWork, Run, collective_calls, recorded_work
+from stepscope.run import RecordedWork, Run, collective_calls, recorded_work
 from stepscope.views.distributed_payload import (
-    Collective,
     DistributedView,
     DividedSteps,
     RankTime,
@@ -104,7 +103,7 @@ def _show_window(name: str, recorded: list[RecordedWork]) -> RankWindow:
     rows = [
         row
         for index, work in enumerate(recorded)
-        for row in _show_collectives(rank_calls, matches, index, work.trace.rank)
+        for row in group_collectives(rank_calls, matches, index=index, rank=work.trace.rank)
     ]
     return RankWindow(
         name=name,
@@ -112,7 +111,7 @@ def _show_window(name: str, recorded: list[RecordedWork]) -> RankWindow:
             _show_rank(work, measure_collective_time(rank_calls.calls, matches, index))
             for index, work in enumerate(recorded)
         ],
-        collectives=_show_collectives(rank_calls, matches),
+        collectives=group_collectives(rank_calls, matches),
         rank_collectives=rows[:MAX_ROWS],
         notes=[*_note_matching(recorded, rank_calls, matches), *_note_omitted_rows(len(rows))],
     )
@@ -178,48 +177,6 @@ def _show_steps(work: RecordedWork, collectives: CollectiveTime) -> DividedSteps
         **break_down_ranges(work.steps.extent, work.work).to_lists(),
         transfer_ns=transfer_ns,
         waiting_ns=waiting_ns,
-    )
-
-
-def _show_collectives(
-    rank_calls: RankCalls,
-    matches: MatchedCalls,
-    index: int | None = None,
-    rank: int | None = None,
-) -> list[Collective]:
-    """Show collectives by name and group, of all ranks or of the rank with an index."""
-    groups = group_collectives(
-        rank_calls.calls,
-        matches,
-        group_size=rank_calls.group_size,
-        dtype=rank_calls.dtype,
-        rank=index,
-    )
-    return [_show_collective(rank_calls, group, rank) for group in groups]
-
-
-def _show_collective(
-    rank_calls: RankCalls, collective: CollectiveGroup, rank: int | None
-) -> Collective:
-    group, dtype = collective.group, collective.dtype
-    return Collective(
-        name=collective.kind,
-        rank=rank,
-        group=rank_calls.group_names[group],
-        group_description=rank_calls.descriptions.get(group) if group >= 0 else None,
-        group_size=collective.group_size,
-        dtype=rank_calls.dtypes[dtype] if dtype is not None else None,
-        call_count=collective.call_count,
-        total_ns=collective.total_ns,
-        mean_ns=collective.mean_ns,
-        share_ratio=collective.share_ratio,
-        matched_count=collective.matched_count,
-        transfer_ns=collective.transfer_ns,
-        waiting_ns=collective.waiting_ns,
-        moved_bytes=collective.moved_bytes,
-        mean_bytes=collective.mean_bytes,
-        algorithm_bytes_per_s=collective.algorithm_bytes_per_s,
-        bus_bytes_per_s=collective.bus_bytes_per_s,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from stepscope.analysis import Collective
 from stepscope.run import CarryOver
 from stepscope.schema import field_label
 from stepscope.views.quality import QualityNote
@@ -73,37 +74,6 @@ class RankTime(DividedTime, frozen=True, kw_only=True):
     """Matched collectives that started last on this rank: the other ranks waited for it."""
     steps: DividedSteps | None
     missing: Annotated[str | None, field_label("note")]
-
-
-class Collective(msgspec.Struct, frozen=True, kw_only=True):
-    """Collectives of one name within one group of ranks."""
-
-    name: Annotated[str, field_label("collective")]
-    rank: int | None
-    """Null for all ranks together."""
-    group: str | None
-    """Name of the group of ranks in the trace; null where it is not recorded."""
-    group_description: str | None
-    group_size: Annotated[int | None, field_label("ranks", unit="count")]
-    dtype: Annotated[str | None, field_label("type")]
-    """Data type; null where it is not recorded or several are used."""
-    call_count: int
-    total_ns: int
-    """Sum of the durations."""
-    mean_ns: float
-    share_ratio: float | None
-    """Share of the durations of all collectives of this rank, or of all ranks."""
-    matched_count: int
-    transfer_ns: int | None
-    """Sum over the matched collectives; see `RankTime`."""
-    waiting_ns: int | None
-    moved_bytes: Annotated[int | None, field_label("moved")]
-    """The larger of a rank's input and output, summed over the calls with a recorded size."""
-    mean_bytes: Annotated[float | None, field_label("mean size")]
-    algorithm_bytes_per_s: Annotated[float | None, field_label("algorithm bandwidth")]
-    """`moved_bytes` divided by the time of these calls: of the transfer, where it is known."""
-    bus_bytes_per_s: Annotated[float | None, field_label("bus bandwidth")]
-    """Algorithm bandwidth times the part that a link carries; see `bandwidth_of`."""
 
 
 class RankWindow(msgspec.Struct, frozen=True, kw_only=True):

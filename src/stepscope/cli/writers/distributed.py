@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.console import Console
 from rich.markup import escape
 
 from stepscope.cli.text import table
 from stepscope.cli.writers.generic import write_quality
 from stepscope.quantities import MISSING, byte_rate, count, duration, memory, percent
-from stepscope.views import Collective, DistributedView, RankTime, RankWindow, StepMatrix
+from stepscope.views import DistributedView, RankTime, RankWindow, StepMatrix
 
 MAX_RANKS = 64
 
@@ -39,7 +37,7 @@ def _write_window(out: Console, window: RankWindow) -> None:
     out.print(rows)
     if len(window.ranks) > MAX_RANKS:
         out.print(f"and {len(window.ranks) - MAX_RANKS} more ranks: see --json")
-    _write_collectives(out, window.collectives)
+    _write_collectives(out, window)
     for note in (*window.notes, *(f"{_name(r)}: {r.missing}" for r in window.ranks if r.missing)):
         out.print(escape(note))
 
@@ -65,11 +63,11 @@ def _rank(rank: RankTime) -> list[str]:
     ]
 
 
-def _write_collectives(out: Console, collectives: Sequence[Collective]) -> None:
-    if not collectives:
+def _write_collectives(out: Console, window: RankWindow) -> None:
+    if not window.collectives:
         return
     rows = table("collective", "group", "calls", "total", "mean", "waiting", "bytes", "bus")
-    for collective in collectives:
+    for collective in window.collectives:
         bandwidth = collective.bus_bytes_per_s
         rows.add_row(
             escape(collective.name),
