@@ -9,6 +9,7 @@ import { param, setParams } from "../state/url";
 import { PageHeader } from "../widgets/page_header";
 import { EmptyState, QualityNotes, ResourceView } from "../widgets/resource_view";
 import { Select } from "../widgets/select";
+import { useCarryOver, useRowLimit } from "./url_controls";
 
 interface TracePayload {
   trace: string;
@@ -39,6 +40,10 @@ interface Props<Name extends keyof TraceViews> {
   options?: Options;
   /** Controls next to the trace selection. */
   tools?: ComponentChildren;
+  /** Select whether device work launched before the trace started is counted. */
+  carryOver?: boolean;
+  /** Select how many rows are requested. */
+  rowLimit?: boolean;
   /** Tab bar above the content. */
   tabs?: ComponentChildren;
   children: (trace: TraceOf<TraceViews[Name]>, payload: TraceViews[Name]) => ComponentChildren;
@@ -77,11 +82,16 @@ export function TraceSelect({ traces }: { traces: readonly RecordingName[] }) {
 
 export function TraceScreen<Name extends keyof TraceViews>(props: Props<Name>) {
   const resource = useTraces();
+  const [carryOver, carryOverSelect] = useCarryOver();
+  const [top, rowLimitSelect] = useRowLimit();
+  const options = { ...(props.carryOver === true ? { carry_over: carryOver } : {}), ...(props.rowLimit === true ? { top } : {}), ...props.options };
   return (
     <>
       <PageHeader title={props.title}>
         {resource.data === null ? null : <TraceSelect traces={resource.data.recordings} />}
         {props.tools}
+        {props.rowLimit === true ? rowLimitSelect : null}
+        {props.carryOver === true ? carryOverSelect : null}
       </PageHeader>
       {props.tabs}
       <ResourceView resource={resource}>
@@ -90,7 +100,7 @@ export function TraceScreen<Name extends keyof TraceViews>(props: Props<Name>) {
           return selected === undefined ? (
             <EmptyState text={payload.missing ?? "the run has no traces"} />
           ) : (
-            <TraceContent {...props} trace={selected.trace} />
+            <TraceContent {...props} options={options} trace={selected.trace} />
           );
         }}
       </ResourceView>

@@ -6,7 +6,7 @@ import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { SelectionPanel } from "../parts/selection_panel";
 import { TraceScreen } from "../parts/trace_screen";
-import { omittedRows, useCarryOver, useRowLimit, useSelect } from "../parts/url_controls";
+import { omittedRows, useSelect } from "../parts/url_controls";
 import { columns, entries, tile, type Field } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { Tiles } from "../widgets/tiles";
@@ -18,15 +18,8 @@ const GROUPS = [["name", "Name"], ["properties", "Launch properties"]] as const;
 
 export default function Kernels() {
   const [by, groupSelect] = useSelect("by", "Group by", GROUPS);
-  const [top, rowLimitSelect] = useRowLimit();
-  const [carryOver, carryOverSelect] = useCarryOver();
   return (
-    <TraceScreen
-      view="kernels"
-      title="Kernels"
-      options={{ by, top, carry_over: carryOver }}
-      tools={[groupSelect, rowLimitSelect, carryOverSelect]}
-    >
+    <TraceScreen view="kernels" title="Kernels" options={{ by }} tools={groupSelect} rowLimit carryOver>
       {(trace, payload) => <Content trace={trace} shareOf={payload.share_of} />}
     </TraceScreen>
   );

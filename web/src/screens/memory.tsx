@@ -6,15 +6,14 @@ import type { Plot } from "../charts/plot";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { TraceScreen } from "../parts/trace_screen";
-import { omittedRows, useRowLimit, useSelect } from "../parts/url_controls";
+import { omittedRows, useSelect } from "../parts/url_controls";
 import { columns, tile } from "../widgets/fields";
 import { QualityNotes, EmptyState } from "../widgets/resource_view";
 import { Tiles } from "../widgets/tiles";
 
 export default function Memory() {
-  const [top, rowLimitSelect] = useRowLimit();
   return (
-    <TraceScreen view="memory" title="Memory" options={{ top }} tools={rowLimitSelect}>
+    <TraceScreen view="memory" title="Memory" rowLimit>
       {(trace) => (trace.devices.length === 0 ? null : <Devices trace={trace} />)}
     </TraceScreen>
   );

@@ -7,7 +7,7 @@ import { rowKey } from "../parts/row_key";
 import { SelectionPanel } from "../parts/selection_panel";
 import { TimelineLink } from "../parts/timeline_link";
 import { TraceScreen } from "../parts/trace_screen";
-import { omittedRows, useRowLimit, useSelect } from "../parts/url_controls";
+import { omittedRows, useSelect } from "../parts/url_controls";
 import { useView } from "../state/fetch";
 import { columns, entries, tile, type Field } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
@@ -19,14 +19,8 @@ const DEPTHS = ["all", "0", "1", "2", "3", "4"].map((level) => [level, level ===
 
 export default function Modules() {
   const [depth, depthSelect] = useSelect("depth", "Depth", DEPTHS);
-  const [top, rowLimitSelect] = useRowLimit();
   return (
-    <TraceScreen
-      view="modules"
-      title="Modules"
-      options={{ top }}
-      tools={[depthSelect, rowLimitSelect]}
-    >
+    <TraceScreen view="modules" title="Modules" tools={depthSelect} rowLimit>
       {(trace, payload) => (
         <Content trace={trace} shareOf={payload.share_of} maxDepth={depth === "all" ? Infinity : Number(depth)} />
       )}

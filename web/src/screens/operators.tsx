@@ -7,7 +7,7 @@ import { rowKey } from "../parts/row_key";
 import { SelectionPanel } from "../parts/selection_panel";
 import { StackFrames } from "../parts/stack_frames";
 import { TraceScreen } from "../parts/trace_screen";
-import { omittedRows, useRowLimit, useSelect } from "../parts/url_controls";
+import { omittedRows, useSelect } from "../parts/url_controls";
 import { columns, entries, tile, type Field } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { Tiles } from "../widgets/tiles";
@@ -19,14 +19,8 @@ const GROUPS = [["name", "Name"], ["shape", "Name and shapes"], ["stack", "Name 
 
 export default function Operators() {
   const [by, groupSelect] = useSelect("by", "Group by", GROUPS);
-  const [top, rowLimitSelect] = useRowLimit();
   return (
-    <TraceScreen
-      view="operators"
-      title="Operators"
-      options={{ by, top }}
-      tools={[groupSelect, rowLimitSelect]}
-    >
+    <TraceScreen view="operators" title="Operators" options={{ by }} tools={groupSelect} rowLimit>
       {(trace, payload) => <Content trace={trace} shareOf={payload.share_of} />}
     </TraceScreen>
   );

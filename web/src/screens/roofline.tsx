@@ -7,25 +7,19 @@ import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { SelectionPanel } from "../parts/selection_panel";
 import { TraceScreen } from "../parts/trace_screen";
-import { omittedRows, useRowLimit, useTextInput } from "../parts/url_controls";
+import { omittedRows, useTextInput } from "../parts/url_controls";
 import { columns, entries, tile } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { Tiles } from "../widgets/tiles";
 import { rooflinePlot } from "./roofline/figure";
 
 export default function Roofline() {
-  const [top, rowLimitSelect] = useRowLimit();
   const [peaks, peaksInput] = useTextInput("peaks", "Peaks", {
     placeholder: "from the device model",
     help: "Peak rates of the device, in the format of `--peaks`",
   });
   return (
-    <TraceScreen
-      view="roofline"
-      title="Roofline"
-      options={{ top, peaks }}
-      tools={[peaksInput, rowLimitSelect]}
-    >
+    <TraceScreen view="roofline" title="Roofline" options={{ peaks }} tools={peaksInput} rowLimit>
       {(trace) => (trace.groups.length === 0 ? null : <Content trace={trace} />)}
     </TraceScreen>
   );

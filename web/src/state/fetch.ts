@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 
 import { RequestError, get, query, type Resource, type Options } from "../api/client";
 import type { Views } from "../api/views";
-import { isLive, revision } from "./live";
+import { revision } from "./live";
 import { param, run } from "./url";
 
 export { revision } from "./live";
@@ -56,7 +56,7 @@ export function useWholeView<Name extends keyof Views>(view: Name): Resource<Vie
 export function useGet<T>(
   path: string,
   options: Options = {},
-  version = isLive.value ? revision.value : 0,
+  version = revision.value,
 ): Resource<T> {
   const key = `${path}?${query(options)}`;
   const [state, setState] = useState<Resource<T> & { key: string }>(() => initialState<T>(key));

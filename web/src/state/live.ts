@@ -7,16 +7,13 @@ import { run } from "./url";
 export const revision = signal(0);
 /** The run was deleted while it was open. */
 export const isRunDeleted = signal(false);
-/** Update the page while the run grows; the reader can pause it. */
-export const isLive = signal(true);
 
 /** Follow the current run. */
 export function followRun(): void {
   effect(() => {
     const id = run.value;
-    const live = isLive.value;
     isRunDeleted.value = false;
-    if (id === null || !live) return undefined;
+    if (id === null) return undefined;
     const events = new EventSource(`/api/events?${new URLSearchParams({ run: id }).toString()}`);
     events.addEventListener("change", () => {
       revision.value += 1;

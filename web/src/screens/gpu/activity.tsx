@@ -6,19 +6,11 @@ import { FigurePanel } from "../../charts/figure_panel";
 import { pieOfShares } from "../../charts/from_payload";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
-import { useCarryOver } from "../../parts/url_controls";
 import { columns } from "../../widgets/fields";
 
 export function Activity({ tabs }: { tabs: ComponentChildren }) {
-  const [carryOver, carryOverSelect] = useCarryOver();
   return (
-    <TraceScreen
-      view="activity"
-      title="GPU"
-      tabs={tabs}
-      options={{ carry_over: carryOver }}
-      tools={carryOverSelect}
-    >
+    <TraceScreen view="activity" title="GPU" tabs={tabs} carryOver>
       {(trace, payload) => (
         <>
           {trace.activities.length === 0 ? null : <ActivityKinds rows={trace.activities} shareOf={payload.share_of} />}

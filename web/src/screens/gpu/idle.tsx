@@ -5,20 +5,12 @@ import { duration } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
-import { useCarryOver } from "../../parts/url_controls";
 import { columns } from "../../widgets/fields";
 import { streamFigure, streamName } from "./figures";
 
 export function Idle({ tabs }: { tabs: ComponentChildren }) {
-  const [carryOver, carryOverSelect] = useCarryOver();
   return (
-    <TraceScreen
-      view="idle"
-      title="GPU"
-      tabs={tabs}
-      options={{ carry_over: carryOver }}
-      tools={carryOverSelect}
-    >
+    <TraceScreen view="idle" title="GPU" tabs={tabs} carryOver>
       {(trace, payload) =>
         trace.streams.length === 0 ? null : (
           <>

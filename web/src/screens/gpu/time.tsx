@@ -5,22 +5,14 @@ import type { DeviceGpuTime, TraceGpuTime } from "../../api/views";
 import { duration } from "../../base/quantities";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
-import { useCarryOver } from "../../parts/url_controls";
 import { columns, innerColumns, labelOf, tile } from "../../widgets/fields";
 import { Panel } from "../../widgets/panel";
 import { ShareBar } from "../../widgets/share_bar";
 import { Tiles } from "../../widgets/tiles";
 
 export function Time({ tabs }: { tabs: ComponentChildren }) {
-  const [carryOver, carryOverSelect] = useCarryOver();
   return (
-    <TraceScreen
-      view="gpu-time"
-      title="GPU"
-      tabs={tabs}
-      options={{ carry_over: carryOver }}
-      tools={carryOverSelect}
-    >
+    <TraceScreen view="gpu-time" title="GPU" tabs={tabs} carryOver>
       {(trace, payload) => (trace.shares === null ? null : <Content trace={trace} shareOf={payload.share_of} />)}
     </TraceScreen>
   );

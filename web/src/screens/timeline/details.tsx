@@ -7,12 +7,12 @@ import { words } from "../../base/text";
 import type { SliceRef } from "../../canvas/scene";
 import { displayText } from "../../canvas/text";
 import { exactTime } from "../../canvas/ticks";
+import { StackFrames } from "../../parts/stack_frames";
 import { Icon } from "../../widgets/icon";
 import type { Commands } from "./commands";
 import { RELATION_LABELS, linkRef } from "./links";
 import type { Model } from "./model";
 import { selectionError } from "./selection";
-import { StackFrame } from "./stack_frame";
 import { setSearchText, setRange } from "./url_state";
 
 interface Props {
@@ -157,7 +157,7 @@ function Stack({ slice }: { slice: SliceView }) {
   return (
     <section>
       <h3>Python stack, innermost first</h3>
-      <ol class="tl-stack">{slice.stack.map((text, index) => <li key={index}><StackFrame text={text} /></li>)}</ol>
+      <StackFrames frames={slice.stack} label="Python stack, innermost first" />
     </section>
   );
 }
