@@ -102,6 +102,12 @@ def test_options_and_range_are_those_of_the_view(ui: Ui) -> None:
     assert "by=none" in page.url
 
 
+def test_the_name_of_a_view_leads_to_the_screen_that_draws_it(ui: Ui) -> None:
+    page = ui.open(f"/gpu-time?run={RUN}")
+    expect(page.get_by_role("heading", level=1)).to_have_text("GPU")
+    expect(page.locator('.entry[aria-current="page"]')).to_have_text("GPU")
+
+
 def test_a_view_that_the_server_has_not(ui: Ui) -> None:
     page = ui.open(f"/no-such-view?run={RUN}")
     expect(page.get_by_text("Screen not found")).to_be_visible()

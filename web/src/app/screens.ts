@@ -15,7 +15,7 @@ export interface ScreenEntry {
   title: string;
   group: "run" | "host" | "device" | "job" | "more";
   icon: IconNode;
-  /** Views that it draws. Those that no screen names are drawn by the generic screen. */
+  /** Views that it draws; their names lead to it as well. Those that no screen names are drawn by the generic screen. */
   views?: readonly (keyof Views)[];
   load: () => Promise<{ default: ComponentType }>;
 }
@@ -55,4 +55,9 @@ export function otherScreens(views: readonly ViewDescription[]): ScreenEntry[] {
   return views
     .filter(({ name }) => !drawn.has(name))
     .map(({ name, title }) => ({ name, title, group: "more", icon: Table, load: loadGeneric }));
+}
+
+/** Return the screen of a name, or the one that draws the view of that name. */
+export function screenOf(name: string, screens: readonly ScreenEntry[]): ScreenEntry | undefined {
+  return [JOBS, ...screens].find((entry) => entry.name === name) ?? screens.find(({ views = [] }) => views.some((view) => view === name));
 }

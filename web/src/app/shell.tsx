@@ -14,15 +14,15 @@ import { EmptyState, ErrorNotice, Skeleton } from "../widgets/resource_view";
 import { JobActions } from "./job_actions";
 import { RangeChip } from "./range_chip";
 import { RunTabs } from "./run_tabs";
-import { GROUPS, JOBS, SCREENS, otherScreens, type ScreenEntry } from "./screens";
+import { GROUPS, JOBS, SCREENS, otherScreens, screenOf, type ScreenEntry } from "./screens";
 import { SourceViewer } from "./source_viewer";
 
 const entries = computed(() => [...SCREENS, ...otherScreens(describedViews.value)]);
 const narrow = signal(window.matchMedia("(max-width: 1100px)").matches);
 
 export function Shell() {
-  const current = entries.value.find((candidate) => candidate.name === screen.value) ?? JOBS;
-  const isKnown = current.name === screen.value;
+  const target = screenOf(screen.value, entries.value);
+  const current = target ?? JOBS;
   useEffect(() => {
     document.title = `${current.title}${run.value === null ? "" : ` · ${run.value}`} · stepscope`;
   }, [current, run.value]);
@@ -42,7 +42,7 @@ export function Shell() {
         {isRunDeleted.value ? (
           <ErrorNotice text="This run was deleted. The page shows data that was loaded before." />
         ) : null}
-        {isKnown ? <ScreenBody target={current} /> : areViewsKnown.value ? <EmptyState title="Screen not found" text="select a screen on the left" /> : <Skeleton />}
+        {target !== undefined ? <ScreenBody target={target} /> : areViewsKnown.value ? <EmptyState title="Screen not found" text="select a screen on the left" /> : <Skeleton />}
       </main>
       <SourceViewer />
     </div>

@@ -41,7 +41,7 @@ export function Rule({ rule }: { rule: RuleInsight }) {
           <p class="muted">
             See also{" "}
             {rule.evidence.map((view, index) => (
-              <>{index === 0 ? "" : ", "}<a href={link(screenOf(view))}>{view}</a></>
+              <>{index === 0 ? "" : ", "}<a href={link(view)}>{view}</a></>
             ))}
           </p>
         )}
@@ -92,21 +92,6 @@ function ruleFacts(rule: RuleInsight) {
     ["First and last trigger", rule.first_after_ns === null ? "never" : `${duration(rule.first_after_ns)} and ${duration(rule.last_after_ns)} after the start`],
     ...(["nodes", "ranks", "devices"] as const).map((name) => [name, joined(rule[name])] as const),
   );
-}
-
-/** Screens of views with another name. */
-const SCREENS: Record<string, string> = {
-  "gpu-time": "gpu",
-  "gpu-metrics": "gpu",
-  idle: "gpu",
-  launches: "gpu",
-  activity: "gpu",
-  dashboard: "overview",
-  "system-series": "system",
-};
-
-function screenOf(view: string): string {
-  return SCREENS[view] ?? view;
 }
 
 export function plotOf(chart: EvidenceChart): Plot {
