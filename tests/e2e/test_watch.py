@@ -140,7 +140,7 @@ def test_a_stall_is_found_within_one_interval_while_the_job_trains(
     deliveries = [body for body in receiver.bodies if body["rule"] == RULE]
     assert len(deliveries) == 1
     assert deliveries[0]["finding"]["first_ns"] == finding.first_ns
-    assert f"the job succeeded, but {RULE} fired" in job.errors.read_text()
+    assert f"The job succeeded, but {RULE} fired" in job.errors.read_text()
     assert "Rules that fired" in job.errors.read_text()
     assert [line["progress"] for line in lines][-1] == "ended"
     assert len({line["end_ns"] for line in lines}) == len(lines) >= 2

@@ -50,7 +50,7 @@ def test_the_requested_spool_directory_cannot_be_created(tmp_path: Path) -> None
     done = run_job(tmp_path, "--out", "run", "--spool", str(blocked / "spool"))
     assert done.returncode == 0
     assert done.stdout.count("done ") == COUNT
-    assert "the spool cannot be at" in done.stderr
+    assert "cannot create the spool in" in done.stderr
     assert len(open_run(tmp_path / "run").table("spans", condition="kind = 'step'")["seq"]) == COUNT
 
 
@@ -153,7 +153,7 @@ def test_no_writable_directory(tmp_path: Path) -> None:
         pytest.skip(f"mount namespaces are not allowed here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("done ") == COUNT
-    assert "nothing is recorded" in done.stderr
+    assert "The job is not recorded" in done.stderr
     assert "Read-only file system" in done.stderr
 
 
@@ -191,7 +191,7 @@ def test_the_default_run_directory_falls_back(tmp_path: Path) -> None:
     if done.returncode and "unshare" in done.stderr:
         pytest.skip(f"mount namespaces are not allowed here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
-    assert "no run can be made at" in done.stderr
+    assert "cannot create a run in" in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("run ")]
     location = Path(line.split()[1])
     assert open_run(location).info.command == ["true"]

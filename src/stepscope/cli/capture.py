@@ -58,7 +58,7 @@ class CaptureOptions(DepthOptions):
 @click.command(
     "capture",
     help="Open a detailed window in a running job, on the same steps of every rank, and wait "
-    "until it is stored in RUN. Ctrl-C stops waiting but not the window.",
+    "until it is stored in RUN. Ctrl-C stops the wait, not the window.",
 )
 @run_argument
 @click.option(
@@ -122,7 +122,7 @@ def _wait(  # noqa: PLR0917
     timeout: float,
     tell: Callable[[str], None],
 ) -> dict[str, RequestStatus]:
-    """The last answers of all nodes.
+    """Wait for the window and return the final status of all nodes.
 
     Raises:
         StepscopeError: the monitors do not answer, or the window takes too long.
@@ -138,12 +138,12 @@ def _wait(  # noqa: PLR0917
         if over and waited > POLL_S:
             answers = read_request_statuses(
                 run, name, nodes
-            )  # the last word may have come meanwhile
+            )  # the final status may have arrived meanwhile
             if len(answers) == len(nodes) and all(a.state.is_final for a in answers.values()):
                 return answers
             raise StepscopeError("The job ended before the window was recorded.")
         if not answers and waited > min(ANSWER_S, timeout):
-            raise StepscopeError(f"The monitor did not answer within {duration(1e9 * waited)}")
+            raise StepscopeError(f"The monitor did not respond within {duration(1e9 * waited)}.")
         if waited > timeout:
             raise StepscopeError(
                 f"The window was not stored within {duration(1e9 * waited)} ({_state(answers)}); "
@@ -179,9 +179,9 @@ def _lines(captured: Captured) -> Iterator[str]:
         for window in answer.windows:
             rank = f"rank {window.rank}" if window.rank is not None else window.process
             if window.state is RequestState.STORED:
-                yield f"window {window.number} of {rank} on {node} is in {captured.run}"
+                yield f"Stored window {window.number} of {rank} on {node} in {captured.run}"
             else:
-                yield f"no window of {rank} on {node}: {window.reason}"
+                yield f"No window of {rank} on {node}: {window.reason}"
     yield f"Show it with: stepscope show {captured.run} operators"
 
 

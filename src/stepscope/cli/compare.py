@@ -130,7 +130,7 @@ def _write_outputs(comparison: Comparison, options: CompareOptions) -> None:
 
 
 def _priced(location: str, request: PriceRequest) -> list[Run]:
-    """Runs at the requested price: their cost, that of a condition and the saving."""
+    """Apply the requested price to the runs, for cost, conditions and savings."""
     runs = []
     for run in repeated_runs(location):
         reader = open_run(run)

@@ -1,4 +1,4 @@
-"""`stepscope doctor`: what can be captured here, and what is missing."""
+"""`stepscope doctor`: data that can be captured on this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stepscope.quantities import memory, number
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that can be captured here or cannot."""
+    """One kind of data, and its availability on this machine."""
 
     name: str
     available: bool
@@ -50,7 +50,7 @@ def command(as_json: bool) -> None:
 
 
 def examine() -> Examination:
-    """Look at everything that a recording would use."""
+    """Check everything that a recording uses."""
     job = JobTree(os.getpid(), lambda: (), lambda: ())
     samplers, missing = build_samplers(job)
     info = node_info(sample_interval_ns=0, spool="")
@@ -61,7 +61,7 @@ def examine() -> Examination:
         Check(
             name="cores",
             available=True,
-            detail=f"{number(info.cores_available)} of {info.cores_total} available to a job here",
+            detail=f"{number(info.cores_available)} of {info.cores_total} available to a job",
         ),
         _memory(info.memory_bytes, info.memory_limit_bytes),
         _spool(),
@@ -81,8 +81,7 @@ def _framework() -> Check:
         return Check(
             name="PyTorch adapters",
             available=False,
-            detail="torch is not installed beside stepscope; a job in another environment may "
-            "have it",
+            detail="torch is not installed in this environment; a job may run in another one",
         )
     return Check(name="PyTorch adapters", available=True, detail=f"torch {version}")
 
@@ -94,7 +93,8 @@ def _windows() -> Check:
         return Check(
             name=name,
             available=True,
-            detail="by the framework's profiler: KINETO_USE_DAEMON is set, libkineto has a daemon",
+            detail="in the training process: KINETO_USE_DAEMON is set, so libkineto uses "
+            "another daemon",
         )
     directory = make_directory()
     peer = open_peer(directory)
@@ -106,16 +106,19 @@ def _windows() -> Check:
         if directory is not None:
             shutil.rmtree(directory)
     if served:
-        return Check(name=name, available=True, detail="by libkineto, in threads of its own")
+        return Check(name=name, available=True, detail="by libkineto, without pausing the job")
     return Check(
         name=name,
         available=True,
-        detail="by the framework's profiler: no place with a short name for libkineto's sockets",
+        detail="in the training process: no directory has a path short enough for libkineto's "
+        "sockets",
     )
 
 
 def _memory(total: int | None, limit: int | None) -> Check:
-    detail = memory(total) + (f", the cgroup allows {memory(limit)}" if limit is not None else "")
+    detail = memory(total) + (
+        f", limited to {memory(limit)} by the cgroup" if limit is not None else ""
+    )
     return Check(name="memory", available=True, detail=detail)
 
 
@@ -131,9 +134,10 @@ def _spool() -> Check:
             )
         detail = f"{SHARED_MEMORY} has {memory(free)} free"
     else:
-        detail = f"there is no {SHARED_MEMORY}"
+        detail = f"{SHARED_MEMORY} does not exist"
     fallback = next(
-        (str(path) for path in temporary_directories()), "nowhere: no place can be written"
+        (str(path) for path in temporary_directories()),
+        "nowhere: no temporary directory is writable",
     )
     return Check(
         name="spool in memory", available=False, detail=f"{detail}; span logs go to {fallback}"

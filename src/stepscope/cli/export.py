@@ -1,4 +1,4 @@
-"""`stepscope export RUN --to FORMAT -o FILE`: runs and their recordings as files of other tools."""
+"""`stepscope export RUN --to FORMAT -o FILE`: runs and their traces as files of other tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json
 from stepscope.errors import UsageError
 from stepscope.exporters import Exported, export_chrome, export_timeline
-from stepscope.quantities import count
+from stepscope.quantities import count_of
 from stepscope.run import Run, Trace
 from stepscope.store import open_run
 from stepscope.views import ViewOptions, explain_no_traces, select_traces
@@ -22,8 +22,8 @@ _FILE = re.compile(r"\.json(\.gz)?$|\.gz$")
 
 @click.command(
     "export",
-    help="Write recordings of RUN in the format of other tools. Several recordings become one "
-    "file each in the directory OUTPUT, or one file together with --merge.",
+    help="Write the traces of RUN in the format of other tools. Several traces become one file "
+    "each in the directory OUTPUT, or a single file with --merge.",
 )
 @run_argument
 @click.option(
@@ -31,9 +31,9 @@ _FILE = re.compile(r"\.json(\.gz)?$|\.gz$")
     "form",
     type=click.Choice(["chrome", "timeline"]),
     required=True,
-    help="chrome: recordings as the JSON of PyTorch's profiler, for chrome://tracing, Perfetto "
-    "and tools that read it. timeline: the whole run in one such file, with metrics as counters, "
-    "the spans of all processes, and the recordings.",
+    help="chrome: traces in the JSON format of PyTorch's profiler, for chrome://tracing, "
+    "Perfetto and other tools that read it. timeline: the whole run in one such file: metrics as "
+    "counters, the spans of all processes, and the traces.",
 )
 @click.option(
     "-o",
@@ -42,21 +42,21 @@ _FILE = re.compile(r"\.json(\.gz)?$|\.gz$")
     metavar="OUTPUT",
     required=True,
     type=click.Path(path_type=Path),
-    help="A file, compressed when its name ends in .gz; a directory for several recordings.",
+    help="Output file, compressed if its name ends in .gz; a directory for several traces.",
 )
-@click.option("--trace", "trace", metavar="NAME", help="Only the recording of this name.")
+@click.option("--trace", "trace", metavar="NAME", help="Export only the trace NAME.")
 @click.option(
     "--rank",
     "rank",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Only recordings of this rank.",
+    help="Export only traces of rank N.",
 )
-@click.option("--merge", is_flag=True, help="All recordings into one file, side by side.")
+@click.option("--merge", is_flag=True, help="Write all traces into one file.")
 @click.option(
     "--spans/--no-spans",
     default=True,
-    help="Whether to add what stepscope itself recorded of the same process. Default: --spans.",
+    help="Include the spans that stepscope recorded in the same process. Default: --spans.",
 )
 @json_option
 def command(
@@ -73,7 +73,7 @@ def command(
     if form == "timeline":
         if trace is not None or rank is not None or merge:
             raise UsageError(
-                "--to timeline takes the whole run: leave out --trace, --rank, --merge."
+                "--to timeline exports the whole run; remove --trace, --rank and --merge."
             )
         _write_timeline(run, output, as_json=as_json)
         return
@@ -82,7 +82,7 @@ def command(
     recordings = select_traces(signals, options)
     missing = explain_no_traces(signals, recordings)
     if missing is not None:
-        raise UsageError(f"Nothing can be exported: {missing}.")
+        raise UsageError(f"Nothing to export: {missing}.")
     files = _files(recordings, output, merge=merge)
     written = [export_chrome(traces, path, spans=spans) for path, traces in files.items()]
     _report(written, run, form, as_json=as_json)
@@ -90,15 +90,15 @@ def command(
 
 def _write_timeline(run: str, output: Path, *, as_json: bool) -> None:
     if output.is_dir():
-        raise UsageError(f"{output} is a directory. Name a file for the timeline.")
+        raise UsageError(f"{output} is a directory; pass a file to -o.")
     written = export_timeline(Run(open_run(run)), output)
     if as_json:
         payload = {"run": run, "format": "timeline", "files": [written]}
         print_json(payload)
         return
     click.echo(
-        f"{written.path}: {count(written.counter_count)} samples, {count(written.span_count)} "
-        f"spans, {len(written.recordings)} recordings"
+        f"{written.path}: {count_of(written.counter_count, 'sample')}, "
+        f"{count_of(written.span_count, 'span')}, {count_of(len(written.recordings), 'trace')}"
     )
 
 
@@ -108,12 +108,12 @@ def _files(
     """Assign traces to output files."""
     if merge or (len(recordings) == 1 and not output.is_dir()):
         if output.is_dir():
-            raise UsageError(f"{output} is a directory. Name a file for the merged recordings.")
+            raise UsageError(f"{output} is a directory; pass a file to -o with --merge.")
         return {output: recordings}
     if output.is_file() or (_FILE.search(output.name) and not output.is_dir()):
         raise UsageError(
-            f"{len(recordings)} recordings do not go into the one file {output}: name a "
-            "directory, choose one with --trace or --rank, or give --merge."
+            f"Cannot write {len(recordings)} traces to one file, {output}; pass a directory to -o, "
+            "select one trace with --trace or --rank, or add --merge."
         )
     files: dict[Path, Sequence[Trace]] = {}
     for recording in recordings:
@@ -122,13 +122,13 @@ def _files(
 
 
 def _file_name(recording: str) -> str:
-    """A recording's name as the name of a file: those of directories before it joined to it."""
+    """Turn the name of a trace into a file name; names of directories become its prefix."""
     name = re.sub(r"[^\w.=+-]+", "-", recording).strip("-.") or "trace"
     return name if _FILE.search(name) else f"{name}.json"
 
 
 def _free(path: Path, used: dict[Path, Sequence[Trace]]) -> Path:
-    """The path, with a number before its endings when another recording has it."""
+    """Return the path, with a number before its suffixes if another trace uses it."""
     stem, dot, endings = path.name.partition(".json")
     number, candidate = 2, path
     while candidate in used:
@@ -144,5 +144,5 @@ def _report(written: Sequence[Exported], run: str, form: str, *, as_json: bool) 
         return
     for file in written:
         recording_count = len(file.recordings)
-        content = file.recordings[0] if recording_count == 1 else f"{recording_count} recordings"
-        click.echo(f"{file.path}: {content}, {count(file.event_count)} events")
+        content = file.recordings[0] if recording_count == 1 else f"{recording_count} traces"
+        click.echo(f"{file.path}: {content}, {count_of(file.event_count, 'event')}")

@@ -1,4 +1,4 @@
-"""`stepscope import SOURCE… -o RUN`: other tools' traces into a run."""
+"""`stepscope import SOURCE… -o RUN`: traces of other tools as a run."""
 
 from __future__ import annotations
 
@@ -28,27 +28,29 @@ from stepscope.importers import (
     import_files,
     start_worker,
 )
-from stepscope.quantities import count
+from stepscope.quantities import count, count_of
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import check_free, create_run, is_remote, upload_run
 
 NODE = "imported"
 """Node name of imported files, which do not describe their machine."""
 _SILENCE_S = 60
-"""A server that says nothing for so long is given up."""
+"""Timeout for a server that sends nothing."""
 
 
-@click.command("import", help="Read traces (files, directories, URLs) into the new run RUN.")
+@click.command("import", help="Import traces (files, directories, URLs) into the new run RUN.")
 @click.argument("sources", metavar="SOURCE…", nargs=-1, required=True)
 @click.option(
-    "-o", "--output", "run", metavar="RUN", required=True, help="Directory or URL of the run."
+    "-o", "--output", "run", metavar="RUN", required=True, help="Directory or URL of the new run."
 )
 @json_option
 def command(sources: Sequence[str], run: str, as_json: bool) -> None:
     with ExitStack() as stack:
         files = find_files(_local(stack, source) for source in sources)
         if not files:
-            raise UsageError(f"{', '.join(sources)} holds no file. Name a trace or a directory.")
+            raise UsageError(
+                f"No files in {', '.join(sources)}; pass a trace or a directory of traces."
+            )
         info = RunInfo(
             schema_version=SCHEMA_VERSION,
             run_id=run.rstrip("/").rpartition("/")[2] if is_remote(run) else Path(run).name,
@@ -67,7 +69,7 @@ def command(sources: Sequence[str], run: str, as_json: bool) -> None:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Being terminated by a scheduler cleans up as Ctrl-C does."""
+    """Clean up on SIGTERM, which a scheduler sends, as on Ctrl-C."""
 
     def end(number: int, _: object) -> None:
         raise SystemExit(128 + number)
@@ -81,11 +83,11 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 @contextmanager
 def _new_run(run: str, info: RunInfo) -> Iterator[Path]:
-    """A run that stays only if all goes well. Nothing that was there before is touched."""
+    """Create a run, and remove it again on an error. Existing files are not touched."""
     directory = Path(run)
     existed = directory.is_dir()
     if existed and any(directory.iterdir()) and not (directory / "run.json").exists():
-        raise UsageError(f"the directory {run} is not empty; name a new one with -o")
+        raise UsageError(f"The directory {run} is not empty; pass a new one to -o.")
     create_run(run, info)
     try:
         yield directory
@@ -102,16 +104,18 @@ def _new_run(run: str, info: RunInfo) -> Iterator[Path]:
 
 @contextmanager
 def _new_remote_run(run: str, info: RunInfo) -> Iterator[Path]:
-    """A directory that becomes a run in a bucket if all goes well.
+    """Create a run in a temporary directory, and upload it to a bucket unless an error occurs.
 
-    Whether it may is asked beforehand by a process of its own: what asks must not be used where
-    processes are forked afterwards, as those that import are.
+    A separate process checks beforehand that the URL is free: the client of the object store has
+    threads, and the processes that import are forked later.
     """
     pipe, process = start_worker(_ask_free, [], run)
     try:
         refusal = pipe.recv()
     except EOFError:
-        raise UsageError(f"{run} cannot be asked for: the process that did was killed.") from None
+        raise UsageError(
+            f"Cannot check {run}: the process that contacted the object store was killed."
+        ) from None
     finally:
         pipe.close()
         process.join()
@@ -140,18 +144,18 @@ def _check_any(results: Sequence[Result], run: str) -> None:
     for result in refused:
         say(result.reason)
     if len(refused) == len(results):
-        raise UnreadableTraceError(f"Nothing could be imported; {run} was not made.")
+        raise UnreadableTraceError(f"Nothing was imported, and {run} was not created.")
 
 
 def _local(stack: ExitStack, source: str) -> Path:
-    """The source as a local path; what can be read only once is copied to a temporary directory."""
+    """Return the source as a local path; download URLs and copy pipes to a temporary directory."""
     if source.startswith(("http://", "https://")):
         target = _temporary(stack, source.rstrip("/").rpartition("/")[2].partition("?")[0])
         _fetch(source, target)
         return target
     path = Path(source)
     if not path.exists():
-        raise UsageError(f"{source} does not exist. Name a trace, a directory or a URL.")
+        raise UsageError(f"{source} does not exist; pass a trace, a directory or a URL.")
     if path.is_file() or path.is_dir():
         return path
     target = _temporary(stack, path.name)  # a pipe
@@ -166,7 +170,7 @@ def _temporary(stack: ExitStack, name: str) -> Path:
 
 
 def _fetch(url: str, target: Path) -> None:
-    import http.client  # with TLS, a fiftieth of a second that few need
+    import http.client  # takes 20 ms with TLS, and is seldom needed
     import urllib.error
     import urllib.request
 
@@ -178,18 +182,18 @@ def _fetch(url: str, target: Path) -> None:
             shutil.copyfileobj(answer, file)
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
         if isinstance(error, urllib.error.HTTPError):
-            error.close()  # it is the answer, too
+            error.close()  # it is the response as well
         reason = getattr(error, "reason", error) or type(error).__name__
-        raise UsageError(f"{url} cannot be fetched: {reason}.") from error
+        raise UsageError(f"Cannot download {url}: {reason}.") from error
 
 
 @contextmanager
 def _progress(count: int) -> Iterator[ProgressCallback]:
-    """A bar on stderr where that is a terminal. It has no thread: workers are forked."""
+    """Show a progress bar if stderr is a terminal. It has no thread, because workers are forked."""
     if not sys.stderr.isatty():
         yield lambda _file, _share: None
         return
-    from rich.console import Console  # for a small trace, a tenth of the time
+    from rich.console import Console  # 10% of the time of a small import
     from rich.progress import Progress
 
     console = Console(stderr=True)
@@ -211,7 +215,7 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
     refused = [result for result in results if isinstance(result, Refused)]
     for result in results:
         if not isinstance(result, Refused) and result.lost:
-            say(f"{result.name} was read in part: {result.lost}.")
+            say(f"{result.name} was only partly imported: {result.lost}.")
     if as_json:
         payload = {
             "run": run,
@@ -225,11 +229,10 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
         samples = sum(result.sample_count for result in recorded)
         events = sum(result.event_count for result in recorded)
         click.echo(
-            f"{len(recorded)} files of SageMaker Debugger, {count(samples)} samples and "
-            f"{count(events)} framework events in {run}"
+            f"{count_of(len(recorded), 'file')} of SageMaker Debugger, {count(samples)} samples "
+            f"and {count(events)} framework events in {run}"
         )
     if read:
         events = sum(result.event_count for result in read)
-        word = "trace" if len(read) == 1 else "traces"
-        click.echo(f"{len(read)} {word}, {count(events)} events in {run}")
-    click.echo(f"next: stepscope show {run} {'gpu-time' if read else 'overview'}")
+        click.echo(f"{count_of(len(read), 'trace')}, {count(events)} events in {run}")
+    click.echo(f"Next: stepscope show {run} {'gpu-time' if read else 'overview'}")

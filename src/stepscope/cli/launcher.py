@@ -188,7 +188,7 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str], mask: set[int
             setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores these; the job must not
         )
     except OSError as error:
-        raise UsageError(f"cannot start {command[0]!r}: {error.strerror}") from None
+        raise UsageError(f"Cannot start {command[0]!r}: {error.strerror}.") from None
 
 
 def _kill_tree(pid: int) -> None:

@@ -19,17 +19,17 @@ MAX_AMOUNT = 1e9
 
 
 def json_option(command: Decorated) -> Decorated:
-    """`--json`: the payload as JSON on stdout."""
+    """Add `--json`, which prints the payload as JSON."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 def run_argument(command: Decorated) -> Decorated:
-    """RUN: a run directory, or the URL of a run in an object store."""
+    """Add the argument RUN: a run directory, or the URL of a run in an object store."""
     return click.argument("run", metavar="RUN")(command)
 
 
 def epochs_option(command: Decorated) -> Decorated:
-    """`--epochs`: what a full run of so many would cost."""
+    """Add `--epochs`, which projects the cost to a number of epochs."""
     return click.option(
         "--epochs",
         callback=parse_amount,
@@ -41,7 +41,7 @@ def epochs_option(command: Decorated) -> Decorated:
 def split_names(
     context: click.Context, parameter: click.Parameter, values: Iterable[str]
 ) -> tuple[str, ...]:
-    """Names from an option that may be repeated and may hold several.
+    """Split the values of an option that may be repeated and may contain several names.
 
     >>> split_names(None, None, ["StepOutlier, BatchSize", "mine.py:Mine"])
     ('StepOutlier', 'BatchSize', 'mine.py:Mine')
@@ -50,7 +50,7 @@ def split_names(
 
 
 def rule_option(command: Decorated) -> Decorated:
-    """`--rule`: which rules."""
+    """Add `--rule`, which selects rules."""
     return click.option(
         "--rule",
         "--rules",
@@ -63,11 +63,11 @@ def rule_option(command: Decorated) -> Decorated:
 
 
 def config_option(flag: str = "--config", name: str = "config") -> Decorated:
-    """A file with parameters of rules.
+    """Make the option for a file with parameters of rules.
 
     Args:
-        flag: what users write.
-        name: what the command gets.
+        flag: the option.
+        name: the parameter of the command.
     """
     return click.option(
         flag,
@@ -79,7 +79,7 @@ def config_option(flag: str = "--config", name: str = "config") -> Decorated:
 
 
 def set_option(config: str) -> Decorated:
-    """`--set`: parameters of rules one by one; `config` is the option that names a file of them."""
+    """Make `--set`, which overrides single parameters of the file of the option `config`."""
     return click.option(
         "--set",
         "assignments",
@@ -90,7 +90,7 @@ def set_option(config: str) -> Decorated:
 
 
 def scan_option(text: str) -> Decorated:
-    """`--scan-interval`, explained by the text."""
+    """Make `--scan-interval` with a help text."""
     return click.option(
         "--scan-interval",
         type=click.FloatRange(min=1),
@@ -102,7 +102,7 @@ def scan_option(text: str) -> Decorated:
 
 
 def parse_bytes(context: click.Context, parameter: click.Parameter, text: str) -> int:
-    """A size such as 256MB, 1GiB or 4096.
+    """Parse a size such as 256MB, 1GiB or 4096.
 
     >>> parse_bytes(None, None, "64KiB")
     65536
@@ -119,9 +119,9 @@ def parse_bytes(context: click.Context, parameter: click.Parameter, text: str) -
 def parse_amount(
     context: click.Context, parameter: click.Parameter, text: str | None
 ) -> float | None:
-    """A number above 0.
+    """Parse a number above 0.
 
-    Not `click.FloatRange`: NaN is below and above nothing, and so in every range.
+    `click.FloatRange` accepts NaN, because it compares as neither below nor above a bound.
 
     >>> parse_amount(None, None, "2.5")
     2.5
@@ -140,7 +140,7 @@ def parse_amount(
 
 
 def parse_price(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
-    """A price in decimal digits, as it was written: a cent is a cent.
+    """Check a price and return its decimal digits, so that no cent is lost to rounding.
 
     >>> parse_price(None, None, "31.212")
     '31.212'

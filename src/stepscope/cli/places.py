@@ -41,7 +41,7 @@ def temporary_directories() -> Iterator[Path]:
 def make_spool(
     requested: str | None, run_id: str, limit_bytes: int
 ) -> tuple[Path | None, list[str]]:
-    """Make the directory of the span logs; return it and the problems met.
+    """Make the directory of the span logs; return it and the problems found.
 
     Memory is preferred to disk: a store into a mapped page of a busy disk can wait for it. The
     shared-memory file system is left alone where it is small, as in most containers, because
@@ -55,7 +55,7 @@ def make_spool(
             path.mkdir(mode=0o700)
             _prove_writable(path)
         except OSError as error:
-            problems.append(f"the spool cannot be at {base}: {error.strerror or error}")
+            problems.append(f"cannot create the spool in {base}: {error.strerror or error}")
             continue
         return path, problems
     return None, problems

@@ -1,4 +1,4 @@
-"""`stepscope recover RUN`: bring in what a killed job or monitor left in the spool."""
+"""`stepscope recover RUN`: store the records that a killed job or monitor left in the spool."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from stepscope.cli.options import json_option, run_argument
 from stepscope.errors import UsageError
 from stepscope.monitor import Recovery, recover_run, remove_spool
+from stepscope.quantities import count_of
 from stepscope.store import is_remote
 
 
@@ -24,8 +25,8 @@ from stepscope.store import is_remote
 def command(run: str, as_json: bool) -> None:
     if is_remote(run):
         raise UsageError(
-            f"{run}: recover brings what is left on a machine into the run directory that lies "
-            "there; name that directory."
+            f"Cannot recover {run}: span logs are recovered into the run directory on the machine "
+            "that recorded them; pass that directory."
         )
     recovery = recover_run(run)
     if recovery.spool is not None and recovery.complete:
@@ -37,7 +38,7 @@ def command(run: str, as_json: bool) -> None:
 
 
 def _remove(spool: Path) -> None:
-    """Remove a spool that is surely one of ours; the run only says that it is."""
+    """Remove a spool if its name and owner prove that it belongs to stepscope."""
     ours = spool.name.startswith("stepscope-") and spool.stat().st_uid == os.getuid()
     if ours:
         remove_spool(spool)
@@ -45,8 +46,8 @@ def _remove(spool: Path) -> None:
 
 def _sentence(recovery: Recovery) -> str:
     if recovery.spool is None:
-        return f"nothing to recover: {recovery.reason}"
+        return f"Nothing to recover: {recovery.reason}."
     return (
-        f"{recovery.row_count} rows recovered from {recovery.spool}; the job is {recovery.state}"
-        + (f" ({recovery.reason})" if recovery.reason else "")
+        f"Recovered {count_of(recovery.row_count, 'row')} from {recovery.spool}. Job status: "
+        f"{recovery.state}" + (f" ({recovery.reason})." if recovery.reason else ".")
     )

@@ -27,8 +27,8 @@ FORMS = (".html", ".ipynb", ".json")
 
 @click.command(
     "report",
-    help="Write a report on RUN: the verdict, the job, its machines, its framework, and what every "
-    "rule found. It can be made at any time while the job runs.",
+    help="Write a report on RUN: verdict, job, machines, framework and the findings of all rules. "
+    "It can be written at any time while the job runs.",
 )
 @run_argument
 @click.option(
@@ -37,8 +37,8 @@ FORMS = (".html", ".ipynb", ".json")
     "output",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="report.html: one page that needs no network. report.ipynb: the same as a notebook. "
-    "report.json: what the rules found, for machines.",
+    help="report.html: one self-contained page. report.ipynb: the same as a notebook. "
+    "report.json: the findings of the rules.",
 )
 @rule_option
 @config_option()
@@ -54,7 +54,7 @@ def command(
     as_json: bool,
 ) -> None:
     if output is None and not as_json:
-        raise UsageError("Name a file for the report: -o report.html, .ipynb or .json.")
+        raise UsageError("Pass a file for the report: -o report.html, .ipynb or .json.")
     form = ".json" if output is None else _form(output)
     signals = Run(open_run(run))
     rules = report_rules(names, config=config, settings=assignments)
@@ -77,9 +77,11 @@ def command(
 def _form(output: Path) -> str:
     form = output.suffix.lower()
     if output.is_dir():
-        raise UsageError(f"{output} is a directory. Name a file in it, such as report.html.")
+        raise UsageError(f"{output} is a directory; pass a file in it, e.g. report.html.")
     if form not in FORMS:
-        raise UsageError(f"{output} says no form: its name has to end in {', '.join(FORMS)}.")
+        raise UsageError(
+            f"{output} has no known format; use a name that ends in {', '.join(FORMS)}."
+        )
     if not output.parent.is_dir():
-        raise UsageError(f"{output.parent} is no directory; make it, or name another place.")
+        raise UsageError(f"{output.parent} is not a directory; create it or use another path.")
     return form

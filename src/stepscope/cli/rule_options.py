@@ -1,4 +1,4 @@
-"""Options of `stepscope run` about rules: which, how often, and what to do when one fires."""
+"""Options of `stepscope run` for rules: selection, interval, and actions on findings."""
 
 from __future__ import annotations
 
@@ -99,7 +99,9 @@ def plan_rules(
     requested = [*names, *assignments, *stop_on, *fail_on, *on_finding, *webhook, *notify]
     if no_rules:
         if requested or parameters is not None:
-            raise UsageError("with --no-rules no rule is evaluated; leave out the other options")
+            raise UsageError(
+                "--no-rules conflicts with other options for rules; remove one of them."
+            )
         return None
     plan = RulePlan(
         scan_s=scan_interval,
@@ -115,7 +117,7 @@ def plan_rules(
         ],
     )
     if not requested and parameters is None:
-        return plan  # nothing that could be wrong, and the job need not wait for the rules' import
+        return plan  # nothing to check; importing the rules would delay the job
     return _with_checked_rules(plan, stop_on, fail_on)
 
 
@@ -142,7 +144,9 @@ def _command(command: str) -> ActionConfig:
 def _webhook(url: str) -> ActionConfig:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise UsageError(f"--webhook takes a URL that begins with http:// or https://, not {url!r}")
+        raise UsageError(
+            f"Invalid value for --webhook: {url!r} does not start with http:// or https://."
+        )
     # The rest of such a URL is often the secret.
     return ActionConfig(kind="webhook", address=url, target=f"{parts.scheme}://{parts.hostname}")
 
@@ -158,13 +162,13 @@ _OPTIONS = (
     rule_option,
     config_option("--rules-config", "parameters"),
     set_option("--rules-config"),
-    scan_option("How often rules are evaluated while the job runs."),
+    scan_option("Interval of rule evaluation while the job runs."),
     click.option(
         "--stop-on",
         multiple=True,
         callback=split_names,
         metavar="RULE,…",
-        help="Stop the job when one of these rules fires: SIGTERM, later SIGKILL.",
+        help="Stop the job when one of these rules fires: SIGTERM, then SIGKILL.",
     ),
     click.option(
         "--stop-grace",
@@ -172,20 +176,20 @@ _OPTIONS = (
         default=STOP_GRACE_S,
         show_default=True,
         metavar="SECONDS",
-        help="How long a job that a rule stops may take to end by itself.",
+        help="Time between SIGTERM and SIGKILL when a rule stops the job.",
     ),
     click.option(
         "--fail-on",
         multiple=True,
         callback=split_names,
         metavar="RULE,…",
-        help="Exit with 3 when one of these rules fired and CMD itself exited with 0.",
+        help="Exit with 3 if one of these rules fired and CMD exited with 0.",
     ),
     click.option(
         "--on-finding",
         multiple=True,
         metavar="CMD",
-        help="Run this shell command when a rule fires, the finding as JSON on its stdin.",
+        help="Run a shell command when a rule fires, with the finding as JSON on stdin.",
     ),
     click.option(
         "--webhook",
@@ -197,7 +201,7 @@ _OPTIONS = (
         "--notify",
         multiple=True,
         metavar="URL",
-        help="Send mail or a chat message when a rule fires; a URL of apprise (extra 'alerts').",
+        help="Send an e-mail or chat message when a rule fires; an apprise URL (extra 'alerts').",
     ),
-    click.option("--no-rules", is_flag=True, help="Evaluate no rule while the job runs."),
+    click.option("--no-rules", is_flag=True, help="Do not evaluate rules while the job runs."),
 )

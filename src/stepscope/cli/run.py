@@ -127,7 +127,7 @@ def _parse_interval(context: click.Context, parameter: click.Parameter, text: st
     type=click.Choice(["auto", "asked", "off"]),
     default="auto",
     show_default=True,
-    help="Detailed windows: automatic, only those requested, or none.",
+    help="Record detailed windows: automatically, on request (asked), or never.",
 )
 @click.option(
     "--on-change/--no-on-change",
@@ -140,11 +140,11 @@ def _parse_interval(context: click.Context, parameter: click.Parameter, text: st
 @click.option(
     "--allow-stop",
     is_flag=True,
-    help="Let the web UI stop the job when it runs on this machine under your name.",
+    help="Allow the web UI on this machine, run by the same user, to stop the job.",
 )
 @price_options
-@click.option("--keep-raw", is_flag=True, help="Keep the profiler's own files in the run's raw/.")
-@click.option("--quiet", is_flag=True, help="Show no status line, only the verdict.")
+@click.option("--keep-raw", is_flag=True, help="Keep the trace files of the profiler in RUN/raw/.")
+@click.option("--quiet", is_flag=True, help="Print only the verdict, no status line.")
 @json_option
 @click.argument("command", nargs=-1, required=True, metavar="-- CMD…", type=click.UNPROCESSED)
 def command(command: tuple[str, ...], **values: Any) -> None:
@@ -179,7 +179,7 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
             spool.rmdir()
         raise
     if spool is None or location is None:
-        say("nothing is recorded: " + "; ".join(problems))
+        say("The job is not recorded: " + "; ".join(problems))
         exit_like(_run_alone(command))
     for problem in problems:
         say(problem)
@@ -201,7 +201,7 @@ def _plan_windows(options: RunOptions) -> WindowSettings:
         options.contents,
     )
     if planned is not None and options.window == "off":
-        raise UsageError("--window off conflicts with a scheduled window; remove one of them")
+        raise UsageError("--window off conflicts with a scheduled window; remove one of them.")
     return WindowSettings(
         enabled=options.window != "off",
         automatic=options.window == "auto",
@@ -301,7 +301,7 @@ class _Session:
         try:
             return start_monitor(config)
         except OSError as error:
-            say(f"the monitor cannot be started: {error}")
+            say(f"Cannot start the monitor: {error}.")
             return None
 
     def _await_monitor(self, monitor: subprocess.Popen[bytes] | None) -> bool | None:
@@ -309,20 +309,20 @@ class _Session:
         is still storing records, None when it needs `stepscope recover`."""
         recover = f"stepscope recover {self._location}"
         if monitor is None:
-            say(f"the recording is still in {self._spool}; bring it in with: {recover}")
+            say(f"The recording is still in {self._spool}. Store it in the run with: {recover}")
             return None
         code = self._wait_for_monitor(monitor)
         if code is None:
             say(
-                "the recording goes on in the background; what is known so far follows, and later: "
-                f"stepscope diagnose {self._location}"
+                "Recording continues in the background. The verdict so far follows; for the final "
+                f"one: stepscope diagnose {self._location}"
             )
             return False
         if code == 0:
             return True
         say(
-            f"the monitor failed ({last_line(self._spool / LOG_NAME)}); what was recorded is safe "
-            f"in {self._spool}: once the cause is gone, bring it in with: {recover}"
+            f"The monitor failed ({last_line(self._spool / LOG_NAME)}). The records are safe in "
+            f"{self._spool}; fix the cause, then store them in the run with: {recover}"
         )
         return None
 
@@ -355,7 +355,7 @@ def conclude(location: Path, *, as_json: bool) -> None:
 
 
 def _check_command(command: Sequence[str]) -> None:
-    """Find the mistakes that would otherwise show after the run directory exists.
+    """Find mistakes before the run directory is created.
 
     Raises:
         UsageError: the command or the script cannot be found.
@@ -366,30 +366,31 @@ def _check_command(command: Sequence[str]) -> None:
         if script.suffix == ".py" and script.is_file():
             python = "python" if shutil.which("python") else "python3"
             raise UsageError(
-                f"{program} is not executable; run it as: stepscope run -- {python} {program}"
+                f"{program} is not executable. Run it with: stepscope run -- {python} {program}"
             )
         if program == "python" and shutil.which("python3"):
             suggestion = shlex.join(["python3", *command[1:]])
             raise UsageError(
                 "python: command not found. python3 is available: stepscope run -- " + suggestion
             )
-        raise UsageError(f"cannot find the command {program!r}; check its spelling and PATH")
+        raise UsageError(f"Command {program!r} not found; check its spelling and PATH.")
     if Path(program).name.startswith("python"):
         script_name = next((word for word in command[1:] if not word.startswith("-")), None)
         direct = len(command) > 1 and command[1] == script_name
         if direct and script_name and not Path(script_name).exists():
-            raise UsageError(f"the script {script_name} does not exist in {Path.cwd()}")
+            raise UsageError(f"The script {script_name} does not exist in {Path.cwd()}.")
 
 
 def _make_run(out: str | None, info: RunInfo, problems: list[str]) -> Path | None:
-    """Make the run directory. One that the user named must work; others are tried in turn."""
+    """Create the run directory: the one of --out, else the first default that can be written."""
     if out is not None:
         _check_out(out)
         try:
             create_run(out, info)
         except OSError as error:
             raise UsageError(
-                f"the run directory {out} cannot be made: {error.strerror}; name another with --out"
+                f"Cannot create the run directory {out}: {error.strerror}. Pass another one to "
+                "--out."
             ) from None
         return Path(out).absolute()
     for location in run_locations(info.run_id):
@@ -398,26 +399,26 @@ def _make_run(out: str | None, info: RunInfo, problems: list[str]) -> Path | Non
         except RunExistsError:
             continue
         except OSError as error:
-            problems.append(f"no run can be made at {location}: {error.strerror}")
+            problems.append(f"cannot create a run in {location}: {error.strerror}")
             continue
         return location
     return None
 
 
 def _check_out(out: str) -> None:
-    """A run gets a directory of its own.
+    """Check that a directory can become a run.
 
     Raises:
-        UsageError: there are other people's files in it, or it is no directory.
+        UsageError: it contains other files, or it is a URL.
     """
     if is_remote(out):
         raise UsageError(
-            f"--out {out}: a job is recorded into a directory of its machine; name one, and copy "
-            "it to the object store with that store's own tool, at the end or every now and then"
+            f"--out {out}: jobs are recorded into a local directory; pass one to --out, and copy "
+            "it to the object store afterwards."
         )
     path = Path(out)
     if path.is_dir() and any(path.iterdir()) and not (path / "run.json").exists():
-        raise UsageError(f"the directory {out} is not empty; name a new one with --out")
+        raise UsageError(f"The directory {out} is not empty; pass a new one to --out.")
 
 
 def _remove_if_empty(directory: Path) -> None:
@@ -428,5 +429,5 @@ def _remove_if_empty(directory: Path) -> None:
 
 
 def _run_alone(command: Sequence[str]) -> JobExit:
-    """Run the job without a recording: it must not suffer for ours."""
+    """Run the job without recording it: a failure of stepscope must not stop it."""
     return Launcher().run(command, os.environ)

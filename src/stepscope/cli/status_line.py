@@ -1,7 +1,7 @@
-"""One quiet line on stderr while the job runs: step, speed, busy, waiting.
+"""Status line on stderr while the job runs: step, speed, data wait, utilization.
 
-Only where stderr is a terminal: in a log file a line that rewrites itself is noise, and reading
-the growing run would cost the job for nothing.
+It is shown only on a terminal: in a log file it would be noise, and reading the growing run costs
+CPU time.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from stepscope.watch import Budget, Pace, measure_pace
 
 
 class StatusLine:
-    """Rewrites one line from the growing run.
+    """Line that is rewritten from the growing run.
 
     Args:
-        stream: where to write; None, or no terminal, writes nothing.
+        stream: output; nothing is written to None or a stream that is no terminal.
     """
 
     def __init__(self, location: Path, stream: TextIO | None) -> None:
@@ -43,7 +43,7 @@ class StatusLine:
             self._shown = True
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         if self._shown and self._stream is not None:
             try:
                 self._stream.write("\r\x1b[2K")
@@ -60,7 +60,7 @@ class StatusLine:
 
 
 def pace_text(pace: Pace) -> str:
-    """Step, speed, waiting and busy, as far as they are known."""
+    """Format step, speed, data wait and utilization, as far as known."""
     parts = ["no training step yet"]
     if pace.steps_per_s is not None:
         parts = [

@@ -102,7 +102,7 @@ def _cut(widths: Mapping[int, int], room: int) -> dict[int, int]:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """The terminal, or plain text of a steady width where there is none."""
+    """Make a console: the terminal, or plain text of a fixed width."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 100
     return _Printer(file=stream, width=width, highlight=False, soft_wrap=False)
@@ -114,13 +114,13 @@ def clock_time(epoch_ns: int) -> str:
 
 
 def bar(ratio: float) -> str:
-    """A bar of 24 cells for a ratio."""
+    """Draw a bar of 24 cells for a ratio."""
     cells = min(BAR_CELLS, max(0, round(ratio * BAR_CELLS)))
     return "█" * cells + "·" * (BAR_CELLS - cells)
 
 
 def table(*columns: str) -> Table:
-    """A table with left-aligned first and right-aligned other columns."""
+    """Make a table whose first column is left-aligned, the others right-aligned."""
     rows = _Rows(box=None, padding=(0, GAP, 0, 0), header_style="dim")
     for position, column in enumerate(columns):
         rows.add_column(column, justify="left" if position == 0 else "right", no_wrap=True)

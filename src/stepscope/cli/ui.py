@@ -73,7 +73,7 @@ def command(  # noqa: PLR0917 - click passes options by name
     source_roots: tuple[Path, ...],
 ) -> None:
     start_fork_server()
-    # While that goes on in a process of its own, this one imports the rest.
+    # While that process starts, this one imports the rest.
     from stepscope.run.catalog import resolve_root
     from stepscope.server import serve, url_of
 
@@ -86,7 +86,7 @@ def command(  # noqa: PLR0917 - click passes options by name
         source_roots=source_roots,
     )
     if settings.token is not None and len(settings.token) < MIN_TOKEN_LENGTH:
-        raise UsageError(f"The token is too short: at least {MIN_TOKEN_LENGTH} characters.")
+        raise UsageError(f"The token is too short; use at least {MIN_TOKEN_LENGTH} characters.")
     if settings.token is None and not settings.on_loopback:
         settings = replace(settings, token=secrets.token_urlsafe(32))
 
@@ -95,7 +95,7 @@ def command(  # noqa: PLR0917 - click passes options by name
         sys.stdout.flush()
         if not no_browser and _has_display():
             webbrowser.open(url_of(listening))
-        say(f"runs of {listening.root}; Ctrl-C ends this, and no job")
+        say(f"Serving the runs below {listening.root}. Ctrl-C stops the server, not the jobs.")
 
     serve(settings, started)
 

@@ -38,14 +38,14 @@ def command(run: str, scan_interval: float, as_json: bool) -> None:
 
 
 def _print_lines(reader: RunReader, scan_s: float) -> None:
-    """One JSON document per scan, a line each."""
+    """Print one line of JSON per scan."""
     observer = Observer(reader)
     for record in _scans(reader, scan_s):
         click.echo(msgspec.json.encode(observer.observe(record)).decode())
 
 
 def _show(reader: RunReader, scan_s: float) -> None:
-    """A picture that is kept up to date; where there is no terminal, one after each scan."""
+    """Show a picture that is updated in place; without a terminal, print one per scan."""
     out, observer = console(), Observer(reader)
     if not out.is_terminal:
         for record in _scans(reader, scan_s):
@@ -66,7 +66,7 @@ def _show(reader: RunReader, scan_s: float) -> None:
 
 
 def _scans(reader: RunReader, scan_s: float) -> Iterator[RuleRecord]:
-    """The first record of each scan; later ones only say who was told."""
+    """Yield the first record of each scan; later ones only add deliveries."""
     before: tuple[int | None, Progress] = None, "running"
     for record in _records(reader, scan_s, _sleep):
         if (record.end_ns, record.progress) != before:

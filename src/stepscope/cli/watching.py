@@ -46,22 +46,22 @@ class Watching:
         self.companion = Companion(lambda _job_pid: self._start())
 
     def conclude(self, job_exit: JobExit, *, complete: bool | None) -> JobExit:
-        """Wait for the last evaluation, report the rules that fired, and return how to exit.
+        """Wait for the last evaluation, report the rules that fired, and return the exit status.
 
         Args:
-            job_exit: how the job ended.
-            complete: all of the job is in the run; False when processes of it go on, None when
-                the rest will not come. Then what is known so far is said.
+            job_exit: exit status of the job.
+            complete: True if the recording is in the run; False while processes of the job still
+                run, None if the rest is lost. Findings so far are then reported.
         """
         try:
             if complete is None and self.companion.process is not None:
-                self.companion.process.terminate()  # it waits for what will not come
+                self.companion.process.terminate()  # it waits for records that will not arrive
             if complete is False:
                 record = self._current()
             else:
-                record = self._last_word(complete=complete is True)
+                record = self._final_record(complete=complete is True)
         except Exception as error:  # noqa: BLE001 - the job's exit status comes first
-            say(f"what the rules found cannot be read: {error}")
+            say(f"Cannot read the findings of the rules: {error}.")
             record = None
         if record is not None:
             try:
@@ -76,26 +76,26 @@ class Watching:
         if not self._plan.fail_on or job_exit.exit_code != 0:
             return job_exit
         if record is None:
-            say("the rules of --fail-on could not be evaluated; that counts as a failure")
+            say("The rules of --fail-on could not be evaluated, which counts as a failure.")
             return msgspec.structs.replace(job_exit, exit_code=FIRED)
         fired = [finding.rule for finding in record.fired if finding.rule in self._plan.fail_on]
         if not fired:
             return job_exit
-        say(f"the job succeeded, but {', '.join(fired)} fired (--fail-on)")
+        say(f"The job succeeded, but {', '.join(fired)} fired (--fail-on).")
         return msgspec.structs.replace(job_exit, exit_code=FIRED)
 
-    def _last_word(self, *, complete: bool) -> RuleRecord | None:
-        """Return the record once all is evaluated and delivered; None if there is none."""
+    def _final_record(self, *, complete: bool) -> RuleRecord | None:
+        """Wait for the evaluation and the deliveries; their record, or None if there is none."""
         code = self._wait()
         if code and complete:
-            # It was killed, or could not begin. Nothing more will come now, so once more.
+            # It was killed or could not start. The recording is complete, so evaluate again.
             self.companion.process = self._start()
             code = self._wait()
         record = self._current()
         if code is None:
-            say(f"rules are still being evaluated; later: stepscope rules check {self._location}")
+            say(f"Rules are still being evaluated. Later: stepscope rules check {self._location}")
         elif code or record is None or record.progress == "running":
-            say(f"what the rules found is not all in the run ({last_line(self._log)})")
+            say(f"Some findings are missing in the run ({last_line(self._log)}).")
         return record
 
     def _current(self) -> RuleRecord | None:
@@ -112,9 +112,7 @@ class Watching:
                 return process.wait(0.1)
             except subprocess.TimeoutExpired:
                 if waited > NOTICE_AFTER_S and not is_announced:
-                    say(
-                        "waiting for the last evaluation of rules, and for its news to be delivered"
-                    )
+                    say("Waiting for the last evaluation of rules and the delivery of alerts.")
                     is_announced = True
         return None
 

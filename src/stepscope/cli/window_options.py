@@ -1,4 +1,4 @@
-"""Options that say what a detailed window holds and when it is opened."""
+"""Options for the contents and the schedule of detailed windows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Decorated = Callable[..., Any]
 _OPTION_HELP = {
     "shapes": "Shapes, types and strides of operator inputs.",
     "stacks": "Python calls and modules.",
-    "memory": "Allocations. The framework's profiler has to record them from within: the job "
-    "stops for a moment when the window ends.",
+    "memory": "Allocations. The job pauses briefly at the end of the window, because the "
+    "framework's profiler records them in the training process.",
     "flops": "Data to compute FLOPs (includes --shapes).",
     "modules": "Module hierarchy (includes --stacks).",
 }
@@ -101,7 +101,7 @@ def schedule(  # noqa: PLR0917 - in the order of the options
     """
     by_steps, by_time = start_step is not None, start_time is not None
     if by_steps and by_time:
-        raise UsageError("--start-step and --start-time are mutually exclusive")
+        raise UsageError("--start-step conflicts with --start-time; remove one of them.")
     if not by_steps and not by_time:
         light = contents.depth == Depth.LIGHT
         if (
@@ -109,12 +109,12 @@ def schedule(  # noqa: PLR0917 - in the order of the options
             or contents.options
             or light
         ):
-            raise UsageError("Set the start of the window with --start-step or --start-time")
+            raise UsageError("Set the start of the window with --start-step or --start-time.")
         return None
     if by_steps and (num_steps is None or duration is not None):
-        raise UsageError("--start-step requires --num-steps")
+        raise UsageError("--start-step requires --num-steps.")
     if by_time and (duration is None or num_steps is not None):
-        raise UsageError("--start-time requires --duration")
+        raise UsageError("--start-time requires --duration.")
     length = num_steps if by_steps else duration
     if repeat_interval is not None and length is not None and repeat_interval <= length:
         raise UsageError(

@@ -28,7 +28,7 @@ Unit = Literal["ratio", "ns", "hours", "usd"]
 Pace = Literal["epoch", "step"]
 OTHER_BATCH = "the runs use different batches, so step times do not compare their speed"
 FEW_SAMPLES = "a 95th percentile needs {minimum} samples; utilization has {count}"
-NO_FULL_RUN = "a run of {epochs:g} epochs needs the epoch time, which is known for {known} run"
+NO_FULL_RUN = "a run of {epochs} epochs needs the epoch time, which is known for {known} run"
 OTHER_TIMES = "utilization is {before} in the first run and {after} in the second"
 WHILE_TRAINING, WHOLE_RUN = "while training", "of the whole run"
 
@@ -151,7 +151,10 @@ def compare_before_after(before: Side, after: Side, epochs: float | None = None)
         _make_row("step", "ns", before.step_ns, after.step_ns),
         _make_row("epoch", "ns", before.epoch_ns, after.epoch_ns),
         _make_row(
-            "run" if epochs is None else f"run of {epochs:g} epochs", "ns", before_ns, after_ns
+            "run" if epochs is None else f"run of {number(epochs)} epochs",
+            "ns",
+            before_ns,
+            after_ns,
         ),
         _make_row("instance-hours", "hours", before_hours, after_hours),
         _make_row("cost", "usd", _get_usd(before_cost), _get_usd(after_cost)),
@@ -229,7 +232,7 @@ def _list_notes(before: Side, after: Side, epochs: float | None) -> Iterator[str
         yield OTHER_BATCH
     timed = [side for side in (before, after) if side.epoch_ns is not None]
     if epochs is not None and len(timed) < 2:
-        yield NO_FULL_RUN.format(epochs=epochs, known="only one" if timed else "neither")
+        yield NO_FULL_RUN.format(epochs=number(epochs), known="only one" if timed else "neither")
     if before.is_training != after.is_training:
         yield OTHER_TIMES.format(before=_name_period(before), after=_name_period(after))
 

@@ -27,6 +27,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 import numpy as np
 
+from stepscope.quantities import count, number
 from stepscope.run import Rank, Run, inputs_of, largest_model
 from stepscope.schema import ModelFact, ModelInputsFact, OptimizerFact, field_label
 
@@ -125,11 +126,11 @@ def _compare_group(group: ContractGroup, base_terms: Terms, other_terms: Terms) 
 def _describe_model(model: ModelFact | None, optimizers: Sequence[OptimizerFact]) -> Terms:
     terms = {}
     if model is not None:
-        terms["parameters"] = f"{model.parameter_count:,}"
+        terms["parameters"] = count(model.parameter_count)
         terms["parameter shapes"] = f"{model.tensor_count} tensors, digest {model.shapes_digest}"
     if optimizers:
         trained = sum(optimizer.parameter_count for optimizer in optimizers)
-        terms["parameters that are trained"] = f"{trained:,}"
+        terms["parameters that are trained"] = count(trained)
     return terms
 
 
@@ -141,7 +142,7 @@ def _describe_batch(rank: Rank | None, inputs: Sequence[ModelInputsFact]) -> Ter
         terms["DataLoader batch size"] = str(rank.loader.batch_size)
     fetches = rank.steps.fetches[rank.steps.measured()]
     if len(fetches) and fetches.any():
-        terms["batches per step"] = f"{np.median(fetches):g}"
+        terms["batches per step"] = number(np.median(fetches))
     shapes_by_input = _group_shapes(inputs)
     return terms | {f"input {name}": _merge(shapes) for name, shapes in shapes_by_input.items()}
 
@@ -190,7 +191,7 @@ def _describe_hardware(run: Run) -> Terms:
         terms = {
             "GPUs": _count_names(gpus),
             "CPUs": _count_names([node.cpu_model for node in nodes]),
-            "cores available": ", ".join(f"{node.cores_available:g}" for node in nodes),
+            "cores available": ", ".join(number(node.cores_available) for node in nodes),
         }
     worlds = {p.world_size for p in run.processes if p.world_size is not None}
     worlds |= {trace.world_size for trace in run.traces if trace.world_size is not None}

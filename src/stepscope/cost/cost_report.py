@@ -29,6 +29,7 @@ from stepscope.diagnosis import (
     diagnose,
 )
 from stepscope.errors import UsageError
+from stepscope.quantities import number
 from stepscope.run import Epochs, Run, find_epochs, job_borders, job_statistics, machine_count
 
 MAX_PROJECTED = 1e9
@@ -308,9 +309,9 @@ def _project(
 ) -> list[Projection]:
     durations = []
     if epochs is not None and isinstance(passes, Epochs):
-        durations.append((f"{epochs:g} epochs", epochs * passes.mean_ns))
+        durations.append((f"{number(epochs)} epochs", epochs * passes.mean_ns))
     if hours is not None:
-        durations.append((f"{hours:g} hours", hours * HOUR_NS))
+        durations.append((f"{number(hours)} hours", hours * HOUR_NS))
     return [
         Projection(
             name=name,

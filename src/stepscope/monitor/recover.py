@@ -42,7 +42,7 @@ def recover_run(location: str) -> Recovery:
     if status is not None and _is_monitored(status, location):
         return _no_recovery(status, "its monitor is still running")
     if spool is None or not Path(spool).is_dir():
-        return _no_recovery(status, "this node has no span logs of it")
+        return _no_recovery(status, "this node has no span logs of the run")
     if info is None:
         info = node_info(sample_interval_ns=0, spool=spool)
     if status is None:

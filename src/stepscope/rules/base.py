@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from stepscope.analysis import Device
+from stepscope.quantities import count
 from stepscope.rules.details import to_plain_data
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import NoParameters, format_parameters, make_parameters
@@ -37,11 +38,12 @@ class NotApplicable(Exception):  # noqa: N818 - not an error: the result for a r
         self.datapoints = datapoints
 
 
-def require_more_than(limit: int, count: int, unit: str) -> None:
+def require_more_than(limit: int, datapoints: int, unit: str) -> None:
     """Raise NotApplicable unless a count of datapoints exceeds a limit."""
-    if count <= limit:
+    if datapoints <= limit:
         raise NotApplicable(
-            f"only {count:,} {unit} so far; the rule requires more than {limit:,}", count
+            f"only {count(datapoints)} {unit} so far; the rule requires more than {count(limit)}",
+            datapoints,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from stepscope.quantities import number
 from stepscope.rules.base import Rule
 from stepscope.rules.parameters import describe_parameters
 
@@ -41,7 +42,7 @@ def _parameters(rule: type[Rule[Any]]) -> str:
         aliases = [alias for alias, name in rule.aliases.items() if name == parameter.name]
         note = f" Alias: `{'`, `'.join(aliases)}`." if aliases else ""
         default = parameter.default
-        shown = f"{default:g}" if isinstance(default, float) else default
+        shown = number(default) if isinstance(default, float) else default
         rows.append(
             f"- `{parameter.name}` (default {shown}; {parameter.accepts}): {parameter.doc}{note}"
         )

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from stepscope.errors import UsageError
+from stepscope.quantities import duration
 from stepscope.schema import JobStatus
 from stepscope.spool import OPTIONS, Depth
 from stepscope.store import RequestStatus, RunReader, WindowRequest, WindowRequests
@@ -82,8 +83,8 @@ def find_listening_nodes(run: str, reader: RunReader) -> list[str]:
     if not listening:
         age = min(_age_s(status) for status in running.values())
         raise UsageError(
-            f"the monitor of {run} has sent no heartbeat for {age:.0f} s; if the job is gone, "
-            f"recover the rest with: stepscope recover {run}"
+            f"the monitor of {run} has sent no heartbeat for {duration(1e9 * age)}; if the job is "
+            f"gone, recover the rest with: stepscope recover {run}"
         )
     return listening
 

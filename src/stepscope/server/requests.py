@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from stepscope.quantities import duration
 from stepscope.server.settings import Limits
 from stepscope.server.workers import Refusal, retrieve_exception
 
@@ -94,7 +95,8 @@ async def _read_body(request: Request, limits: Limits) -> bytes:
                 if len(body) > limits.body_bytes:
                     raise Refusal(400, f"The body is larger than {limits.body_bytes} bytes.")
     except TimeoutError:
-        raise Refusal(400, f"The body did not arrive within {limits.body_s:g} s.") from None
+        limit = duration(1e9 * limits.body_s)
+        raise Refusal(400, f"The body did not arrive within {limit}.") from None
     except ClientDisconnect:
         raise _disconnected() from None
     return body

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stepscope.errors import NotARunError, StepscopeError
+from stepscope.quantities import file_size
 from stepscope.run import UnreachableError
 from stepscope.run.catalog import is_removed
 
@@ -86,8 +87,8 @@ def _run_task(
     if len(body) > limit_bytes:
         return Reply(
             status=400,
-            error=f"The response of {len(body) / 1e6:.0f} MB is larger than the limit of "
-            f"{limit_bytes / 1e6:.0f} MB. Request less: use top, rank or a time range.",
+            error=f"The response of {file_size(len(body))} is larger than the limit of "
+            f"{file_size(limit_bytes)}. Request less: use top, rank or a time range.",
         ), b""
     return Reply(status=200), body
 

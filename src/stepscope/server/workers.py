@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from stepscope.quantities import duration
 from stepscope.server.forking import worker_context
 from stepscope.server.settings import Limits
 from stepscope.server.worker import Reply, run_worker
@@ -106,7 +107,8 @@ class WorkerQueue:
                 await self._kill_worker()
                 raise Refusal(
                     503,
-                    f"The response took more than {self._limits.response_s:g} s and was cancelled.",
+                    f"The response took more than {duration(1e9 * self._limits.response_s)} and "
+                    "was cancelled.",
                 ) from None
             except asyncio.CancelledError:
                 await self._finish_cancelled(running)

@@ -292,7 +292,9 @@ class Bucket:
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             raise self._access_denied(url) from error
         except exceptions.InvalidPathError as error:
-            reason = "it holds an object whose name is not a path; remove it or use another prefix"
+            reason = (
+                "it contains an object whose name is not a path; remove it or use another prefix"
+            )
             raise InvalidNamesError(errno.EINVAL, reason, url) from error
         except exceptions.BaseError as error:
             raise self._unclassified_error(url, str(error)) from error

@@ -129,8 +129,7 @@ class ObjectCache:
 
     def _cannot_write(self, error: OSError) -> OSError:
         reason = (
-            f"cannot cache objects here: {error.strerror}; "
-            "set another directory with XDG_CACHE_HOME"
+            f"cannot cache objects here: {error.strerror}; set XDG_CACHE_HOME to another directory"
         )
         return OSError(error.errno or errno.EIO, reason, str(self.directory))
 

@@ -87,4 +87,4 @@ def _explain_missing_run(location: str | Path) -> str:
         return f"{path} does not exist. Pass the directory of a run."
     if not path.is_dir():
         return f"{path} is a file, but a run is a directory. Pass the directory of a run."
-    return f"{path} is not a run: it holds no {layout.RUN_KEY}. Pass the directory of a run."
+    return f"{path} is not a run: it has no {layout.RUN_KEY}. Pass the directory of a run."

@@ -25,7 +25,7 @@ def check_free(url: str) -> None:
         raise RunExistsError(f"{url} already holds a run. Use a new URL.")
     if next(bucket.entries(), None) is not None:
         raise UsageError(
-            f"{url} is not empty and holds no run: it has other objects or the remains of an "
+            f"{url} is not empty but not a run: it contains other objects or the remains of an "
             "interrupted import. Use a new URL."
         )
 
@@ -47,7 +47,7 @@ def upload_run(directory: Path, url: str) -> None:
     def send(key: str) -> None:
         if not bucket.put(key, source.local_path(key), only_new=True):
             raise RunExistsError(
-                f"{url} already holds {key}: another process created a run there meanwhile."
+                f"{url} already contains {key}: another process created a run there meanwhile."
             )
         created.append(key)
 

@@ -16,6 +16,7 @@ import msgspec
 from stepscope._optional import require
 from stepscope._version import __version__
 from stepscope.errors import UsageError
+from stepscope.quantities import duration
 from stepscope.schema import Finding
 from stepscope.watch.config import ActionConfig, ActionKind
 from stepscope.watch.stop_request import StopRequest, write_stop_request
@@ -107,7 +108,7 @@ class RunCommand:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             raise ActionError(
-                f"the command took more than {self._timeout_s:g} s and was killed"
+                f"the command took more than {duration(1e9 * self._timeout_s)} and was killed"
             ) from None
         if child.returncode:
             raise ActionError(f"the command exited with status {child.returncode}")

@@ -29,12 +29,12 @@ def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
         (["run", "--interval", "250", "--", "true"], "'250' is not one of"),
         (["run", "--spool-limit", "many", "--", "true"], "is not a size"),
         (["run", "--", sys.executable, "missing.py"], "missing.py does not exist"),
-        (["run", "--", "no-such-command"], "cannot find the command 'no-such-command'"),
-        (["run", "--", "./here.py"], "./here.py is not executable; run it as: stepscope run -- "),
+        (["run", "--", "no-such-command"], "Command 'no-such-command' not found"),
+        (["run", "--", "./here.py"], "./here.py is not executable. Run it with: stepscope run -- "),
         (["run", "--out", "here.py/run", "--", "true"], "here.py"),
         (["run", "--out", ".", "--", "true"], "is not empty"),
-        (["run", "--out", "s3://bucket/run", "--", "true"], "into a directory of its machine"),
-        (["recover", "s3://bucket/run"], "name that directory"),
+        (["run", "--out", "s3://bucket/run", "--", "true"], "into a local directory"),
+        (["recover", "s3://bucket/run"], "pass that directory"),
         (["diagnose", "s3://"], "is not a bucket URL"),
         (["diagnose", "nowhere"], "nowhere"),
         (["diagnose", "here.py"], "here.py"),
@@ -115,7 +115,7 @@ def test_a_command_that_cannot_start_leaves_no_trace(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     done = stepscope(tmp_path, "run", "--out", "empty", "--", "./no_shebang")
     assert done.returncode == 2
-    assert "cannot start './no_shebang': Exec format error" in done.stderr
+    assert "Cannot start './no_shebang': Exec format error" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["no_shebang"]
 
 

@@ -71,14 +71,14 @@ def test_a_link_is_followed(run: Path, tmp_path: Path) -> None:
 
 def test_merged(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call("export", str(run), "--to", "chrome", "-o", str(tmp_path / "all.json"), "--merge")
-    assert f"2 recordings, {2 * len(training())} events" in capsys.readouterr().out
+    assert f"2 traces, {2 * len(training())} events" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["-o", "all.json"], "2 recordings do not go into the one file"),
-        (["-o", "all.json.gz"], "name a directory, choose one with --trace or --rank"),
+        (["-o", "all.json"], "Cannot write 2 traces to one file"),
+        (["-o", "all.json.gz"], "pass a directory to -o, select one trace with --trace"),
         (["-o", ".", "--merge"], "is a directory"),
         (["-o", "out", "--rank", "7"], "No trace is of rank 7; available: of ranks 0, 1"),
         (["-o", "out", "--trace", "x"], "No trace is called x; available: 0/trace.json"),

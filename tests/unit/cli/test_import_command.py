@@ -149,7 +149,7 @@ def test_what_was_lost_is_said(tmp_path: Path, run_import: Command) -> None:
     (tmp_path / "half.json").write_bytes(content[: len(content) // 2])
     answer = run_import("half.json", "-o", "run")
     assert answer.code == 0
-    assert "half.json was read in part: the file is truncated" in answer.err
+    assert "half.json was only partly imported: the file is truncated" in answer.err
     assert "stepscope show run" in answer.out
 
 
@@ -292,5 +292,5 @@ def test_urls_that_cannot_be_fetched(tmp_path: Path, served: str, run_import: Co
     ):
         answer = run_import(url, "-o", "run")
         assert (answer.code, len(answer.sentences)) == (2, 1)
-        assert "cannot be fetched" in answer.err
+        assert "Cannot download" in answer.err
         assert not (tmp_path / "run").exists()

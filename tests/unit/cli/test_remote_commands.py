@@ -67,7 +67,7 @@ def test_an_import_reads_the_same_from_a_bucket(
     here, there = str(tmp_path / "run"), bucket.url("team/run/")
     answered("import", str(traces), "-o", here)
     text = answered("import", str(traces), "-o", there)
-    assert text.splitlines()[-1] == f"next: stepscope show {there} gpu-time"
+    assert text.splitlines()[-1] == f"Next: stepscope show {there} gpu-time"
     files = {str(p.relative_to(here)) for p in Path(here).rglob("*") if p.is_file()}
     assert set(bucket.keys()) == {f"team/run/{item}" for item in files}
     for view in ("gpu-time", "operators"):
@@ -209,8 +209,8 @@ def test_commands_that_need_the_machine_of_the_job(bucket: TestBucket, tmp_path:
     url = bucket.put_run(run.write(), "job")
     for words, says in (
         (["capture", url, "--steps", "3"], "no monitor looks for requests"),
-        (["recover", url], "name that directory"),
-        (["run", "--out", url, "--", "true"], "a job is recorded into a directory of its machine"),
+        (["recover", url], "pass that directory"),
+        (["run", "--out", url, "--", "true"], "jobs are recorded into a local directory"),
     ):
         done = stepscope(*words)
         assert done.returncode == 2
@@ -234,6 +234,6 @@ def test_a_cache_that_cannot_be_written(bucket: TestBucket, tmp_path: Path) -> N
     (tmp_path / "file").touch()
     done = stepscope("diagnose", url, XDG_CACHE_HOME=str(tmp_path / "file"))
     assert done.returncode == 2
-    assert "set another directory with XDG_CACHE_HOME" in done.stderr
+    assert "set XDG_CACHE_HOME to another directory" in done.stderr
     done = stepscope("diagnose", url, STEPSCOPE_CACHE_GB="much")
     assert done.stderr == "stepscope: STEPSCOPE_CACHE_GB='much' is not a number of gigabytes.\n"

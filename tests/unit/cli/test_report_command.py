@@ -48,12 +48,12 @@ def test_json_has_debuggers_names(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["{run}"], "Name a file for the report"),
-        (["{run}", "-o", "report.pdf"], "report.pdf says no form"),
-        (["{run}", "-o", "report"], "has to end in .html, .ipynb, .json"),
+        (["{run}"], "Pass a file for the report"),
+        (["{run}", "-o", "report.pdf"], "report.pdf has no known format"),
+        (["{run}", "-o", "report"], "name that ends in .html, .ipynb, .json"),
         (["{run}", "-o", "."], ". is a directory"),
-        (["{run}", "-o", "nowhere/report.html"], "nowhere is no directory"),
-        (["{run}", "-o", "file.txt/report.html"], "file.txt is no directory"),
+        (["{run}", "-o", "nowhere/report.html"], "nowhere is not a directory"),
+        (["{run}", "-o", "file.txt/report.html"], "file.txt is not a directory"),
         (["{run}", "-o", "/proc/report.html"], "/proc/"),
         (["nowhere", "-o", "report.html"], "nowhere does not exist"),
         (["{run}", "-o", "report.html", "--rule", "Nothing"], "Nothing"),

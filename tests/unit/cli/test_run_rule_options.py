@@ -39,8 +39,8 @@ OWN = "from stepscope.rules import Rule\nclass Mine(Rule):\n    '''Mine.'''\n"
         (("--set", "StepOutlier.deviation=3"), "stddev, mode, n_outliers"),
         (("--rules-config", "absent.toml"), "absent.toml cannot be read"),
         (("--scan-interval", "0.5"), "0.5 is not in the range"),
-        (("--webhook", "example.org/hook"), "begins with http:// or https://"),
-        (("--no-rules", "--stop-on", "StepOutlier"), "with --no-rules no rule is evaluated"),
+        (("--webhook", "example.org/hook"), "does not start with http:// or https://"),
+        (("--no-rules", "--stop-on", "StepOutlier"), "no-rules conflicts with other options"),
     ],
 )
 def test_refused_in_one_sentence(tmp_path: Path, options: tuple[str, ...], says: str) -> None:

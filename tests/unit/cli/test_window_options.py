@@ -38,7 +38,7 @@ def test_a_window_by_steps_and_one_by_time() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"start_step": 1, "start_time": 1.0}, "mutually exclusive"),
+        ({"start_step": 1, "start_time": 1.0}, "conflicts with"),
         ({"start_step": 1}, "--start-step requires --num-steps"),
         ({"start_step": 1, "num_steps": 1, "duration": 1.0}, "--start-step requires"),
         ({"start_time": 1.0}, "--start-time requires --duration"),

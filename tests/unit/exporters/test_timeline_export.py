@@ -156,13 +156,13 @@ def test_an_empty_run(tmp_path: Path) -> None:
 def test_by_command(drawn: RunBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, path = str(drawn.write()), tmp_path / "out.json.gz"
     root.main(["export", run, "--to", "timeline", "-o", str(path)], standalone_mode=False)
-    assert "1 recordings" in capsys.readouterr().out
+    assert "1 trace" in capsys.readouterr().out
     assert json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     root.main(["export", run, "--to", "timeline", "-o", str(path), "--json"], standalone_mode=False)
     payload = json.loads(capsys.readouterr().out)
     assert (payload["format"], payload["files"][0]["path"]) == ("timeline", str(path))
     for wrong in (["--merge"], ["--rank", "0"], ["--trace", "x"]):
-        with pytest.raises(UsageError, match="takes the whole run"):
+        with pytest.raises(UsageError, match="exports the whole run"):
             root.main(["export", run, "--to", "timeline", "-o", str(path), *wrong],
                       standalone_mode=False)  # fmt: skip
     with pytest.raises(UsageError, match="is a directory"):

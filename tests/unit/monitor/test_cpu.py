@@ -100,7 +100,7 @@ def test_missing_cores_are_a_reason(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="cannot be read"):
         CpuSampler(idle_tree(), proc=str(tmp_path))
     (tmp_path / "stat").write_text("ctxt 5\n")
-    with pytest.raises(Unavailable, match="names no core"):
+    with pytest.raises(Unavailable, match="lists no cores"):
         CpuSampler(idle_tree(), proc=str(tmp_path))
 
 

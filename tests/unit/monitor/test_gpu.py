@@ -221,7 +221,7 @@ def test_no_driver_is_a_reason_not_an_error(tmp_path: Path) -> None:
     ("setup", "gpus", "reason"),
     [
         ("stub.stub_unload(1)", 1, "the NVIDIA driver cannot be opened"),
-        ("", 0, "the NVIDIA driver sees no GPU"),
+        ("", 0, "the NVIDIA driver finds no GPU"),
     ],
 )
 def test_a_driver_without_gpus_is_a_reason(

@@ -20,6 +20,7 @@ from stepscope.analysis.roofline.device_table import (
     DeviceIdentity,
     Unit,
 )
+from stepscope.quantities import number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ def estimate_cpu_peaks(cores: float) -> Peaks:
         "fp64": cores * _CPU_HERTZ * _CPU_FP32_PER_CYCLE / 2,
     }
     return Peaks(
-        name=f"CPU of {cores:g} cores",
+        name=f"CPU of {number(cores)} cores",
         source="an estimate: 2.5 GHz, two 256-bit fused multiply-adds a cycle, 8 GB/s, per core",
         bytes_per_s=cores * _CPU_CORE_BYTES_PER_S,
         flops_per_s=rates,

@@ -17,7 +17,7 @@ _NOT_IN_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ff
 
 
 def junit_of(payload: Comparison) -> str:
-    """The XML."""
+    """Write conditions and contract as JUnit XML."""
     cases = [_contract_case(payload)]
     for note in payload.notes:
         case = _case("the runs can be trusted")

@@ -27,7 +27,7 @@ _MARKS = {"passed": "✅", "failed": "❌", "unknown": "❔", "not comparable": 
 
 
 def markdown_of(payload: Comparison) -> str:
-    """The Markdown."""
+    """Write the comparison as Markdown."""
     lines = [f"### {_text(payload.headline, 400)}", ""]
     names = (_text(run_name(run)) for run in (payload.base_run, payload.other_run))
     lines += [" → ".join(f"`{name}`" for name in names), ""]

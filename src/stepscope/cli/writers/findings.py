@@ -93,7 +93,7 @@ def _outcome(delivery: Delivery) -> str:
 
 
 def finding_line(finding: Finding) -> Text:
-    """A finding in one line."""
+    """Write a finding as one line."""
     sentence = finding.sentences[0] if finding.sentences else ""
     since = "" if finding.first_ns is None else f"  since {clock_time(finding.first_ns)}"
     return Text.assemble("  ", (finding.rule, "bold"), f"  {sentence}", (since, "dim"))

@@ -24,7 +24,7 @@ _STYLES = {
 
 
 def live_text(view: LiveView) -> Group:
-    """A job in a few lines."""
+    """Write the state of a job in a few lines."""
     lines = [
         _head(view),
         _labelled("pace", pace_text(view.pace)),
@@ -47,7 +47,7 @@ def live_text(view: LiveView) -> Group:
 
 def _head(view: LiveView) -> Text:
     if view.state is None:
-        return Text.assemble((view.run_id, "bold"), "  no monitor has written to it yet")
+        return Text.assemble((view.run_id, "bold"), "  no status from a monitor yet")
     facts = [str(view.state)] if view.reason is None else [f"{view.state}: {view.reason}"]
     if view.started_ns and view.heard_ns:
         facts.append(f"for {_rough(view.heard_ns - view.started_ns)}")

@@ -122,7 +122,7 @@ def _receive(pipe: Connection) -> tuple[int, float | Outcome]:
     try:
         index, message = pipe.recv()
     except (EOFError, OSError):  # an OSError within a message
-        reason = "a process that imported a file was killed; is memory short?"
+        reason = "a process that imported a file was killed, perhaps for lack of memory"
         raise ChildProcessError(errno.ECHILD, reason, "import") from None
     if isinstance(message, OSError):
         raise message

@@ -33,7 +33,9 @@ class DecodingStoppedError(OSError):
     """A worker process ended unexpectedly: killed, or out of memory."""
 
     def __init__(self) -> None:
-        super().__init__(errno.ECHILD, "a process that decoded it was killed; is memory short?")
+        super().__init__(
+            errno.ECHILD, "a process that decoded it was killed, perhaps for lack of memory"
+        )
 
 
 def decode_all(

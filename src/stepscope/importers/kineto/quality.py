@@ -92,8 +92,8 @@ def _duplicate_steps(gathered: Gathered) -> int:
 def _clock(reading: Reading) -> str:
     base = reading.header.base_ns
     if base:
-        return f"times are relative to {base} ns since 1970, as the file states"
+        return f"times are relative to the base time of the file, {base} ns since 1970"
     assumption = "its times are assumed to be microseconds since 1970"
     if reading.truncated and not reading.frame.bare_array:
-        return f"the end of the file, which may state a base, is missing: {assumption}"
-    return f"the file states no base: {assumption}"
+        return f"the end of the file, which may contain a base time, is missing: {assumption}"
+    return f"the file has no base time: {assumption}"

@@ -16,6 +16,7 @@ import msgspec
 
 from stepscope.importers.smdebug.forms import EventFileName
 from stepscope.importers.times import nanoseconds
+from stepscope.quantities import duration
 
 MAX_DURATION_NS = 24 * 3600 * 10**9
 """An event that ends so much later than the last start in its file never ended: some writers then
@@ -61,10 +62,10 @@ class EventFile:
         if self.unreadable_count:
             parts.append(f"{self.unreadable_count} events could not be read")
         if self.impossible:
-            longest_s = max(self.impossible, key=abs) / 1e9
+            longest_ns = max(self.impossible, key=abs)
             parts.append(
-                f"{len(self.impossible)} events with impossible durations (up to {longest_s:,.0f} "
-                "s) were left out"
+                f"{len(self.impossible)} events with impossible durations (up to "
+                f"{duration(longest_ns)}) were left out"
             )
         return "; ".join(parts) or None
 

@@ -24,7 +24,7 @@ class Form(enum.Enum):
     SYSTEM = "samples of the machine"
     EVENTS = "framework events"
     DETAIL = "a trace of TensorFlow's profiler"
-    MARK = "nothing but its name"
+    MARK = "only a file name"
     PYTHON_PROFILE = "a Python profile"
 
 

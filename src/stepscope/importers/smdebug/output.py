@@ -314,8 +314,8 @@ class _Output:
             process.notes.append(f"{path.name}: {events.lost}")
         if events.base_is_guessed:
             process.notes.append(
-                f"{path.name} states no base for its times: its last event is assumed to end at "
-                "the time in its name"
+                f"{path.name} has no base time: its last event is assumed to end at the time in "
+                "the file name"
             )
         self._store(process)
 

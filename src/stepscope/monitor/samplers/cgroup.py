@@ -113,7 +113,7 @@ class ThrottleSampler:
         """
         self._quotas = list(_quotas(root, pid))
         if not self._quotas:
-            raise Unavailable("no CPU quota limits the job, so that it cannot be throttled")
+            raise Unavailable("the job has no CPU quota, so it cannot be throttled")
         self._previous: dict[Path, _Throttled] = {}
         self._previous_ns = 0
 

@@ -55,7 +55,7 @@ class CpuSampler:
         except OSError as error:
             raise Unavailable(f"{self._path} cannot be read: {error.strerror}") from None
         if not cores:
-            raise Unavailable(f"{self._path} names no core")
+            raise Unavailable(f"{self._path} lists no cores")
 
     def sample(self, now_ns: int) -> Iterator[Sample]:
         """Sample every core and the node; see `Sampler.sample`."""

@@ -157,9 +157,9 @@ class NvmlSampler:
         try:
             count = self._nvml.nvmlDeviceGetCount()
         except self._nvml.NVMLError as error:
-            raise Unavailable(f"the NVIDIA driver does not count its GPUs: {error}") from None
+            raise Unavailable(f"the NVIDIA driver cannot list its GPUs: {error}") from None
         if count == 0:
-            raise Unavailable("the NVIDIA driver sees no GPU")
+            raise Unavailable("the NVIDIA driver finds no GPU")
         self._devices = [_Device(index) for index in range(count)]
 
     def sample(self, now_ns: int) -> Iterator[Sample]:

@@ -197,7 +197,7 @@ class WindowImports:
         if code == STORED:
             self.stored.add(file.key)
         else:
-            self.unreadable[file.key] = message or "the importer gives no reason"
+            self.unreadable[file.key] = message or "the importer reported no reason"
         self.last_error = None
         self._done.add(file.key)
         del self._queue[file.key]

@@ -30,7 +30,7 @@ SLOWER = "slower"
 """Reason of a request by a monitor after a slowdown."""
 
 NO_TRAINING_PROCESS = "no process of the job has started to train with PyTorch"
-NO_STEP_TIME = "the job has only just started to take steps"
+NO_STEP_TIME = "the job has just taken its first steps"
 NO_STEP = (
     "the job has finished no step that stepscope can detect (it uses no torch optimizer and marks "
     "no steps); use --seconds instead"

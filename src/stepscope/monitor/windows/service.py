@@ -32,6 +32,7 @@ from stepscope.monitor.windows.training_processes import (
     read_rank,
     select_stepping,
 )
+from stepscope.quantities import duration
 from stepscope.spool import SpoolTree, process_is_alive
 from stepscope.store import WindowRequest, WindowRequests
 
@@ -293,7 +294,9 @@ class WindowService:
         if any(not process.is_waiting_for(plan) for process, plan in planned):
             return
         step = schedule.first_step
-        start = f"{schedule.start_s:g} s after the start" if step is None else f"step {step}"
+        start = f"step {step}"
+        if schedule.start_s is not None:
+            start = f"{duration(1e9 * schedule.start_s)} after the start"
         earliest = {plan.first_step for _, plan in planned} - {None, step}
         reason = f", at step {earliest.pop()} at the earliest" if earliest else ""
         self._notes["not started"] = (

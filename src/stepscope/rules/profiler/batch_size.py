@@ -11,7 +11,7 @@ import numpy as np
 
 from stepscope.analysis import Device, Series
 from stepscope.intervals import Int
-from stepscope.quantities import count_of
+from stepscope.quantities import count_of, number
 from stepscope.rules.base import IncrementalRule, NotApplicable, require_more_than
 from stepscope.rules.details import BoxPlot
 from stepscope.rules.inputs import RuleInputs
@@ -153,8 +153,9 @@ class BatchSize(IncrementalRule[BatchSizeParameters, _State]):
             ),
             sentences=[
                 f"{count_of(case_count, 'case')} with p95 over {p.window} samples below "
-                f"{p.cpu_threshold_p95:g}% for the CPU, {p.gpu_threshold_p95:g}% for the GPU and "
-                f"{p.gpu_memory_threshold_p95:g}% for GPU memory. A case is one GPU in one scan.",
+                f"{number(p.cpu_threshold_p95)}% for the CPU, {number(p.gpu_threshold_p95)}% for "
+                f"the GPU and {number(p.gpu_memory_threshold_p95)}% for GPU memory. A case is one "
+                "GPU in one scan.",
                 "Memory use carries no information if the framework allocates all memory at "
                 "startup.",
             ],

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stepscope.analysis import Series
 from stepscope.intervals import Int
-from stepscope.quantities import count, percent
+from stepscope.quantities import count, number, percent
 from stepscope.rules.base import IncrementalRule, NotApplicable, require_more_than
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Percentage
@@ -278,9 +278,9 @@ class Bottleneck(IncrementalRule[P, BottleneckState], Generic[P]):
     def _sentences(self, state: BottleneckState) -> Iterable[str]:
         p, total = self.parameters, state.total
         yield (
-            f"{self.subject} above {self.core_threshold:g}% with a GPU below {p.gpu_threshold:g}%: "
-            f"{_share_text(total.bottlenecks, total.snapshots)} of {count(total.snapshots)} "
-            f"snapshots (threshold {p.threshold:g}%)."
+            f"{self.subject} above {number(self.core_threshold)}% with a GPU below "
+            f"{number(p.gpu_threshold)}%: {_share_text(total.bottlenecks, total.snapshots)} of "
+            f"{count(total.snapshots)} snapshots (threshold {number(p.threshold)}%)."
         )
         if total.low:
             yield (

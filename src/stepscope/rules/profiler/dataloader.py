@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from stepscope.intervals import Int
-from stepscope.quantities import count_of, duration
+from stepscope.quantities import count_of, duration, number
 from stepscope.rules.base import IncrementalRule, NotApplicable
 from stepscope.rules.details import HistogramCounts
 from stepscope.rules.inputs import Batches, RuleInputs
@@ -178,7 +178,7 @@ def _sentences(details: DataloaderDetails, wrong: Mapping[str, _NodeState]) -> I
         )
         cores = usage.cores_available
         processes = count_of(usage.loader_process_count, "loader process", "loader processes")
-        available = "" if cores is None else f" for {cores:g} available cores"
+        available = "" if cores is None else f" for {number(cores)} available cores"
         advice = f" Try num_workers={wrong[name].suggested_workers}." if name in wrong else ""
         yield (
             f"Node {name}: {processes}{available}. Batch creation takes {p50} at the median (p25 "

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from stepscope.analysis import Device, Series
-from stepscope.quantities import count_of, percent
+from stepscope.quantities import count_of, fixed, number, percent
 from stepscope.rules.details import BoxPlot
 from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Percentage
@@ -147,12 +147,12 @@ class GPUMemoryIncrease(PerDeviceRule[GPUMemoryIncreaseParameters, _MemoryState]
     ) -> Iterable[str]:
         p, total = self.parameters, sum(device.violation_count for device in devices.values())
         yield (
-            f"{count_of(total, 'increase')} of mean GPU memory by more than {p.increase:g} "
+            f"{count_of(total, 'increase')} of mean GPU memory by more than {number(p.increase)} "
             f"percentage points from one window of {p.window} samples to the next."
         )
         for name, gpu in triggered.items():
             yield (
                 f"{name.gpu_label}: {count_of(gpu.violation_count, 'increase')}, at most "
-                f"{gpu.largest_points:.1f} points; peak memory use "
+                f"{fixed(gpu.largest_points, 1)} points; peak memory use "
                 f"{percent(float(gpu.usage.values.max()), 1)}."
             )

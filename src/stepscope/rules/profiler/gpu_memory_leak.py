@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stepscope.analysis import Device, Series
 from stepscope.intervals import Int
-from stepscope.quantities import duration
+from stepscope.quantities import duration, fixed
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.samples import NO_GPU_MEMORY, gpu_memory_ratio
@@ -162,8 +162,8 @@ class GPUMemoryLeak(PerDeviceRule[GPUMemoryLeakParameters, _GrowthState]):
         for name, gpu in triggered.items():
             hours_left = (1 - float(gpu.minima[-1])) / gpu.growth_per_hour
             yield (
-                f"{name.gpu_label}: memory grew by {100 * gpu.growth:.1f} percentage points in "
-                f"{self.parameters.window} min without decreasing. At this rate it is full in "
+                f"{name.gpu_label}: memory grew by {fixed(100 * gpu.growth, 1)} percentage points "
+                f"in {self.parameters.window} min without decreasing. At this rate it is full in "
                 f"{duration(hours_left * HOUR_NS)}."
             )
 

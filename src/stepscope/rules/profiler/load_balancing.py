@@ -158,8 +158,8 @@ class LoadBalancing(IncrementalRule[LoadBalancingParameters, _State]):
     def _sentences(self, state: _State, details: LoadBalancingDetails) -> Iterable[str]:
         yield (
             f"{count_of(state.case_count, 'case')} with a distance between histograms of GPU "
-            f"utilization above {self.parameters.threshold:g}. A case is one pair of GPUs in one "
-            "scan."
+            f"utilization above {number(self.parameters.threshold)}. A case is one pair of GPUs in "
+            "one scan."
         )
         for first, second in sorted(state.pairs)[:MAX_LISTED_PAIRS]:
             distance = details.distances[str(first)][str(second)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from stepscope.analysis import Device, Series
-from stepscope.quantities import count_of, percent
+from stepscope.quantities import count_of, number, percent
 from stepscope.rules.details import BoxPlot
 from stepscope.rules.inputs import RuleInputs, scan_ends
 from stepscope.rules.parameters import Count, Percentage
@@ -156,8 +156,8 @@ class LowGPUUtilization(PerDeviceRule[LowGPUUtilizationParameters, _UsageState])
         )
         yield (
             f"GPU utilization over {p.window} samples: low in {low} (p95 below "
-            f"{p.threshold_p95:g}%), fluctuating in {fluctuating} (p5 below {p.threshold_p5:g}%). "
-            "A case is one GPU in one scan."
+            f"{number(p.threshold_p95)}%), fluctuating in {fluctuating} (p5 below "
+            f"{number(p.threshold_p5)}%). A case is one GPU in one scan."
         )
         for name, gpu in triggered.items():
             fluctuates = 100 * (gpu.p95 - gpu.p5) > MIN_FLUCTUATION_PERCENT

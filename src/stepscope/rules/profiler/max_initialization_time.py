@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from stepscope.intervals import Int
-from stepscope.quantities import duration
+from stepscope.quantities import duration, number
 from stepscope.rules.base import IncrementalRule, NotApplicable
 from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Positive
@@ -120,6 +120,6 @@ class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _St
                 last_step_end_ns=state.last_end_ns,
             ),
             sentences=[
-                f"{event} {duration(wait_ns)} (threshold {self.parameters.threshold:g} min)."
+                f"{event} {duration(wait_ns)} (threshold {number(self.parameters.threshold)} min)."
             ],
         )

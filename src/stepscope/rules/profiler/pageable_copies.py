@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from stepscope.quantities import count_of, percent
+from stepscope.quantities import count_of, number, percent
 from stepscope.rules.base import IncrementalRule, NotApplicable
 from stepscope.rules.inputs import RuleInputs, RuleTrace
 from stepscope.rules.parameters import Percentage
@@ -109,7 +109,7 @@ class PageableCopies(IncrementalRule[PageableCopiesParameters, _State]):
             yield (
                 f"Trace {name}: pageable copies take {percent(copies.pageable_share_ratio, 1)} of "
                 f"device time ({count_of(copies.pageable_count, 'copy', 'copies')}, threshold "
-                f"{self.parameters.threshold:g}%)."
+                f"{number(self.parameters.threshold)}%)."
             )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stepscope.analysis import PHASES
 from stepscope.intervals import Int
-from stepscope.quantities import count_of, duration
+from stepscope.quantities import count_of, duration, number
 from stepscope.rules.base import NotApplicable
 from stepscope.rules.details import HistogramCounts
 from stepscope.rules.inputs import RankStepTimes, RuleInputs, scan_indices
@@ -133,8 +133,8 @@ class _DurationsOfRank(RankState):
         candidates = long[np.argsort(-durations[long], kind="stable")[:MAX_REMEMBERED]]
         numbers = steps.number[rows[candidates]].tolist()
         # A restarted rank counts from 0 again.
-        for number in remembered.keys() & set(numbers):
-            del remembered[number], self.longest[number]
+        for step in remembered.keys() & set(numbers):
+            del remembered[step], self.longest[step]
         # Most of the longest steps of a range are not among the longest of the run.
         all_durations = np.append(list(remembered.values()), durations[candidates])
         if len(all_durations) > MAX_REMEMBERED:
@@ -142,10 +142,10 @@ class _DurationsOfRank(RankState):
         candidates = candidates[durations[candidates] >= shortest]
         new_rows = rows[candidates]
         times = zip(*(ns[new_rows].tolist() for ns in steps.phase_ns.values()), strict=True)
-        for number, duration_ns, phases in zip(
+        for step, duration_ns, phases in zip(
             steps.number[new_rows].tolist(), durations[candidates].tolist(), times, strict=True
         ):
-            self.longest[number] = (duration_ns, dict(zip(steps.phase_ns, phases, strict=True)))
+            self.longest[step] = (duration_ns, dict(zip(steps.phase_ns, phases, strict=True)))
         ordered = sorted(self.longest.items(), key=lambda item: (-item[1][0], item[0]))
         self.longest = dict(ordered[:MAX_REMEMBERED])
 
@@ -261,8 +261,8 @@ class StepOutlier(PerRankRule[StepOutlierParameters, _DurationsOfRank, _State]):
             )
             yield (
                 f"{name}: mean step time {mean}; {count_of(rank.outlier_count, 'outlier')} longer "
-                f"than {bound}, the mean plus {self.parameters.stddev:g} standard deviations of "
-                f"{deviation}."
+                f"than {bound}, the mean plus {number(self.parameters.stddev)} standard deviations "
+                f"of {deviation}."
             )
 
 

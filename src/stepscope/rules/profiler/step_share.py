@@ -11,7 +11,7 @@ import numpy as np
 
 from stepscope.analysis import COMPUTE_PHASES
 from stepscope.intervals import Int
-from stepscope.quantities import percent
+from stepscope.quantities import number, percent
 from stepscope.rules.base import NotApplicable, require_more_than
 from stepscope.rules.inputs import RankStepTimes, RuleInputs, RuleTrace, scan_indices
 from stepscope.rules.parameters import Count, Percentage
@@ -179,7 +179,7 @@ class StepShare(PerRankRule[P, RankShareState, RankStates[RankShareState, T]], G
         for name in triggered or sorted(ranks, key=lambda name: -share[name])[:1]:
             yield (
                 f"{name}: {self.part} takes {percent(share[name], 1)} of step time (threshold "
-                f"{self.parameters.threshold:g}%)."
+                f"{number(self.parameters.threshold)}%)."
             )
 
 

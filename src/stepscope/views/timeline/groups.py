@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from stepscope.quantities import count
 from stepscope.run import Run, Trace
 from stepscope.schema import DataLoaderWorkerFact, ProcessInfo
 from stepscope.timeline import (
@@ -202,4 +203,6 @@ def _limit_groups(groups: list[TrackGroup]) -> tuple[list[TrackGroup], list[str]
     limited = limit(groups)
     if not left_out_count:
         return limited, []
-    return limited, [f"{left_out_count:,} tracks are not listed, only the first {MAX_TRACKS:,}"]
+    return limited, [
+        f"{count(left_out_count)} tracks are not listed, only the first {count(MAX_TRACKS)}"
+    ]

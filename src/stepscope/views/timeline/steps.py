@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stepscope.analysis import HostSteps, Steps, summarize
+from stepscope.quantities import count
 from stepscope.run import Run, RunClock, Trace, named_steps, reading_ahead
 from stepscope.schema import ProcessInfo
 from stepscope.timeline import find_outlier_steps, find_steps_of_run
@@ -39,11 +40,11 @@ def list_steps(run: Run) -> tuple[list[RankSteps], list[str]]:
     notes = []
     if left_out:
         notes.append(
-            f"the steps of {len(left_out):,} more processes are not listed: the run is too long to "
-            "search all of it"
+            f"the steps of {count(len(left_out))} more processes are not listed: the run is too "
+            "long to search all of it"
         )
     if len(traces) > MAX_TRACES:
-        notes.append(f"only the steps of the first {MAX_TRACES:,} traces are listed")
+        notes.append(f"only the steps of the first {count(MAX_TRACES)} traces are listed")
     return [steps for steps in listed if steps.numbers], notes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stepscope.analysis import LineSums, NameSums
+from stepscope.quantities import count
 from stepscope.run import Run
 from stepscope.timeline import TrackId, sum_tracks
 from stepscope.views.names import shorten_name
@@ -21,7 +22,9 @@ def timeline_summary(run: Run, options: ViewOptions) -> SummaryView:
     tracks = requested[:MAX_TRACKS]
     notes = []
     if len(requested) > len(tracks):
-        notes.append(f"only the first {MAX_TRACKS:,} of {len(requested):,} tracks are summed up")
+        notes.append(
+            f"only the first {count(MAX_TRACKS)} of {count(len(requested))} tracks are summed up"
+        )
     return SummaryView(
         from_after_ns=extent[0],
         to_after_ns=extent[1],

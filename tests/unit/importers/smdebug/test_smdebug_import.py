@@ -194,7 +194,7 @@ def test_impossible_durations_are_left_out_and_counted(
     run = output.imported(tmp_path / "run")
     assert [r["name"] for r in rows(run)] == ["sane"]
     (process,) = run.processes
-    assert "2 events with impossible durations (up to 812,355 s)" in " ".join(process.notes)
+    assert "2 events with impossible durations (up to 226 h)" in " ".join(process.notes)
 
 
 def test_samples_bound_the_end_of_the_job(output: DebuggerOutput, tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_without_a_base_the_name_states_the_end(output: DebuggerOutput, tmp_path
     run = output.imported(tmp_path / "run")
     (row,) = rows(run)
     assert row["end_ns"] == EPOCH_NS + 10_000 * US
-    assert "states no base" in " ".join(run.processes[0].notes)
+    assert "has no base time" in " ".join(run.processes[0].notes)
 
 
 def test_absolute_times_need_no_base(output: DebuggerOutput, tmp_path: Path) -> None:

@@ -112,6 +112,6 @@ def test_the_keras_job(run: Run) -> None:
 
 def test_missing_data_is_reported(run: Run) -> None:
     process_notes = " ".join(note for process in run.processes for note in process.notes)
-    assert "19 events with impossible durations (up to 812,355 s)" in process_notes
+    assert "19 events with impossible durations (up to 226 h)" in process_notes
     node_notes = " ".join(n for status in run.reader.statuses().values() for n in status.notes)
     assert "its last line is truncated" in node_notes
