@@ -11,10 +11,11 @@ import pytest
 
 pytest.importorskip("playwright.sync_api")
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from stepscope.quantities import duration, memory, percent
 from stepscope.testing.browser import chromium
+from stepscope.views.registry import BUILT_IN_VIEWS
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, settled
 from tests.support.installed_view import MISSING, ROW_COUNT, STEP_NS, write_package
 from tests.support.ui_runs import runs_below
@@ -111,6 +112,32 @@ def test_the_name_of_a_view_leads_to_the_screen_that_draws_it(ui: Ui) -> None:
 def test_a_view_that_the_server_has_not(ui: Ui) -> None:
     page = ui.open(f"/no-such-view?run={RUN}")
     expect(page.get_by_text("Screen not found")).to_be_visible()
+
+
+def test_the_payload_of_any_view_can_be_drawn(ui: Ui) -> None:
+    """Built-in views, under names that no screen draws."""
+    path = "/api/views/"
+
+    def rename(route: Route) -> None:
+        response = route.fetch()
+        text = response.text().replace(f'"{path}', f'"{path}renamed-')
+        route.fulfill(response=response, body=text)
+
+    page = ui.open("/")
+    page.route("**/api/openapi.json", rename)
+    page.route(
+        f"**{path}renamed-*",
+        lambda route: route.continue_(url=route.request.url.replace("renamed-", "")),
+    )
+    page.goto(f"{ui.address}/overview?run={RUN}")
+    entries = page.get_by_role("group", name="More views").get_by_role("link")
+    expect(entries).to_have_count(len(BUILT_IN_VIEWS) + 1)
+    for number in range(entries.count()):
+        entries.nth(number).click()
+        expect(entries.nth(number)).to_have_attribute("aria-current", "page")
+        settled(page)
+        assert page.locator("main [role=alert]").count() == 0, page.inner_text("main")
+        assert len(page.inner_text("main")) > len("Screen")
 
 
 def test_the_terminal_shows_it(ui: Ui, site: Path) -> None:

@@ -89,10 +89,11 @@ def _view_title(name: str) -> str:
 
 
 def _option_schema(view: View, field: str) -> dict[str, Any]:
+    title = {"title": title_of(field)}
     if field == "by" and view.by:
-        return {"enum": list(view.by), "default": view.by[0]}
+        return title | {"enum": list(view.by), "default": view.by[0]}
     default = getattr(DEFAULTS, field)
-    schema = msgspec.json.schema(_OPTION_TYPES[field])
+    schema = title | msgspec.json.schema(_OPTION_TYPES[field])
     return schema if default is None else schema | {"default": default}
 
 

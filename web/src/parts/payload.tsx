@@ -22,13 +22,15 @@ import { Tiles } from "../widgets/tiles";
 import { LinkedTable } from "./linked_table";
 
 /** Fields that identify the subject of an object. */
-const IDENTITY = ["rank", "trace", "process", "node", "device", "device_name", "stream"];
+const IDENTITY = ["rank", "trace", "process", "node", "device", "device_name", "stream", "name"];
 const SENTENCES = ["missing", "notes", "quality", "range", "share_of"];
 /** Longer lists of numbers are curves. */
 const MAX_LISTED = 8;
 /** Longer lists of objects are tables. */
 const MAX_SECTIONS = 8;
 const MAX_TEXT_LENGTH = 400;
+/** Longer texts do not fit into a tile. */
+const MAX_TILE_LENGTH = 32;
 
 interface Props {
   value: JsonObject;
@@ -43,7 +45,9 @@ interface Props {
 
 export function PayloadView({ value, type, id, unit, omitted = [] }: Props) {
   const names = Object.keys(value).filter((name) => !SENTENCES.includes(name) && !omitted.includes(name));
-  const scalars = names.filter((name) => isScalar(value[name]));
+  const scalars = names.filter((name) => isScalar(value[name])).map((name) => describeScalar(name, value, type, unitOfValues(value, unit)));
+  const tiles = scalars.filter(({ text }) => text.length <= MAX_TILE_LENGTH);
+  const texts = scalars.filter((scalar) => !tiles.includes(scalar));
   const curves = names.filter((name) => isCurve(value[name]));
   const ownUnit = unitOfValues(value, unit);
   return (
@@ -51,20 +55,18 @@ export function PayloadView({ value, type, id, unit, omitted = [] }: Props) {
       {typeof value.missing === "string" ? <EmptyState text={value.missing} /> : null}
       <Notes value={value} />
       {typeof value.share_of === "string" && value.share_of !== "" ? <p class="muted">Shares are of {value.share_of}.</p> : null}
-      {scalars.length === 0 ? null : (
-        <Tiles
-          tiles={scalars.map((name) => {
-            const label = type.label(name, ownUnit);
-            return { label: capitalize(label.title), value: textOf(value[name], label), caption: label.description, testid: name };
-          })}
-        />
+      {tiles.length === 0 ? null : (
+        <Tiles tiles={tiles.map(({ name, title, text, description }) => ({ label: capitalize(title), value: text, caption: description, testid: name }))} />
+      )}
+      {texts.length === 0 ? null : (
+        <Panel title="Details"><KeyValues entries={texts.map(({ title, text, description }) => [capitalize(title), text, description])} /></Panel>
       )}
       {curves.length === 0 ? null : (
         <div class="panels">
           {curves.map((name) => <FigurePanel key={name} testid={`curve-${name}`} block={curve(name, value, type, ownUnit)} description={type.label(name).description} />)}
         </div>
       )}
-      {names.filter((name) => !scalars.includes(name) && !curves.includes(name)).map((name) => (
+      {names.filter((name) => !isScalar(value[name]) && !curves.includes(name)).map((name) => (
         <Part
           key={name}
           id={id === undefined ? name : `${id}-${name}`}
@@ -77,6 +79,11 @@ export function PayloadView({ value, type, id, unit, omitted = [] }: Props) {
       ))}
     </>
   );
+}
+
+function describeScalar(name: string, value: JsonObject, type: Structure, unit: string) {
+  const label = type.label(name, unit);
+  return { ...label, name, text: textOf(value[name], label) };
 }
 
 function Notes({ value: { notes, quality, range } }: { value: JsonObject }) {
@@ -171,7 +178,7 @@ export function columnsOf(rows: readonly JsonObject[], type: Structure, unit: st
     const label = type.label(name, rows.some((row) => typeof row.unit === "string") ? "inherited" : unit);
     const hasNumbers = rows.some((row) => typeof row[name] === "number");
     return labelled<JsonObject>(name, label, {
-      numeric: hasNumbers && label.display !== "identifier",
+      numeric: (hasNumbers || label.unit !== "none") && label.display !== "identifier",
       value: (row) => cellOf(row[name]),
     });
   });

@@ -46,7 +46,7 @@ function ViewScreen({ view }: { view: ViewDescription }) {
         })}
       </PageHeader>
       {lacking.length > 0 ? (
-        <EmptyState title="More is needed" text={`enter ${lacking.map(({ name }) => words(name)).join(" and ")} above`} />
+        <EmptyState title="More is needed" text={`enter ${lacking.map(titleOf).join(" and ")} above`} />
       ) : accepts("trace") && data === null ? null : (
         <Content view={view} options={options} />
       )}
@@ -63,14 +63,18 @@ function Content({ view, options }: { view: ViewDescription; options: Options })
   );
 }
 
+function titleOf({ name, schema }: ViewOption): string {
+  return capitalize(schema.title ?? words(name));
+}
+
 interface OptionProps {
   option: ViewOption;
 }
 
-function TextOption({ option: { name } }: OptionProps) {
-  return useTextInput(name, capitalize(words(name)))[1];
+function TextOption({ option }: OptionProps) {
+  return useTextInput(option.name, titleOf(option))[1];
 }
 
-function SelectOption({ option: { name, schema } }: OptionProps) {
-  return useSelect(name, capitalize(words(name)), schema.enum ?? [], schema.default)[1];
+function SelectOption({ option }: OptionProps) {
+  return useSelect(option.name, titleOf(option), option.schema.enum ?? [], option.schema.default)[1];
 }

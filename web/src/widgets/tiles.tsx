@@ -1,4 +1,6 @@
 // Tiles with key figures.
+import { Prose } from "./prose";
+
 export interface Tile {
   label: string;
   value: string;
@@ -15,7 +17,7 @@ export function Tiles({ tiles }: { tiles: Tile[] }) {
         <div key={tile.label}>
           <dt>{tile.label}</dt>
           <dd class={/\d/.test(tile.value) && tile.value.length < 9 ? "" : "text-value"} data-testid={tile.testid}>{tile.value}</dd>
-          {tile.caption === undefined || tile.caption === null ? null : <dd class="muted">{tile.caption}</dd>}
+          {tile.caption === undefined || tile.caption === null ? null : <dd class="muted"><Prose text={tile.caption} /></dd>}
         </div>
       ))}
     </dl>
