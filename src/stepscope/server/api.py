@@ -47,6 +47,7 @@ class Api:
         self._feeds = Feeds()
         self._summaries = Summaries(self._workers, lambda: self._feeds.hint(_JOBS), cache_home())
         self._revisions: dict[str, tuple[float, int]] = {}
+        self._openapi: bytes | None = None
         self._read_ahead_location: str | None = None
         self._read_ahead_tasks: set[asyncio.Task[None]] = set()
 
@@ -137,7 +138,9 @@ class Api:
 
     async def openapi(self, request: Request) -> Response:
         """Describe this API as an OpenAPI document."""
-        return await self._respond(request, "views", "openapi")
+        if self._openapi is None:  # every page asks for it, and it does not change
+            self._openapi = (await self._workers.run("views", "openapi")).body
+        return await json_response(request, self._openapi)
 
     async def source(self, request: Request) -> Response:
         """Read lines of a source file."""

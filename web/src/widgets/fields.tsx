@@ -79,7 +79,7 @@ export function labelOf<Type extends TypeName>(type: Type, name: Name<Type>): Fi
 }
 
 /** Format a payload field; `unit` applies to numbers that inherit theirs. */
-function textOf<Type extends TypeName>(type: Type, row: Partial<Types[Type]> | null, name: Name<Type>, unit = "none"): string {
+export function textOf<Type extends TypeName>(type: Type, row: Partial<Types[Type]> | null, name: Name<Type>, unit = "none"): string {
   const label = labelOf(type, name);
   return formatValue(row === null ? null : toValue(row[name]), label.unit === "inherited" ? { ...label, unit } : label);
 }

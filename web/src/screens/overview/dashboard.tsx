@@ -3,7 +3,7 @@ import { useMemo } from "preact/hooks";
 
 import type { Pie } from "../../api/report";
 import type { ActiveShare, Dashboard as Payload, KernelTime, StepDurations, UtilisationOverTime } from "../../api/views";
-import { count, duration, percent } from "../../base/quantities";
+import { count, duration } from "../../base/quantities";
 import { capitalize } from "../../base/text";
 import { FigurePanel } from "../../charts/figure_panel";
 import { durationHistogram, pieOf } from "../../charts/from_payload";
@@ -13,7 +13,7 @@ import { annotationNames } from "../../parts/annotation_names";
 import { TimePanel } from "../../parts/time_panel";
 import { useView } from "../../state/fetch";
 import { link } from "../../state/url";
-import { labelOf } from "../../widgets/fields";
+import { labelOf, textOf } from "../../widgets/fields";
 import { Panel } from "../../widgets/panel";
 import { Prose } from "../../widgets/prose";
 import { RankedBars } from "../../widgets/ranked_bars";
@@ -60,8 +60,8 @@ function Figures({ payload }: { payload: Payload }) {
       )}
       <div class="panels">
         {figures.stepHistogram === null ? null : <FigurePanel wide testid="step-histogram" block={figures.stepHistogram} description={stepStatisticsText(step_durations)} />}
-        <KernelRanking title="Kernels by time" rows={payload.kernels_by_time} total={payload.kernel_count} value={(row) => duration(row.total_ns)} weight={(row) => row.total_ns} detail={(row) => percent(row.share_ratio, 1)} />
-        <KernelRanking title="Kernels by launches" rows={payload.kernels_by_launches} total={payload.kernel_count} value={(row) => count(row.launch_count)} weight={(row) => row.launch_count} detail={(row) => duration(row.total_ns)} />
+        <KernelRanking title="Kernels by time" rows={payload.kernels_by_time} total={payload.kernel_count} by="total_ns" detail="share_ratio" />
+        <KernelRanking title="Kernels by launches" rows={payload.kernels_by_launches} total={payload.kernel_count} by="launch_count" detail="total_ns" />
       </div>
       <MissingParts parts={payload.missing_parts} />
     </>
@@ -135,13 +135,13 @@ interface KernelsProps {
   title: string;
   rows: KernelTime[];
   total: number;
-  value: (row: KernelTime) => string;
-  weight: (row: KernelTime) => number;
-  detail: (row: KernelTime) => string;
+  /** Fields that rank the kernels, and that say more of them. */
+  by: "total_ns" | "launch_count";
+  detail: "share_ratio" | "total_ns";
 }
 
-function KernelRanking({ title, rows, total, value, weight, detail }: KernelsProps) {
-  const largest = Math.max(1, ...rows.map(weight));
+function KernelRanking({ title, rows, total, by, detail }: KernelsProps) {
+  const largest = Math.max(1, ...rows.map((row) => row[by]));
   if (rows.length === 0) return null;
   return (
     <Panel
@@ -151,7 +151,7 @@ function KernelRanking({ title, rows, total, value, weight, detail }: KernelsPro
     >
       <RankedBars
         label={title}
-        rows={rows.map((row) => ({ name: row.name, value: value(row), ratio: weight(row) / largest, detail: detail(row) }))}
+        rows={rows.map((row) => ({ name: row.name, value: textOf("KernelTime", row, by), ratio: row[by] / largest, detail: textOf("KernelTime", row, detail) }))}
         linkOf={(name) => link("timeline", { find: name.slice(0, 200) })}
       />
     </Panel>
