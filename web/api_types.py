@@ -51,8 +51,6 @@ export interface FieldLabel {
   unit: string;
   display?: string;
   description?: string;
-  /** Struct in the field: its value, or the items of its list or mapping. */
-  type?: TypeName;
 }
 
 export type TypeName = keyof Types;"""
@@ -95,17 +93,13 @@ def _label_file(views: Mapping[str, Payload], file_by_name: Mapping[str, str]) -
     names = sorted(structs)
     types = _interface("Types", "".join(f"  {name}: {name};\n" for name in names))
     labels = "".join(f"  {name}: {{\n{_labels(structs[name])}  }},\n" for name in names)
-    view_types = "".join(f'  "{name}": "{view.__name__}",\n' for name, view in views.items())
     return _file(
         *_imports([types], file_by_name),
-        'import type { Views } from "./views";',
         FIELD_LABEL,
         _doc("Payloads and the structs inside them by name.", "") + types,
         _doc("Labels by the name of the struct, then of the field.", "")
         + "export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = "
         + f"{{\n{labels}}};",
-        _doc("Struct of each view's payload.", "")
-        + f"export const VIEW_TYPES: Record<keyof Views, TypeName> = {{\n{view_types}}};",
     )
 
 

@@ -90,8 +90,6 @@ class FieldLabel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unit: Unit
     display: Display | None = None
     description: str | None = None
-    type: str | None = None
-    """Name of the struct in the field: its value, or the items of its list or mapping."""
 
 
 def field_label(
@@ -157,13 +155,11 @@ def structs_in(payloads: Iterable[type[msgspec.Struct]]) -> list[type[msgspec.St
 
 def _label(name: str, type_: Any, description: str | None) -> FieldLabel:
     hints = getattr(type_, "extra_json_schema", None) or {}
-    structs = {struct.__name__ for struct in _structs(type_)}
     return FieldLabel(
         title=hints.get("title") or title_of(name),
         unit=hints.get("x-unit") or unit_of(name) or _unit_of_number(name, type_) or "none",
         display=hints.get("x-display") or _display_of(name),
         description=description,
-        type=structs.pop() if len(structs) == 1 else None,
     )
 
 
