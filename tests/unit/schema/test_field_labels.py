@@ -41,7 +41,6 @@ def test_labels() -> None:
         ),
         "rank": FieldLabel(title="rank", unit="none", display="identifier"),
     }
-    assert [label.type for label in labels_of(Toy).values()] == ["Row", "Row", None, None]
     assert labels_of(Toy)["level_curve"].display == "curve"
     assert structs_in([Toy, Row]) == [Toy, Row, Base]
 
