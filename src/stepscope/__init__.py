@@ -1,20 +1,19 @@
-"""stepscope says what a training job is waiting for.
+"""Profiler for training jobs that finds their bottleneck.
 
-Nothing of it is needed inside a script: `stepscope run -- python train.py` watches an unchanged
-one. These verbs say more where a script wants to:
+Scripts need no changes: `stepscope run -- python train.py`. Optional functions for a script:
 
     annotate(name)                    context manager and decorator: a named interval
-    annotation_begin, annotation_end  the same, where it begins and ends in different places
-    step(), steps(iterable)           where training steps end
+    annotation_begin, annotation_end  the same with start and end in different places
+    step(), steps(iterable)           marks for the ends of training steps
     mode(name)                        a region that trains, evaluates or predicts
     scalar(name, value)               a number, such as a loss
-    start_profiling, stop_profiling   record from here to there, without `stepscope run`
+    start_profiling, stop_profiling   recording without `stepscope run`
 
-What was recorded is read by
+Recorded data is read with
 
-    open(run)                         an `OpenRun`: metrics, spans and what follows from them
+    open(run)                         an `OpenRun`: metrics, spans and statistics
 
-Importing it loads nothing but the standard library.
+Importing the package loads only the standard library.
 """
 
 from stepscope._version import __version__
@@ -31,13 +30,13 @@ from stepscope.capture import (
     stop_profiling,
 )
 
-TYPE_CHECKING = False  # the real one comes with a module that is not light
+TYPE_CHECKING = False  # importing `typing` would slow down the start of a script
 if TYPE_CHECKING:
     from typing import Any
 
     from stepscope.access import open as open  # noqa: A004
 
-# Not `open`: `from stepscope import *` must keep the built-in one, and load nothing more.
+# Without `open`: `from stepscope import *` must not shadow the built-in function.
 __all__ = [
     "Span",
     "__version__",

@@ -76,7 +76,7 @@ def summarize_activities(
 
 
 def is_synchronization(name: str) -> bool:
-    """Tell whether a runtime call makes the host wait for a device.
+    """Return True if a runtime call makes the host wait for a device.
 
     >>> is_synchronization("cudaStreamSynchronize"), is_synchronization("cudaMemcpyAsync")
     (True, False)

@@ -134,7 +134,7 @@ def attribute_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> Ho
 
 
 def _weigh_without_collections(samples: StackSamples, spans: Spans) -> Int:
-    """Compute the nanoseconds that each sample stands for, without garbage collection.
+    """Compute the nanoseconds that each sample represents, without garbage collection.
 
     The garbage collector keeps the interpreter lock, so the sampler runs after it: the line that
     runs then did not take the time of the collection, which is a phase of its own.
@@ -237,7 +237,7 @@ def _classify_cause(frames: Sequence[Frame], text: str, *, waits: bool) -> HostC
 
 
 def _reads_tensor(frames: Sequence[Frame]) -> bool:
-    """Tell whether torch itself reads the elements of a tensor, or formats it."""
+    """Return True if torch itself reads the elements of a tensor, or formats it."""
     return any(
         frame.library == "torch"
         and (
@@ -264,7 +264,7 @@ def _classify_by_names(frames: Sequence[Frame]) -> HostCause | None:
 
 
 def _produces_values(frames: Sequence[Frame]) -> bool:
-    """Tell whether user code produces values for a caller that iterates or indexes.
+    """Return True if user code produces values for a caller that iterates or indexes.
 
     A training loop takes its batches from such code, under any name. The body of a context manager
     is a generator too, and does not count.

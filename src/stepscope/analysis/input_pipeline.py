@@ -29,7 +29,7 @@ from stepscope.analysis.steps import Steps, find_step_at
 from stepscope.intervals import Int, Mask, contains, union
 
 MAX_WEIGHT_PERIODS = 50
-"""A sample stands for at most this many periods: after a longer pause, the sampler had stopped."""
+"""A sample represents at most this many periods: after a longer pause, the sampler had stopped."""
 MIN_SAMPLES = 20
 """Minimum number of stack samples to split fetch time into stages."""
 SLOW_WAIT_FACTOR = 2.0
@@ -68,7 +68,7 @@ class StackSamples:
 
 
 def weigh_samples(t_ns: Int, period_ns: int) -> Int:
-    """Compute the nanoseconds that each sample stands for; 1 without a known sampling period."""
+    """Compute the nanoseconds that each sample represents; 1 without a known sampling period."""
     if not len(t_ns) or period_ns <= 0:
         return np.ones(len(t_ns), dtype=np.int64)
     since = np.diff(t_ns, prepend=t_ns[0] - period_ns)
@@ -171,7 +171,7 @@ def split_data_wait(spans: Spans, steps: Steps, mask: NDArray[np.bool_]) -> Data
 
 
 def charge_busy_workers(wait: DataWait, creation: BatchCreation | None, wall_ns: int) -> DataWait:
-    """Charge handing over to batch creation as far as the workers were busy.
+    """Charge the handover to batch creation in proportion to the time that workers were busy.
 
     Args:
         wait: data wait as observed.

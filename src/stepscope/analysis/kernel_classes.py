@@ -70,7 +70,7 @@ name is that of indices."""
 
 @lru_cache(_CACHE_SIZE)
 def is_communication(name: str) -> bool:
-    """Tell whether a kernel belongs to a collective: NCCL, RCCL, or a single-node all-reduce.
+    """Return True if a kernel belongs to a collective: NCCL, RCCL, or a single-node all-reduce.
 
     >>> is_communication("ncclDevKernel_AllReduce_Sum_f32_RING_LL")
     True
@@ -79,7 +79,7 @@ def is_communication(name: str) -> bool:
 
 
 def is_host_communication(name: str) -> bool:
-    """Tell whether an annotation is of a collective that the host itself executes.
+    """Return True if an annotation is of a collective that the host itself executes.
 
     An annotation of NCCL only covers enqueuing the kernel.
 
@@ -91,7 +91,7 @@ def is_host_communication(name: str) -> bool:
 
 @lru_cache(_CACHE_SIZE)
 def uses_tensor_cores(name: str) -> bool:
-    """Tell by its name whether a kernel runs on tensor cores (NVIDIA) or matrix cores (AMD).
+    """Guess from its name if a kernel runs on tensor cores (NVIDIA) or matrix cores (AMD).
 
     >>> uses_tensor_cores("volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn")
     True

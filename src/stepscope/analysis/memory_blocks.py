@@ -41,7 +41,7 @@ class MemoryBlocks:
         return np.where(self.allocation >= 0, self.allocation, self.release)
 
     def alive_at(self, event: int) -> Int:
-        """Indices of the blocks that are allocated and not yet released after an event."""
+        """Find the indices of the blocks that are allocated and not yet released after an event."""
         allocated = (self.allocation >= 0) & (self.allocation <= event)
         return np.flatnonzero(allocated & ((self.freed < 0) | (self.freed > event)))
 

@@ -167,7 +167,7 @@ def build_operator_table(
 
 
 def is_tensor_core_eligible(name: str) -> bool:
-    """Tell by its name whether an operator can run on tensor cores with 16-bit inputs."""
+    """Guess from its name if an operator can run on tensor cores with 16-bit inputs."""
     return name in _ELIGIBLE or name.rstrip("0123456789") in _ELIGIBLE_GRADIENTS
 
 

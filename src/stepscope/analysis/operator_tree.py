@@ -72,7 +72,7 @@ class OperatorTree:
         return totals
 
     def mask(self, predicate: Callable[[str], bool]) -> NDArray[np.bool_]:
-        """Mask of the rows whose name satisfies a predicate, called once per distinct name."""
+        """Mask the rows whose name satisfies a predicate, called once per distinct name."""
         by_name = np.array([predicate(name) for name in self.names], dtype=np.bool_)
         return by_name[self.name] if len(by_name) else np.zeros(len(self), dtype=np.bool_)
 
@@ -121,7 +121,7 @@ def build_operator_tree(operators: Columns) -> OperatorTree:
 
 
 def is_excluded(name: str) -> bool:
-    """Tell whether a range that is recorded as operator is not one."""
+    """Return True if a range that is recorded as operator is not one."""
     return name in EXCLUDED_NAMES or name.startswith(EXCLUDED_PREFIXES)
 
 

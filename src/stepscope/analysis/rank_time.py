@@ -47,7 +47,7 @@ class RangeTimes:
     other_ns: Int
 
     def to_lists(self) -> dict[str, list[int]]:
-        """Times by name, one entry per range."""
+        """List times by name, one entry per range."""
         return {field.name: getattr(self, field.name).tolist() for field in fields(self)}
 
 

@@ -111,7 +111,7 @@ class Spans:
 def _is_any_of(
     codes: NDArray[np.int32], strings: Sequence[str], selection: Sequence[str]
 ) -> NDArray[np.bool_]:
-    """Mask of the codes whose string is in the selection."""
+    """Mask the codes whose string is in the selection."""
     selected_codes = [code for code, string in enumerate(strings) if string in selection]
     if len(selected_codes) > _MAX_COMPARISONS:
         table = np.zeros(len(strings), dtype=np.bool_)

@@ -84,7 +84,7 @@ class TraceSteps:
 
 
 def is_step(name: str) -> bool:
-    """Tell whether a name is that of a step range.
+    """Return True if a name is that of a step range.
 
     >>> is_step("ProfilerStep#12"), is_step("ProfilerStep")
     (True, False)
@@ -93,7 +93,7 @@ def is_step(name: str) -> bool:
 
 
 def is_data_loader(name: str) -> bool:
-    """Tell whether a name is that of a fetch of a batch.
+    """Return True if a name is that of a fetch of a batch.
 
     >>> is_data_loader("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
     True

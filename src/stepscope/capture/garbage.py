@@ -22,8 +22,8 @@ from stepscope.spool import Kind
 MIN_DURATION_NS = 100_000
 """Shorter collections are not recorded."""
 SMALL_THRESHOLD = 2000
-"""A collection of so many objects takes less than `MIN_DURATION_NS`. Python's default threshold is
-700, and 2000 from Python 3.13 on."""
+"""A collection of this many objects takes less than `MIN_DURATION_NS`. Python's default is 700, and
+2000 from Python 3.13 on."""
 
 _probe = Probe("garbage collections", coarse=True)
 _now = time.monotonic_ns

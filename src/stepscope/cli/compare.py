@@ -26,7 +26,7 @@ from stepscope.store import open_run, repeated_runs
 FAILED = 3
 """Exit status when a condition holds, as of `rules check` and `run --fail-on`."""
 NOT_COMPARABLE = 4
-"""Exit status when the runs did not do the same work, or lack what a condition is about."""
+"""Exit status when the runs did different work or lack a figure of a condition."""
 STDOUT = "-"
 
 

@@ -1,4 +1,4 @@
-"""`stepscope cost RUN`: what a run costs, and what could be saved."""
+"""`stepscope cost RUN`: cost of a run and potential savings."""
 
 from __future__ import annotations
 

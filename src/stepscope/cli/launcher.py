@@ -1,7 +1,7 @@
 """Launcher of the job's command: forwards signals and ends with the exit status of the job.
 
-The job stays in our process group, so a terminal's Ctrl-C reaches it without us, and is sent
-only those signals that another process sent to us. A rule that fires, or a user of the web UI,
+The job stays in our process group, so a terminal's Ctrl-C reaches it without us; we only
+forward signals that another process sent to us. A rule that fires, or a user of the web UI,
 can stop it: with SIGTERM, as if another process had sent that, and after a grace period with
 SIGKILL to all its processes. Companion processes are restarted if they die.
 """
@@ -59,7 +59,7 @@ class Companion:
         self.process: subprocess.Popen[bytes] | None = None
 
     def keep(self, job_pid: int) -> None:
-        """Start it unless it runs, or has died too often."""
+        """Start it unless it is running or has died too often."""
         if self.process is not None and self.process.poll() is None:
             return
         if self._starts < COMPANION_STARTS:
@@ -74,7 +74,7 @@ class Launcher:
     """Runs one command to its end.
 
     Args:
-        handshake: tells the monitor how the command ended; None without a spool.
+        handshake: reports the exit status to the monitor; None without a spool.
         companions: processes that run next to the job.
         stopping: settings for stop requests; None to ignore them.
         on_tick: called about once a second while the job runs.
@@ -98,7 +98,7 @@ class Launcher:
         """First reason for which the job was asked to stop."""
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> JobExit:
-        """Start the command and return how it ended.
+        """Run the command and return its exit status.
 
         Raises:
             UsageError: it cannot be started.
@@ -174,7 +174,7 @@ class Launcher:
         if self._handshake is not None:
             try:
                 say(self._handshake)
-            except OSError:  # spool full or gone: the run will report that the end was not seen
+            except OSError:  # spool full or gone: the run will report an unknown exit status
                 pass
 
 

@@ -1,4 +1,4 @@
-"""`stepscope rules`: which rules there are, what they mean, and what they find in a run."""
+"""`stepscope rules`: list and explain rules, and evaluate them on a run."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class RunOptions(DepthOptions):
     spool_limit: int
     """Bytes."""
     window: str
-    """One of auto, asked, off."""
+    """auto, asked or off."""
     on_change: bool
     start_step: int | None
     num_steps: int | None

@@ -219,7 +219,7 @@ class Monitor:
         return [*self._windows.notes, *self._problems.values()]
 
     def _own_pids(self) -> set[int]:
-        """Processes of stepscope, which are not part of the job."""
+        """List the processes of stepscope, which are not part of the job."""
         launcher = self._config.launcher_pid
         children = set(children_of(launcher)) - {self._config.job_pid} if launcher else set()
         return self._own_processes | self._windows.child_pids | children

@@ -30,7 +30,7 @@ class Frame:
 
     @cached_property
     def columns(self) -> FrameColumns:
-        """The columns as stepscope holds them."""
+        """The columns in stepscope's own types."""
         return self._load()
 
     @property
@@ -45,7 +45,7 @@ class Frame:
         return f"Frame({len(self)} rows: {', '.join(self.column_names)})"
 
     def numpy(self) -> dict[str, NDArray[Any]]:
-        """Arrays by column. Strings are objects, None where missing; a numeric column with
+        """Return arrays by column. Strings are objects, None where missing; a numeric column with
         missing values is a masked array."""
         return {
             name: column.decode() if isinstance(column, DictColumn) else column
@@ -53,24 +53,24 @@ class Frame:
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One dict per row, None where a value is missing."""
+        """Return one dict per row; missing values are None."""
         lists = [np.ma.asarray(values).tolist() for values in self.numpy().values()]
         return [dict(zip(self.columns, row, strict=True)) for row in zip(*lists, strict=True)]
 
     def arrow(self) -> Any:
-        """A `pyarrow.Table`; strings are dictionary-encoded. Needs `stepscope[arrow]`."""
+        """Return a `pyarrow.Table`; strings are dictionary-encoded. Needs `stepscope[arrow]`."""
         arrow = _library("pyarrow", "arrow")
         return arrow.table({name: _arrow(arrow, column) for name, column in self.columns.items()})
 
     def polars(self) -> Any:
-        """A `polars.DataFrame`. Needs `stepscope[polars]`."""
+        """Return a `polars.DataFrame`. Needs `stepscope[polars]`."""
         polars = _library("polars", "polars")
         return polars.DataFrame(
             [_polars(polars, name, column) for name, column in self.columns.items()]
         )
 
     def pandas(self) -> Any:
-        """A `pandas.DataFrame`; strings are categories, numbers with missing values of pandas'
+        """Return a `pandas.DataFrame`; strings are categories, numbers with missing values pandas'
         nullable types. Needs `stepscope[pandas]`."""
         pandas = _library("pandas", "pandas")
         return pandas.DataFrame(
@@ -79,7 +79,7 @@ class Frame:
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], types: Mapping[str, type]) -> Frame:
-    """A small table from its rows.
+    """Make a small table from its rows.
 
     Args:
         rows: values by column, None where missing.
@@ -93,13 +93,13 @@ def frame_of(rows: Sequence[Mapping[str, Any]], types: Mapping[str, type]) -> Fr
 
 
 def frame_of_table(reader: RunReader, name: str) -> Frame:
-    """A whole table of the run."""
+    """Read a whole table of the run."""
     strings = [column.name for column in TABLES[name].columns if column.type == "VARCHAR"]
     return Frame(lambda: reader.table(name, encoded=strings))
 
 
 def frame_of_query(reader: RunReader, query: str, parameters: Sequence[object] = ()) -> Frame:
-    """The result of a DuckDB query over the tables of the run."""
+    """Run a DuckDB query over the tables of the run."""
 
     def load() -> FrameColumns:
         columns: dict[str, Any] = reader.sql(query, parameters)
@@ -163,5 +163,5 @@ def _pandas(pandas: Any, column: Any) -> Any:
 
 
 def _nullable(dtype: np.dtype[Any]) -> str:
-    """pandas' name of a type that has missing values."""
+    """Return pandas' name of a type that has missing values."""
     return f"{'Float' if dtype.kind == 'f' else 'Int'}{8 * dtype.itemsize}"

@@ -17,7 +17,7 @@ def read_job_samples(
     start_ns: int | None,
     end_ns: int | None,
 ) -> FrameColumns:
-    """Read samples from `start_ns` until before `end_ns`, in order of time; None stands for all."""
+    """Read samples from `start_ns` until before `end_ns`, in order of time; None selects all."""
     conditions: list[str] = []
     parameters: list[object] = []
     for column, names in (("metric", metrics), ("node", nodes), ("device", devices)):

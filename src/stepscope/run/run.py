@@ -154,7 +154,7 @@ class Rank:
         return WatchedSteps(numbers.tolist(), extent)
 
     def facts(self, kind: type[FactT]) -> list[FactT]:
-        """Facts of one kind, in the order of their recording."""
+        """Return the facts of one kind, in the order of their recording."""
         return self.process.facts_of(kind)
 
     @cached_property

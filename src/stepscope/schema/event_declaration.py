@@ -39,7 +39,7 @@ ExportForm = Literal[
     "stream", "bandwidth", "collective",
 ]  # fmt: skip
 """Form of an exported key. `number`, `text`, `json` and `sizes`: the column as it is. `id`: the
-number of an event, counted from 1; `optional id`: likewise, null without one. `natural`: a number
+number of an event, counted from 1; `optional id`: likewise; null without one. `natural`: a number
 that is not negative, else nothing. `whole`: a number without a decimal point where it is an
 integer. `unsigned`: an address. `stream`: the stream of the track. `bandwidth`: the column, a
 number of bytes, per nanosecond of the duration. `collective`: all keys of the event's row in
@@ -65,9 +65,9 @@ class Argument:
     default: int = -1
     """Value of a missing integer; -1 becomes null."""
     nullable: bool = False
-    """The file may hold null instead of an integer."""
+    """The file may contain null instead of an integer."""
     zero_is_absent: bool = False
-    """Zero stands for no value."""
+    """Zero means no value."""
     only_with: str = ""
     """Key that the events of a part of a file must have for this argument to be read there."""
 
@@ -145,7 +145,7 @@ def check_kinds(kinds: tuple[EventKind, ...]) -> None:
     """Check that entries are complete and do not contradict each other.
 
     Raises:
-        ValueError: the sentence names the entry and what it lacks.
+        ValueError: the message names the entry and the missing part.
     """
     owners: dict[str, str] = {}
     for kind in kinds:

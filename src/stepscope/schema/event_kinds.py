@@ -1,13 +1,13 @@
 """Kinds of events in traces, one entry per kind.
 
-An entry holds everything that is particular to a kind: the spellings of its category, the keys of
+An entry contains everything that is specific to a kind: the spellings of its category, the keys of
 its arguments, its table, how it is linked and drawn, and the keys that an export writes. The
 importer decodes, links, stores and summarises events by these entries, the timeline finds the
 tables of events by them, and the exporter of Chrome files writes by them. They are declared here
 because `schema` is the only package that importers and exporters both may import.
 
 To add a kind, add its entry to `EVENT_KINDS`; if no table fits, declare one in a file of
-`schema/tables` and name it in the entry. What is missing or contradictory raises an error when
+`schema/tables` and name it in the entry. Missing or contradictory entries raise an error when
 `stepscope` is imported.
 """
 

@@ -119,7 +119,7 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Records dropped because the spool was full."""
 
     def facts_of(self, kind: type[FactT]) -> list[FactT]:
-        """Facts of one kind, in the order of their recording."""
+        """Return the facts of one kind, in the order of their recording."""
         return decode_facts(self.facts, kind)
 
     @property

@@ -78,7 +78,7 @@ class Table:
         return tuple(column.name for column in self.columns)
 
     def column(self, name: str) -> Column:
-        """Declaration of a column; KeyError if the table has none of that name."""
+        """Declaration of a column; KeyError if the table has no such column."""
         for column in self.columns:
             if column.name == name:
                 return column

@@ -1,6 +1,6 @@
 """Server-sent events: changes of runs and of the list of runs.
 
-One task watches each feed that has listeners, and ends with the last of them.
+One task per feed with listeners, which ends with the last listener.
 """
 
 from __future__ import annotations

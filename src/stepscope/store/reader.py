@@ -75,17 +75,17 @@ class RunReader:
     # --- manifests ---------------------------------------------------------------------------
 
     def nodes(self) -> dict[str, NodeInfo]:
-        """Machines by name."""
+        """Return the nodes by name."""
         manifests = self._read_manifests(layout.NODES, "/node.json", NodeInfo)
         return {layout.node_of_key(key): info for key, info in manifests.items()}
 
     def statuses(self) -> dict[str, JobStatus]:
-        """Status of the job by the machine whose monitor wrote it."""
+        """Return the status of the job by node, as its monitor wrote it."""
         manifests = self._read_manifests(layout.NODES, "/status.json", JobStatus)
         return {layout.node_of_key(key): status for key, status in manifests.items()}
 
     def processes(self) -> list[ProcessInfo]:
-        """Manifests of the job's processes."""
+        """Return the manifests of the job's processes."""
         return list(self._read_manifests(layout.PROCESSES, ".json", ProcessInfo).values())
 
     @overload

@@ -28,7 +28,7 @@ class StoreContract:
 
     @pytest.fixture
     def store(self) -> ObjectStore:
-        """An empty store."""
+        """Return an empty store."""
         raise NotImplementedError("override the fixture with an empty store")
 
     def put_hidden(self, store: ObjectStore, key: str) -> None:

@@ -92,7 +92,7 @@ def _read_metrics(
 
 
 def _concerns(finding: Finding, series: BinSeries) -> bool:
-    """Tell whether a finding concerns a device; it concerns series of the whole node."""
+    """Return True if a finding concerns a device; it concerns series of the whole node."""
     return not series.device or f"{series.node}/{series.device}" in finding.devices
 
 

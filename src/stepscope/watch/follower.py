@@ -75,7 +75,7 @@ class Follower:
         yield self.record("ended" if self._ended else "stopped")
 
     def record(self, progress: Progress) -> RuleRecord:
-        """Findings so far."""
+        """Return the findings so far."""
         return RuleRecord(
             progress=progress,
             end_ns=self._evaluation.end_ns,

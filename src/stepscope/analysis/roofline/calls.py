@@ -179,12 +179,12 @@ class Call:
         return tensor
 
     def tensors(self, start: int = 0) -> list[Tensor]:
-        """All tensors from a position on."""
+        """Return all tensors from a position on."""
         tensors = (self.optional(position) for position in range(start, len(self.types)))
         return [tensor for tensor in tensors if tensor is not None]
 
     def tensor_list(self, position: int) -> list[Tensor]:
-        """Tensors of a list, with the element type inferred from the kernel."""
+        """Return the tensors of a list, with the element type inferred from the kernel."""
         if position >= len(self.types) or self.types[position] not in _LIST_TYPES:
             raise NotModelledError(f"argument {position} is not a list of tensors")
         sizes = self.dims[position]
@@ -220,7 +220,7 @@ class Call:
         return int(text)
 
     def items(self, position: int) -> list[str] | None:
-        """Items of a list of scalars such as "[2, 2]"; None if it is absent."""
+        """Parse a list of scalars such as "[2, 2]"; None if it is absent."""
         text = self.value(position)
         if text is None or not text.startswith("["):
             return None

@@ -264,7 +264,7 @@ def _find_result_item_bytes(
 
 
 def _count_reduced(call: Call, x: Tensor) -> tuple[int, bool]:
-    """Count the elements of the result, and tell whether their indices are returned too."""
+    """Count the elements of the result, and check whether their indices are returned too."""
     dims = call.integers(1)
     if dims is None:
         dims = call.integers(2)  # in norms, the order comes first

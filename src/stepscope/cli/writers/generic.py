@@ -234,7 +234,7 @@ def _is_scalar(value: object) -> bool:
 
 
 def _is_flat(part: msgspec.Struct) -> bool:
-    """Tell whether a struct fits in a row of a table: scalars, and short lists of them."""
+    """Return True if a struct fits in a row of a table: scalars, and short lists of them."""
     fields = _fields(part)
     return not any(value for name, _, value in fields if name in SENTENCES) and all(
         _is_scalar(value) or (label.display != "curve" and _is_short_list(value))

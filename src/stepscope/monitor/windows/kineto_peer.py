@@ -83,7 +83,7 @@ class KinetoPeer:
         return poll[0] if poll is not None else None
 
     def poll_interval_s(self, pid: int) -> float | None:
-        """Seconds between the process's last two requests; None without any."""
+        """Return the seconds between the process's last two requests, or None."""
         with self._lock:
             poll = self._polls.get(pid)
         return poll[1] if poll is not None and poll[1] > 0 else None

@@ -58,7 +58,7 @@ class Catalog(Protocol):
         ...
 
     def revisions(self, runs: list[CatalogRun]) -> dict[str, int]:
-        """Revisions by run id; a run that cannot be served is missing."""
+        """Return revisions by run id, without runs that cannot be served."""
         ...
 
 

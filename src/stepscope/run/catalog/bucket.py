@@ -151,7 +151,7 @@ def _objects_by_run(entries: Iterable[Entry]) -> dict[str, Sequence[Entry]]:
 
 
 def _prefixes(key: str) -> Iterable[str]:
-    """Prefixes of a key from the shortest, down to the maximum depth of a run."""
+    """Yield the prefixes of a key from the shortest, down to the maximum depth of a run."""
     yield ""
     parts = key.split("/")[: MAX_DEPTH + 1]
     for count in range(1, min(len(parts), key.count("/") + 1)):

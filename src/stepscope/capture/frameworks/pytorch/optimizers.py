@@ -47,7 +47,7 @@ def install() -> None:
 
 
 def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    if _is_compiling():  # hooks are traced: the rest must not be part of a graph
+    if _is_compiling():  # hooks are traced; the code below must not become part of a graph
         return
     key = id(optimizer)
     open_step = _open.get(key)
