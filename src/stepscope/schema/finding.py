@@ -95,8 +95,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     state: DeliveryState = DeliveryState.PENDING
     try_count: int = 0
     """Number of attempts."""
-    last_ns: int | None = None
-    """End of the last attempt, epoch nanoseconds."""
+    last_ns: Annotated[int | None, field_label("last attempt", unit="epoch_ns")] = None
+    """End of the last attempt."""
     error: str | None = None
     """Error of the last attempt, if it failed."""
 

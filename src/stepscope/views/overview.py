@@ -30,9 +30,9 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     exit_code: Annotated[int | None, field_label(display="identifier")]
     signal: Annotated[int | None, field_label(display="identifier")]
-    started_ns: int
-    ended_ns: int | None
-    heartbeat_ns: int
+    started_ns: Annotated[int, field_label(unit="epoch_ns")]
+    ended_ns: Annotated[int | None, field_label(unit="epoch_ns")]
+    heartbeat_ns: Annotated[int, field_label(unit="epoch_ns")]
     monitor_lost: bool
     """True if the job was in progress at its last heartbeat but has been silent since;
     `stepscope recover` imports the rest."""
@@ -61,11 +61,11 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     rank: int | None
-    start_ns: int
+    start_ns: Annotated[int, field_label("started", unit="epoch_ns")]
     duration_ns: int
     """Time from the start of its first event to the end of its last."""
     event_count: int
-    clock_base_ns: int | None
+    clock_base_ns: Annotated[int | None, field_label(unit="epoch_ns")]
     """Origin of the times in the file, since 1970. Null if the file has none: its times are read as
     microseconds since 1970 and may not be comparable with those of other traces."""
     window: RecordedWindow | None
@@ -117,7 +117,7 @@ class Overview(Ranged, frozen=True, kw_only=True):
     run_id: str
     command: list[str]
     working_directory: str
-    created_ns: int
+    created_ns: Annotated[int, field_label(unit="epoch_ns")]
     git_revision: str | None
     versions: dict[str, str]
     rank_count: int

@@ -367,7 +367,7 @@ export interface Delivery {
   state: DeliveryState;
   /** Number of attempts. */
   try_count: number;
-  /** End of the last attempt, epoch nanoseconds. */
+  /** End of the last attempt. */
   last_ns: number | null;
   /** Error of the last attempt, if it failed. */
   error: string | null;
