@@ -70,8 +70,8 @@ class Frame:
         )
 
     def pandas(self) -> Any:
-        """Return a `pandas.DataFrame`; strings are categories, numbers with missing values pandas'
-        nullable types. Needs `stepscope[pandas]`."""
+        """Return a `pandas.DataFrame`; strings are categories, and numbers with missing
+        values have pandas' nullable types. Needs `stepscope[pandas]`."""
         pandas = _library("pandas", "pandas")
         return pandas.DataFrame(
             {name: _pandas(pandas, column) for name, column in self.columns.items()}
