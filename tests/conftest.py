@@ -62,7 +62,7 @@ class Recorded:
     processes: dict[str, ProcessLogs]
 
     def of(self, kind: str, *, name: str | None = None) -> list[Record]:
-        """Records of one kind, by start."""
+        """Return records of one kind, by start."""
         spans = [r for r in self.records if r.kind == kind and name in {None, r.name}]
         return sorted(spans, key=lambda r: r.start)
 
@@ -111,7 +111,7 @@ class Spool:
         return done
 
     def environment(self) -> dict[str, str]:
-        """Variables of a job that records into this spool."""
+        """Return variables of a job that records into this spool."""
         return {
             **os.environ,
             **environment(str(self.path), self.limit_bytes),
@@ -162,7 +162,7 @@ def _records(table: str, columns: dict[str, Any]) -> Iterator[Record]:
 
 @pytest.fixture
 def new_spool(tmp_path: Path) -> Callable[[str], Spool]:
-    """Makes empty spools by name, on disk."""
+    """Make empty spools by name, on disk."""
 
     def make(name: str) -> Spool:
         path = tmp_path / name
@@ -174,13 +174,13 @@ def new_spool(tmp_path: Path) -> Callable[[str], Spool]:
 
 @pytest.fixture
 def spool(new_spool: Callable[[str], Spool]) -> Spool:
-    """An empty spool on disk."""
+    """Make an empty spool on disk."""
     return new_spool("spool")
 
 
 @pytest.fixture(scope="module")
 def module_spool(tmp_path_factory: pytest.TempPathFactory) -> Spool:
-    """One that the tests of a module share, for a recording that is dear to make."""
+    """Provide a spool that the tests of a module share, for an expensive recording."""
     path = tmp_path_factory.mktemp("module") / "spool"
     path.mkdir()
     return Spool(path)

@@ -90,7 +90,7 @@ def test_everything_is_drawn(opened: Opened, report: Report) -> None:
 
 
 def as_shown(cell: Cell, digits: int | None) -> str:
-    """A cell as the page shows it: a half is rounded up, as in decimal notation."""
+    """Return a cell as the page shows it: a half is rounded up, as in decimal notation."""
     if isinstance(cell, str) or cell is None:
         return cell or "n/a"
     step = Decimal(1).scaleb(-(digits or 0))

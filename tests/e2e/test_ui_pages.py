@@ -36,7 +36,7 @@ TRACES, JOB, HOSTILE = "training/fixed", "training/job", "hostile"
 
 
 def screen(name: str, run: str, **values: str) -> str:
-    """The path of a screen."""
+    """Return the path of a screen."""
     more = "".join(f"&{key}={quote(value)}" for key, value in values.items())
     return f"/{name}?run={quote(run)}{more}"
 
@@ -91,12 +91,12 @@ def shown(ui: Ui, run: str, view: str, **options: object) -> Any:
 
 
 def share(ratio: float) -> str:
-    """A share as tables of the page write it."""
+    """Return a share as tables of the page write it."""
     return percent(ratio, 1)
 
 
 def cells(page: Page, testid: str) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows of a table as they read."""
+    """Return headings and rows of a table as they read."""
     table = page.locator(f'[data-testid="{testid}"] table').first
     headings = table.locator("thead th").all_inner_texts()
     rows = table.locator("tbody tr:not([aria-hidden])").evaluate_all(

@@ -38,7 +38,7 @@ def start(spool: Any) -> Iterator[Callable[..., WindowJob]]:
 
 @pytest.fixture
 def job(start: Callable[..., WindowJob]) -> WindowJob:
-    """A job that has trained five steps."""
+    """Make a job that has trained five steps."""
     job = start()
     job.do("steps 5")
     return job

@@ -29,7 +29,7 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def recording(spool: Any) -> Iterator[Any]:
-    """The spool, while this process and its forks record into it."""
+    """Provide the spool, while this process and its forks record into it."""
     session.attach(str(spool.path), spool.limit_bytes)
     yield spool
     session.detach()
@@ -152,7 +152,7 @@ def _nothing_stored(*_: object) -> Any:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one mebibyte."""
+    """Provide a file system of one mebibyte."""
     directory = tmp_path / "disk"
     directory.mkdir()
     mounted = subprocess.run(

@@ -31,7 +31,7 @@ def run_job(tmp_path: Path, *options: str, prefix: tuple[str, ...] = (), **kwarg
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one mebibyte."""
+    """Provide a file system of one mebibyte."""
     directory = tmp_path / "small"
     directory.mkdir()
     mounted = subprocess.run(

@@ -86,7 +86,7 @@ def is_group_empty(process: subprocess.Popen[str]) -> bool:
 
 @pytest.fixture
 def big(tmp_path: Path) -> Path:
-    """A trace of some hundred blocks of 20,000 bytes."""
+    """Make a trace of some hundred blocks of 20,000 bytes."""
     length = [100 + n * 7_919 % 800 for n in range(10_000)]
     events = [op(f"op{n % 7}", 1_000 * n, length[n], external=n + 1) for n in range(10_000)]
     (tmp_path / "big.json").write_bytes(trace(*training(), *events))

@@ -33,7 +33,7 @@ class Wrong(Rule):
 
 @pytest.fixture
 def rule_file(tmp_path: Path) -> str:
-    """A file of rules."""
+    """Make a file of rules."""
     path = tmp_path / "rules.py"
     path.write_text(RULES)
     return str(path)

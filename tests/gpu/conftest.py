@@ -18,7 +18,7 @@ WORKLOAD = Path(__file__).parents[2] / "benchmarks" / "workloads" / "transformer
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
-    """The signals of a run with one window of the depth asked for; each is recorded once."""
+    """Return a run with one window of the requested depth, which is recorded once."""
     if not torch.cuda.is_available():
         pytest.skip("torch finds no GPU here")
     runs: dict[str, Path] = {}

@@ -37,7 +37,7 @@ def intervals(pairs: list[tuple[int, int]]) -> Intervals:
 
 
 def ticks(intervals_: Intervals) -> set[int]:
-    """Every nanosecond that some interval covers."""
+    """Return every nanosecond that some interval covers."""
     return {
         t
         for a, b in zip(intervals_.start.tolist(), intervals_.end.tolist(), strict=True)

@@ -129,7 +129,7 @@ class TestBucket:
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A server for all tests of this process."""
+    """Provide a server for all tests of this process."""
     log = tmp_path_factory.mktemp("s3") / "log"
     port = _free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
@@ -143,7 +143,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture
 def bucket(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestBucket:
-    """An empty bucket, with the environment for it and an empty cache."""
+    """Make an empty bucket, with the environment for it and an empty cache."""
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

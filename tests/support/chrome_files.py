@@ -82,7 +82,7 @@ class ChromeFile:
 
     @cached_property
     def header(self) -> dict[str, Any]:
-        """Members except the events."""
+        """Return members except the events."""
         content = self._content
         if isinstance(content, list):
             return {}
@@ -121,7 +121,7 @@ class ChromeFile:
 
     @cached_property
     def by_category(self) -> dict[Any, list[Event]]:
-        """Events of the tables, in the order of the file."""
+        """Return events of the tables, in the order of the file."""
         events: dict[Any, list[Event]] = defaultdict(list)
         for event in self.events:
             if event["ph"] not in {"M", "s", "t", "f"}:
@@ -130,7 +130,7 @@ class ChromeFile:
 
     @cached_property
     def operators(self) -> dict[Any, Key]:
-        """Operators by their External id."""
+        """Return operators by their External id."""
         return {
             external(event): self.key(event)
             for event in self.by_category["X", "cpu_op"]

@@ -18,7 +18,7 @@ def event(
     pid: Any = 10,
     **args: Any,
 ) -> Event:
-    """A complete event."""
+    """Return a complete event."""
     return {
         "ph": "X",
         "cat": category,
@@ -32,7 +32,7 @@ def event(
 
 
 def launch(number: int, at: float, duration: float = 2) -> Event:
-    """A runtime call that launches a kernel."""
+    """Make a runtime call that launches a kernel."""
     return event("cuda_runtime", "cudaLaunchKernel", at, duration, correlation=number)
 
 
@@ -46,7 +46,7 @@ def kernel(
     device: int = 0,
     **args: Any,
 ) -> Event:
-    """A kernel, launched by the call of that number."""
+    """Return a kernel, launched by the call of that number."""
     location = {"thread": stream, "pid": device, "device": device, "stream": stream}
     return event("kernel", name, at, duration, **location, correlation=number, **args)
 
@@ -54,19 +54,19 @@ def kernel(
 def copy(
     name: str, at: float, duration: float, number: int, size: int, *, stream: int = 7
 ) -> Event:
-    """A copy or set of device memory."""
+    """Return a copy or set of device memory."""
     category = "gpu_memset" if name.startswith("Memset") else "gpu_memcpy"
     location = {"thread": stream, "pid": 0, "device": 0, "stream": stream}
     return event(category, name, at, duration, **location, correlation=number, bytes=size)
 
 
 def step(number: int, at: float, duration: float) -> Event:
-    """A step's mark on the host."""
+    """Return a step's mark on the host."""
     return event("user_annotation", f"ProfilerStep#{number}", at, duration)
 
 
 def distributed(events: list[Event], rank: int, world: int) -> dict[str, Any]:
-    """A whole file that says which rank it is of."""
+    """Return the content of a file that names its rank."""
     return {
         "schemaVersion": 1,
         "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world},

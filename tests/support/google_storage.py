@@ -92,7 +92,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def google_storage() -> Iterator[dict[str, str]]:
-    """An empty bucket named 'bucket', and the environment that leads there."""
+    """Yield an empty bucket named 'bucket', and the environment that leads there."""
     with _Storage() as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))

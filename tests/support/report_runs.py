@@ -99,7 +99,7 @@ class RunFiles:
     def samples(
         self, node: str, series: Mapping[tuple[str, str], np.ndarray], *, every_s: float = 0.5
     ) -> None:
-        """Samples of a node by metric and device, all from the beginning on."""
+        """Return samples of a node by metric and device, from the start of the run."""
         with RunWriter(self.path, node) as writer:
             for (metric, device), value in series.items():
                 times = self.start_ns + np.rint(np.arange(len(value)) * every_s * 1e9).astype(int)
@@ -117,7 +117,7 @@ class RunFiles:
     def spans(
         self, process: ProcessInfo, kind: str, start_s: np.ndarray, length_s: np.ndarray
     ) -> None:
-        """Spans of one kind; times are seconds since the job began."""
+        """Return spans of one kind; times are seconds since the job began."""
         start = self.start_ns + np.rint(start_s * 1e9).astype(np.int64)
         end = self.start_ns + np.rint((start_s + length_s) * 1e9).astype(np.int64)
         count = len(start)
@@ -135,14 +135,14 @@ class RunFiles:
             writer.append("spans", columns)
 
     def steps(self, process: ProcessInfo, first_s: float, **phases: np.ndarray) -> None:
-        """Steps that follow one another, made of these phases in turn."""
+        """Draw consecutive steps of these phases."""
         begin = first_s + np.concatenate([[0], np.cumsum(sum(phases.values()))[:-1]])
         for kind, length in phases.items():
             self.spans(process, kind, begin, length)
             begin = begin + length
 
     def operators(self, process: ProcessInfo, time_us: Mapping[str, int]) -> None:
-        """A recording in which operators follow one another."""
+        """Make a trace of consecutive operators."""
         start, events = self.start_ns // 1000 + 200 * 1_000_000, []
         for name, us in time_us.items():
             fields = {"ph": "X", "cat": "cpu_op", "pid": process.pid, "tid": process.pid}
@@ -164,7 +164,7 @@ class RunFiles:
 
 
 def known_job(path: Path) -> Path:
-    """1802 seconds on eight cores without a GPU, with the statistics of a known report."""
+    """Make a run of 1802 s on eight cores without a GPU, with the statistics of a known report."""
     run = RunFiles(path)
     run.node("algo-1", cores=8, seconds=JOB_S)
     positions = (1, 0.99, 0.95, 0.5, 0)
@@ -219,7 +219,7 @@ def _in_order(durations: np.ndarray) -> np.ndarray:
 def many_gpus(
     path: Path, *, nodes: int = 2, gpus: int = 4, seconds: float = 1500, every_s: float = 0.5
 ) -> Path:
-    """Nodes of GPUs: the last GPU of each is used less, and the CPUs are busy while GPUs wait."""
+    """Make nodes whose last GPU is used less than the others; CPUs are busy while GPUs wait."""
     run = RunFiles(path, run_id="many-gpus", start_ns=1_700_000_000 * SECOND_NS)
     random = np.random.default_rng(1)
     count = round(seconds / every_s)

@@ -25,7 +25,7 @@ def draw_job(path: Path, step_count: int = 60) -> Path:
 
 
 def trace_events(kernel: str = "gemm") -> list[dict[str, Any]]:
-    """Events of two steps of 100 us, each with an operator, its launch and a kernel."""
+    """Return events of two steps of 100 us, each with an operator, its launch and a kernel."""
     events = []
     for step in (0, 1):
         start = START_US + 100 * step

@@ -29,7 +29,7 @@ EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='ow
 
 
 def rank_events(rank: int) -> list[Event]:
-    """Steps in which one operator launches each kernel; rank 0 waits for rank 1, which is late."""
+    """Return steps with one operator per kernel; rank 0 waits for rank 1, which is late."""
     late = LATE_NS * rank
     events: list[Event] = [
         {"ph": "M", "name": "process_name", "pid": 10, "tid": 0, "args": {"name": "python"}},
@@ -80,7 +80,7 @@ def _collective(name: str, step: int) -> dict[str, object]:
 
 
 def two_ranks(path: Path, directory: Path) -> Path:
-    """A run of two imported traces; `place` is where their files may lie."""
+    """Make a run of two imported traces; `place` is the directory of their files."""
     directory.mkdir(parents=True, exist_ok=True)
     files = []
     for rank in range(2):
@@ -94,14 +94,14 @@ def two_ranks(path: Path, directory: Path) -> Path:
 
 
 def imported(files: list[Path], path: Path) -> Path:
-    """A run of these files, made as a user makes it."""
+    """Import these files with the command line."""
     command = [sys.executable, "-m", "stepscope", "import", *map(str, files), "-o", str(path)]
     subprocess.run(command, check=True, capture_output=True)
     return path
 
 
 def hostile(path: Path, directory: Path) -> Path:
-    """A run whose names are HTML, a megabyte long, or no text at all."""
+    """Make a run whose names are HTML, a megabyte long, or not valid text."""
     directory.mkdir(parents=True, exist_ok=True)
     names = [EVIL, "long" * 250_000, "\u202eright to left\u0000\u0007", "-1+1|cmd", ""]
     events = [
@@ -121,7 +121,7 @@ def hostile(path: Path, directory: Path) -> Path:
 
 
 def runs_below(root: Path) -> Path:
-    """All of them."""
+    """Make all of these runs."""
     two_ranks(root / "training" / "fixed", root / "files")
     many_gpus(root / "training" / "job", nodes=2, gpus=2, seconds=900)
     hostile(root / "hostile", root / "files-hostile")

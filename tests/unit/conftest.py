@@ -44,7 +44,7 @@ Event = dict[str, Any]
 
 @pytest.fixture
 def imported(tmp_path: Path) -> Callable[..., Run]:
-    """Makes a run of drawn recordings, each a list of events or a whole file's content."""
+    """Make a run of drawn traces, each a list of events or the content of a file."""
 
     def bring_in(**recordings: list[Event] | dict[str, Any]) -> Run:
         files = []
@@ -59,7 +59,7 @@ def imported(tmp_path: Path) -> Callable[..., Run]:
 
 @pytest.fixture(scope="session")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
-    """The run of a real recording by its file name; skips where the file is absent."""
+    """Make the run of a real trace by its file name; skip the test if the file is absent."""
     runs: dict[str, Path] = {}
 
     def bring_in(name: str) -> Run:

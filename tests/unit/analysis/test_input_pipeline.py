@@ -40,7 +40,7 @@ def waiting(drawing: Drawing) -> DataWait:
 
 
 def samples(drawing: Drawing) -> StackSamples:
-    """One sample in the middle of every millisecond."""
+    """Return one sample in the middle of every millisecond."""
     names = list(CODE)
     times = np.arange(0, drawing.now, MS) + MS // 2
     codes = np.full(len(times), names.index("elsewhere"), dtype=np.int32)
@@ -60,7 +60,7 @@ def fetcher(drawing: Drawing, *, worker: bool = True) -> Fetcher:
 
 
 def always(ms: int) -> Steps:
-    """Steps of 10 ms over a duration."""
+    """Return steps of 10 ms over a duration."""
     steps = find_steps(Drawing().draw(STEP, ms // 10).table())
     assert steps is not None
     return steps

@@ -24,7 +24,7 @@ from tests.support.drawn_operators import Op, numbers, op, operator_columns, str
 def events(
     history: str, *, before: int | None = 0, times: list[int] | None = None, operators: Any = None
 ) -> dict[str, Any]:
-    """The table of a drawn history on GPU 0; `before` bytes are allocated before it, None if
+    """Return the table of a drawn history on GPU 0; `before` bytes are allocated before it, None if
     totals are not recorded."""
     drawn = history.split()
     sizes = [int(word[2:]) * (1 if word[0] == "+" else -1) for word in drawn]

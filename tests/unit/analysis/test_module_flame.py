@@ -29,7 +29,7 @@ class Call(NamedTuple):
 
 
 def recorded(*calls: Call) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The tables of Python functions and of operators."""
+    """Return the tables of Python functions and of operators."""
     modules = [call for call in calls if call.name[-1].isdigit()]
     operators = [call for call in calls if not call.name[-1].isdigit()]
     number = {call.name: index for index, call in enumerate([*modules, *operators])}

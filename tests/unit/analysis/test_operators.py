@@ -24,7 +24,7 @@ def profile(text: str, *, steps: int = 1) -> ComputeProfile | None:
 
 
 def window_of(drawing: Drawing) -> tuple[dict[str, Any], Intervals]:
-    """The drawn operators with their self times, and the drawn device work."""
+    """Return the drawn operators with their self times, and the drawn device work."""
     events = drawing.events
     operators = [event for event in events if event.category == "cpu_op"]
     device_work = [event for event in events if event.category != "cpu_op"]

@@ -18,7 +18,7 @@ S = 10**9
 
 
 def samples_of(rows: list[tuple[int, str, str, float]]) -> dict[str, dict[str, Series]]:
-    """Rows of time, metric, device and value."""
+    """Return rows of time, metric, device and value."""
     samples: dict[str, dict[str, Series]] = {}
     for name, device in sorted(
         {row[1:3] for row in rows}, key=lambda row: numeric_sort_key(row[1])

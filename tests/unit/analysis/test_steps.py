@@ -36,7 +36,7 @@ def ends(steps: Steps) -> list[float]:
 
 
 def phases(steps: Steps, step: int = -1) -> dict[str, float]:
-    """Milliseconds of each phase of one step."""
+    """Return milliseconds of each phase of one step."""
     times = {phase: int(steps.phase_ns[phase][step]) / MS for phase in PHASES}
     return {phase: time for phase, time in times.items() if time}
 

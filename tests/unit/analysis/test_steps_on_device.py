@@ -32,7 +32,7 @@ def spans(*rows: tuple[str, str, float, float]) -> Spans:
 
 
 def host_step(begin: float, wait: float) -> list[tuple[str, str, float, float]]:
-    """The host's side of a step: it waits, launches in 6 ms, then reads the loss until the end."""
+    """Draw the host's part of a step: wait, launch for 6 ms, then read the loss until the end."""
     t = begin + wait
     return [
         ("data_wait", "loader", begin, t),

@@ -12,7 +12,7 @@ from stepscope.capture import session
 
 @pytest.fixture
 def recording(spool: Any) -> Iterator[Any]:
-    """A spool that this process records into."""
+    """Provide a spool that this process records into."""
     session.attach(str(spool.path), spool.limit_bytes)
     yield spool
     session.detach()

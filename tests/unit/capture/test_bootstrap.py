@@ -19,7 +19,7 @@ PACKAGE_PARENT = Path(stepscope.__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An interpreter with an empty environment."""
+    """Make an interpreter with an empty environment."""
     directory = tmp_path_factory.mktemp("bare") / "venv"
     venv.create(directory, with_pip=False)
     return str(directory / "bin" / "python")

@@ -127,7 +127,7 @@ class Job:
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
-    """All scripts, run concurrently."""
+    """Run all scripts concurrently."""
     directory = tmp_path_factory.mktemp("library")
     started = {name: Job(directory / name.lower(), text) for name, text in JOBS.items()}
     for job in started.values():

@@ -17,7 +17,7 @@ from stepscope.capture import guard, stacks
 
 @pytest.fixture
 def sampler(recording: Any) -> Iterator[Any]:
-    """The spool; the sampler is stopped after the test."""
+    """Provide the spool, and stop the sampler after the test."""
     yield recording
     stacks.stop()
     stacks._probe.alive = True

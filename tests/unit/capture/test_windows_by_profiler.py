@@ -17,7 +17,7 @@ from tests.support.window_jobs import OVER, RECORDING, WindowJob, steps
 
 @pytest.fixture
 def job(spool: Any) -> Iterator[WindowJob]:
-    """A job without a daemon that has trained five steps."""
+    """Provide a job without a daemon that has trained five steps."""
     started = WindowJob(spool, served=False)
     started.do("steps 5")
     yield started

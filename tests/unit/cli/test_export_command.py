@@ -18,7 +18,7 @@ from tests.support.kineto_files import trace, training
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run with recordings of two ranks, of the same name in directories of their own."""
+    """Make a run with traces of two ranks, of the same name in different directories."""
     for rank in (0, 1):
         path = tmp_path / "traces" / str(rank) / "trace.json"
         path.parent.mkdir(parents=True)

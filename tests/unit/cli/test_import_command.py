@@ -42,7 +42,7 @@ Command = Callable[..., Answer]
 def run_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Command:
-    """The command, run in the test's directory."""
+    """Run the command in the directory of the test."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> Answer:
@@ -239,7 +239,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[str]:
-    """The URL of a directory with a trace."""
+    """Provide the URL of a directory with a trace."""
     directory = tmp_path / "served"
     directory.mkdir()
     (directory / "rank3.json").write_bytes(trace(*training()))

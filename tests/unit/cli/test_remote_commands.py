@@ -116,7 +116,7 @@ def test_a_watched_job_reads_the_same_from_a_bucket(tmp_path: Path, bucket: Test
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """An address that takes calls and says nothing."""
+    """Provide an address that accepts connections and never responds."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(50)
@@ -137,7 +137,7 @@ class _Refusing(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def refusing() -> Iterator[str]:
-    """A server that refuses every user."""
+    """Provide a server that refuses every user."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()

@@ -23,7 +23,7 @@ def rules(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One run that waits for its data, one that does not."""
+    """Make a run that waits for data, and one that does not."""
     directory, run_paths = tmp_path_factory.mktemp("runs"), {}
     for name, step in (("loading", LOADING), ("computing", COMPUTING)):
         run = RunBuilder(directory / name, sampling_ms=1000)

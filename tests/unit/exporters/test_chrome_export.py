@@ -53,7 +53,7 @@ COLLECTIVE = {
 
 
 def many_kinds() -> list[dict[str, Any]]:
-    """Events of every table, with names and values that are easily spoilt."""
+    """Return events of every table, with names and values that are easily corrupted."""
     return [
         *training(),
         op('quo"ted \\ \n☃', 10_001, 999, {"Concrete Inputs": ["1", "", "[2]"]}, external=11),
@@ -243,7 +243,7 @@ def test_merged_recordings_are_processes_of_their_own(tmp_path: Path) -> None:
 
 
 def spans(run: Path, process: str) -> None:
-    """Records of our own: a phase, one inside it that others overlap, a mark, and one elsewhere
+    """Return spans of stepscope: a phase, one inside it that others overlap, a mark, and one elsewhere
     in time; times relative to the recording."""
     rows = [
         ("forward", "Net", 100, 5_100, 0, None),

@@ -45,7 +45,7 @@ class LinesImporter:
 
 @pytest.fixture
 def offer(monkeypatch: pytest.MonkeyPatch) -> Offer:
-    """Installs entry points of a package."""
+    """Install entry points of a package."""
 
     def install(*values: str) -> None:
         offers = [EntryPoint(value, value, registry.GROUP) for value in values]

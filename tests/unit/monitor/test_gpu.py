@@ -53,7 +53,7 @@ def run(script: str, *, libraries: Path, gpus: int = 1) -> list[Any]:
 
 
 def expected(i: int) -> dict[str, float]:
-    """All metrics of GPU *i* except those of PCIe."""
+    """Return all metrics of GPU *i* except those of PCIe."""
     return {
         "gpu_busy_ratio": 10 * (i + 1) / 100,
         "gpu_memory_busy_ratio": 5 * (i + 1) / 100,

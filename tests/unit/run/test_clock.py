@@ -23,7 +23,7 @@ INFO = RunInfo(
 
 
 def with_recordings(path: Path, *recordings: tuple[int, int, int]) -> RunReader:
-    """A run with rows of `traces`: start, end and base of each, numbered from 0."""
+    """Make a run with rows of `traces`: start, end and base of each, numbered from 0."""
     if not (path / "run.json").exists():
         create_run(path, INFO)
     columns = {}

@@ -27,7 +27,7 @@ def training(path: Path, workers: int | None = 0) -> tuple[RunBuilder, DrawnProc
 
 
 def epoch(process: DrawnProcess, steps: int = 9) -> None:
-    """0.1 s to start, 0.1 s a step, and nothing to find the end."""
+    """Draw an epoch: 0.1 s to start, 0.1 s per step, and nothing to find its end."""
     process.draw("start 100").draw(STEP, steps).draw("exhausted 0")
 
 

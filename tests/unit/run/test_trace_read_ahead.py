@@ -24,7 +24,7 @@ ALL = 1_000_000
 
 
 def make_run(index: Path, recordings: Sequence[list[Event]]) -> Path:
-    """A run of one recording per rank."""
+    """Make a run of one trace per rank."""
     files = [index / f"rank{rank}.json" for rank in range(len(recordings))]
     for rank, (file, events) in enumerate(zip(files, recordings, strict=True)):
         file.write_text(json.dumps(distributed(events, rank, len(files))))
@@ -34,7 +34,7 @@ def make_run(index: Path, recordings: Sequence[list[Event]]) -> Path:
 
 @pytest.fixture(scope="module")
 def unlike(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ranks whose recordings hold the more the later they come; the second one no kernel."""
+    """Make a run whose traces grow with the rank; the second one has no kernel."""
     recordings = [training()[: 8 + 2 * rank] for rank in range(RANKS)]
     recordings[1] = [trace for trace in recordings[1] if trace["cat"] != "kernel"]
     return make_run(tmp_path_factory.mktemp("unlike"), recordings)
@@ -53,7 +53,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture
 def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Tables in the order in which they are read."""
+    """Return the list of tables in the order in which they are read."""
     read: list[str] = []
     table = RunReader.table
 

@@ -17,7 +17,7 @@ TEXT = "".join(f"line {number}\n" for number in range(1, 101))
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Runs next to sources: one of a job that was started there, others of other directories."""
+    """Make sources and runs: one of a job that was started there, others of other directories."""
     code = tmp_path / "code"
     (code / "deep").mkdir(parents=True)
     (code / "train.py").write_text(TEXT)

@@ -282,7 +282,7 @@ def test_an_upload_is_complete_or_absent(
     with pytest.raises(RunExistsError, match="meanwhile"):
         upload_run(run, url)
     assert bucket.keys() == [conflicting]
-    with pytest.raises(UsageError, match="is not empty and holds no run"):
+    with pytest.raises(UsageError, match="is not empty but not a run"):
         check_free(url)
     bucket.remove(conflicting)
     upload_run(run, url)

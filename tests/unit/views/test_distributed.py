@@ -29,7 +29,7 @@ US = 1_000
 def worker(
     rank: int, *, broadcast: tuple[int, int], reduce: tuple[int, int], gemm: int
 ) -> dict[str, object]:
-    """One worker of the plugin's own test of NCCL: facts 6.4."""
+    """Return one worker of the NCCL test of the TensorBoard plugin."""
     events = [
         event("cpu_op", "nccl:broadcast", 0, 75 if rank == 0 else 20),
         event("cpu_op", "nccl:all_reduce", 160, 75),

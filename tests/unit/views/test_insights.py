@@ -29,7 +29,7 @@ S = 1_000 * MS
 
 
 def starving(path: Path) -> RunBuilder:
-    """An hour of it: GPUs wait for cores that are full, but only after a while."""
+    """Make a run of an hour in which GPUs wait for busy cores after some time."""
     builder = RunBuilder(path)
     builder.rank(0, workers=1).draw("wait=0 600 | forward 120 | backward 200 | optimizer 80", 1800)
     builder.metric("gpu_busy_ratio", lambda s: 0.9 if s < 700 else 0.05, device="0")
@@ -118,7 +118,7 @@ def test_what_was_recorded_while_the_job_ran(run_path: Path) -> None:
 
 
 def recorded(run_path: Path, *findings: Finding, **fields: Any) -> Run:
-    """A run whose watch process has recorded these, scanning every ten seconds."""
+    """Make a run whose watch process has recorded these, scanning every ten seconds."""
     record = RuleRecord(
         progress="ended",
         end_ns=None,

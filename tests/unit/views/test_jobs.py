@@ -39,7 +39,7 @@ def drawn(path: Path, *, ranks: int = 1) -> RunBuilder:
 
 
 def row(path: Path, **options: Any) -> JobRow:
-    """The row of a run that was started with some options, without a summary."""
+    """Return the row of a run that was started with some options, without a summary."""
     manifest = path / "run.json"
     info = msgspec.json.decode(manifest.read_bytes())
     manifest.write_bytes(msgspec.json.encode(info | {"options": options}))

@@ -120,7 +120,7 @@ def test_kernels_equal_tracelens(real: Real, trace: str) -> None:
 
 
 def rows(trace: str, table: str) -> list[dict[str, str]]:
-    """One of TraceLens's tables."""
+    """Read one of TraceLens's tables."""
     path = REAL_TRACES / "tracelens_reference" / trace / f"{table}.csv"
     with path.open(newline="") as file:
         return list(csv.DictReader(file))

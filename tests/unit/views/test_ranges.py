@@ -25,7 +25,7 @@ RANGED = [name for name, view in VIEWS.items() if "from_ns" in view.uses and "ti
 
 
 def drawn(seed: int) -> list[dict[str, Any]]:
-    """Kernels, collectives and copies at random, on two streams that overlap."""
+    """Return kernels, collectives and copies at random, on two streams that overlap."""
     generator = np.random.default_rng(seed)
     events = [step(1, 0, 400), step(2, 400, 600), event("cpu_op", "aten::mm", 5, 300)]
     for number in range(1, 60):
@@ -43,7 +43,7 @@ def drawn(seed: int) -> list[dict[str, Any]]:
 
 
 def busy(events: list[dict[str, Any]], begin: int, end: int, *names: str) -> int:
-    """Microseconds between two that any event of these names covers, counted one by one."""
+    """Count the microseconds of a range that any event of these names covers, counted one by one."""
     covered = np.zeros(2000, dtype=bool)
     for one in events:
         if one["cat"] in {"kernel", "gpu_memcpy", "gpu_memset"} and one["name"].startswith(names):

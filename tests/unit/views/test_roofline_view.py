@@ -34,7 +34,7 @@ def event(category: str, name: str, start: float, duration: float, **about: Any)
 def call(
     name: str, start: float, kernel: float, *, number: int, dims: Any = None, types: Any = None
 ) -> list[Event]:
-    """An operator of 10 us and the kernel that it launches."""
+    """Return an operator of 10 us and the kernel that it launches."""
     shapes = {"Input Dims": dims, "Input type": types, "Concrete Inputs": [""] * len(types)}
     about = {"External id": number} | (shapes if dims else {})
     return [

@@ -31,7 +31,7 @@ START = 1_000
 
 
 def write_run(path: Path, *traces: Mapping[str, Mapping[str, Any]]) -> Run:
-    """A run of recordings, each given as the columns that matter of the tables that matter."""
+    """Make a run of recordings, each given as the columns that matter of the tables that matter."""
     info = RunInfo(
         schema_version=SCHEMA_VERSION,
         run_id="drawn",
@@ -51,7 +51,7 @@ def write_run(path: Path, *traces: Mapping[str, Mapping[str, Any]]) -> Run:
 
 
 def fill_columns(table: str, trace: int, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Every column of a table: what is not given is null or 0."""
+    """Fill every column of a table; missing columns are null or 0."""
     first = next(iter(columns.values()))
     rows = len(first.codes) if isinstance(first, Strings) else len(first)
     filled: dict[str, Any] = {}
@@ -116,7 +116,7 @@ def full() -> dict[str, dict[str, Any]]:
 
 
 def without_extras() -> dict[str, dict[str, Any]]:
-    """Operators on the CPU, and no more."""
+    """Make a run with operators on the CPU only."""
     return {"operators": operator_columns(op(LINEAR, 10), op(RELU, 5))}
 
 

@@ -20,7 +20,7 @@ def show_toy(_run: Run, _options: ViewOptions = DEFAULTS) -> ToyView:
 
 
 def show_nothing(_run: Run, _options: ViewOptions = DEFAULTS):  # type: ignore[no-untyped-def]
-    """A function that does not name its payload."""
+    """Return nothing; the type of the payload is not annotated."""
 
 
 TOY = View(lambda: show_toy)

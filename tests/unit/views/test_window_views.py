@@ -23,7 +23,7 @@ Imported = Callable[..., Run]
 
 
 def watched(path: Path, **changes: Any) -> Run:
-    """A job with a window of two steps, the fourth and the fifth."""
+    """Return a job with a window of two steps, the fourth and the fifth."""
     builder = RunBuilder(path)
     rank = builder.rank().draw(ROUND, 3).draw(f"window ( {ROUND} | {ROUND} )").draw(ROUND, 5)
     fact = {

@@ -48,7 +48,7 @@ def categories(monkeypatch: pytest.MonkeyPatch) -> KnownCategories:
 
 @pytest.fixture
 def empty_categories(monkeypatch: pytest.MonkeyPatch) -> KnownCategories:
-    """KnownCategories that were told of none."""
+    """Return a `KnownCategories` without categories."""
     monkeypatch.setattr("stepscope.importers.kineto.categories._WRITTEN_BY_KINETO", set())
     fresh = KnownCategories()
     monkeypatch.setattr(decode, "_categories", fresh)
