@@ -243,8 +243,10 @@ def test_merged_recordings_are_processes_of_their_own(tmp_path: Path) -> None:
 
 
 def spans(run: Path, process: str) -> None:
-    """Return spans of stepscope: a phase, one inside it that others overlap, a mark, and one elsewhere
-    in time; times relative to the recording."""
+    """Store spans of stepscope: a phase, a nested one that others overlap, a mark, a distant one.
+
+    Their times are relative to the trace.
+    """
     rows = [
         ("forward", "Net", 100, 5_100, 0, None),
         ("h2d", "h2d", 200, 9_200, 1, '{"shape":"big"}'),

@@ -43,7 +43,7 @@ def drawn(seed: int) -> list[dict[str, Any]]:
 
 
 def busy(events: list[dict[str, Any]], begin: int, end: int, *names: str) -> int:
-    """Count the microseconds of a range that any event of these names covers, counted one by one."""
+    """Count one by one the microseconds of a range that any event of these names covers."""
     covered = np.zeros(2000, dtype=bool)
     for one in events:
         if one["cat"] in {"kernel", "gpu_memcpy", "gpu_memset"} and one["name"].startswith(names):
