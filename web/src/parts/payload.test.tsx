@@ -84,6 +84,11 @@ describe("a payload", () => {
     expect(shown).not.toContain("Nodes");
   });
 
+  test("shows fields of any shape", () => {
+    const shown = text({ quality: 3, range: { from: 1 }, notes: "one", share_of: ["a"], missing: 7, mixed: [null, { a: 1 }], pairs: [[1, { b: 2 }]] });
+    for (const part of ["Quality3", "from1", "Notesone", "Share ofa", "Missing7", "Mixed", '1, {"b":2}']) expect(shown).toContain(part);
+  });
+
   test("executes nothing", () => {
     expect(text({ name: "<img src=x>" })).toContain("<img src=x>");
     expect(document.querySelector("img")).toBeNull();

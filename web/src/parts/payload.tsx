@@ -10,7 +10,7 @@ import type { ComponentChildren } from "preact";
 import type { FieldLabel } from "../api/labels";
 import type { Json, JsonObject, Structure } from "../api/schema";
 import type { QualityNote, TimeRange } from "../api/views";
-import { MISSING, count } from "../base/quantities";
+import { MISSING } from "../base/quantities";
 import { capitalize } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
 import type { Plot } from "../charts/plot";
@@ -23,7 +23,14 @@ import { LinkedTable } from "./linked_table";
 
 /** Fields that identify the subject of an object. */
 const IDENTITY = ["rank", "trace", "process", "node", "device", "device_name", "stream", "name"];
-const SENTENCES = ["missing", "notes", "quality", "range", "share_of"];
+/** Fields that are sentences about the others, if they have the usual shape. */
+const SENTENCES: Record<string, (value: Json) => boolean> = {
+  missing: isText,
+  share_of: isText,
+  notes: (value) => Array.isArray(value) && value.every(isText),
+  quality: (value) => Array.isArray(value) && value.every((note) => isObject(note) && isText(note.sentence)),
+  range: (value) => isObject(value) && isText(value.range_of) && Array.isArray(value.notes),
+};
 /** Longer lists of numbers are curves. */
 const MAX_LISTED = 8;
 /** Longer lists of objects are tables. */
@@ -44,7 +51,7 @@ interface Props {
 }
 
 export function PayloadView({ value, type, id, unit, omitted = [] }: Props) {
-  const names = Object.keys(value).filter((name) => !SENTENCES.includes(name) && !omitted.includes(name));
+  const names = Object.keys(value).filter((name) => !isSentence(name, value[name]) && !omitted.includes(name));
   const scalars = names.filter((name) => isScalar(value[name])).map((name) => describeScalar(name, value, type, unitOfValues(value, unit)));
   const tiles = scalars.filter(({ text }) => text.length <= MAX_TILE_LENGTH);
   const texts = scalars.filter((scalar) => !tiles.includes(scalar));
@@ -52,9 +59,7 @@ export function PayloadView({ value, type, id, unit, omitted = [] }: Props) {
   const ownUnit = unitOfValues(value, unit);
   return (
     <>
-      {typeof value.missing === "string" ? <EmptyState text={value.missing} /> : null}
-      <Notes value={value} />
-      {typeof value.share_of === "string" && value.share_of !== "" ? <p class="muted">Shares are of {value.share_of}.</p> : null}
+      <Sentences value={value} />
       {tiles.length === 0 ? null : (
         <Tiles tiles={tiles.map(({ name, title, text, description }) => ({ label: capitalize(title), value: text, caption: description, testid: name }))} />
       )}
@@ -86,13 +91,20 @@ function describeScalar(name: string, value: JsonObject, type: Structure, unit: 
   return { ...label, name, text: textOf(value[name], label) };
 }
 
-function Notes({ value: { notes, quality, range } }: { value: JsonObject }) {
+/** Sentences about the fields of an object: missing data first. */
+function Sentences({ value }: { value: JsonObject }) {
+  const sentenceOf = (name: string): Json => (isSentence(name, value[name]) ? (value[name] ?? null) : null);
+  const [missing, shareOf] = [sentenceOf("missing"), sentenceOf("share_of")];
   return (
-    <QualityNotes
-      notes={(Array.isArray(notes) ? notes : []).filter((note) => typeof note === "string")}
-      quality={(quality ?? []) as unknown as QualityNote[]}
-      range={(range ?? null) as unknown as TimeRange | null}
-    />
+    <>
+      {isText(missing) ? <EmptyState text={missing} /> : null}
+      <QualityNotes
+        notes={(sentenceOf("notes") ?? []) as string[]}
+        quality={(sentenceOf("quality") ?? []) as unknown as QualityNote[]}
+        range={sentenceOf("range") as unknown as TimeRange | null}
+      />
+      {isText(shareOf) && shareOf !== "" ? <p class="muted">Shares are of {shareOf}.</p> : null}
+    </>
   );
 }
 
@@ -107,7 +119,7 @@ interface PartProps {
 /** An object, a map or a list of objects below its title. */
 function Part({ value, ...part }: PartProps & { value: JsonObject | JsonObject[] }) {
   const { id, title, description, type, unit } = part;
-  if (Array.isArray(value)) return value.length === 0 ? null : <Objects {...part} rows={value} />;
+  if (Array.isArray(value)) return value.length === 0 ? null : <Objects {...part} rows={value.filter(isObject)} />;
   const members = Object.entries(value);
   if (members.length === 0) return null;
   if (type.isMap && members.every(([, member]) => isObject(member))) {
@@ -179,7 +191,7 @@ export function columnsOf(rows: readonly JsonObject[], type: Structure, unit: st
     const hasNumbers = rows.some((row) => typeof row[name] === "number");
     return labelled<JsonObject>(name, label, {
       numeric: (hasNumbers || label.unit !== "none") && label.display !== "identifier",
-      value: (row) => cellOf(row[name]),
+      value: (row) => cellOf(row[name], label),
     });
   });
 }
@@ -207,10 +219,18 @@ function unitOfValues(value: JsonObject, inherited: string | undefined): string 
 function identityOf(value: JsonObject, type: Structure): string | null {
   const parts = IDENTITY.flatMap((name) => {
     const part = value[name];
-    if (typeof part === "number") return [`${type.label(name).title} ${count(part)}`];
-    return typeof part === "string" ? [part.slice(0, MAX_TEXT_LENGTH)] : [];
+    if (typeof part === "number") return [`${type.label(name).title} ${part}`];
+    return isText(part) ? [part.slice(0, MAX_TEXT_LENGTH)] : [];
   });
   return parts.length === 0 ? null : parts.join(" · ");
+}
+
+function isText(value: Json | undefined): value is string {
+  return typeof value === "string";
+}
+
+function isSentence(name: string, value: Json | undefined): boolean {
+  return value === null ? name in SENTENCES : value !== undefined && SENTENCES[name]?.(value) === true;
 }
 
 function isObject(value: Json | undefined): value is JsonObject {
@@ -229,17 +249,17 @@ function isCurve(value: Json | undefined): boolean {
 
 /** An object whose fields fit into cells. */
 function isFlat(value: JsonObject): boolean {
-  return Object.entries(value).every(([name, member]) => SENTENCES.includes(name) || isScalar(member) || (Array.isArray(member) && member.length === 0));
+  return Object.entries(value).every(([name, member]) => isSentence(name, member) || isScalar(member) || (Array.isArray(member) && member.length === 0));
 }
 
 /** Sentences get a column where a row has one. */
 function fitsCell(name: string, value: Json | undefined): boolean {
-  return SENTENCES.includes(name) ? typeof value === "string" && value !== "" : isScalar(value);
+  return isSentence(name, value) ? isText(value) && value !== "" : isScalar(value);
 }
 
-function cellOf(value: Json | undefined): Value {
+function cellOf(value: Json | undefined, label: FieldLabel): Value {
   if (value === undefined || value === null) return null;
-  return typeof value === "object" ? textOf(value, { unit: "none" }) : value;
+  return typeof value === "object" ? textOf(value, label) : value;
 }
 
 function textOf(value: Json | undefined, label: Pick<FieldLabel, "unit" | "display">): string {

@@ -1,4 +1,4 @@
-// Screen of a view that has none of its specific, drawn as the server describes it.
+// Screen of a view that no other screen draws, from the labels of its fields.
 import type { Options } from "../api/client";
 import type { JsonObject, ViewDescription, ViewOption } from "../api/schema";
 import { capitalize, words } from "../base/text";

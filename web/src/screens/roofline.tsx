@@ -32,7 +32,7 @@ function Content({ trace }: { trace: TraceRoofline }) {
       <Tiles
         tiles={[
           tile("Utilization", utilization, "mean_mfu_ratio", { caption: utilization === null ? "the trace has no steps" : `of ${utilization.share_of}`, testid: "mfu" }),
-          { label: "Device", value: hardware?.device_name ?? "unknown", caption: hardware === null ? null : (hardware.source ?? hardware.peaks_of) },
+          tile("DeviceView", hardware, "device_name", { caption: hardware === null ? null : (hardware.source ?? hardware.peaks_of) }),
           tile("DeviceView", hardware, "memory_bytes_per_s"),
           tile("TraceRoofline", trace, "modelled_ratio", { caption: trace.share_of === null ? null : `of the ${trace.share_of}` }),
         ]}

@@ -14,7 +14,7 @@ export function Tiles({ tiles }: { tiles: Tile[] }) {
   return (
     <dl class="tiles">
       {tiles.map((tile) => (
-        <div key={tile.label}>
+        <div key={tile.testid ?? tile.label}>
           <dt>{tile.label}</dt>
           <dd class={/\d/.test(tile.value) && tile.value.length < 9 ? "" : "text-value"} data-testid={tile.testid}>{tile.value}</dd>
           {tile.caption === undefined || tile.caption === null ? null : <dd class="muted"><Prose text={tile.caption} /></dd>}
