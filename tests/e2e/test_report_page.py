@@ -16,11 +16,11 @@ pytest.importorskip("playwright.sync_api")
 
 from playwright.sync_api import Browser, Page
 
-from stepscope.report.html import report_html
+from stepscope.report.html import render_html
 from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.testing.browser import chromium, collect_problems
-from stepscope.views.profiling_report import Report, Section, make_report, report_rules
+from stepscope.views.profiling_report import Report, Section, choose_report_rules, make_report
 from stepscope.views.profiling_report.blocks import Cell, Chart, Table
 from tests.support.browsed import IN_A_BROWSER
 
@@ -38,14 +38,14 @@ def browser() -> Iterator[Browser]:
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Report:
     path = tmp_path_factory.mktemp(request.param) / "run"
     draw = known_job if request.param == "known" else many_gpus
-    return make_report(Run(open_run(draw(path))), report_rules())
+    return make_report(Run(open_run(draw(path))), choose_report_rules())
 
 
 class Opened:
     """A page with everything that went wrong on it."""
 
     def __init__(self, browser: Browser, path: Path, report: Report, scheme: str = "light") -> None:
-        path.write_text(report_html(report))
+        path.write_text(render_html(report))
         self.page: Page = browser.new_page(color_scheme=scheme)  # type: ignore[arg-type]
         address = path.as_uri()
         self.problems = collect_problems(self.page, lambda request: request.url == address)

@@ -47,7 +47,7 @@ from stepscope.run import (
     read_job_spans,
 )
 from stepscope.schema import METRIC_TYPES, SPAN_KINDS, TABLES, RunInfo
-from stepscope.views.profiling_report import Report, make_report, report_rules
+from stepscope.views.profiling_report import Report, choose_report_rules, make_report
 
 
 class OpenRun:
@@ -116,7 +116,7 @@ class OpenRun:
             config: a TOML or JSON file with a table of parameters per rule.
             settings: `Name.parameter=value`; they win over the file.
         """
-        selected_rules = report_rules(
+        selected_rules = choose_report_rules(
             rules, config=None if config is None else Path(config), settings=settings
         )
         return make_report(self._run, selected_rules)

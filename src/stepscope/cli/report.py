@@ -17,10 +17,10 @@ from stepscope.cli.options import (
 from stepscope.cli.output import json_text
 from stepscope.errors import UsageError
 from stepscope.output_files import atomic_write
-from stepscope.report import report_html, report_notebook
+from stepscope.report import render_html, render_notebook
 from stepscope.run import Run
 from stepscope.store import open_run
-from stepscope.views.profiling_report import make_report, report_facts, report_rules
+from stepscope.views.profiling_report import choose_report_rules, make_report, make_report_facts
 
 FORMS = (".html", ".ipynb", ".json")
 
@@ -57,18 +57,18 @@ def command(
         raise UsageError("Pass a file for the report: -o report.html, .ipynb or .json.")
     form = ".json" if output is None else _form(output)
     signals = Run(open_run(run))
-    rules = report_rules(names, config=config, settings=assignments)
+    rules = choose_report_rules(names, config=config, settings=assignments)
 
     @cache
     def facts() -> str:
-        return json_text(report_facts(signals, rules))
+        return json_text(make_report_facts(signals, rules))
 
     if output is not None:
         with atomic_write(output) as file:
             if form == ".html":
-                file.write(report_html(make_report(signals, rules)).encode())
+                file.write(render_html(make_report(signals, rules)).encode())
             elif form == ".ipynb":
-                file.write(report_notebook(run, rules=names, config=config, settings=assignments))
+                file.write(render_notebook(run, rules=names, config=config, settings=assignments))
             else:
                 file.write(facts().encode())
     click.echo(facts() if as_json else f"{output}: the report on {run}")

@@ -1,3 +1,3 @@
 from .display import Shown as Shown, show as show
-from .html import report_html as report_html
-from .notebook import report_notebook as report_notebook
+from .html import render_html as render_html
+from .notebook import render_notebook as render_notebook

@@ -46,7 +46,7 @@ _UNSAFE_IN_SCRIPT = str.maketrans(
 _END_TAG = re.compile(r"</(?=script|style)", re.IGNORECASE)
 
 
-def report_html(report: Report) -> str:
+def render_html(report: Report) -> str:
     """Render the page.
 
     Raises:

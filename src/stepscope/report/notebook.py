@@ -32,7 +32,7 @@ _TRAINING = """for section in report.sections:  # with initialization, where it 
         display(show(report, section.id))"""
 
 
-def report_notebook(
+def render_notebook(
     run: str, *, rules: Sequence[str] = (), config: Path | None = None, settings: Sequence[str] = ()
 ) -> bytes:
     """Create the notebook, in nbformat 4.5.

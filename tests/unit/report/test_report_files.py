@@ -15,11 +15,11 @@ import pytest
 
 from stepscope.errors import UsageError
 from stepscope.report import drawing, html, show
-from stepscope.report.notebook import report_notebook
+from stepscope.report.notebook import render_notebook
 from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
-from stepscope.views.profiling_report import Report, make_report, report_rules
+from stepscope.views.profiling_report import Report, choose_report_rules, make_report
 from stepscope.views.profiling_report.blocks import Listing, Missing, Section, Table, Text
 from tests.support.report_runs import many_gpus
 
@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(run: Path) -> Report:
-    return make_report(Run(open_run(run)), report_rules())
+    return make_report(Run(open_run(run)), choose_report_rules())
 
 
 def with_names(report: Report, name: str) -> Report:
@@ -59,7 +59,7 @@ def payload_of(page: str) -> dict:
 
 
 def test_the_page_contains_its_payload_script_and_style(report: Report) -> None:
-    page = html.report_html(report)
+    page = html.render_html(report)
     assert payload_of(page) == json.loads(msgspec.json.encode(report))
     assert page.count("<script") == page.count("</script>") == 2
     assert page.count("<style") == page.count("</style>") == 1
@@ -69,7 +69,7 @@ def test_the_page_contains_its_payload_script_and_style(report: Report) -> None:
 
 def test_no_name_becomes_markup(report: Report) -> None:
     evil = with_names(report, EVIL)
-    page = html.report_html(evil)
+    page = html.render_html(evil)
     assert page.count("<script") == page.count("</script>") == 2
     assert "<img" not in page.partition("<script>")[0]
     assert payload_of(page)["command"] == EVIL
@@ -84,7 +84,7 @@ def test_without_the_bundle_the_error_names_the_fix(
 
     monkeypatch.setattr(html, "read_web_asset", unbuilt)
     with pytest.raises(UsageError, match="make web"):
-        html.report_html(report)
+        html.render_html(report)
 
 
 # --- in a notebook --------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def test_sections_are_shown(report: Report, chart_form: str) -> None:
         assert section.title in fragment
     fragment = show(report, "training").html
     assert ("<svg" in fragment) is (chart_form == "pictures")
-    assert "Where the job&#x27;s time went" in show(report, "job").html
+    assert "Job duration by part" in show(report, "job").html
     assert "<h2>" in show(report, "verdict").html
     with pytest.raises(KeyError):
         show(report, "no-such-section")
@@ -133,7 +133,7 @@ def errors_of(outputs: list[list[Any]]) -> list[Any]:
 
 @pytest.mark.filterwarnings("ignore")  # of the kernel's libraries
 def test_the_notebook_executes(run: Path, executed: Callable[[bytes], list]) -> None:
-    outputs = executed(report_notebook(str(run), settings=["StepOutlier.stddev=2"]))
+    outputs = executed(render_notebook(str(run), settings=["StepOutlier.stddev=2"]))
     fragments = [
         output.data["text/html"] for cell in outputs for output in cell if "data" in output
     ]
@@ -153,5 +153,5 @@ def test_the_notebook_executes(run: Path, executed: Callable[[bytes], list]) -> 
 def test_the_notebook_of_an_empty_run_executes(
     tmp_path: Path, executed: Callable[[bytes], list]
 ) -> None:
-    outputs = executed(report_notebook(str(RunBuilder(tmp_path / "run").write())))
+    outputs = executed(render_notebook(str(RunBuilder(tmp_path / "run").write())))
     assert not errors_of(outputs)

@@ -1,20 +1,20 @@
-"""The profiling report of a run: what people read, and what machines read.
+"""Profiling report of a run, for people and for programs.
 
-Belongs here: which sections a report has, their sentences, and every number in them. Does not
-belong here: formulas (`analysis`, `rules`), HTML, colours, layout (`report`, the web).
+Belongs here: the sections of a report, their sentences and numbers. Does not belong here: formulas
+(`analysis`, `rules`), HTML, colours and layout (`report`, the web).
 
-    blocks        what sections are made of
-    words         units, words and bounds that sections share
-    evaluated     the run and its findings, which sections are made from
-    job           when it began, trained and ended
-    system, heat  what every node used
-    framework     what the framework spent its time on
-    rule_summary  all rules in a table
-    training      the training loop rule by rule: steps, gpus, loading, bottlenecks
-    whole         all of it
+    blocks             parts of sections: texts, tables, charts
+    building           limits, texts and charts that sections share
+    evaluated          input of sections: the run and the findings of its rules
+    job                start, training and end of the job
+    system, heat_maps  utilization of every node
+    framework          time by phase, operator and kernel
+    rule_summary       all rules in a table
+    training           the training loop rule by rule: steps, gpus, loading, bottlenecks
+    report             the report
 
-A report is bounded by construction: every list, chart and name has a limit, and says how much
-was left out. Figures in tables and sentences are those of the whole run.
+Every list, chart and name has a limit, and the report states how many items it omits. Figures in
+tables and sentences cover the whole run.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from stepscope.views.profiling_report.blocks import (
     Table,
     Text,
 )
-from stepscope.views.profiling_report.whole import (
+from stepscope.views.profiling_report.report import (
     Report,
     ReportFacts,
+    choose_report_rules,
     make_report,
-    report_facts,
-    report_rules,
+    make_report_facts,
 )
 
 __all__ = [
@@ -62,7 +62,7 @@ __all__ = [
     "Section",
     "Table",
     "Text",
+    "choose_report_rules",
     "make_report",
-    "report_facts",
-    "report_rules",
+    "make_report_facts",
 ]

@@ -1,7 +1,7 @@
-"""Parts of a report: sections of sentences, tables and charts, ready to be drawn.
+"""Blocks of a report: texts, tables and charts, ready to be drawn.
 
-Code that draws a block needs no knowledge of rules or metrics: numbers come with their unit and the
-decimals to show, shares with what they are shares of, and cut lists with how many are missing.
+Code that draws a block needs no knowledge of rules or metrics: numbers have a unit and a number of
+decimals, shares name their total, and shortened lists state the number of omitted items.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Text(msgspec.Struct, frozen=True, kw_only=True, tag="text", tag_field="kin
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True, tag="listing", tag_field="kind"):
-    """Sentences of equal rank."""
+    """List of sentences."""
 
     items: list[str]
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True, tag="missing", tag_field="kind"):
-    """Stands where something could not be shown: what is missing, and how it can be had."""
+    """Placeholder for missing data, with the way to record it."""
 
     text: str
 
@@ -48,50 +48,50 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, tag="check", tag_field="k
     rule: str
     status: RuleStatus
     summary: str
-    """What it checks, in a sentence."""
+    """Subject of the check, in a sentence."""
     parameters: list[Parameter]
     datapoints: Annotated[int, field_label("data points", unit="count")]
     violations: Annotated[int, field_label(unit="count")]
     triggered: Annotated[int, field_label("triggers", unit="count")]
-    """Scans in which its condition held."""
+    """Scans in which the condition held."""
     skipped: str | None
-    """From how many datapoints on it decides."""
+    """Number of datapoints that the rule needs before it decides."""
     last_at: str | None
-    """When it fired last."""
+    """Time at which it fired last."""
     recommendation: str | None
-    """What to do, when it fired."""
+    """Recommendation, if it fired."""
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of a table."""
+    """Column of a table."""
 
     label: str
     unit: str = ""
     digits: Annotated[int | None, field_label(unit="count")] = None
-    """Decimals of its numbers; null for a column of words."""
+    """Decimals of its numbers; null for a column of text."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, tag="table", tag_field="kind"):
-    """Rows of cells, one per column; a null cell is a value that is not known."""
+    """Rows of cells, one per column; a null cell is a missing value."""
 
     title: str
     columns: list[Column]
     rows: Annotated[list[list[Cell]], field_label(unit="inherited")]
     share_of: str | None = None
-    """What percentages in it are of."""
+    """Total of the percentages."""
     more: str | None = None
-    """What was left out."""
+    """Omitted rows."""
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a whole."""
+    """Part of a pie."""
 
     name: str
     share_ratio: float
 
 
 class Pie(msgspec.Struct, frozen=True, kw_only=True, tag="pie", tag_field="kind"):
-    """Parts of a whole, which add up to it."""
+    """Parts that add up to a whole."""
 
     title: str
     share_of: str
@@ -99,7 +99,7 @@ class Pie(msgspec.Struct, frozen=True, kw_only=True, tag="pie", tag_field="kind"
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that is marked in a chart."""
+    """Marked value of a chart."""
 
     name: str
     value: float
@@ -123,16 +123,16 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True, tag="histogram", tag_
     unit: str
     digits: Annotated[int, field_label(unit="count")]
     counted: str
-    """What was counted, such as `steps`."""
+    """Counted items, such as `steps`."""
     edges: Annotated[list[float], field_label("edges of bins", unit="inherited")]
-    """One more than there are bins."""
+    """Edges of the bins, one more than bins."""
     series: list[Bars]
     marks: list[Mark] = []
     more: str | None = None
 
 
 class Box(msgspec.Struct, frozen=True, kw_only=True):
-    """The distribution of one series."""
+    """Distribution of one series."""
 
     name: str
     count: int
@@ -163,17 +163,17 @@ class HeatmapRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     unit: str
     full: float
-    """What 100 per cent are, in the unit."""
+    """Value at 100%, in the unit."""
     percent: list[float | None]
-    """Of `full`, by column; null where nothing was sampled."""
+    """Share of `full` by column; null without a sample."""
 
 
 class Heatmap(msgspec.Struct, frozen=True, kw_only=True, tag="heatmap", tag_field="kind"):
-    """Metrics of a node over time, each column the mean of a piece of time."""
+    """Metrics of a node over time; a column is a mean over `column_s` seconds."""
 
     title: str
     start: str
-    """When the first column begins."""
+    """Start of the first column."""
     column_s: float
     rows: list[HeatmapRow]
     more: str | None = None
@@ -197,7 +197,7 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True, tag="lines", tag_field="k
     digits: Annotated[int, field_label(unit="count")]
     lines: list[Line]
     note: str | None = None
-    """How the values were thinned out."""
+    """Rule by which values were omitted."""
     more: str | None = None
 
 
@@ -206,7 +206,7 @@ Block = Text | Listing | Missing | Check | Table | Chart
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """A heading and what stands below it."""
+    """Heading with blocks and nested sections."""
 
     id: str
     title: str

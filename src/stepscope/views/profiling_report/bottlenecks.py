@@ -1,52 +1,60 @@
-"""GPUs that wait while something else is busy."""
+"""Sections on GPUs that wait for the CPU or for I/O."""
 
 from __future__ import annotations
 
+from stepscope.quantities import count, in_unit
 from stepscope.rules import BottleneckDetails, NodeBottlenecks, shares_of_total
 from stepscope.views.profiling_report.blocks import Block, Cell, Column, Section, Table
+from stepscope.views.profiling_report.building import (
+    MAX_ROWS,
+    limit_items,
+    make_phase_pies,
+    make_pie,
+)
 from stepscope.views.profiling_report.evaluated import Evaluated
-from stepscope.views.profiling_report.words import MAX_ROWS, first, phase_pies, pie
 
-ALL_STEPS = "the time of the steps in which a bottleneck lay, all ranks"
+ALL_STEPS = "the time of the steps with a bottleneck, all ranks"
 
 
-def cpu_section(evaluated: Evaluated) -> Section:
-    """CPU bottlenecks."""
-    blocks = _bottleneck(evaluated, "CPUBottleneck", "CPU")
+def build_cpu_section(evaluated: Evaluated) -> Section:
+    """Build the section on CPU bottlenecks."""
+    blocks = _describe_bottleneck(evaluated, "CPUBottleneck", "CPU")
     return Section(id="cpu-bottlenecks", title="CPU bottlenecks", blocks=blocks)
 
 
-def io_section(evaluated: Evaluated) -> Section:
-    """I/O bottlenecks."""
-    blocks = _bottleneck(evaluated, "IOBottleneck", "I/O")
+def build_io_section(evaluated: Evaluated) -> Section:
+    """Build the section on I/O bottlenecks."""
+    blocks = _describe_bottleneck(evaluated, "IOBottleneck", "I/O")
     return Section(id="io-bottlenecks", title="I/O bottlenecks", blocks=blocks)
 
 
-def _bottleneck(evaluated: Evaluated, rule: str, subject: str) -> list[Block]:
+def _describe_bottleneck(evaluated: Evaluated, rule: str, subject: str) -> list[Block]:
     blocks = evaluated.check(rule)
     details = evaluated.details(rule, BottleneckDetails)
     if not details:
         return blocks
-    threshold = evaluated.rules[rule].parameters.gpu_threshold
+    limit = in_unit(evaluated.rules[rule].parameters.gpu_threshold, "percent")
     total, low, bottlenecks = (
         details.snapshot_count,
         details.low_gpu_count,
         details.bottleneck_count,
     )
     parts = {
-        f"every GPU at {threshold:g} % or above": total - low,
-        f"a GPU below {threshold:g} %, {subject} not the cause": low - bottlenecks,
-        f"a GPU below {threshold:g} % and a {subject} bottleneck": bottlenecks,
+        f"every GPU at {limit} or above": total - low,
+        f"a GPU below {limit}, {subject} not the cause": low - bottlenecks,
+        f"a GPU below {limit} and a {subject} bottleneck": bottlenecks,
     }
-    blocks.append(pie("GPUs in all snapshots", shares_of_total(parts), f"all {total:,} snapshots"))
+    blocks.append(
+        make_pie("GPUs in all snapshots", shares_of_total(parts), f"all {count(total)} snapshots")
+    )
     phases = details.phase_share_ratio_of_steps_with_bottleneck
-    blocks += phase_pies(phases, "During bottlenecks", ALL_STEPS) if phases else []
-    blocks.append(_nodes(details.nodes))
+    blocks += make_phase_pies(phases, "During bottlenecks", ALL_STEPS) if phases else []
+    blocks.append(_tabulate_nodes(details.nodes))
     return blocks
 
 
-def _nodes(nodes: dict[str, NodeBottlenecks]) -> Table:
-    shown, more = first(sorted(nodes), MAX_ROWS, "nodes")
+def _tabulate_nodes(nodes: dict[str, NodeBottlenecks]) -> Table:
+    shown, more = limit_items(sorted(nodes), MAX_ROWS, "nodes")
     rows: list[list[Cell]] = [
         [
             node,

@@ -8,17 +8,18 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from stepscope.quantities import count
 from stepscope.rules import Rule, read_details, summary
 from stepscope.run import JobStatistics, Run
 from stepscope.schema import Finding
 from stepscope.views.profiling_report.blocks import Block, Check, Listing, Missing, Parameter, Text
-from stepscope.views.profiling_report.words import first, left_out, moment
+from stepscope.views.profiling_report.building import format_time, limit_items, note_omitted
 
 STATISTICS = ("OverallSystemUsage", "OverallFrameworkMetrics")
-"""Rules that only sum up; every report rests on them."""
+"""Rules that only summarize; every report needs them."""
 MAX_PARAGRAPHS = 3
 MAX_SENTENCES = 24
-"""Of one rule; a job of many ranks has findings about each."""
+"""Upper limit per rule; a rule may write a sentence per rank."""
 
 D = TypeVar("D", bound=msgspec.Struct)
 
@@ -41,7 +42,7 @@ class Evaluated:
         """Return the reason for missing numbers of a rule; None if it has numbers."""
         finding = self.findings.get(rule)
         if finding is None:
-            return f"{rule} was not evaluated: it is not among the rules that were chosen"
+            return f"{rule} was not evaluated, because it was not selected"
         return f"{rule} failed: {finding.error}" if finding.error else finding.missing
 
     def check(self, rule: str, *, sentences: bool = True) -> list[Block]:
@@ -49,24 +50,24 @@ class Evaluated:
         finding = self.findings.get(rule)
         if finding is None:
             return self.missing(rule)
-        shown_sentences, more = first(
+        shown_sentences, more = limit_items(
             finding.sentences if sentences else [], MAX_SENTENCES, "sentences"
         )
         return [
-            self._check(finding),
+            self._show_check(finding),
             *self.missing(rule),
-            *_paragraphs(shown_sentences),
-            *left_out(more),
+            *_write_paragraphs(shown_sentences),
+            *note_omitted(more),
         ]
 
     def missing(self, rule: str) -> list[Block]:
-        """A block that says why a rule has no numbers, where it has none."""
-        why = self.why_missing(rule)
-        return [] if why is None else [Missing(text=_sentence(why))]
+        """Return a block with the reason for missing numbers of a rule; empty if it has numbers."""
+        reason = self.why_missing(rule)
+        return [] if reason is None else [Missing(text=_write_sentence(reason))]
 
-    def _check(self, finding: Finding) -> Check:
+    def _show_check(self, finding: Finding) -> Check:
         rule = self.rules[finding.rule]
-        patience = getattr(rule.parameters, "patience", None)
+        min_datapoints = getattr(rule.parameters, "patience", None)
         pairs = (line.partition(":") for line in finding.rule_parameters.splitlines())
         return Check(
             rule=finding.rule,
@@ -76,22 +77,22 @@ class Evaluated:
             datapoints=finding.datapoints,
             violations=finding.violations,
             triggered=finding.rule_triggered,
-            skipped=f"It decides once there are more than {patience:,} datapoints."
-            if patience
+            skipped=f"Decides after more than {count(min_datapoints)} datapoints."
+            if min_datapoints
             else None,
-            last_at=moment(finding.last_ns) if finding.last_ns is not None else None,
+            last_at=format_time(finding.last_ns) if finding.last_ns is not None else None,
             recommendation=finding.recommendation or None,
         )
 
 
-def _paragraphs(sentences: Sequence[str]) -> list[Block]:
-    """Paragraphs; a list where there are many."""
+def _write_paragraphs(sentences: Sequence[str]) -> list[Block]:
+    """Write sentences as paragraphs; many of them as a list."""
     if len(sentences) > MAX_PARAGRAPHS:
         return [Text(text=sentences[0]), Listing(items=list(sentences[1:]))]
     return [Text(text=sentence) for sentence in sentences]
 
 
-def _sentence(text: str) -> str:
-    """With a capital and a full stop, but names of rules as they are."""
+def _write_sentence(text: str) -> str:
+    """Add a capital and a full stop; names of rules stay as they are."""
     body = text if text[1:2].isupper() else text[:1].upper() + text[1:]
     return body if body.endswith(".") else f"{body}."

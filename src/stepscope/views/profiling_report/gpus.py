@@ -1,4 +1,4 @@
-"""GPU use: utilisation, balance, room for larger batches, memory."""
+"""Sections on GPUs: utilization, balance, room for larger batches, memory."""
 
 from __future__ import annotations
 
@@ -24,35 +24,41 @@ from stepscope.views.profiling_report.blocks import (
     Section,
     Table,
 )
+from stepscope.views.profiling_report.building import (
+    MAX_SERIES,
+    limit_items,
+    make_box,
+    note_omitted,
+    shorten,
+)
 from stepscope.views.profiling_report.evaluated import Evaluated
-from stepscope.views.profiling_report.words import MAX_SERIES, box, first, left_out, shortened
 
 T = TypeVar("T")
 MAX_NODES = 8
 MAX_PAIRS = 20
-UTILISATION = "share of the time with a kernel running"
+UTILIZATION = "share of the time with a kernel running"
 MEMORY = "share of the GPU's memory in use"
 
 
-def gpu_section(evaluated: Evaluated) -> Section:
-    """GPU utilization analysis."""
+def build_gpu_section(evaluated: Evaluated) -> Section:
+    """Build the sections on utilization and balance of the GPUs."""
     return Section(
         id="gpus",
         title="GPU utilization analysis",
         blocks=[],
-        sections=[_usage(evaluated), _balance(evaluated)],
+        sections=[_build_usage(evaluated), _build_balance(evaluated)],
     )
 
 
-def _usage(evaluated: Evaluated) -> Section:
+def _build_usage(evaluated: Evaluated) -> Section:
     blocks = evaluated.check("LowGPUUtilization")
     details = evaluated.details("LowGPUUtilization", LowGPUUtilizationDetails)
     if details:
         parameters = evaluated.rules["LowGPUUtilization"].parameters
-        blocks += _boxes(
+        blocks += _draw_boxes(
             {name: {"": gpu.busy_percent} for name, gpu in details.gpus.items()},
-            title="GPU utilisation",
-            axis=f"{UTILISATION} (%)",
+            title="GPU utilization",
+            axis=f"{UTILIZATION} (%)",
             marks=[
                 Mark(name="p95 limit", value=parameters.threshold_p95),
                 Mark(name="p5 limit", value=parameters.threshold_p5),
@@ -61,18 +67,18 @@ def _usage(evaluated: Evaluated) -> Section:
     return Section(id="gpu-usage", title="Usage per GPU", blocks=blocks)
 
 
-def _balance(evaluated: Evaluated) -> Section:
+def _build_balance(evaluated: Evaluated) -> Section:
     blocks = evaluated.check("LoadBalancing")
     details = evaluated.details("LoadBalancing", LoadBalancingDetails)
     if details:
         workloads = _by_node(details.workloads_count)
-        nodes, more = first(list(workloads), MAX_NODES, "nodes")
+        nodes, more = limit_items(list(workloads), MAX_NODES, "nodes")
         for node in nodes:
-            gpus, omitted = first(list(workloads[node]), MAX_SERIES, "GPUs")
+            gpus, omitted = limit_items(list(workloads[node]), MAX_SERIES, "GPUs")
             blocks.append(
                 Histogram(
-                    title=f"Workload of the GPUs of {shortened(node)}",
-                    axis=UTILISATION,
+                    title=f"Workload of the GPUs of {shorten(node)}",
+                    axis=UTILIZATION,
                     unit="%",
                     digits=0,
                     counted="samples",
@@ -81,17 +87,17 @@ def _balance(evaluated: Evaluated) -> Section:
                     more=omitted,
                 )
             )
-        blocks += left_out(more)
-        blocks.append(_distances(details.distances))
+        blocks += note_omitted(more)
+        blocks.append(_tabulate_distances(details.distances))
     return Section(id="balance", title="Workload balancing", blocks=blocks)
 
 
-def _distances(distances: Mapping[str, Mapping[str, float]]) -> Table:
+def _tabulate_distances(distances: Mapping[str, Mapping[str, float]]) -> Table:
     pairs = sorted(
         ((d, a, b) for a, names_of_value in distances.items() for b, d in names_of_value.items()),
         reverse=True,
     )
-    shown, more = first(pairs, MAX_PAIRS, "pairs that are nearer to each other")
+    shown, more = limit_items(pairs, MAX_PAIRS, "pairs with smaller distances")
     rows: list[list[Cell]] = [[a, b, distance] for distance, a, b in shown]
     return Table(
         title="Distances between the histograms of two GPUs (0 for equal, 0.83255 for disjoint)",
@@ -105,18 +111,18 @@ def _distances(distances: Mapping[str, Mapping[str, float]]) -> Table:
     )
 
 
-def batch_section(evaluated: Evaluated) -> Section:
-    """Batch size."""
+def build_batch_section(evaluated: Evaluated) -> Section:
+    """Build the section on the batch size."""
     blocks = evaluated.check("BatchSize")
     details = evaluated.details("BatchSize", BatchSizeDetails)
     if details:
         parameters = evaluated.rules["BatchSize"].parameters
         use: dict[str, dict[str, BoxPlot]] = {}
         for gpu, plot in details.gpu_busy_percent.items():
-            use.setdefault(gpu, {})["utilisation"] = plot
+            use.setdefault(gpu, {})["utilization"] = plot
         for gpu, plot in details.gpu_memory_percent.items():
             use.setdefault(gpu, {})["memory"] = plot
-        blocks += _boxes(
+        blocks += _draw_boxes(
             use,
             title="CPU, GPU and GPU memory",
             axis="share in use (%)",
@@ -127,13 +133,13 @@ def batch_section(evaluated: Evaluated) -> Section:
                     "memory": parameters.gpu_memory_threshold_p95,
                 }
             ),
-            first_boxes={node: box("CPU", plot) for node, plot in details.cpu_percent.items()},
+            first_boxes={node: make_box("CPU", plot) for node, plot in details.cpu_percent.items()},
         )
     return Section(id="batch-size", title="Batch size", blocks=blocks)
 
 
 def _thresholds(of_p95: Mapping[str, float]) -> list[Mark]:
-    """One mark for each value, so that equal ones do not lie on one another."""
+    """Mark each distinct value once, with the names of all thresholds that have it."""
     names: dict[float, list[str]] = {}
     for name, value in of_p95.items():
         names.setdefault(value, []).append(name)
@@ -143,12 +149,12 @@ def _thresholds(of_p95: Mapping[str, float]) -> list[Mark]:
     ]
 
 
-def memory_section(evaluated: Evaluated) -> Section:
-    """GPU memory."""
+def build_memory_section(evaluated: Evaluated) -> Section:
+    """Build the section on GPU memory."""
     blocks = evaluated.check("GPUMemoryIncrease")
     details = evaluated.details("GPUMemoryIncrease", GPUMemoryIncreaseDetails)
     gpus = details.gpus if details else {}
-    blocks += _boxes(
+    blocks += _draw_boxes(
         {name: {"": gpu.memory_percent} for name, gpu in gpus.items()},
         title="GPU memory",
         axis=f"{MEMORY} (%)",
@@ -157,7 +163,7 @@ def memory_section(evaluated: Evaluated) -> Section:
     return Section(id="gpu-memory", title="GPU memory", blocks=blocks)
 
 
-def _boxes(
+def _draw_boxes(
     of_gpus: Mapping[str, Mapping[str, BoxPlot]],
     *,
     title: str,
@@ -165,28 +171,28 @@ def _boxes(
     marks: list[Mark],
     first_boxes: Mapping[str, Box] | None = None,
 ) -> list[Block]:
-    """One chart per node with one box per GPU and figure."""
+    """Draw one chart per node with one box per GPU and quantity."""
     by_node = _by_node(of_gpus)
-    nodes, more = first(list(by_node), MAX_NODES, "nodes")
+    nodes, more = limit_items(list(by_node), MAX_NODES, "nodes")
     blocks: list[Block] = []
     for node in nodes:
-        gpus, omitted = first(list(by_node[node]), MAX_SERIES, "GPUs")
+        gpus, omitted = limit_items(list(by_node[node]), MAX_SERIES, "GPUs")
         drawn = [first_boxes[node]] if first_boxes and node in first_boxes else []
         drawn += [
-            box(f"GPU {gpu} {quantity}".strip(), plot)
+            make_box(f"GPU {gpu} {quantity}".strip(), plot)
             for gpu in gpus
             for quantity, plot in by_node[node][gpu].items()
         ]
         blocks.append(
             Boxes(
-                title=f"{title} of {shortened(node)}",
+                title=f"{title} of {shorten(node)}",
                 axis=axis,
                 boxes=drawn,
                 marks=marks,
                 more=omitted,
             )
         )
-    return [*blocks, *left_out(more)]
+    return [*blocks, *note_omitted(more)]
 
 
 def _by_node(of_gpus: Mapping[str, T]) -> dict[str, dict[str, T]]:

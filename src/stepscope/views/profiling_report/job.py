@@ -1,8 +1,9 @@
-"""The job: when it began, trained and ended."""
+"""Section on the job: start, training and end."""
 
 from __future__ import annotations
 
 from stepscope.cost import price_job
+from stepscope.quantities import duration, percent
 from stepscope.run import JobStatistics, machine_count
 from stepscope.views.profiling_report.blocks import (
     Block,
@@ -13,23 +14,20 @@ from stepscope.views.profiling_report.blocks import (
     Table,
     Text,
 )
+from stepscope.views.profiling_report.building import format_time, make_pie
 from stepscope.views.profiling_report.evaluated import Evaluated
-from stepscope.views.profiling_report.words import moment, pie
 
 LONG_FINALIZATION = 0.1
-"""Share of the job from which finalization is worth a word."""
+"""Share of the job above which finalization is mentioned."""
 
 
-def job_section(evaluated: Evaluated, *, in_progress: bool) -> Section:
+def build_job_section(evaluated: Evaluated, *, in_progress: bool) -> Section:
     """Describe start and end of the job, and the time before and after training."""
     job = evaluated.job
-    seconds = job.duration_ns / 1e9
-    lasted = "has run" if in_progress else "ran"
+    verb = "has run" if in_progress else "ran"
+    start = format_time(job.start_ns).replace(" ", " at ", 1)
     blocks: list[Block] = [
-        Text(
-            text=f"The job started on {moment(job.start_ns).replace(' ', ' at ', 1)} and {lasted} "
-            f"for {seconds:,.0f} seconds."
-        ),
+        Text(text=f"The job started on {start} and {verb} for {duration(job.duration_ns)}."),
         Table(
             title="Training job",
             columns=[Column(label="what"), Column(label="value")],
@@ -39,13 +37,12 @@ def job_section(evaluated: Evaluated, *, in_progress: bool) -> Section:
     ]
     parts = _parts(job)
     if parts is None:
-        steps = evaluated.why_missing("StepOutlier") or "no training step was seen"
-        blocks.append(Missing(text=f"Initialization and training cannot be told apart: {steps}."))
+        reason = evaluated.why_missing("StepOutlier") or "no training step was recorded"
+        blocks.append(Missing(text=f"Initialization and training cannot be separated: {reason}."))
     elif job.duration_ns > 0:
-        duration = max(job.duration_ns, 1)
-        shares = {name: max(0, part) / duration for name, part in parts.items()}
-        blocks.append(pie("Where the job's time went", shares, "the job's duration"))
-        blocks += _remarks(parts, duration)
+        shares = {name: max(0, part) / job.duration_ns for name, part in parts.items()}
+        blocks.append(make_pie("Job duration by part", shares, "the job's duration"))
+        blocks += _note_long_parts(parts, job.duration_ns)
     return Section(id="job", title="Training job summary", blocks=blocks)
 
 
@@ -61,17 +58,17 @@ def _parts(job: JobStatistics) -> dict[str, int] | None:
 
 def _rows(job: JobStatistics, *, in_progress: bool) -> list[list[Cell]]:
     rows: list[list[Cell]] = [
-        ["Start time", moment(job.start_ns)],
-        ["Last heard of" if in_progress else "End time", moment(job.end_ns)],
+        ["Start time", format_time(job.start_ns)],
+        ["Last heartbeat" if in_progress else "End time", format_time(job.end_ns)],
         ["Job duration (s)", _seconds(job.duration_ns)],
     ]
     parts = _parts(job)
     if parts is None:
         return rows
-    begin = job.start_ns + parts["Initialization"]
+    start_ns = job.start_ns + parts["Initialization"]
     rows += [
-        ["Training loop start", moment(begin)],
-        ["Training loop end", moment(begin + parts["Training loop"])],
+        ["Training loop start", format_time(start_ns)],
+        ["Training loop end", format_time(start_ns + parts["Training loop"])],
         ["Training loop duration (s)", _seconds(parts["Training loop"])],
         ["Initialization time (s)", _seconds(parts["Initialization"])],
         ["Finalization time (s)", _seconds(parts["Finalization"])],
@@ -105,21 +102,21 @@ def _seconds(time_ns: int) -> str:
     return f"{time_ns / 1e9:,.2f}"
 
 
-def _remarks(parts: dict[str, int], duration: int) -> list[Block]:
+def _note_long_parts(parts: dict[str, int], duration_ns: int) -> list[Block]:
     remarks: list[Block] = []
     if parts["Initialization"] > parts["Training loop"]:
         remarks.append(
             Text(
-                text="Initialization took longer than training: see the section about it below.",
+                text="Initialization took longer than training; a section below analyzes it.",
                 tone="warning",
             )
         )
-    share = parts["Finalization"] / duration
+    share = parts["Finalization"] / duration_ns
     if share > LONG_FINALIZATION:
         remarks.append(
             Text(
-                text=f"{share:.0%} of the job's duration passed after the last step: saving, "
-                "evaluating or uploading may be worth a look.",
+                text=f"{percent(share)} of the job's duration passed after the last step: check "
+                "the time for saving, evaluating and uploading.",
                 tone="warning",
             )
         )

@@ -1,4 +1,4 @@
-"""Creation of batches."""
+"""Section on the creation of batches."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from stepscope.views.profiling_report.blocks import (
     Section,
     Table,
 )
-from stepscope.views.profiling_report.evaluated import Evaluated
-from stepscope.views.profiling_report.words import (
+from stepscope.views.profiling_report.building import (
     MAX_ROWS,
     MAX_SERIES,
-    first,
-    shortened,
-    time_unit,
+    choose_time_unit,
+    limit_items,
+    shorten,
 )
+from stepscope.views.profiling_report.evaluated import Evaluated
 
 _SETTINGS = {
     "num_workers": "workers",
@@ -34,40 +34,41 @@ _SETTINGS = {
 }
 
 
-def loading_section(evaluated: Evaluated) -> Section:
-    """Dataloading analysis."""
+def build_loading_section(evaluated: Evaluated) -> Section:
+    """Build the section on data loading."""
     details = evaluated.details("Dataloader", DataloaderDetails)
     blocks = evaluated.check("Dataloader")
     if details:
-        blocks += _loaders(details.loaders)
-        nodes, more = first(sorted(details.nodes), MAX_SERIES, "nodes")
-        blocks += [_times(node, details.nodes[node], more) for node in nodes]
+        blocks += _tabulate_loaders(details.loaders)
+        nodes, more = limit_items(sorted(details.nodes), MAX_SERIES, "nodes")
+        blocks += [_draw_times(node, details.nodes[node], more) for node in nodes]
     return Section(id="dataloading", title="Dataloading analysis", blocks=blocks)
 
 
-def _loaders(loaders: Mapping[str, DataLoaderFact]) -> list[Block]:
+def _tabulate_loaders(loaders: Mapping[str, DataLoaderFact]) -> list[Block]:
     if not loaders:
         return []
-    ranks, more = first(sorted(loaders), MAX_ROWS, "ranks")
+    ranks, more = limit_items(sorted(loaders), MAX_ROWS, "ranks")
     rows: list[list[Cell]] = [
-        [rank, *(_word(getattr(loaders[rank], setting)) for setting in _SETTINGS)] for rank in ranks
+        [rank, *(_format_setting(getattr(loaders[rank], setting)) for setting in _SETTINGS)]
+        for rank in ranks
     ]
     columns = [Column(label=label) for label in ("rank", *_SETTINGS.values())]
-    return [Table(title="The DataLoaders", columns=columns, rows=rows, more=more)]
+    return [Table(title="DataLoaders", columns=columns, rows=rows, more=more)]
 
 
-def _word(value: object) -> str | None:
+def _format_setting(value: object) -> str | None:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return None if value is None else shortened(str(value))
+    return None if value is None else shorten(str(value))
 
 
-def _times(node: str, usage: LoaderUsage, more: str | None) -> Histogram:
-    unit = time_unit(usage.loading_p50_s)
+def _draw_times(node: str, usage: LoaderUsage, more: str | None) -> Histogram:
+    unit = choose_time_unit(usage.loading_p50_s)
     histogram = usage.loading_histogram
     return Histogram(
-        title=f"Time to make a batch on {shortened(node)}",
-        axis="time to make a batch",
+        title=f"Time to create a batch on {shorten(node)}",
+        axis="time to create a batch",
         unit=unit.unit,
         digits=2,
         counted="batches",

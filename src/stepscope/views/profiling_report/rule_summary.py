@@ -21,8 +21,8 @@ SCANS = (
 )
 
 
-def rules_section(evaluated: Evaluated) -> Section:
-    """Rules by how often they triggered; those that only sum up are left out."""
+def build_rules_section(evaluated: Evaluated) -> Section:
+    """List the rules by how often they triggered, without rules that only summarize."""
     listed = [f for name, f in evaluated.findings.items() if evaluated.rules[name].can_fire]
     listed.sort(key=lambda finding: -finding.rule_triggered)
     if not listed:

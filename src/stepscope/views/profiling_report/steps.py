@@ -1,4 +1,4 @@
-"""Durations of steps and phases of outliers."""
+"""Section on durations of steps and phases of outliers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from stepscope.analysis import (
     select_durations_s,
     thin_out_steps,
 )
+from stepscope.quantities import count_of, duration, number
 from stepscope.rules import RankDurations, StepOutlierDetails, shares_of_total
 from stepscope.run import Rank
 from stepscope.views.profiling_report.blocks import (
@@ -27,49 +28,49 @@ from stepscope.views.profiling_report.blocks import (
     Table,
     Text,
 )
-from stepscope.views.profiling_report.evaluated import Evaluated
-from stepscope.views.profiling_report.words import (
+from stepscope.views.profiling_report.building import (
     MAX_ROWS,
     MAX_SERIES,
     TimeUnit,
-    figures,
-    first,
-    listed,
-    phase_pies,
-    time_unit,
+    choose_time_unit,
+    join_names,
+    limit_items,
+    make_phase_pies,
+    round_figures,
 )
+from stepscope.views.profiling_report.evaluated import Evaluated
 
 BINS = 100
 POINTS = 200
-"""Steps of one rank in the chart over time; of a longer run the slowest of each piece."""
+"""Upper limit of the points of one rank in the chart over time."""
 LISTED_STEPS = 20
-TOLD = 4
-"""Ranks with a sentence of their own, those with most outliers."""
+MAX_DESCRIBED = 4
+"""Ranks with the most outliers, which are described in a sentence each."""
 MAX_NORMAL = 4
-"""Ranks whose steps without the outliers are drawn."""
+"""Upper limit of the ranks whose steps without outliers are drawn."""
 _FIGURES = ("mean", "max", "p99", "p95", "p50", "min")
 Ranks = Mapping[str, RankDurations]
 
 
-def step_section(evaluated: Evaluated) -> Section:
-    """Step duration analysis."""
+def build_step_section(evaluated: Evaluated) -> Section:
+    """Build the section on durations of steps."""
     blocks = evaluated.check("StepOutlier", sentences=False)
     details = evaluated.details("StepOutlier", StepOutlierDetails)
     ranks: Ranks = details.ranks if details else {}
     training_ranks = evaluated.run.ranks
-    blocks += _per_rank(evaluated, ranks) if ranks else []
-    blocks += _over_time(training_ranks) if training_ranks else []
-    blocks += _durations(training_ranks, evaluated) if training_ranks else []
-    blocks += _outliers(ranks)
+    blocks += _describe_ranks(evaluated, ranks) if ranks else []
+    blocks += _draw_over_time(training_ranks) if training_ranks else []
+    blocks += _draw_durations(training_ranks, evaluated) if training_ranks else []
+    blocks += _show_outliers(ranks)
     return Section(id="steps", title="Step duration analysis", blocks=blocks)
 
 
-def _per_rank(evaluated: Evaluated, ranks: Ranks) -> list[Block]:
+def _describe_ranks(evaluated: Evaluated, ranks: Ranks) -> list[Block]:
     worst = sorted(ranks, key=lambda name: -ranks[name].outlier_count)
-    shown, more = first(worst, MAX_ROWS, "ranks")
-    unit = time_unit(min(ranks[name].p50_s for name in ranks))
+    shown, more = limit_items(worst, MAX_ROWS, "ranks")
+    unit = choose_time_unit(min(ranks[name].p50_s for name in ranks))
     listing = Listing(
-        items=[_sentence(evaluated, name, ranks[name], unit) for name in shown[:TOLD]]
+        items=[_describe_rank(evaluated, name, ranks[name]) for name in shown[:MAX_DESCRIBED]]
     )
     rows: list[list[Cell]] = [
         [
@@ -94,31 +95,31 @@ def _per_rank(evaluated: Evaluated, ranks: Ranks) -> list[Block]:
     return [listing, table]
 
 
-def _sentence(evaluated: Evaluated, name: str, rank: RankDurations, unit: TimeUnit) -> str:
+def _describe_rank(evaluated: Evaluated, name: str, rank: RankDurations) -> str:
     parameters = evaluated.rules["StepOutlier"].parameters
-    numbers = [str(number) for number in rank.outlier_steps]
-    numbers_sentence = f" They are the steps {listed(numbers, LISTED_STEPS)}." if numbers else ""
+    numbers = [str(step) for step in rank.outlier_steps]
+    steps = f" Steps: {join_names(numbers, LISTED_STEPS)}." if numbers else ""
     mode = parameters.mode or "TRAIN"
     mean, deviation, bound = (
-        f"{unit.of_s(seconds):.2f} {unit.unit}"
+        duration(seconds * 1e9)
         for seconds in (rank.mean_s, rank.standard_deviation_s, rank.threshold_s)
     )
     return (
-        f"{name}: the mean duration of {mode} steps was {mean}; {rank.outlier_count} "
-        f"steps took longer than {bound}, the mean plus {parameters.stddev:g} standard deviations "
-        f"of {deviation}.{numbers_sentence}"
+        f"{name}: the mean duration of {mode} steps was {mean}. "
+        f"{count_of(rank.outlier_count, 'step')} took longer than {bound}, the mean plus "
+        f"{number(parameters.stddev)} standard deviations of {deviation}.{steps}"
     )
 
 
-def _durations(ranks: list[Rank], evaluated: Evaluated) -> list[Block]:
+def _draw_durations(ranks: list[Rank], evaluated: Evaluated) -> list[Block]:
     rule = evaluated.rules.get("StepOutlier")
     mode = rule.parameters.mode if rule else None
     walls = {rank.name: select_durations_s(rank.steps, mode) for rank in ranks}
     edges = make_duration_edges(*walls.values(), bins=BINS)
     if edges is None:
-        return [Missing(text="Every step was recorded in detail: no duration is undisturbed.")]
-    unit = time_unit(compute_pooled_median(walls.values()))
-    shown, more = first(list(walls), MAX_SERIES, "ranks")
+        return [Missing(text="A profiler recorded every step, so no duration is undisturbed.")]
+    unit = choose_time_unit(compute_pooled_median(walls.values()))
+    shown, more = limit_items(list(walls), MAX_SERIES, "ranks")
     series = []
     for name in shown:
         counted = build_histogram(walls[name], edges)
@@ -137,22 +138,22 @@ def _durations(ranks: list[Rank], evaluated: Evaluated) -> list[Block]:
             unit=unit.unit,
             digits=2,
             counted="steps",
-            edges=figures(edges * unit.per_s),
+            edges=round_figures(edges * unit.per_s),
             series=series,
             more=more,
         )
     ]
 
 
-def _over_time(ranks: list[Rank]) -> list[Block]:
-    unit = time_unit(compute_pooled_median(rank.steps.wall_ns for rank in ranks) / 1e9)
+def _draw_over_time(ranks: list[Rank]) -> list[Block]:
+    unit = choose_time_unit(compute_pooled_median(rank.steps.wall_ns for rank in ranks) / 1e9)
     origin = min(int(rank.steps.start[0]) for rank in ranks)
-    shown, more = first(ranks, MAX_SERIES, "ranks")
+    shown, more = limit_items(ranks, MAX_SERIES, "ranks")
     longest = max(len(rank.steps) for rank in shown)
     return [
         Lines(
             title="Step durations over time",
-            x_axis="seconds since the first step began",
+            x_axis="seconds after the start of the first step",
             y_axis="duration of a step",
             unit=unit.unit,
             digits=2,
@@ -166,42 +167,42 @@ def _over_time(ranks: list[Rank]) -> list[Block]:
 
 
 def _line(rank: Rank, origin_ns: int, unit: TimeUnit) -> Line:
-    """Draw the slowest step of each of at most `POINTS` groups."""
+    """Draw the slowest step of each group of adjacent steps, in at most `POINTS` groups."""
     slowest = thin_out_steps(rank.steps, POINTS)
     x_s = (rank.steps.end[slowest] - origin_ns) / 1e9
     return Line(
         name=rank.name,
         x=x_s.round(3).tolist(),
-        y=figures(rank.steps.wall_ns[slowest] / 1e9 * unit.per_s),
+        y=round_figures(rank.steps.wall_ns[slowest] / 1e9 * unit.per_s),
     )
 
 
-def _outliers(ranks: Ranks) -> list[Block]:
-    wrong = {name: rank for name, rank in ranks.items() if rank.outlier_steps}
-    if not wrong:
+def _show_outliers(ranks: Ranks) -> list[Block]:
+    outlying = {name: rank for name, rank in ranks.items() if rank.outlier_steps}
+    if not outlying:
         return []
-    spent: dict[str, float] = {}
-    for rank in wrong.values():
+    weights: dict[str, float] = {}
+    for rank in outlying.values():
         weight = len(rank.outlier_steps)
         for phase, share in rank.outlier_phase_share_ratio.items():
-            spent[phase] = spent.get(phase, 0.0) + share * weight
+            weights[phase] = weights.get(phase, 0.0) + share * weight
     listing: list[Block] = [
-        Text(
-            text="To see what made steps outliers, this is what they were spent on. Operators and "
-            "kernels are known only in recorded windows."
-        ),
-        *phase_pies(
-            shares_of_total(spent),
+        Text(text="Phases of the outliers. Operators and kernels are known only for traced steps."),
+        *make_phase_pies(
+            shares_of_total(weights),
             "During outliers",
-            "the time of the outliers, each rank weighted by its number of them",
+            "the time of the outliers, ranks weighted by their number of outliers",
         ),
     ]
-    return [*listing, *(_normal(name, rank) for name, rank in list(wrong.items())[:MAX_NORMAL])]
+    return [
+        *listing,
+        *(_draw_normal_steps(name, rank) for name, rank in list(outlying.items())[:MAX_NORMAL]),
+    ]
 
 
-def _normal(name: str, rank: RankDurations) -> Histogram:
+def _draw_normal_steps(name: str, rank: RankDurations) -> Histogram:
     normal = rank.normal_steps_histogram
-    unit = time_unit(rank.p50_s)
+    unit = choose_time_unit(rank.p50_s)
     return Histogram(
         title=f"Normal steps of {name}, without its outliers",
         axis="duration of a step",

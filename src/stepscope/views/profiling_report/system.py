@@ -1,9 +1,10 @@
-"""Use of every node."""
+"""Utilization of every node."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stepscope.quantities import in_unit
 from stepscope.rules import NodeUsage, OverallSystemUsageDetails
 from stepscope.views.profiling_report.blocks import (
     Block,
@@ -14,12 +15,17 @@ from stepscope.views.profiling_report.blocks import (
     Table,
     Text,
 )
+from stepscope.views.profiling_report.building import (
+    MAX_NODES,
+    join_names,
+    limit_items,
+    note_omitted,
+)
 from stepscope.views.profiling_report.evaluated import Evaluated
-from stepscope.views.profiling_report.heat import heatmaps
-from stepscope.views.profiling_report.words import MAX_NODES, first, left_out, listed
+from stepscope.views.profiling_report.heat_maps import build_heat_maps
 
-HIGH = 70.0
-"""Per cent of use above which a processor is well used."""
+HIGH_PERCENT = 70.0
+"""Utilization above which a processor counts as well utilized."""
 _ROWS = {
     "network_bytes_per_s": ("Network", "bytes/s"),
     "network_bytes": ("Network", "bytes per sample"),
@@ -32,60 +38,57 @@ _ROWS = {
 _FIGURES = ("max", "p99", "p95", "p50", "min")
 
 
-def system_section(evaluated: Evaluated) -> Section:
-    """Statistics of what every node used, and heat maps of it over time."""
+def build_system_section(evaluated: Evaluated) -> Section:
+    """Build statistics of the utilization of every node, and heat maps over time."""
     blocks = evaluated.missing("OverallSystemUsage")
     details = evaluated.details("OverallSystemUsage", OverallSystemUsageDetails)
     nodes = details.nodes if details else {}
     if nodes:
         blocks += _advice(nodes)
         blocks.append(_table(nodes))
-        blocks += heatmaps(evaluated)
+        blocks += build_heat_maps(evaluated)
     else:
-        blocks.append(Text(text="Nodes are sampled while a job runs under `stepscope run`."))
+        blocks.append(Text(text="Run the job with `stepscope run` to sample its nodes."))
     return Section(id="system", title="System usage statistics", blocks=blocks)
 
 
 def _advice(nodes: Mapping[str, NodeUsage]) -> list[Block]:
-    """A sentence per node; one for all nodes of the same kind where there are many."""
-    shown, more = first(sorted(nodes), MAX_NODES, "nodes; their figures are in the JSON report")
-    content: list[Block] = [Listing(items=[_said_of(node, nodes[node]) for node in shown])]
-    content += left_out(more)
+    """Summarize each node in a sentence, and name the nodes without GPU samples."""
+    shown, more = limit_items(sorted(nodes), MAX_NODES, "nodes; the JSON report has their figures")
+    content: list[Block] = [Listing(items=[_summarize_node(node, nodes[node]) for node in shown])]
+    content += note_omitted(more)
     without = [node for node, usage in nodes.items() if not usage.gpu_percent]
     if without:
         content.append(
             Text(
-                text=f"No GPU was sampled on {listed(sorted(without))}: there is none, or its "
-                "driver does not tell (see `stepscope doctor`).",
+                text=f"No GPU was sampled on {join_names(sorted(without))}: there is none, or its "
+                "driver could not be read (`stepscope doctor` says why).",
                 tone="note",
             )
         )
     return content
 
 
-def _said_of(node: str, usage: NodeUsage) -> str:
+def _summarize_node(node: str, usage: NodeUsage) -> str:
     cpu, gpu = usage.cpu_percent, usage.gpu_percent
     if not cpu:
         return f"{node}: the CPU was not sampled."
+    cpu_p50, cpu_p95 = in_unit(cpu.p50, "percent"), in_unit(cpu.p95, "percent")
     if not gpu:
-        return (
-            f"{node}: CPU utilisation was {cpu.p50:g} % in the median and {cpu.p95:g} % at "
-            "its 95th percentile."
-        )
-    figures = (
-        f"the 95th percentile of GPU utilisation is {gpu.p95:g} %, of CPU utilisation {cpu.p95:g} %"
-    )
-    if gpu.p95 < HIGH and cpu.p95 < HIGH:
-        return f"{node} is under-utilised: {figures}. Consider a smaller machine."
-    if gpu.p95 < HIGH and cpu.p95 > HIGH:
+        return f"{node}: median CPU utilization {cpu_p50}, p95 {cpu_p95}."
+    gpu_p50, gpu_p95 = in_unit(gpu.p50, "percent"), in_unit(gpu.p95, "percent")
+    figures = f"p95 of GPU utilization {gpu_p95}, of CPU utilization {cpu_p95}"
+    if gpu.p95 < HIGH_PERCENT and cpu.p95 < HIGH_PERCENT:
+        return f"{node} is underutilized: {figures}. Consider a smaller machine."
+    if gpu.p95 < HIGH_PERCENT and cpu.p95 > HIGH_PERCENT:
         return f"{node} may have a CPU bottleneck: {figures}."
-    if gpu.p50 > HIGH:
-        return f"{node} is well utilised: the median of GPU utilisation is {gpu.p50:g} %."
-    return f"{node}: the medians of GPU and CPU utilisation are {gpu.p50:g} % and {cpu.p50:g} %."
+    if gpu.p50 > HIGH_PERCENT:
+        return f"{node} is well utilized: median GPU utilization {gpu_p50}."
+    return f"{node}: median GPU utilization {gpu_p50}, median CPU utilization {cpu_p50}."
 
 
 def _table(nodes: Mapping[str, NodeUsage]) -> Table:
-    shown, more = first(sorted(nodes), MAX_NODES, "nodes; their figures are in the JSON report")
+    shown, more = limit_items(sorted(nodes), MAX_NODES, "nodes; the JSON report has their figures")
     rows: list[list[Cell]] = [
         [node, label, unit, *(getattr(usage[row], figure) for figure in _FIGURES)]
         for node in shown
@@ -95,10 +98,10 @@ def _table(nodes: Mapping[str, NodeUsage]) -> Table:
     words = [Column(label=label) for label in ("node", "metric", "unit")]
     numbers = [Column(label=label, digits=2) for label in _FIGURES]
     return Table(
-        title="Use of resources per node",
+        title="Resource utilization per node",
         columns=[*words, *numbers],
         rows=rows,
-        share_of="all cores that the job may use, the memory of the node, the mean of its GPUs and "
-        "of their memory; quantiles are over all samples of the run",
+        share_of="all cores available to the job, the memory of the node, and the mean of its GPUs "
+        "and of their memory; quantiles are over all samples of the run",
         more=more,
     )

@@ -1,13 +1,17 @@
-"""The training loop, rule by rule."""
+"""Sections on the training loop, rule by rule."""
 
 from __future__ import annotations
 
 from stepscope.views.profiling_report.blocks import Section
-from stepscope.views.profiling_report.bottlenecks import cpu_section, io_section
+from stepscope.views.profiling_report.bottlenecks import build_cpu_section, build_io_section
 from stepscope.views.profiling_report.evaluated import STATISTICS, Evaluated
-from stepscope.views.profiling_report.gpus import batch_section, gpu_section, memory_section
-from stepscope.views.profiling_report.loading import loading_section
-from stepscope.views.profiling_report.steps import step_section
+from stepscope.views.profiling_report.gpus import (
+    build_batch_section,
+    build_gpu_section,
+    build_memory_section,
+)
+from stepscope.views.profiling_report.loading import build_loading_section
+from stepscope.views.profiling_report.steps import build_step_section
 
 INITIALIZATION = "MaxInitializationTime"
 _SHOWN = {
@@ -23,28 +27,28 @@ _SHOWN = {
 """Rules with a section of their own."""
 
 
-def training_sections(evaluated: Evaluated) -> list[Section]:
-    """Initialization first where it took longer than training; then the training loop."""
-    begins = _slow_start(evaluated)
+def build_training_sections(evaluated: Evaluated) -> list[Section]:
+    """Build the section on the training loop, after one on initialization if that took longer."""
+    initialization = _build_initialization_sections(evaluated)
     loop = Section(
         id="training",
         title="Analyzing the training loop",
         blocks=[],
         sections=[
-            step_section(evaluated),
-            gpu_section(evaluated),
-            loading_section(evaluated),
-            batch_section(evaluated),
-            cpu_section(evaluated),
-            io_section(evaluated),
-            memory_section(evaluated),
-            _others(evaluated, without=INITIALIZATION if begins else ""),
+            build_step_section(evaluated),
+            build_gpu_section(evaluated),
+            build_loading_section(evaluated),
+            build_batch_section(evaluated),
+            build_cpu_section(evaluated),
+            build_io_section(evaluated),
+            build_memory_section(evaluated),
+            _build_other_rules(evaluated, without=INITIALIZATION if initialization else ""),
         ],
     )
-    return [*begins, loop]
+    return [*initialization, loop]
 
 
-def _slow_start(evaluated: Evaluated) -> list[Section]:
+def _build_initialization_sections(evaluated: Evaluated) -> list[Section]:
     job = evaluated.job
     if job.initialization_ns is None or job.training_ns is None:
         return []
@@ -54,8 +58,8 @@ def _slow_start(evaluated: Evaluated) -> list[Section]:
     return [Section(id="initialization", title="Analyzing initialization", blocks=blocks)]
 
 
-def _others(evaluated: Evaluated, *, without: str) -> Section:
-    """Describe the findings of rules without a chart; rules that fired come first."""
+def _build_other_rules(evaluated: Evaluated, *, without: str) -> Section:
+    """Build a section per rule without charts; rules that fired come first."""
     remaining = [
         finding
         for name, finding in evaluated.findings.items()

@@ -1,4 +1,4 @@
-"""A whole report: the page for people, and the same facts for machines."""
+"""Reports: sections for people, and the facts for programs."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from stepscope.rules import Rule
 from stepscope.run import Run, is_lost, job_borders, job_statistics
 from stepscope.schema import Finding
 from stepscope.views.profiling_report.blocks import Section
+from stepscope.views.profiling_report.building import format_time, limit_items, shorten
 from stepscope.views.profiling_report.evaluated import STATISTICS, Evaluated
-from stepscope.views.profiling_report.framework import framework_section
-from stepscope.views.profiling_report.job import job_section
-from stepscope.views.profiling_report.rule_summary import rules_section
-from stepscope.views.profiling_report.system import system_section
-from stepscope.views.profiling_report.training import training_sections
-from stepscope.views.profiling_report.words import first, moment, shortened
+from stepscope.views.profiling_report.framework import build_framework_section
+from stepscope.views.profiling_report.job import build_job_section
+from stepscope.views.profiling_report.rule_summary import build_rules_section
+from stepscope.views.profiling_report.system import build_system_section
+from stepscope.views.profiling_report.training import build_training_sections
 
 MAX_NOTES = 20
 MAX_COMMAND_LENGTH = 2000
 ABOUT = (
-    "This report sums up the training job, the resources of its machines and what the framework "
-    "spent its time on, and lists what the rules found, with the numbers behind it. Charts and "
-    "tables are interactive."
+    "This report summarizes the training job, the utilization of its machines and the time of the "
+    "framework, and lists the findings of the rules with their evidence. Charts and tables are "
+    "interactive."
 )
 NOTICE = (
-    "The findings are rules of thumb applied to what was recorded. They are for information: check "
-    "them against your own knowledge of the job before you act on them."
+    "Findings are results of heuristic rules on the recorded data. Check them against your "
+    "knowledge of the job before you act on them."
 )
 
 
@@ -44,21 +44,21 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     command: str
     version: str
-    """Of stepscope."""
+    """Version of stepscope."""
     made_at: str
     until: str
-    """Up to when the run was looked at."""
+    """End of the evaluated data."""
     in_progress: bool
     about: str
     notice: str
     verdict: Verdict
     sections: list[Section]
     notes: list[str]
-    """What of the run could not be read."""
+    """Parts of the run that could not be read."""
 
 
 class ReportedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The job from beginning to end; null where no training step was seen."""
+    """Times of the job; null for parts that need a training step if none was recorded."""
 
     start_ns: int
     end_ns: int
@@ -84,10 +84,10 @@ class ReportFacts(msgspec.Struct, frozen=True, kw_only=True):
     damage: list[str]
 
 
-def report_rules(
+def choose_report_rules(
     names: Iterable[str] = (), *, config: Path | None = None, settings: Sequence[str] = ()
 ) -> list[Rule[Any]]:
-    """Rules for a report: those that are named, or all, and always those that only sum up.
+    """Choose the rules of a report: the named ones or all, and always those that only summarize.
 
     Raises:
         UsageError: as `choose_rules`.
@@ -96,11 +96,11 @@ def report_rules(
 
 
 def make_report(run: Run, rules: Iterable[Rule[Any]]) -> Report:
-    """The report on a run as far as it has been written.
+    """Build the report on a run, which may be growing.
 
     Args:
-        signals: the run; it may be growing.
-        rules: those to evaluate. Sections of others say that theirs was left out.
+        run: the run.
+        rules: the rules to evaluate; sections of other rules say that they were not selected.
     """
     rules = list(rules)
     checked = check_rules(run.reader, rules)
@@ -112,25 +112,25 @@ def make_report(run: Run, rules: Iterable[Rule[Any]]) -> Report:
         run_id=info.run_id,
         command=" ".join(info.command)[:MAX_COMMAND_LENGTH],
         version=__version__,
-        made_at=moment(time.time_ns()),
-        until=moment(end_ns),
+        made_at=format_time(time.time_ns()),
+        until=format_time(end_ns),
         in_progress=in_progress,
         about=ABOUT,
         notice=NOTICE,
         verdict=diagnose(run),
         sections=[
-            job_section(evaluated, in_progress=in_progress),
-            system_section(evaluated),
-            framework_section(evaluated),
-            rules_section(evaluated),
-            *training_sections(evaluated),
+            build_job_section(evaluated, in_progress=in_progress),
+            build_system_section(evaluated),
+            build_framework_section(evaluated),
+            build_rules_section(evaluated),
+            *build_training_sections(evaluated),
         ],
         notes=_notes(run, checked),
     )
 
 
-def report_facts(run: Run, rules: Iterable[Rule[Any]]) -> ReportFacts:
-    """The same for machines: the findings of all rules with all their details."""
+def make_report_facts(run: Run, rules: Iterable[Rule[Any]]) -> ReportFacts:
+    """Build the report for programs: findings of all rules with all details."""
     checked = check_rules(run.reader, rules)
     job = job_statistics(run.ranks, *job_borders(run))
     return ReportFacts(
@@ -158,10 +158,12 @@ def _evaluated(run: Run, rules: list[Rule[Any]], checked: RuleReport) -> Evaluat
 def _notes(run: Run, checked: RuleReport) -> list[str]:
     """List the reasons for an incomplete report."""
     silent = [
-        f"{node} says that the job is in progress, but was last heard of at "
-        f"{moment(status.heartbeat_ns)}: `stepscope recover` brings in what it left behind."
+        f"{node} reports a running job, but its last heartbeat was at "
+        f"{format_time(status.heartbeat_ns)}. If the job has ended, run `stepscope recover` there."
         for node, status in sorted(run.reader.statuses().items())
         if is_lost(status)
     ]
-    shown, more = first([shortened(note) for note in (*silent, *checked.damage)], MAX_NOTES, "…")
+    shown, more = limit_items(
+        [shorten(note) for note in (*silent, *checked.damage)], MAX_NOTES, "…"
+    )
     return [*shown, *([more] if more else [])]

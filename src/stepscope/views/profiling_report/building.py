@@ -1,0 +1,130 @@
+"""Limits, texts and charts that all sections of a report share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple, TypeVar
+
+from stepscope.rules import TRAINING_PHASES, BoxPlot, shares_of_total
+from stepscope.views.profiling_report.blocks import Block, Box, Pie, Slice, Text
+
+MAX_NODES = 16
+"""Upper limit of nodes that are shown individually."""
+MAX_SERIES = 16
+"""Upper limit of ranks, GPUs or loaders in one chart."""
+MAX_ROWS = 64
+"""Upper limit of the rows of a table with one per rank or GPU."""
+MAX_NAME_LENGTH = 160
+"""Upper limit of the characters of a name from the job."""
+WINDOW = (
+    "record a trace of some steps with `stepscope run --start-step N --num-steps M`, or with "
+    "`stepscope capture RUN --steps N` while the job runs"
+)
+
+T = TypeVar("T")
+
+
+def format_time(t_ns: int) -> str:
+    """Format epoch nanoseconds in UTC, to the second.
+
+    >>> format_time(1_640_485_617_250_000_000)
+    '2021-12-26 02:26:57 UTC'
+    """
+    return datetime.fromtimestamp(t_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def limit_items(items: Sequence[T], limit: int, plural: str) -> tuple[Sequence[T], str | None]:
+    """Return at most *limit* items, and a text about the omitted ones.
+
+    >>> limit_items([1, 2, 3], 2, "nodes")
+    ([1, 2], 'and 1 more nodes')
+    """
+    omitted = len(items) - limit
+    return items[:limit], f"and {omitted:,} more {plural}" if omitted > 0 else None
+
+
+def note_omitted(more: str | None) -> list[Block]:
+    """Return a note about items that `limit_items` omitted."""
+    return [Text(text=f"… {more}.", tone="note")] if more else []
+
+
+def shorten(name: str) -> str:
+    """Limit the length of a name."""
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…"
+
+
+def join_names(names: Sequence[str], limit: int = 4) -> str:
+    """Join names in a sentence.
+
+    >>> join_names(["a", "b", "c"]), join_names(["a", "b", "c"], limit=1)
+    ('a, b and c', 'a and 2 more')
+    """
+    shown = [*names[:limit], f"{len(names) - limit} more"] if len(names) > limit else [*names]
+    return " and ".join([*([", ".join(shown[:-1])] if shown[1:] else []), *shown[-1:]])
+
+
+def make_pie(title: str, parts: Mapping[str, float], share_of: str) -> Pie:
+    """Draw a pie of the shares above 0."""
+    slices = [
+        Slice(name=shorten(name), share_ratio=round_figure(share))
+        for name, share in parts.items()
+        if share
+    ]
+    return Pie(title=title, share_of=share_of, slices=slices)
+
+
+def make_phase_pies(phases: Mapping[str, float], when: str, share_of: str) -> list[Block]:
+    """Draw three pies of the time of some steps: training and others, passes, phases."""
+    training = sum(share for phase, share in phases.items() if phase in TRAINING_PHASES)
+    other_share = sum(share for phase, share in phases.items() if phase not in TRAINING_PHASES)
+    passes = shares_of_total({name: phases.get(name, 0.0) for name in ("forward", "backward")})
+    named_shares = {phase.replace("_", " "): share for phase, share in phases.items()}
+    of_passes = f"forward and backward passes in {share_of}"
+    return [
+        make_pie(f"{when}: TRAIN and others", {"TRAIN": training, "others": other_share}, share_of),
+        *([make_pie(f"{when}: forward and backward", passes, of_passes)] if passes else []),
+        make_pie(f"{when}: general framework operations", named_shares, share_of),
+    ]
+
+
+def make_box(name: str, plot: BoxPlot) -> Box:
+    """Name a box plot of a rule's details."""
+    return Box(name=name, **{field: getattr(plot, field) for field in Box.__struct_fields__[1:]})
+
+
+def round_figure(value: float) -> float:
+    """Round to six significant digits, which keeps the report small.
+
+    >>> round_figure(0.123456789)
+    0.123457
+    """
+    return float(f"{value:.6g}")
+
+
+def round_figures(values: Iterable[float]) -> list[float]:
+    """Round figures to six significant digits."""
+    return [round_figure(value) for value in values]
+
+
+class TimeUnit(NamedTuple):
+    """Unit of durations in a chart or table."""
+
+    unit: str
+    per_s: float
+
+    def of_s(self, seconds: float) -> float:
+        """Convert seconds to the unit."""
+        return round_figure(seconds * self.per_s)
+
+
+def choose_time_unit(seconds: float) -> TimeUnit:
+    """Choose the unit in which a duration is at least 0.1.
+
+    >>> choose_time_unit(0.36).unit, choose_time_unit(0.05).unit
+    ('s', 'ms')
+    """
+    for unit, per_s in (("s", 1.0), ("ms", 1e3)):
+        if seconds * per_s >= 0.1:
+            return TimeUnit(unit, per_s)
+    return TimeUnit("µs", 1e6)
