@@ -98,6 +98,5 @@ def test_generated_types() -> None:
     assert '  "toy-queues": ToyQueuesView;\n' in files["views.ts"]
     assert "  /** Memory of its batches. */\n  held_bytes: number;\n" in files["views.ts"]
     labels = files["labels.ts"]
-    assert '  "toy-queues": "ToyQueuesView",\n' in labels
-    assert '    queues: {"title":"queues","unit":"none","type":"ToyQueue"},\n' in labels
+    assert '    queues: {"title":"queues","unit":"none"},\n' in labels
     assert '    depth: {"title":"mean depth","unit":"count"},\n' in labels

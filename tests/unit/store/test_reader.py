@@ -44,7 +44,7 @@ class TestOpening:
             open_run(tmp_path / "trace.json")
 
     def test_any_directory(self, tmp_path: Path) -> None:
-        with pytest.raises(NotARunError, match=r"holds no run\.json"):
+        with pytest.raises(NotARunError, match=r"has no run\.json"):
             open_run(tmp_path)
 
     def test_unreadable(self, tmp_path: Path) -> None:

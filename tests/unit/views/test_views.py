@@ -114,7 +114,7 @@ def test_steps(run: Run) -> None:
     assert rank.evaluation_ns == (1 + 4 * 15 + 1) * MS
     assert rank.step_ns is not None
     assert rank.step_ns.p50 == 100 * MS
-    assert rank.step_ns.max == 540 * MS
+    assert rank.step_ns.maximum == 540 * MS
     assert rank.step_ns.mean == pytest.approx((87 * 100 + 540) / 88 * MS)
     assert rank.outlier_steps == [99]
     assert [phase.name for phase in rank.phases] == list(PHASES)
@@ -160,7 +160,7 @@ def test_system(run: Run) -> None:
     gpu = shown["gpu_busy_ratio", "0"]
     assert (gpu.unit, gpu.doc) == ("ratio", METRIC_TYPES["gpu_busy_ratio"].doc)
     assert gpu.statistics is not None
-    assert (gpu.statistics.min, gpu.statistics.max) == (0.2, 0.6)
+    assert (gpu.statistics.minimum, gpu.statistics.maximum) == (0.2, 0.6)
 
 
 def test_what_cannot_be_shown_says_why(tmp_path: Path) -> None:

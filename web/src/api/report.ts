@@ -9,7 +9,7 @@ export interface Bars {
   above_count: number;
 }
 
-/** The distribution of one series. */
+/** Distribution of one series. */
 export interface Box {
   name: string;
   count: number;
@@ -39,26 +39,26 @@ export interface Check {
   kind: "check";
   rule: string;
   status: RuleStatus;
-  /** What it checks, in a sentence. */
+  /** Subject of the check, in a sentence. */
   summary: string;
   parameters: Parameter[];
   datapoints: number;
   violations: number;
-  /** Scans in which its condition held. */
+  /** Scans in which the condition held. */
   triggered: number;
-  /** From how many datapoints on it decides. */
+  /** Number of datapoints that the rule needs before it decides. */
   skipped: string | null;
-  /** When it fired last. */
+  /** Time at which it fired last. */
   last_at: string | null;
-  /** What to do, when it fired. */
+  /** Recommendation, if it fired. */
   recommendation: string | null;
 }
 
-/** A column of a table. */
+/** Column of a table. */
 export interface Column {
   label: string;
   unit: string;
-  /** Decimals of its numbers; null for a column of words. */
+  /** Decimals of its numbers; null for a column of text. */
   digits: number | null;
 }
 
@@ -90,11 +90,11 @@ export interface Fix {
   prediction: Prediction | null;
 }
 
-/** Metrics of a node over time, each column the mean of a piece of time. */
+/** Metrics of a node over time; a column is a mean over `column_s` seconds. */
 export interface Heatmap {
   kind: "heatmap";
   title: string;
-  /** When the first column begins. */
+  /** Start of the first column. */
   start: string;
   column_s: number;
   rows: HeatmapRow[];
@@ -105,9 +105,9 @@ export interface Heatmap {
 export interface HeatmapRow {
   name: string;
   unit: string;
-  /** What 100 per cent are, in the unit. */
+  /** Value at 100%, in the unit. */
   full: number;
-  /** Of `full`, by column; null where nothing was sampled. */
+  /** Share of `full` by column; null without a sample. */
   percent: (number | null)[];
 }
 
@@ -118,9 +118,9 @@ export interface Histogram {
   axis: string;
   unit: string;
   digits: number;
-  /** What was counted, such as `steps`. */
+  /** Counted items, such as `steps`. */
   counted: string;
-  /** One more than there are bins. */
+  /** Edges of the bins, one more than bins. */
   edges: number[];
   series: Bars[];
   marks: Mark[];
@@ -143,24 +143,24 @@ export interface Lines {
   unit: string;
   digits: number;
   lines: Line[];
-  /** How the values were thinned out. */
+  /** Rule by which values were omitted. */
   note: string | null;
   more: string | null;
 }
 
-/** Sentences of equal rank. */
+/** List of sentences. */
 export interface Listing {
   kind: "listing";
   items: string[];
 }
 
-/** A value that is marked in a chart. */
+/** Marked value of a chart. */
 export interface Mark {
   name: string;
   value: number;
 }
 
-/** Stands where something could not be shown: what is missing, and how it can be had. */
+/** Placeholder for missing data, with the way to record it. */
 export interface Missing {
   kind: "missing";
   text: string;
@@ -172,7 +172,7 @@ export interface Parameter {
   value: string;
 }
 
-/** Parts of a whole, which add up to it. */
+/** Parts that add up to a whole. */
 export interface Pie {
   kind: "pie";
   title: string;
@@ -196,17 +196,17 @@ export interface Prediction {
 export interface Report {
   run_id: string;
   command: string;
-  /** Of stepscope. */
+  /** Version of stepscope. */
   version: string;
   made_at: string;
-  /** Up to when the run was looked at. */
+  /** End of the evaluated data. */
   until: string;
   in_progress: boolean;
   about: string;
   notice: string;
   verdict: Verdict;
   sections: Section[];
-  /** What of the run could not be read. */
+  /** Parts of the run that could not be read. */
   notes: string[];
 }
 
@@ -220,7 +220,7 @@ export interface RuledOut {
   why: string;
 }
 
-/** A heading and what stands below it. */
+/** Heading with blocks and nested sections. */
 export interface Section {
   id: string;
   title: string;
@@ -228,7 +228,7 @@ export interface Section {
   sections: Section[];
 }
 
-/** A part of a whole. */
+/** Part of a pie. */
 export interface Slice {
   name: string;
   share_ratio: number;
@@ -242,15 +242,15 @@ export interface Stage {
   share_ratio: number;
 }
 
-/** Rows of cells, one per column; a null cell is a value that is not known. */
+/** Rows of cells, one per column; a null cell is a missing value. */
 export interface Table {
   kind: "table";
   title: string;
   columns: Column[];
   rows: ((string | number | null)[])[];
-  /** What percentages in it are of. */
+  /** Total of the percentages. */
   share_of: string | null;
-  /** What was left out. */
+  /** Omitted rows. */
   more: string | null;
 }
 
