@@ -115,7 +115,8 @@ from .kernel_table import (
     NAME_COLUMNS as NAME_COLUMNS,
     PROPERTY_COLUMNS as PROPERTY_COLUMNS,
     GraphReplays as GraphReplays,
-    KernelRow as KernelRow,
+    KernelGroup as KernelGroup,
+    KernelLaunches as KernelLaunches,
     KernelTable as KernelTable,
     build_graph_table as build_graph_table,
     build_kernel_table as build_kernel_table,
@@ -166,7 +167,9 @@ from .modules import (
 from .operator_table import (
     LAUNCHED_KERNEL_COLUMNS as LAUNCHED_KERNEL_COLUMNS,
     TABLE_COLUMNS as TABLE_COLUMNS,
-    OperatorRow as OperatorRow,
+    OperatorGroup as OperatorGroup,
+    OperatorShape as OperatorShape,
+    OperatorStack as OperatorStack,
     build_operator_table as build_operator_table,
 )
 from .operator_tree import (

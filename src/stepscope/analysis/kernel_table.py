@@ -53,45 +53,46 @@ GRAPH_COLUMNS = ("name", "duration_ns", "graph", "launch")
 """Columns of `kernels` that `build_graph_table` reads."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelProperties:
-    """Launch properties of a kernel; None where the trace lacks them."""
+class KernelGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Kernels of one name."""
 
-    operator: str | None
-    """Operator that launched the kernel; None for work without one, such as carry-over."""
-    grid: tuple[int, int, int] | None
-    block: tuple[int, int, int] | None
-    registers_per_thread: int | None
-    shared_memory_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelRow:
-    """One group of kernels."""
-
-    name: str
-    properties: KernelProperties | None
-    """Launch properties, if the table is grouped by them."""
+    name: Annotated[str, field_label("kernel")]
     calls: int
     total_ns: int
+    share_ratio: float
     mean_ns: float
     min_ns: int
     max_ns: int
-    share_ratio: float
-    """Share of `KernelTable.total_ns`."""
-    mean_blocks_per_multiprocessor: float | None
-    mean_occupancy_percent: float | None
+    mean_blocks_per_multiprocessor: Annotated[
+        float | None, field_label("blocks per SM", unit="count")
+    ]
+    """Mean weighted by duration."""
+    mean_occupancy_percent: Annotated[float | None, field_label("occupancy")]
+    """Mean weighted by duration, as the profiler estimates it."""
     tensor_cores: bool
-    precision: Precision | None
-    """Precision of the inputs, guessed from the name; None if the name does not show it."""
+    """Use of tensor or matrix cores, guessed from the name."""
+    precision: str | None
+    """Precision of the inputs, guessed from the name."""
     communication: bool
+    """Kernel of a collective, by its name."""
+
+
+class KernelLaunches(KernelGroup, frozen=True, kw_only=True):
+    """Kernels of one name with the same launch properties."""
+
+    operator: str | None
+    """Null for work that no operator launched, such as work from before the window."""
+    grid: Annotated[tuple[int, int, int] | None, field_label(unit="none")]
+    block: Annotated[tuple[int, int, int] | None, field_label(unit="none")]
+    registers_per_thread: Annotated[int | None, field_label("registers", unit="count")]
+    shared_memory_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTable:
     """Groups of kernels by descending total time."""
 
-    rows: list[KernelRow]
+    rows: list[KernelGroup]
     """The first `top` groups."""
     group_count: int
     call_count: int
@@ -127,7 +128,7 @@ def build_kernel_table(kernels: Columns, *, top: int = 0) -> KernelTable:
         top: group limit; 0 for all.
     """
     groups = group_rows(kernels["name"].codes)
-    return _build_table(kernels, groups, lambda row: None, top)
+    return _build_table(KernelGroup, kernels, groups, lambda row: {}, top)
 
 
 def build_kernel_table_by_properties(
@@ -149,16 +150,16 @@ def build_kernel_table_by_properties(
         kernels["name"].codes, operator, *(kernels[column] for column in PROPERTY_COLUMNS)
     )
 
-    def read_properties(row: int) -> KernelProperties:
-        return KernelProperties(
-            operator=names.values[operator[row]] if operator[row] >= 0 else None,
-            grid=_read_triple(kernels, "grid", row),
-            block=_read_triple(kernels, "block", row),
-            registers_per_thread=none_if_negative(kernels["registers_per_thread"][row]),
-            shared_memory_bytes=none_if_negative(kernels["shared_memory_bytes"][row]),
-        )
+    def read_properties(row: int) -> dict[str, Any]:
+        return {
+            "operator": names.values[operator[row]] if operator[row] >= 0 else None,
+            "grid": _read_triple(kernels, "grid", row),
+            "block": _read_triple(kernels, "block", row),
+            "registers_per_thread": none_if_negative(kernels["registers_per_thread"][row]),
+            "shared_memory_bytes": none_if_negative(kernels["shared_memory_bytes"][row]),
+        }
 
-    return _build_table(kernels, groups, read_properties, top)
+    return _build_table(KernelLaunches, kernels, groups, read_properties, top)
 
 
 def build_graph_table(kernels: Columns, total_ns: int) -> list[GraphReplays]:
@@ -194,9 +195,10 @@ def _count_distinct(key: Int, values: NDArray[Any], count: int) -> Int:
 
 
 def _build_table(
+    kind: type[KernelGroup],
     kernels: Columns,
     groups: Grouping,
-    read_properties: Callable[[int], KernelProperties | None],
+    read_properties: Callable[[int], dict[str, Any]],
     top: int,
 ) -> KernelTable:
     names: Strings = kernels["name"]
@@ -208,9 +210,9 @@ def _build_table(
     total_ns = int(totals.sum())
     code = names.codes[groups.first]
     rows = [
-        KernelRow(
+        kind(
+            **read_properties(int(groups.first[g])),
             name=names.values[code[g]] or "",
-            properties=read_properties(int(groups.first[g])),
             calls=int(counts[g]),
             total_ns=int(totals[g]),
             mean_ns=int(totals[g]) / int(counts[g]),

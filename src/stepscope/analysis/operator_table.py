@@ -18,8 +18,11 @@ tools. Work whose launch is not in the trace (carry-over) belongs to no operator
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,6 +37,7 @@ from stepscope.analysis.operator_tree import (
     sum_by_row,
 )
 from stepscope.intervals import Int
+from stepscope.schema import field_label
 
 TABLE_COLUMNS = (*TREE_COLUMNS, "duration_ns", "host_self_ns", "device_self_ns", "device_total_ns")
 """Columns of `operators` that `build_operator_table` reads; `input_dims` too to group by shape."""
@@ -65,36 +69,46 @@ _ELIGIBLE_GRADIENTS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorRow:
-    """One group of calls. Device figures are None in a trace without device work."""
+class OperatorGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of one operator; device figures are null in a trace without a device."""
 
-    name: str
-    input_dims: str | None
-    """Shapes of the inputs as JSON, if grouped by shape and recorded."""
-    stack: str | None
-    """Python stack, innermost first, if grouped by stack and recorded."""
+    name: Annotated[str, field_label("operator")]
     calls: int
-    host_self_ns: int
-    host_total_ns: int
-    host_self_ratio: float
-    """Share of the host self time of all operators."""
     device_self_ns: int | None
+    """Kernels, copies and sets launched by the calls themselves."""
+    device_self_ratio: Annotated[float | None, field_label("device share", display="bar")]
     device_total_ns: int | None
-    device_self_ratio: float | None
-    """Share of the device self time of all operators."""
+    """Kernels, copies and sets launched by the calls and by all operators below them."""
+    host_self_ns: int
+    """Durations without the operators and runtime calls inside."""
+    host_self_ratio: Annotated[float, field_label("host share", display="bar")]
+    host_total_ns: int
     tensor_core_eligible: bool | None
-    tensor_core_self_ratio: float | None
-    """Share of the time of kernels that it launched itself; None without any."""
-    tensor_core_total_ratio: float | None
-    """Share of the time of kernels that it and all calls below it launched; None without any."""
+    tensor_core_self_ratio: Annotated[float | None, field_label("self time on Tensor Cores")]
+    """Share of the time of kernels launched by the calls themselves, guessed from kernel names."""
+    tensor_core_total_ratio: Annotated[float | None, field_label("on Tensor Cores")]
+    """Share of the time of kernels launched by the calls and by all operators below them."""
+
+
+class OperatorShape(OperatorGroup, frozen=True, kw_only=True):
+    """Calls of one operator with the same input shapes."""
+
+    input_dims: Annotated[str | None, field_label("input shapes")]
+    """Shapes of the inputs as JSON; null where they were not recorded."""
+
+
+class OperatorStack(OperatorGroup, frozen=True, kw_only=True):
+    """Calls of one operator from the same Python stack."""
+
+    stack: Annotated[str | None, field_label("called from")]
+    """Python stack, innermost first, joined by ';'; null where it was not recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTable:
     """Groups of calls by descending device self time (host self time without a device)."""
 
-    rows: list[OperatorRow]
+    rows: list[OperatorGroup]
     """The first `top` groups."""
     group_count: int
     call_count: int
@@ -112,17 +126,18 @@ def build_operator_table(
     stacks: RowLabels | None = None,
     top: int = 0,
 ) -> OperatorTable:
-    """Group operator calls by name, and optionally by shapes and stacks.
+    """Group operator calls by name, and optionally by shape or by stack.
 
     Args:
         operators: `TABLE_COLUMNS` of the table.
         kernels: `LAUNCHED_KERNEL_COLUMNS` of the table; None for a trace without device work.
-        shapes, stacks: additional labels to group by.
+        shapes, stacks: additional labels to group by, at most one of them.
         top: group limit; 0 for all.
     """
     tree = build_operator_tree(operators)
     calls = np.flatnonzero(tree.counted)
-    keys = [tree.name, *(label.codes for label in (shapes, stacks) if label is not None)]
+    kind, labels = _choose_kind(shapes, stacks)
+    keys = [tree.name, *(label.codes for label in labels.values())]
     groups = group_rows(*(key[calls] for key in keys))
     sums = {
         "host_self_ns": groups.sums(tree.sum_merged(operators["host_self_ns"])[calls]),
@@ -141,10 +156,9 @@ def build_operator_table(
         first = calls[groups.first[group]]
         device_self_ns = int(sums["device_self_ns"][group])
         rows.append(
-            OperatorRow(
+            kind(
+                **_write_labels(labels, int(first)),
                 name=tree.names[tree.name[first]],
-                input_dims=shapes.text(int(shapes.codes[first])) if shapes else None,
-                stack=stacks.text(int(stacks.codes[first])) if stacks else None,
                 calls=int(counts[group]),
                 host_self_ns=int(sums["host_self_ns"][group]),
                 host_total_ns=int(sums["host_total_ns"][group]),
@@ -166,9 +180,22 @@ def build_operator_table(
     )
 
 
+def _choose_kind(
+    shapes: RowLabels | None, stacks: RowLabels | None
+) -> tuple[type[OperatorGroup], dict[str, RowLabels]]:
+    """Choose the type of the rows, and the labels that fill its own fields."""
+    if shapes is not None:
+        return OperatorShape, {"input_dims": shapes}
+    return (OperatorStack, {"stack": stacks}) if stacks is not None else (OperatorGroup, {})
+
+
 def is_tensor_core_eligible(name: str) -> bool:
     """Guess from its name if an operator can run on tensor cores with 16-bit inputs."""
     return name in _ELIGIBLE or name.rstrip("0123456789") in _ELIGIBLE_GRADIENTS
+
+
+def _write_labels(labels: Mapping[str, RowLabels], row: int) -> dict[str, Any]:
+    return {field: label.text(int(label.codes[row])) for field, label in labels.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

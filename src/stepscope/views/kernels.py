@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -13,7 +12,8 @@ from stepscope.analysis import (
     NAME_COLUMNS,
     PROPERTY_COLUMNS,
     GraphReplays,
-    KernelRow,
+    KernelGroup,
+    KernelLaunches,
     KernelTable,
     build_graph_table,
     build_kernel_table,
@@ -26,41 +26,6 @@ from stepscope.views.options import DEFAULTS, KERNEL_GROUPS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
 from stepscope.views.ranges import Ranged
 from stepscope.views.trace_choice import explain_no_traces, select_traces
-
-
-class KernelGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Kernels of one name."""
-
-    name: Annotated[str, field_label("kernel")]
-    calls: int
-    total_ns: int
-    share_ratio: float
-    mean_ns: float
-    min_ns: int
-    max_ns: int
-    mean_blocks_per_multiprocessor: Annotated[
-        float | None, field_label("blocks per SM", unit="count")
-    ]
-    """Mean weighted by duration."""
-    mean_occupancy_percent: Annotated[float | None, field_label("occupancy")]
-    """Mean weighted by duration, as the profiler estimates it."""
-    tensor_cores: bool
-    """Use of tensor or matrix cores, guessed from the name."""
-    precision: str | None
-    """Precision of the inputs, guessed from the name."""
-    communication: bool
-    """Kernel of a collective, by its name."""
-
-
-class KernelLaunches(KernelGroup, frozen=True, kw_only=True):
-    """Kernels of one name with the same launch properties."""
-
-    operator: str | None
-    """Null for work that no operator launched, such as work from before the window."""
-    grid: Annotated[tuple[int, int, int] | None, field_label(unit="none")]
-    block: Annotated[tuple[int, int, int] | None, field_label(unit="none")]
-    registers_per_thread: Annotated[int | None, field_label("registers", unit="count")]
-    shared_memory_bytes: int | None
 
 
 class TraceKernels(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,20 +102,12 @@ def _show_trace(trace: Trace, options: ViewOptions) -> TraceKernels:
         communication_ratio=_compute_share(table.communication_ns, table),
         carry_over_count=len(carried),
         carry_over_ns=int(carried.sum()),
-        kernels=[KernelGroup(**_list_fields(row)) for row in table.rows if row.properties is None],
-        launches=[
-            KernelLaunches(**_list_fields(row), **asdict(row.properties))
-            for row in table.rows
-            if row.properties is not None
-        ],
+        kernels=table.rows if options.by != "properties" else [],
+        launches=[row for row in table.rows if isinstance(row, KernelLaunches)],
         graphs=graphs,
         missing=None if table.call_count else explain_no_device_work(trace),
         quality=note_trace_quality(trace, "device"),
     )
-
-
-def _list_fields(row: KernelRow) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in KernelGroup.__struct_fields__}
 
 
 def _compute_share(part_ns: int, table: KernelTable) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 
@@ -10,7 +10,9 @@ from stepscope.analysis import (
     LAUNCHED_KERNEL_COLUMNS,
     STACK_COLUMNS,
     TABLE_COLUMNS,
-    OperatorRow,
+    OperatorGroup,
+    OperatorShape,
+    OperatorStack,
     RowLabels,
     build_operator_table,
     make_stack_labels,
@@ -27,44 +29,6 @@ from stepscope.views.trace_choice import explain_no_traces, select_traces
 NO_OPERATORS = "the trace has no operators of the framework"
 NO_INPUT_SHAPES = "the trace has no shapes of inputs"
 NO_STACKS = "the trace has no Python stacks"
-
-
-class OperatorGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of one operator; device figures are null in a trace without a device."""
-
-    name: Annotated[str, field_label("operator")]
-    calls: int
-    device_self_ns: int | None
-    """Kernels, copies and sets launched by the calls themselves."""
-    device_self_ratio: Annotated[float | None, field_label("device share", display="bar")]
-    device_total_ns: int | None
-    """Kernels, copies and sets launched by the calls and by all operators below them."""
-    host_self_ns: int
-    """Durations without the operators and runtime calls inside."""
-    host_self_ratio: Annotated[float, field_label("host share", display="bar")]
-    host_total_ns: int
-    tensor_core_eligible: bool | None
-    tensor_core_self_ratio: Annotated[float | None, field_label("self time on Tensor Cores")]
-    """Share of the time of kernels launched by the calls themselves, guessed from kernel names."""
-    tensor_core_total_ratio: Annotated[float | None, field_label("on Tensor Cores")]
-    """Share of the time of kernels launched by the calls and by all operators below them."""
-
-
-class OperatorShape(OperatorGroup, frozen=True, kw_only=True):
-    """Calls of one operator with the same input shapes."""
-
-    input_dims: Annotated[str | None, field_label("input shapes")]
-    """Shapes of the inputs as JSON; null where they were not recorded."""
-
-
-class OperatorStack(OperatorGroup, frozen=True, kw_only=True):
-    """Calls of one operator from the same Python stack."""
-
-    stack: Annotated[str | None, field_label("called from")]
-    """Python stack, innermost first, joined by ';'; null where it was not recorded."""
-
-
-Group = TypeVar("Group", bound=OperatorGroup)
 
 
 class TraceOperators(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,18 +100,13 @@ def _show_trace(trace: Trace, by: str, top: int) -> TraceOperators:
         call_count=table.call_count,
         host_self_ns=table.host_self_ns,
         device_self_ns=table.device_self_ns,
-        operators=_make_groups(OperatorGroup, table.rows) if by == "name" else [],
-        shapes=_make_groups(OperatorShape, table.rows) if by == "shape" else [],
-        stacks=_make_groups(OperatorStack, table.rows) if by == "stack" else [],
+        operators=table.rows if by == "name" else [],
+        shapes=[row for row in table.rows if isinstance(row, OperatorShape)],
+        stacks=[row for row in table.rows if isinstance(row, OperatorStack)],
         missing=None if table.call_count else explain_missing(NO_OPERATORS, "operators", trace),
         notes=notes,
         quality=note_trace_quality(trace, "operators"),
     )
-
-
-def _make_groups(kind: type[Group], rows: list[OperatorRow]) -> list[Group]:
-    """Convert rows to structs of a kind, with the fields of that kind."""
-    return [kind(**{name: getattr(row, name) for name in kind.__struct_fields__}) for row in rows]
 
 
 def _label_stacks(trace: Trace) -> RowLabels:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from stepscope.analysis.kernel_table import (
-    KernelProperties,
+    KernelGroup,
+    KernelLaunches,
     build_graph_table,
     build_kernel_table,
     build_kernel_table_by_properties,
@@ -65,18 +66,25 @@ def test_by_properties() -> None:
     kernels["shared_memory_bytes"][:2] = 0
     table = build_kernel_table_by_properties(kernels, operators)
     assert table.group_count == 5
-    assert [(row.name, row.total_ns, row.properties) for row in table.rows[:3]] == [
+    assert [(row.name, row.total_ns, properties_of(row)) for row in table.rows[:3]] == [
         (REDUCE, 50, properties(None)),
         (GEMM, 30, properties("mm", grid=(65, 1, 1), shared_memory_bytes=0)),
         (GEMM, 10, properties("mm", grid=(64, 1, 1), shared_memory_bytes=0)),
     ]
-    copies = {row.properties: row.calls for row in table.rows[3:]}
+    copies = {properties_of(row): row.calls for row in table.rows[3:]}
     assert copies == {properties("mm"): 1, properties("copy_"): 2}
 
 
-def properties(operator: str | None, **recorded: Any) -> KernelProperties:
-    missing = dict.fromkeys(("grid", "block", "registers_per_thread", "shared_memory_bytes"))
-    return KernelProperties(operator=operator, **(missing | recorded))
+PROPERTIES = ("operator", "grid", "block", "registers_per_thread", "shared_memory_bytes")
+
+
+def properties(operator: str | None, **recorded: Any) -> tuple[Any, ...]:
+    return tuple((recorded | {"operator": operator}).get(name) for name in PROPERTIES)
+
+
+def properties_of(row: KernelGroup) -> tuple[Any, ...]:
+    assert isinstance(row, KernelLaunches)
+    return tuple(getattr(row, name) for name in PROPERTIES)
 
 
 def test_replayed_graphs() -> None:

@@ -11,7 +11,9 @@ from hypothesis import given, strategies as st
 
 from stepscope.analysis.call_paths import make_stack_labels, make_string_labels
 from stepscope.analysis.operator_table import (
-    OperatorRow,
+    OperatorGroup,
+    OperatorShape,
+    OperatorStack,
     build_operator_table,
     is_tensor_core_eligible,
 )
@@ -20,7 +22,7 @@ from tests.support.drawn_operators import Op, kernel_columns, numbers, op, opera
 FAST, SLOW = "volta_fp16_s884gemm_fp16", "vectorized_elementwise_kernel"
 
 
-def table(*roots: Op, **options: Any) -> dict[str, OperatorRow]:
+def table(*roots: Op, **options: Any) -> dict[str, OperatorGroup]:
     columns = operator_columns(*roots)
     operators = build_operator_table(columns, kernel_columns(*roots), **options)
     return {row.name: row for row in operators.rows}
@@ -103,7 +105,8 @@ def test_by_shape() -> None:
         op("mm", 9),
     )
     table = build_operator_table(columns, None, shapes=make_string_labels(columns["input_dims"]))
-    assert [(row.input_dims, row.calls, row.host_self_ns) for row in table.rows] == [
+    rows = [row for row in table.rows if isinstance(row, OperatorShape)]
+    assert [(row.input_dims, row.calls, row.host_self_ns) for row in rows] == [
         (None, 1, 9),
         ("[[2,2]]", 2, 4),
         ("[[4,4]]", 1, 2),
@@ -120,7 +123,8 @@ def test_by_stack() -> None:
     columns = operator_columns(op("add", 1), op("add", 2), op("add", 4), op("add", 8))
     labels = make_stack_labels(functions, numbers([92, 94, 91, -1]))
     table = build_operator_table(columns, None, stacks=labels)
-    assert [(row.stack, row.calls, row.host_self_ns) for row in table.rows] == [
+    rows = [row for row in table.rows if isinstance(row, OperatorStack)]
+    assert [(row.stack, row.calls, row.host_self_ns) for row in rows] == [
         (None, 1, 8),
         ("model.py(5): f;train.py(1): main", 1, 4),
         ("g;model.py(5): f;train.py(1): main", 2, 3),

@@ -766,7 +766,7 @@ export interface KernelGroup {
   /** Use of tensor or matrix cores, guessed from the name. */
   tensor_cores: boolean;
   /** Precision of the inputs, guessed from the name. */
-  precision: string | null;
+  precision: "BF16" | "FP16" | "FP32" | "FP64" | "FP8" | "INT" | "TF32" | null;
   /** Kernel of a collective, by its name. */
   communication: boolean;
 }
@@ -787,7 +787,7 @@ export interface KernelLaunches {
   /** Use of tensor or matrix cores, guessed from the name. */
   tensor_cores: boolean;
   /** Precision of the inputs, guessed from the name. */
-  precision: string | null;
+  precision: "BF16" | "FP16" | "FP32" | "FP64" | "FP8" | "INT" | "TF32" | null;
   /** Kernel of a collective, by its name. */
   communication: boolean;
   /** Null for work that no operator launched, such as work from before the window. */
