@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stepscope.analysis import PHASES, Activity, CopyKind, GpuTime, StreamIdle
+from stepscope.analysis import PHASES, ActivityKind, CopyKind, GpuTime, StreamIdle
 from stepscope.rules import Batches, Device, RankStepTimes, Rule, Series
 from stepscope.schema import Finding, NodeInfo, ProcessInfo
 
@@ -48,7 +48,7 @@ class FakeTrace:
     step_count: int | None = 10
     gpu_time: GpuTime | None = None
     copies: Sequence[CopyKind] = ()
-    activities: Sequence[Activity] = ()
+    activities: Sequence[ActivityKind] = ()
     streams: Sequence[StreamIdle] = ()
     kernel_ns: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     operator_ns: Mapping[str, int] = field(default_factory=dict)

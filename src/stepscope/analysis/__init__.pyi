@@ -1,7 +1,7 @@
 from .activity import (
     ACTIVITIES as ACTIVITIES,
     ACTIVITY_COPY_COLUMNS as ACTIVITY_COPY_COLUMNS,
-    Activity as Activity,
+    ActivityKind as ActivityKind,
     CopyKind as CopyKind,
     is_synchronization as is_synchronization,
     parse_copy_direction as parse_copy_direction,

@@ -9,13 +9,15 @@ times, which is what a share of activity means. `gpu_time` has times without ove
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import Annotated
 
+import msgspec
 import numpy as np
 
 from stepscope.analysis.columns import Columns, Strings
 from stepscope.analysis.kernel_classes import is_communication, match_rows
 from stepscope.intervals import Int
+from stepscope.schema import field_label
 
 ACTIVITY_COPY_COLUMNS = ("device", "kind", "name", "duration_ns", "bytes")
 """Columns of `copies` that are read here."""
@@ -25,35 +27,39 @@ _ROUTE = re.compile(r"([HDPA])(?:ost|evice|eer|rray)?to([HDPA])", re.IGNORECASE)
 _MEMORIES = re.compile(r"\((.+?)\s*->\s*(.+?)\)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activity:
-    """One kind of activity, of devices or (synchronization) of the host."""
+class ActivityKind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of activity."""
 
     kind: str
+    """compute, communication, memcpy, memset: work on devices; synchronization: runtime calls
+    in which the host waits for a device."""
     count: int
     total_ns: int
+    """Sum of the durations: simultaneous work on several streams counts several times."""
+    share_ratio: float
+    """Share of the durations of all kinds."""
+    mean_ns: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyKind:
-    """Copies with the same direction and memory kinds, or memory sets."""
+class CopyKind(msgspec.Struct, frozen=True, kw_only=True):
+    """Copies between the same two kinds of memory, or sets."""
 
     direction: str
     """HtoD, DtoH, DtoD, PtoP, HtoH, memset; the profiler's name if it contains none of these."""
-    source: str | None
-    """Memory kind copied from: pageable, pinned, device."""
-    target: str | None
-    """Memory kind copied to."""
+    source: Annotated[str | None, field_label("from")]
+    """Kind of memory: pageable, pinned, device."""
+    target: Annotated[str | None, field_label("to")]
     count: int
     total_ns: int
-    bytes: int | None
-    """Bytes of the copies with a recorded size; None if no size was recorded."""
-    bytes_per_s: float | None
+    moved_bytes: Annotated[int | None, field_label("moved")]
+    """Null where the profiler recorded no sizes."""
+    achieved_bytes_per_s: Annotated[float | None, field_label("bandwidth")]
+    """Sum of the bytes divided by the sum of the durations."""
 
 
 def summarize_activities(
     kernels: Columns, copies: Columns, runtime_calls: Columns
-) -> list[Activity]:
+) -> list[ActivityKind]:
     """Sum up each kind of activity, in the order of `ACTIVITIES`.
 
     Args:
@@ -69,9 +75,17 @@ def summarize_activities(
         "memset": copies["duration_ns"][sets],
         "synchronization": runtime_calls["duration_ns"][waits],
     }
+    sums = {kind: int(durations[kind].sum()) for kind in ACTIVITIES}
+    all_ns = sum(sums.values())
     return [
-        Activity(kind=kind, count=len(durations[kind]), total_ns=int(durations[kind].sum()))
-        for kind in ACTIVITIES
+        ActivityKind(
+            kind=kind,
+            count=len(durations[kind]),
+            total_ns=total_ns,
+            share_ratio=total_ns / all_ns if all_ns else 0.0,
+            mean_ns=total_ns / len(durations[kind]) if len(durations[kind]) else None,
+        )
+        for kind, total_ns in sums.items()
     ]
 
 
@@ -113,8 +127,8 @@ def summarize_copies(copies: Columns) -> list[CopyKind]:
             target=target,
             count=int(copy_counts[i]),
             total_ns=int(total_ns[i]),
-            bytes=int(total_bytes[i]) if sized_counts[i] else None,
-            bytes_per_s=float(total_bytes[i] / sized_ns[i] * 1e9) if sized_ns[i] else None,
+            moved_bytes=int(total_bytes[i]) if sized_counts[i] else None,
+            achieved_bytes_per_s=float(total_bytes[i] / sized_ns[i] * 1e9) if sized_ns[i] else None,
         )
         for i, (direction, source, target) in enumerate(routes)
     ]

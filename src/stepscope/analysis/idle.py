@@ -14,11 +14,17 @@ of its work sum to its span. A gap is a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from stepscope.analysis.device_work import DeviceWork, RuntimeCalls
+from stepscope.intervals import Int
+from stepscope.schema import field_label
 
 KERNEL_WAIT_BELOW_NS = 30_000
 """Upper limit of a kernel wait: 30 us. Back-to-back launches leave gaps of 1 to 5 us, and some
@@ -26,38 +32,54 @@ tens of us if a kernel depends on another stream; 30 ns, which some documents st
 resolution of most profilers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamIdle:
-    """Gaps of one stream; `busy + host_wait + kernel_wait + other = span`."""
+class StreamIdle(msgspec.Struct, frozen=True, kw_only=True):
+    """One stream, from its first work to its last; busy and the three waits sum to the span."""
 
-    track: int
+    stream: int | None
     device: int
-    work_count: int
+    work_count: Annotated[int, field_label("work")]
     span_ns: int
-    """Time from the first start to the last end."""
     busy_ns: int
+    idle_ns: int
     host_wait_ns: int
+    """Gaps in which the runtime call that launched the next work started after the stream became
+    idle."""
     kernel_wait_ns: int
+    """Gaps between queued work, each shorter than `kernel_wait_below_ns`."""
     other_ns: int
+    """Longer gaps between queued work, and gaps before work whose launch is unknown."""
+    host_wait_ratio: Annotated[float | None, field_label(display="bar")]
+    """Share of `idle_ns`; null without idle time."""
+    kernel_wait_ratio: Annotated[float | None, field_label(display="bar")]
+    """Share of `idle_ns`; null without idle time."""
+    other_ratio: Annotated[float | None, field_label(display="bar")]
+    """Share of `idle_ns`; null without idle time."""
     host_wait_count: int
     kernel_wait_count: int
-    other_count: int
+    other_count: Annotated[int, field_label("other gaps")]
     longest_host_wait_ns: int
 
-    @property
-    def idle_ns(self) -> int:
-        """Total time of all gaps."""
-        return self.host_wait_ns + self.kernel_wait_ns + self.other_ns
-
     def __post_init__(self) -> None:
-        if self.busy_ns + self.idle_ns != self.span_ns:
+        waits_ns = self.host_wait_ns + self.kernel_wait_ns + self.other_ns
+        if self.idle_ns != waits_ns or self.busy_ns + self.idle_ns != self.span_ns:
             raise ArithmeticError(f"Time of a stream is not conserved: {self}")
 
 
 def measure_stream_idle(
-    work: DeviceWork, calls: RuntimeCalls, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS
+    work: DeviceWork,
+    calls: RuntimeCalls,
+    *,
+    streams: Mapping[int, int | None] = MappingProxyType({}),
+    kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS,
 ) -> list[StreamIdle]:
-    """Classify the gaps of each stream, ordered by stream."""
+    """Classify the gaps of each stream, ordered by stream.
+
+    Args:
+        work: device work of one trace.
+        calls: its runtime calls.
+        streams: number of the stream of each track; None where it has no number.
+        kernel_wait_below_ns: upper limit of a kernel wait.
+    """
     if not len(work):
         return []
     call_index = calls.find_rows(work.launch)
@@ -65,7 +87,7 @@ def measure_stream_idle(
     launched = np.where(call_index >= 0, launched, np.iinfo(np.int64).min)
     order = np.lexsort((work.end, work.start, work.track))
     tracks, first = np.unique(work.track[order], return_index=True)
-    streams = []
+    idle_times = []
     for track, rows in zip(tracks.tolist(), np.split(order, first[1:]), strict=True):
         start, end = work.start[rows], work.end[rows]
         reach = np.maximum.accumulate(end)
@@ -73,21 +95,30 @@ def measure_stream_idle(
         host_wait = (gap > 0) & (launched[rows][1:] > reach[:-1])
         kernel_wait = (gap > 0) & ~host_wait & (gap < kernel_wait_below_ns)
         unexplained = (gap > 0) & ~host_wait & ~kernel_wait
-        span_ns = int(reach[-1] - start[0])
-        streams.append(
+        span_ns, idle_ns = int(reach[-1] - start[0]), int(gap.sum())
+        idle_times.append(
             StreamIdle(
-                track=track,
+                stream=streams.get(track),
                 device=int(work.device[rows[0]]),
                 work_count=len(rows),
                 span_ns=span_ns,
-                busy_ns=span_ns - int(gap.sum()),
+                busy_ns=span_ns - idle_ns,
+                idle_ns=idle_ns,
                 host_wait_ns=int(gap[host_wait].sum()),
                 kernel_wait_ns=int(gap[kernel_wait].sum()),
                 other_ns=int(gap[unexplained].sum()),
+                host_wait_ratio=_share(gap, host_wait),
+                kernel_wait_ratio=_share(gap, kernel_wait),
+                other_ratio=_share(gap, unexplained),
                 host_wait_count=int(host_wait.sum()),
                 kernel_wait_count=int(kernel_wait.sum()),
                 other_count=int(unexplained.sum()),
                 longest_host_wait_ns=int(gap[host_wait].max(initial=0)),
             )
         )
-    return streams
+    return idle_times
+
+
+def _share(gap: Int, mask: NDArray[np.bool_]) -> float | None:
+    total_ns = int(gap.sum())
+    return int(gap[mask].sum()) / total_ns if total_ns else None

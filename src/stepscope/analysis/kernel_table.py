@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from stepscope.analysis.columns import Columns, Strings, none_if_nan, none_if_negative
 from stepscope.analysis.grouping import Grouping, group_rows
 from stepscope.analysis.kernel_classes import (
-    Precision,
     classify_precision,
     is_communication,
     match_rows,

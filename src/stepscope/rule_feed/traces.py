@@ -14,7 +14,7 @@ from stepscope.analysis import (
     ACTIVITY_COPY_COLUMNS,
     COPY_COLUMNS,
     KERNEL_COLUMNS,
-    Activity,
+    ActivityKind,
     CopyKind,
     DeviceWork,
     GpuTime,
@@ -61,7 +61,7 @@ class StoredRuleTrace:
         return summarize_copies(self._trace.columns("copies", ACTIVITY_COPY_COLUMNS))
 
     @cached_property
-    def activities(self) -> list[Activity]:
+    def activities(self) -> list[ActivityKind]:
         """Activities by kind."""
         columns = ("name", "duration_ns")
         return summarize_activities(

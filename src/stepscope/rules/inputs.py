@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import Activity, CopyKind, Device, GpuTime, Series, StreamIdle
+from stepscope.analysis import ActivityKind, CopyKind, Device, GpuTime, Series, StreamIdle
 from stepscope.intervals import Int
 from stepscope.schema import NodeInfo, ProcessInfo
 
@@ -89,7 +89,7 @@ class RuleTrace(Protocol):
         """Copies by direction and memory kinds."""
 
     @property
-    def activities(self) -> Sequence[Activity]:
+    def activities(self) -> Sequence[ActivityKind]:
         """Counts and times of device and runtime activity by kind."""
 
     @property

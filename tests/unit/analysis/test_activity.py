@@ -56,13 +56,15 @@ def test_copies_by_direction_and_memory() -> None:
             ("Memset (Device)", 5, 64),
         )
     )
-    assert [(k.direction, k.source, k.target, k.count, k.total_ns, k.bytes) for k in kinds] == [
+    assert [
+        (k.direction, k.source, k.target, k.count, k.total_ns, k.moved_bytes) for k in kinds
+    ] == [
         ("HtoD", "pageable", "device", 1, 100, 1000),
         ("HtoD", "pinned", "device", 3, 30, 1500),
         ("memset", None, None, 1, 5, 64),
     ]
     # 1500 bytes in 20 ns are 75 bytes a nanosecond, which is 75 GB/s.
-    assert kinds[1].bytes_per_s == pytest.approx(75e9)
+    assert kinds[1].achieved_bytes_per_s == pytest.approx(75e9)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_copies_by_direction_and_memory() -> None:
 def test_directions(name: str, direction: str) -> None:
     (kinds,) = summarize_copies(copies((name, 1, -1)))
     assert kinds.direction == direction
-    assert (kinds.bytes, kinds.bytes_per_s) == (None, None)
+    assert (kinds.moved_bytes, kinds.achieved_bytes_per_s) == (None, None)
 
 
 def test_no_copies() -> None:

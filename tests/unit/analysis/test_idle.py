@@ -24,8 +24,8 @@ def test_the_three_causes() -> None:
         (3, 60 * US, 65 * US),
         (4, 66 * US, 69 * US),
     )
-    (stream,) = measure_stream_idle(work, calls)
-    assert (stream.track, stream.work_count, stream.span_ns) == (7, 5, 310 * US)
+    (stream,) = measure_stream_idle(work, calls, streams={7: 7})
+    assert (stream.stream, stream.work_count, stream.span_ns) == (7, 5, 310 * US)
     assert (stream.kernel_wait_ns, stream.kernel_wait_count) == (5 * US, 1)
     assert (stream.host_wait_ns, stream.host_wait_count) == (50 * US, 1)
     assert (stream.other_ns, stream.other_count) == (100 * US + 110 * US, 2)
@@ -61,8 +61,8 @@ def test_streams_are_measured_separately() -> None:
         Event("comm", 5, 50, stream=20),
         Event("kernel", 30, 40, stream=7),
     )
-    streams = {stream.track: stream for stream in measure_stream_idle(work, calls_of())}
-    assert {track: stream.idle_ns for track, stream in streams.items()} == {7: 20, 20: 0}
+    idle_times = measure_stream_idle(work, calls_of(), streams={7: 7, 20: 20})
+    assert {idle.stream: idle.idle_ns for idle in idle_times} == {7: 20, 20: 0}
     assert measure_stream_idle(work_of(), calls_of()) == []
 
 
@@ -84,8 +84,11 @@ def test_time_is_conserved(
     runtime_calls = calls_of(
         *((i, start, start + duration) for i, (start, duration) in enumerate(calls))
     )
-    for idle in measure_stream_idle(work_of(*drawn), runtime_calls, kernel_wait_below_ns=10):
-        stream_events = [e for e in drawn if e.stream == idle.track]
+    streams = {stream: stream for stream in range(3)}
+    for idle in measure_stream_idle(
+        work_of(*drawn), runtime_calls, streams=streams, kernel_wait_below_ns=10
+    ):
+        stream_events = [e for e in drawn if e.stream == idle.stream]
         covered = {t for e in stream_events for t in range(e.start, e.end)}
         span = max(e.end for e in stream_events) - min(e.start for e in stream_events)
         assert (idle.span_ns, idle.busy_ns, idle.idle_ns) == (

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepscope.analysis import Activity, CopyKind, GpuTime, StreamIdle
+from stepscope.analysis import ActivityKind, CopyKind, GpuTime, StreamIdle
 from stepscope.rule_feed.feed import RuleFeed
 from stepscope.rules.profiler.communication_bound import CommunicationBound
 from stepscope.rules.profiler.framework_overhead import FrameworkOverhead
@@ -38,14 +38,18 @@ def make_gpu_time(*, total: int, exposed: int = 0) -> GpuTime:
 
 def make_stream(*, busy: int, host_wait: int, device: int = 0) -> StreamIdle:
     return StreamIdle(
-        track=7 + device,
+        stream=7 + device,
         device=device,
         work_count=2,
         span_ns=busy + host_wait,
         busy_ns=busy,
+        idle_ns=host_wait,
         host_wait_ns=host_wait,
         kernel_wait_ns=0,
         other_ns=0,
+        host_wait_ratio=1.0,
+        kernel_wait_ratio=0.0,
+        other_ratio=0.0,
         host_wait_count=1,
         kernel_wait_count=0,
         other_count=0,
@@ -79,7 +83,11 @@ def test_gaps_between_kernels(host_wait: int, kernel_us: int, syncs: int, fires:
             make_stream(busy=100 - host_wait, host_wait=host_wait),
             make_stream(busy=1, host_wait=99),
         ],
-        activities=[Activity(kind="synchronization", count=syncs, total_ns=5)],
+        activities=[
+            ActivityKind(
+                kind="synchronization", count=syncs, total_ns=5, share_ratio=1.0, mean_ns=None
+            )
+        ],
         step_count=10,
     )
     assert check_rule(FrameworkOverhead(), inputs).fired is fires
@@ -112,8 +120,8 @@ def test_copies(direction: str, source: str, target: str, total: int, fires: boo
         target=target,
         count=3,
         total_ns=total,
-        bytes=None,
-        bytes_per_s=None,
+        moved_bytes=None,
+        achieved_bytes_per_s=None,
     )
     inputs = FakeRuleInputs().trace(gpu_time=make_gpu_time(total=1000), copies=[kind])
     finding = check_rule(PageableCopies(), inputs)

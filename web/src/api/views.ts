@@ -20,7 +20,7 @@ export interface ActivitiesView {
 }
 
 /** One kind of activity. */
-export interface ActivityView {
+export interface ActivityKind {
   /** compute, communication, memcpy, memset: work on devices; synchronization: runtime calls in which the host waits for a device. */
   kind: string;
   count: number;
@@ -296,8 +296,10 @@ export interface Contributions {
 }
 
 /** Copies between the same two kinds of memory, or sets. */
-export interface CopyKindView {
+export interface CopyKind {
+  /** HtoD, DtoH, DtoD, PtoP, HtoH, memset; the profiler's name if it contains none of these. */
   direction: string;
+  /** Kind of memory: pageable, pinned, device. */
   source: string | null;
   target: string | null;
   count: number;
@@ -766,7 +768,7 @@ export interface KernelGroup {
   /** Use of tensor or matrix cores, guessed from the name. */
   tensor_cores: boolean;
   /** Precision of the inputs, guessed from the name. */
-  precision: "BF16" | "FP16" | "FP32" | "FP64" | "FP8" | "INT" | "TF32" | null;
+  precision: string | null;
   /** Kernel of a collective, by its name. */
   communication: boolean;
 }
@@ -787,7 +789,7 @@ export interface KernelLaunches {
   /** Use of tensor or matrix cores, guessed from the name. */
   tensor_cores: boolean;
   /** Precision of the inputs, guessed from the name. */
-  precision: "BF16" | "FP16" | "FP32" | "FP64" | "FP8" | "INT" | "TF32" | null;
+  precision: string | null;
   /** Kernel of a collective, by its name. */
   communication: boolean;
   /** Null for work that no operator launched, such as work from before the window. */
@@ -1727,7 +1729,7 @@ export interface StepsView {
 }
 
 /** One stream, from its first work to its last; busy and the three waits sum to the span. */
-export interface StreamIdleView {
+export interface StreamIdle {
   stream: number | null;
   device: number;
   work_count: number;
@@ -1861,8 +1863,8 @@ export interface TimelineView {
 export interface TraceActivity {
   rank: number | null;
   trace: string;
-  activities: ActivityView[];
-  copies: CopyKindView[];
+  activities: ActivityKind[];
+  copies: CopyKind[];
   missing: string | null;
   quality: QualityNote[];
 }
@@ -1899,7 +1901,7 @@ export interface TraceGpuTime {
 export interface TraceIdle {
   rank: number | null;
   trace: string;
-  streams: StreamIdleView[];
+  streams: StreamIdle[];
   missing: string | null;
   quality: QualityNote[];
 }

@@ -123,7 +123,7 @@ def _pageable_copies(trace: RuleTrace) -> TraceCopies | None:
         for copies in trace.copies
         if copies.direction in HOST_COPIES and "pageable" in {copies.source, copies.target}
     ]
-    sizes = [copies.bytes for copies in pageable if copies.bytes is not None]
+    sizes = [copies.moved_bytes for copies in pageable if copies.moved_bytes is not None]
     return TraceCopies(
         rank=trace.rank,
         pageable_share_ratio=sum(copies.total_ns for copies in pageable) / time.total_ns,

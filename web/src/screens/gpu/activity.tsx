@@ -1,7 +1,7 @@
 // Device work by kind: kernels, copies by direction, sets, synchronization.
 import type { ComponentChildren } from "preact";
 
-import type { ActivityView, CopyKindView } from "../../api/views";
+import type { ActivityKind, CopyKind } from "../../api/views";
 import { FigurePanel } from "../../charts/figure_panel";
 import { pieOfShares } from "../../charts/from_payload";
 import { LinkedTable } from "../../parts/linked_table";
@@ -21,7 +21,7 @@ export function Activity({ tabs }: { tabs: ComponentChildren }) {
   );
 }
 
-function ActivityKinds({ rows, shareOf }: { rows: ActivityView[]; shareOf: string }) {
+function ActivityKinds({ rows, shareOf }: { rows: ActivityKind[]; shareOf: string }) {
   return (
     <div class="panels">
       <FigurePanel
@@ -33,20 +33,20 @@ function ActivityKinds({ rows, shareOf }: { rows: ActivityView[]; shareOf: strin
         testid="table-activity"
         wide={false}
         rows={rows}
-        fields={columns("ActivityView", "kind", "count", "total_ns", "share_ratio", "mean_ns")}
+        fields={columns("ActivityKind", "kind", "count", "total_ns", "share_ratio", "mean_ns")}
       />
     </div>
   );
 }
 
-function CopyKinds({ rows }: { rows: CopyKindView[] }) {
+function CopyKinds({ rows }: { rows: CopyKind[] }) {
   return (
     <LinkedTable
       id="copies"
       title="Copies and sets"
       testid="table-copies"
       rows={rows}
-      fields={columns("CopyKindView", "direction", "source", "target", "count", "total_ns", "moved_bytes", "achieved_bytes_per_s")}
+      fields={columns("CopyKind", "direction", "source", "target", "count", "total_ns", "moved_bytes", "achieved_bytes_per_s")}
     />
   );
 }

@@ -1,5 +1,5 @@
 // Figures of the GPU screens.
-import type { DeviceMetrics, StreamIdleView, TraceLaunches, TraceMetrics } from "../../api/views";
+import type { DeviceMetrics, StreamIdle, TraceLaunches, TraceMetrics } from "../../api/views";
 import { duration } from "../../base/quantities";
 import { partsOf } from "../../charts/from_payload";
 import type { Plot } from "../../charts/plot";
@@ -10,7 +10,7 @@ export function streamName(stream: number | null): string {
   return stream === null ? "unknown" : String(stream);
 }
 
-export function streamFigure(rows: readonly StreamIdleView[]): Stacks {
+export function streamFigure(rows: readonly StreamIdle[]): Stacks {
   return {
     kind: "stacks",
     title: "Stream time",
@@ -18,7 +18,7 @@ export function streamFigure(rows: readonly StreamIdleView[]): Stacks {
     categories: rows.map((row) => `GPU ${row.device} stream ${streamName(row.stream)}`),
     value: { name: "first to last work", unit: "ns" },
     horizontal: true,
-    parts: partsOf("StreamIdleView", rows, ["busy_ns", "host_wait_ns", "kernel_wait_ns", "other_ns"]),
+    parts: partsOf("StreamIdle", rows, ["busy_ns", "host_wait_ns", "kernel_wait_ns", "other_ns"]),
   };
 }
 

@@ -23,7 +23,7 @@ export function Idle({ tabs }: { tabs: ComponentChildren }) {
               description={`Shares are of the ${payload.share_of}. Kernel wait: gaps shorter than ${duration(payload.kernel_wait_below_ns)}. Host wait: no work had been launched.`}
               rows={trace.streams}
               fields={columns(
-                "StreamIdleView", ["stream", { value: (row) => streamName(row.stream) }], "device", "work_count", "span_ns", "busy_ns", "idle_ns",
+                "StreamIdle", ["stream", { value: (row) => streamName(row.stream) }], "device", "work_count", "span_ns", "busy_ns", "idle_ns",
                 "host_wait_ratio", "kernel_wait_ratio", "other_ratio", "host_wait_count", "longest_host_wait_ns",
               )}
             />
