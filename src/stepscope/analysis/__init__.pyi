@@ -124,8 +124,8 @@ from .kernel_table import (
 )
 from .launches import (
     DEFAULT_LAUNCH_THRESHOLDS as DEFAULT_LAUNCH_THRESHOLDS,
-    LaunchStatistics as LaunchStatistics,
-    QueueDepth as QueueDepth,
+    CallLaunches as CallLaunches,
+    StreamQueue as StreamQueue,
     find_launches as find_launches,
     measure_queue_depths as measure_queue_depths,
     summarize_launches as summarize_launches,
@@ -148,6 +148,7 @@ from .memory_operators import (
 )
 from .memory_peak import (
     NO_BACKWARD as NO_BACKWARD,
+    MemoryHolder as MemoryHolder,
     MemoryPeak as MemoryPeak,
     Passes as Passes,
     explain_peak as explain_peak,
@@ -159,6 +160,7 @@ from .modules import (
     FUNCTION_COLUMNS as FUNCTION_COLUMNS,
     MODULE_ANNOTATION_COLUMNS as MODULE_ANNOTATION_COLUMNS,
     MODULE_OPERATOR_COLUMNS as MODULE_OPERATOR_COLUMNS,
+    Module as Module,
     ModuleCalls as ModuleCalls,
     build_module_table as build_module_table,
     find_lightning_module_calls as find_lightning_module_calls,

@@ -14,16 +14,21 @@ the work of a whole replayed graph.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.buckets import Buckets
 from stepscope.analysis.columns import Strings
 from stepscope.analysis.device_work import DeviceWork, RuntimeCalls
-from stepscope.analysis.statistics import Statistics, summarize
+from stepscope.analysis.statistics import summarize
 from stepscope.intervals import Int
+from stepscope.schema import field_label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,37 +92,50 @@ def find_launches(work: DeviceWork, calls: RuntimeCalls) -> Launches:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchStatistics:
-    """Statistics of the launches by one runtime function."""
+class CallLaunches(msgspec.Struct, frozen=True, kw_only=True):
+    """Launches by one runtime function, or by all of them."""
 
+    call: str
     launch_count: int
-    work_count: int
-    call_ns: Statistics
-    device_ns: Statistics
-    delay_ns: Statistics
-    short_count: int
+    work_count: Annotated[int, field_label("work")]
+    """Kernels, copies and sets; a replayed graph is one launch of many."""
+    call_mean_ns: Annotated[float, field_label("mean call")]
+    call_p95_ns: Annotated[float, field_label("p95 call")]
+    device_mean_ns: Annotated[float, field_label("mean work")]
+    delay_p50_ns: Annotated[float, field_label("median delay")]
+    """Median time from the end of the call to the start on the device, at least 0."""
+    delay_p95_ns: Annotated[float, field_label("p95 delay")]
+    delay_max_ns: Annotated[float, field_label("max delay")]
+    short_count: Annotated[int, field_label("short work")]
+    """Launches whose device work took less time than the call."""
     long_call_count: int
+    """Calls longer than `long_call_ns`."""
     long_delay_count: int
+    """Delays longer than `long_delay_ns`."""
 
 
 def summarize_launches(
+    name: str,
     launches: Launches,
     rows: NDArray[np.bool_],
     thresholds: LaunchThresholds = DEFAULT_LAUNCH_THRESHOLDS,
-) -> LaunchStatistics | None:
-    """Summarize the launches that a mask selects; None without any."""
+) -> CallLaunches | None:
+    """Summarize the launches that a mask selects, under a name; None without any."""
     call_ns = (launches.call_end - launches.call_start)[rows]
     device_ns, delay_ns = launches.device_ns[rows], launches.delay_ns[rows]
-    calls, device, delays = map(summarize, (call_ns, device_ns, delay_ns))
-    if calls is None or device is None or delays is None:
+    calls, delays = summarize(call_ns), summarize(delay_ns)
+    if calls is None or delays is None:
         return None
-    return LaunchStatistics(
+    return CallLaunches(
+        call=name,
         launch_count=len(call_ns),
         work_count=int(launches.work_count[rows].sum()),
-        call_ns=calls,
-        device_ns=device,
-        delay_ns=delays,
+        call_mean_ns=calls.mean,
+        call_p95_ns=calls.p95,
+        device_mean_ns=float(device_ns.mean()),
+        delay_p50_ns=delays.p50,
+        delay_p95_ns=delays.p95,
+        delay_max_ns=delays.maximum,
         short_count=int((device_ns < call_ns).sum()),
         long_call_count=int((call_ns > thresholds.long_call_ns).sum()),
         long_delay_count=int((delay_ns > thresholds.long_delay_ns).sum()),
@@ -126,7 +144,7 @@ def summarize_launches(
 
 def summarize_launches_by_call(
     launches: Launches, calls: RuntimeCalls, names: Strings
-) -> list[tuple[str, LaunchStatistics]]:
+) -> list[CallLaunches]:
     """Summarize the launches together, as `all`, and by runtime function, most used first.
 
     Args:
@@ -139,24 +157,24 @@ def summarize_launches_by_call(
     for value in np.argsort(-np.bincount(code), kind="stable").tolist():
         groups.append((names.values[value] or "", code == value))
     return [
-        (name, statistics)
+        statistics
         for name, rows in groups
-        if (statistics := summarize_launches(launches, rows)) is not None
+        if (statistics := summarize_launches(name, launches, rows)) is not None
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueDepth:
-    """Queue depth of one stream, from its first launch to the last start of work."""
+class StreamQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """Launches queued on one stream, from its first launch to its last start."""
 
-    track: int
+    stream: int | None
     launch_count: int
     span_ns: int
-    mean: float
+    mean_depth: Annotated[float, field_label(unit="count")]
     """Time-weighted mean."""
-    largest: int
+    largest_depth: Annotated[int, field_label(unit="count")]
     blocked_ns: int
-    curve: list[int]
+    """Time with at least `blocked_depth` launches queued."""
+    depth_curve: Annotated[list[int], field_label("depth over time", unit="count", display="curve")]
     """Largest depth in each bucket."""
 
 
@@ -164,21 +182,34 @@ def measure_queue_depths(
     launches: Launches,
     buckets: Buckets | None,
     thresholds: LaunchThresholds = DEFAULT_LAUNCH_THRESHOLDS,
-) -> list[QueueDepth]:
-    """Measure the queue depth of each stream, ordered by stream."""
+    *,
+    streams: Mapping[int, int | None] = MappingProxyType({}),
+) -> list[StreamQueue]:
+    """Measure the queue depth of each stream, ordered by stream.
+
+    Args:
+        launches: launches of one trace.
+        buckets: buckets of the curves; None for no curves.
+        thresholds: depth at which launches are blocked.
+        streams: number of the stream of each track; None where it has no number.
+    """
     if not len(launches.track):
         return []
     order = np.argsort(launches.track, kind="stable")
     tracks, first = np.unique(launches.track[order], return_index=True)
     return [
-        _measure_queue(launches, track, rows, buckets, thresholds)
+        _measure_queue(launches, streams.get(track), rows, buckets, thresholds)
         for track, rows in zip(tracks.tolist(), np.split(order, first[1:]), strict=True)
     ]
 
 
 def _measure_queue(
-    launches: Launches, track: int, rows: Int, buckets: Buckets | None, thresholds: LaunchThresholds
-) -> QueueDepth:
+    launches: Launches,
+    stream: int | None,
+    rows: Int,
+    buckets: Buckets | None,
+    thresholds: LaunchThresholds,
+) -> StreamQueue:
     call_start = launches.call_start[rows]
     # Clocks of host and device differ by some microseconds: no work starts before its launch.
     device_start = np.maximum(launches.device_start[rows], call_start)
@@ -188,14 +219,14 @@ def _measure_queue(
     times, depth = times[order], np.cumsum(change[order])
     durations = np.diff(times)
     span_ns = int(times[-1] - times[0])
-    return QueueDepth(
-        track=track,
+    return StreamQueue(
+        stream=stream,
         launch_count=len(rows),
         span_ns=span_ns,
-        mean=float((depth[:-1] * durations).sum() / span_ns) if span_ns else 0.0,
-        largest=int(depth.max()),
+        mean_depth=float((depth[:-1] * durations).sum() / span_ns) if span_ns else 0.0,
+        largest_depth=int(depth.max()),
         blocked_ns=int(durations[depth[:-1] >= thresholds.blocked_count].sum()),
-        curve=_find_bucket_maxima(buckets, times, depth) if buckets is not None else [],
+        depth_curve=_find_bucket_maxima(buckets, times, depth) if buckets is not None else [],
     )
 
 

@@ -22,7 +22,9 @@ Without backward operators in the trace, purposes are unknown.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,6 +35,7 @@ from stepscope.analysis.memory_blocks import MemoryBlocks, label_operators, look
 from stepscope.analysis.memory_curve import DeviceMemory
 from stepscope.analysis.operator_tree import OperatorTree, is_excluded
 from stepscope.intervals import Int, Intervals, contains, union
+from stepscope.schema import field_label
 
 BEFORE, ACTIVATIONS, GRADIENTS, OPTIMIZER, TEMPORARY, LOADED, UNKNOWN = (
     "before_recording",
@@ -51,14 +54,15 @@ NO_BACKWARD = (
 _ENGINE = ("autograd::engine::", "torch::autograd::")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryHolder:
-    """Memory that one operator holds at the peak."""
+class MemoryHolder(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory allocated by one operator and held at the peak."""
 
-    operator: str | None
-    """None for allocations outside every operator."""
+    operator: Annotated[str | None, field_label("allocated by")]
+    """`caller (operator)` if it only allocates for others; null outside operators."""
     block_count: int
     held_bytes: int
+    held_ratio: Annotated[float | None, field_label("share", display="bar")]
+    """Share of the peak."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +165,7 @@ def explain_peak(
     held_bytes, counts = groups.sums(size), groups.counts()
     peak_bytes = int(device.allocated_bytes[device.peak_index])
     before_bytes = peak_bytes - int(size.sum()) if device.absolute else None
+    known_bytes = peak_bytes if device.absolute else 0
     purposes = None
     if passes is not None and device.absolute:
         in_backward = _is_within(tree, operator_row, backward)
@@ -179,6 +184,7 @@ def explain_peak(
                 operator=labels.text(int(labels.codes[groups.first[g]])),
                 block_count=int(counts[g]),
                 held_bytes=int(held_bytes[g]),
+                held_ratio=int(held_bytes[g]) / known_bytes if known_bytes else None,
             )
             for g in np.argsort(-held_bytes, kind="stable")[: top or None].tolist()
         ],

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,6 +32,7 @@ from stepscope.analysis.columns import Columns, Strings, none_if_negative
 from stepscope.analysis.kernel_classes import match_rows
 from stepscope.analysis.operator_tree import OperatorTree, find_rows, sum_by_row
 from stepscope.intervals import Int, innermost_at, nesting_order, parents
+from stepscope.schema import field_label
 
 FUNCTION_COLUMNS = (
     *("id", "name", "parent", "module", "module_id"),
@@ -73,23 +75,26 @@ class ModuleCalls:
     """Innermost module call around each row of the table `operators`, -1 for none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleRow:
-    """One module on one path in the model. Device times are None without a device."""
+class Module(msgspec.Struct, frozen=True, kw_only=True):
+    """One module on one path in the model."""
 
-    name: str
-    instance: int | None
-    depth: int
-    occurrences: int
+    name: Annotated[str, field_label("module")]
+    """Indented by two spaces per level."""
+    instance: Annotated[int | None, field_label(display="identifier")]
+    """Number of the instance in the trace."""
+    depth: Annotated[int, field_label("level", unit="count")]
+    occurrences: Annotated[int, field_label("calls", unit="count")]
     operator_count: int
+    """Outermost operators inside the module but outside the modules inside it."""
     host_total_ns: int
     host_self_ns: int
     device_total_ns: int | None
+    """Forward and backward time; null without a device."""
     device_self_ns: int | None
-    device_ratio: float | None
-    """Device total as share of the device time of all operators of the trace."""
+    device_ratio: Annotated[float | None, field_label("share", display="bar")]
+    """Share of `operator_device_ns`."""
     backward_host_ns: int | None
-    """Backward host time; None if the trace does not link backward to forward operators."""
+    """Time of the operators that compute its gradients, including the modules inside."""
     backward_device_ns: int | None
 
 
@@ -98,7 +103,7 @@ class ModuleTable:
     """Modules in preorder (each before those inside it), by time of their first calls."""
 
     source: Source
-    rows: list[ModuleRow]
+    rows: list[Module]
     module_count: int
     operator_device_ns: int | None
     """Device time of all operators: the denominator of `device_ratio`."""
@@ -196,7 +201,7 @@ def build_module_table(
     linked = bool((operators["forward"] >= 0).any())
     weight = device_total if on_device else sums["host"]
     rows = [
-        ModuleRow(
+        Module(
             name=calls.names[calls.name[paths.first[p]]],
             instance=none_if_negative(calls.instance[paths.first[p]]),
             depth=int(paths.depth[p]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import msgspec
@@ -13,6 +12,7 @@ from stepscope.analysis import (
     NO_BACKWARD,
     TREE_COLUMNS,
     DeviceMemory,
+    MemoryHolder,
     MemoryPeak,
     OperatorMemory,
     OperatorTree,
@@ -50,17 +50,6 @@ NO_ADDRESSES = (
 )
 
 
-class HolderView(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory allocated by one operator and held at the peak."""
-
-    operator: Annotated[str | None, field_label("allocated by")]
-    """`caller (operator)` if it only allocates for others; null outside operators."""
-    block_count: int
-    held_bytes: int
-    held_ratio: Annotated[float | None, field_label("share", display="bar")]
-    """Share of the peak."""
-
-
 class PurposeView(msgspec.Struct, frozen=True, kw_only=True):
     """Memory held at the peak for one purpose."""
 
@@ -81,7 +70,7 @@ class MemoryPeakView(msgspec.Struct, frozen=True, kw_only=True):
     block_count: int
     """Blocks allocated in the trace and held at the peak."""
     holder_count: Annotated[int, field_label("owners")]
-    holders: Annotated[list[HolderView], field_label("owners")]
+    holders: Annotated[list[MemoryHolder], field_label("owners")]
     purposes: list[PurposeView]
     missing: str | None
 
@@ -276,13 +265,7 @@ def _show_peak(peak: MemoryPeak, start_ns: int) -> MemoryPeakView:
         before_bytes=peak.before_bytes,
         block_count=peak.block_count,
         holder_count=peak.holder_count,
-        holders=[
-            HolderView(
-                **asdict(holder),
-                held_ratio=holder.held_bytes / total_bytes if total_bytes else None,
-            )
-            for holder in peak.holders
-        ],
+        holders=peak.holders,
         purposes=[
             PurposeView(
                 purpose=purpose,

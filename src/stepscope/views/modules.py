@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import msgspec
@@ -13,6 +12,7 @@ from stepscope.analysis import (
     MODULE_OPERATOR_COLUMNS,
     TREE_COLUMNS,
     Columns,
+    Module,
     ModuleCalls,
     build_module_table,
     build_operator_tree,
@@ -32,29 +32,6 @@ _NO_GRADIENTS = (
     "backward operators are not attributed to modules: the trace does not link them to forward "
     "operators"
 )
-
-
-class Module(msgspec.Struct, frozen=True, kw_only=True):
-    """One module on one path in the model."""
-
-    name: Annotated[str, field_label("module")]
-    """Indented by two spaces per level."""
-    instance: Annotated[int | None, field_label(display="identifier")]
-    """Number of the instance in the trace."""
-    depth: Annotated[int, field_label("level", unit="count")]
-    occurrences: Annotated[int, field_label("calls", unit="count")]
-    operator_count: int
-    """Outermost operators inside the module but outside the modules inside it."""
-    host_total_ns: int
-    host_self_ns: int
-    device_total_ns: int | None
-    """Forward and backward time; null without a device."""
-    device_self_ns: int | None
-    device_ratio: Annotated[float | None, field_label("share", display="bar")]
-    """Share of `operator_device_ns`."""
-    backward_host_ns: int | None
-    """Time of the operators that compute its gradients, including the modules inside."""
-    backward_device_ns: int | None
 
 
 class TraceModules(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +104,7 @@ def _show_trace(trace: Trace, top: int) -> TraceModules:
         operator_device_ns=table.operator_device_ns,
         outside_device_ns=table.outside_device_ns,
         modules=[
-            Module(**(asdict(row) | {"name": "  " * row.depth + row.name})) for row in table.rows
+            msgspec.structs.replace(row, name="  " * row.depth + row.name) for row in table.rows
         ],
         missing=None if table.rows else explain_missing(NO_MODULES, "modules", trace),
         notes=[_NO_GRADIENTS] if table.rows and not linked else [],

@@ -25,7 +25,13 @@ def test_statistics_of_launches() -> None:
         Event("kernel", 400 * US, 410 * US),  # no launch
     )
     calls = calls_of((1, 0, 10 * US), (2, 10 * US, 31 * US), (3, 100 * US, 160 * US))
-    statistics = summarize_launches(find_launches(work, calls), np.ones(3, dtype=np.bool_))
+    launches = find_launches(work, calls)
+    assert launches.delay_ns.tolist() == [
+        10 * US,
+        0,  # it started while the call was still running
+        140 * US,
+    ]
+    statistics = summarize_launches("all", launches, np.ones(3, dtype=np.bool_))
     assert statistics is not None
     assert (statistics.launch_count, statistics.work_count) == (3, 3)
     assert (statistics.short_count, statistics.long_call_count, statistics.long_delay_count) == (
@@ -33,19 +39,18 @@ def test_statistics_of_launches() -> None:
         1,
         1,
     )
-    assert (statistics.delay_ns.minimum, statistics.delay_ns.p50, statistics.delay_ns.maximum) == (
-        0,  # it started while the call was still running
-        10 * US,
-        140 * US,
-    )
+    assert (statistics.delay_p50_ns, statistics.delay_max_ns) == (10 * US, 140 * US)
     assert measure_queue_depths(find_launches(work_of(), calls), None) == []
-    assert summarize_launches(find_launches(work_of(), calls), np.ones(0, dtype=np.bool_)) is None
+    assert (
+        summarize_launches("all", find_launches(work_of(), calls), np.ones(0, dtype=np.bool_))
+        is None
+    )
 
 
 def test_limits_are_exclusive() -> None:
     work = work_of(Event("kernel", 150 * US, 200 * US, launch=1))
     statistics = summarize_launches(
-        find_launches(work, calls_of((1, 0, 50 * US))), np.ones(1, dtype=np.bool_)
+        "all", find_launches(work, calls_of((1, 0, 50 * US))), np.ones(1, dtype=np.bool_)
     )
     assert statistics is not None
     assert (statistics.short_count, statistics.long_call_count, statistics.long_delay_count) == (
@@ -62,7 +67,7 @@ def test_a_replayed_graph_is_one_launch() -> None:
     assert launches.delay_ns.tolist() == [50]
     assert launches.device_ns.tolist() == [400 * 8]
     (queue,) = measure_queue_depths(launches, None)
-    assert (queue.largest, queue.span_ns) == (1, 100)
+    assert (queue.largest_depth, queue.span_ns) == (1, 100)
 
 
 def test_queue_that_fills_and_blocks() -> None:
@@ -72,18 +77,18 @@ def test_queue_that_fills_and_blocks() -> None:
     (queue,) = measure_queue_depths(
         launches, cut_into_buckets(0, 200, 20), LaunchThresholds(blocked_count=4)
     )
-    assert (queue.launch_count, queue.largest) == (5, 5)
+    assert (queue.launch_count, queue.largest_depth) == (5, 5)
     assert queue.span_ns == 140
     # One after the other for 40, all five queued for 60, and away again one after the other.
-    assert queue.mean == (10 * (1 + 2 + 3 + 4) + 60 * 5 + 10 * (4 + 3 + 2 + 1)) / 140
+    assert queue.mean_depth == (10 * (1 + 2 + 3 + 4) + 60 * 5 + 10 * (4 + 3 + 2 + 1)) / 140
     assert queue.blocked_ns == 10 + 60 + 10
-    assert queue.curve == [2, 4, 5, 5, 5, 4, 2, 0, 0, 0]
+    assert queue.depth_curve == [2, 4, 5, 5, 5, 4, 2, 0, 0, 0]
 
 
 def test_work_that_starts_before_its_launch_by_another_clock() -> None:
     launches = find_launches(work_of(Event("kernel", 95, 120, launch=1)), calls_of((1, 100, 105)))
     (queue,) = measure_queue_depths(launches, None)
-    assert (queue.largest, queue.span_ns, queue.mean, queue.blocked_ns) == (1, 0, 0, 0)
+    assert (queue.largest_depth, queue.span_ns, queue.mean_depth, queue.blocked_ns) == (1, 0, 0, 0)
 
 
 @given(
@@ -107,10 +112,10 @@ def test_depth_equals_a_count_at_each_time(pairs: list[tuple[int, int]], width: 
     first, last = min(start for start, _ in pairs), max(start + wait for start, wait in pairs)
     during = depth[first:last]
     assert queue.span_ns == len(during)
-    assert queue.mean == (sum(during) / len(during) if during else 0)
+    assert queue.mean_depth == (sum(during) / len(during) if during else 0)
     assert queue.blocked_ns == sum(d >= 3 for d in during)
     edges = cut.edges.tolist()
-    for i, peak in enumerate(queue.curve):
+    for i, peak in enumerate(queue.depth_curve):
         # Work that starts at the time of its launch is in the queue for no time.
         assert peak >= max(depth[edges[i] : edges[i + 1]])
         launched = sum(edges[i] <= start < edges[i + 1] for start, _ in pairs)

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from stepscope.analysis.call_paths import find_paths
 from stepscope.analysis.modules import (
-    ModuleRow,
+    Module,
     ModuleTable,
     build_module_table,
     find_lightning_module_calls,
@@ -79,7 +79,7 @@ def kernel(duration: int) -> list[tuple[str, int]]:
     return [("kernel", duration)]
 
 
-def by_name(table: ModuleTable) -> dict[str, ModuleRow]:
+def by_name(table: ModuleTable) -> dict[str, Module]:
     return {f"{row.name}": row for row in table.rows}
 
 

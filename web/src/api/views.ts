@@ -625,16 +625,6 @@ export interface HeatRow {
   shade_ratio: (number | null)[];
 }
 
-/** Memory allocated by one operator and held at the peak. */
-export interface HolderView {
-  /** `caller (operator)` if it only allocates for others; null outside operators. */
-  operator: string | null;
-  block_count: number;
-  held_bytes: number;
-  /** Share of the peak. */
-  held_ratio: number | null;
-}
-
 /** One step as marked by the host, and device activity in that time. */
 export interface HostStep {
   step: string;
@@ -874,6 +864,16 @@ export interface Match {
   row: number;
 }
 
+/** Memory allocated by one operator and held at the peak. */
+export interface MemoryHolder {
+  /** `caller (operator)` if it only allocates for others; null outside operators. */
+  operator: string | null;
+  block_count: number;
+  held_bytes: number;
+  /** Share of the peak. */
+  held_ratio: number | null;
+}
+
 /** Holders and purposes of the memory at the peak. */
 export interface MemoryPeakView {
   share_of: string;
@@ -884,7 +884,7 @@ export interface MemoryPeakView {
   /** Blocks allocated in the trace and held at the peak. */
   block_count: number;
   holder_count: number;
-  holders: HolderView[];
+  holders: MemoryHolder[];
   purposes: PurposeView[];
   missing: string | null;
 }

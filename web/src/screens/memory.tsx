@@ -118,7 +118,7 @@ function Peak({ peak }: { peak: MemoryPeakView }) {
         description={`${count(peak.block_count)} blocks of the trace, plus ${memory(peak.before_bytes)} allocated before it. Shares are of ${peak.share_of}.`}
         rows={peak.holders}
         footnote={omittedRows(peak.holders.length, peak.holder_count)}
-        fields={columns("HolderView", "operator", "held_bytes", "held_ratio", "block_count")}
+        fields={columns("MemoryHolder", "operator", "held_bytes", "held_ratio", "block_count")}
       />
     </>
   );
