@@ -215,7 +215,7 @@ from .roofline.device_table import Unit as Unit
 from .roofline.groups import (
     IMPOSSIBLE_RATIO as IMPOSSIBLE_RATIO,
     NS_PER_S as NS_PER_S,
-    CallGroup as CallGroup,
+    RooflineGroup as RooflineGroup,
     group_calls as group_calls,
 )
 from .roofline.peaks import (

@@ -10,9 +10,9 @@ from stepscope.analysis import (
     KERNEL_COLUMNS,
     ROOFLINE_OPERATOR_COLUMNS,
     Account,
-    CallGroup,
     FlopsUtilization,
     Peaks,
+    RooflineGroup,
     account_device_time,
     combine_device_work,
     estimate_cpu_peaks,
@@ -34,7 +34,6 @@ from stepscope.views.quality import note_run_quality, note_trace_quality
 from stepscope.views.roofline_payload import (
     DeviceView,
     PeakRateView,
-    RooflineGroup,
     RooflineView,
     StepUtilization,
     TraceRoofline,
@@ -105,7 +104,7 @@ def _show_trace(
     utilization = measure_step_utilization(
         account, steps, peaks=peaks, device_count=max(1, len(devices))
     )
-    modelled_ns = sum(group.busy_ns for group in groups if group.bytes is not None)
+    modelled_ns = sum(group.device_ns for group in groups if group.call_bytes is not None)
     return TraceRoofline(
         rank=trace.rank,
         trace=trace.name,
@@ -118,7 +117,7 @@ def _show_trace(
         carry_over_ns=account.carry_over_ns,
         group_count=len(groups),
         families=sum_families(groups, total_ns),
-        groups=[_show_group(group, total_ns) for group in groups[: options.top or len(groups)]],
+        groups=groups[: options.top or None],
         gaps=find_largest_gaps(groups, total_ns, top=MAX_GAPS),
         utilization=_show_utilization(utilization),
         missing=None,
@@ -194,52 +193,6 @@ def _find_accelerator(trace: Trace, device: int) -> tuple[str, Peaks | None]:
     return names[row], peaks
 
 
-def _show_group(group: CallGroup, total_ns: int) -> RooflineGroup:
-    signature = group.signature
-    return RooflineGroup(
-        name=signature.name,
-        family=signature.family,
-        input_dims=signature.dims,
-        calls=group.call_count,
-        device_ns=group.busy_ns,
-        time_ratio=group.busy_ns / total_ns,
-        mean_ns=group.mean_ns,
-        p50_ns=group.p50_ns,
-        min_ns=group.min_ns,
-        max_ns=group.max_ns,
-        precision=group.precision,
-        call_flop=group.flops,
-        call_bytes=group.bytes,
-        intensity_flop_per_byte=group.flops_per_byte,
-        achieved_flop_per_s=group.flops_per_s,
-        achieved_bytes_per_s=group.bytes_per_s,
-        mean_of_calls_flop_per_s=group.mean_of_calls_flops_per_s,
-        mean_of_calls_bytes_per_s=group.mean_of_calls_bytes_per_s,
-        bound=group.bound,
-        roofline_ns=group.roofline_ns,
-        roofline_ratio=group.of_roofline_ratio,
-        peak_compute_ratio=group.of_peak_compute_ratio,
-        peak_bandwidth_ratio=group.of_peak_bandwidth_ratio,
-        anomaly=_explain_anomaly(group),
-        input_types=signature.types,
-        input_strides=signature.strides,
-        concrete_inputs=signature.values,
-        estimate=signature.work.note if signature.work is not None else None,
-        reason=group.reason,
-    )
-
-
-def _explain_anomaly(group: CallGroup) -> str | None:
-    if not group.is_impossible:
-        return None
-    if group.bound == "memory":
-        return (
-            "faster than memory can deliver: the data came from a cache, or the bytes, the peak or "
-            "the clock are wrong"
-        )
-    return "faster than the unit can compute: the operations, the peak or the clock are wrong"
-
-
 def _show_utilization(utilization: FlopsUtilization) -> Utilization:
     modelled_ratio = utilization.modelled_ratio
     is_known = modelled_ratio is not None and modelled_ratio >= MIN_MODELLED_RATIO
@@ -279,7 +232,7 @@ def _note_utilization(modelled_ratio: float | None) -> list[str]:
 
 
 def _write_notes(
-    account: Account, groups: list[CallGroup], device: DeviceView, peaks: Peaks | None
+    account: Account, groups: list[RooflineGroup], device: DeviceView, peaks: Peaks | None
 ) -> list[str]:
     notes = []
     if peaks is None:
@@ -291,9 +244,9 @@ def _write_notes(
         notes.append(f"{reason}, so shares of the peak are unknown{PEAKS_ADVICE}")
     elif peaks.estimate:
         notes.append(f"peaks are {peaks.source}{PEAKS_ADVICE}")
-    impossible = [group for group in groups if group.is_impossible]
-    impossible_ns = sum(group.busy_ns for group in impossible)
-    bounded_ns = sum(group.busy_ns for group in groups if group.of_roofline_ratio is not None)
+    impossible = [group for group in groups if group.anomaly is not None]
+    impossible_ns = sum(group.device_ns for group in impossible)
+    bounded_ns = sum(group.device_ns for group in groups if group.roofline_ratio is not None)
     if not account.on_device and impossible_ns > MAX_IMPOSSIBLE_RATIO * bounded_ns:
         notes.append(
             "most operators took less time than a CPU needs for them: they probably only launched "

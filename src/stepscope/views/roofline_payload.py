@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated
 
 import msgspec
 
-from stepscope.analysis import Family, FamilyTotals, Precision, RooflineGap, Unit
+from stepscope.analysis import FamilyTotals, Precision, RooflineGap, RooflineGroup, Unit
 from stepscope.schema import field_label
 from stepscope.views.quality import QualityNote
 from stepscope.views.ranges import Ranged
@@ -31,60 +31,6 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
     """True if the figures are not the vendor's for this device."""
     memory_bytes_per_s: Annotated[float | None, field_label("peak memory bandwidth")]
     peaks: list[PeakRateView]
-
-
-class RooflineGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of one operator with the same arguments; unknown figures are null."""
-
-    text_fields: ClassVar[tuple[str, ...]] = (
-        *("name", "input_dims", "calls", "device_ns", "time_ratio", "bound", "roofline_ratio"),
-    )
-    """Fields that a line of text has room for."""
-    name: Annotated[str, field_label("operator")]
-    family: Family | None
-    input_dims: Annotated[str | None, field_label("input shapes")]
-    calls: int
-    device_ns: Annotated[int, field_label("device time")]
-    """Time of all calls: union of the work each one launched; host time without devices."""
-    time_ratio: Annotated[float, field_label("share", display="bar")]
-    """Share of `computing_ns`."""
-    mean_ns: float
-    p50_ns: float
-    min_ns: int
-    max_ns: int
-    precision: Precision | None
-    """Precision; TF32 if kernels multiplied FP32 operands in TF32."""
-    call_flop: Annotated[int | None, field_label("FLOP per call")]
-    """Floating-point operations of one call; a multiply-add is two."""
-    call_bytes: Annotated[int | None, field_label("moved per call")]
-    """Bytes that one call must read and write."""
-    intensity_flop_per_byte: Annotated[float | None, field_label("FLOP per byte")]
-    achieved_flop_per_s: Annotated[float | None, field_label("achieved")]
-    """Operations of all calls divided by their time."""
-    achieved_bytes_per_s: Annotated[float | None, field_label("bandwidth")]
-    """Bytes of all calls divided by their time."""
-    mean_of_calls_flop_per_s: Annotated[float | None, field_label("mean rate of calls")]
-    """Mean of the rates of the calls."""
-    mean_of_calls_bytes_per_s: Annotated[float | None, field_label("mean bandwidth of calls")]
-    bound: Annotated[Literal["compute", "memory"] | None, field_label("bound by")]
-    """Limit on this device at best."""
-    roofline_ns: Annotated[float | None, field_label("time on the roofline")]
-    """Minimum time of all calls: the larger of operations / peak and bytes / bandwidth."""
-    roofline_ratio: Annotated[float | None, field_label("of the roofline", display="bar")]
-    """`roofline_ns` divided by `device_ns`."""
-    peak_compute_ratio: Annotated[float | None, field_label("of peak compute")]
-    """Operations per second divided by the peak of the unit and precision."""
-    peak_bandwidth_ratio: Annotated[float | None, field_label("of peak bandwidth")]
-    """Bytes per second divided by the memory bandwidth of the device."""
-    anomaly: str | None
-    """Reason why the figures are impossible."""
-    input_types: str | None
-    input_strides: str | None
-    concrete_inputs: str | None
-    estimate: str | None
-    """Basis of the operations or bytes, if they are an estimate."""
-    reason: str | None
-    """Reason for missing figures."""
 
 
 class StepUtilization(msgspec.Struct, frozen=True, kw_only=True):

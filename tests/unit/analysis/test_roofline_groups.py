@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stepscope.analysis.roofline.accounting import Account
-from stepscope.analysis.roofline.groups import HOST_COPY_REASON, CallGroup, group_calls
+from stepscope.analysis.roofline.groups import HOST_COPY_REASON, RooflineGroup, group_calls
 from stepscope.analysis.roofline.peaks import Peaks
 from stepscope.analysis.roofline.utilization import FlopsUtilization, measure_step_utilization
 from stepscope.analysis.trace_steps import TraceSteps
@@ -29,7 +29,7 @@ def peaks(bandwidth: float | None = 1e9, **rates: float) -> Peaks:
     )
 
 
-def only(account: Account, device: Peaks | None) -> CallGroup:
+def only(account: Account, device: Peaks | None) -> RooflineGroup:
     (group,) = group_calls(account, device)
     return group
 
@@ -37,17 +37,17 @@ def only(account: Account, device: Peaks | None) -> CallGroup:
 def test_achieved_rates_and_shares() -> None:
     took = 2 * FLOPS
     group = only(accounted(mm(0, (0, took)), mm(1, (took, 3 * took))), peaks())
-    assert (group.call_count, group.busy_ns) == (2, 4 * took)
-    assert (group.flops, group.bytes) == (FLOPS, BYTES)
-    assert group.flops_per_s == pytest.approx(2 * FLOPS / (4 * took) * 1e9)
-    assert group.mean_of_calls_flops_per_s == pytest.approx((0.5 + 0.5 / 3) / 2 * 1e9)
-    assert group.flops_per_byte == pytest.approx(FLOPS / BYTES)
+    assert (group.calls, group.device_ns) == (2, 4 * took)
+    assert (group.call_flop, group.call_bytes) == (FLOPS, BYTES)
+    assert group.achieved_flop_per_s == pytest.approx(2 * FLOPS / (4 * took) * 1e9)
+    assert group.mean_of_calls_flop_per_s == pytest.approx((0.5 + 0.5 / 3) / 2 * 1e9)
+    assert group.intensity_flop_per_byte == pytest.approx(FLOPS / BYTES)
     assert (group.bound, group.roofline_ns) == ("compute", 2 * FLOPS)
-    assert group.of_roofline_ratio == pytest.approx(0.25)
-    assert group.of_peak_compute_ratio == pytest.approx(0.25)
-    assert group.of_peak_bandwidth_ratio == pytest.approx(2 * BYTES / (4 * took))
+    assert group.roofline_ratio == pytest.approx(0.25)
+    assert group.peak_compute_ratio == pytest.approx(0.25)
+    assert group.peak_bandwidth_ratio == pytest.approx(2 * BYTES / (4 * took))
     assert group.lost_ns == 4 * took - 2 * FLOPS
-    assert not group.is_impossible
+    assert group.anomaly is None
 
 
 def test_slow_memory_is_the_bound() -> None:
@@ -59,26 +59,27 @@ def test_slow_memory_is_the_bound() -> None:
 def test_impossible_rates_are_flagged() -> None:
     device = peaks()
     fast = only(accounted(mm(0, (0, FLOPS // 2))), device)
-    assert fast.is_impossible
-    assert fast.of_roofline_ratio == pytest.approx(2)
+    assert fast.anomaly is not None
+    assert fast.roofline_ratio == pytest.approx(2)
     assert fast.lost_ns == 0
-    assert not only(accounted(mm(0, (0, round(FLOPS / 1.09)))), device).is_impossible
+    assert only(accounted(mm(0, (0, round(FLOPS / 1.09)))), device).anomaly is None
 
 
 def test_an_unknown_device_has_rates_but_no_shares() -> None:
     group = only(accounted(mm(0, (0, 100))), None)
-    assert group.flops_per_s is not None
-    assert group.of_roofline_ratio is None
+    assert group.achieved_flop_per_s is not None
+    assert group.roofline_ratio is None
     assert group.bound is None
     without_precision = only(accounted(mm(0, (0, 100), type_="c10::Half")), peaks())
-    assert without_precision.of_roofline_ratio is None
+    assert without_precision.roofline_ratio is None
 
 
 def test_fp32_products_by_tf32_kernels() -> None:
     op = mm(0)
     op.launches = [Launch("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n", 0, FLOPS)]
     group = only(accounted(op), peaks())
-    assert (group.precision, group.peak_flops_per_s) == ("tf32", 8e9)
+    assert group.precision == "tf32"
+    assert group.peak_compute_ratio == pytest.approx(1 / 8)
 
 
 def test_copies_to_the_host_are_not_bound_by_memory() -> None:
@@ -93,13 +94,13 @@ def test_copies_to_the_host_are_not_bound_by_memory() -> None:
     )
     assert {group.reason for group in groups} == {None, HOST_COPY_REASON}
     (to_host,) = [group for group in groups if group.reason]
-    assert to_host.bytes is None
+    assert to_host.call_bytes is None
 
 
 def test_sorted_by_time_without_collectives() -> None:
     nccl = Op("record_param_comms", launches=[Launch("ncclDevKernel_AllReduce", 0, 500)])
     groups = group_calls(accounted(nccl, mm(0, (0, 5)), mm(1, (9, 50), size=32)), peaks())
-    assert [group.busy_ns for group in groups] == [50, 5]
+    assert [group.device_ns for group in groups] == [50, 5]
 
 
 def steps(*ranges: tuple[int, int, int]) -> TraceSteps:

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
+from stepscope.analysis import RooflineGroup
 from stepscope.run import Run
 from stepscope.views import ViewOptions
 from stepscope.views.roofline import show_roofline
-from stepscope.views.roofline_payload import RooflineGroup
 from tests.support.imported_runs import REAL_TRACES
 
 Real = Callable[[str], Run]

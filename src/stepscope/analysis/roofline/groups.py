@@ -12,15 +12,16 @@ clock is wrong. Such groups are flagged, not dropped.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
+import msgspec
 import numpy as np
 
-from stepscope.analysis.roofline.accounting import Account, CallSignature
-from stepscope.analysis.roofline.calls import Precision
+from stepscope.analysis.roofline.accounting import Account
+from stepscope.analysis.roofline.calls import Family, Precision
 from stepscope.analysis.roofline.peaks import Peaks
 from stepscope.intervals import Int
+from stepscope.schema import field_label
 
 Bound = Literal["compute", "memory"]
 IMPOSSIBLE_RATIO = 1.1
@@ -28,68 +29,76 @@ IMPOSSIBLE_RATIO = 1.1
 NS_PER_S = 1e9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallGroup:
-    """Calls of one operator with the same arguments.
+class RooflineGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of one operator with the same arguments; unknown figures are null."""
 
-    Times are device times, or host times in a trace without devices.
-    """
-
-    signature: CallSignature
-    call_count: int
-    busy_ns: int
-    """Time of all calls."""
+    text_fields: ClassVar[tuple[str, ...]] = (
+        *("name", "input_dims", "calls", "device_ns", "time_ratio", "bound", "roofline_ratio"),
+    )
+    """Fields that a line of text has room for."""
+    name: Annotated[str, field_label("operator")]
+    family: Family | None
+    input_dims: Annotated[str | None, field_label("input shapes")]
+    calls: int
+    device_ns: Annotated[int, field_label("device time")]
+    """Time of all calls: union of the work each one launched; host time without devices."""
+    time_ratio: Annotated[float, field_label("share", display="bar")]
+    """Share of `computing_ns`."""
     mean_ns: float
     p50_ns: float
     min_ns: int
     max_ns: int
     precision: Precision | None
-    """TF32 if FP32 operands were multiplied by TF32 kernels."""
-    flops: int | None
-    """Operations of one call."""
-    bytes: int | None
-    """Bytes of one call."""
-    flops_per_s: float | None
-    """Operations of all calls divided by their time; `mean_of_calls` is the unweighted mean of the
-    rates of calls."""
-    bytes_per_s: float | None
-    mean_of_calls_flops_per_s: float | None
-    mean_of_calls_bytes_per_s: float | None
-    flops_per_byte: float | None
-    bound: Bound | None
-    roofline_ns: float | None
-    """Minimum time of all calls together."""
-    peak_flops_per_s: float | None
-    of_peak_compute_ratio: float | None
-    of_peak_bandwidth_ratio: float | None
-    of_roofline_ratio: float | None
+    """Precision; TF32 if kernels multiplied FP32 operands in TF32."""
+    call_flop: Annotated[int | None, field_label("FLOP per call")]
+    """Floating-point operations of one call; a multiply-add is two."""
+    call_bytes: Annotated[int | None, field_label("moved per call")]
+    """Bytes that one call must read and write."""
+    intensity_flop_per_byte: Annotated[float | None, field_label("FLOP per byte")]
+    achieved_flop_per_s: Annotated[float | None, field_label("achieved")]
+    """Operations of all calls divided by their time."""
+    achieved_bytes_per_s: Annotated[float | None, field_label("bandwidth")]
+    """Bytes of all calls divided by their time."""
+    mean_of_calls_flop_per_s: Annotated[float | None, field_label("mean rate of calls")]
+    """Mean of the rates of the calls."""
+    mean_of_calls_bytes_per_s: Annotated[float | None, field_label("mean bandwidth of calls")]
+    bound: Annotated[Bound | None, field_label("bound by")]
+    """Limit on this device at best."""
+    roofline_ns: Annotated[float | None, field_label("time on the roofline")]
+    """Minimum time of all calls: the larger of operations / peak and bytes / bandwidth."""
+    roofline_ratio: Annotated[float | None, field_label("of the roofline", display="bar")]
+    """`roofline_ns` divided by `device_ns`."""
+    peak_compute_ratio: Annotated[float | None, field_label("of peak compute")]
+    """Operations per second divided by the peak of the unit and precision."""
+    peak_bandwidth_ratio: Annotated[float | None, field_label("of peak bandwidth")]
+    """Bytes per second divided by the memory bandwidth of the device."""
+    anomaly: str | None
+    """Reason why the figures are impossible."""
+    input_types: str | None
+    input_strides: str | None
+    concrete_inputs: str | None
+    estimate: str | None
+    """Basis of the operations or bytes, if they are an estimate."""
     reason: str | None
     """Reason for missing figures."""
 
     @property
     def lost_ns(self) -> float | None:
         """Time above the roofline: the saving of a perfect kernel."""
-        if self.roofline_ns is None:
-            return None
-        return max(0.0, self.busy_ns - self.roofline_ns)
-
-    @property
-    def is_impossible(self) -> bool:
-        """True if the calls appear faster than the device allows."""
-        return self.of_roofline_ratio is not None and self.of_roofline_ratio > IMPOSSIBLE_RATIO
+        return None if self.roofline_ns is None else max(0.0, self.device_ns - self.roofline_ns)
 
 
 HOST_COPY_REASON = "copies between host and device are bound by the link between them"
 
 
-def group_calls(account: Account, peaks: Peaks | None) -> list[CallGroup]:
+def group_calls(account: Account, peaks: Peaks | None) -> list[RooflineGroup]:
     """Group all calls except collectives by their arguments, by descending time."""
     groups = [
         _measure_group(account, rows, peaks)
         for rows in _split_rows(account)
         if account.busy_ns[rows].any()
     ]
-    return sorted(groups, key=lambda group: (-group.busy_ns, group.signature.name))
+    return sorted(groups, key=lambda group: (-group.device_ns, group.name))
 
 
 def _split_rows(account: Account) -> Iterator[Int]:
@@ -103,7 +112,7 @@ def _split_rows(account: Account) -> Iterator[Int]:
     yield from np.split(included[order], cuts)
 
 
-def _measure_group(account: Account, rows: Int, peaks: Peaks | None) -> CallGroup:
+def _measure_group(account: Account, rows: Int, peaks: Peaks | None) -> RooflineGroup:
     signature = account.signatures[int(account.signature[rows[0]])]
     is_host_copy = bool(account.host_copy[rows[0]]) and signature.family == "movement"
     work = None if is_host_copy else signature.work
@@ -121,36 +130,55 @@ def _measure_group(account: Account, rows: Int, peaks: Peaks | None) -> CallGrou
     bound, roofline_ns = _compute_roofline(flops, size_bytes, rate, bandwidth)
     seconds = busy_ns / NS_PER_S
     calls_per_s = (NS_PER_S / call_ns[call_ns > 0]).mean()
-    return CallGroup(
-        signature=signature,
-        call_count=count,
-        busy_ns=busy_ns,
+    roofline_ratio = roofline_ns * count / busy_ns if roofline_ns is not None else None
+    return RooflineGroup(
+        name=signature.name,
+        family=signature.family,
+        input_dims=signature.dims,
+        calls=count,
+        device_ns=busy_ns,
+        time_ratio=busy_ns / account.total_ns,
         mean_ns=busy_ns / count,
         p50_ns=float(np.median(call_ns)),
         min_ns=int(call_ns.min()),
         max_ns=int(call_ns.max()),
         precision=precision,
-        flops=flops,
-        bytes=size_bytes,
-        flops_per_s=flops * count / seconds if flops is not None else None,
-        bytes_per_s=size_bytes * count / seconds if size_bytes is not None else None,
-        mean_of_calls_flops_per_s=float(flops * calls_per_s) if flops is not None else None,
+        call_flop=flops,
+        call_bytes=size_bytes,
+        intensity_flop_per_byte=flops / size_bytes if flops is not None and size_bytes else None,
+        achieved_flop_per_s=flops * count / seconds if flops is not None else None,
+        achieved_bytes_per_s=size_bytes * count / seconds if size_bytes is not None else None,
+        mean_of_calls_flop_per_s=float(flops * calls_per_s) if flops is not None else None,
         mean_of_calls_bytes_per_s=(
             float(size_bytes * calls_per_s) if size_bytes is not None else None
         ),
-        flops_per_byte=flops / size_bytes if flops is not None and size_bytes else None,
         bound=bound,
         roofline_ns=roofline_ns * count if roofline_ns is not None else None,
-        peak_flops_per_s=rate,
-        of_peak_compute_ratio=flops * count / seconds / rate if flops and rate else None,
-        of_peak_bandwidth_ratio=(
+        roofline_ratio=roofline_ratio,
+        peak_compute_ratio=flops * count / seconds / rate if flops and rate else None,
+        peak_bandwidth_ratio=(
             size_bytes * count / seconds / bandwidth
             if size_bytes is not None and bandwidth
             else None
         ),
-        of_roofline_ratio=roofline_ns * count / busy_ns if roofline_ns is not None else None,
+        anomaly=_explain_anomaly(bound, roofline_ratio),
+        input_types=signature.types,
+        input_strides=signature.strides,
+        concrete_inputs=signature.values,
+        estimate=signature.work.note if signature.work is not None else None,
         reason=HOST_COPY_REASON if is_host_copy else signature.reason,
     )
+
+
+def _explain_anomaly(bound: Bound | None, roofline_ratio: float | None) -> str | None:
+    if roofline_ratio is None or roofline_ratio <= IMPOSSIBLE_RATIO:
+        return None
+    if bound == "memory":
+        return (
+            "faster than memory can deliver: the data came from a cache, or the bytes, the peak or "
+            "the clock are wrong"
+        )
+    return "faster than the unit can compute: the operations, the peak or the clock are wrong"
 
 
 def _compute_roofline(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from stepscope.analysis.roofline.groups import CallGroup
+from stepscope.analysis.roofline.groups import RooflineGroup
 from stepscope.schema import field_label
 
 NO_FAMILY = "without a model"
@@ -38,31 +38,31 @@ class RooflineGap(msgspec.Struct, frozen=True, kw_only=True):
     roofline_ratio: Annotated[float, field_label("of the roofline")]
 
 
-def sum_families(groups: Sequence[CallGroup], total_ns: int) -> list[FamilyTotals]:
+def sum_families(groups: Sequence[RooflineGroup], total_ns: int) -> list[FamilyTotals]:
     """Sum groups by family, by descending time.
 
     Args:
         groups: groups of one trace.
         total_ns: denominator of the shares.
     """
-    families: dict[str, list[CallGroup]] = {}
+    families: dict[str, list[RooflineGroup]] = {}
     for group in groups:
-        families.setdefault(group.signature.family or NO_FAMILY, []).append(group)
+        families.setdefault(group.family or NO_FAMILY, []).append(group)
     totals = [_sum_family(name, members, total_ns) for name, members in families.items()]
     return sorted(totals, key=lambda family: -family.device_ns)
 
 
-def _sum_family(name: str, groups: Sequence[CallGroup], total_ns: int) -> FamilyTotals:
-    busy_ns = sum(group.busy_ns for group in groups)
+def _sum_family(name: str, groups: Sequence[RooflineGroup], total_ns: int) -> FamilyTotals:
+    busy_ns = sum(group.device_ns for group in groups)
     bounded = [group for group in groups if group.roofline_ns is not None]
-    bounded_ns = sum(group.busy_ns for group in bounded)
+    bounded_ns = sum(group.device_ns for group in bounded)
     roofline_ns = sum(group.roofline_ns or 0.0 for group in bounded)
     return FamilyTotals(
         family=name,
         device_ns=busy_ns,
         time_ratio=busy_ns / total_ns,
-        total_flop=_sum([g.flops * g.call_count for g in groups if g.flops is not None]),
-        total_bytes=_sum([g.bytes * g.call_count for g in groups if g.bytes is not None]),
+        total_flop=_sum([g.call_flop * g.calls for g in groups if g.call_flop is not None]),
+        total_bytes=_sum([g.call_bytes * g.calls for g in groups if g.call_bytes is not None]),
         roofline_ratio=roofline_ns / bounded_ns if bounded_ns else None,
     )
 
@@ -71,7 +71,9 @@ def _sum(values: Sequence[int]) -> int | None:
     return sum(values) if values else None
 
 
-def find_largest_gaps(groups: Sequence[CallGroup], total_ns: int, *, top: int) -> list[RooflineGap]:
+def find_largest_gaps(
+    groups: Sequence[RooflineGroup], total_ns: int, *, top: int
+) -> list[RooflineGap]:
     """Find the groups with most time above their roofline, the largest first.
 
     Args:
@@ -81,14 +83,14 @@ def find_largest_gaps(groups: Sequence[CallGroup], total_ns: int, *, top: int) -
     """
     gaps = [
         RooflineGap(
-            name=group.signature.name,
-            input_dims=group.signature.dims,
+            name=group.name,
+            input_dims=group.input_dims,
             bound=group.bound,
             saved_ns=group.lost_ns,
             saved_ratio=group.lost_ns / total_ns,
-            roofline_ratio=group.of_roofline_ratio,
+            roofline_ratio=group.roofline_ratio,
         )
         for group in groups
-        if group.lost_ns and group.of_roofline_ratio is not None
+        if group.lost_ns and group.roofline_ratio is not None
     ]
     return sorted(gaps, key=lambda gap: -gap.saved_ns)[:top]
