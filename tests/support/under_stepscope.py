@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.command import run_command
+
 E2E = Path(__file__).parents[1] / "e2e"
 STEPSCOPE = [sys.executable, "-m", "stepscope"]
 JOB_TIMEOUT_S = 180
@@ -45,12 +47,7 @@ class FinishedJob:
 
 def command_json(command: str, *view: str, run: Path) -> dict[str, Any]:
     """Return the JSON that a command prints about a run."""
-    done = subprocess.run(
-        [*STEPSCOPE, command, str(run), *view, "--json"],
-        capture_output=True,
-        text=True,
-        timeout=JOB_TIMEOUT_S,
-    )
+    done = run_command(run.parent, command, str(run.resolve()), *view, "--json")
     assert done.returncode == 0, done.stderr
     payload: dict[str, Any] = json.loads(done.stdout)
     return payload

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from stepscope.analysis import PHASES
 from stepscope.cli import COMMANDS
 from stepscope.diagnosis.verdict import SUSPECTS
 from stepscope.views import VIEWS
+from tests.support.command import run_command
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -40,12 +39,7 @@ def test_the_verdicts_page_names_every_suspect_and_phase() -> None:
 
 def test_the_capture_page_has_the_options_defaults() -> None:
     page = (ROOT / "docs" / "capture.md").read_text()
-    answer = subprocess.run(
-        [sys.executable, "-m", "stepscope", "run", "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    answer = run_command(ROOT, "run", "--help")
     limit = re.search(r"\[default: +(\d+MiB)\]", " ".join(answer.stdout.split()))
     assert limit is not None
     number = limit.group(1).removesuffix("MiB")

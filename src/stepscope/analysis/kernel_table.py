@@ -33,13 +33,7 @@ from stepscope.analysis.operator_tree import find_rows
 from stepscope.intervals import Int
 from stepscope.schema import field_label
 
-NAME_COLUMNS = (
-    "name",
-    "duration_ns",
-    "carry_over",
-    "blocks_per_multiprocessor",
-    "occupancy_percent",
-)
+NAME_COLUMNS = ("name", "duration_ns", "blocks_per_multiprocessor", "occupancy_percent")
 """Columns of `kernels` that `build_kernel_table` reads."""
 PROPERTY_COLUMNS = (
     *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
@@ -100,9 +94,6 @@ class KernelTable:
     tensor_core_ns: int
     """Portion of `total_ns` on tensor cores, guessed from the names."""
     communication_ns: int
-    carry_over_count: int
-    """Number of kernels launched before the window."""
-    carry_over_ns: int
 
 
 class GraphReplays(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,7 +217,6 @@ def _build_table(
         )
         for g in np.lexsort((code, -totals))[: top or None].tolist()
     ]
-    carry_over = kernels["carry_over"] == 1
     return KernelTable(
         rows=rows,
         group_count=len(groups),
@@ -234,8 +224,6 @@ def _build_table(
         total_ns=total_ns,
         tensor_core_ns=int(duration[match_rows(names, uses_tensor_cores)].sum()),
         communication_ns=int(duration[match_rows(names, is_communication)].sum()),
-        carry_over_count=int(carry_over.sum()),
-        carry_over_ns=int(duration[carry_over].sum()),
     )
 
 

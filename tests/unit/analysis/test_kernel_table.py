@@ -36,7 +36,6 @@ def recording() -> tuple[dict[str, Any], dict[str, Any]]:
 def test_by_name() -> None:
     kernels, _ = recording()
     kernels["blocks_per_multiprocessor"] = np.array([2.0, 0.4, np.nan, 1, 100, np.nan])
-    kernels["carry_over"][2] = 1
     table = build_kernel_table(kernels)
     assert [row.name for row in table.rows] == [REDUCE, GEMM, COPY]
     reduce, gemm, copy = table.rows
@@ -55,7 +54,6 @@ def test_by_name() -> None:
     assert (reduce.tensor_cores, reduce.communication) == (False, True)
     assert (copy.tensor_cores, copy.precision) == (False, "FP32")
     assert (table.tensor_core_ns, table.communication_ns) == (40, 50)
-    assert (table.carry_over_count, table.carry_over_ns) == (1, 5)
 
 
 def test_by_properties() -> None:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from stepscope.testing import RunBuilder
+from tests.support.command import run_command
 
 LOADING = "wait 600 | forward 120 | backward 200 | optimizer 80"
 
 
 def watch(run: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "stepscope", "watch", str(run), *options],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return run_command(run.parent, "watch", str(run), *options)
 
 
 @pytest.fixture(scope="module")
