@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from typing import get_type_hints
 
-from stepscope.analysis import measure_usage, profile_functions, select_samples, summarize_phases
+from stepscope.analysis import (
+    DurationStatistics,
+    UsageShares,
+    measure_usage,
+    profile_functions,
+    select_samples,
+    summarize_phases,
+)
 from stepscope.run import (
     DictColumn,
     Frame,
@@ -18,25 +26,13 @@ from stepscope.run import (
 )
 from stepscope.schema import StackSamplerFact
 
-_DURATIONS: dict[str, type] = {
-    "count": int,
-    "total_ns": int,
-    "mean_ns": float,
-    "min_ns": int,
-    "p50_ns": float,
-    "p95_ns": float,
-    "p99_ns": float,
-    "max_ns": int,
-}
+_DURATIONS: dict[str, type] = get_type_hints(DurationStatistics)
 _PHASE_TYPES: dict[str, type] = {"rank": str, "phase": str, "share_ratio": float, **_DURATIONS}
 _USAGE_TYPES: dict[str, type] = {
     "node": str,
     "metric": str,
     "device": str,
-    "count": int,
-    "low_ratio": float,
-    "middle_ratio": float,
-    "high_ratio": float,
+    **get_type_hints(UsageShares),
 }
 _FUNCTION_TYPES: dict[str, type] = {
     "rank": str,

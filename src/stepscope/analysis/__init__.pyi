@@ -306,6 +306,7 @@ from .trace_steps import (
 )
 from .utilization import (
     Contention as Contention,
+    UsageShares as UsageShares,
     measure_contention as measure_contention,
     measure_usage as measure_usage,
 )

@@ -145,13 +145,10 @@ class Api:
     async def source(self, request: Request) -> Response:
         """Read lines of a source file."""
         query = query_of(request)
-        location, revision = await self._resolve(take_parameter(query, "run"))
-        return await self._respond(
+        return await self._respond_for_run(
             request,
-            "quick",
             "source",
-            location=location,
-            revision=revision,
+            take_parameter(query, "run"),
             file=take_parameter(query, "file"),
             line=take_parameter(query, "line"),
             roots=[str(root) for root in self._settings.source_roots],
@@ -230,32 +227,19 @@ class Api:
     async def capture(self, request: Request) -> Response:
         """Request a detailed window."""
         body = await read_json(request, CaptureRequest, self._settings.limits)
-        location, revision = await self._resolve(body.run)
-        return await self._respond(
-            request, "quick", "capture", location=location, revision=revision, request=body
-        )
+        return await self._respond_for_run(request, "capture", body.run, request=body)
 
     async def capture_progress(self, request: Request) -> Response:
         """Report the progress of a window request."""
         query = query_of(request)
-        location, revision = await self._resolve(take_parameter(query, "run"))
-        return await self._respond(
-            request,
-            "quick",
-            "capture_progress",
-            location=location,
-            revision=revision,
-            name=take_parameter(query, "request"),
-        )
+        run_id, name = take_parameter(query, "run"), take_parameter(query, "request")
+        return await self._respond_for_run(request, "capture_progress", run_id, name=name)
 
     async def stop(self, request: Request) -> Response:
         """Request the launcher to stop the job."""
         body = await read_json(request, StopJobRequest, self._settings.limits)
-        location, revision = await self._resolve(body.run)
         client = request.client.host if request.client is not None else "unknown"
-        return await self._respond(
-            request, "quick", "stop", location=location, revision=revision, client=client
-        )
+        return await self._respond_for_run(request, "stop", body.run, client=client)
 
     # --- shared ------------------------------------------------------------------------------
 
@@ -265,6 +249,15 @@ class Api:
         """Respond to `http` with the result of a worker's task."""
         result = await cancel_on_disconnect(http, self._workers.run(queue, task, **arguments))
         return await json_response(http, result.body)
+
+    async def _respond_for_run(
+        self, http: Request, task: str, run_id: str, **arguments: Any
+    ) -> Response:
+        """Run a quick task on the current revision of a run."""
+        location, revision = await self._resolve(run_id)
+        return await self._respond(
+            http, "quick", task, location=location, revision=revision, **arguments
+        )
 
     async def _resolve(self, run_id: str) -> tuple[str, int]:
         """Resolve a run to its location and its revision, which may come from the cache."""
