@@ -6,6 +6,11 @@ import type { JsonObject, OpenApi } from "../api/schema";
 import type { FigurePanel } from "../charts/figure_panel";
 
 vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: vi.fn() }));
+vi.stubGlobal("ResizeObserver", class {
+  observe = vi.fn();
+  unobserve = vi.fn();
+  disconnect = vi.fn();
+});
 vi.mock("../charts/figure_panel", () => ({ FigurePanel: ({ block }: Parameters<typeof FigurePanel>[0]) => <h2>{block.title}</h2> }));
 
 const { describeViews } = await import("../api/schema");
