@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stepscope.quantities import in_unit
 from stepscope.views.profiling_report import (
     Boxes,
     Cell,
@@ -13,12 +14,13 @@ from stepscope.views.profiling_report import (
     Pie,
     Table,
 )
+from stepscope.views.system_heat import HeatRow
 
 _BOX = ("min", "p25", "p50", "p75", "p95", "max")
 _EXTREMES = ("min", "mean", "max")
 
 
-def chart_table(chart: Chart) -> Table:
+def make_chart_table(chart: Chart) -> Table:
     """Convert a chart to a table; of a heat map, the extremes and means of its rows."""
     match chart:
         case Pie():
@@ -26,15 +28,17 @@ def chart_table(chart: Chart) -> Table:
             rows: list[list[Cell]] = [[s.name, 100 * s.share_ratio] for s in chart.slices]
             return Table(title=chart.title, columns=columns, rows=rows, share_of=chart.share_of)
         case Histogram():
-            columns, rows = _histogram_table(chart)
+            columns, rows = _tabulate_histogram(chart)
         case Boxes():
             columns = [Column(label="name"), Column(label="samples", digits=0)]
             columns += [Column(label=name, unit="%", digits=2) for name in _BOX]
-            rows = [[b.name, b.count, *(getattr(b, name) for name in _BOX)] for b in chart.boxes]
+            rows = [
+                [name, box.count, *(getattr(box, figure) for figure in _BOX)]
+                for name, box in chart.boxes.items()
+            ]
         case Heatmap():
-            columns = [Column(label="row"), Column(label="unit")]
-            columns += [Column(label=name, digits=2) for name in _EXTREMES]
-            rows = [[r.name, r.unit, *_extremes(r.percent, r.full)] for r in chart.rows]
+            columns = [Column(label=name) for name in ("row", *_EXTREMES)]
+            rows = [[row.name, *_format_extremes(row)] for row in chart.rows]
         case Lines():
             columns = [
                 Column(label="name"),
@@ -49,7 +53,7 @@ def chart_table(chart: Chart) -> Table:
     return Table(title=chart.title, columns=columns, rows=rows, more=chart.more)
 
 
-def _histogram_table(chart: Histogram) -> tuple[list[Column], list[list[Cell]]]:
+def _tabulate_histogram(chart: Histogram) -> tuple[list[Column], list[list[Cell]]]:
     edges = [Column(label=side, unit=chart.unit, digits=chart.digits) for side in ("from", "to")]
     columns = [*edges, *(Column(label=bars.name, digits=0) for bars in chart.series)]
     rows: list[list[Cell]] = [
@@ -60,9 +64,7 @@ def _histogram_table(chart: Histogram) -> tuple[list[Column], list[list[Cell]]]:
     return columns, rows
 
 
-def _extremes(percent: list[float | None], full: float) -> list[Cell]:
-    values = [value for value in percent if value is not None]
-    if not values:
-        return [None, None, None]
-    extremes = (min(values), sum(values) / len(values), max(values))
-    return [value / 100 * full for value in extremes]
+def _format_extremes(row: HeatRow) -> list[str]:
+    values = [row.full * shade for shade in row.shade_ratio if shade is not None]
+    extremes = (min(values), sum(values) / len(values), max(values)) if values else (None,) * 3
+    return [in_unit(value, row.unit) for value in extremes]

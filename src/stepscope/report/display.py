@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from html import escape
 
 from stepscope.diagnosis import Fix, Verdict
-from stepscope.quantities import percent
-from stepscope.report.chart_tables import chart_table
-from stepscope.report.drawing import draw
+from stepscope.quantities import count, count_of, fixed, percent
+from stepscope.report.chart_tables import make_chart_table
+from stepscope.report.drawing import draw_chart
 from stepscope.views.profiling_report import (
     Block,
     Cell,
-    Chart,
     Check,
     Column,
     Listing,
-    Missing,
     Report,
     Section,
     Table,
     Text,
 )
 
-MISSING = "n/a"
+_SIGNS = {"warning": "▲ ", "missing": "<b>Not available.</b> "}
 
 
 class Shown:
@@ -46,131 +44,118 @@ def show(report: Report, section: str) -> Shown:
         KeyError: the report has no such section.
     """
     if section == "head":
-        return Shown("".join(_head(report)))
-    if section == "verdict":
-        return Shown("".join(_verdict(report.verdict)))
-    sections = {candidate.id: candidate for candidate in report.sections}
-    return Shown("".join(_section(sections[section], level=2)))
+        return Shown("".join(_render_section(_build_head(report), level=1)))
+    sections = {"verdict": _build_verdict(report.verdict)}
+    sections |= {candidate.id: candidate for candidate in report.sections}
+    return Shown("".join(_render_section(sections[section], level=2)))
 
 
-def _head(report: Report) -> Iterator[str]:
+def _build_head(report: Report) -> Section:
     scope = "The job is still running; this" if report.in_progress else "This"
-    yield f"<h1>Profiling report of {escape(report.run_id)}</h1>"
-    yield f"<p><b>{scope} report covers the run until {escape(report.until)}.</b></p>"
-    yield f"<p>{escape(report.about)}</p><p><small>{escape(report.notice)}</small></p>"
-    yield _list(report.notes)
+    texts = (f"{scope} report covers the run until {report.until}.", report.about, report.notice)
+    return Section(
+        id="head",
+        title=f"Profiling report of {report.run_id}",
+        blocks=[*(Text(text=text) for text in texts), Listing(items=report.notes)],
+    )
 
 
-def _verdict(verdict: Verdict) -> Iterator[str]:
-    yield f"<h2>{escape(verdict.headline)}</h2>"
+def _build_verdict(verdict: Verdict) -> Section:
+    blocks: list[Block] = []
     if verdict.suspect != "insufficient_evidence":
-        yield (
-            f"<p>{verdict.step_count:,} steps measured. Confidence "
-            f"{percent(verdict.confidence_ratio)}. Shares are of {escape(verdict.share_of)}.</p>"
+        text = (
+            f"{count_of(verdict.step_count, 'step')} measured. Confidence "
+            f"{percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}."
         )
-    phases = Table(
-        title="Step time by phase",
-        columns=[Column(label="phase"), Column(label="share", unit="%", digits=1)],
-        rows=[[name.replace("_", " "), 100 * share] for name, share in verdict.phases.items()],
-    )
-    yield _table(phases) if phases.rows else ""
-    yield _titled("Evidence", [evidence.text for evidence in verdict.evidence[1:]])
-    causes = [f"{cause.cause.replace('_', ' ')}: {cause.text}" for cause in verdict.also]
-    yield _titled("Contributing causes", causes)
-    yield _titled("What to do", [_fix_text(fix) for fix in verdict.fixes])
-    yield _titled(
-        "Checked" if verdict.suspect == "healthy" else "Not the cause",
-        [f"{suspect.suspect.replace('_', ' ')}: {suspect.why}" for suspect in verdict.ruled_out],
-    )
-    yield _titled("Notes", verdict.notes)
+        blocks.append(Text(text=text))
+    if verdict.phases:
+        columns = [Column(label="phase"), Column(label="share", unit="%", digits=1)]
+        shares: list[list[Cell]] = [
+            [name.replace("_", " "), 100 * share] for name, share in verdict.phases.items()
+        ]
+        blocks.append(Table(title="Step time by phase", columns=columns, rows=shares))
+    lists = {
+        "Evidence": [evidence.text for evidence in verdict.evidence[1:]],
+        "Contributing causes": [f"{_name(also.cause)}: {also.text}" for also in verdict.also],
+        "What to do": [_describe_fix(fix) for fix in verdict.fixes],
+        "Checked" if verdict.suspect == "healthy" else "Not the cause": [
+            f"{_name(suspect.suspect)}: {suspect.why}" for suspect in verdict.ruled_out
+        ],
+        "Notes": verdict.notes,
+    }
+    sections = [
+        Section(id=title, title=title, blocks=[Listing(items=items)])
+        for title, items in lists.items()
+        if items
+    ]
+    return Section(id="verdict", title=verdict.headline, blocks=blocks, sections=sections)
 
 
-def _fix_text(fix: Fix) -> str:
+def _describe_fix(fix: Fix) -> str:
     prediction = f" Predicted {fix.prediction.text}." if fix.prediction is not None else ""
     return f"{fix.title}: {fix.instructions}.{prediction} Reason: {fix.why}"
 
 
-def _section(section: Section, *, level: int) -> Iterator[str]:
+def _name(identifier: str) -> str:
+    return identifier.replace("_", " ")
+
+
+def _render_section(section: Section, *, level: int) -> Iterator[str]:
     yield f"<h{level}>{escape(section.title)}</h{level}>"
     for block in section.blocks:
-        yield _block(block)
+        yield _render_block(block)
     for inner in section.sections:
-        yield from _section(inner, level=min(level + 1, 4))
+        yield from _render_section(inner, level=min(level + 1, 4))
 
 
-def _block(block: Block) -> str:
+def _render_block(block: Block) -> str:
     match block:
         case Text():
-            sign = "▲ " if block.tone == "warning" else ""
-            return f"<p>{sign}{escape(block.text)}</p>"
+            return f"<p>{_SIGNS.get(block.tone, '')}{escape(block.text)}</p>"
         case Listing():
-            return _list(block.items)
-        case Missing():
-            return f"<p><b>Not available.</b> {escape(block.text)}</p>"
+            items = "".join(f"<li>{escape(item)}</li>" for item in block.items)
+            return f"<ul>{items}</ul>" if items else ""
         case Check():
-            return _check(block)
+            return _render_check(block)
         case Table():
-            return _table(block)
+            body = _render_table(block)
         case _:
-            return _chart(block)
+            body = draw_chart(block) or _render_table(make_chart_table(block))
+    share_of, more = getattr(block, "share_of", None), getattr(block, "more", None)
+    notes = [f"Shares of {share_of}." if share_of else "", f"… {more}." if more else ""]
+    note = f"<p><small>{escape(' '.join(filter(None, notes)))}</small></p>" if any(notes) else ""
+    return f"<p><b>{escape(block.title)}</b></p>{body}{note}"
 
 
-def _check(check: Check) -> str:
+def _render_check(check: Check) -> str:
     facts = {
-        "datapoints": f"{check.datapoints:,}",
-        "violations": f"{check.violations:,}",
-        "triggered": f"{check.triggered:,}",
+        "datapoints": count(check.datapoints),
+        "violations": count(check.violations),
+        "triggered": count_of(check.triggered, "time"),
         **({"last triggered": check.last_at} if check.last_at else {}),
-        **{parameter.name: parameter.value for parameter in check.parameters},
+        **check.parameters,
     }
-    sentences = (check.summary, check.skipped, check.recommendation)
-    text = " ".join(sentence for sentence in sentences if sentence)
+    text = f"{check.summary} {check.recommendation or ''}".strip()
     details = ", ".join(f"{escape(name)}: {escape(value)}" for name, value in facts.items())
     head = f"<b>{escape(check.rule)}</b> ({escape(check.status)})"
     return f"<p>{head} {escape(text)}</p><p><small>{details}</small></p>"
 
 
-def _chart(chart: Chart) -> str:
-    picture = draw(chart)
-    if picture is None:
-        return _table(chart_table(chart))
-    return f"<p><b>{escape(chart.title)}</b></p>{picture}{_notes(chart_table(chart))}"
+def _render_table(table: Table) -> str:
+    units = (f" [{column.unit}]" if column.unit else "" for column in table.columns)
+    labels = [column.label + unit for column, unit in zip(table.columns, units, strict=True)]
+    body = [
+        [_format_cell(*pair) for pair in zip(row, table.columns, strict=True)] for row in table.rows
+    ]
+    rows = "".join(_render_row(row, "td") for row in body)
+    return f"<table><thead>{_render_row(labels, 'th')}</thead><tbody>{rows}</tbody></table>"
 
 
-def _table(table: Table) -> str:
-    head = "".join(f"<th>{escape(_heading(column))}</th>" for column in table.columns)
-    body = "".join(
-        f"<tr>{''.join(_cell(*pair) for pair in zip(row, table.columns, strict=True))}</tr>"
-        for row in table.rows
-    )
-    rows = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f"<p><b>{escape(table.title)}</b></p>{rows}{_notes(table)}"
+def _render_row(cells: Iterable[str], tag: str) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
 
 
-def _heading(column: Column) -> str:
-    return f"{column.label} [{column.unit}]" if column.unit else column.label
-
-
-def _cell(cell: Cell, column: Column) -> str:
-    if cell is None:
-        text = MISSING
-    elif isinstance(cell, str) or column.digits is None:
-        text = str(cell)
-    else:
-        text = f"{cell:,.{column.digits}f}"
-    return f"<td>{escape(text)}</td>"
-
-
-def _notes(table: Table) -> str:
-    shares = f"Shares of {table.share_of}." if table.share_of else ""
-    more = f"… {table.more}." if table.more else ""
-    return f"<p><small>{escape(f'{shares} {more}'.strip())}</small></p>" if shares or more else ""
-
-
-def _titled(title: str, lines: Sequence[str]) -> str:
-    return f"<h3>{escape(title)}</h3>{_list(lines)}" if lines else ""
-
-
-def _list(lines: Iterable[str]) -> str:
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return f"<ul>{items}</ul>" if items else ""
+def _format_cell(cell: Cell, column: Column) -> str:
+    if cell is None or (not isinstance(cell, str) and column.digits is not None):
+        return fixed(cell, column.digits or 0)
+    return str(cell)

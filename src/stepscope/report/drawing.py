@@ -17,7 +17,7 @@ _WIDTH, _HEIGHT = 7.5, 3.2
 _MAX_LABEL_LENGTH = 40
 
 
-def draw(chart: Chart) -> str | None:
+def draw_chart(chart: Chart) -> str | None:
     """Draw a chart as SVG; None without Matplotlib."""
     if find_spec("matplotlib") is None:
         return None
@@ -66,7 +66,7 @@ def _draw_histogram(axes: Any, chart: Histogram) -> None:
 def _draw_boxes(axes: Any, chart: Boxes) -> None:
     stats = [
         {
-            "label": _plain(box.name),
+            "label": _plain(name),
             "med": box.p50,
             "q1": box.p25,
             "q3": box.p75,
@@ -74,11 +74,13 @@ def _draw_boxes(axes: Any, chart: Boxes) -> None:
             "whishi": box.whisker_high,
             "fliers": [box.min, box.max],
         }
-        for box in chart.boxes
+        for name, box in chart.boxes.items()
     ]
     axes.bxp(stats)
     positions = range(1, len(chart.boxes) + 1)
-    axes.plot(positions, [box.p95 for box in chart.boxes], "D", color=COLOURS[1], label="p95")
+    axes.plot(
+        positions, [box.p95 for box in chart.boxes.values()], "D", color=COLOURS[1], label="p95"
+    )
     for mark in chart.marks:
         axes.axhline(mark.value, color="black", linestyle="--", linewidth=0.8)
     axes.set_ylim(0, 100)
@@ -88,11 +90,11 @@ def _draw_boxes(axes: Any, chart: Boxes) -> None:
 
 
 def _draw_heatmap(axes: Any, chart: Heatmap) -> None:
-    columns = max(len(row.percent) for row in chart.rows)
     grid = [
-        [float("nan") if value is None else value for value in row.percent] for row in chart.rows
+        [float("nan") if shade is None else 100 * shade for shade in row.shade_ratio]
+        for row in chart.rows
     ]
-    extent = (0, columns * chart.column_s, len(chart.rows), 0)
+    extent = (0, max(map(len, grid)) * chart.column_ns / 1e9, len(chart.rows), 0)
     image = axes.imshow(grid, aspect="auto", cmap="viridis", vmin=0, vmax=100, extent=extent)
     axes.set_yticks([index + 0.5 for index in range(len(chart.rows))])
     axes.set_yticklabels([_plain(row.name) for row in chart.rows], fontsize=7)

@@ -7,11 +7,11 @@ may lack some, and fields that this version does not know are ignored.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from stepscope.schema import Finding
+from stepscope.schema import Finding, field_label
 
 D = TypeVar("D", bound=msgspec.Struct)
 
@@ -25,14 +25,14 @@ class BoxPlot(msgspec.Struct, frozen=True):
     count: int = 0
     """Number of values."""
     min: float = 0.0
-    p5: float = 0.0
+    p5: Annotated[float, field_label(unit="inherited")] = 0.0
     p25: float = 0.0
     p50: float = 0.0
     p75: float = 0.0
     p95: float = 0.0
     max: float = 0.0
-    whisker_low: float = 0.0
-    whisker_high: float = 0.0
+    whisker_low: Annotated[float, field_label("lower whisker", unit="inherited")] = 0.0
+    whisker_high: Annotated[float, field_label("upper whisker", unit="inherited")] = 0.0
 
 
 class HistogramCounts(msgspec.Struct, frozen=True):

@@ -18,11 +18,11 @@ def shorten_name(name: str) -> str:
     return name if len(name) <= MAX_NAME_LENGTH else name[: MAX_NAME_LENGTH - 1] + "…"
 
 
-def list_names(names: Sequence[str]) -> str:
-    """Join names for a sentence, at most eight of them.
+def list_names(names: Sequence[str], limit: int = MAX_LISTED_NAMES) -> str:
+    """Join names for a sentence, at most *limit* of them.
 
     >>> list_names(["a", "b"]), list_names([str(n) for n in range(10)])
     ('a, b', '0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
     """
-    more = len(names) - MAX_LISTED_NAMES
-    return ", ".join(names[:MAX_LISTED_NAMES]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")

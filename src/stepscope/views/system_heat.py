@@ -95,16 +95,21 @@ def select_nodes(run: Run, options: ViewOptions) -> list[str]:
 def _show_node(heatmap: SampledHeatmap) -> NodeHeatMap:
     return NodeHeatMap(
         node=heatmap.node,
-        rows=[
-            HeatRow(
-                name=name_row(row),
-                metric=row.metric,
-                device=row.device,
-                unit=METRIC_TYPES[row.metric].unit,
-                full=row.scale,
-                shade_ratio=nan_to_none(heatmap.shades[index].round(4)),
-            )
-            for index, row in enumerate(heatmap.rows)
-        ],
+        rows=show_heat_rows(heatmap),
         left_out_count=heatmap.omitted_core_count,
     )
+
+
+def show_heat_rows(heatmap: SampledHeatmap, bin_count: int | None = None) -> list[HeatRow]:
+    """Show the rows of a heat map, of all bins or the first *bin_count*."""
+    return [
+        HeatRow(
+            name=name_row(row),
+            metric=row.metric,
+            device=row.device,
+            unit=METRIC_TYPES[row.metric].unit,
+            full=row.scale,
+            shade_ratio=nan_to_none(heatmap.shades[index, :bin_count].round(4)),
+        )
+        for index, row in enumerate(heatmap.rows)
+    ]

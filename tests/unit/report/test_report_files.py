@@ -20,7 +20,7 @@ from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.views.profiling_report import Report, choose_report_rules, make_report
-from stepscope.views.profiling_report.blocks import Listing, Missing, Section, Table, Text
+from stepscope.views.profiling_report.blocks import Listing, Section, Table, Text
 from tests.support.report_runs import many_gpus
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)><!--\u2028&lt;$x$"
@@ -41,9 +41,8 @@ def report(run: Path) -> Report:
 def with_names(report: Report, name: str) -> Report:
     """Replace every user-controlled name of a report."""
     verdict = msgspec.structs.replace(report.verdict, headline=name, notes=[name])
-    section = Section(
-        id="job", title=name, blocks=[Text(text=name), Listing(items=[name]), Missing(text=name)]
-    )
+    texts = [Text(text=name), Text(text=name, tone="missing"), Listing(items=[name])]
+    section = Section(id="job", title=name, blocks=texts)
     return msgspec.structs.replace(
         report, run_id=name, command=name, verdict=verdict, notes=[name], sections=[section]
     )

@@ -9,18 +9,19 @@ export interface Bars {
   above_count: number;
 }
 
-/** Distribution of one series. */
-export interface Box {
-  name: string;
+/** Quartiles, whiskers and extremes of some values. The whiskers extend 1.5 interquartile ranges from the quartiles, at most to the extremes. */
+export interface BoxPlot {
+  /** Number of values. */
   count: number;
   min: number;
-  whisker_low: number;
+  p5: number;
   p25: number;
   p50: number;
   p75: number;
   p95: number;
-  whisker_high: number;
   max: number;
+  whisker_low: number;
+  whisker_high: number;
 }
 
 /** Box plots of percentages on one scale from 0 to 100. */
@@ -28,7 +29,7 @@ export interface Boxes {
   kind: "boxes";
   title: string;
   axis: string;
-  boxes: Box[];
+  boxes: Record<string, BoxPlot>;
   /** Thresholds. */
   marks: Mark[];
   more: string | null;
@@ -39,15 +40,13 @@ export interface Check {
   kind: "check";
   rule: string;
   status: RuleStatus;
-  /** Subject of the check, in a sentence. */
+  /** Subject of the check, and the number of datapoints that it needs. */
   summary: string;
-  parameters: Parameter[];
+  parameters: Record<string, string>;
   datapoints: number;
   violations: number;
   /** Scans in which the condition held. */
   triggered: number;
-  /** Number of datapoints that the rule needs before it decides. */
-  skipped: string | null;
   /** Time at which it fired last. */
   last_at: string | null;
   /** Recommendation, if it fired. */
@@ -90,25 +89,28 @@ export interface Fix {
   prediction: Prediction | null;
 }
 
-/** Metrics of a node over time; a column is a mean over `column_s` seconds. */
+/** One metric of one device. */
+export interface HeatRow {
+  name: string;
+  metric: string;
+  /** Core or GPU number, disk or interface; empty for the whole node. */
+  device: string;
+  unit: string;
+  /** Value of full color: 1 for ratios, otherwise the largest mean of the row. */
+  full: number;
+  /** Mean of each column as a share of `full`; null where nothing was sampled. */
+  shade_ratio: (number | null)[];
+}
+
+/** Metrics of a node over time; a column is a mean over `column_ns`. */
 export interface Heatmap {
   kind: "heatmap";
   title: string;
   /** Start of the first column. */
   start: string;
-  column_s: number;
-  rows: HeatmapRow[];
+  column_ns: number;
+  rows: HeatRow[];
   more: string | null;
-}
-
-/** One metric of one device. */
-export interface HeatmapRow {
-  name: string;
-  unit: string;
-  /** Value at 100%, in the unit. */
-  full: number;
-  /** Share of `full` by column; null without a sample. */
-  percent: (number | null)[];
 }
 
 /** Count of values per bin; series overlap. */
@@ -158,18 +160,6 @@ export interface Listing {
 export interface Mark {
   name: string;
   value: number;
-}
-
-/** Placeholder for missing data, with the way to record it. */
-export interface Missing {
-  kind: "missing";
-  text: string;
-}
-
-/** A parameter of a rule. */
-export interface Parameter {
-  name: string;
-  value: string;
 }
 
 /** Parts that add up to a whole. */
@@ -224,7 +214,7 @@ export interface RuledOut {
 export interface Section {
   id: string;
   title: string;
-  blocks: (Text | Listing | Missing | Check | Table | Boxes | Heatmap | Histogram | Lines | Pie)[];
+  blocks: (Text | Listing | Check | Table | Boxes | Heatmap | Histogram | Lines | Pie)[];
   sections: Section[];
 }
 
@@ -258,7 +248,7 @@ export interface Table {
 export interface Text {
   kind: "text";
   text: string;
-  tone: "good" | "note" | "plain" | "warning";
+  tone: "missing" | "note" | "plain" | "warning";
 }
 
 /** The bottleneck of a job, its cause, the evidence and the fixes. */

@@ -1,4 +1,4 @@
-import type { Box, Boxes } from "../api/report";
+import type { BoxPlot, Boxes } from "../api/report";
 import type { Palette } from "../base/palette";
 import { count, fixed } from "../base/quantities";
 import { words } from "../base/text";
@@ -10,20 +10,21 @@ const EXTREMES = "minimum and maximum";
 const BOX = "quartiles and whiskers";
 
 export function boxesLabel(block: Boxes): string {
-  const parts = block.boxes.map(
-    (box) => `${box.name}: median ${fixed(box.p50, 1)}, p95 ${fixed(box.p95, 1)}`,
+  const parts = Object.entries(block.boxes).map(
+    ([name, box]) => `${name}: median ${fixed(box.p50, 1)}, p95 ${fixed(box.p95, 1)}`,
   );
   return `Box plots: ${block.title}, ${block.axis}. ${parts.join("; ")}.`;
 }
 
-function tooltipLines(box: Box): string[] {
+function tooltipLines(box: BoxPlot): string[] {
   const fields = ["max", "whisker_high", "p95", "p75", "p50", "p25", "whisker_low", "min"] as const;
   const rows = fields.map((field) => `${words(field)}: ${withSymbol(box[field], 2, "%")}`);
   return [...rows, `samples: ${count(box.count)}`];
 }
 
 export function boxesOption(block: Boxes, colours: Palette): EChartsOption {
-  const { boxes } = block;
+  const names = Object.keys(block.boxes);
+  const boxes = Object.values(block.boxes);
   const hasManyBoxes = boxes.length > 6;
   const [first, second, third] = colours.series;
   return {
@@ -32,15 +33,16 @@ export function boxesOption(block: Boxes, colours: Palette): EChartsOption {
       ...tooltipOption(colours),
       trigger: "item",
       formatter: (item: unknown) => {
-        const box = boxes[(item as { dataIndex: number }).dataIndex % boxes.length];
-        return box === undefined ? "" : tooltipContent(box.name, tooltipLines(box));
+        const index = (item as { dataIndex: number }).dataIndex % boxes.length;
+        const box = boxes[index];
+        return box === undefined ? "" : tooltipContent(names[index] ?? "", tooltipLines(box));
       },
     },
     legend: legendOption(colours, [BOX, P95, EXTREMES]),
     grid: { left: 56, right: block.marks.length > 0 ? 116 : 24, top: 20, bottom: hasManyBoxes ? 112 : 70 },
     xAxis: {
       type: "category",
-      data: boxes.map((box) => box.name),
+      data: names,
       ...axisOption(colours, ""),
       axisLabel: { color: colours.muted, interval: 0, rotate: hasManyBoxes ? 35 : 0 },
       splitLine: { show: false },

@@ -45,8 +45,8 @@ const KINDS: { [Kind in Figure["kind"]]: FigureKind<Extract<Figure, { kind: Kind
   heatmap: {
     label: heatmapLabel,
     height: ({ rows }) => gridHeight(rows.length),
-    notes: ({ start, column_s }) => [
-      `Starts ${start}. Each column is the mean of ${duration(1e9 * column_s)}. Ratios are ` +
+    notes: ({ start, column_ns }) => [
+      `Starts ${start}. Each column is the mean of ${duration(column_ns)}. Ratios are ` +
         "relative to 100%, other metrics to the maximum of their row. Blank: no samples.",
     ],
     option: heatmapOption,

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 
+import { MISSING, memory } from "../base/quantities";
 import { figureTable } from "./figure_table";
 
 test("the table of a heat map has minimum, mean and maximum of each row in its unit", () => {
@@ -7,16 +8,16 @@ test("the table of a heat map has minimum, mean and maximum of each row in its u
     kind: "heatmap",
     title: "",
     start: "",
-    column_s: 1,
+    column_ns: 1,
     rows: [
-      { name: "memory", unit: "GB", full: 50, percent: [0, null, 100] },
-      { name: "never", unit: "%", full: 100, percent: [null] },
+      { name: "memory", metric: "memory_used_bytes", device: "", unit: "bytes", full: 2 ** 30, shade_ratio: [0, null, 1] },
+      { name: "never", metric: "cpu_busy_ratio", device: "", unit: "ratio", full: 1, shade_ratio: [null] },
     ],
     more: null,
   });
   expect(rows).toEqual([
-    ["memory", "GB", 0, 25, 50],
-    ["never", "%", null, null, null],
+    ["memory", memory(0), memory(2 ** 29), memory(2 ** 30)],
+    ["never", MISSING, MISSING, MISSING],
   ]);
 });
 

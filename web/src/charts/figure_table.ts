@@ -1,5 +1,6 @@
 // Data of a chart as a table, as the accessible alternative.
 import type { Boxes, Heatmap, Histogram, Lines, Pie } from "../api/report";
+import { inUnit } from "../base/quantities";
 import type { Cell, Heading } from "../widgets/table";
 import type { Grid } from "./grid";
 import { extent } from "./grid";
@@ -41,13 +42,16 @@ export function figureTable(block: Boxes | Heatmap | Histogram | Lines | Pie | P
           numberHeading("samples", "", 0),
           ...fields.map((field) => numberHeading(field, "%", 2)),
         ],
-        rows: block.boxes.map((box) => [box.name, box.count, ...fields.map((field) => box[field])]),
+        rows: Object.entries(block.boxes).map(([name, box]) => [name, box.count, ...fields.map((field) => box[field])]),
       };
     }
     case "heatmap":
       return {
-        columns: [textHeading("row"), textHeading("unit"), ...["min", "mean", "max"].map((name) => numberHeading(name, "", 2))],
-        rows: block.rows.map((row) => [row.name, row.unit, ...scaledExtremes(row.percent, row.full)]),
+        columns: ["row", "min", "mean", "max"].map(textHeading),
+        rows: block.rows.map(({ name, unit, full, shade_ratio }) => [
+          name,
+          ...minMeanMax(shade_ratio).map((shade) => inUnit(shade === null ? null : full * shade, unit)),
+        ]),
       };
     case "lines":
       return {
@@ -94,11 +98,6 @@ function textHeading(label: string): Heading {
 
 function numberHeading(label: string, unit: string, digits: number): Heading {
   return { label, unit, digits };
-}
-
-/** Minimum, mean and maximum of a row of percentages of `full`. */
-function scaledExtremes(percent: (number | null)[], full: number): Cell[] {
-  return minMeanMax(percent).map((value) => (value === null ? null : (value / 100) * full));
 }
 
 /** Minimum, mean and maximum. */

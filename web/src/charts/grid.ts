@@ -1,8 +1,8 @@
 // Heat map of a matrix of values.
 import type { Heatmap } from "../api/report";
 import { VIRIDIS, type Palette } from "../base/palette";
-import { MISSING, duration, percent } from "../base/quantities";
-import { baseOption, tooltipContent, tooltipOption, withSymbol } from "./common";
+import { MISSING, duration, inUnit, percent } from "../base/quantities";
+import { baseOption, tooltipContent, tooltipOption } from "./common";
 import type { EChartsOption } from "./echarts";
 import { formatOnScale, type Scale } from "./plot";
 
@@ -66,29 +66,29 @@ export function gridOption(block: Grid, colours: Palette): EChartsOption {
 
 export function heatmapLabel(block: Heatmap): string {
   const means = block.rows.map((row) => {
-    const samples = row.percent.filter((value) => value !== null);
+    const samples = row.shade_ratio.filter((value) => value !== null);
     const mean = samples.reduce((sum, value) => sum + value, 0) / Math.max(samples.length, 1);
-    return `${row.name} ${percent(mean / 100)}`;
+    return `${row.name} ${percent(mean)}`;
   });
   return `Heat map: ${block.title}. Means over time: ${means.join(", ")}.`;
 }
 
 /** Metrics over time, each row in percent of its maximum. */
 export function heatmapOption(block: Heatmap, colours: Palette): EChartsOption {
-  const count = Math.max(...block.rows.map((row) => row.percent.length));
-  const time = (column: number): string => duration(1e9 * column * block.column_s);
+  const count = Math.max(...block.rows.map((row) => row.shade_ratio.length));
+  const time = (column: number): string => duration(column * block.column_ns);
   return matrixOption(colours, {
     label: heatmapLabel(block),
     rows: block.rows.map((row) => row.name),
     columns: Array.from({ length: count }, (_, column) => time(column)),
     column: "",
-    values: block.rows.map((row) => row.percent),
+    values: block.rows.map((row) => row.shade_ratio),
     min: 0,
-    max: 100,
-    format: (value) => percent(value / 100),
+    max: 1,
+    format: (value) => percent(value),
     describe: (rowIndex, column, value) => {
       const row = block.rows[rowIndex];
-      const text = value === null ? MISSING : withSymbol((value / 100) * (row?.full ?? 0), 2, row?.unit ?? "");
+      const text = inUnit(value === null ? null : value * (row?.full ?? 0), row?.unit ?? "");
       return [text, `${time(column)} to ${time(column + 1)} after the start`];
     },
   });

@@ -10,15 +10,18 @@ type Block = Section["blocks"][number];
 export function BlockView({ block }: { block: Block }) {
   switch (block.kind) {
     case "text":
-      return <p class={`text ${block.tone}`}><Prose text={block.text} /></p>;
+      return (
+        <p class={`text ${block.tone}`}>
+          {block.tone === "missing" ? <><b>Not available.</b> </> : null}
+          <Prose text={block.text} />
+        </p>
+      );
     case "listing":
       return (
         <ul class="text">
           {block.items.map((item) => <li key={item}><Prose text={item} /></li>)}
         </ul>
       );
-    case "missing":
-      return <p class="text missing"><b>Not available.</b> <Prose text={block.text} /></p>;
     case "check":
       return <CheckView check={block} />;
     case "table":

@@ -10,13 +10,12 @@ export function CheckView({ check }: { check: Check }) {
     ["violations", count(check.violations)],
     ["triggered", countOf(check.triggered, "time")],
     ...(check.last_at === null ? [] : [["last triggered", check.last_at] as [string, string]]),
-    ...check.parameters.map(({ name, value }): [string, string] => [name, value]),
+    ...Object.entries(check.parameters),
   ];
   return (
     <div class="check">
       <p>
-        <RuleStatusBadge status={check.status} /> <b>{check.rule}</b> {uncapitalize(check.summary)}{" "}
-        {check.skipped ?? ""}
+        <RuleStatusBadge status={check.status} /> <b>{check.rule}</b> {uncapitalize(check.summary)}
       </p>
       <dl>
         {facts.map(([name, value]) => (

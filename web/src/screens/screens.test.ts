@@ -81,7 +81,7 @@ describe("system metrics", () => {
     expect(heatMapFigure(payload, "n", "few")?.rows).toHaveLength(33);
     expect(heatMapFigure(payload, "n", "few")?.more).toBe("8 cores not shown");
     expect(heatMapFigure(payload, "n", "all")?.rows).toHaveLength(41);
-    expect(heatMapFigure(payload, "n", "none")?.rows[0]).toMatchObject({ unit: "%", full: 100, percent: [50, null] });
+    expect(heatMapFigure(payload, "n", "none")?.rows[0]).toMatchObject({ unit: "ratio", full: 1, shade_ratio: [0.5, null] });
     expect(heatMapFigure(payload, "other", "all")).toBeNull();
   });
 

@@ -7,7 +7,7 @@ Belongs here: the sections of a report, their sentences and numbers. Does not be
     building           limits, texts and charts that sections share
     evaluated          input of sections: the run and the findings of its rules
     job                start, training and end of the job
-    system, heat_maps  utilization of every node
+    system             utilization of every node
     framework          time by phase, operator and kernel
     rule_summary       all rules in a table
     training           the training loop rule by rule: steps, gpus, loading, bottlenecks
@@ -30,7 +30,6 @@ from stepscope.views.profiling_report.blocks import (
     Histogram,
     Lines,
     Listing,
-    Missing,
     Pie,
     Section,
     Table,
@@ -55,7 +54,6 @@ __all__ = [
     "Histogram",
     "Lines",
     "Listing",
-    "Missing",
     "Pie",
     "Report",
     "ReportFacts",

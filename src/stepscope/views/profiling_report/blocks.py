@@ -10,9 +10,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from stepscope.rules import BoxPlot
 from stepscope.schema import RuleStatus, field_label
+from stepscope.views.system_heat import HeatRow
 
-Tone = Literal["plain", "note", "warning", "good"]
+Tone = Literal["plain", "note", "warning", "missing"]
+"""`missing` is a placeholder for data that were not recorded, with the way to record them."""
 Cell = str | int | float | None
 
 
@@ -29,33 +32,18 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True, tag="listing", tag_fiel
     items: list[str]
 
 
-class Missing(msgspec.Struct, frozen=True, kw_only=True, tag="missing", tag_field="kind"):
-    """Placeholder for missing data, with the way to record it."""
-
-    text: str
-
-
-class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """A parameter of a rule."""
-
-    name: str
-    value: str
-
-
 class Check(msgspec.Struct, frozen=True, kw_only=True, tag="check", tag_field="kind"):
     """Check of a rule with its result."""
 
     rule: str
     status: RuleStatus
     summary: str
-    """Subject of the check, in a sentence."""
-    parameters: list[Parameter]
+    """Subject of the check, and the number of datapoints that it needs."""
+    parameters: dict[str, str]
     datapoints: Annotated[int, field_label("data points", unit="count")]
     violations: Annotated[int, field_label(unit="count")]
     triggered: Annotated[int, field_label("triggers", unit="count")]
     """Scans in which the condition held."""
-    skipped: str | None
-    """Number of datapoints that the rule needs before it decides."""
     last_at: str | None
     """Time at which it fired last."""
     recommendation: str | None
@@ -131,51 +119,25 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True, tag="histogram", tag_
     more: str | None = None
 
 
-class Box(msgspec.Struct, frozen=True, kw_only=True):
-    """Distribution of one series."""
-
-    name: str
-    count: int
-    min: float
-    whisker_low: Annotated[float, field_label("lower whisker", unit="inherited")]
-    p25: float
-    p50: float
-    p75: float
-    p95: float
-    whisker_high: Annotated[float, field_label("upper whisker", unit="inherited")]
-    max: float
-
-
 class Boxes(msgspec.Struct, frozen=True, kw_only=True, tag="boxes", tag_field="kind"):
     """Box plots of percentages on one scale from 0 to 100."""
 
     title: str
     axis: str
-    boxes: list[Box]
+    boxes: Annotated[dict[str, BoxPlot], field_label(unit="percent")]
     marks: list[Mark] = []
     """Thresholds."""
     more: str | None = None
 
 
-class HeatmapRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one device."""
-
-    name: str
-    unit: str
-    full: float
-    """Value at 100%, in the unit."""
-    percent: list[float | None]
-    """Share of `full` by column; null without a sample."""
-
-
 class Heatmap(msgspec.Struct, frozen=True, kw_only=True, tag="heatmap", tag_field="kind"):
-    """Metrics of a node over time; a column is a mean over `column_s` seconds."""
+    """Metrics of a node over time; a column is a mean over `column_ns`."""
 
     title: str
     start: str
     """Start of the first column."""
-    column_s: float
-    rows: list[HeatmapRow]
+    column_ns: int
+    rows: list[HeatRow]
     more: str | None = None
 
 
@@ -202,7 +164,7 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True, tag="lines", tag_field="k
 
 
 Chart = Boxes | Heatmap | Histogram | Lines | Pie
-Block = Text | Listing | Missing | Check | Table | Chart
+Block = Text | Listing | Check | Table | Chart
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,5 +172,5 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     title: str
-    blocks: list[Block]
+    blocks: list[Block] = []
     sections: list[Section] = []

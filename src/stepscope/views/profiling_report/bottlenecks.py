@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from stepscope.quantities import count, in_unit
 from stepscope.rules import BottleneckDetails, NodeBottlenecks, shares_of_total
-from stepscope.views.profiling_report.blocks import Block, Cell, Column, Section, Table
+from stepscope.views.profiling_report.blocks import Block, Cell, Section, Table
 from stepscope.views.profiling_report.building import (
     MAX_ROWS,
     limit_items,
     make_phase_pies,
     make_pie,
+    name_columns,
+    number_columns,
 )
 from stepscope.views.profiling_report.evaluated import Evaluated
 
@@ -66,14 +68,14 @@ def _tabulate_nodes(nodes: dict[str, NodeBottlenecks]) -> Table:
         ]
         for node in shown
     ]
-    counts = ("snapshots", "with a low GPU", "bottlenecks")
     return Table(
         title="Snapshots by node",
         columns=[
-            Column(label="node"),
-            *(Column(label=label, digits=0) for label in counts),
-            Column(label="bottlenecks of all", unit="%", digits=2),
-            Column(label="bottlenecks of those with a low GPU", unit="%", digits=2),
+            *name_columns("node"),
+            *number_columns("snapshots", "with a low GPU", "bottlenecks", digits=0),
+            *number_columns(
+                "bottlenecks of all", "bottlenecks of those with a low GPU", digits=2, unit="%"
+            ),
         ],
         rows=rows,
         share_of="the snapshots of the node, all of them or those with a low GPU",

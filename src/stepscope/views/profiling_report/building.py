@@ -6,8 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
-from stepscope.rules import TRAINING_PHASES, BoxPlot, shares_of_total
-from stepscope.views.profiling_report.blocks import Block, Box, Pie, Slice, Text
+from stepscope.quantities import count
+from stepscope.rules import TRAINING_PHASES, HistogramCounts, shares_of_total
+from stepscope.views.profiling_report.blocks import (
+    Bars,
+    Block,
+    Column,
+    Histogram,
+    Mark,
+    Pie,
+    Slice,
+    Text,
+)
 
 MAX_NODES = 16
 """Upper limit of nodes that are shown individually."""
@@ -41,7 +51,7 @@ def limit_items(items: Sequence[T], limit: int, plural: str) -> tuple[Sequence[T
     ([1, 2], 'and 1 more nodes')
     """
     omitted = len(items) - limit
-    return items[:limit], f"and {omitted:,} more {plural}" if omitted > 0 else None
+    return items[:limit], f"and {count(omitted)} more {plural}" if omitted > 0 else None
 
 
 def note_omitted(more: str | None) -> list[Block]:
@@ -52,16 +62,6 @@ def note_omitted(more: str | None) -> list[Block]:
 def shorten(name: str) -> str:
     """Limit the length of a name."""
     return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…"
-
-
-def join_names(names: Sequence[str], limit: int = 4) -> str:
-    """Join names in a sentence.
-
-    >>> join_names(["a", "b", "c"]), join_names(["a", "b", "c"], limit=1)
-    ('a, b and c', 'a and 2 more')
-    """
-    shown = [*names[:limit], f"{len(names) - limit} more"] if len(names) > limit else [*names]
-    return " and ".join([*([", ".join(shown[:-1])] if shown[1:] else []), *shown[-1:]])
 
 
 def make_pie(title: str, parts: Mapping[str, float], share_of: str) -> Pie:
@@ -79,18 +79,27 @@ def make_phase_pies(phases: Mapping[str, float], when: str, share_of: str) -> li
     training = sum(share for phase, share in phases.items() if phase in TRAINING_PHASES)
     other_share = sum(share for phase, share in phases.items() if phase not in TRAINING_PHASES)
     passes = shares_of_total({name: phases.get(name, 0.0) for name in ("forward", "backward")})
-    named_shares = {phase.replace("_", " "): share for phase, share in phases.items()}
     of_passes = f"forward and backward passes in {share_of}"
     return [
         make_pie(f"{when}: TRAIN and others", {"TRAIN": training, "others": other_share}, share_of),
         *([make_pie(f"{when}: forward and backward", passes, of_passes)] if passes else []),
-        make_pie(f"{when}: general framework operations", named_shares, share_of),
+        make_pie(f"{when}: general framework operations", name_phases(phases), share_of),
     ]
 
 
-def make_box(name: str, plot: BoxPlot) -> Box:
-    """Name a box plot of a rule's details."""
-    return Box(name=name, **{field: getattr(plot, field) for field in Box.__struct_fields__[1:]})
+def name_phases(shares: Mapping[str, float]) -> dict[str, float]:
+    """Name the phases of steps for readers."""
+    return {phase.replace("_", " "): share for phase, share in shares.items()}
+
+
+def name_columns(*labels: str) -> list[Column]:
+    """Make columns of text."""
+    return [Column(label=label) for label in labels]
+
+
+def number_columns(*labels: str, digits: int, unit: str = "") -> list[Column]:
+    """Make columns of numbers."""
+    return [Column(label=label, unit=unit, digits=digits) for label in labels]
 
 
 def round_figure(value: float) -> float:
@@ -128,3 +137,27 @@ def choose_time_unit(seconds: float) -> TimeUnit:
         if seconds * per_s >= 0.1:
             return TimeUnit(unit, per_s)
     return TimeUnit("µs", 1e6)
+
+
+def draw_durations(
+    histogram: HistogramCounts,
+    *,
+    title: str,
+    axis: str,
+    counted: str,
+    series: str,
+    median_s: float,
+    marks_s: Mapping[str, float] | None = None,
+) -> Histogram:
+    """Draw the durations that a rule counted, in the unit of their median."""
+    unit = choose_time_unit(median_s)
+    return Histogram(
+        title=title,
+        axis=axis,
+        unit=unit.unit,
+        digits=2,
+        counted=counted,
+        edges=[unit.of_s(edge) for edge in histogram.edges_s],
+        series=[Bars(name=series, counts=histogram.counts)],
+        marks=[Mark(name=name, value=unit.of_s(s)) for name, s in (marks_s or {}).items()],
+    )

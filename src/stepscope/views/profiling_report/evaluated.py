@@ -12,7 +12,7 @@ from stepscope.quantities import count
 from stepscope.rules import Rule, read_details, summary
 from stepscope.run import JobStatistics, Run
 from stepscope.schema import Finding
-from stepscope.views.profiling_report.blocks import Block, Check, Listing, Missing, Parameter, Text
+from stepscope.views.profiling_report.blocks import Block, Check, Listing, Text
 from stepscope.views.profiling_report.building import format_time, limit_items, note_omitted
 
 STATISTICS = ("OverallSystemUsage", "OverallFrameworkMetrics")
@@ -63,23 +63,21 @@ class Evaluated:
     def missing(self, rule: str) -> list[Block]:
         """Return a block with the reason for missing numbers of a rule; empty if it has numbers."""
         reason = self.why_missing(rule)
-        return [] if reason is None else [Missing(text=_write_sentence(reason))]
+        return [] if reason is None else [Text(text=_write_sentence(reason), tone="missing")]
 
     def _show_check(self, finding: Finding) -> Check:
         rule = self.rules[finding.rule]
-        min_datapoints = getattr(rule.parameters, "patience", None)
+        minimum = getattr(rule.parameters, "patience", None)
+        limit = f" Decides after more than {count(minimum)} datapoints." if minimum else ""
         pairs = (line.partition(":") for line in finding.rule_parameters.splitlines())
         return Check(
             rule=finding.rule,
             status=finding.status,
-            summary=summary(type(rule)),
-            parameters=[Parameter(name=name, value=value) for name, _, value in pairs],
+            summary=summary(type(rule)) + limit,
+            parameters={name: value for name, _, value in pairs},
             datapoints=finding.datapoints,
             violations=finding.violations,
             triggered=finding.rule_triggered,
-            skipped=f"Decides after more than {count(min_datapoints)} datapoints."
-            if min_datapoints
-            else None,
             last_at=format_time(finding.last_ns) if finding.last_ns is not None else None,
             recommendation=finding.recommendation or None,
         )

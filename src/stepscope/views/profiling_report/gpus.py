@@ -15,10 +15,8 @@ from stepscope.rules import (
 from stepscope.views.profiling_report.blocks import (
     Bars,
     Block,
-    Box,
     Boxes,
     Cell,
-    Column,
     Histogram,
     Mark,
     Section,
@@ -27,8 +25,9 @@ from stepscope.views.profiling_report.blocks import (
 from stepscope.views.profiling_report.building import (
     MAX_SERIES,
     limit_items,
-    make_box,
+    name_columns,
     note_omitted,
+    number_columns,
     shorten,
 )
 from stepscope.views.profiling_report.evaluated import Evaluated
@@ -45,7 +44,6 @@ def build_gpu_section(evaluated: Evaluated) -> Section:
     return Section(
         id="gpus",
         title="GPU utilization analysis",
-        blocks=[],
         sections=[_build_usage(evaluated), _build_balance(evaluated)],
     )
 
@@ -102,9 +100,8 @@ def _tabulate_distances(distances: Mapping[str, Mapping[str, float]]) -> Table:
     return Table(
         title="Distances between the histograms of two GPUs (0 for equal, 0.83255 for disjoint)",
         columns=[
-            Column(label="GPU"),
-            Column(label="other GPU"),
-            Column(label="distance", digits=5),
+            *name_columns("GPU", "other GPU"),
+            *number_columns("distance", digits=5),
         ],
         rows=rows,
         more=more,
@@ -133,7 +130,7 @@ def build_batch_section(evaluated: Evaluated) -> Section:
                     "memory": parameters.gpu_memory_threshold_p95,
                 }
             ),
-            first_boxes={node: make_box("CPU", plot) for node, plot in details.cpu_percent.items()},
+            cpus=details.cpu_percent,
         )
     return Section(id="batch-size", title="Batch size", blocks=blocks)
 
@@ -169,7 +166,7 @@ def _draw_boxes(
     title: str,
     axis: str,
     marks: list[Mark],
-    first_boxes: Mapping[str, Box] | None = None,
+    cpus: Mapping[str, BoxPlot] | None = None,
 ) -> list[Block]:
     """Draw one chart per node with one box per GPU and quantity."""
     by_node = _by_node(of_gpus)
@@ -177,21 +174,12 @@ def _draw_boxes(
     blocks: list[Block] = []
     for node in nodes:
         gpus, omitted = limit_items(list(by_node[node]), MAX_SERIES, "GPUs")
-        drawn = [first_boxes[node]] if first_boxes and node in first_boxes else []
-        drawn += [
-            make_box(f"GPU {gpu} {quantity}".strip(), plot)
-            for gpu in gpus
-            for quantity, plot in by_node[node][gpu].items()
-        ]
-        blocks.append(
-            Boxes(
-                title=f"{title} of {shorten(node)}",
-                axis=axis,
-                boxes=drawn,
-                marks=marks,
-                more=omitted,
-            )
-        )
+        boxes = {"CPU": cpus[node]} if cpus and node in cpus else {}
+        for gpu in gpus:
+            for quantity, plot in by_node[node][gpu].items():
+                boxes[f"GPU {gpu} {quantity}".strip()] = plot
+        heading = f"{title} of {shorten(node)}"
+        blocks.append(Boxes(title=heading, axis=axis, boxes=boxes, marks=marks, more=omitted))
     return [*blocks, *note_omitted(more)]
 
 

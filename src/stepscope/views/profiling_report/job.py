@@ -8,13 +8,11 @@ from stepscope.run import JobStatistics, machine_count
 from stepscope.views.profiling_report.blocks import (
     Block,
     Cell,
-    Column,
-    Missing,
     Section,
     Table,
     Text,
 )
-from stepscope.views.profiling_report.building import format_time, make_pie
+from stepscope.views.profiling_report.building import format_time, make_pie, name_columns
 from stepscope.views.profiling_report.evaluated import Evaluated
 
 LONG_FINALIZATION = 0.1
@@ -30,7 +28,7 @@ def build_job_section(evaluated: Evaluated, *, in_progress: bool) -> Section:
         Text(text=f"The job started on {start} and {verb} for {duration(job.duration_ns)}."),
         Table(
             title="Training job",
-            columns=[Column(label="what"), Column(label="value")],
+            columns=name_columns("what", "value"),
             rows=_rows(job, in_progress=in_progress) + _cost(evaluated),
             share_of="the job's duration",
         ),
@@ -38,7 +36,9 @@ def build_job_section(evaluated: Evaluated, *, in_progress: bool) -> Section:
     parts = _parts(job)
     if parts is None:
         reason = evaluated.why_missing("StepOutlier") or "no training step was recorded"
-        blocks.append(Missing(text=f"Initialization and training cannot be separated: {reason}."))
+        blocks.append(
+            Text(text=f"Initialization and training cannot be separated: {reason}.", tone="missing")
+        )
     elif job.duration_ns > 0:
         shares = {name: max(0, part) / job.duration_ns for name, part in parts.items()}
         blocks.append(make_pie("Job duration by part", shares, "the job's duration"))

@@ -6,21 +6,14 @@ from collections.abc import Mapping
 
 from stepscope.rules import DataloaderDetails, LoaderUsage
 from stepscope.schema import DataLoaderFact
-from stepscope.views.profiling_report.blocks import (
-    Bars,
-    Block,
-    Cell,
-    Column,
-    Histogram,
-    Mark,
-    Section,
-    Table,
-)
+from stepscope.views.profiling_report.blocks import Block, Cell, Histogram, Section, Table
 from stepscope.views.profiling_report.building import (
     MAX_ROWS,
     MAX_SERIES,
-    choose_time_unit,
+    draw_durations,
     limit_items,
+    name_columns,
+    note_omitted,
     shorten,
 )
 from stepscope.views.profiling_report.evaluated import Evaluated
@@ -41,7 +34,8 @@ def build_loading_section(evaluated: Evaluated) -> Section:
     if details:
         blocks += _tabulate_loaders(details.loaders)
         nodes, more = limit_items(sorted(details.nodes), MAX_SERIES, "nodes")
-        blocks += [_draw_times(node, details.nodes[node], more) for node in nodes]
+        blocks += [_draw_times(node, details.nodes[node]) for node in nodes]
+        blocks += note_omitted(more)
     return Section(id="dataloading", title="Dataloading analysis", blocks=blocks)
 
 
@@ -53,7 +47,7 @@ def _tabulate_loaders(loaders: Mapping[str, DataLoaderFact]) -> list[Block]:
         [rank, *(_format_setting(getattr(loaders[rank], setting)) for setting in _SETTINGS)]
         for rank in ranks
     ]
-    columns = [Column(label=label) for label in ("rank", *_SETTINGS.values())]
+    columns = name_columns("rank", *_SETTINGS.values())
     return [Table(title="DataLoaders", columns=columns, rows=rows, more=more)]
 
 
@@ -63,21 +57,17 @@ def _format_setting(value: object) -> str | None:
     return None if value is None else shorten(str(value))
 
 
-def _draw_times(node: str, usage: LoaderUsage, more: str | None) -> Histogram:
-    unit = choose_time_unit(usage.loading_p50_s)
-    histogram = usage.loading_histogram
-    return Histogram(
+def _draw_times(node: str, usage: LoaderUsage) -> Histogram:
+    return draw_durations(
+        usage.loading_histogram,
         title=f"Time to create a batch on {shorten(node)}",
         axis="time to create a batch",
-        unit=unit.unit,
-        digits=2,
         counted="batches",
-        edges=[unit.of_s(edge) for edge in histogram.edges_s],
-        series=[Bars(name="batches", counts=histogram.counts)],
-        marks=[
-            Mark(name="p25", value=unit.of_s(usage.loading_p25_s)),
-            Mark(name="p50", value=unit.of_s(usage.loading_p50_s)),
-            Mark(name="p95", value=unit.of_s(usage.loading_p95_s)),
-        ],
-        more=more,
+        series="batches",
+        median_s=usage.loading_p50_s,
+        marks_s={
+            "p25": usage.loading_p25_s,
+            "p50": usage.loading_p50_s,
+            "p95": usage.loading_p95_s,
+        },
     )

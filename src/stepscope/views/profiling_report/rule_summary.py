@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from stepscope.quantities import count_of
 from stepscope.rule_feed import DEFAULT_SCAN_NS
 from stepscope.rules import summary
 from stepscope.views.profiling_report.blocks import (
     Block,
     Cell,
-    Column,
-    Missing,
     Section,
     Table,
     Text,
 )
+from stepscope.views.profiling_report.building import name_columns, number_columns
 from stepscope.views.profiling_report.evaluated import Evaluated
 
 SCANS = (
@@ -26,39 +26,33 @@ def build_rules_section(evaluated: Evaluated) -> Section:
     listed = [f for name, f in evaluated.findings.items() if evaluated.rules[name].can_fire]
     listed.sort(key=lambda finding: -finding.rule_triggered)
     if not listed:
-        blocks: list[Block] = [Missing(text="No rule was evaluated.")]
+        blocks: list[Block] = [Text(text="No rule was evaluated.", tone="missing")]
         return Section(id="rules", title="Rules summary", blocks=blocks)
     top = listed[0]
     sentence = (
-        f"{top.rule} was triggered most often: it processed {top.datapoints:,} datapoints and "
-        f"was triggered {top.rule_triggered:,} times."
+        f"{top.rule} triggered most often: {count_of(top.rule_triggered, 'time')} for "
+        f"{count_of(top.datapoints, 'datapoint')}."
         if top.rule_triggered
-        else "No rule was triggered."
+        else "No rule triggered."
     )
-    rows: list[list[Cell]] = []
-    for finding in listed:
-        rule = evaluated.rules[finding.rule]
-        rows.append(
-            [
-                finding.rule,
-                str(finding.status),
-                finding.rule_triggered,
-                finding.datapoints,
-                summary(type(rule)),
-                rule.recommendation,
-                finding.rule_parameters,
-            ]
-        )
+    rows: list[list[Cell]] = [
+        [
+            finding.rule,
+            str(finding.status),
+            finding.rule_triggered,
+            finding.datapoints,
+            summary(type(evaluated.rules[finding.rule])),
+            evaluated.rules[finding.rule].recommendation,
+            finding.rule_parameters,
+        ]
+        for finding in listed
+    ]
     table = Table(
         title="Rules",
         columns=[
-            Column(label="Rule"),
-            Column(label="Status"),
-            Column(label="Number of times rule triggered", digits=0),
-            Column(label="Number of datapoints", digits=0),
-            Column(label="Description"),
-            Column(label="Recommendation"),
-            Column(label="Rule parameters"),
+            *name_columns("Rule", "Status"),
+            *number_columns("Number of times rule triggered", "Number of datapoints", digits=0),
+            *name_columns("Description", "Recommendation", "Rule parameters"),
         ],
         rows=rows,
     )

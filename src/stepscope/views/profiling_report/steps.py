@@ -14,16 +14,15 @@ from stepscope.analysis import (
 from stepscope.quantities import count_of, duration, number
 from stepscope.rules import RankDurations, StepOutlierDetails, shares_of_total
 from stepscope.run import Rank
+from stepscope.views.names import list_names
 from stepscope.views.profiling_report.blocks import (
     Bars,
     Block,
     Cell,
-    Column,
     Histogram,
     Line,
     Lines,
     Listing,
-    Missing,
     Section,
     Table,
     Text,
@@ -33,9 +32,11 @@ from stepscope.views.profiling_report.building import (
     MAX_SERIES,
     TimeUnit,
     choose_time_unit,
-    join_names,
+    draw_durations,
     limit_items,
     make_phase_pies,
+    name_columns,
+    number_columns,
     round_figures,
 )
 from stepscope.views.profiling_report.evaluated import Evaluated
@@ -48,6 +49,7 @@ MAX_DESCRIBED = 4
 """Ranks with the most outliers, which are described in a sentence each."""
 MAX_NORMAL = 4
 """Upper limit of the ranks whose steps without outliers are drawn."""
+ALL_PROFILED = "A profiler recorded every step, so no duration is undisturbed."
 _FIGURES = ("mean", "max", "p99", "p95", "p50", "min")
 Ranks = Mapping[str, RankDurations]
 
@@ -84,10 +86,9 @@ def _describe_ranks(evaluated: Evaluated, ranks: Ranks) -> list[Block]:
     table = Table(
         title=f"Step durations in [{unit.unit}]",
         columns=[
-            Column(label="rank"),
-            *(Column(label=label, digits=2) for label in _FIGURES),
-            Column(label="outliers", digits=0),
-            Column(label="steps", digits=0),
+            *name_columns("rank"),
+            *number_columns(*_FIGURES, digits=2),
+            *number_columns("outliers", "steps", digits=0),
         ],
         rows=rows,
         more=more,
@@ -98,7 +99,7 @@ def _describe_ranks(evaluated: Evaluated, ranks: Ranks) -> list[Block]:
 def _describe_rank(evaluated: Evaluated, name: str, rank: RankDurations) -> str:
     parameters = evaluated.rules["StepOutlier"].parameters
     numbers = [str(step) for step in rank.outlier_steps]
-    steps = f" Steps: {join_names(numbers, LISTED_STEPS)}." if numbers else ""
+    steps = f" Steps: {list_names(numbers, LISTED_STEPS)}." if numbers else ""
     mode = parameters.mode or "TRAIN"
     mean, deviation, bound = (
         duration(seconds * 1e9)
@@ -117,7 +118,7 @@ def _draw_durations(ranks: list[Rank], evaluated: Evaluated) -> list[Block]:
     walls = {rank.name: select_durations_s(rank.steps, mode) for rank in ranks}
     edges = make_duration_edges(*walls.values(), bins=BINS)
     if edges is None:
-        return [Missing(text="A profiler recorded every step, so no duration is undisturbed.")]
+        return [Text(text=ALL_PROFILED, tone="missing")]
     unit = choose_time_unit(compute_pooled_median(walls.values()))
     shown, more = limit_items(list(walls), MAX_SERIES, "ranks")
     series = []
@@ -201,14 +202,11 @@ def _show_outliers(ranks: Ranks) -> list[Block]:
 
 
 def _draw_normal_steps(name: str, rank: RankDurations) -> Histogram:
-    normal = rank.normal_steps_histogram
-    unit = choose_time_unit(rank.p50_s)
-    return Histogram(
+    return draw_durations(
+        rank.normal_steps_histogram,
         title=f"Normal steps of {name}, without its outliers",
         axis="duration of a step",
-        unit=unit.unit,
-        digits=2,
         counted="steps",
-        edges=[unit.of_s(edge) for edge in normal.edges_s],
-        series=[Bars(name=name, counts=normal.counts)],
+        series=name,
+        median_s=rank.p50_s,
     )

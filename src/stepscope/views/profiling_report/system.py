@@ -6,10 +6,13 @@ from collections.abc import Mapping
 
 from stepscope.quantities import in_unit
 from stepscope.rules import NodeUsage, OverallSystemUsageDetails
+from stepscope.run import Bins, build_sampled_heatmap
+from stepscope.views.heat_rows import MAX_CORES
+from stepscope.views.names import list_names
 from stepscope.views.profiling_report.blocks import (
     Block,
     Cell,
-    Column,
+    Heatmap,
     Listing,
     Section,
     Table,
@@ -17,13 +20,19 @@ from stepscope.views.profiling_report.blocks import (
 )
 from stepscope.views.profiling_report.building import (
     MAX_NODES,
-    join_names,
+    format_time,
     limit_items,
+    name_columns,
     note_omitted,
+    number_columns,
+    shorten,
 )
 from stepscope.views.profiling_report.evaluated import Evaluated
-from stepscope.views.profiling_report.heat_maps import build_heat_maps
+from stepscope.views.system_heat import show_heat_rows
 
+HEAT_MAP_COLUMNS = 240
+"""Upper limit of the columns of a heat map."""
+MAX_HEAT_MAPS = 8
 HIGH_PERCENT = 70.0
 """Utilization above which a processor counts as well utilized."""
 _ROWS = {
@@ -44,15 +53,15 @@ def build_system_section(evaluated: Evaluated) -> Section:
     details = evaluated.details("OverallSystemUsage", OverallSystemUsageDetails)
     nodes = details.nodes if details else {}
     if nodes:
-        blocks += _advice(nodes)
-        blocks.append(_table(nodes))
-        blocks += build_heat_maps(evaluated)
+        blocks += _summarize_nodes(nodes)
+        blocks.append(_tabulate_nodes(nodes))
+        blocks += _draw_heat_maps(evaluated)
     else:
         blocks.append(Text(text="Run the job with `stepscope run` to sample its nodes."))
     return Section(id="system", title="System usage statistics", blocks=blocks)
 
 
-def _advice(nodes: Mapping[str, NodeUsage]) -> list[Block]:
+def _summarize_nodes(nodes: Mapping[str, NodeUsage]) -> list[Block]:
     """Summarize each node in a sentence, and name the nodes without GPU samples."""
     shown, more = limit_items(sorted(nodes), MAX_NODES, "nodes; the JSON report has their figures")
     content: list[Block] = [Listing(items=[_summarize_node(node, nodes[node]) for node in shown])]
@@ -61,7 +70,7 @@ def _advice(nodes: Mapping[str, NodeUsage]) -> list[Block]:
     if without:
         content.append(
             Text(
-                text=f"No GPU was sampled on {join_names(sorted(without))}: there is none, or its "
+                text=f"No GPU was sampled on {list_names(sorted(without))}: there is none, or its "
                 "driver could not be read (`stepscope doctor` says why).",
                 tone="note",
             )
@@ -87,7 +96,7 @@ def _summarize_node(node: str, usage: NodeUsage) -> str:
     return f"{node}: median GPU utilization {gpu_p50}, median CPU utilization {cpu_p50}."
 
 
-def _table(nodes: Mapping[str, NodeUsage]) -> Table:
+def _tabulate_nodes(nodes: Mapping[str, NodeUsage]) -> Table:
     shown, more = limit_items(sorted(nodes), MAX_NODES, "nodes; the JSON report has their figures")
     rows: list[list[Cell]] = [
         [node, label, unit, *(getattr(usage[row], figure) for figure in _FIGURES)]
@@ -95,13 +104,41 @@ def _table(nodes: Mapping[str, NodeUsage]) -> Table:
         for row, (label, unit) in _ROWS.items()
         if row in (usage := nodes[node].sampled)
     ]
-    words = [Column(label=label) for label in ("node", "metric", "unit")]
-    numbers = [Column(label=label, digits=2) for label in _FIGURES]
     return Table(
         title="Resource utilization per node",
-        columns=[*words, *numbers],
+        columns=[
+            *name_columns("node", "metric", "unit"),
+            *number_columns(*_FIGURES, digits=2),
+        ],
         rows=rows,
         share_of="all cores available to the job, the memory of the node, and the mean of its GPUs "
         "and of their memory; quantiles are over all samples of the run",
         more=more,
     )
+
+
+def _draw_heat_maps(evaluated: Evaluated) -> list[Block]:
+    """Draw one heat map per node over the whole run."""
+    run, job = evaluated.run, evaluated.job
+    nodes, more = limit_items(sorted(run.nodes), MAX_HEAT_MAPS, "nodes")
+    blocks: list[Block] = []
+    for node in nodes:
+        # At least two samples per column, so that none is empty.
+        width_ns = max(
+            -(-job.duration_ns // HEAT_MAP_COLUMNS), 2 * run.nodes[node].sample_interval_ns, 1
+        )
+        bins = Bins(start_ns=job.start_ns, width_ns=width_ns, count=HEAT_MAP_COLUMNS)
+        heatmap = build_sampled_heatmap(run.reader, bins, node, max_cores=MAX_CORES)
+        if heatmap is None:
+            continue
+        omitted = heatmap.omitted_core_count
+        blocks.append(
+            Heatmap(
+                title=f"{shorten(node)} over time",
+                start=format_time(bins.start_ns),
+                column_ns=bins.width_ns,
+                rows=show_heat_rows(heatmap, heatmap.sampled_bin_count),
+                more=f"and {omitted} more cores" if omitted else None,
+            )
+        )
+    return [*blocks, *note_omitted(more)]

@@ -33,7 +33,6 @@ def build_training_sections(evaluated: Evaluated) -> list[Section]:
     loop = Section(
         id="training",
         title="Analyzing the training loop",
-        blocks=[],
         sections=[
             build_step_section(evaluated),
             build_gpu_section(evaluated),
@@ -69,7 +68,6 @@ def _build_other_rules(evaluated: Evaluated, *, without: str) -> Section:
     return Section(
         id="further",
         title="Further rules",
-        blocks=[],
         sections=[
             Section(id=f"rule-{f.rule}", title=f.rule, blocks=evaluated.check(f.rule))
             for f in remaining

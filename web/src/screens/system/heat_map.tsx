@@ -5,7 +5,6 @@ import { useMemo } from "preact/hooks";
 import type { Heatmap } from "../../api/report";
 import type { SystemHeatView } from "../../api/views";
 import { countOf, duration } from "../../base/quantities";
-import { words } from "../../base/text";
 import { FigurePanel } from "../../charts/figure_panel";
 import { useSelect } from "../../parts/url_controls";
 import { useView } from "../../state/fetch";
@@ -62,13 +61,8 @@ export function heatMapFigure(payload: SystemHeatView, node: string, cores: Core
     kind: "heatmap",
     title: `Metrics of ${node.slice(0, 80)}`,
     start: `${duration(Math.max(0, payload.start_after_ns))} after the start of the run`,
-    column_s: payload.column_ns / 1e9,
-    rows: rows.map((row) => ({
-      name: row.name,
-      unit: row.unit === "ratio" ? "%" : words(row.unit),
-      full: row.unit === "ratio" ? 100 * row.full : row.full,
-      percent: row.shade_ratio.map((shade) => (shade === null ? null : 100 * shade)),
-    })),
+    column_ns: payload.column_ns,
+    rows,
     more: hiddenCount === 0 ? null : `${countOf(hiddenCount, "core")} not shown`,
   };
 }
