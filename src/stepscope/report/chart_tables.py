@@ -14,7 +14,6 @@ from stepscope.views.profiling_report import (
     Pie,
     Table,
 )
-from stepscope.views.system_heat import HeatRow
 
 _BOX = ("min", "p25", "p50", "p75", "p95", "max")
 _EXTREMES = ("min", "mean", "max")
@@ -38,7 +37,10 @@ def make_chart_table(chart: Chart) -> Table:
             ]
         case Heatmap():
             columns = [Column(label=name) for name in ("row", *_EXTREMES)]
-            rows = [[row.name, *_format_extremes(row)] for row in chart.rows]
+            rows = [
+                [row.name, *_format_extremes(row.shade_ratio, row.full, row.unit)]
+                for row in chart.rows
+            ]
         case Lines():
             columns = [
                 Column(label="name"),
@@ -64,7 +66,7 @@ def _tabulate_histogram(chart: Histogram) -> tuple[list[Column], list[list[Cell]
     return columns, rows
 
 
-def _format_extremes(row: HeatRow) -> list[str]:
-    values = [row.full * shade for shade in row.shade_ratio if shade is not None]
+def _format_extremes(shades: list[float | None], full: float, unit: str) -> list[str]:
+    values = [full * shade for shade in shades if shade is not None]
     extremes = (min(values), sum(values) / len(values), max(values)) if values else (None,) * 3
-    return [in_unit(value, row.unit) for value in extremes]
+    return [in_unit(value, unit) for value in extremes]
