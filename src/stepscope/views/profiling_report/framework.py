@@ -78,10 +78,10 @@ def _show_phases(details: OverallFrameworkMetricsDetails) -> list[Block]:
         Text(text=_PHASES),
         make_pie("TRAIN, EVAL and others", shares, ALL_STEPS),
     ]
-    others = shares.get("others", 0.0)
-    if others > OTHERS_ABOVE:
+    share = shares.get("others", 0.0)
+    if share > OTHERS_ABOVE:
         text = (
-            f"Others take {percent(others)} of the steps, more than {percent(OTHERS_ABOVE)}: the "
+            f"Others take {percent(share)} of the steps, more than {percent(OTHERS_ABOVE)}: the "
             "chart of framework operations shows the phases."
         )
         blocks.append(Text(text=text, tone="warning"))
