@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from stepscope.timeline.content import Content, TrackDescription, load_track_descriptions
 from stepscope.timeline.counters import ESTIMATES, MEMORY_COLUMNS, Bins, load_sampled_bins
-from stepscope.timeline.event import EventDetails, LinkedEvent, find_event, find_span
-from stepscope.timeline.search import search_events
-from stepscope.timeline.steps import find_outlier_steps, find_step_at, find_steps_of_run
+from stepscope.timeline.event import EventDetails, find_event, find_span
+from stepscope.timeline.search import TimelineEvent, search_events
+from stepscope.timeline.steps import find_outlier_steps, find_steps_of_run
 from stepscope.timeline.sums import build_call_tree, sum_tracks
 from stepscope.timeline.trace import get_timelines
 from stepscope.timeline.tracks import TrackId, parse_track, parse_tracks, track_id
@@ -16,7 +16,7 @@ __all__ = [
     "Bins",
     "Content",
     "EventDetails",
-    "LinkedEvent",
+    "TimelineEvent",
     "TrackDescription",
     "TrackId",
     "build_call_tree",
@@ -24,7 +24,6 @@ __all__ = [
     "find_event",
     "find_outlier_steps",
     "find_span",
-    "find_step_at",
     "find_steps_of_run",
     "get_timelines",
     "load_sampled_bins",

@@ -15,8 +15,9 @@ from stepscope.schema import STREAM_TABLES
 from stepscope.timeline.blocks import EVENT_TABLES, build_event_query
 from stepscope.timeline.content import Content
 from stepscope.timeline.spans import SPAN_NAME
+from stepscope.timeline.steps import find_step_at
 from stepscope.timeline.trace import get_timelines
-from stepscope.timeline.tracks import TimelineEvent, TrackId, track_id
+from stepscope.timeline.tracks import TrackId, parse_track, track_id
 from stepscope.timeline.window import read_window
 
 Relation = Literal[
@@ -80,27 +81,39 @@ class _TrackContext:
         return content is None or not content.is_stream
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkedEvent(TimelineEvent):
-    """Another event and its relation to the requested one."""
+class LinkedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event linked to the requested one."""
 
     relation: Relation
+    """Relation as seen from the requested event: `launches` and `launched by` connect a call and
+    its kernel, `backward` and `forward` an operator and its gradient."""
+    track: str
+    event: int
+    name: str
+    after_ns: int
+    duration_ns: int
+    row: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventDetails:
-    """Details of one event; times count from the run's origin."""
+class EventDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """`timeline-slice`: details of one event."""
 
+    track: str
     event: int
     name: str
     kind: str
+    """Table of the event, or the kind of a span."""
     after_ns: int
     duration_ns: int
     row: int
     self_ns: int | None
+    """Duration without nested events; null where events do not nest."""
+    step: str | None
+    """Step that contains the start of the event."""
     args: dict[str, Any]
+    """Recorded attributes, under column names if there are any: bytes, shapes, grid, …"""
     stack: list[str]
-    """Innermost first."""
+    """Python frames around the event, innermost first, as `file(line): function`."""
     links: list[LinkedEvent]
 
 
@@ -122,6 +135,7 @@ def find_event(run: Run, track: TrackId, event: int) -> EventDetails | None:
     after_ns, duration_ns = row["start_ns"] - context.base_ns, max(row["duration_ns"] or 0, 0)
     row_index, parents = _find_parents(context, event, after_ns)
     return EventDetails(
+        track=str(track),
         event=event,
         name=row["name"],
         kind=table,
@@ -131,6 +145,7 @@ def find_event(run: Run, track: TrackId, event: int) -> EventDetails | None:
         self_ns=_compute_self_ns(context, after_ns, duration_ns, row_index)
         if context.nests
         else None,
+        step=find_step_at(run, track, after_ns),
         args=_collect_arguments(row),
         stack=_collect_stack(context, table, row, links),
         links=[*links, *parents],
@@ -157,6 +172,7 @@ def find_span(run: Run, track: TrackId, event: int) -> EventDetails | None:
     if row["end_ns"] is None:
         args["unfinished"] = True
     return EventDetails(
+        track=str(track),
         event=event,
         name=row["label"],
         kind=row["kind"],
@@ -164,6 +180,7 @@ def find_span(run: Run, track: TrackId, event: int) -> EventDetails | None:
         duration_ns=duration_ns,
         row=row_index,
         self_ns=_compute_self_ns(context, after_ns, duration_ns, row_index),
+        step=find_step_at(run, track, after_ns),
         args={**args, "name": row["name"]},
         stack=[],
         links=parents,
@@ -221,7 +238,7 @@ def _find_links(
                 kind = "ranges" if rows["shadow"][index] else "trace"
                 yield LinkedEvent(
                     relation=relation,
-                    track=track_id(kind, trace, int(rows["track"][index])),
+                    track=str(track_id(kind, trace, int(rows["track"][index]))),
                     event=event_id,
                     name=rows["name"][index],
                     after_ns=start - context.base_ns,
@@ -243,7 +260,7 @@ def _find_parents(
     return row, [
         LinkedEvent(
             relation="parent",
-            track=context.track,
+            track=str(context.track),
             event=int(slices.event[index]),
             name=slices.names[int(slices.name[index])],
             after_ns=int(slices.start[index]),
@@ -286,7 +303,7 @@ def _collect_stack(
         calls = [link for link in links if link.relation == "launched by"]
         if not calls:
             return []
-        track, start = calls[0].track.track, calls[0].after_ns + context.base_ns
+        track, start = parse_track(calls[0].track).track, calls[0].after_ns + context.base_ns
         end = start + calls[0].duration_ns
     if not any("python_functions" in content.tables for content in context.contents.values()):
         return []

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from stepscope.run import Run
 from stepscope.timeline.blocks import build_event_query
 from stepscope.timeline.spans import SPAN_NAME
 from stepscope.timeline.trace import get_timelines
-from stepscope.timeline.tracks import TimelineEvent, TrackId, track_id
+from stepscope.timeline.tracks import TrackId, track_id
 
 _EVENTS = build_event_query(
     ("trace", "shadow", "track", "id", "name", "start_ns", "duration"),
@@ -43,6 +45,17 @@ _LISTED = f"""
         (SELECT * FROM ({_MATCHES}) WHERE after_ns >= $9 ORDER BY {_ORDER.format("ASC")} LIMIT $11)
     ) ORDER BY {_ORDER.format("ASC")}
 """  # noqa: S608
+
+
+class TimelineEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event and its position on the timeline."""
+
+    track: str
+    event: int
+    name: str
+    after_ns: int
+    duration_ns: int
+    row: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +124,7 @@ def _build_event(run: Run, rows: dict[str, Any], index: int) -> TimelineEvent:
         start = after_ns + run.clock.origin_in(trace)
         row = get_timelines(run)[trace].find_row(event, start)
     return TimelineEvent(
-        track=track,
+        track=str(track),
         event=event,
         name=rows["name"][index],
         after_ns=after_ns,

@@ -14,7 +14,6 @@ An id consists of words joined by colons; other characters are quoted as in a UR
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -58,18 +57,6 @@ class TrackId(NamedTuple):
     def is_sliced(self) -> bool:
         """Return True if the track has slices."""
         return self.kind in SLICED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineEvent:
-    """An event and its position on the timeline."""
-
-    track: TrackId
-    event: int
-    name: str
-    after_ns: int
-    duration_ns: int
-    row: int
 
 
 def track_id(kind: str, *words: object) -> TrackId:

@@ -485,6 +485,27 @@ export interface DividedSteps {
   waiting_ns: number[] | null;
 }
 
+/** `timeline-slice`: details of one event. */
+export interface EventDetails {
+  track: string;
+  event: number;
+  name: string;
+  /** Table of the event, or the kind of a span. */
+  kind: string;
+  after_ns: number;
+  duration_ns: number;
+  row: number;
+  /** Duration without nested events; null where events do not nest. */
+  self_ns: number | null;
+  /** Step that contains the start of the event. */
+  step: string | null;
+  /** Recorded attributes, under column names if there are any: bytes, shapes, grid, … */
+  args: Record<string, unknown>;
+  /** Python frames around the event, innermost first, as `file(line): function`. */
+  stack: string[];
+  links: LinkedEvent[];
+}
+
 /** One chart of a finding. */
 export interface EvidenceChart {
   title: string;
@@ -817,7 +838,7 @@ export interface LaunchesView {
 }
 
 /** An event linked to the requested one. */
-export interface Linked {
+export interface LinkedEvent {
   /** Relation as seen from the requested event: `launches` and `launched by` connect a call and its kernel, `backward` and `forward` an operator and its gradient. */
   relation: "backward" | "captured by" | "forward" | "launched by" | "launches" | "operator" | "parent";
   track: string;
@@ -839,16 +860,6 @@ export interface MakingView {
   stack_sample_count: number;
   stages: StageView[];
   worker_busy_ratio: number | null;
-}
-
-/** An event that matches a search. */
-export interface Match {
-  track: string;
-  event: number;
-  name: string;
-  after_ns: number;
-  duration_ns: number;
-  row: number;
 }
 
 /** Memory allocated by one operator and held at the peak. */
@@ -1534,7 +1545,7 @@ export interface SearchView {
   before_count: number;
   /** Sum of the durations of all matches. */
   total_ns: number;
-  matches: Match[];
+  matches: TimelineEvent[];
 }
 
 /** A setting that is not the same; null where a run did not record it. */
@@ -1555,27 +1566,6 @@ export interface ShortFinding {
   first_after_ns: number | null;
   /** Time after the run's origin. */
   last_after_ns: number | null;
-}
-
-/** `timeline-slice`: details of one event. */
-export interface SliceView {
-  track: string;
-  event: number;
-  name: string;
-  /** Table of the event, or the kind of a span. */
-  kind: string;
-  after_ns: number;
-  duration_ns: number;
-  row: number;
-  /** Duration without nested events; null where events do not nest. */
-  self_ns: number | null;
-  /** Step that contains the start of the event. */
-  step: string | null;
-  /** Recorded attributes, under column names if there are any: bytes, shapes, grid, … */
-  args: Record<string, unknown>;
-  /** Python frames around the event, innermost first, as `file(line): function`. */
-  stack: string[];
-  links: Linked[];
 }
 
 /** `timeline-slices`: a window of tracks at the detail that the requested pixels can show. */
@@ -1830,6 +1820,16 @@ export interface TimeShare {
   count: number;
   total_ns: number;
   share_ratio: number;
+}
+
+/** An event and its position on the timeline. */
+export interface TimelineEvent {
+  track: string;
+  event: number;
+  name: string;
+  after_ns: number;
+  duration_ns: number;
+  row: number;
 }
 
 /** `timeline`: the tree of tracks, with steps and findings. */
@@ -2173,7 +2173,7 @@ export interface Views {
   "timeline": TimelineView;
   "timeline-slices": SlicesView;
   "timeline-counters": CountersView;
-  "timeline-slice": SliceView;
+  "timeline-slice": EventDetails;
   "timeline-search": SearchView;
   "timeline-summary": SummaryView;
   "timeline-flame": FlameView;

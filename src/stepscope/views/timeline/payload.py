@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from stepscope.schema import field_label
+from stepscope.timeline import TimelineEvent
 from stepscope.views.flame_nodes import FlameNode
 from stepscope.views.quality import QualityNote
 
@@ -142,55 +143,6 @@ class CountersView(msgspec.Struct, frozen=True, kw_only=True):
     series: list[CounterSeries]
 
 
-class Linked(msgspec.Struct, frozen=True, kw_only=True):
-    """An event linked to the requested one."""
-
-    relation: Literal[
-        "launches", "launched by", "operator", "backward", "forward", "parent", "captured by"
-    ]
-    """Relation as seen from the requested event: `launches` and `launched by` connect a call and
-    its kernel, `backward` and `forward` an operator and its gradient."""
-    track: str
-    event: int
-    name: str
-    after_ns: int
-    duration_ns: int
-    row: int
-
-
-class SliceView(msgspec.Struct, frozen=True, kw_only=True):
-    """`timeline-slice`: details of one event."""
-
-    track: str
-    event: int
-    name: str
-    kind: str
-    """Table of the event, or the kind of a span."""
-    after_ns: int
-    duration_ns: int
-    row: int
-    self_ns: int | None
-    """Duration without nested events; null where events do not nest."""
-    step: str | None
-    """Step that contains the start of the event."""
-    args: dict[str, Any]
-    """Recorded attributes, under column names if there are any: bytes, shapes, grid, …"""
-    stack: list[str]
-    """Python frames around the event, innermost first, as `file(line): function`."""
-    links: list[Linked]
-
-
-class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that matches a search."""
-
-    track: str
-    event: int
-    name: str
-    after_ns: int
-    duration_ns: int
-    row: int
-
-
 class SearchView(msgspec.Struct, frozen=True, kw_only=True):
     """`timeline-search`: events by part of their name, regardless of case, in time order.
 
@@ -203,7 +155,7 @@ class SearchView(msgspec.Struct, frozen=True, kw_only=True):
     """Matches before the first listed one."""
     total_ns: int
     """Sum of the durations of all matches."""
-    matches: list[Match]
+    matches: list[TimelineEvent]
 
 
 class NameTime(msgspec.Struct, frozen=True, kw_only=True):

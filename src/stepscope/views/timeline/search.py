@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from stepscope.run import Run
 from stepscope.timeline import parse_tracks, search_events
 from stepscope.views.names import shorten_name
 from stepscope.views.options import ViewOptions
-from stepscope.views.timeline.payload import Match, SearchView
+from stepscope.views.timeline.payload import SearchView
 from stepscope.views.timeline.selection import get_range
 
 MAX_LISTED = 1_000
@@ -29,14 +31,6 @@ def timeline_search(run: Run, options: ViewOptions) -> SearchView:
         before_count=result.before_count,
         total_ns=result.total_ns,
         matches=[
-            Match(
-                track=str(event.track),
-                event=event.event,
-                name=shorten_name(event.name),
-                after_ns=event.after_ns,
-                duration_ns=event.duration_ns,
-                row=event.row,
-            )
-            for event in result.listed
+            msgspec.structs.replace(event, name=shorten_name(event.name)) for event in result.listed
         ],
     )

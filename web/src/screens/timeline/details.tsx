@@ -1,7 +1,7 @@
 // Details of the selected slice.
 import { Crosshair, Search as SearchIcon, SquareDashedMousePointer } from "lucide";
 
-import type { Linked, SliceView } from "../../api/views";
+import type { EventDetails, LinkedEvent } from "../../api/views";
 import { count, duration, inUnit, percent } from "../../base/quantities";
 import { words } from "../../base/text";
 import type { SliceRef } from "../../canvas/scene";
@@ -58,7 +58,7 @@ export function Details({ model, commands }: Props) {
   );
 }
 
-function TimingFacts({ selected, slice }: { selected: SliceRef; slice: SliceView | null }) {
+function TimingFacts({ selected, slice }: { selected: SliceRef; slice: EventDetails | null }) {
   const { after_ns, duration_ns } = selected;
   const facts: [string, string][] = [
     ["duration", `${duration(duration_ns)} (${count(duration_ns)} ns)`],
@@ -80,7 +80,7 @@ function TimingFacts({ selected, slice }: { selected: SliceRef; slice: SliceView
   );
 }
 
-function ArgumentTable({ slice }: { slice: SliceView }) {
+function ArgumentTable({ slice }: { slice: EventDetails }) {
   const args = Object.entries(slice.args);
   if (args.length === 0) return null;
   return (
@@ -120,7 +120,7 @@ export function formatArgument(name: string, value: unknown): string {
   return displayText(JSON.stringify(value));
 }
 
-function LinkTable({ slice, model, commands }: Props & { slice: SliceView }) {
+function LinkTable({ slice, model, commands }: Props & { slice: EventDetails }) {
   if (slice.links.length === 0) return null;
   return (
     <section class="tl-links">
@@ -147,12 +147,12 @@ function LinkTable({ slice, model, commands }: Props & { slice: SliceView }) {
 }
 
 /** Time by which the linked slice starts earlier or later. */
-function timeBetween(slice: SliceView, link: Linked): string {
+function timeBetween(slice: EventDetails, link: LinkedEvent): string {
   const offsetNs = link.after_ns - slice.after_ns;
   return offsetNs < 0 ? `${duration(-offsetNs)} earlier` : `${duration(offsetNs)} later`;
 }
 
-function Stack({ slice }: { slice: SliceView }) {
+function Stack({ slice }: { slice: EventDetails }) {
   if (slice.stack.length === 0) return null;
   return (
     <section>

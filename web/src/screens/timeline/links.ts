@@ -1,8 +1,8 @@
 // Links of a slice as arrows from cause to effect.
-import type { Linked, SliceView } from "../../api/views";
+import type { EventDetails, LinkedEvent } from "../../api/views";
 import type { Arrow, ArrowKind, SliceRef } from "../../canvas/scene";
 
-const ARROW_KINDS: Partial<Record<Linked["relation"], { kind: ArrowKind; isOutgoing: boolean }>> = {
+const ARROW_KINDS: Partial<Record<LinkedEvent["relation"], { kind: ArrowKind; isOutgoing: boolean }>> = {
   launches: { kind: "launch", isOutgoing: true },
   "launched by": { kind: "launch", isOutgoing: false },
   backward: { kind: "gradient", isOutgoing: true },
@@ -12,7 +12,7 @@ const ARROW_KINDS: Partial<Record<Linked["relation"], { kind: ArrowKind; isOutgo
 const MAX_ARROWS = 200;
 
 /** Labels of relations. */
-export const RELATION_LABELS: Record<Linked["relation"], string> = {
+export const RELATION_LABELS: Record<LinkedEvent["relation"], string> = {
   launches: "launches",
   "launched by": "launched by",
   operator: "part of the operator",
@@ -22,19 +22,19 @@ export const RELATION_LABELS: Record<Linked["relation"], string> = {
   "captured by": "captured by",
 };
 
-export function sliceRef(slice: SliceView): SliceRef {
+export function sliceRef(slice: EventDetails): SliceRef {
   const { track, event, row, after_ns, duration_ns, name } = slice;
   return { track, event, row, after_ns, duration_ns, name };
 }
 
-export function linkRef(link: Linked): SliceRef {
+export function linkRef(link: LinkedEvent): SliceRef {
   const { track, event, row, after_ns, duration_ns, name } = link;
   return { track, event, row, after_ns, duration_ns, name };
 }
 
-const arrowsBySlice = new WeakMap<SliceView, Arrow[]>();
+const arrowsBySlice = new WeakMap<EventDetails, Arrow[]>();
 
-export function arrowsOf(slice: SliceView | null): Arrow[] {
+export function arrowsOf(slice: EventDetails | null): Arrow[] {
   if (slice === null) return [];
   const cached = arrowsBySlice.get(slice);
   if (cached !== undefined) return cached;

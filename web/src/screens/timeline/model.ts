@@ -1,7 +1,7 @@
 // State of a timeline: data, view and selection.
 import { computed, signal } from "@preact/signals";
 
-import type { RankSteps, SliceView, TimelineView } from "../../api/views";
+import type { EventDetails, RankSteps, TimelineView } from "../../api/views";
 import { shortId } from "../../base/short_id";
 import { dark, printing } from "../../base/theme";
 import { ChunkCache } from "../../canvas/chunk_cache";
@@ -50,7 +50,7 @@ function createState(initialView: TimelineView) {
     draftRange,
     range: computed(() => draftRange.value ?? urlState.range.value),
     selected: signal<SliceRef | null>(null),
-    details: signal<SliceView | null>(null),
+    details: signal<EventDetails | null>(null),
     /** Keep the end of a growing run in view. */
     followsEnd: signal(false),
     /** Incremented when new data can be drawn. */

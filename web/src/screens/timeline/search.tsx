@@ -3,7 +3,7 @@ import { effect, signal } from "@preact/signals";
 import { ChevronLeft, ChevronRight } from "lucide";
 import { useEffect, useState } from "preact/hooks";
 
-import type { Match, SearchView } from "../../api/views";
+import type { SearchView, TimelineEvent } from "../../api/views";
 import { count, countOf, duration } from "../../base/quantities";
 import type { SliceRef } from "../../canvas/scene";
 import { fetchView, revision } from "../../state/fetch";
@@ -99,7 +99,7 @@ export function firstMatchFrom(view: SearchView, ns: number, direction: 1 | -1):
   return view.before_count + (direction > 0 ? position : position - 1);
 }
 
-function matchRef({ track, event, row, after_ns, duration_ns, name }: Match): SliceRef {
+function matchRef({ track, event, row, after_ns, duration_ns, name }: TimelineEvent): SliceRef {
   return { track, event, row, after_ns, duration_ns, name };
 }
 
