@@ -44,14 +44,7 @@ class DepthOptions:
         Raises:
             UsageError: options contradict each other.
         """
-        return choose_contents(
-            full=self.full,
-            shapes=self.shapes,
-            stacks=self.stacks,
-            memory=self.memory,
-            flops=self.flops,
-            modules=self.modules,
-        )
+        return choose_contents(full=self.full, **{name: getattr(self, name) for name in OPTIONS})
 
 
 def depth_options(command: Decorated) -> Decorated:

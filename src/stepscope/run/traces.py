@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.intervals import Intervals
-from stepscope.run.windows import Window, WindowKey
-from stepscope.schema import TABLES, Table
+from stepscope.run.windows import WindowKey
+from stepscope.schema import TABLES, Table, WindowFact
 from stepscope.store import DictColumn, RunReader
 
 READ_AHEAD_EVENTS = 3_000_000
@@ -54,7 +54,7 @@ class Trace:
     has_stacks: bool
     has_memory: bool
     metadata: Mapping[str, Any] = field(repr=False)
-    window_facts: Window | None
+    window_facts: WindowFact | None
     """Facts that the process reported of the window; None for an imported file."""
     record: QualityRecord = field(repr=False)
     within: tuple[int, int] | None = None
@@ -244,7 +244,7 @@ def rows_in(traces: Sequence[Trace], table: str) -> str:
 
 
 def load_traces(
-    reader: RunReader, windows: Mapping[WindowKey, Window] | None = None
+    reader: RunReader, windows: Mapping[WindowKey, WindowFact] | None = None
 ) -> list[Trace]:
     """Load every trace of a run, by rank, then by time.
 

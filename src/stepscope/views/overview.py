@@ -239,7 +239,7 @@ def _show_trace(trace: Trace) -> Recording:
         window=RecordedWindow(
             reason=facts.reason,
             depth=facts.depth,
-            options=list(facts.options),
+            options=facts.options,
             first_step=facts.first_step,
             step_count=facts.step_count,
         )
