@@ -44,11 +44,11 @@ web:
 web-check:
 	$(PY) web/build.py check
 unit: web
-	$(PY) -m pytest -n 2 tests/unit tests/properties tests/contract tests/golden tests/gpu
+	$(PY) -m pytest -n 2 tests/unit tests/properties tests/contract
 # Most of these wait for timers and other processes, so more of them than cores run side by side, but
 # where the result is what a job waits for (`quiet`), jobs run alone.
 jobs: web
-	$(PY) -m pytest -n 4 --dist worksteal -m "not quiet" tests/faults tests/e2e
+	$(PY) -m pytest -n 4 --dist worksteal -m "not quiet" tests/golden tests/gpu tests/faults tests/e2e
 	$(PY) -m pytest -m quiet tests/e2e
 
 fix: $(VENV)/test.ready

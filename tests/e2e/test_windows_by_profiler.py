@@ -14,6 +14,8 @@ if importlib.util.find_spec("torch") is None:
 from stepscope.monitor.windows.planner import WindowStart
 from tests.support.window_jobs import OVER, RECORDING, WindowJob, steps
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.fixture
 def job(spool: Any) -> Iterator[WindowJob]:

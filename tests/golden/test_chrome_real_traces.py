@@ -17,7 +17,7 @@ from tests.support.chrome_files import (
     import_into,
 )
 
-SHARED = Path(__file__).parents[4] / "shared"
+SHARED = Path(__file__).parents[3] / "shared"
 FILES = (
     "samples/ddp0.json",
     "samples/ddp1.json",

@@ -15,7 +15,8 @@ import pytest
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
-SCRIPT = Path(__file__).parent / "jobs" / "transparency.py"
+pytestmark = pytest.mark.e2e
+SCRIPT = Path(__file__).parent / "transparency" / "invisible.py"
 
 
 @pytest.fixture(scope="module")
