@@ -6,7 +6,7 @@ from rich.console import Console
 
 from stepscope.cli.text import bar, table
 from stepscope.cli.writers.generic import write_generic, write_quality
-from stepscope.quantities import duration, number, percent
+from stepscope.quantities import count_of, duration, number, percent
 from stepscope.views import RankStepsView, StepsView
 
 
@@ -23,8 +23,8 @@ def write_steps(out: Console, payload: StepsView) -> None:
 
 def _write_rank_steps(out: Console, rank: RankStepsView) -> None:
     out.print(
-        f"[bold]{rank.rank}[/bold]  {rank.step_count} steps ({rank.source}), "
-        f"{rank.measured_count} measured, {number(rank.fetches_per_step)} batches per step"
+        f"[bold]{rank.rank}[/bold]  {count_of(rank.step_count, 'step')} ({rank.source}), "
+        f"{rank.measured_count} measured, batches per step: {number(rank.fetches_per_step)}"
     )
     if rank.step_ns is None:
         return
