@@ -1,6 +1,6 @@
 // Input pipeline: waiting for batches, and a breakdown of batch creation.
 import type { InputPipelineView, MakingView, RankPipeline, WaitingView } from "../api/views";
-import { count, percent } from "../base/quantities";
+import { count, countOf, percent } from "../base/quantities";
 import { words } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
 import { useSelect } from "../parts/url_controls";
@@ -72,7 +72,7 @@ function Stages({ making }: { making: MakingView }) {
       <LinkedTable
         title="Batch creation by stage"
         testid="table-stages"
-        description={`Based on ${count(making.stack_sample_count)} stack samples of the workers; ${percent(making.cpu_ratio, 1)} of the time on CPU.`}
+        description={`Based on ${countOf(making.stack_sample_count, "stack sample")} of the workers; ${percent(making.cpu_ratio, 1)} of the time on CPU.`}
         rows={making.stages}
         fields={columns(
           "StageView", "name", "of_making_ratio", "of_step_ratio",

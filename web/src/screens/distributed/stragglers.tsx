@@ -2,7 +2,7 @@
 import { useMemo } from "preact/hooks";
 
 import type { StepMatrix } from "../../api/views";
-import { count } from "../../base/quantities";
+import { countOf } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
 import { LinkedTable } from "../../parts/linked_table";
 import { labelOf, labelled } from "../../widgets/fields";
@@ -30,7 +30,7 @@ export function Stragglers({ matrix }: { matrix: StepMatrix }) {
           id="stragglers"
           title="Stragglers"
           testid="table-stragglers"
-          description={`Based on ${count(matrix.step_count)} steps that at least two ranks have.`}
+          description={`Based on ${countOf(matrix.step_count, "step")} that at least two ranks have.`}
           rows={rows}
           fields={[
             labelled("rank", { title: "rank", unit: "none" }),
