@@ -197,9 +197,9 @@ def _leaves(type_: Any) -> Iterator[Any]:
 
 
 def _plural(noun: str) -> str:
-    if re.search(r"(ed|s)$", noun):
+    if re.search(r"(ed|[^s]s)$", noun):
         return noun
-    if re.search(r"([nt]ch|sh|x)$", noun):
+    if re.search(r"([nt]ch|sh|ss|x)$", noun):
         return f"{noun}es"
     return f"{noun[:-1]}ies" if re.search(r"[^aeiou]y$", noun) else f"{noun}s"
 

@@ -59,6 +59,7 @@ def test_labels_of_a_struct_without_source() -> None:
         ("try_count", "tries"),
         ("play_count", "plays"),
         ("box_count", "boxes"),
+        ("process_count", "processes"),
         ("matched_count", "matched"),
         ("count", "count"),
         ("mean_mfu_ratio", "mean MFU"),
