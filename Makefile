@@ -6,6 +6,7 @@
 #                after set-up)
 #   make check-fast   the same without the front end's checks and whole training jobs: three minutes
 #   make web     the front end: what the report's page is drawn by
+#   make generate   write the parts of docs and web/src/api that follow from the code
 #   make fix     let the formatter and linter repair what they can
 #   make bench   the always-on cost, measured against doing nothing and against peers
 #   make bench-diagnosis   two hours of training jobs with planted causes: does the verdict find them?
@@ -17,7 +18,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 RUFF_PATHS := src tests examples benchmarks tools web/build.py web/api_types.py hatch_build.py
 
-.PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs fix bench \
+.PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs generate fix bench \
 	bench-diagnosis gpu-check clean
 
 demo: $(VENV)/demo.ready
@@ -50,6 +51,10 @@ unit: web
 jobs: web
 	$(PY) -m pytest -n 4 --dist worksteal -m "not quiet" tests/golden tests/gpu tests/faults tests/e2e
 	$(PY) -m pytest -m quiet tests/e2e
+
+generate: $(VENV)/test.ready
+	REWRITE=1 $(PY) -m pytest -q tests/unit/rules/test_rules_doc.py tests/unit/store/test_run_directory_doc.py
+	$(PY) web/api_types.py
 
 fix: $(VENV)/test.ready
 	$(VENV)/bin/ruff check --fix $(RUFF_PATHS)

@@ -12,7 +12,7 @@ def test_generated_types_are_up_to_date() -> None:
     generator = runpy.run_path(str(WEB / "api_types.py"))
     for file, text in generator["files"]().items():
         written = (WEB / "src" / "api" / file).read_text()
-        assert written == text, "run `python web/api_types.py`"
+        assert written == text, f"web/src/api/{file} differs from the payloads: run `make generate`"
 
 
 def test_the_lock_file_names_no_host() -> None:

@@ -1,4 +1,4 @@
-"""docs/rules.md: its table and pages are generated; `REWRITE=1 pytest` on this file writes them."""
+"""docs/rules.md: its table and pages are generated; `make generate` writes them."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ def test_document_is_up_to_date() -> None:
     if os.environ.get("REWRITE"):
         FILE.write_text(document)
         return
-    assert text == document, (
-        "docs/rules.md is out of date: REWRITE=1 pytest tests/unit/rules/test_rules_doc.py"
-    )
+    assert text == document, "docs/rules.md differs from the rules: run `make generate`"
     assert TABLE.search(text)
 
 

@@ -1,8 +1,6 @@
 """docs/run-directory.md matches the schema, and its queries run as printed.
 
-The part between the markers is generated from the schema:
-
-    STEPSCOPE_WRITE_DOCS=1 python -m pytest tests/unit/store/test_run_directory_doc.py
+The part between the markers is generated from the schema; `make generate` writes it.
 """
 
 from __future__ import annotations
@@ -38,7 +36,6 @@ from stepscope.store import RunWriter
 DOC = Path(__file__).parents[3] / "docs" / "run-directory.md"
 BEGIN = "<!-- Generated from stepscope.schema by a test, up to the end mark. -->"
 END = "<!-- End mark. -->"
-REFRESH = "STEPSCOPE_WRITE_DOCS=1 python -m pytest tests/unit/store/test_run_directory_doc.py"
 
 
 def markdown_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
@@ -107,10 +104,10 @@ def test_tables_match_the_schema() -> None:
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
     expected = head + generate_reference() + tail
-    if os.environ.get("STEPSCOPE_WRITE_DOCS"):
+    if os.environ.get("REWRITE"):
         DOC.write_text(expected)
     elif text != expected:
-        pytest.fail(f"{DOC.name} differs from the schema. Refresh it: {REFRESH}")
+        pytest.fail("docs/run-directory.md differs from the schema: run `make generate`")
 
 
 MANIFESTS = [RunInfo, NodeInfo, JobStatus, ProcessInfo, RuleRecord, Finding, Delivery]
