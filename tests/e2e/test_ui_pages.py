@@ -26,12 +26,9 @@ from tests.support.ui_runs import ALL_REDUCE, FIRST_STEP, SLOWEST, SLOWEST_NS, S
 from tests.support.under_stepscope import command_json, serving
 
 pytestmark = IN_A_BROWSER
-SCREENS = [
-    *("overview", "timeline", "insights"),
-    *("steps", "input-pipeline", "operators", "modules", "annotations"),
-    *("gpu", "kernels", "memory", "roofline"),
-    *("system", "distributed", "tensors", "compare"),
-]
+REGISTRY = Path(__file__).parents[2] / "web" / "src" / "app" / "screens.ts"
+SCREENS = re.findall(r'^  \{ name: "(.+?)"', REGISTRY.read_text(), flags=re.MULTILINE)
+assert "overview" in SCREENS, f"{REGISTRY} has one entry per line"
 TRACES, JOB, HOSTILE = "training/fixed", "training/job", "hostile"
 
 
