@@ -20,9 +20,10 @@ DOCS = ROOT / "docs"
 def test_the_pages_name_every_command_and_view() -> None:
     commands, views = (DOCS / "commands.md").read_text(), (DOCS / "views.md").read_text()
     for command in COMMANDS:
-        assert f"`stepscope {command} " in commands or f"`stepscope {command}`" in commands
+        is_described = f"`stepscope {command}`" in commands or f"`stepscope {command} " in commands
+        assert is_described, f"describe `stepscope {command}` in docs/commands.md"
     for view in VIEWS:
-        assert f"`{view}`" in views
+        assert f"`{view}`" in views, f"describe `{view}` in docs/views.md"
 
 
 def test_links_lead_somewhere() -> None:

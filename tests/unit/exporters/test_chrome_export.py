@@ -13,6 +13,7 @@ import pytest
 
 from stepscope.errors import IncompleteExportError
 from stepscope.exporters import chrome, chrome_events, export_chrome
+from stepscope.importers.kineto.kinds import kind_of
 from stepscope.run.traces import load_traces
 from stepscope.schema import EVENT_KINDS
 from stepscope.store import DictColumn, RunWriter, open_run
@@ -131,6 +132,12 @@ def recorded(tmp_path: Path, content: bytes, name: str = "trace.json") -> Path:
     path = tmp_path / name
     path.write_bytes(content)
     return import_into(tmp_path / f"run of {name}", path)
+
+
+def test_every_kind_makes_the_round_trip() -> None:
+    kinds = {kind_of(e["ph"], e.get("cat", ""), e["name"]) for e in many_kinds()}
+    missing = [kind.name for kind in EVENT_KINDS if kind not in kinds]
+    assert not missing, f"draw an event of {', '.join(missing)} in many_kinds() of {__file__}"
 
 
 @pytest.mark.parametrize("base", [BASE_NS, None])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,9 @@ class RequestedMetrics(FakeRuleInputs):
 def test_declares_the_metrics_that_it_reads(rule: type[Rule[Any]]) -> None:
     inputs = RequestedMetrics().node()
     Evaluation([rule()]).feed(inputs)
-    assert set(rule.metrics) == inputs.every_series.keys(), f"`metrics` of {rule.__name__}"
+    assert set(rule.metrics) == inputs.every_series.keys(), (
+        f"correct `metrics` of {rule.__name__} in {inspect.getsourcefile(rule)}"
+    )
 
 
 @every_rule

@@ -9,6 +9,8 @@ import pytest
 
 from stepscope.run import Run
 from stepscope.views import DEFAULTS, View, ViewOptions, registry
+from stepscope.views.options import RANGE_OPTIONS
+from stepscope.views.ranges import Ranged
 
 
 class ToyView(msgspec.Struct):
@@ -32,6 +34,17 @@ def offer(monkeypatch: pytest.MonkeyPatch, **values: str) -> dict[str, View]:
     offers = [EntryPoint(name, value, registry.GROUP) for name, value in values.items()]
     monkeypatch.setattr(registry, "entry_points", lambda group: offers)
     return registry.installed_views()
+
+
+@pytest.mark.parametrize("name", registry.BUILT_IN_VIEWS)
+def test_a_view_that_accepts_a_range_shows_it(name: str) -> None:
+    view = registry.BUILT_IN_VIEWS[name]
+    if not name.startswith("timeline-"):  # these restrict the tracks that they draw themselves
+        is_ranged = issubclass(view.payload, Ranged)
+        assert is_ranged == (set(RANGE_OPTIONS) <= set(view.uses)), (
+            f"{view.payload.__name__} must be a subclass of Ranged if, and only if, {name} has "
+            f"RANGE_OPTIONS in {registry.__file__}"
+        )
 
 
 def test_a_view_of_a_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,10 @@ OVERFLOWED = 2**64 - 7
 )
 def test_all_spellings_of_a_category(spellings: tuple[str, ...], table: str) -> None:
     events = [span(name, name, 10_000 * n, 100) for n, name in enumerate(spellings)]
-    assert imported(trace(*events)).names(table) == list(spellings)
+    assert imported(trace(*events)).names(table) == list(spellings), (
+        f"{table} lacks a spelling: if its kind has a new table in schema/event_kinds.py, "
+        f"move it to that table in {__file__}"
+    )
 
 
 def test_a_stream_does_not_make_device_work() -> None:
