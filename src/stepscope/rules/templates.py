@@ -1,12 +1,8 @@
 """Templates of incremental rules: a statistic per device, a statistic per rank, results per trace.
 
 A rule supplies the state of one device or rank, its update by new data, and the details and
-sentences; the template supplies everything that such rules have in common:
-
-    PerDeviceRule   LowGPUUtilization, GPUMemoryIncrease, GPUMemoryLeak, ThermalThrottling
-    PerRankRule     StepOutlier, StepTimeRegression, RankStraggler, RecompileStorm, and the
-                    StepShare rules of `profiler.step_share`
-    TraceResults    rules that evaluate traces, alone or in addition to steps
+sentences; `PerDeviceRule` and `PerRankRule` supply everything that such rules have in common.
+`TraceResults` is for rules that evaluate traces, alone or in addition to steps.
 """
 
 from __future__ import annotations
