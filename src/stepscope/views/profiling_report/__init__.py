@@ -10,7 +10,7 @@ Belongs here: the sections of a report, their sentences and numbers. Does not be
     system             utilization of every node
     framework          time by phase, operator and kernel
     rule_summary       all rules in a table
-    training           the training loop rule by rule: steps, gpus, loading, bottlenecks
+    training           the training loop rule by rule: steps, gpus, loading
     report             the report
 
 Every list, chart and name has a limit, and the report states how many items it omits. Figures in

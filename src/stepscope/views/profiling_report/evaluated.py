@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -59,6 +59,13 @@ class Evaluated:
             *_write_paragraphs(shown_sentences),
             *note_omitted(more),
         ]
+
+    def describe(
+        self, rule: str, details_type: type[D], draw: Callable[[D], list[Block]]
+    ) -> list[Block]:
+        """Describe the check of a rule, and draw its details if it has any."""
+        details = self.details(rule, details_type)
+        return [*self.check(rule), *(draw(details) if details else [])]
 
     def missing(self, rule: str) -> list[Block]:
         """Return a block with the reason for missing numbers of a rule; empty if it has numbers."""

@@ -1,16 +1,20 @@
-"""Sections on GPUs: utilization, balance, room for larger batches, memory."""
+"""Sections on GPUs: utilization, balance, bottlenecks, room for larger batches, memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TypeVar
 
+from stepscope.quantities import count, in_unit
 from stepscope.rules import (
     BatchSizeDetails,
+    BottleneckDetails,
     BoxPlot,
     GPUMemoryIncreaseDetails,
     LoadBalancingDetails,
     LowGPUUtilizationDetails,
+    NodeBottlenecks,
+    shares_of_total,
 )
 from stepscope.views.profiling_report.blocks import (
     Bars,
@@ -23,8 +27,11 @@ from stepscope.views.profiling_report.blocks import (
     Table,
 )
 from stepscope.views.profiling_report.building import (
+    MAX_ROWS,
     MAX_SERIES,
     limit_items,
+    make_phase_pies,
+    make_pie,
     name_columns,
     note_omitted,
     number_columns,
@@ -37,140 +44,116 @@ MAX_NODES = 8
 MAX_PAIRS = 20
 UTILIZATION = "share of the time with a kernel running"
 MEMORY = "share of the GPU's memory in use"
+STEPS_WITH_BOTTLENECK = "the time of the steps with a bottleneck, all ranks"
 
 
 def build_gpu_section(evaluated: Evaluated) -> Section:
     """Build the sections on utilization and balance of the GPUs."""
-    return Section(
-        id="gpus",
-        title="GPU utilization analysis",
-        sections=[_build_usage(evaluated), _build_balance(evaluated)],
-    )
+    sections = [_build_usage(evaluated), _build_balance(evaluated)]
+    return Section(id="gpus", title="GPU utilization analysis", sections=sections)
 
 
 def _build_usage(evaluated: Evaluated) -> Section:
-    blocks = evaluated.check("LowGPUUtilization")
-    details = evaluated.details("LowGPUUtilization", LowGPUUtilizationDetails)
-    if details:
+    def draw(details: LowGPUUtilizationDetails) -> list[Block]:
         parameters = evaluated.rules["LowGPUUtilization"].parameters
-        blocks += _draw_boxes(
+        return _draw_boxes(
             {name: {"": gpu.busy_percent} for name, gpu in details.gpus.items()},
             title="GPU utilization",
             axis=f"{UTILIZATION} (%)",
-            marks=[
-                Mark(name="p95 limit", value=parameters.threshold_p95),
-                Mark(name="p5 limit", value=parameters.threshold_p5),
-            ],
+            limits={"p95 limit": parameters.threshold_p95, "p5 limit": parameters.threshold_p5},
         )
+
+    blocks = evaluated.describe("LowGPUUtilization", LowGPUUtilizationDetails, draw)
     return Section(id="gpu-usage", title="Usage per GPU", blocks=blocks)
 
 
 def _build_balance(evaluated: Evaluated) -> Section:
-    blocks = evaluated.check("LoadBalancing")
-    details = evaluated.details("LoadBalancing", LoadBalancingDetails)
-    if details:
-        workloads = _by_node(details.workloads_count)
-        nodes, more = limit_items(list(workloads), MAX_NODES, "nodes")
-        for node in nodes:
-            gpus, omitted = limit_items(list(workloads[node]), MAX_SERIES, "GPUs")
-            blocks.append(
-                Histogram(
-                    title=f"Workload of the GPUs of {shorten(node)}",
-                    axis=UTILIZATION,
-                    unit="%",
-                    digits=0,
-                    counted="samples",
-                    edges=[float(edge) for edge in range(0, 101, details.bin_percent)],
-                    series=[Bars(name=f"GPU {g}", counts=workloads[node][g]) for g in gpus],
-                    more=omitted,
-                )
-            )
-        blocks += note_omitted(more)
-        blocks.append(_tabulate_distances(details.distances))
+    blocks = evaluated.describe("LoadBalancing", LoadBalancingDetails, _draw_balance)
     return Section(id="balance", title="Workload balancing", blocks=blocks)
 
 
+def _draw_balance(details: LoadBalancingDetails) -> list[Block]:
+    blocks: list[Block] = []
+    workloads = _group_by_node(details.workloads_count)
+    nodes, more = limit_items(list(workloads), MAX_NODES, "nodes")
+    for node in nodes:
+        gpus, omitted = limit_items(list(workloads[node]), MAX_SERIES, "GPUs")
+        blocks.append(
+            Histogram(
+                title=f"Workload of the GPUs of {shorten(node)}",
+                axis=UTILIZATION,
+                unit="%",
+                digits=0,
+                counted="samples",
+                edges=[float(edge) for edge in range(0, 101, details.bin_percent)],
+                series=[Bars(name=f"GPU {gpu}", counts=workloads[node][gpu]) for gpu in gpus],
+                more=omitted,
+            )
+        )
+    return [*blocks, *note_omitted(more), _tabulate_distances(details.distances)]
+
+
 def _tabulate_distances(distances: Mapping[str, Mapping[str, float]]) -> Table:
-    pairs = sorted(
-        ((d, a, b) for a, names_of_value in distances.items() for b, d in names_of_value.items()),
-        reverse=True,
-    )
+    pairs = [(d, gpu, peer) for gpu, row in distances.items() for peer, d in row.items()]
+    pairs.sort(reverse=True)
     shown, more = limit_items(pairs, MAX_PAIRS, "pairs with smaller distances")
-    rows: list[list[Cell]] = [[a, b, distance] for distance, a, b in shown]
     return Table(
         title="Distances between the histograms of two GPUs (0 for equal, 0.83255 for disjoint)",
-        columns=[
-            *name_columns("GPU", "other GPU"),
-            *number_columns("distance", digits=5),
-        ],
-        rows=rows,
+        columns=[*name_columns("GPU", "other GPU"), *number_columns("distance", digits=5)],
+        rows=[[gpu, peer, distance] for distance, gpu, peer in shown],
         more=more,
     )
 
 
 def build_batch_section(evaluated: Evaluated) -> Section:
     """Build the section on the batch size."""
-    blocks = evaluated.check("BatchSize")
-    details = evaluated.details("BatchSize", BatchSizeDetails)
-    if details:
+
+    def draw(details: BatchSizeDetails) -> list[Block]:
         parameters = evaluated.rules["BatchSize"].parameters
         use: dict[str, dict[str, BoxPlot]] = {}
         for gpu, plot in details.gpu_busy_percent.items():
             use.setdefault(gpu, {})["utilization"] = plot
         for gpu, plot in details.gpu_memory_percent.items():
             use.setdefault(gpu, {})["memory"] = plot
-        blocks += _draw_boxes(
+        names: dict[float, list[str]] = {}
+        names.setdefault(parameters.cpu_threshold_p95, []).append("CPU")
+        names.setdefault(parameters.gpu_threshold_p95, []).append("GPU")
+        names.setdefault(parameters.gpu_memory_threshold_p95, []).append("memory")
+        return _draw_boxes(
             use,
             title="CPU, GPU and GPU memory",
             axis="share in use (%)",
-            marks=_thresholds(
-                {
-                    "CPU": parameters.cpu_threshold_p95,
-                    "GPU": parameters.gpu_threshold_p95,
-                    "memory": parameters.gpu_memory_threshold_p95,
-                }
-            ),
+            limits={f"p95 of {', '.join(names[limit])}": limit for limit in names},
             cpus=details.cpu_percent,
         )
+
+    blocks = evaluated.describe("BatchSize", BatchSizeDetails, draw)
     return Section(id="batch-size", title="Batch size", blocks=blocks)
-
-
-def _thresholds(of_p95: Mapping[str, float]) -> list[Mark]:
-    """Mark each distinct value once, with the names of all thresholds that have it."""
-    names: dict[float, list[str]] = {}
-    for name, value in of_p95.items():
-        names.setdefault(value, []).append(name)
-    return [
-        Mark(name=f"p95 of {', '.join(names_of_value)}", value=value)
-        for value, names_of_value in names.items()
-    ]
 
 
 def build_memory_section(evaluated: Evaluated) -> Section:
     """Build the section on GPU memory."""
-    blocks = evaluated.check("GPUMemoryIncrease")
-    details = evaluated.details("GPUMemoryIncrease", GPUMemoryIncreaseDetails)
-    gpus = details.gpus if details else {}
-    blocks += _draw_boxes(
-        {name: {"": gpu.memory_percent} for name, gpu in gpus.items()},
-        title="GPU memory",
-        axis=f"{MEMORY} (%)",
-        marks=[],
-    )
+
+    def draw(details: GPUMemoryIncreaseDetails) -> list[Block]:
+        plots = {name: {"": gpu.memory_percent} for name, gpu in details.gpus.items()}
+        return _draw_boxes(plots, title="GPU memory", axis=f"{MEMORY} (%)")
+
+    blocks = evaluated.describe("GPUMemoryIncrease", GPUMemoryIncreaseDetails, draw)
     return Section(id="gpu-memory", title="GPU memory", blocks=blocks)
 
 
 def _draw_boxes(
-    of_gpus: Mapping[str, Mapping[str, BoxPlot]],
+    plots: Mapping[str, Mapping[str, BoxPlot]],
     *,
     title: str,
     axis: str,
-    marks: list[Mark],
+    limits: Mapping[str, float] | None = None,
     cpus: Mapping[str, BoxPlot] | None = None,
 ) -> list[Block]:
     """Draw one chart per node with one box per GPU and quantity."""
-    by_node = _by_node(of_gpus)
+    by_node = _group_by_node(plots)
     nodes, more = limit_items(list(by_node), MAX_NODES, "nodes")
+    marks = [Mark(name=name, value=limit) for name, limit in (limits or {}).items()]
     blocks: list[Block] = []
     for node in nodes:
         gpus, omitted = limit_items(list(by_node[node]), MAX_SERIES, "GPUs")
@@ -183,13 +166,74 @@ def _draw_boxes(
     return [*blocks, *note_omitted(more)]
 
 
-def _by_node(of_gpus: Mapping[str, T]) -> dict[str, dict[str, T]]:
+def _group_by_node(values: Mapping[str, T]) -> dict[str, dict[str, T]]:
     """Group values named `node/number` by node, with numbers in numerical order."""
     by_node: dict[str, dict[str, T]] = {}
-    for name, value in of_gpus.items():
+    for name in sorted(values, key=lambda name: (len(name), name)):
         node, _, number = name.rpartition("/")
-        by_node.setdefault(node, {})[number] = value
-    return {
-        node: dict(sorted(gpus.items(), key=lambda item: (len(item[0]), item[0])))
-        for node, gpus in sorted(by_node.items())
-    }
+        by_node.setdefault(node, {})[number] = values[name]
+    return dict(sorted(by_node.items()))
+
+
+def build_cpu_section(evaluated: Evaluated) -> Section:
+    """Build the section on CPU bottlenecks."""
+    blocks = _describe_bottlenecks(evaluated, "CPUBottleneck", "CPU")
+    return Section(id="cpu-bottlenecks", title="CPU bottlenecks", blocks=blocks)
+
+
+def build_io_section(evaluated: Evaluated) -> Section:
+    """Build the section on I/O bottlenecks."""
+    blocks = _describe_bottlenecks(evaluated, "IOBottleneck", "I/O")
+    return Section(id="io-bottlenecks", title="I/O bottlenecks", blocks=blocks)
+
+
+def _describe_bottlenecks(evaluated: Evaluated, rule: str, subject: str) -> list[Block]:
+    def draw(details: BottleneckDetails) -> list[Block]:
+        limit = in_unit(evaluated.rules[rule].parameters.gpu_threshold, "percent")
+        total, low = details.snapshot_count, details.low_gpu_count
+        bottlenecks = details.bottleneck_count
+        parts = {
+            f"every GPU at {limit} or above": total - low,
+            f"a GPU below {limit}, {subject} not the cause": low - bottlenecks,
+            f"a GPU below {limit} and a {subject} bottleneck": bottlenecks,
+        }
+        shares, share_of = shares_of_total(parts), f"all {count(total)} snapshots"
+        phases = details.phase_share_ratio_of_steps_with_bottleneck
+        return [
+            make_pie("GPUs in all snapshots", shares, share_of),
+            *(
+                make_phase_pies(phases, "During bottlenecks", STEPS_WITH_BOTTLENECK)
+                if phases
+                else []
+            ),
+            _tabulate_nodes(details.nodes),
+        ]
+
+    return evaluated.describe(rule, BottleneckDetails, draw)
+
+
+def _tabulate_nodes(nodes: Mapping[str, NodeBottlenecks]) -> Table:
+    shown, more = limit_items(sorted(nodes), MAX_ROWS, "nodes")
+    rows: list[list[Cell]] = [
+        [
+            node,
+            nodes[node].snapshot_count,
+            nodes[node].low_gpu_count,
+            nodes[node].bottleneck_count,
+            nodes[node].bottleneck_percent_of_snapshots,
+            nodes[node].bottleneck_percent_of_low_gpu,
+        ]
+        for node in shown
+    ]
+    shares = ("bottlenecks of all", "bottlenecks of those with a low GPU")
+    return Table(
+        title="Snapshots by node",
+        columns=[
+            *name_columns("node"),
+            *number_columns("snapshots", "with a low GPU", "bottlenecks", digits=0),
+            *number_columns(*shares, digits=2, unit="%"),
+        ],
+        rows=rows,
+        share_of="the snapshots of the node, all of them or those with a low GPU",
+        more=more,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepscope.cost import price_job
-from stepscope.quantities import duration, percent
+from stepscope.quantities import dollars, duration, fixed, percent
 from stepscope.run import JobStatistics, machine_count
 from stepscope.views.profiling_report.blocks import (
     Block,
@@ -60,7 +60,7 @@ def _rows(job: JobStatistics, *, in_progress: bool) -> list[list[Cell]]:
     rows: list[list[Cell]] = [
         ["Start time", format_time(job.start_ns)],
         ["Last heartbeat" if in_progress else "End time", format_time(job.end_ns)],
-        ["Job duration (s)", _seconds(job.duration_ns)],
+        ["Job duration (s)", fixed(job.duration_ns / 1e9, 2)],
     ]
     parts = _parts(job)
     if parts is None:
@@ -69,13 +69,13 @@ def _rows(job: JobStatistics, *, in_progress: bool) -> list[list[Cell]]:
     rows += [
         ["Training loop start", format_time(start_ns)],
         ["Training loop end", format_time(start_ns + parts["Training loop"])],
-        ["Training loop duration (s)", _seconds(parts["Training loop"])],
-        ["Initialization time (s)", _seconds(parts["Initialization"])],
-        ["Finalization time (s)", _seconds(parts["Finalization"])],
+        ["Training loop duration (s)", fixed(parts["Training loop"] / 1e9, 2)],
+        ["Initialization time (s)", fixed(parts["Initialization"] / 1e9, 2)],
+        ["Finalization time (s)", fixed(parts["Finalization"] / 1e9, 2)],
     ]
     if job.duration_ns > 0:
         rows += [
-            [f"{name} (%)", f"{100 * part / job.duration_ns:.2f}"] for name, part in parts.items()
+            [f"{name} (%)", fixed(100 * part / job.duration_ns, 2)] for name, part in parts.items()
         ]
     return rows
 
@@ -93,31 +93,22 @@ def _cost(evaluated: Evaluated) -> list[list[Cell]]:
         return []
     price = priced.price
     return [
-        ["Cost ($)", f"{priced.cost.usd:,}"],
-        ["Price of a machine ($ per hour)", f"{price.usd_per_hour:,} ({price.used.origin})"],
+        ["Cost", dollars(float(priced.cost.usd))],
+        [
+            "Price of a machine per hour",
+            f"{dollars(float(price.usd_per_hour))} ({price.used.origin})",
+        ],
     ]
 
 
-def _seconds(time_ns: int) -> str:
-    return f"{time_ns / 1e9:,.2f}"
-
-
 def _note_long_parts(parts: dict[str, int], duration_ns: int) -> list[Block]:
-    remarks: list[Block] = []
+    texts = []
     if parts["Initialization"] > parts["Training loop"]:
-        remarks.append(
-            Text(
-                text="Initialization took longer than training; a section below analyzes it.",
-                tone="warning",
-            )
-        )
+        texts.append("Initialization took longer than training; a section below analyzes it.")
     share = parts["Finalization"] / duration_ns
     if share > LONG_FINALIZATION:
-        remarks.append(
-            Text(
-                text=f"{percent(share)} of the job's duration passed after the last step: check "
-                "the time for saving, evaluating and uploading.",
-                tone="warning",
-            )
+        texts.append(
+            f"{percent(share)} of the job's duration passed after the last step: check the time "
+            "for saving, evaluating and uploading."
         )
-    return remarks
+    return [Text(text=text, tone="warning") for text in texts]

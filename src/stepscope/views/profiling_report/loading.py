@@ -29,14 +29,14 @@ _SETTINGS = {
 
 def build_loading_section(evaluated: Evaluated) -> Section:
     """Build the section on data loading."""
-    details = evaluated.details("Dataloader", DataloaderDetails)
-    blocks = evaluated.check("Dataloader")
-    if details:
-        blocks += _tabulate_loaders(details.loaders)
-        nodes, more = limit_items(sorted(details.nodes), MAX_SERIES, "nodes")
-        blocks += [_draw_times(node, details.nodes[node]) for node in nodes]
-        blocks += note_omitted(more)
+    blocks = evaluated.describe("Dataloader", DataloaderDetails, _draw_loading)
     return Section(id="dataloading", title="Dataloading analysis", blocks=blocks)
+
+
+def _draw_loading(details: DataloaderDetails) -> list[Block]:
+    nodes, more = limit_items(sorted(details.nodes), MAX_SERIES, "nodes")
+    charts = [_draw_times(node, details.nodes[node]) for node in nodes]
+    return [*_tabulate_loaders(details.loaders), *charts, *note_omitted(more)]
 
 
 def _tabulate_loaders(loaders: Mapping[str, DataLoaderFact]) -> list[Block]:

@@ -102,9 +102,7 @@ def make_report(run: Run, rules: Iterable[Rule[Any]]) -> Report:
         run: the run.
         rules: the rules to evaluate; sections of other rules say that they were not selected.
     """
-    rules = list(rules)
-    checked = check_rules(run.reader, rules)
-    evaluated = _evaluated(run, rules, checked)
+    evaluated, checked = _evaluate(run, rules)
     info = run.reader.info
     in_progress = progress_of(run.reader) == "running"
     end_ns = checked.end_ns if checked.end_ns is not None else evaluated.job.end_ns
@@ -131,8 +129,8 @@ def make_report(run: Run, rules: Iterable[Rule[Any]]) -> Report:
 
 def make_report_facts(run: Run, rules: Iterable[Rule[Any]]) -> ReportFacts:
     """Build the report for programs: findings of all rules with all details."""
-    checked = check_rules(run.reader, rules)
-    job = job_statistics(run.ranks, *job_borders(run))
+    evaluated, checked = _evaluate(run, rules)
+    job = evaluated.job
     return ReportFacts(
         run_id=run.reader.info.run_id,
         command=run.reader.info.command,
@@ -141,18 +139,21 @@ def make_report_facts(run: Run, rules: Iterable[Rule[Any]]) -> ReportFacts:
         in_progress=progress_of(run.reader) == "running",
         summary=ReportedJob(**asdict(job), duration_ns=job.duration_ns),
         verdict=diagnose(run),
-        rules={finding.rule: finding for finding in checked.findings},
+        rules=evaluated.findings,
         damage=checked.damage,
     )
 
 
-def _evaluated(run: Run, rules: list[Rule[Any]], checked: RuleReport) -> Evaluated:
-    return Evaluated(
+def _evaluate(run: Run, rules: Iterable[Rule[Any]]) -> tuple[Evaluated, RuleReport]:
+    by_name = {rule.name: rule for rule in rules}
+    checked = check_rules(run.reader, by_name.values())
+    evaluated = Evaluated(
         run=run,
         job=job_statistics(run.ranks, *job_borders(run)),
-        rules={rule.name: rule for rule in rules},
+        rules=by_name,
         findings={finding.rule: finding for finding in checked.findings},
     )
+    return evaluated, checked
 
 
 def _notes(run: Run, checked: RuleReport) -> list[str]:
@@ -163,7 +164,5 @@ def _notes(run: Run, checked: RuleReport) -> list[str]:
         for node, status in sorted(run.reader.statuses().items())
         if is_lost(status)
     ]
-    shown, more = limit_items(
-        [shorten(note) for note in (*silent, *checked.damage)], MAX_NOTES, "…"
-    )
-    return [*shown, *([more] if more else [])]
+    notes, more = limit_items([*silent, *checked.damage], MAX_NOTES, "notes")
+    return [*map(shorten, notes), *([more] if more else [])]

@@ -30,7 +30,6 @@ from stepscope.views.profiling_report.blocks import (
 from stepscope.views.profiling_report.building import (
     MAX_ROWS,
     MAX_SERIES,
-    TimeUnit,
     choose_time_unit,
     draw_durations,
     limit_items,
@@ -51,6 +50,7 @@ MAX_NORMAL = 4
 """Upper limit of the ranks whose steps without outliers are drawn."""
 ALL_PROFILED = "A profiler recorded every step, so no duration is undisturbed."
 _FIGURES = ("mean", "max", "p99", "p95", "p50", "min")
+_OUTLIERS = "the time of the outliers, ranks weighted by their number of outliers"
 Ranks = Mapping[str, RankDurations]
 
 
@@ -58,22 +58,21 @@ def build_step_section(evaluated: Evaluated) -> Section:
     """Build the section on durations of steps."""
     blocks = evaluated.check("StepOutlier", sentences=False)
     details = evaluated.details("StepOutlier", StepOutlierDetails)
-    ranks: Ranks = details.ranks if details else {}
-    training_ranks = evaluated.run.ranks
-    blocks += _describe_ranks(evaluated, ranks) if ranks else []
-    blocks += _draw_over_time(training_ranks) if training_ranks else []
-    blocks += _draw_durations(training_ranks, evaluated) if training_ranks else []
-    blocks += _show_outliers(ranks)
+    ranks = evaluated.run.ranks
+    if details and details.ranks:
+        blocks += _describe_ranks(evaluated, details.ranks)
+    if ranks:
+        blocks += [_draw_over_time(ranks), _draw_durations(ranks, evaluated)]
+    if details:
+        blocks += _show_outliers(details.ranks)
     return Section(id="steps", title="Step duration analysis", blocks=blocks)
 
 
 def _describe_ranks(evaluated: Evaluated, ranks: Ranks) -> list[Block]:
     worst = sorted(ranks, key=lambda name: -ranks[name].outlier_count)
     shown, more = limit_items(worst, MAX_ROWS, "ranks")
-    unit = choose_time_unit(min(ranks[name].p50_s for name in ranks))
-    listing = Listing(
-        items=[_describe_rank(evaluated, name, ranks[name]) for name in shown[:MAX_DESCRIBED]]
-    )
+    unit = choose_time_unit(min(rank.p50_s for rank in ranks.values()))
+    sentences = [_describe_rank(evaluated, name, ranks[name]) for name in shown[:MAX_DESCRIBED]]
     rows: list[list[Cell]] = [
         [
             name,
@@ -83,98 +82,83 @@ def _describe_ranks(evaluated: Evaluated, ranks: Ranks) -> list[Block]:
         ]
         for name in shown
     ]
-    table = Table(
-        title=f"Step durations in [{unit.unit}]",
-        columns=[
-            *name_columns("rank"),
-            *number_columns(*_FIGURES, digits=2),
-            *number_columns("outliers", "steps", digits=0),
-        ],
-        rows=rows,
-        more=more,
-    )
-    return [listing, table]
+    columns = [
+        *name_columns("rank"),
+        *number_columns(*_FIGURES, digits=2),
+        *number_columns("outliers", "steps", digits=0),
+    ]
+    title = f"Step durations in [{unit.unit}]"
+    return [Listing(items=sentences), Table(title=title, columns=columns, rows=rows, more=more)]
 
 
 def _describe_rank(evaluated: Evaluated, name: str, rank: RankDurations) -> str:
     parameters = evaluated.rules["StepOutlier"].parameters
     numbers = [str(step) for step in rank.outlier_steps]
     steps = f" Steps: {list_names(numbers, LISTED_STEPS)}." if numbers else ""
-    mode = parameters.mode or "TRAIN"
     mean, deviation, bound = (
         duration(seconds * 1e9)
         for seconds in (rank.mean_s, rank.standard_deviation_s, rank.threshold_s)
     )
     return (
-        f"{name}: the mean duration of {mode} steps was {mean}. "
+        f"{name}: mean duration of {parameters.mode or 'TRAIN'} steps {mean}. "
         f"{count_of(rank.outlier_count, 'step')} took longer than {bound}, the mean plus "
         f"{number(parameters.stddev)} standard deviations of {deviation}.{steps}"
     )
 
 
-def _draw_durations(ranks: list[Rank], evaluated: Evaluated) -> list[Block]:
+def _draw_durations(ranks: list[Rank], evaluated: Evaluated) -> Block:
     rule = evaluated.rules.get("StepOutlier")
     mode = rule.parameters.mode if rule else None
-    walls = {rank.name: select_durations_s(rank.steps, mode) for rank in ranks}
-    edges = make_duration_edges(*walls.values(), bins=BINS)
-    if edges is None:
-        return [Text(text=ALL_PROFILED, tone="missing")]
-    unit = choose_time_unit(compute_pooled_median(walls.values()))
-    shown, more = limit_items(list(walls), MAX_SERIES, "ranks")
-    series = []
-    for name in shown:
-        counted = build_histogram(walls[name], edges)
-        series.append(
+    durations_s = {rank.name: select_durations_s(rank.steps, mode) for rank in ranks}
+    edges_s = make_duration_edges(*durations_s.values(), bins=BINS)
+    if edges_s is None:
+        return Text(text=ALL_PROFILED, tone="missing")
+    unit = choose_time_unit(compute_pooled_median(durations_s.values()))
+    shown, more = limit_items(list(durations_s), MAX_SERIES, "ranks")
+    histograms = {name: build_histogram(durations_s[name], edges_s) for name in shown}
+    return Histogram(
+        title="Step durations by rank",
+        axis="duration of a step",
+        unit=unit.unit,
+        digits=2,
+        counted="steps",
+        edges=round_figures(edges_s * unit.per_s),
+        series=[
             Bars(
                 name=name,
-                counts=counted.counts.tolist(),
-                below_count=counted.under_count,
-                above_count=counted.over_count,
+                counts=histogram.counts.tolist(),
+                below_count=histogram.under_count,
+                above_count=histogram.over_count,
             )
-        )
-    return [
-        Histogram(
-            title="Step durations by rank",
-            axis="duration of a step",
-            unit=unit.unit,
-            digits=2,
-            counted="steps",
-            edges=round_figures(edges * unit.per_s),
-            series=series,
-            more=more,
-        )
-    ]
+            for name, histogram in histograms.items()
+        ],
+        more=more,
+    )
 
 
-def _draw_over_time(ranks: list[Rank]) -> list[Block]:
+def _draw_over_time(ranks: list[Rank]) -> Lines:
+    """Draw the slowest step of each group of adjacent steps, in at most `POINTS` groups."""
     unit = choose_time_unit(compute_pooled_median(rank.steps.wall_ns for rank in ranks) / 1e9)
-    origin = min(int(rank.steps.start[0]) for rank in ranks)
+    origin_ns = min(int(rank.steps.start[0]) for rank in ranks)
     shown, more = limit_items(ranks, MAX_SERIES, "ranks")
     longest = max(len(rank.steps) for rank in shown)
-    return [
-        Lines(
-            title="Step durations over time",
-            x_axis="seconds after the start of the first step",
-            y_axis="duration of a step",
-            unit=unit.unit,
-            digits=2,
-            lines=[_line(rank, origin, unit) for rank in shown],
-            note=f"The slowest of every {-(-longest // POINTS)} steps is shown."
-            if longest > POINTS
-            else None,
-            more=more,
-        )
-    ]
-
-
-def _line(rank: Rank, origin_ns: int, unit: TimeUnit) -> Line:
-    """Draw the slowest step of each group of adjacent steps, in at most `POINTS` groups."""
-    slowest = thin_out_steps(rank.steps, POINTS)
-    x_s = (rank.steps.end[slowest] - origin_ns) / 1e9
-    return Line(
-        name=rank.name,
-        x=x_s.round(3).tolist(),
-        y=round_figures(rank.steps.wall_ns[slowest] / 1e9 * unit.per_s),
+    lines = []
+    for rank in shown:
+        slowest = thin_out_steps(rank.steps, POINTS)
+        x_s = (rank.steps.end[slowest] - origin_ns) / 1e9
+        y = round_figures(rank.steps.wall_ns[slowest] / 1e9 * unit.per_s)
+        lines.append(Line(name=rank.name, x=x_s.round(3).tolist(), y=y))
+    return Lines(
+        title="Step durations over time",
+        x_axis="seconds after the start of the first step",
+        y_axis="duration of a step",
+        unit=unit.unit,
+        digits=2,
+        lines=lines,
+        note=f"The slowest of every {-(-longest // POINTS)} steps is shown."
+        if longest > POINTS
+        else None,
+        more=more,
     )
 
 
@@ -184,29 +168,19 @@ def _show_outliers(ranks: Ranks) -> list[Block]:
         return []
     weights: dict[str, float] = {}
     for rank in outlying.values():
-        weight = len(rank.outlier_steps)
         for phase, share in rank.outlier_phase_share_ratio.items():
-            weights[phase] = weights.get(phase, 0.0) + share * weight
-    listing: list[Block] = [
-        Text(text="Phases of the outliers. Operators and kernels are known only for traced steps."),
-        *make_phase_pies(
-            shares_of_total(weights),
-            "During outliers",
-            "the time of the outliers, ranks weighted by their number of outliers",
-        ),
+            weights[phase] = weights.get(phase, 0.0) + share * len(rank.outlier_steps)
+    text = "Phases of the outliers. Operators and kernels are known only for traced steps."
+    normal = [
+        draw_durations(
+            rank.normal_steps_histogram,
+            title=f"Normal steps of {name}, without its outliers",
+            axis="duration of a step",
+            counted="steps",
+            series=name,
+            median_s=rank.p50_s,
+        )
+        for name, rank in list(outlying.items())[:MAX_NORMAL]
     ]
-    return [
-        *listing,
-        *(_draw_normal_steps(name, rank) for name, rank in list(outlying.items())[:MAX_NORMAL]),
-    ]
-
-
-def _draw_normal_steps(name: str, rank: RankDurations) -> Histogram:
-    return draw_durations(
-        rank.normal_steps_histogram,
-        title=f"Normal steps of {name}, without its outliers",
-        axis="duration of a step",
-        counted="steps",
-        series=name,
-        median_s=rank.p50_s,
-    )
+    pies = make_phase_pies(shares_of_total(weights), "During outliers", _OUTLIERS)
+    return [Text(text=text), *pies, *normal]

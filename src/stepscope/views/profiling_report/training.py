@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from stepscope.views.profiling_report.blocks import Section
-from stepscope.views.profiling_report.bottlenecks import build_cpu_section, build_io_section
 from stepscope.views.profiling_report.evaluated import STATISTICS, Evaluated
 from stepscope.views.profiling_report.gpus import (
     build_batch_section,
+    build_cpu_section,
     build_gpu_section,
+    build_io_section,
     build_memory_section,
 )
 from stepscope.views.profiling_report.loading import build_loading_section
@@ -29,7 +30,10 @@ _SHOWN = {
 
 def build_training_sections(evaluated: Evaluated) -> list[Section]:
     """Build the section on the training loop, after one on initialization if that took longer."""
-    initialization = _build_initialization_sections(evaluated)
+    job, before = evaluated.job, []
+    if job.training_ns is not None and (job.initialization_ns or 0) > job.training_ns:
+        blocks = evaluated.check(INITIALIZATION)
+        before = [Section(id="initialization", title="Analyzing initialization", blocks=blocks)]
     loop = Section(
         id="training",
         title="Analyzing the training loop",
@@ -41,35 +45,18 @@ def build_training_sections(evaluated: Evaluated) -> list[Section]:
             build_cpu_section(evaluated),
             build_io_section(evaluated),
             build_memory_section(evaluated),
-            _build_other_rules(evaluated, without=INITIALIZATION if initialization else ""),
+            _build_other_rules(evaluated, without=INITIALIZATION if before else ""),
         ],
     )
-    return [*initialization, loop]
-
-
-def _build_initialization_sections(evaluated: Evaluated) -> list[Section]:
-    job = evaluated.job
-    if job.initialization_ns is None or job.training_ns is None:
-        return []
-    if job.initialization_ns <= job.training_ns:
-        return []
-    blocks = evaluated.check(INITIALIZATION)
-    return [Section(id="initialization", title="Analyzing initialization", blocks=blocks)]
+    return [*before, loop]
 
 
 def _build_other_rules(evaluated: Evaluated, *, without: str) -> Section:
     """Build a section per rule without charts; rules that fired come first."""
-    remaining = [
-        finding
-        for name, finding in evaluated.findings.items()
-        if name not in {*_SHOWN, *STATISTICS, without}
+    shown = {*_SHOWN, *STATISTICS, without}
+    names = [name for name in evaluated.findings if name not in shown]
+    names.sort(key=lambda name: not evaluated.findings[name].fired)
+    sections = [
+        Section(id=f"rule-{name}", title=name, blocks=evaluated.check(name)) for name in names
     ]
-    remaining.sort(key=lambda finding: not finding.fired)
-    return Section(
-        id="further",
-        title="Further rules",
-        sections=[
-            Section(id=f"rule-{f.rule}", title=f.rule, blocks=evaluated.check(f.rule))
-            for f in remaining
-        ],
-    )
+    return Section(id="further", title="Further rules", sections=sections)
