@@ -132,6 +132,7 @@ from .launches import (
     summarize_launches_by_call as summarize_launches_by_call,
 )
 from .memory_blocks import (
+    MemoryBlockRow as MemoryBlockRow,
     label_operators as label_operators,
     list_largest_blocks as list_largest_blocks,
     pair_blocks as pair_blocks,
@@ -147,8 +148,6 @@ from .memory_operators import (
     summarize_memory_operators as summarize_memory_operators,
 )
 from .memory_peak import (
-    NO_BACKWARD as NO_BACKWARD,
-    MemoryHolder as MemoryHolder,
     MemoryPeak as MemoryPeak,
     Passes as Passes,
     explain_peak as explain_peak,

@@ -9,14 +9,16 @@ had been released: the profiler lost that event, and the block is no longer aliv
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.memory_curve import DeviceMemory
 from stepscope.analysis.operator_tree import OperatorTree
 from stepscope.intervals import Int
+from stepscope.schema import field_label
 
 _ALLOCATORS = ("aten::empty", "aten::new_empty")
 """Operators that allocate on behalf of their callers, which are more informative."""
@@ -106,15 +108,14 @@ def label_operators(tree: OperatorTree, rows: Int) -> OperatorLabels:
     return OperatorLabels(tree, np.where(rows >= 0, codes, -1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryBlockRow:
-    """One block; a time is None if its event is not in the trace."""
+class MemoryBlockRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Allocation with its release; times are null for events outside the trace."""
 
     operator: str | None
     """Operator that allocated the block, or that released it if the allocation is missing."""
     size_bytes: int
-    allocated_ns: int | None
-    released_ns: int | None
+    allocated_after_ns: Annotated[int | None, field_label("allocated at")]
+    released_after_ns: Annotated[int | None, field_label("released at")]
     lifetime_ns: int | None
 
 
@@ -125,6 +126,7 @@ def list_largest_blocks(
     *,
     containing: str = "",
     top: int = 0,
+    start_ns: int = 0,
 ) -> tuple[list[MemoryBlockRow], int]:
     """List blocks by descending size.
 
@@ -134,6 +136,7 @@ def list_largest_blocks(
         labels: labels of the operators of `blocks.events`.
         containing: text that the operator's label must contain.
         top: limit; 0 for all.
+        start_ns: time from which the times of the rows count.
 
     Returns:
         The blocks, and their count without the limit.
@@ -150,8 +153,8 @@ def list_largest_blocks(
         MemoryBlockRow(
             operator=labels.text(int(labels.codes[block])),
             size_bytes=int(blocks.size_bytes[block]),
-            allocated_ns=start if start >= 0 else None,
-            released_ns=end if end >= 0 else None,
+            allocated_after_ns=start - start_ns if start >= 0 else None,
+            released_after_ns=end - start_ns if end >= 0 else None,
             lifetime_ns=end - start if start >= 0 and end >= 0 else None,
         )
         for block, start, end in zip(order.tolist(), starts, ends, strict=True)

@@ -65,21 +65,29 @@ class MemoryHolder(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the peak."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryPeak:
-    """Memory of one device at its peak."""
+class MemoryPurpose(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory held at the peak for one purpose."""
 
-    t_ns: int
+    purpose: str
+    held_bytes: int
+    held_ratio: Annotated[float, field_label("share", display="bar")]
+    """Share of the peak."""
+
+
+class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
+    """Holders and purposes of the memory at the peak."""
+
+    share_of: str
+    after_ns: Annotated[int, field_label("time")]
     allocated_bytes: int
-    before_bytes: int | None
-    """Bytes allocated before the trace; None if the trace has no totals."""
+    before_bytes: Annotated[int | None, field_label("allocated before the trace")]
+    """Memory held since before the trace; null if the trace has no totals."""
     block_count: int
-    holders: list[MemoryHolder]
-    """Operators by descending bytes held; the first `top`."""
-    holder_count: int
-    """Number of operators without that limit."""
-    purposes: dict[str, int] | None
-    """Bytes by purpose, including those from before the trace; None if unknown."""
+    """Blocks allocated in the trace and held at the peak."""
+    holder_count: Annotated[int, field_label("owners")]
+    holders: Annotated[list[MemoryHolder], field_label("owners")]
+    purposes: list[MemoryPurpose]
+    missing: str | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,6 +153,7 @@ def explain_peak(
     passes: Passes | None,
     backward: NDArray[np.bool_],
     top: int = 0,
+    start_ns: int = 0,
 ) -> MemoryPeak:
     """Explain the memory of a device at its peak.
 
@@ -155,7 +164,8 @@ def explain_peak(
         tree: operators of the trace.
         passes: passes of its steps; None without backward operators.
         backward: mask over rows of `tree`, from `is_backward`.
-        top: limit of holders; 0 for all.
+        top: limit of holders, which are sorted by descending bytes; 0 for all.
+        start_ns: time from which the time of the peak counts.
     """
     alive = blocks.alive_at(device.peak_index)
     size = blocks.size_bytes[alive]
@@ -166,7 +176,8 @@ def explain_peak(
     peak_bytes = int(device.allocated_bytes[device.peak_index])
     before_bytes = peak_bytes - int(size.sum()) if device.absolute else None
     known_bytes = peak_bytes if device.absolute else 0
-    purposes = None
+    purposes: dict[str, int] = {}
+    missing: str | None = NO_BACKWARD
     if passes is not None and device.absolute:
         in_backward = _is_within(tree, operator_row, backward)
         codes = _classify_purposes(device, blocks, alive, passes, in_backward)
@@ -174,8 +185,10 @@ def explain_peak(
         purposes = {BEFORE: before_bytes or 0} | {
             name: int(sums[i]) for i, name in enumerate(PURPOSES) if sums[i]
         }
+        missing = None
     return MemoryPeak(
-        t_ns=int(device.t_ns[device.peak_index]),
+        share_of="memory allocated at the peak",
+        after_ns=int(device.t_ns[device.peak_index]) - start_ns,
         allocated_bytes=peak_bytes,
         before_bytes=before_bytes,
         block_count=len(alive),
@@ -189,7 +202,15 @@ def explain_peak(
             for g in np.argsort(-held_bytes, kind="stable")[: top or None].tolist()
         ],
         holder_count=len(groups),
-        purposes=purposes,
+        purposes=[
+            MemoryPurpose(
+                purpose=purpose,
+                held_bytes=held,
+                held_ratio=held / known_bytes if known_bytes else 0.0,
+            )
+            for purpose, held in purposes.items()
+        ],
+        missing=missing,
     )
 
 

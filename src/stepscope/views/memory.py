@@ -9,10 +9,9 @@ import msgspec
 
 from stepscope.analysis import (
     CURVE_COLUMNS,
-    NO_BACKWARD,
     TREE_COLUMNS,
     DeviceMemory,
-    MemoryHolder,
+    MemoryBlockRow,
     MemoryPeak,
     OperatorMemory,
     OperatorTree,
@@ -50,41 +49,6 @@ NO_ADDRESSES = (
 )
 
 
-class PurposeView(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory held at the peak for one purpose."""
-
-    purpose: str
-    held_bytes: int
-    held_ratio: Annotated[float, field_label("share", display="bar")]
-    """Share of the peak."""
-
-
-class MemoryPeakView(msgspec.Struct, frozen=True, kw_only=True):
-    """Holders and purposes of the memory at the peak."""
-
-    share_of: str
-    after_ns: Annotated[int, field_label("time")]
-    allocated_bytes: int
-    before_bytes: Annotated[int | None, field_label("allocated before the trace")]
-    """Memory held since before the trace; null if the trace has no totals."""
-    block_count: int
-    """Blocks allocated in the trace and held at the peak."""
-    holder_count: Annotated[int, field_label("owners")]
-    holders: Annotated[list[MemoryHolder], field_label("owners")]
-    purposes: list[PurposeView]
-    missing: str | None
-
-
-class BlockView(msgspec.Struct, frozen=True, kw_only=True):
-    """Allocation with its release; times are null for events outside the trace."""
-
-    operator: str | None
-    size_bytes: int
-    allocated_after_ns: Annotated[int | None, field_label("allocated at")]
-    released_after_ns: Annotated[int | None, field_label("released at")]
-    lifetime_ns: int | None
-
-
 class DeviceMemoryView(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of one device."""
 
@@ -104,14 +68,14 @@ class DeviceMemoryView(msgspec.Struct, frozen=True, kw_only=True):
     allocated_curve_bytes: Annotated[list[int], field_label("allocated over time")]
     reserved_curve_bytes: Annotated[list[int] | None, field_label("reserved over time")]
     """Memory that the allocator reserves on the device; null on the host."""
-    peak: MemoryPeakView | None
+    peak: MemoryPeak | None
     operator_count: int
     outside_count: Annotated[int, field_label("events outside of operators")]
     """Events outside every operator."""
     outside_size_increase_bytes: Annotated[int, field_label("increase outside of operators")]
     operators: list[OperatorMemory]
     block_count: int
-    blocks: list[BlockView]
+    blocks: list[MemoryBlockRow]
     """Largest blocks."""
     notes: list[str]
 
@@ -220,7 +184,7 @@ class _TraceContext(msgspec.Struct, frozen=True, kw_only=True):
             notes=[sentence for is_present, sentence in notes if not is_present],
         )
 
-    def _explain_peak(self, device: DeviceMemory) -> tuple[MemoryPeakView, list[BlockView], int]:
+    def _explain_peak(self, device: DeviceMemory) -> tuple[MemoryPeak, list[MemoryBlockRow], int]:
         blocks = pair_blocks(device, self.events["address"])
         operator = self.events["operator"]
         peak = explain_peak(
@@ -231,6 +195,7 @@ class _TraceContext(msgspec.Struct, frozen=True, kw_only=True):
             passes=self.passes,
             backward=self.backward,
             top=self.options.top,
+            start_ns=self.start_ns,
         )
         operator_rows = self.tree.find_rows(operator[device.rows[blocks.events]])
         rows, count = list_largest_blocks(
@@ -239,40 +204,6 @@ class _TraceContext(msgspec.Struct, frozen=True, kw_only=True):
             label_operators(self.tree, operator_rows),
             containing=self.options.name or "",
             top=self.options.top,
+            start_ns=self.start_ns,
         )
-        views = [
-            BlockView(
-                operator=row.operator,
-                size_bytes=row.size_bytes,
-                allocated_after_ns=self._count_from_start(row.allocated_ns),
-                released_after_ns=self._count_from_start(row.released_ns),
-                lifetime_ns=row.lifetime_ns,
-            )
-            for row in rows
-        ]
-        return _show_peak(peak, self.start_ns), views, count
-
-    def _count_from_start(self, t_ns: int | None) -> int | None:
-        return None if t_ns is None else t_ns - self.start_ns
-
-
-def _show_peak(peak: MemoryPeak, start_ns: int) -> MemoryPeakView:
-    total_bytes = peak.allocated_bytes if peak.before_bytes is not None else 0
-    return MemoryPeakView(
-        share_of="memory allocated at the peak",
-        after_ns=peak.t_ns - start_ns,
-        allocated_bytes=peak.allocated_bytes,
-        before_bytes=peak.before_bytes,
-        block_count=peak.block_count,
-        holder_count=peak.holder_count,
-        holders=peak.holders,
-        purposes=[
-            PurposeView(
-                purpose=purpose,
-                held_bytes=held_bytes,
-                held_ratio=held_bytes / total_bytes if total_bytes else 0.0,
-            )
-            for purpose, held_bytes in (peak.purposes or {}).items()
-        ],
-        missing=None if peak.purposes is not None else NO_BACKWARD,
-    )
+        return peak, rows, count

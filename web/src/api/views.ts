@@ -114,15 +114,6 @@ export interface BeforeAfterRow {
   change_text: string | null;
 }
 
-/** Allocation with its release; times are null for events outside the trace. */
-export interface BlockView {
-  operator: string | null;
-  size_bytes: number;
-  allocated_after_ns: number | null;
-  released_after_ns: number | null;
-  lifetime_ns: number | null;
-}
-
 /** Parts that sum to the total. */
 export interface Breakdown {
   share_of: string;
@@ -411,7 +402,7 @@ export interface DeviceMemoryView {
   allocated_curve_bytes: number[];
   /** Memory that the allocator reserves on the device; null on the host. */
   reserved_curve_bytes: number[] | null;
-  peak: MemoryPeakView | null;
+  peak: MemoryPeak | null;
   operator_count: number;
   /** Events outside every operator. */
   outside_count: number;
@@ -419,7 +410,7 @@ export interface DeviceMemoryView {
   operators: OperatorMemory[];
   block_count: number;
   /** Largest blocks. */
-  blocks: BlockView[];
+  blocks: MemoryBlockRow[];
   notes: string[];
 }
 
@@ -862,6 +853,16 @@ export interface MakingView {
   worker_busy_ratio: number | null;
 }
 
+/** Allocation with its release; times are null for events outside the trace. */
+export interface MemoryBlockRow {
+  /** Operator that allocated the block, or that released it if the allocation is missing. */
+  operator: string | null;
+  size_bytes: number;
+  allocated_after_ns: number | null;
+  released_after_ns: number | null;
+  lifetime_ns: number | null;
+}
+
 /** Memory allocated by one operator and held at the peak. */
 export interface MemoryHolder {
   /** `caller (operator)` if it only allocates for others; null outside operators. */
@@ -873,7 +874,7 @@ export interface MemoryHolder {
 }
 
 /** Holders and purposes of the memory at the peak. */
-export interface MemoryPeakView {
+export interface MemoryPeak {
   share_of: string;
   after_ns: number;
   allocated_bytes: number;
@@ -883,8 +884,16 @@ export interface MemoryPeakView {
   block_count: number;
   holder_count: number;
   holders: MemoryHolder[];
-  purposes: PurposeView[];
+  purposes: MemoryPurpose[];
   missing: string | null;
+}
+
+/** Memory held at the peak for one purpose. */
+export interface MemoryPurpose {
+  purpose: string;
+  held_bytes: number;
+  /** Share of the peak. */
+  held_ratio: number;
 }
 
 /** Payload of `memory`. */
@@ -1228,14 +1237,6 @@ export interface PriceUsed {
   as_of: string | null;
   /** URL of the source; null for a price set by a user. */
   source: string | null;
-}
-
-/** Memory held at the peak for one purpose. */
-export interface PurposeView {
-  purpose: string;
-  held_bytes: number;
-  /** Share of the peak. */
-  held_ratio: number;
 }
 
 /** Entry of the quality record that affects the figures of a view. */

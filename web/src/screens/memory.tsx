@@ -1,5 +1,5 @@
 // Device memory of one trace: curve, peak and allocations.
-import type { DeviceMemoryView, MemoryPeakView, TraceMemory } from "../api/views";
+import type { DeviceMemoryView, MemoryPeak, TraceMemory } from "../api/views";
 import { count, duration, memory } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import type { Plot } from "../charts/plot";
@@ -74,7 +74,7 @@ function Device({ device }: { device: DeviceMemoryView }) {
         description="Allocations with their release. Times are relative to the start of the trace; events outside of it have none."
         rows={device.blocks}
         footnote={omittedRows(device.blocks.length, device.block_count)}
-        fields={columns("BlockView", "operator", "size_bytes", "allocated_after_ns", "released_after_ns", "lifetime_ns")}
+        fields={columns("MemoryBlockRow", "operator", "size_bytes", "allocated_after_ns", "released_after_ns", "lifetime_ns")}
       />
     </>
   );
@@ -96,7 +96,7 @@ function memoryFigure(device: DeviceMemoryView): Plot {
   };
 }
 
-function Peak({ peak }: { peak: MemoryPeakView }) {
+function Peak({ peak }: { peak: MemoryPeak }) {
   if (peak.missing !== null && peak.holders.length === 0) return <EmptyState title="Memory peak" text={peak.missing} />;
   return (
     <>
