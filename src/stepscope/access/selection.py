@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 
 from stepscope.errors import UsageError
 
-__all__ = ["Moment", "Names", "chosen_names", "moment_ns"]
-
 Moment = int | datetime | timedelta
 """Nanoseconds since 1970, a time with its zone, or the time since the run began."""
 Names = str | re.Pattern[str] | Sequence[str]

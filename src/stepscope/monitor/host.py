@@ -15,8 +15,6 @@ from stepscope.monitor.samplers.gpu import gpu_facts
 from stepscope.monitor.samplers.memory import memory_total_bytes
 from stepscope.schema import NodeInfo
 
-__all__ = ["node_info", "node_name"]
-
 _ANCHOR_TRIES = 5
 
 

@@ -20,27 +20,6 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-__all__ = [
-    "FACT_TYPES",
-    "DataLoaderFact",
-    "DataLoaderSettingsFact",
-    "DataLoaderWorkerFact",
-    "DdpFact",
-    "Fact",
-    "ImportedFact",
-    "ModelFact",
-    "ModelInput",
-    "ModelInputsFact",
-    "OptimizerFact",
-    "SourceLineFact",
-    "StackSamplerFact",
-    "VersionsFact",
-    "WindowFact",
-    "WindowMissedFact",
-    "WindowUnfinishedFact",
-    "decode_facts",
-]
-
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True, tag_field="fact"):
     """Base class of facts; the value of `fact` is the tag of the subclass."""

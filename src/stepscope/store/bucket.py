@@ -21,17 +21,6 @@ from typing import Any, BinaryIO, NamedTuple, Self, TypeVar
 from stepscope._optional import require
 from stepscope.errors import UsageError
 
-__all__ = [
-    "AccessDeniedError",
-    "Bucket",
-    "BucketLocation",
-    "Entry",
-    "InvalidNamesError",
-    "UnreachableError",
-    "is_path",
-    "map_parallel",
-]
-
 T = TypeVar("T")
 R = TypeVar("R")
 _CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}

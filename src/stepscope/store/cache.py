@@ -20,8 +20,6 @@ from typing import BinaryIO
 
 from stepscope.errors import UsageError
 
-__all__ = ["LIMIT_VARIABLE", "ObjectCache", "cache_home"]
-
 LIMIT_VARIABLE = "STEPSCOPE_CACHE_GB"
 DEFAULT_LIMIT_GB = 10.0
 RECENT_S = 600

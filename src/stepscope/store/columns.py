@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from stepscope.schema import TABLES, Column, Table
 from stepscope.store.engine import identifier
 
-__all__ = ["NUMPY_TYPES", "Array", "Batch", "DictColumn", "find_table", "make_batch"]
-
 Array = NDArray[Any]
 
 NUMPY_TYPES: dict[str, np.dtype[Any]] = {

@@ -16,15 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = [
-    "available_cores",
-    "connect",
-    "identifier",
-    "literal",
-    "scan",
-    "select",
-]
-
 
 def available_cores() -> int:
     """Return the number of cores this process may run on."""

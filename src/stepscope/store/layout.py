@@ -20,28 +20,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes
 
-__all__ = [
-    "FAN_IN",
-    "NODES",
-    "PROCESSES",
-    "RUN_KEY",
-    "Merge",
-    "Segment",
-    "decode_file_name",
-    "document_key",
-    "encode_file_name",
-    "find_covered",
-    "find_gaps",
-    "node_key",
-    "node_of_key",
-    "parse_segment",
-    "plan_merges",
-    "process_key",
-    "select_visible",
-    "status_key",
-    "table_prefix",
-]
-
 RUN_KEY = "run.json"
 NODES = "nodes/"
 PROCESSES = "processes/"

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from stepscope.store.objectstore import check_key, check_prefix
 
-__all__ = ["LocalStore"]
-
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 

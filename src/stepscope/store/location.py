@@ -9,8 +9,6 @@ from stepscope.store.local import LocalStore
 from stepscope.store.objectstore import ObjectStore
 from stepscope.store.remote import RemoteStore
 
-__all__ = ["is_remote", "open_store"]
-
 _REMOTE_SCHEMES = ("s3:", "gs:", "az:")
 
 

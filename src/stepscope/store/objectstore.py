@@ -14,8 +14,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["ObjectStore", "check_key", "check_prefix", "is_hidden"]
-
 
 class ObjectStore(Protocol):
     """Named objects. A key is a relative path with '/' separators; no part starts with '.'.

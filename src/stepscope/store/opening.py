@@ -14,8 +14,6 @@ from stepscope.store.location import is_remote, open_store
 from stepscope.store.reader import RunReader
 from stepscope.store.upgrades import upgrades_from
 
-__all__ = ["open_run"]
-
 
 def open_run(location: str | Path, *, threads: int | None = None) -> RunReader:
     """Open a run for reading.

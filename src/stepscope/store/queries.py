@@ -24,8 +24,6 @@ from stepscope.store.upgrades import Upgrade
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["TRACE_COLUMN", "Extents", "SegmentFilter", "TableQueries", "with_tables"]
-
 T = TypeVar("T")
 Extents = dict[str, tuple[int, int]]
 """First and last value of each time column and of the trace column, by column."""

@@ -33,8 +33,6 @@ from stepscope.store.upgrades import Upgrade
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["RunReader"]
-
 T = TypeVar("T")
 
 

@@ -16,8 +16,6 @@ from stepscope.store.bucket import Bucket, BucketLocation, Entry, map_parallel
 from stepscope.store.cache import ObjectCache
 from stepscope.store.objectstore import check_key, check_prefix, is_hidden
 
-__all__ = ["RemoteStore"]
-
 LISTING_MAX_AGE_S = 1.0
 """Time for which a listing is reused."""
 MAX_FULL_LISTING = 5000

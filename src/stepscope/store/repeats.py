@@ -7,8 +7,6 @@ from pathlib import Path
 from stepscope.store import layout
 from stepscope.store.location import is_remote, open_store
 
-__all__ = ["repeated_runs"]
-
 
 def repeated_runs(location: str | Path) -> list[str]:
     """Return the runs directly below a location, by name; the location itself if there are none.

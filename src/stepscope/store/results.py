@@ -14,15 +14,6 @@ from stepscope.store.engine import identifier, select
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = [
-    "code_expression",
-    "create_dictionary",
-    "select_columns",
-    "to_declared_array",
-    "to_dict_column",
-    "unmask_objects",
-]
-
 
 def select_columns(
     table: Table, columns: Sequence[str] | None, encoded: Sequence[str]

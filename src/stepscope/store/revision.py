@@ -15,8 +15,6 @@ from stepscope.store.local import LocalStore
 from stepscope.store.location import is_remote
 from stepscope.store.remote import RemoteStore
 
-__all__ = ["revision_of", "revision_of_entries", "size_of"]
-
 QUIET_NS = 31_000_000_000
 """Time without a change after which the revision changes once more: a job whose monitor has sent no
 heartbeat for half a minute counts as lost, and that is a change of state."""

@@ -12,8 +12,6 @@ from typing import Any
 
 from stepscope.schema import SCHEMA_VERSION
 
-__all__ = ["UPGRADES", "Upgrade", "upgrades_from"]
-
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:

@@ -9,8 +9,6 @@ from stepscope.store import layout
 from stepscope.store.bucket import Bucket, BucketLocation, map_parallel
 from stepscope.store.local import LocalStore
 
-__all__ = ["check_free", "upload_run"]
-
 
 def check_free(url: str) -> None:
     """Check that a run can be created at a URL.

@@ -23,8 +23,6 @@ from stepscope.store.location import open_store
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["RunWriter", "create_run"]
-
 _MEMORY_LIMIT = "256MB"
 _ROW_GROUP_ROWS = 61_440
 """Rows held in memory at once while segments merge; half of DuckDB's default."""

@@ -11,8 +11,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-__all__ = ["Rates", "Sample", "Sampler", "Unavailable", "read_bytes"]
-
 _CHUNK_BYTES = 1 << 16
 _NS_PER_S = 1_000_000_000
 

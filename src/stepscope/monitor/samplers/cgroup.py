@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 from stepscope.monitor.samplers.base import Sample, Unavailable
 
-__all__ = ["ThrottleSampler", "cores_available", "memory_limit_bytes"]
-
 _NS_PER_US = 1_000
 _V1_NO_LIMIT_BYTES = 1 << 62
 """Version 1 writes "no limit" as the largest number of whole pages."""

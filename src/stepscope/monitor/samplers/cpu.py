@@ -9,8 +9,6 @@ from typing import NamedTuple
 from stepscope.monitor.samplers.base import Sample, Unavailable, read_bytes
 from stepscope.monitor.samplers.processes import JobTree
 
-__all__ = ["CpuSampler"]
-
 _NS_PER_S = 1_000_000_000
 
 

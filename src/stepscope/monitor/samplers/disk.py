@@ -7,8 +7,6 @@ from pathlib import Path
 
 from stepscope.monitor.samplers.base import Rates, Sample, Unavailable, read_bytes
 
-__all__ = ["DiskSampler"]
-
 _SECTOR_BYTES = 512
 """Size of a sector in `/proc/diskstats`, for any disk."""
 

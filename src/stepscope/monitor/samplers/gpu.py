@@ -18,8 +18,6 @@ from typing import Any
 
 from stepscope.monitor.samplers.base import Sample, Sampler, Unavailable
 
-__all__ = ["AmdSampler", "NvmlSampler", "build_gpu_samplers", "gpu_facts"]
-
 _RETRY_NS = 10_000_000_000
 _PCIE_INTERVAL_NS = 5_000_000_000
 _PCIE_UNIT_BYTES = 1_000

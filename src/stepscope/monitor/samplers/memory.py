@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from stepscope.monitor.samplers.base import Sample, Unavailable, read_bytes
 
-__all__ = ["MemorySampler", "memory_total_bytes"]
-
 
 class MemorySampler:
     """Sampler of memory used and available, and of swap used, in bytes."""

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from stepscope.monitor.samplers.base import Rates, Sample, Unavailable, read_bytes
 
-__all__ = ["NetworkSampler"]
-
 _LOOPBACK = b"lo"
 _HEADER_LINES = 2
 

@@ -19,8 +19,6 @@ from typing import NamedTuple
 
 from stepscope.monitor.samplers.base import Sample, read_bytes
 
-__all__ = ["JobProcess", "JobTree", "ProcessSampler"]
-
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _NS_PER_S = 1_000_000_000
