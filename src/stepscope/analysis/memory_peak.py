@@ -205,10 +205,10 @@ def explain_peak(
         purposes=[
             MemoryPurpose(
                 purpose=purpose,
-                held_bytes=held,
-                held_ratio=held / known_bytes if known_bytes else 0.0,
+                held_bytes=size_bytes,
+                held_ratio=size_bytes / known_bytes if known_bytes else 0.0,
             )
-            for purpose, held in purposes.items()
+            for purpose, size_bytes in purposes.items()
         ],
         missing=missing,
     )

@@ -44,7 +44,7 @@ from stepscope.run.trace_steps import (
     named_steps,
     recorded_work,
 )
-from stepscope.run.traces import QualityIssue, Trace, load_traces, reading_ahead, rows_in
+from stepscope.run.traces import QualityIssue, Trace, load_traces, reading_ahead
 from stepscope.run.window_requests import (
     MAX_REQUESTED_STEPS,
     WindowContents,
@@ -129,7 +129,6 @@ __all__ = [
     "reading_ahead",
     "recorded_work",
     "reopen_run",
-    "rows_in",
     "samples_at_a_time",
     "sampling_period_ns",
     "send_window_request",

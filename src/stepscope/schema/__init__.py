@@ -53,21 +53,14 @@ from stepscope.schema.finding import (
 from stepscope.schema.json_schemas import make_schemas
 from stepscope.schema.run import SCHEMA_VERSION, JobState, JobStatus, NodeInfo, ProcessInfo, RunInfo
 from stepscope.schema.table import Column, Table
-from stepscope.schema.tables.annotations import ANNOTATIONS
 from stepscope.schema.tables.collectives import COLLECTIVES
-from stepscope.schema.tables.copies import COPIES
 from stepscope.schema.tables.counters import COUNTERS
 from stepscope.schema.tables.devices import DEVICES
 from stepscope.schema.tables.flows import FLOWS
-from stepscope.schema.tables.kernels import KERNELS
-from stepscope.schema.tables.memory_events import MEMORY_EVENTS
 from stepscope.schema.tables.metrics import METRIC_TYPES, METRICS, MetricType
-from stepscope.schema.tables.operators import OPERATORS
 from stepscope.schema.tables.other_events import OTHER_EVENTS
 from stepscope.schema.tables.process_groups import PROCESS_GROUPS
-from stepscope.schema.tables.python_functions import PYTHON_FUNCTIONS
 from stepscope.schema.tables.quality import QUALITY, QUALITY_CHECKS
-from stepscope.schema.tables.runtime_calls import RUNTIME_CALLS
 from stepscope.schema.tables.scalars import SCALARS
 from stepscope.schema.tables.spans import SPAN_KINDS, SPANS
 from stepscope.schema.tables.stacks import STACKS
@@ -77,38 +70,18 @@ from stepscope.schema.tables.tracks import TRACKS
 from stepscope.schema.units import Unit
 
 __all__ = [
-    "ANNOTATIONS",
-    "COLLECTIVES",
-    "COPIES",
-    "COUNTERS",
-    "DEVICES",
     "EVENT_KINDS",
     "EVENT_TABLES",
     "FACT_TYPES",
-    "FLOWS",
-    "KERNELS",
-    "MEMORY_EVENTS",
-    "METRICS",
     "METRIC_TYPES",
     "NESTED_TABLES",
-    "OPERATORS",
-    "OTHER_EVENTS",
-    "PROCESS_GROUPS",
-    "PYTHON_FUNCTIONS",
-    "QUALITY",
     "QUALITY_CHECKS",
-    "RUNTIME_CALLS",
-    "SCALARS",
     "SCHEMA_VERSION",
     "SPANS",
     "SPAN_KINDS",
-    "STACKS",
     "STREAM_TABLES",
     "TABLES",
-    "TIMELINE",
-    "TRACES",
     "TRACE_TABLES",
-    "TRACKS",
     "Argument",
     "Column",
     "DataLoaderFact",
