@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from html import escape
 
@@ -21,6 +22,7 @@ from stepscope.views.profiling_report import (
     Text,
 )
 
+_CODE = re.compile(r"`([^`]+)`")
 _SIGNS = {"warning": "▲ ", "missing": "<b>Not available.</b> "}
 
 
@@ -71,7 +73,7 @@ def _build_verdict(verdict: Verdict) -> Section:
     if verdict.phases:
         columns = [Column(label="phase"), Column(label="share", unit="%", digits=1)]
         shares: list[list[Cell]] = [
-            [name.replace("_", " "), 100 * share] for name, share in verdict.phases.items()
+            [_name(phase), 100 * share] for phase, share in verdict.phases.items() if share
         ]
         blocks.append(Table(title="Step time by phase", columns=columns, rows=shares))
     lists = {
@@ -111,9 +113,9 @@ def _render_section(section: Section, *, level: int) -> Iterator[str]:
 def _render_block(block: Block) -> str:
     match block:
         case Text():
-            return f"<p>{_SIGNS.get(block.tone, '')}{escape(block.text)}</p>"
+            return f"<p>{_SIGNS.get(block.tone, '')}{_render_prose(block.text)}</p>"
         case Listing():
-            items = "".join(f"<li>{escape(item)}</li>" for item in block.items)
+            items = "".join(f"<li>{_render_prose(item)}</li>" for item in block.items)
             return f"<ul>{items}</ul>" if items else ""
         case Check():
             return _render_check(block)
@@ -127,6 +129,11 @@ def _render_block(block: Block) -> str:
     return f"<p><b>{escape(block.title)}</b></p>{body}{note}"
 
 
+def _render_prose(text: str) -> str:
+    """Render text with code between backticks."""
+    return _CODE.sub(r"<code>\1</code>", escape(text))
+
+
 def _render_check(check: Check) -> str:
     facts = {
         "datapoints": count(check.datapoints),
@@ -138,7 +145,7 @@ def _render_check(check: Check) -> str:
     text = f"{check.summary} {check.recommendation or ''}".strip()
     details = ", ".join(f"{escape(name)}: {escape(value)}" for name, value in facts.items())
     head = f"<b>{escape(check.rule)}</b> ({escape(check.status)})"
-    return f"<p>{head} {escape(text)}</p><p><small>{details}</small></p>"
+    return f"<p>{head} {_render_prose(text)}</p><p><small>{details}</small></p>"
 
 
 def _render_table(table: Table) -> str:

@@ -40,8 +40,8 @@ export function pieOption(block: Pie, colours: Palette): EChartsOption {
     series: [
       {
         type: "pie",
-        radius: hasLegendList ? ["40%", "68%"] : ["46%", "76%"],
-        center: hasLegendList ? ["25%", "50%"] : ["50%", "45%"],
+        radius: hasLegendList ? ["30%", "54%"] : ["46%", "76%"],
+        center: hasLegendList ? ["22%", "50%"] : ["50%", "45%"],
         itemStyle: { borderColor: colours.surface, borderWidth: 2 },
         label: { show: false },
         data: block.slices.map((slice) => ({ name: slice.name, value: slice.share_ratio })),

@@ -15,25 +15,25 @@ from stepscope.views.profiling_report.blocks import (
 from stepscope.views.profiling_report.building import format_time, make_pie, name_columns
 from stepscope.views.profiling_report.evaluated import Evaluated
 
+JOB = "the job's duration"
 LONG_FINALIZATION = 0.1
 """Share of the job above which finalization is mentioned."""
 
 
 def build_job_section(evaluated: Evaluated, *, in_progress: bool) -> Section:
     """Describe start and end of the job, and the time before and after training."""
-    job = evaluated.job
+    job, parts = evaluated.job, _split_job(evaluated.job)
     verb = "has run" if in_progress else "ran"
     start = format_time(job.start_ns).replace(" ", " at ", 1)
     blocks: list[Block] = [
         Text(text=f"The job started on {start} and {verb} for {duration(job.duration_ns)}."),
         Table(
             title="Training job",
-            columns=name_columns("what", "value"),
-            rows=_rows(job, in_progress=in_progress) + _cost(evaluated),
-            share_of="the job's duration",
+            columns=name_columns("property", "value"),
+            rows=_list_times(job, parts, in_progress=in_progress) + _list_cost(evaluated),
+            share_of=JOB if parts else None,
         ),
     ]
-    parts = _parts(job)
     if parts is None:
         reason = evaluated.why_missing("StepOutlier") or "no training step was recorded"
         blocks.append(
@@ -41,12 +41,12 @@ def build_job_section(evaluated: Evaluated, *, in_progress: bool) -> Section:
         )
     elif job.duration_ns > 0:
         shares = {name: max(0, part) / job.duration_ns for name, part in parts.items()}
-        blocks.append(make_pie("Job duration by part", shares, "the job's duration"))
+        blocks.append(make_pie("Job duration by part", shares, JOB))
         blocks += _note_long_parts(parts, job.duration_ns)
     return Section(id="job", title="Training job summary", blocks=blocks)
 
 
-def _parts(job: JobStatistics) -> dict[str, int] | None:
+def _split_job(job: JobStatistics) -> dict[str, int] | None:
     if job.initialization_ns is None or job.training_ns is None or job.finalization_ns is None:
         return None
     return {
@@ -56,13 +56,14 @@ def _parts(job: JobStatistics) -> dict[str, int] | None:
     }
 
 
-def _rows(job: JobStatistics, *, in_progress: bool) -> list[list[Cell]]:
+def _list_times(
+    job: JobStatistics, parts: dict[str, int] | None, *, in_progress: bool
+) -> list[list[Cell]]:
     rows: list[list[Cell]] = [
         ["Start time", format_time(job.start_ns)],
         ["Last heartbeat" if in_progress else "End time", format_time(job.end_ns)],
         ["Job duration (s)", fixed(job.duration_ns / 1e9, 2)],
     ]
-    parts = _parts(job)
     if parts is None:
         return rows
     start_ns = job.start_ns + parts["Initialization"]
@@ -80,7 +81,7 @@ def _rows(job: JobStatistics, *, in_progress: bool) -> list[list[Cell]]:
     return rows
 
 
-def _cost(evaluated: Evaluated) -> list[list[Cell]]:
+def _list_cost(evaluated: Evaluated) -> list[list[Cell]]:
     """Describe the cost of the job and the source of the price; empty without a price."""
     reader = evaluated.run.reader
     priced = price_job(

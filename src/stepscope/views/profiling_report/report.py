@@ -29,8 +29,7 @@ MAX_NOTES = 20
 MAX_COMMAND_LENGTH = 2000
 ABOUT = (
     "This report summarizes the training job, the utilization of its machines and the time of the "
-    "framework, and lists the findings of the rules with their evidence. Charts and tables are "
-    "interactive."
+    "framework, and lists the findings of the rules with their evidence."
 )
 NOTICE = (
     "Findings are results of heuristic rules on the recorded data. Check them against your "
