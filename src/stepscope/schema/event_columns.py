@@ -13,6 +13,10 @@ DURATION_NS = column("duration_ns", "BIGINT", "Duration.", "ns", stored_type="DO
 ARGS = column("args", "VARCHAR NULL", "All other arguments in the file, as a JSON object.")
 STREAM = column("track", "INTEGER", "Stream of the device; see `tracks`.")
 DEVICE = column("device", "INTEGER", "Number of the device.")
+EVENT = (TRACE, EVENT_ID, TRACK)
+"""Identity and track of an event."""
+DEVICE_EVENT = (TRACE, EVENT_ID, STREAM, DEVICE)
+NAMED_RANGE = (NAME, START_NS, DURATION_NS)
 GRAPH_LINK = (
     column("graph", "BIGINT NULL", "Graph whose replay ran it."),
     column("graph_node", "BIGINT NULL", "Node in that graph."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.schema.event_columns import ARGS, DURATION_NS, EVENT_ID, NAME, START_NS, TRACE, TRACK
+from stepscope.schema.event_columns import ARGS, EVENT, NAMED_RANGE
 from stepscope.schema.table import Table, column
 
 ANNOTATIONS = Table(
@@ -11,12 +11,8 @@ ANNOTATIONS = Table(
     "profiler steps.",
     key=("trace", "id"),
     columns=(
-        TRACE,
-        EVENT_ID,
-        TRACK,
-        NAME,
-        START_NS,
-        DURATION_NS,
+        *EVENT,
+        *NAMED_RANGE,
         column(
             "on_device",
             "SMALLINT",

@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.schema.event_columns import (
-    ARGS,
-    DEVICE,
-    DURATION_NS,
-    EVENT_ID,
-    GRAPH_LINK,
-    LAUNCH_LINK,
-    NAME,
-    START_NS,
-    STREAM,
-    TRACE,
-)
+from stepscope.schema.event_columns import ARGS, DEVICE_EVENT, GRAPH_LINK, LAUNCH_LINK, NAMED_RANGE
 from stepscope.schema.table import Table, column
 
 COPIES = Table(
@@ -21,14 +10,9 @@ COPIES = Table(
     doc="One row per copy or fill of device memory.",
     key=("trace", "id"),
     columns=(
-        TRACE,
-        EVENT_ID,
-        STREAM,
-        DEVICE,
+        *DEVICE_EVENT,
         column("kind", "VARCHAR", "memcpy or memset."),
-        NAME,
-        START_NS,
-        DURATION_NS,
+        *NAMED_RANGE,
         *LAUNCH_LINK,
         *GRAPH_LINK,
         column("bytes", "BIGINT NULL", "Bytes copied or set.", "bytes"),

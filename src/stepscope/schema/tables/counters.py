@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.schema.event_columns import EVENT_ID, NAME, TRACE, TRACK
+from stepscope.schema.event_columns import EVENT, NAME
 from stepscope.schema.table import Table, column
 
 COUNTERS = Table(
@@ -10,9 +10,7 @@ COUNTERS = Table(
     doc="One row per value of a counter in a trace.",
     key=("trace", "id", "series"),
     columns=(
-        TRACE,
-        EVENT_ID,
-        TRACK,
+        *EVENT,
         NAME,
         column("t_ns", "BIGINT", "Time of the value.", "epoch_ns"),
         column("series", "VARCHAR", "Series of the counter."),

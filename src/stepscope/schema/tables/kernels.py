@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.schema.event_columns import (
-    ARGS,
-    DEVICE,
-    DURATION_NS,
-    EVENT_ID,
-    GRAPH_LINK,
-    LAUNCH_LINK,
-    NAME,
-    START_NS,
-    STREAM,
-    TRACE,
-)
+from stepscope.schema.event_columns import ARGS, DEVICE_EVENT, GRAPH_LINK, LAUNCH_LINK, NAMED_RANGE
 from stepscope.schema.table import Table, column
 
 KERNELS = Table(
@@ -21,13 +10,8 @@ KERNELS = Table(
     doc="One row per kernel that a device ran.",
     key=("trace", "id"),
     columns=(
-        TRACE,
-        EVENT_ID,
-        STREAM,
-        DEVICE,
-        NAME,
-        START_NS,
-        DURATION_NS,
+        *DEVICE_EVENT,
+        *NAMED_RANGE,
         *LAUNCH_LINK,
         *GRAPH_LINK,
         column("grid_x", "INTEGER NULL", "Blocks of the grid, x.", "count"),

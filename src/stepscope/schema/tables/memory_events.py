@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.schema.event_columns import ARGS, EVENT_ID, TRACE, TRACK
+from stepscope.schema.event_columns import ARGS, EVENT
 from stepscope.schema.table import Table, column
 
 MEMORY_EVENTS = Table(
@@ -10,9 +10,7 @@ MEMORY_EVENTS = Table(
     doc="One row per allocation or release by the framework's allocator.",
     key=("trace", "id"),
     columns=(
-        TRACE,
-        EVENT_ID,
-        TRACK,
+        *EVENT,
         column("t_ns", "BIGINT", "Time.", "epoch_ns"),
         column("device_type", "SMALLINT", "0 host, 1 CUDA, else the framework's device type."),
         column("device", "INTEGER", "Number of the device; -1 for the host."),

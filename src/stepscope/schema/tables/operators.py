@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.schema.event_columns import ARGS, DURATION_NS, EVENT_ID, NAME, START_NS, TRACE, TRACK
+from stepscope.schema.event_columns import ARGS, EVENT, NAMED_RANGE
 from stepscope.schema.table import Table, column
 
 OPERATORS = Table(
@@ -11,12 +11,8 @@ OPERATORS = Table(
     "thread.",
     key=("trace", "id"),
     columns=(
-        TRACE,
-        EVENT_ID,
-        TRACK,
-        NAME,
-        START_NS,
-        DURATION_NS,
+        *EVENT,
+        *NAMED_RANGE,
         column("parent", "BIGINT NULL", "Innermost enclosing operator on its thread."),
         column("depth", "SMALLINT", "Enclosing operators.", "count"),
         column("python", "BIGINT NULL", "Innermost enclosing function; see `python_functions`."),

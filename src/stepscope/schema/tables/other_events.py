@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.schema.event_columns import ARGS, EVENT_ID, NAME, START_NS, TRACE, TRACK
+from stepscope.schema.event_columns import ARGS, EVENT, NAME, START_NS
 from stepscope.schema.table import Table, column
 
 OTHER_EVENTS = Table(
@@ -11,9 +11,7 @@ OTHER_EVENTS = Table(
     "overhead, marks.",
     key=("trace", "id"),
     columns=(
-        TRACE,
-        EVENT_ID,
-        TRACK,
+        *EVENT,
         column("phase", "VARCHAR", "Event type in the file: X for a range, i for an instant."),
         column("category", "VARCHAR NULL", "Category in the file."),
         NAME,

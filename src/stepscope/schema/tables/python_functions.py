@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.schema.event_columns import ARGS, DURATION_NS, EVENT_ID, START_NS, TRACE, TRACK
+from stepscope.schema.event_columns import ARGS, DURATION_NS, EVENT, START_NS
 from stepscope.schema.table import Table, column
 
 PYTHON_FUNCTIONS = Table(
@@ -10,9 +10,7 @@ PYTHON_FUNCTIONS = Table(
     doc="One row per call of a Python function or of a module's forward in a trace with stacks.",
     key=("trace", "id"),
     columns=(
-        TRACE,
-        EVENT_ID,
-        TRACK,
+        *EVENT,
         column("name", "VARCHAR", "file(line): function, or nn.Module: Class_number for a module."),
         START_NS,
         DURATION_NS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.schema.event_columns import ARGS, DURATION_NS, EVENT_ID, START_NS, TRACE, TRACK
+from stepscope.schema.event_columns import ARGS, DURATION_NS, EVENT, START_NS
 from stepscope.schema.table import Table, column
 
 RUNTIME_CALLS = Table(
@@ -10,9 +10,7 @@ RUNTIME_CALLS = Table(
     doc="One row per call of the device's runtime or driver.",
     key=("trace", "id"),
     columns=(
-        TRACE,
-        EVENT_ID,
-        TRACK,
+        *EVENT,
         column("name", "VARCHAR", "Called function, such as cudaLaunchKernel."),
         START_NS,
         DURATION_NS,
