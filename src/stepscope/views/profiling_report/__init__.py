@@ -5,7 +5,7 @@ Belongs here: the sections of a report, their sentences and numbers. Does not be
 
     blocks             parts of sections: texts, tables, charts
     building           limits, texts and charts that sections share
-    evaluated          input of sections: the run and the findings of its rules
+    rule_results       input of sections: the run and the findings of its rules
     job                start, training and end of the job
     system             utilization of every node
     framework          time by phase, operator and kernel

@@ -92,12 +92,12 @@ def name_phases(shares: Mapping[str, float]) -> dict[str, float]:
     return {phase.replace("_", " "): share for phase, share in shares.items()}
 
 
-def name_columns(*labels: str) -> list[Column]:
+def make_text_columns(*labels: str) -> list[Column]:
     """Make columns of text."""
     return [Column(label=label) for label in labels]
 
 
-def number_columns(*labels: str, digits: int, unit: str = "") -> list[Column]:
+def make_number_columns(*labels: str, digits: int, unit: str = "") -> list[Column]:
     """Make columns of numbers."""
     return [Column(label=label, unit=unit, digits=digits) for label in labels]
 

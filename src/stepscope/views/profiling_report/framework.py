@@ -9,13 +9,13 @@ from stepscope.rules import OperatorTime, OverallFrameworkMetricsDetails
 from stepscope.views.profiling_report.blocks import Block, Cell, Section, Table, Text
 from stepscope.views.profiling_report.building import (
     WINDOW,
+    make_number_columns,
     make_pie,
-    name_columns,
+    make_text_columns,
     name_phases,
-    number_columns,
     shorten,
 )
-from stepscope.views.profiling_report.evaluated import Evaluated
+from stepscope.views.profiling_report.rule_results import RuleResults
 
 RULE = "OverallFrameworkMetrics"
 OTHERS_ABOVE = 0.25
@@ -32,10 +32,10 @@ _PHASES = (
 _OMITTED = "those with at most 2% of the total are omitted"
 
 
-def build_framework_section(evaluated: Evaluated) -> Section:
+def build_framework_section(results: RuleResults) -> Section:
     """Build shares of phases, passes, operators, kernels and collectives."""
-    details = evaluated.details(RULE, OverallFrameworkMetricsDetails)
-    blocks, sections = evaluated.missing(RULE), []
+    details = results.details(RULE, OverallFrameworkMetricsDetails)
+    blocks, sections = results.missing(RULE), []
     if details:
         blocks = [*_show_phases(details), *_show_passes(details), *_show_devices(details)]
         if shares := details.step_phase_share_ratio:
@@ -136,10 +136,10 @@ def _build_operators(
         for number, row in enumerate(operators)
     ]
     columns = [
-        *number_columns("#", digits=0),
-        *number_columns("Percentage", unit="%", digits=2),
-        *number_columns("Cumulative time", unit="µs", digits=0),
-        *name_columns(kind),
+        *make_number_columns("#", digits=0),
+        *make_number_columns("Percentage", unit="%", digits=2),
+        *make_number_columns("Cumulative time", unit="µs", digits=0),
+        *make_text_columns(kind),
     ]
     return Section(
         id=id,

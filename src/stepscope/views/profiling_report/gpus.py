@@ -30,14 +30,14 @@ from stepscope.views.profiling_report.building import (
     MAX_ROWS,
     MAX_SERIES,
     limit_items,
+    make_number_columns,
     make_phase_pies,
     make_pie,
-    name_columns,
+    make_text_columns,
     note_omitted,
-    number_columns,
     shorten,
 )
-from stepscope.views.profiling_report.evaluated import Evaluated
+from stepscope.views.profiling_report.rule_results import RuleResults
 
 T = TypeVar("T")
 MAX_NODES = 8
@@ -47,15 +47,15 @@ MEMORY = "share of the GPU's memory in use"
 STEPS_WITH_BOTTLENECK = "the time of the steps with a bottleneck, all ranks"
 
 
-def build_gpu_section(evaluated: Evaluated) -> Section:
+def build_gpu_section(results: RuleResults) -> Section:
     """Build the sections on utilization and balance of the GPUs."""
-    sections = [_build_usage(evaluated), _build_balance(evaluated)]
+    sections = [_build_usage(results), _build_balance(results)]
     return Section(id="gpus", title="GPU utilization analysis", sections=sections)
 
 
-def _build_usage(evaluated: Evaluated) -> Section:
+def _build_usage(results: RuleResults) -> Section:
     def draw(details: LowGPUUtilizationDetails) -> list[Block]:
-        parameters = evaluated.rules["LowGPUUtilization"].parameters
+        parameters = results.rules["LowGPUUtilization"].parameters
         return _draw_boxes(
             {name: {"": gpu.busy_percent} for name, gpu in details.gpus.items()},
             title="GPU utilization",
@@ -63,12 +63,12 @@ def _build_usage(evaluated: Evaluated) -> Section:
             limits={"p95 limit": parameters.threshold_p95, "p5 limit": parameters.threshold_p5},
         )
 
-    blocks = evaluated.describe("LowGPUUtilization", LowGPUUtilizationDetails, draw)
+    blocks = results.describe("LowGPUUtilization", LowGPUUtilizationDetails, draw)
     return Section(id="gpu-usage", title="Usage per GPU", blocks=blocks)
 
 
-def _build_balance(evaluated: Evaluated) -> Section:
-    blocks = evaluated.describe("LoadBalancing", LoadBalancingDetails, _draw_balance)
+def _build_balance(results: RuleResults) -> Section:
+    blocks = results.describe("LoadBalancing", LoadBalancingDetails, _draw_balance)
     return Section(id="balance", title="Workload balancing", blocks=blocks)
 
 
@@ -99,17 +99,20 @@ def _tabulate_distances(distances: Mapping[str, Mapping[str, float]]) -> Table:
     shown, more = limit_items(pairs, MAX_PAIRS, "pairs with smaller distances")
     return Table(
         title="Distances between the histograms of two GPUs (0 for equal, 0.83255 for disjoint)",
-        columns=[*name_columns("GPU", "other GPU"), *number_columns("distance", digits=5)],
+        columns=[
+            *make_text_columns("GPU", "other GPU"),
+            *make_number_columns("distance", digits=5),
+        ],
         rows=[[gpu, peer, distance] for distance, gpu, peer in shown],
         more=more,
     )
 
 
-def build_batch_section(evaluated: Evaluated) -> Section:
+def build_batch_section(results: RuleResults) -> Section:
     """Build the section on the batch size."""
 
     def draw(details: BatchSizeDetails) -> list[Block]:
-        parameters = evaluated.rules["BatchSize"].parameters
+        parameters = results.rules["BatchSize"].parameters
         use: dict[str, dict[str, BoxPlot]] = {}
         for gpu, plot in details.gpu_busy_percent.items():
             use.setdefault(gpu, {})["utilization"] = plot
@@ -127,18 +130,18 @@ def build_batch_section(evaluated: Evaluated) -> Section:
             cpus=details.cpu_percent,
         )
 
-    blocks = evaluated.describe("BatchSize", BatchSizeDetails, draw)
+    blocks = results.describe("BatchSize", BatchSizeDetails, draw)
     return Section(id="batch-size", title="Batch size", blocks=blocks)
 
 
-def build_memory_section(evaluated: Evaluated) -> Section:
+def build_memory_section(results: RuleResults) -> Section:
     """Build the section on GPU memory."""
 
     def draw(details: GPUMemoryIncreaseDetails) -> list[Block]:
         plots = {name: {"": gpu.memory_percent} for name, gpu in details.gpus.items()}
         return _draw_boxes(plots, title="GPU memory", axis=f"{MEMORY} (%)")
 
-    blocks = evaluated.describe("GPUMemoryIncrease", GPUMemoryIncreaseDetails, draw)
+    blocks = results.describe("GPUMemoryIncrease", GPUMemoryIncreaseDetails, draw)
     return Section(id="gpu-memory", title="GPU memory", blocks=blocks)
 
 
@@ -175,21 +178,21 @@ def _group_by_node(values: Mapping[str, T]) -> dict[str, dict[str, T]]:
     return dict(sorted(by_node.items()))
 
 
-def build_cpu_section(evaluated: Evaluated) -> Section:
+def build_cpu_section(results: RuleResults) -> Section:
     """Build the section on CPU bottlenecks."""
-    blocks = _describe_bottlenecks(evaluated, "CPUBottleneck", "CPU")
+    blocks = _describe_bottlenecks(results, "CPUBottleneck", "CPU")
     return Section(id="cpu-bottlenecks", title="CPU bottlenecks", blocks=blocks)
 
 
-def build_io_section(evaluated: Evaluated) -> Section:
+def build_io_section(results: RuleResults) -> Section:
     """Build the section on I/O bottlenecks."""
-    blocks = _describe_bottlenecks(evaluated, "IOBottleneck", "I/O")
+    blocks = _describe_bottlenecks(results, "IOBottleneck", "I/O")
     return Section(id="io-bottlenecks", title="I/O bottlenecks", blocks=blocks)
 
 
-def _describe_bottlenecks(evaluated: Evaluated, rule: str, subject: str) -> list[Block]:
+def _describe_bottlenecks(results: RuleResults, rule: str, subject: str) -> list[Block]:
     def draw(details: BottleneckDetails) -> list[Block]:
-        limit = in_unit(evaluated.rules[rule].parameters.gpu_threshold, "percent")
+        limit = in_unit(results.rules[rule].parameters.gpu_threshold, "percent")
         total, low = details.snapshot_count, details.low_gpu_count
         bottlenecks = details.bottleneck_count
         parts = {
@@ -209,7 +212,7 @@ def _describe_bottlenecks(evaluated: Evaluated, rule: str, subject: str) -> list
             _tabulate_nodes(details.nodes),
         ]
 
-    return evaluated.describe(rule, BottleneckDetails, draw)
+    return results.describe(rule, BottleneckDetails, draw)
 
 
 def _tabulate_nodes(nodes: Mapping[str, NodeBottlenecks]) -> Table:
@@ -229,9 +232,9 @@ def _tabulate_nodes(nodes: Mapping[str, NodeBottlenecks]) -> Table:
     return Table(
         title="Snapshots by node",
         columns=[
-            *name_columns("node"),
-            *number_columns("snapshots", "with a low GPU", "bottlenecks", digits=0),
-            *number_columns(*shares, digits=2, unit="%"),
+            *make_text_columns("node"),
+            *make_number_columns("snapshots", "with a low GPU", "bottlenecks", digits=0),
+            *make_number_columns(*shares, digits=2, unit="%"),
         ],
         rows=rows,
         share_of="the snapshots of the node, all of them or those with a low GPU",

@@ -12,30 +12,30 @@ from stepscope.views.profiling_report.blocks import (
     Table,
     Text,
 )
-from stepscope.views.profiling_report.building import format_time, make_pie, name_columns
-from stepscope.views.profiling_report.evaluated import Evaluated
+from stepscope.views.profiling_report.building import format_time, make_pie, make_text_columns
+from stepscope.views.profiling_report.rule_results import RuleResults
 
 JOB = "the job's duration"
 LONG_FINALIZATION = 0.1
 """Share of the job above which finalization is mentioned."""
 
 
-def build_job_section(evaluated: Evaluated, *, in_progress: bool) -> Section:
+def build_job_section(results: RuleResults, *, in_progress: bool) -> Section:
     """Describe start and end of the job, and the time before and after training."""
-    job, parts = evaluated.job, _split_job(evaluated.job)
+    job, parts = results.job, _split_job(results.job)
     verb = "has run" if in_progress else "ran"
     start = format_time(job.start_ns).replace(" ", " at ", 1)
     blocks: list[Block] = [
         Text(text=f"The job started on {start} and {verb} for {duration(job.duration_ns)}."),
         Table(
             title="Training job",
-            columns=name_columns("property", "value"),
-            rows=_list_times(job, parts, in_progress=in_progress) + _list_cost(evaluated),
+            columns=make_text_columns("property", "value"),
+            rows=_list_times(job, parts, in_progress=in_progress) + _list_cost(results),
             share_of=JOB if parts else None,
         ),
     ]
     if parts is None:
-        reason = evaluated.why_missing("StepOutlier") or "no training step was recorded"
+        reason = results.why_missing("StepOutlier") or "no training step was recorded"
         blocks.append(
             Text(text=f"Initialization and training cannot be separated: {reason}.", tone="missing")
         )
@@ -81,14 +81,14 @@ def _list_times(
     return rows
 
 
-def _list_cost(evaluated: Evaluated) -> list[list[Cell]]:
+def _list_cost(results: RuleResults) -> list[list[Cell]]:
     """Describe the cost of the job and the source of the price; empty without a price."""
-    reader = evaluated.run.reader
+    reader = results.run.reader
     priced = price_job(
         reader.info,
-        evaluated.run.nodes.values(),
+        results.run.nodes.values(),
         instance_count=machine_count(reader),
-        duration_ns=evaluated.job.duration_ns,
+        duration_ns=results.job.duration_ns,
     )
     if isinstance(priced, str):
         return []

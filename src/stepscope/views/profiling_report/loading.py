@@ -12,11 +12,11 @@ from stepscope.views.profiling_report.building import (
     MAX_SERIES,
     draw_durations,
     limit_items,
-    name_columns,
+    make_text_columns,
     note_omitted,
     shorten,
 )
-from stepscope.views.profiling_report.evaluated import Evaluated
+from stepscope.views.profiling_report.rule_results import RuleResults
 
 _SETTINGS = {
     "num_workers": "workers",
@@ -27,9 +27,9 @@ _SETTINGS = {
 }
 
 
-def build_loading_section(evaluated: Evaluated) -> Section:
+def build_loading_section(results: RuleResults) -> Section:
     """Build the section on data loading."""
-    blocks = evaluated.describe("Dataloader", DataloaderDetails, _draw_loading)
+    blocks = results.describe("Dataloader", DataloaderDetails, _draw_loading)
     return Section(id="dataloading", title="Dataloading analysis", blocks=blocks)
 
 
@@ -47,7 +47,7 @@ def _tabulate_loaders(loaders: Mapping[str, DataLoaderFact]) -> list[Block]:
         [rank, *(_format_setting(getattr(loaders[rank], setting)) for setting in _SETTINGS)]
         for rank in ranks
     ]
-    columns = name_columns("rank", *_SETTINGS.values())
+    columns = make_text_columns("rank", *_SETTINGS.values())
     return [Table(title="DataLoaders", columns=columns, rows=rows, more=more)]
 
 

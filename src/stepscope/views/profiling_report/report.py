@@ -18,9 +18,9 @@ from stepscope.run import Run, is_lost, job_borders, job_statistics
 from stepscope.schema import Finding
 from stepscope.views.profiling_report.blocks import Section
 from stepscope.views.profiling_report.building import format_time, limit_items, shorten
-from stepscope.views.profiling_report.evaluated import STATISTICS, Evaluated
 from stepscope.views.profiling_report.framework import build_framework_section
 from stepscope.views.profiling_report.job import build_job_section
+from stepscope.views.profiling_report.rule_results import STATISTICS, RuleResults
 from stepscope.views.profiling_report.rule_summary import build_rules_section
 from stepscope.views.profiling_report.system import build_system_section
 from stepscope.views.profiling_report.training import build_training_sections
@@ -101,10 +101,10 @@ def make_report(run: Run, rules: Iterable[Rule[Any]]) -> Report:
         run: the run.
         rules: the rules to evaluate; sections of other rules say that they were not selected.
     """
-    evaluated, checked = _evaluate(run, rules)
+    results, checked = _evaluate(run, rules)
     info = run.reader.info
     in_progress = progress_of(run.reader) == "running"
-    end_ns = checked.end_ns if checked.end_ns is not None else evaluated.job.end_ns
+    end_ns = checked.end_ns if checked.end_ns is not None else results.job.end_ns
     return Report(
         run_id=info.run_id,
         command=" ".join(info.command)[:MAX_COMMAND_LENGTH],
@@ -116,11 +116,11 @@ def make_report(run: Run, rules: Iterable[Rule[Any]]) -> Report:
         notice=NOTICE,
         verdict=diagnose(run),
         sections=[
-            build_job_section(evaluated, in_progress=in_progress),
-            build_system_section(evaluated),
-            build_framework_section(evaluated),
-            build_rules_section(evaluated),
-            *build_training_sections(evaluated),
+            build_job_section(results, in_progress=in_progress),
+            build_system_section(results),
+            build_framework_section(results),
+            build_rules_section(results),
+            *build_training_sections(results),
         ],
         notes=_notes(run, checked),
     )
@@ -128,8 +128,8 @@ def make_report(run: Run, rules: Iterable[Rule[Any]]) -> Report:
 
 def make_report_facts(run: Run, rules: Iterable[Rule[Any]]) -> ReportFacts:
     """Build the report for programs: findings of all rules with all details."""
-    evaluated, checked = _evaluate(run, rules)
-    job = evaluated.job
+    results, checked = _evaluate(run, rules)
+    job = results.job
     return ReportFacts(
         run_id=run.reader.info.run_id,
         command=run.reader.info.command,
@@ -138,21 +138,21 @@ def make_report_facts(run: Run, rules: Iterable[Rule[Any]]) -> ReportFacts:
         in_progress=progress_of(run.reader) == "running",
         summary=ReportedJob(**asdict(job), duration_ns=job.duration_ns),
         verdict=diagnose(run),
-        rules=evaluated.findings,
+        rules=results.findings,
         damage=checked.damage,
     )
 
 
-def _evaluate(run: Run, rules: Iterable[Rule[Any]]) -> tuple[Evaluated, RuleReport]:
+def _evaluate(run: Run, rules: Iterable[Rule[Any]]) -> tuple[RuleResults, RuleReport]:
     by_name = {rule.name: rule for rule in rules}
     checked = check_rules(run.reader, by_name.values())
-    evaluated = Evaluated(
+    results = RuleResults(
         run=run,
         job=job_statistics(run.ranks, *job_borders(run)),
         rules=by_name,
         findings={finding.rule: finding for finding in checked.findings},
     )
-    return evaluated, checked
+    return results, checked
 
 
 def _notes(run: Run, checked: RuleReport) -> list[str]:

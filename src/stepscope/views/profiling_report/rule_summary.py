@@ -12,8 +12,8 @@ from stepscope.views.profiling_report.blocks import (
     Table,
     Text,
 )
-from stepscope.views.profiling_report.building import name_columns, number_columns
-from stepscope.views.profiling_report.evaluated import Evaluated
+from stepscope.views.profiling_report.building import make_number_columns, make_text_columns
+from stepscope.views.profiling_report.rule_results import RuleResults
 
 SCANS = (
     f"A rule triggers once in each scan of {DEFAULT_SCAN_NS // 10**9} seconds in which its "
@@ -21,9 +21,9 @@ SCANS = (
 )
 
 
-def build_rules_section(evaluated: Evaluated) -> Section:
+def build_rules_section(results: RuleResults) -> Section:
     """List the rules by how often they triggered, without rules that only summarize."""
-    listed = [f for name, f in evaluated.findings.items() if evaluated.rules[name].can_fire]
+    listed = [f for name, f in results.findings.items() if results.rules[name].can_fire]
     listed.sort(key=lambda finding: -finding.rule_triggered)
     if not listed:
         blocks: list[Block] = [Text(text="No rule was evaluated.", tone="missing")]
@@ -41,8 +41,8 @@ def build_rules_section(evaluated: Evaluated) -> Section:
             str(finding.status),
             finding.rule_triggered,
             finding.datapoints,
-            summary(type(evaluated.rules[finding.rule])),
-            evaluated.rules[finding.rule].recommendation,
+            summary(type(results.rules[finding.rule])),
+            results.rules[finding.rule].recommendation,
             finding.rule_parameters,
         ]
         for finding in listed
@@ -50,9 +50,11 @@ def build_rules_section(evaluated: Evaluated) -> Section:
     table = Table(
         title="Rules",
         columns=[
-            *name_columns("Rule", "Status"),
-            *number_columns("Number of times rule triggered", "Number of datapoints", digits=0),
-            *name_columns("Description", "Recommendation", "Rule parameters"),
+            *make_text_columns("Rule", "Status"),
+            *make_number_columns(
+                "Number of times rule triggered", "Number of datapoints", digits=0
+            ),
+            *make_text_columns("Description", "Recommendation", "Rule parameters"),
         ],
         rows=rows,
     )

@@ -33,12 +33,12 @@ from stepscope.views.profiling_report.building import (
     choose_time_unit,
     draw_durations,
     limit_items,
+    make_number_columns,
     make_phase_pies,
-    name_columns,
-    number_columns,
+    make_text_columns,
     round_figures,
 )
-from stepscope.views.profiling_report.evaluated import Evaluated
+from stepscope.views.profiling_report.rule_results import RuleResults
 
 BINS = 100
 POINTS = 200
@@ -54,25 +54,25 @@ _OUTLIERS = "the time of the outliers, ranks weighted by their number of outlier
 Ranks = Mapping[str, RankDurations]
 
 
-def build_step_section(evaluated: Evaluated) -> Section:
+def build_step_section(results: RuleResults) -> Section:
     """Build the section on durations of steps."""
-    blocks = evaluated.check("StepOutlier", sentences=False)
-    details = evaluated.details("StepOutlier", StepOutlierDetails)
-    ranks = evaluated.run.ranks
+    blocks = results.check("StepOutlier", sentences=False)
+    details = results.details("StepOutlier", StepOutlierDetails)
+    ranks = results.run.ranks
     if details and details.ranks:
-        blocks += _describe_ranks(evaluated, details.ranks)
+        blocks += _describe_ranks(results, details.ranks)
     if ranks:
-        blocks += [_draw_over_time(ranks), _draw_durations(ranks, evaluated)]
+        blocks += [_draw_over_time(ranks), _draw_durations(ranks, results)]
     if details:
         blocks += _show_outliers(details.ranks)
     return Section(id="steps", title="Step duration analysis", blocks=blocks)
 
 
-def _describe_ranks(evaluated: Evaluated, ranks: Ranks) -> list[Block]:
+def _describe_ranks(results: RuleResults, ranks: Ranks) -> list[Block]:
     worst = sorted(ranks, key=lambda name: -ranks[name].outlier_count)
     shown, more = limit_items(worst, MAX_ROWS, "ranks")
     unit = choose_time_unit(min(rank.p50_s for rank in ranks.values()))
-    sentences = [_describe_rank(evaluated, name, ranks[name]) for name in shown[:MAX_DESCRIBED]]
+    sentences = [_describe_rank(results, name, ranks[name]) for name in shown[:MAX_DESCRIBED]]
     rows: list[list[Cell]] = [
         [
             name,
@@ -83,16 +83,16 @@ def _describe_ranks(evaluated: Evaluated, ranks: Ranks) -> list[Block]:
         for name in shown
     ]
     columns = [
-        *name_columns("rank"),
-        *number_columns(*_FIGURES, digits=2),
-        *number_columns("outliers", "steps", digits=0),
+        *make_text_columns("rank"),
+        *make_number_columns(*_FIGURES, digits=2),
+        *make_number_columns("outliers", "steps", digits=0),
     ]
     title = f"Step durations in [{unit.unit}]"
     return [Listing(items=sentences), Table(title=title, columns=columns, rows=rows, more=more)]
 
 
-def _describe_rank(evaluated: Evaluated, name: str, rank: RankDurations) -> str:
-    parameters = evaluated.rules["StepOutlier"].parameters
+def _describe_rank(results: RuleResults, name: str, rank: RankDurations) -> str:
+    parameters = results.rules["StepOutlier"].parameters
     numbers = [str(step) for step in rank.outlier_steps]
     steps = f" Steps: {list_names(numbers, LISTED_STEPS)}." if numbers else ""
     mean, deviation, bound = (
@@ -106,8 +106,8 @@ def _describe_rank(evaluated: Evaluated, name: str, rank: RankDurations) -> str:
     )
 
 
-def _draw_durations(ranks: list[Rank], evaluated: Evaluated) -> Block:
-    rule = evaluated.rules.get("StepOutlier")
+def _draw_durations(ranks: list[Rank], results: RuleResults) -> Block:
+    rule = results.rules.get("StepOutlier")
     mode = rule.parameters.mode if rule else None
     durations_s = {rank.name: select_durations_s(rank.steps, mode) for rank in ranks}
     edges_s = make_duration_edges(*durations_s.values(), bins=BINS)

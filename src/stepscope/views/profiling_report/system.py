@@ -22,12 +22,12 @@ from stepscope.views.profiling_report.building import (
     MAX_NODES,
     format_time,
     limit_items,
-    name_columns,
+    make_number_columns,
+    make_text_columns,
     note_omitted,
-    number_columns,
     shorten,
 )
-from stepscope.views.profiling_report.evaluated import Evaluated
+from stepscope.views.profiling_report.rule_results import RuleResults
 from stepscope.views.system_heat import show_heat_rows
 
 HEAT_MAP_COLUMNS = 240
@@ -47,15 +47,15 @@ _ROWS = {
 _FIGURES = ("max", "p99", "p95", "p50", "min")
 
 
-def build_system_section(evaluated: Evaluated) -> Section:
+def build_system_section(results: RuleResults) -> Section:
     """Build statistics of the utilization of every node, and heat maps over time."""
-    blocks = evaluated.missing("OverallSystemUsage")
-    details = evaluated.details("OverallSystemUsage", OverallSystemUsageDetails)
+    blocks = results.missing("OverallSystemUsage")
+    details = results.details("OverallSystemUsage", OverallSystemUsageDetails)
     nodes = details.nodes if details else {}
     if nodes:
         blocks += _summarize_nodes(nodes)
         blocks.append(_tabulate_nodes(nodes))
-        blocks += _draw_heat_maps(evaluated)
+        blocks += _draw_heat_maps(results)
     else:
         blocks.append(Text(text="Run the job with `stepscope run` to sample its nodes."))
     return Section(id="system", title="System usage statistics", blocks=blocks)
@@ -107,8 +107,8 @@ def _tabulate_nodes(nodes: Mapping[str, NodeUsage]) -> Table:
     return Table(
         title="Resource utilization per node",
         columns=[
-            *name_columns("node", "metric", "unit"),
-            *number_columns(*_FIGURES, digits=2),
+            *make_text_columns("node", "metric", "unit"),
+            *make_number_columns(*_FIGURES, digits=2),
         ],
         rows=rows,
         share_of="all cores available to the job, the memory of the node, and the mean of its GPUs "
@@ -117,9 +117,9 @@ def _tabulate_nodes(nodes: Mapping[str, NodeUsage]) -> Table:
     )
 
 
-def _draw_heat_maps(evaluated: Evaluated) -> list[Block]:
+def _draw_heat_maps(results: RuleResults) -> list[Block]:
     """Draw one heat map per node over the whole run."""
-    run, job = evaluated.run, evaluated.job
+    run, job = results.run, results.job
     nodes, more = limit_items(sorted(run.nodes), MAX_HEAT_MAPS, "nodes")
     blocks: list[Block] = []
     for node in nodes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from stepscope.views.profiling_report.blocks import Section
-from stepscope.views.profiling_report.evaluated import STATISTICS, Evaluated
 from stepscope.views.profiling_report.gpus import (
     build_batch_section,
     build_cpu_section,
@@ -12,6 +11,7 @@ from stepscope.views.profiling_report.gpus import (
     build_memory_section,
 )
 from stepscope.views.profiling_report.loading import build_loading_section
+from stepscope.views.profiling_report.rule_results import STATISTICS, RuleResults
 from stepscope.views.profiling_report.steps import build_step_section
 
 INITIALIZATION = "MaxInitializationTime"
@@ -28,35 +28,35 @@ _SHOWN = {
 """Rules with a section of their own."""
 
 
-def build_training_sections(evaluated: Evaluated) -> list[Section]:
+def build_training_sections(results: RuleResults) -> list[Section]:
     """Build the section on the training loop, after one on initialization if that took longer."""
-    job, before = evaluated.job, []
+    job, before = results.job, []
     if job.training_ns is not None and (job.initialization_ns or 0) > job.training_ns:
-        blocks = evaluated.check(INITIALIZATION)
+        blocks = results.check(INITIALIZATION)
         before = [Section(id="initialization", title="Analyzing initialization", blocks=blocks)]
     loop = Section(
         id="training",
         title="Analyzing the training loop",
         sections=[
-            build_step_section(evaluated),
-            build_gpu_section(evaluated),
-            build_loading_section(evaluated),
-            build_batch_section(evaluated),
-            build_cpu_section(evaluated),
-            build_io_section(evaluated),
-            build_memory_section(evaluated),
-            _build_other_rules(evaluated, without=INITIALIZATION if before else ""),
+            build_step_section(results),
+            build_gpu_section(results),
+            build_loading_section(results),
+            build_batch_section(results),
+            build_cpu_section(results),
+            build_io_section(results),
+            build_memory_section(results),
+            _build_other_rules(results, without=INITIALIZATION if before else ""),
         ],
     )
     return [*before, loop]
 
 
-def _build_other_rules(evaluated: Evaluated, *, without: str) -> Section:
+def _build_other_rules(results: RuleResults, *, without: str) -> Section:
     """Build a section per rule without charts; rules that fired come first."""
     shown = {*_SHOWN, *STATISTICS, without}
-    names = [name for name in evaluated.findings if name not in shown]
-    names.sort(key=lambda name: not evaluated.findings[name].fired)
+    names = [name for name in results.findings if name not in shown]
+    names.sort(key=lambda name: not results.findings[name].fired)
     sections = [
-        Section(id=f"rule-{name}", title=name, blocks=evaluated.check(name)) for name in names
+        Section(id=f"rule-{name}", title=name, blocks=results.check(name)) for name in names
     ]
     return Section(id="further", title="Further rules", sections=sections)

@@ -25,7 +25,7 @@ D = TypeVar("D", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluated:
+class RuleResults:
     """A run with the findings of rules."""
 
     run: Run
