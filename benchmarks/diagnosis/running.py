@@ -176,7 +176,10 @@ def launcher_arguments(label: Label) -> list[str]:
     """Return the arguments between the interpreter and the script."""
     if label.ranks == 1:
         return []
-    return ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={label.ranks}"]
+    return [
+        *("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={label.ranks}"),
+        "--local-addr=127.0.0.1",  # the name of the machine may have no address
+    ]
 
 
 @contextmanager

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from stepscope.store import open_run
-from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, run_under
+from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, TORCHRUN, run_under
 
 pytestmark = pytest.mark.e2e
 
 SCRIPTS = E2E / "scripts"
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
 def run_bare(*command: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from stepscope.schema import JobState
 from stepscope.store import open_run
-from tests.support.under_stepscope import E2E, FinishedJob, label, run_under
+from tests.support.under_stepscope import E2E, TORCHRUN, FinishedJob, label, run_under
 
 pytestmark = pytest.mark.e2e
 
@@ -95,17 +95,7 @@ def test_a_script_without_torch_is_reported(tmp_path: Path) -> None:
 def test_torchrun_gives_every_rank_its_steps(tmp_path: Path) -> None:
     script = SCRIPTS / "ddp_gloo.py"
     out = tmp_path / "out"
-    job = run_under(
-        tmp_path / "run",
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node=2",
-        str(script),
-        "--out",
-        str(out),
-    )
+    job = run_under(tmp_path / "run", *TORCHRUN, str(script), "--out", str(out))
     assert job.code == 0, job.stderr
     ranks = job.payload("show", "steps")["ranks"]
     assert [rank["rank"] for rank in ranks] == ["rank 0", "rank 1"]

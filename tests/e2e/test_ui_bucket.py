@@ -49,5 +49,5 @@ def test_the_runs_below_a_url(tmp_path: Path, bucket: TestBucket) -> None:
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(TIMEOUT_S) == 0
         messages = process.stderr.read()
-        assert f"runs of {bucket.url('team/runs')}; Ctrl-C" in messages
+        assert f"the runs below {bucket.url('team/runs')}. Ctrl-C" in messages
         assert "Traceback" not in messages

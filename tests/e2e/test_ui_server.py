@@ -115,7 +115,7 @@ def test_a_port_in_use(runs: Path) -> None:
     [
         (["no-such-directory"], "is not a directory. Pass a directory that contains runs."),
         (["s3://"], "is not a bucket URL"),
-        ([".", "--token", "short"], "The token is too short: at least 12 characters."),
+        ([".", "--token", "short"], "The token is too short; use at least 12 characters."),
         ([".", "--host", "no.such.host.invalid"], "is not an address of this machine"),
     ],
 )

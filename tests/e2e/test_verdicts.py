@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.under_stepscope import E2E, label, run_under
+from tests.support.under_stepscope import E2E, TORCHRUN, label, run_under
 
 pytestmark = [pytest.mark.e2e, pytest.mark.quiet]
 
@@ -61,8 +61,7 @@ def test_the_planted_fault_is_found(script: Path, tmp_path: Path) -> None:
 
 def test_ranks_that_wait_for_each_others_gradients(tmp_path: Path) -> None:
     script = E2E / "distributed" / "gradient_exchange.py"
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    job = run_under(tmp_path / "run", sys.executable, *torchrun, str(script))
+    job = run_under(tmp_path / "run", *TORCHRUN, str(script))
     assert job.code == 0, job.stderr
     verdict = job.verdict
     attribution = (verdict["suspect"], verdict["cause"])

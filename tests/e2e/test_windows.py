@@ -17,12 +17,11 @@ import pytest
 from stepscope.schema import JobState
 from stepscope.store import open_run
 from tests.support import waiting
-from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, STEPSCOPE, run_under
+from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, STEPSCOPE, TORCHRUN, run_under
 
 pytestmark = pytest.mark.e2e
 
 PACED = str(E2E / "windows" / "paced.py")
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 wait_until = functools.partial(waiting.wait_until, timeout_s=90.0)
 
 

@@ -17,6 +17,10 @@ from tests.support.command import run_command
 
 E2E = Path(__file__).parents[1] / "e2e"
 STEPSCOPE = [sys.executable, "-m", "stepscope"]
+TORCHRUN = (
+    *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
+    "--local-addr=127.0.0.1",  # the name of the machine may have no address
+)
 JOB_TIMEOUT_S = 180
 TIMEOUT_S = 30.0
 
