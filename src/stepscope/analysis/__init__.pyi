@@ -11,7 +11,7 @@ from .activity import (
 from .annotation_table import (
     ANNOTATION_COLUMNS as ANNOTATION_COLUMNS,
     AnnotationGroup as AnnotationGroup,
-    DurationHistogram as DurationHistogram,
+    AnnotationHistogram as AnnotationHistogram,
     build_annotation_histograms as build_annotation_histograms,
     summarize_annotations as summarize_annotations,
 )

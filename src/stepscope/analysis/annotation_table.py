@@ -47,18 +47,22 @@ class AnnotationGroup(msgspec.Struct, frozen=True, kw_only=True):
     max_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DurationHistogram:
-    """Durations of the annotations with one name, on the host or on devices."""
+class Bucket(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranges that took at least `from_ns` and less than the next bucket's."""
+
+    from_ns: int
+    count: int
+
+
+class AnnotationHistogram(msgspec.Struct, frozen=True, kw_only=True):
+    """Durations of the ranges with the requested name."""
 
     on_device: bool
     total_ns: int
-    distribution: Statistics
+    duration_ns: Statistics | None
     bucket_ns: int
     """Width of the buckets."""
-    start_ns: int
-    """Lower edge of the first bucket."""
-    counts: list[int]
+    buckets: list[Bucket]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +126,7 @@ def _compute_quantiles(ordered: Int, starts: Int, counts: Int, share: float) -> 
 
 def build_annotation_histograms(
     annotations: Columns, name: str, *, bucket_ns: int | None = None
-) -> list[DurationHistogram]:
+) -> list[AnnotationHistogram]:
     """Build histograms of the durations of one annotation, on the host and on devices.
 
     Args:
@@ -144,19 +148,21 @@ def build_annotation_histograms(
 
 def _build_histogram(
     duration: Int, distribution: Statistics, on_device: bool, bucket_ns: int | None
-) -> DurationHistogram:
+) -> AnnotationHistogram:
     low, high = int(duration.min()), int(duration.max())
     width = bucket_ns or choose_round_width(high - low)
     # A width far too small for the range would make an endless list.
     width = max(width, -(-(high - low + 1) // MAX_BUCKETS))
     first = low // width
-    return DurationHistogram(
+    return AnnotationHistogram(
         on_device=on_device,
         total_ns=int(duration.sum()),
-        distribution=distribution,
+        duration_ns=distribution,
         bucket_ns=width,
-        start_ns=first * width,
-        counts=np.bincount(duration // width - first).tolist(),
+        buckets=[
+            Bucket(from_ns=(first + index) * width, count=count)
+            for index, count in enumerate(np.bincount(duration // width - first).tolist())
+        ],
     )
 
 

@@ -17,7 +17,6 @@ device total. Operators outside every module are not in the tree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,20 +27,16 @@ from stepscope.analysis.call_paths import CallPaths, find_paths
 from stepscope.analysis.columns import Columns
 from stepscope.analysis.modules import ModuleCalls, find_backward_module_calls, find_outermost_rows
 from stepscope.analysis.operator_tree import OperatorTree, sum_by_row
+from stepscope.analysis.timeline_nesting import CallTree
 from stepscope.intervals import Int, innermost_at, nesting_order, parents
 
 Measure = Literal["host", "device"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleFlame:
-    """Nodes of the flame graph; node `i` is inside `parent[i]`, -1 for none."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class ModuleFlame(CallTree):
+    """Modules and operators by path of names."""
 
-    parent: Sequence[int]
-    name: Sequence[str]
-    count: Sequence[int]
-    total_ns: Sequence[int]
-    self_ns: Sequence[int]
     outside_ns: int
     """Self time of operators outside every module."""
 

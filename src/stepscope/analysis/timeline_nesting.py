@@ -141,7 +141,7 @@ class LineSums:
 
 @dataclass(slots=True, eq=False)
 class CallTree:
-    """Calls by path of names; node `i` is called from node `parent[i]`."""
+    """Calls by path of names; node `i` is called from node `parent[i]`, -1 for none."""
 
     parent: list[int] = field(default_factory=list)
     name: list[str] = field(default_factory=list)

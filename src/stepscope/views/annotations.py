@@ -6,9 +6,8 @@ import msgspec
 
 from stepscope.analysis import (
     AnnotationGroup,
+    AnnotationHistogram,
     Columns,
-    DurationHistogram,
-    Statistics,
     build_annotation_histograms,
     summarize_annotations,
 )
@@ -20,23 +19,6 @@ from stepscope.views.ranges import Ranged
 from stepscope.views.trace_choice import explain_no_traces, select_traces
 
 NO_ANNOTATIONS = "the trace has no annotations"
-
-
-class Bucket(msgspec.Struct, frozen=True, kw_only=True):
-    """Ranges that took at least `from_ns` and less than the next bucket's."""
-
-    from_ns: int
-    count: int
-
-
-class AnnotationHistogram(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations of the ranges with the requested name."""
-
-    on_device: bool
-    total_ns: int
-    duration_ns: Statistics | None
-    bucket_ns: int
-    buckets: list[Bucket]
 
 
 class Annotations(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +91,7 @@ def _show_source(
 ) -> Annotations:
     table = summarize_annotations(columns, top=options.top)
     missing = None if table.rows else NO_ANNOTATIONS
-    histograms: list[DurationHistogram] = []
+    histograms: list[AnnotationHistogram] = []
     if options.name is not None and table.rows:
         histograms = build_annotation_histograms(columns, options.name, bucket_ns=options.bucket_ns)
         if not histograms:
@@ -121,20 +103,7 @@ def _show_source(
         process=process,
         row_count=table.row_count,
         annotations=table.rows if options.name is None else [],
-        histograms=[_show_histogram(histogram) for histogram in histograms],
+        histograms=histograms,
         missing=missing,
         quality=quality or [],
-    )
-
-
-def _show_histogram(histogram: DurationHistogram) -> AnnotationHistogram:
-    return AnnotationHistogram(
-        on_device=histogram.on_device,
-        total_ns=histogram.total_ns,
-        duration_ns=histogram.distribution,
-        bucket_ns=histogram.bucket_ns,
-        buckets=[
-            Bucket(from_ns=histogram.start_ns + index * histogram.bucket_ns, count=count)
-            for index, count in enumerate(histogram.counts)
-        ],
     )

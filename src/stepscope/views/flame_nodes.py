@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
+from stepscope.analysis import CallTree
 from stepscope.views.names import shorten_name
 
 MAX_NODES = 3_000
@@ -27,21 +27,6 @@ class FlameNode(msgspec.Struct, frozen=True, kw_only=True):
     children: list[FlameNode] = []
 
 
-class Tree(Protocol):
-    """Calls by path of names. Node `i` is inside node `parent[i]`, -1 for none."""
-
-    @property
-    def parent(self) -> Sequence[int]: ...
-    @property
-    def name(self) -> Sequence[str]: ...
-    @property
-    def count(self) -> Sequence[int]: ...
-    @property
-    def total_ns(self) -> Sequence[int]: ...
-    @property
-    def self_ns(self) -> Sequence[int]: ...
-
-
 class FlameNodes(NamedTuple):
     """Nodes of a flame graph."""
 
@@ -52,7 +37,7 @@ class FlameNodes(NamedTuple):
     """Self time of paths that are too small to be listed."""
 
 
-def build_flame_nodes(tree: Tree) -> FlameNodes:
+def build_flame_nodes(tree: CallTree) -> FlameNodes:
     """Build the visible nodes of a tree, largest first."""
     children: dict[int, list[int]] = defaultdict(list)
     for node, parent in enumerate(tree.parent):
@@ -66,7 +51,7 @@ def build_flame_nodes(tree: Tree) -> FlameNodes:
     )
 
 
-def _find_visible(tree: Tree, children: dict[int, list[int]], total_ns: int) -> set[int]:
+def _find_visible(tree: CallTree, children: dict[int, list[int]], total_ns: int) -> set[int]:
     """Find the largest nodes whose ancestors are all visible."""
     min_ns = total_ns * MIN_SHARE
     large = sorted((ns for ns in tree.total_ns if ns >= min_ns), reverse=True)
@@ -81,7 +66,7 @@ def _find_visible(tree: Tree, children: dict[int, list[int]], total_ns: int) -> 
 
 
 def _build_nodes(
-    tree: Tree, children: dict[int, list[int]], parent: int, visible: set[int]
+    tree: CallTree, children: dict[int, list[int]], parent: int, visible: set[int]
 ) -> list[FlameNode]:
     nodes = [node for node in children[parent] if node in visible]
     return [

@@ -68,16 +68,19 @@ def test_quantiles_equal_those_of_each_name(drawn: list[tuple[str, int, int]]) -
 
 def test_a_histogram() -> None:
     (host,) = build_annotation_histograms(STEPS, "forward", bucket_ns=20)
-    assert (host.on_device, host.total_ns, host.start_ns) == (False, 90, 0)
-    assert host.counts == [1, 1, 0, 1]
-    assert (host.distribution.count, host.distribution.p50) == (3, 20)
+    assert (host.on_device, host.total_ns) == (False, 90)
+    assert [(b.from_ns, b.count) for b in host.buckets] == [(0, 1), (20, 1), (40, 0), (60, 1)]
+    assert host.duration_ns is not None
+    assert (host.duration_ns.count, host.duration_ns.p50) == (3, 20)
 
 
 def test_a_pattern_chooses_numbered_names() -> None:
     host, device = build_annotation_histograms(STEPS, "ProfilerStep#*")
-    assert (host.distribution.count, device.distribution.count) == (2, 1)
+    counts = [sum(b.count for b in histogram.buckets) for histogram in (host, device)]
+    assert counts == [2, 1]
     (host,) = build_annotation_histograms(STEPS, "ProfilerStep#2")
-    assert host.distribution.maximum == 300
+    assert host.duration_ns is not None
+    assert (host.duration_ns.count, host.duration_ns.maximum) == (1, 300)
     assert build_annotation_histograms(STEPS, "backward") == []
 
 
@@ -98,10 +101,11 @@ def test_round_widths(extent: int, width: int) -> None:
 def test_every_range_is_in_its_bucket(durations: list[int], width: int | None) -> None:
     columns = annotations(*(("a", 0, duration) for duration in durations))
     (histogram,) = build_annotation_histograms(columns, "a", bucket_ns=width)
-    assert sum(histogram.counts) == len(durations)
-    assert len(histogram.counts) <= MAX_BUCKETS + 1
-    assert width is not None or len(histogram.counts) <= BUCKETS + 2
-    edges = histogram.start_ns + histogram.bucket_ns * np.arange(len(histogram.counts) + 1)
+    buckets = histogram.buckets
+    assert sum(bucket.count for bucket in buckets) == len(durations)
+    assert len(buckets) <= MAX_BUCKETS + 1
+    assert width is not None or len(buckets) <= BUCKETS + 2
+    edges = buckets[0].from_ns + histogram.bucket_ns * np.arange(len(buckets) + 1)
     assert np.histogram(durations, edges)[0].sum() == len(durations)
     first = sum(edges[0] <= duration < edges[1] for duration in durations)
-    assert histogram.counts[0] == first
+    assert buckets[0].count == first

@@ -209,7 +209,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     on_device: {"title":"on device","unit":"none"},
     total_ns: {"title":"total","unit":"ns"},
     duration_ns: {"title":"duration","unit":"ns"},
-    bucket_ns: {"title":"bucket","unit":"ns"},
+    bucket_ns: {"title":"bucket","unit":"ns","description":"Width of the buckets."},
     buckets: {"title":"buckets","unit":"none"},
   },
   Annotations: {

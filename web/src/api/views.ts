@@ -49,6 +49,7 @@ export interface AnnotationHistogram {
   on_device: boolean;
   total_ns: number;
   duration_ns: Statistics | null;
+  /** Width of the buckets. */
   bucket_ns: number;
   buckets: Bucket[];
 }
