@@ -24,19 +24,6 @@ from stepscope.schema import TRACE_TABLES
 from stepscope.store import RunReader, open_run
 from tests.support.kineto_files import sums_of_levels
 
-TODAY = {
-    "operator": "cpu_op",
-    "annotation": "user_annotation",
-    "device_annotation": "gpu_user_annotation",
-    "runtime_call": "cuda_runtime",
-    "driver_call": "cuda_driver",
-    "kernel": "kernel",
-    "memcpy": "gpu_memcpy",
-    "memset": "gpu_memset",
-    "python_function": "python_function",
-    "memory_event": "cpu_instant_event",
-}
-"""Spelling of the categories in PyTorch 2."""
 DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 
 NAMING_OPERATORS = (*DEVICE_WORK, "cuda_runtime", "cuda_driver", "cuda_sync")
@@ -259,7 +246,7 @@ def nanoseconds(text: Any) -> int:
 def category(event: Event) -> str | None:
     """Return the category in the spelling of PyTorch 2."""
     kind = kind_of(event["ph"], event.get("cat", ""), event["name"])
-    return TODAY[kind.name] if isinstance(kind, EventKind) else event.get("cat")
+    return kind.categories[0] if isinstance(kind, EventKind) else event.get("cat")
 
 
 def external(event: Event) -> Any:
