@@ -21,6 +21,7 @@ from stepscope.rules.profiler.overall_framework_metrics import (
 )
 from stepscope.rules.profiler.overall_system_usage import OverallSystemUsage
 from stepscope.rules.profiler.step_outlier import StepOutlier
+from stepscope.rules.profiler.thermal_throttling import POWER, THERMAL, ThermalThrottling
 from tests.support.fake_rule_inputs import GPU_BYTES, SCAN_NS, FakeRuleInputs, check_rule
 from tests.support.known_statistics import (
     FIGURES,
@@ -273,6 +274,21 @@ def test_memory_increase_from_ten_percent(after: float, fires: bool) -> None:
     assert finding.details["gpus"]["n0/0"]["largest_rise_percent"] == pytest.approx(
         100 * (after - 0.1)
     )
+
+
+@pytest.mark.parametrize(("hot", "fires"), [(3, False), (4, True)])
+def test_thermal_throttling_threshold_is_strict_and_power_does_not_count(
+    hot: int, fires: bool
+) -> None:
+    reasons = [POWER] * (20 - hot) + [THERMAL] * hot
+    inputs = FakeRuleInputs().sample("gpu_throttle_reasons", reasons, device="0")
+    finding = check_rule(ThermalThrottling(threshold=30, window=10), inputs)
+    assert (finding.fired, finding.violations, finding.datapoints) == (fires, hot, 20)
+    assert finding.details["gpus"]["n0/0"] == {
+        "sample_count": 20,
+        "thermal_percent_of_samples": 100 * hot / 20,
+        "power_percent_of_samples": 100 * (20 - hot) / 20,
+    }
 
 
 @pytest.mark.parametrize(("bottlenecks", "fires"), [(600, False), (601, True)])
