@@ -13,6 +13,7 @@ from stepscope.diagnosis.attribution import (
 from stepscope.diagnosis.cause import STABLE_ACCURACY, CauseFinding, CauseInputs
 from stepscope.diagnosis.causes import CORE_SHORTAGES, find_cause, find_contributing_causes
 from stepscope.diagnosis.data_causes import find_starved_rank
+from stepscope.diagnosis.debug_switches import list_debug_switches
 from stepscope.diagnosis.overhead_causes import describe_outside_load
 from stepscope.diagnosis.pipeline_model import Pipeline
 from stepscope.diagnosis.shares import (
@@ -230,7 +231,7 @@ def _describe_model(run: Run, shares: Shares) -> str:
 
 
 def _list_notes(run: Run, attribution: Attribution, split: PhaseSplit, shares: Shares) -> list[str]:
-    notes = _list_loss_notes(run)
+    notes = [*_list_loss_notes(run), *list_debug_switches(run)]
     if split.evaluation >= MIN_NOTED_EVALUATION and attribution.cause != "evaluation":
         notes.append(
             f"Evaluation takes {percent(split.evaluation)} of the time from the first to the last "

@@ -166,6 +166,36 @@ class DdpFact(Fact, frozen=True, kw_only=True, tag="ddp"):
     """Number of ranks; 0 if unknown."""
 
 
+class SettingsFact(Fact, frozen=True, kw_only=True, tag="settings"):
+    """Settings of torch and the interpreter that change how fast a job runs.
+
+    Recorded after the first step, and again if they differ after 10 or 100 steps.
+    """
+
+    step_count: int
+    """Steps of the process so far."""
+    anomaly_detection: bool
+    """True if autograd checks every backward operation: `torch.autograd.set_detect_anomaly`."""
+    deterministic_algorithms: bool
+    """True if torch uses deterministic algorithms only."""
+    cudnn_benchmark: bool
+    """True if cuDNN measures algorithms and takes the fastest."""
+    float32_matmul_precision: str
+    """Precision of float32 matrix products: `highest`, `high` or `medium`."""
+    intra_op_threads: int
+    """Threads that torch uses within an operator."""
+    inter_op_threads: int
+    """Threads that torch uses for independent operators."""
+    trace_function: str | None
+    """Function of `sys.settrace`, such as that of a debugger; None if there is none."""
+    profile_function: str | None
+    """Function of `sys.setprofile`; None if there is none."""
+    traces_allocations: bool
+    """True if `tracemalloc` records every allocation of Python."""
+    variables: dict[str, str]
+    """Debug and thread switches that are set in the environment, out of a fixed list."""
+
+
 class WindowFact(Fact, frozen=True, kw_only=True, tag="window"):
     """Detailed window that the process recorded."""
 
@@ -251,6 +281,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         ModelFact,
         ModelInputsFact,
         DdpFact,
+        SettingsFact,
         WindowFact,
         WindowMissedFact,
         WindowUnfinishedFact,

@@ -20,6 +20,7 @@ from stepscope.schema import (
     DataLoaderSettingsFact,
     DdpFact,
     ImportedFact,
+    SettingsFact,
     WindowUnfinishedFact,
     decode_facts,
     facts,
@@ -75,11 +76,40 @@ def test_facts_of_a_training_job_match_their_structs(spool: Any, tmp_path: Path)
     kinds = {fact["fact"] for fact in records}
     assert kinds >= {
         "dataloader", "dataloader_worker", "ddp", "model", "model_inputs", "optimizer",
-        "stack_sampler", "versions",
+        "settings", "stack_sampler", "versions",
     }  # fmt: skip
     account = decode_facts(records, DdpFact)[-1]
     assert account.backward_compute_ns > 0
     assert account.backend == "gloo"
+
+
+SWITCHES_JOB = """
+import sys, torch, tracemalloc
+from torch import nn
+
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.autograd.set_detect_anomaly(True)
+torch.set_num_threads(1)
+for step in range(12):
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    if step == 5:
+        torch.autograd.set_detect_anomaly(False)
+        tracemalloc.start()
+        sys.setprofile(lambda *event: None)
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+def test_settings_are_recorded_when_they_change(spool: Any) -> None:
+    spool.run(SWITCHES_JOB, NCCL_DEBUG="INFO")
+    first, second = decode_facts(spool.drain().facts("settings"), SettingsFact)
+    assert (first.step_count, first.anomaly_detection, first.intra_op_threads) == (1, True, 1)
+    assert first.variables["NCCL_DEBUG"] == "INFO"
+    assert (first.profile_function, first.traces_allocations) == (None, False)
+    assert (second.step_count, second.anomaly_detection) == (10, False)
+    assert (second.profile_function, second.traces_allocations) == ("__main__.<lambda>", True)
 
 
 def test_older_later_and_damaged_facts() -> None:

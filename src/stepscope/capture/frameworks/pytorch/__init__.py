@@ -15,6 +15,7 @@ pickled object, and torch.compile traces the original functions.
     checkpoints   torch.save, safetensors
     collectives   torch.distributed calls of the script, and overlap statistics of DDP
     compiling     compilations of torch.compile
+    settings      settings that change how fast the job runs
     device_clock  phase times on the device
     window        detailed windows, as planned by the monitor
     libkineto     recorder of windows: threads of libkineto
@@ -35,6 +36,7 @@ from stepscope.capture.frameworks.pytorch import (
     loading,
     modules,
     optimizers,
+    settings,
     window,
 )
 from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler
@@ -53,7 +55,8 @@ def install() -> None:
         return
     _installed = True
     adapters = (
-        modules, autograd, optimizers, loading, copies, checkpoints, device_clock, window,
+        modules, autograd, optimizers, loading, copies, checkpoints, device_clock, settings,
+        window,
     )  # fmt: skip
     for adapter in adapters:
         _probe.protect(adapter.install)()

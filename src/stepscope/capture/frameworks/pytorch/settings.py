@@ -1,0 +1,67 @@
+"""Settings of torch and of the interpreter that change how fast the job runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import torch
+
+from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.guard import Probe
+
+RECORDED_STEPS = (1, 10, 100)
+"""Steps after which settings are read; some scripts change them after a warm-up."""
+VARIABLES = (
+    "CUDA_LAUNCH_BLOCKING",
+    "NCCL_BLOCKING_WAIT",
+    "NCCL_DEBUG",
+    "OMP_NUM_THREADS",
+    "PYTHONDEVMODE",
+    "PYTHONMALLOC",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "TORCH_DISTRIBUTED_DEBUG",
+)
+_probe = Probe("settings")
+_recorded: dict[str, Any] = {}
+
+
+def install() -> None:
+    """Read the settings at step boundaries."""
+    progress.on_boundary(_probe.protect(_record))
+
+
+def _record() -> None:
+    """Record the settings if they differ from those recorded before."""
+    global _recorded
+    if progress.step_count not in RECORDED_STEPS:
+        return
+    settings = {
+        "anomaly_detection": torch.is_anomaly_enabled(),
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "intra_op_threads": torch.get_num_threads(),
+        "inter_op_threads": torch.get_num_interop_threads(),
+        "trace_function": _name_function(sys.gettrace()),
+        "profile_function": _name_function(sys.getprofile()),
+        "traces_allocations": _traces_allocations(),
+        "variables": {name: os.environ[name] for name in VARIABLES if os.environ.get(name)},
+    }
+    if settings != _recorded:
+        _recorded = settings
+        _probe.fact("settings", step_count=progress.step_count, **settings)
+
+
+def _name_function(function: Any) -> str | None:
+    """Name a function that the interpreter calls at every call or line: a debugger or a tool."""
+    if function is None:
+        return None
+    kind = function if hasattr(function, "__qualname__") else type(function)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _traces_allocations() -> bool:
+    tracemalloc = sys.modules.get("tracemalloc")
+    return tracemalloc is not None and tracemalloc.is_tracing()

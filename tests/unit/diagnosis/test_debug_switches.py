@@ -1,0 +1,72 @@
+"""Notes of verdicts on debug switches: one sentence per switch that was on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stepscope.diagnosis import diagnose
+from stepscope.diagnosis.debug_switches import COSTLY_VARIABLES, HARMLESS_VALUES
+from stepscope.testing import RunBuilder
+
+STEP = "wait 5 | forward 30 | backward 45 | optimizer 20"
+OFF: dict[str, Any] = {
+    "anomaly_detection": False,
+    "deterministic_algorithms": False,
+    "cudnn_benchmark": False,
+    "float32_matmul_precision": "highest",
+    "intra_op_threads": 2,
+    "inter_op_threads": 1,
+    "trace_function": None,
+    "profile_function": None,
+    "traces_allocations": False,
+    "variables": {},
+}
+
+
+def list_notes(run: RunBuilder, *settings: dict[str, Any]) -> list[str]:
+    """Diagnose a job whose settings were recorded one after the other."""
+    rank = run.rank().draw(STEP, 60)
+    for number, changes in enumerate(settings):
+        rank.fact("settings", step_count=10**number, **{**OFF, **changes})
+    return [note for note in diagnose(run.open()).notes if "profiler window" not in note]
+
+
+@pytest.mark.parametrize("settings", [[], [{}], [{"variables": {"OMP_NUM_THREADS": "1"}}]])
+def test_nothing_is_noted_without_a_switch(
+    new_run: Callable[..., RunBuilder], settings: list[dict[str, Any]]
+) -> None:
+    assert list_notes(new_run(), *settings) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"anomaly_detection": True}, "torch.autograd.set_detect_anomaly"),
+        ({"trace_function": "debugger.Tracer"}, "debugger.Tracer is installed with sys.settrace"),
+        ({"profile_function": "tool.call"}, "tool.call is installed with sys.setprofile"),
+        ({"traces_allocations": True}, "tracemalloc.stop()"),
+        *(
+            ({"variables": {name: "DETAIL"}}, f"{name}=DETAIL is set: {effect}.")
+            for name, effect in COSTLY_VARIABLES.items()
+        ),
+    ],
+)
+def test_a_switch_has_a_sentence(
+    new_run: Callable[..., RunBuilder], changes: dict[str, Any], expected: str
+) -> None:
+    (note,) = list_notes(new_run(), changes)
+    assert expected in note
+
+
+def test_harmless_values_are_not_noted(new_run: Callable[..., RunBuilder]) -> None:
+    assert HARMLESS_VALUES.keys() == COSTLY_VARIABLES.keys()
+    variables = {name: min(values) for name, values in HARMLESS_VALUES.items()}
+    assert list_notes(new_run(), {"variables": variables}) == []
+
+
+def test_the_last_settings_count(new_run: Callable[..., RunBuilder]) -> None:
+    """A script may check its first steps only."""
+    assert list_notes(new_run(), {"anomaly_detection": True}, {}) == []
