@@ -230,7 +230,7 @@ from .roofline.summary import (
     sum_families as sum_families,
 )
 from .roofline.utilization import (
-    FlopsUtilization as FlopsUtilization,
+    Utilization as Utilization,
     measure_step_utilization as measure_step_utilization,
 )
 from .sampling_ticks import (

@@ -10,7 +10,6 @@ from stepscope.analysis import (
     KERNEL_COLUMNS,
     ROOFLINE_OPERATOR_COLUMNS,
     Account,
-    FlopsUtilization,
     Peaks,
     RooflineGroup,
     account_device_time,
@@ -35,9 +34,7 @@ from stepscope.views.roofline_payload import (
     DeviceView,
     PeakRateView,
     RooflineView,
-    StepUtilization,
     TraceRoofline,
-    Utilization,
 )
 from stepscope.views.trace_choice import explain_no_traces, select_traces
 
@@ -54,8 +51,6 @@ SHARE_OF_HOST_TIME = "self time of operators on the host, as no device work was 
 UNKNOWN_DEVICE = "device not described in the trace"
 WITH_DEVICE_WORK = "launched_ns IS NOT NULL OR launched_below_ns IS NOT NULL"
 MAX_GAPS = 5
-MIN_MODELLED_RATIO = 0.5
-"""Share of the time of matrix operators that must have a model for utilization to be shown."""
 MAX_IMPOSSIBLE_RATIO = 0.5
 """Share of host time in impossible groups above which operators only launched device work."""
 
@@ -119,7 +114,7 @@ def _show_trace(
         families=sum_families(groups, total_ns),
         groups=groups[: options.top or None],
         gaps=find_largest_gaps(groups, total_ns, top=MAX_GAPS),
-        utilization=_show_utilization(utilization),
+        utilization=utilization,
         missing=None,
         notes=_write_notes(account, groups, device, peaks),
         quality=note_trace_quality(trace, "device", "launches", "operators"),
@@ -191,44 +186,6 @@ def _find_accelerator(trace: Trace, device: int) -> tuple[str, Peaks | None]:
         multiprocessors=int(rows["multiprocessor_count"][row]),
     )
     return names[row], peaks
-
-
-def _show_utilization(utilization: FlopsUtilization) -> Utilization:
-    modelled_ratio = utilization.modelled_ratio
-    is_known = modelled_ratio is not None and modelled_ratio >= MIN_MODELLED_RATIO
-    return Utilization(
-        share_of=(
-            "step time until its device work is done, times the peak of the precision with most "
-            "matrix FLOPs, times the number of devices"
-        ),
-        precision=utilization.precision,
-        peak_flop_per_s=utilization.peak_flops_per_s,
-        mean_mfu_ratio=utilization.mean_of_peak_ratio if is_known else None,
-        modelled_ratio=modelled_ratio,
-        steps=[
-            StepUtilization(
-                step=step.name,
-                step_ns=step.step_ns,
-                matrix_flop=step.flops if is_known else None,
-                mfu_ratio=step.of_peak_ratio if is_known else None,
-            )
-            for step in utilization.steps
-        ],
-        notes=_note_utilization(modelled_ratio),
-    )
-
-
-def _note_utilization(modelled_ratio: float | None) -> list[str]:
-    if modelled_ratio is None:
-        return ["the trace has no matrix products, so there is no utilization"]
-    unknown = f"{percent(1 - modelled_ratio, 1)} of the time of matrix operators has no model"
-    if modelled_ratio < MIN_MODELLED_RATIO:
-        return [f"{unknown}, so there is no utilization; --json has the reason for each group"]
-    notes = [
-        "work that ran twice counts twice: activations recomputed in the backward pass, and scores "
-        "that the backward kernel of flash attention computes again"
-    ]
-    return [*notes, f"lower bound: {unknown}"] if modelled_ratio < 1 else notes
 
 
 def _write_notes(

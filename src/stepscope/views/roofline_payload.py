@@ -6,7 +6,13 @@ from typing import Annotated
 
 import msgspec
 
-from stepscope.analysis import FamilyTotals, Precision, RooflineGap, RooflineGroup, Unit
+from stepscope.analysis import (
+    FamilyTotals,
+    RooflineGap,
+    RooflineGroup,
+    Unit,
+    Utilization,
+)
 from stepscope.schema import field_label
 from stepscope.views.quality import QualityNote
 from stepscope.views.ranges import Ranged
@@ -31,31 +37,6 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
     """True if the figures are not the vendor's for this device."""
     memory_bytes_per_s: Annotated[float | None, field_label("peak memory bandwidth")]
     peaks: list[PeakRateView]
-
-
-class StepUtilization(msgspec.Struct, frozen=True, kw_only=True):
-    """FLOPs utilization of one step."""
-
-    step: str
-    step_ns: Annotated[int, field_label("duration")]
-    """Duration until its device work is done."""
-    matrix_flop: Annotated[int | None, field_label("matrix work")]
-    mfu_ratio: Annotated[float | None, field_label("utilization", display="bar")]
-    """Null if most of the time of matrix operators has no model."""
-
-
-class Utilization(msgspec.Struct, frozen=True, kw_only=True):
-    """Model FLOPs utilization (MFU)."""
-
-    share_of: str
-    precision: Precision | None
-    peak_flop_per_s: float | None
-    mean_mfu_ratio: Annotated[float | None, field_label("model FLOPs utilization")]
-    """FLOPs of all steps divided by their time and the peak."""
-    modelled_ratio: float | None
-    """Share of the device time of matrix operators that has a model."""
-    steps: list[StepUtilization]
-    notes: list[str]
 
 
 class TraceRoofline(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import pytest
 from stepscope.analysis.roofline.accounting import Account
 from stepscope.analysis.roofline.groups import HOST_COPY_REASON, RooflineGroup, group_calls
 from stepscope.analysis.roofline.peaks import Peaks
-from stepscope.analysis.roofline.utilization import FlopsUtilization, measure_step_utilization
+from stepscope.analysis.roofline.utilization import Utilization, measure_step_utilization
 from stepscope.analysis.trace_steps import TraceSteps
 from stepscope.intervals import Intervals
 from tests.support.roofline_columns import Launch, Op, accounted, mm
@@ -118,19 +118,19 @@ def steps(*ranges: tuple[int, int, int]) -> TraceSteps:
 
 def use(
     account: Account, ranges: TraceSteps, device: Peaks | None = None, count: int = 1
-) -> FlopsUtilization:
+) -> Utilization:
     return measure_step_utilization(account, ranges, peaks=device or peaks(), device_count=count)
 
 
 def test_each_step_counts_the_calls_started_in_it() -> None:
     account = accounted(mm(10, (0, 5)), mm(20, (9, 5)), mm(110, (200, 5)), mm(250, (300, 5)))
     shares = use(account, steps((0, 100, 8 * FLOPS), (100, 200, 100 + 2 * FLOPS)))
-    assert [step.flops for step in shares.steps] == [2 * FLOPS, FLOPS]
-    assert [step.of_peak_ratio for step in shares.steps] == pytest.approx([0.25, 0.5])
+    assert [step.matrix_flop for step in shares.steps] == [2 * FLOPS, FLOPS]
+    assert [step.mfu_ratio for step in shares.steps] == pytest.approx([0.25, 0.5])
     assert shares.precision == "fp32"
     assert shares.modelled_ratio == 1
     two = use(account, steps((0, 100, 8 * FLOPS)), count=2)
-    assert two.steps[0].of_peak_ratio == pytest.approx(0.125)
+    assert two.steps[0].mfu_ratio == pytest.approx(0.125)
 
 
 def test_the_precision_of_most_operations_decides() -> None:
@@ -138,9 +138,9 @@ def test_the_precision_of_most_operations_decides() -> None:
         mm(0, (0, 5)), mm(1, (9, 5), size=256, type_="c10::BFloat16"), mm(2, (20, 5))
     )
     shares = use(account, steps((0, 100, 100)), peaks(bf16=5e9))
-    assert (shares.precision, shares.peak_flops_per_s) == ("bf16", 5e9)
+    assert (shares.precision, shares.peak_flop_per_s) == ("bf16", 5e9)
     unknown = use(account, steps((0, 100, 100)), peaks(fp32=1e9))
-    assert unknown.steps[0].of_peak_ratio is None
+    assert unknown.steps[0].mfu_ratio is None
 
 
 def test_matrix_operators_without_figures_lower_the_modelled_ratio() -> None:
@@ -154,4 +154,4 @@ def test_elementwise_work_is_not_a_matrix_product() -> None:
     shares = use(accounted(add), steps((0, 100, 100)))
     assert shares.precision is None
     assert shares.modelled_ratio is None
-    assert [step.of_peak_ratio for step in shares.steps] == [None]
+    assert [step.mfu_ratio for step in shares.steps] == [None]

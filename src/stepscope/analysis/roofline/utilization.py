@@ -11,8 +11,9 @@ FLOPs utilization (HFU).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
 
+import msgspec
 import numpy as np
 
 from stepscope.analysis.roofline.accounting import Account, CallSignature
@@ -21,45 +22,41 @@ from stepscope.analysis.roofline.groups import NS_PER_S
 from stepscope.analysis.roofline.peaks import Peaks
 from stepscope.analysis.trace_steps import TraceSteps
 from stepscope.intervals import Int
+from stepscope.quantities import percent
+from stepscope.schema import field_label
+
+MIN_MODELLED_RATIO = 0.5
+"""Share of the time of matrix operators that must have a model for utilization to be shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepFlopsUtilization:
+class StepUtilization(msgspec.Struct, frozen=True, kw_only=True):
     """FLOPs utilization of one step."""
 
-    name: str
-    step_ns: int
-    flops: int
-    """FLOPs of the matrix products that were called in the step."""
-    of_peak_ratio: float | None
+    step: str
+    step_ns: Annotated[int, field_label("duration")]
+    """Duration until its device work is done."""
+    matrix_flop: Annotated[int | None, field_label("matrix work")]
+    mfu_ratio: Annotated[float | None, field_label("utilization", display="bar")]
+    """Null if most of the time of matrix operators has no model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlopsUtilization:
-    """FLOPs utilization of the steps of a trace."""
+class Utilization(msgspec.Struct, frozen=True, kw_only=True):
+    """Model FLOPs utilization (MFU)."""
 
+    share_of: str
     precision: Precision | None
-    """Precision with most matrix FLOPs; None without any."""
-    peak_flops_per_s: float | None
-    """Peak of all devices in that precision."""
-    steps: list[StepFlopsUtilization]
+    peak_flop_per_s: float | None
+    mean_mfu_ratio: Annotated[float | None, field_label("model FLOPs utilization")]
+    """FLOPs of all steps divided by their time and the peak."""
     modelled_ratio: float | None
-    """Share of the device time of matrix operators that has a model; below 1, FLOPs are a lower
-    bound. None without matrix operators."""
-
-    @property
-    def mean_of_peak_ratio(self) -> float | None:
-        """FLOPs of all steps divided by their time and the peak; None if either is unknown."""
-        time_ns = sum(step.step_ns for step in self.steps)
-        if not self.peak_flops_per_s or not time_ns:
-            return None
-        flops = sum(step.flops for step in self.steps)
-        return flops / (time_ns / NS_PER_S * self.peak_flops_per_s)
+    """Share of the device time of matrix operators that has a model."""
+    steps: list[StepUtilization]
+    notes: list[str]
 
 
 def measure_step_utilization(
     account: Account, steps: TraceSteps, *, peaks: Peaks | None, device_count: int = 1
-) -> FlopsUtilization:
+) -> Utilization:
     """Measure the FLOPs utilization of each step.
 
     Args:
@@ -81,20 +78,48 @@ def measure_step_utilization(
         cumulative[np.searchsorted(call_start, steps.host.end)]
         - cumulative[np.searchsorted(call_start, steps.host.start)]
     )
-    utilizations = []
-    for name, step_ns, count in zip(
-        steps.names, steps.wall_ns.tolist(), step_flops.tolist(), strict=True
-    ):
-        share = count / (step_ns / NS_PER_S * total_rate) if total_rate and step_ns > 0 else None
-        utilizations.append(
-            StepFlopsUtilization(name=name, step_ns=step_ns, flops=count, of_peak_ratio=share)
-        )
-    return FlopsUtilization(
+    modelled_ratio = _measure_modelled_ratio(account)
+    is_known = modelled_ratio is not None and modelled_ratio >= MIN_MODELLED_RATIO
+
+    def divide(count: int, time_ns: int) -> float | None:
+        if not is_known or not total_rate or not time_ns:
+            return None
+        return count / (time_ns / NS_PER_S * total_rate)
+
+    step_ns = steps.wall_ns.tolist()
+    return Utilization(
+        share_of=(
+            "step time until its device work is done, times the peak of the precision with most "
+            "matrix FLOPs, times the number of devices"
+        ),
         precision=precision,
-        peak_flops_per_s=total_rate,
-        steps=utilizations,
-        modelled_ratio=_measure_modelled_ratio(account),
+        peak_flop_per_s=total_rate,
+        mean_mfu_ratio=divide(sum(step_flops.tolist()), sum(step_ns)),
+        modelled_ratio=modelled_ratio,
+        steps=[
+            StepUtilization(
+                step=name,
+                step_ns=time_ns,
+                matrix_flop=count if is_known else None,
+                mfu_ratio=divide(count, time_ns),
+            )
+            for name, time_ns, count in zip(steps.names, step_ns, step_flops.tolist(), strict=True)
+        ],
+        notes=_note_utilization(modelled_ratio),
     )
+
+
+def _note_utilization(modelled_ratio: float | None) -> list[str]:
+    if modelled_ratio is None:
+        return ["the trace has no matrix products, so there is no utilization"]
+    unknown = f"{percent(1 - modelled_ratio, 1)} of the time of matrix operators has no model"
+    if modelled_ratio < MIN_MODELLED_RATIO:
+        return [f"{unknown}, so there is no utilization; --json has the reason for each group"]
+    notes = [
+        "work that ran twice counts twice: activations recomputed in the backward pass, and scores "
+        "that the backward kernel of flash attention computes again"
+    ]
+    return [*notes, f"lower bound: {unknown}"] if modelled_ratio < 1 else notes
 
 
 def _get_matrix_flops(signature: CallSignature) -> int:
