@@ -55,11 +55,9 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     groups: list[_Group]
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class Offer(_Instance, frozen=True, kw_only=True):
     """A machine type at a price."""
 
-    type: str
-    usd_per_hour: Decimal
     provider: str
     region: str
     as_of: date | None
@@ -69,12 +67,6 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     sizes: str
     is_custom: bool
     """From a custom price file."""
-    gpu: str | None
-    gpu_count: int
-    gpu_memory_gib: float | None
-    """Memory of one GPU."""
-    vcpu_count: int | None
-    memory_gib: float | None
 
     @property
     def origin(self) -> str:
