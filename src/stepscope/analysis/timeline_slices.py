@@ -11,7 +11,7 @@ row before and after it share a bucket: slices of a row never overlap unless its
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,6 +68,16 @@ class Slices:
     def overlapping(self, start: int, end: int) -> Slices:
         """Select the slices that overlap a range of time."""
         return self.take(self.overlaps(start, end))
+
+    def rename(self, rename: Callable[[str], str]) -> Slices:
+        """Replace the names, and keep only those of these slices, each once."""
+        codes, code_index = np.unique(self.name, return_inverse=True)
+        indices: dict[str, int] = {}  # several names may become one
+        renamed = [
+            indices.setdefault(rename(self.names[code]), len(indices)) for code in codes.tolist()
+        ]
+        name = np.asarray(renamed, dtype=np.int64)[code_index]
+        return replace(self, name=name, names=list(indices))
 
     def renumber_lines(self, lines: NDArray[Any]) -> Slices:
         """Select slices by line and renumber the lines.
