@@ -4,7 +4,7 @@
 # And for daily work:
 #   make check   format, lint, types, import contracts, names and words, front end, tests (what `make test` runs
 #                after set-up)
-#   make check-fast   the same without the front end's checks and whole training jobs: three minutes
+#   make check-fast   the same without the front end's checks and slow tests: three minutes
 #   make web     the front end: what the report's page is drawn by
 #   make generate   write the parts of docs and web/src/api that follow from the code
 #   make fix     let the formatter and linter repair what they can
@@ -28,7 +28,8 @@ test: $(VENV)/test.ready
 	@$(MAKE) --no-print-directory check
 
 check: format-check lint types contracts source web-check unit jobs
-check-fast: format-check lint types contracts source unit
+check-fast: format-check lint types contracts source web
+	$(PY) -m pytest -n 2 -m "not slow" tests/unit tests/properties tests/contract
 
 format-check:
 	$(VENV)/bin/ruff format --check $(RUFF_PATHS)

@@ -160,6 +160,13 @@ def _records(table: str, columns: dict[str, Any]) -> Iterator[Record]:
         )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests that record a script into a spool as slow."""
+    for item in items:
+        if {"new_spool", "module_spool"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
+
+
 @pytest.fixture
 def new_spool(tmp_path: Path) -> Callable[[str], Spool]:
     """Make empty spools by name, on disk."""

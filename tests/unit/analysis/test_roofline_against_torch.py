@@ -13,7 +13,6 @@ from stepscope.analysis.roofline.calls import Call, Work
 from stepscope.analysis.roofline.registry import estimate_work
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
 
 
 def recorded(run: Callable[[], Any], path: Path) -> dict[str, list[Call]]:

@@ -115,6 +115,7 @@ def draw_drift(seed: int, *, slower: float = 1.0, count: int = 200) -> dict[str,
     return {"wait": (0.3 * step).astype(np.int64), "compute": (0.7 * step).astype(np.int64)}
 
 
+@pytest.mark.slow
 def test_drift_is_noise() -> None:
     """The interval alone would exclude 0 for more pairs than its level allows."""
     differences = [compare(draw_drift(2 * i), draw_drift(2 * i + 1)) for i in range(100)]
@@ -124,6 +125,7 @@ def test_drift_is_noise() -> None:
     assert sum(not low <= 0 <= high for low, high in bounds) > 5
 
 
+@pytest.mark.slow
 def test_ten_percent_are_detected_on_a_machine_that_drifts() -> None:
     pairs = ((2 * i, 2 * i + 1) for i in range(60))
     differences = [compare(draw_drift(a), draw_drift(b, slower=1.1)) for a, b in pairs]

@@ -81,6 +81,7 @@ def overlaps(slices: Any) -> int:
     return int((same & (slices.start[order][1:] < end[:-1])).sum())
 
 
+@pytest.mark.slow
 @settings(
     deadline=None,
     max_examples=40,
