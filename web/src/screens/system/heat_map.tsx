@@ -60,7 +60,7 @@ export function heatMapFigure(payload: SystemHeatView, node: string, cores: Core
   return {
     kind: "heatmap",
     title: `Metrics of ${node.slice(0, 80)}`,
-    start: `${duration(Math.max(0, payload.start_after_ns))} after the start of the run`,
+    start: payload.start_after_ns > 0 ? `${duration(payload.start_after_ns)} after the start of the run` : "with the run",
     column_ns: payload.column_ns,
     rows,
     more: hiddenCount === 0 ? null : `${countOf(hiddenCount, "core")} not shown`,
