@@ -135,8 +135,6 @@ def test_recordings_outside_the_range_are_left_out(imported: Imported) -> None:
     assert nothing.missing == NO_TRACE_IN_RANGE
     with pytest.raises(UsageError, match="ends before it starts"):
         VIEWS["gpu-time"](run, ViewOptions(from_ns=6, to_ns=5))
-    with pytest.raises(UsageError, match="starts at 16 min 40 s, after the end of the run at"):
-        VIEWS["gpu-time"](run, ViewOptions(from_ns=1_000 * 10**9))
 
 
 def test_clocks_without_a_base_are_moved(imported: Imported) -> None:
