@@ -13,18 +13,18 @@ COSTLY_VARIABLES = {
     "PYTHONMALLOC": "Python does not use its fast allocator",
     "PYTORCH_NO_CUDA_MEMORY_CACHING": "every tensor on a GPU is allocated by the driver",
     "TORCH_DISTRIBUTED_DEBUG": "ranks compare every collective before they call it",
+    "TORCH_NCCL_BLOCKING_WAIT": "the host waits for every collective",
 }
 """Effect of variables of the environment that are meant for debugging."""
 HARMLESS_VALUES = {
     "CUDA_LAUNCH_BLOCKING": {"0"},
     "NCCL_BLOCKING_WAIT": {"0"},
     "NCCL_DEBUG": {"WARN", "VERSION"},
-    "PYTHONDEVMODE": {"0"},
     "PYTHONMALLOC": {"default", "pymalloc"},
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": {"0"},
     "TORCH_DISTRIBUTED_DEBUG": {"OFF", "INFO"},
+    "TORCH_NCCL_BLOCKING_WAIT": {"0"},
 }
-"""Values of these variables that cost nothing."""
+"""Values that cost nothing; other variables are on with any value."""
 
 
 def list_debug_switches(run: Run) -> list[str]:
@@ -63,6 +63,6 @@ def _describe_switches(settings: SettingsFact) -> list[str]:
         )
     for name, effect in COSTLY_VARIABLES.items():
         value = settings.variables.get(name)
-        if value is not None and value not in HARMLESS_VALUES[name]:
+        if value is not None and value not in HARMLESS_VALUES.get(name, ()):
             sentences.append(f"{name}={value} is set: {effect}. Unset it outside of debugging.")
     return sentences

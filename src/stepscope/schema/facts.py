@@ -180,8 +180,9 @@ class SettingsFact(Fact, frozen=True, kw_only=True, tag="settings"):
     """True if torch uses deterministic algorithms only."""
     cudnn_benchmark: bool
     """True if cuDNN measures algorithms and takes the fastest."""
-    float32_matmul_precision: str
-    """Precision of float32 matrix products: `highest`, `high` or `medium`."""
+    float32_matmul_precision: str | None
+    """Precision of float32 matrix products: `highest`, `high` or `medium`; None if it is set for
+    single backends."""
     intra_op_threads: int
     """Threads that torch uses within an operator."""
     inter_op_threads: int

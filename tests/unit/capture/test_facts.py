@@ -112,6 +112,29 @@ def test_settings_are_recorded_when_they_change(spool: Any) -> None:
     assert (second.profile_function, second.traces_allocations) == ("__main__.<lambda>", True)
 
 
+PROFILED_JOB = """
+import torch
+from torch import nn
+from torch.profiler import profile
+
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+with profile(with_stack=True):
+    for step in range(12):
+        model(torch.randn(2, 4)).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+def test_the_profiler_of_torch_is_no_setting(spool: Any) -> None:
+    """The new options of precision keep the old one from being read."""
+    spool.run(PROFILED_JOB)
+    (settings,) = decode_facts(spool.drain().facts("settings"), SettingsFact)
+    assert (settings.profile_function, settings.float32_matmul_precision) == (None, None)
+
+
 def test_older_later_and_damaged_facts() -> None:
     later = {"fact": "window_unfinished", "number": 1, "after_s": 30.0, "mood": "good"}
     damaged = {"fact": "window_unfinished", "number": "one", "after_s": 30.0}

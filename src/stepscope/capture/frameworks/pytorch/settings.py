@@ -22,6 +22,7 @@ VARIABLES = (
     "PYTHONMALLOC",
     "PYTORCH_NO_CUDA_MEMORY_CACHING",
     "TORCH_DISTRIBUTED_DEBUG",
+    "TORCH_NCCL_BLOCKING_WAIT",
 )
 _probe = Probe("settings")
 _recorded: dict[str, Any] = {}
@@ -41,7 +42,7 @@ def _record() -> None:
         "anomaly_detection": torch.is_anomaly_enabled(),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "float32_matmul_precision": _get_matmul_precision(),
         "intra_op_threads": torch.get_num_threads(),
         "inter_op_threads": torch.get_num_interop_threads(),
         "trace_function": _name_function(sys.gettrace()),
@@ -54,9 +55,20 @@ def _record() -> None:
         _probe.fact("settings", step_count=progress.step_count, **settings)
 
 
+def _get_matmul_precision() -> str | None:
+    """Return the precision, None if the script set it for single backends."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None
+
+
 def _name_function(function: Any) -> str | None:
-    """Name a function that the interpreter calls at every call or line: a debugger or a tool."""
-    if function is None:
+    """Name a function that the interpreter calls at every call or line: a debugger or a tool.
+
+    The function of torch's profiler is left out: it is there for some steps only, as in a window.
+    """
+    if function is None or type(function).__name__ == "TraceContext":
         return None
     kind = function if hasattr(function, "__qualname__") else type(function)
     return f"{kind.__module__}.{kind.__qualname__}"
