@@ -94,6 +94,11 @@ describe("a payload", () => {
     for (const part of ["Quality3", "from1", "Notesone", "Share ofa", "Missing7", "Mixed", '1, {"b":2}']) expect(shown).toContain(part);
   });
 
+  test("shows fields that only some rows have", () => {
+    const shown = text({ rows: [{ a: 1 }, { a: 2, later: 3 }] });
+    expect(shown).toContain("later");
+  });
+
   test("executes nothing", () => {
     expect(text({ name: "<img src=x>" })).toContain("<img src=x>");
     expect(document.querySelector("img")).toBeNull();

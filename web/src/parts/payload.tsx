@@ -185,7 +185,8 @@ function Section({ title, children }: { title: string; children: ComponentChildr
 
 /** Columns of the fields that fit into a cell. */
 export function columnsOf(rows: readonly JsonObject[], type: Structure, unit: string): Field<JsonObject>[] {
-  const names = Object.keys(rows[0] ?? {}).filter((name) => rows.some((row) => fitsCell(name, row[name])));
+  const allNames = new Set(rows.flatMap((row) => Object.keys(row)));
+  const names = [...allNames].filter((name) => rows.some((row) => fitsCell(name, row[name])));
   return names.map((name) => {
     const label = type.label(name, rows.some((row) => typeof row.unit === "string") ? "inherited" : unit);
     const hasNumbers = rows.some((row) => typeof row[name] === "number");
