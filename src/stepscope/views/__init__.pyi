@@ -41,4 +41,5 @@ from .system import NodeView as NodeView, SystemView as SystemView
 from .system_heat import SystemHeatView as SystemHeatView
 from .system_series import SystemSeriesView as SystemSeriesView
 from .tensors import TensorsView as TensorsView
+from .times import utc_time as utc_time
 from .trace_choice import explain_no_traces as explain_no_traces, select_traces as select_traces

@@ -9,13 +9,13 @@ MAX_NAME_LENGTH = 500
 MAX_LISTED_NAMES = 8
 
 
-def shorten_name(name: str) -> str:
-    """Cut a name that is too long to be read.
+def shorten_name(name: str, limit: int = MAX_NAME_LENGTH) -> str:
+    """Cut a name that is too long to be read, to at most *limit* characters.
 
     >>> shorten_name("aten::mm")
     'aten::mm'
     """
-    return name if len(name) <= MAX_NAME_LENGTH else name[: MAX_NAME_LENGTH - 1] + "…"
+    return name if len(name) <= limit else name[: limit - 1] + "…"
 
 
 def list_names(names: Sequence[str], limit: int = MAX_LISTED_NAMES) -> str:

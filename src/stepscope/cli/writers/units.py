@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from enum import Enum
 
 from stepscope.quantities import MISSING, change, file_size, in_unit, relative_change
 from stepscope.schema import FieldLabel
+from stepscope.views import utc_time
 
 
 def text_of(label: FieldLabel, value: object) -> str:
@@ -26,9 +26,10 @@ def _number(label: FieldLabel, value: float) -> str:
     match label.unit, label.display:
         case _, "identifier":
             return str(value)
-        case ("epoch_ns" | "epoch_ms") as unit, _:
-            seconds = value / (1e9 if unit == "epoch_ns" else 1e3)
-            return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        case "epoch_ns", _:
+            return utc_time(int(value))
+        case "epoch_ms", _:
+            return utc_time(int(value) * 1_000_000)
         case "bytes", "file_size":
             return file_size(value)
         case "ratio", "change":

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
 from stepscope.quantities import count
 from stepscope.rules import TRAINING_PHASES, HistogramCounts, shares_of_total
+from stepscope.views.names import shorten_name
 from stepscope.views.profiling_report.blocks import (
     Bars,
     Block,
@@ -35,15 +35,6 @@ WINDOW = (
 T = TypeVar("T")
 
 
-def format_time(t_ns: int) -> str:
-    """Format epoch nanoseconds in UTC, to the second.
-
-    >>> format_time(1_640_485_617_250_000_000)
-    '2021-12-26 02:26:57 UTC'
-    """
-    return datetime.fromtimestamp(t_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
 def limit_items(items: Sequence[T], limit: int, plural: str) -> tuple[Sequence[T], str | None]:
     """Return at most *limit* items, and a text about the omitted ones.
 
@@ -61,7 +52,7 @@ def note_omitted(more: str | None) -> list[Block]:
 
 def shorten(name: str) -> str:
     """Limit the length of a name."""
-    return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…"
+    return shorten_name(name, MAX_NAME_LENGTH)
 
 
 def make_pie(title: str, parts: Mapping[str, float], share_of: str) -> Pie:

@@ -12,8 +12,9 @@ from stepscope.views.profiling_report.blocks import (
     Table,
     Text,
 )
-from stepscope.views.profiling_report.building import format_time, make_pie, make_text_columns
+from stepscope.views.profiling_report.building import make_pie, make_text_columns
 from stepscope.views.profiling_report.rule_results import RuleResults
+from stepscope.views.times import utc_time
 
 JOB = "the job's duration"
 LONG_FINALIZATION = 0.1
@@ -24,7 +25,7 @@ def build_job_section(results: RuleResults, *, in_progress: bool) -> Section:
     """Describe start and end of the job, and the time before and after training."""
     job, parts = results.job, _split_job(results.job)
     verb = "has run" if in_progress else "ran"
-    start = format_time(job.start_ns).replace(" ", " at ", 1)
+    start = utc_time(job.start_ns).replace(" ", " at ", 1)
     blocks: list[Block] = [
         Text(text=f"The job started on {start} and {verb} for {duration(job.duration_ns)}."),
         Table(
@@ -60,16 +61,16 @@ def _list_times(
     job: JobStatistics, parts: dict[str, int] | None, *, in_progress: bool
 ) -> list[list[Cell]]:
     rows: list[list[Cell]] = [
-        ["Start time", format_time(job.start_ns)],
-        ["Last heartbeat" if in_progress else "End time", format_time(job.end_ns)],
+        ["Start time", utc_time(job.start_ns)],
+        ["Last heartbeat" if in_progress else "End time", utc_time(job.end_ns)],
         ["Job duration (s)", fixed(job.duration_ns / 1e9, 2)],
     ]
     if parts is None:
         return rows
     start_ns = job.start_ns + parts["Initialization"]
     rows += [
-        ["Training loop start", format_time(start_ns)],
-        ["Training loop end", format_time(start_ns + parts["Training loop"])],
+        ["Training loop start", utc_time(start_ns)],
+        ["Training loop end", utc_time(start_ns + parts["Training loop"])],
         ["Training loop duration (s)", fixed(parts["Training loop"] / 1e9, 2)],
         ["Initialization time (s)", fixed(parts["Initialization"] / 1e9, 2)],
         ["Finalization time (s)", fixed(parts["Finalization"] / 1e9, 2)],

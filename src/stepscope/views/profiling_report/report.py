@@ -17,13 +17,14 @@ from stepscope.rules import Rule
 from stepscope.run import Run, is_lost, job_borders, job_statistics
 from stepscope.schema import Finding
 from stepscope.views.profiling_report.blocks import Section
-from stepscope.views.profiling_report.building import format_time, limit_items, shorten
+from stepscope.views.profiling_report.building import limit_items, shorten
 from stepscope.views.profiling_report.framework import build_framework_section
 from stepscope.views.profiling_report.job import build_job_section
 from stepscope.views.profiling_report.rule_results import STATISTICS, RuleResults
 from stepscope.views.profiling_report.rule_summary import build_rules_section
 from stepscope.views.profiling_report.system import build_system_section
 from stepscope.views.profiling_report.training import build_training_sections
+from stepscope.views.times import utc_time
 
 MAX_NOTES = 20
 MAX_COMMAND_LENGTH = 2000
@@ -109,8 +110,8 @@ def make_report(run: Run, rules: Iterable[Rule[Any]]) -> Report:
         run_id=info.run_id,
         command=" ".join(info.command)[:MAX_COMMAND_LENGTH],
         version=__version__,
-        made_at=format_time(time.time_ns()),
-        until=format_time(end_ns),
+        made_at=utc_time(time.time_ns()),
+        until=utc_time(end_ns),
         in_progress=in_progress,
         about=ABOUT,
         notice=NOTICE,
@@ -159,7 +160,7 @@ def _notes(run: Run, checked: RuleReport) -> list[str]:
     """List the reasons for an incomplete report."""
     silent = [
         f"{node} reports a running job, but its last heartbeat was at "
-        f"{format_time(status.heartbeat_ns)}. If the job has ended, run `stepscope recover` there."
+        f"{utc_time(status.heartbeat_ns)}. If the job has ended, run `stepscope recover` there."
         for node, status in sorted(run.reader.statuses().items())
         if is_lost(status)
     ]

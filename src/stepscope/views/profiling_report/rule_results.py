@@ -13,7 +13,8 @@ from stepscope.rules import Rule, read_details, summary
 from stepscope.run import JobStatistics, Run
 from stepscope.schema import Finding
 from stepscope.views.profiling_report.blocks import Block, Check, Listing, Text
-from stepscope.views.profiling_report.building import format_time, limit_items, note_omitted
+from stepscope.views.profiling_report.building import limit_items, note_omitted
+from stepscope.views.times import utc_time
 
 STATISTICS = ("OverallSystemUsage", "OverallFrameworkMetrics")
 """Rules that only summarize; every report needs them."""
@@ -85,7 +86,7 @@ class RuleResults:
             datapoints=finding.datapoints,
             violations=finding.violations,
             triggered=finding.rule_triggered,
-            last_at=format_time(finding.last_ns) if finding.last_ns is not None else None,
+            last_at=utc_time(finding.last_ns) if finding.last_ns is not None else None,
             recommendation=finding.recommendation or None,
         )
 

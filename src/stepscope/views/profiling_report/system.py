@@ -20,7 +20,6 @@ from stepscope.views.profiling_report.blocks import (
 )
 from stepscope.views.profiling_report.building import (
     MAX_NODES,
-    format_time,
     limit_items,
     make_number_columns,
     make_text_columns,
@@ -29,6 +28,7 @@ from stepscope.views.profiling_report.building import (
 )
 from stepscope.views.profiling_report.rule_results import RuleResults
 from stepscope.views.system_heat import show_heat_rows
+from stepscope.views.times import utc_time
 
 HEAT_MAP_COLUMNS = 240
 """Upper limit of the columns of a heat map."""
@@ -135,7 +135,7 @@ def _draw_heat_maps(results: RuleResults) -> list[Block]:
         blocks.append(
             Heatmap(
                 title=f"{shorten(node)} over time",
-                start=format_time(bins.start_ns),
+                start=utc_time(bins.start_ns),
                 column_ns=bins.width_ns,
                 rows=show_heat_rows(heatmap, heatmap.sampled_bin_count),
                 more=f"and {omitted} more cores" if omitted else None,
