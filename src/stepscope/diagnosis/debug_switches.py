@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from stepscope.run import Run
 from stepscope.schema import SettingsFact
 
-COSTLY_VARIABLES = {
-    "CUDA_LAUNCH_BLOCKING": "the host waits for every kernel",
-    "NCCL_BLOCKING_WAIT": "the host waits for every collective",
-    "NCCL_DEBUG": "NCCL writes a log",
-    "PYTHONDEVMODE": "Python checks its own use of memory and resources",
-    "PYTHONMALLOC": "Python does not use its fast allocator",
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": "every tensor on a GPU is allocated by the driver",
-    "TORCH_DISTRIBUTED_DEBUG": "ranks compare every collective before they call it",
-    "TORCH_NCCL_BLOCKING_WAIT": "the host waits for every collective",
+
+class Variable(NamedTuple):
+    """A variable of the environment that is meant for debugging."""
+
+    effect: str
+    harmless: frozenset[str] = frozenset()
+    """Values that cost nothing; it is on with any other."""
+
+
+VARIABLES = {
+    "CUDA_LAUNCH_BLOCKING": Variable("the host waits for every kernel", frozenset(["0"])),
+    "NCCL_BLOCKING_WAIT": Variable("the host waits for every collective", frozenset(["0"])),
+    "NCCL_DEBUG": Variable("NCCL writes a log", frozenset(["WARN", "VERSION"])),
+    "PYTHONDEVMODE": Variable("Python checks its own use of memory and resources"),
+    "PYTHONMALLOC": Variable(
+        "Python does not use its fast allocator", frozenset(["default", "pymalloc"])
+    ),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": Variable("every tensor on a GPU is allocated by the driver"),
+    "TORCH_DISTRIBUTED_DEBUG": Variable(
+        "ranks compare every collective before they call it", frozenset(["OFF", "INFO"])
+    ),
+    "TORCH_NCCL_BLOCKING_WAIT": Variable("the host waits for every collective", frozenset(["0"])),
 }
-"""Effect of variables of the environment that are meant for debugging."""
-HARMLESS_VALUES = {
-    "CUDA_LAUNCH_BLOCKING": {"0"},
-    "NCCL_BLOCKING_WAIT": {"0"},
-    "NCCL_DEBUG": {"WARN", "VERSION"},
-    "PYTHONMALLOC": {"default", "pymalloc"},
-    "TORCH_DISTRIBUTED_DEBUG": {"OFF", "INFO"},
-    "TORCH_NCCL_BLOCKING_WAIT": {"0"},
-}
-"""Values that cost nothing; other variables are on with any value."""
 
 
 def list_debug_switches(run: Run) -> list[str]:
@@ -61,8 +66,8 @@ def _describe_switches(settings: SettingsFact) -> list[str]:
             "tracemalloc records the stack of every allocation of Python. Call tracemalloc.stop() "
             "or unset PYTHONTRACEMALLOC outside of debugging."
         )
-    for name, effect in COSTLY_VARIABLES.items():
+    for name, (effect, harmless) in VARIABLES.items():
         value = settings.variables.get(name)
-        if value is not None and value not in HARMLESS_VALUES.get(name, ()):
+        if value is not None and value not in harmless:
             sentences.append(f"{name}={value} is set: {effect}. Unset it outside of debugging.")
     return sentences

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from stepscope import capture
+from stepscope.diagnosis import debug_switches
 from stepscope.schema import (
     FACT_TYPES,
     DataLoaderSettingsFact,
@@ -27,6 +28,7 @@ from stepscope.schema import (
 )
 from tests.support.recorded_facts import check_facts
 
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 IMPORTED_ONLY = {ImportedFact, DataLoaderSettingsFact}
 JOB = """
 import sys, torch, torch.distributed as dist
@@ -67,7 +69,7 @@ def test_every_fact_in_the_source_has_a_struct_with_its_fields() -> None:
         assert keywords <= set(FACT_TYPES[kind].__struct_fields__), kind
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+@needs_torch
 def test_facts_of_a_training_job_match_their_structs(spool: Any, tmp_path: Path) -> None:
     spool.run(JOB, str(tmp_path / "rendezvous"))
     recorded = spool.drain()
@@ -101,7 +103,7 @@ for step in range(12):
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+@needs_torch
 def test_settings_are_recorded_when_they_change(spool: Any) -> None:
     spool.run(SWITCHES_JOB, NCCL_DEBUG="INFO")
     first, second = decode_facts(spool.drain().facts("settings"), SettingsFact)
@@ -127,12 +129,23 @@ with profile(with_stack=True):
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+@needs_torch
 def test_the_profiler_of_torch_is_no_setting(spool: Any) -> None:
     """The new options of precision keep the old one from being read."""
     spool.run(PROFILED_JOB)
     (settings,) = decode_facts(spool.drain().facts("settings"), SettingsFact)
     assert (settings.profile_function, settings.float32_matmul_precision) == (None, None)
+
+
+def test_every_variable_that_the_verdict_reads_is_recorded() -> None:
+    path = Path(capture.__path__[0]) / "frameworks" / "pytorch" / "settings.py"
+    recorded = next(
+        ast.literal_eval(node.value)
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "VARIABLES"
+    )
+    missing = debug_switches.VARIABLES.keys() - set(recorded)
+    assert not missing, f"add them to VARIABLES in {path}"
 
 
 def test_older_later_and_damaged_facts() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stepscope.diagnosis import diagnose
-from stepscope.diagnosis.debug_switches import COSTLY_VARIABLES
+from stepscope.diagnosis.debug_switches import VARIABLES
 from stepscope.testing import RunBuilder
 
 STEP = "wait 5 | forward 30 | backward 45 | optimizer 20"
@@ -49,8 +49,8 @@ def test_nothing_is_noted_without_a_switch(
         ({"profile_function": "tool.call"}, "tool.call is installed with sys.setprofile"),
         ({"traces_allocations": True}, "tracemalloc.stop()"),
         *(
-            ({"variables": {name: "DETAIL"}}, f"{name}=DETAIL is set: {effect}.")
-            for name, effect in COSTLY_VARIABLES.items()
+            ({"variables": {name: "DETAIL"}}, f"{name}=DETAIL is set: {variable.effect}.")
+            for name, variable in VARIABLES.items()
         ),
     ],
 )
