@@ -17,6 +17,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 RUFF_PATHS := src tests examples benchmarks tools web/build.py web/api_types.py hatch_build.py
+UNIT_TESTS := -n 2 tests/unit tests/properties tests/contract
 
 .PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs generate fix bench \
 	bench-diagnosis gpu-check clean
@@ -29,7 +30,7 @@ test: $(VENV)/test.ready
 
 check: format-check lint types contracts source web-check unit jobs
 check-fast: format-check lint types contracts source web
-	$(PY) -m pytest -n 2 -m "not slow" tests/unit tests/properties tests/contract
+	$(PY) -m pytest $(UNIT_TESTS) -m "not slow"
 
 format-check:
 	$(VENV)/bin/ruff format --check $(RUFF_PATHS)
@@ -46,7 +47,7 @@ web:
 web-check:
 	$(PY) web/build.py check
 unit: web
-	$(PY) -m pytest -n 2 tests/unit tests/properties tests/contract
+	$(PY) -m pytest $(UNIT_TESTS)
 # Most of these wait for timers and other processes, so more of them than cores run side by side, but
 # where the result is what a job waits for (`quiet`), jobs run alone.
 jobs: web
