@@ -48,7 +48,7 @@ _FUNCTION_TYPES: dict[str, type] = {
     "total_count": int,
 }
 GROUPS = ("kind", "name", "phase", "process", "rank", "role", "thread", "node", "step")
-"""FrameColumns by which spans can be grouped."""
+"""Columns by which spans can be grouped."""
 
 
 def phase_statistics(ranks: Iterable[Rank]) -> Frame:

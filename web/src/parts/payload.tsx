@@ -52,11 +52,14 @@ interface Props {
 
 export function PayloadView({ value, type, id, unit, omitted = [] }: Props) {
   const names = Object.keys(value).filter((name) => !isSentence(name, value[name]) && !omitted.includes(name));
-  const scalars = names.filter((name) => isScalar(value[name])).map((name) => describeScalar(name, value, type, unitOfValues(value, unit)));
+  const ownUnit = unitOfValues(value, unit);
+  const scalars = names.filter((name) => isScalar(value[name])).map((name) => {
+    const label = type.label(name, ownUnit);
+    return { ...label, name, text: textOf(value[name], label) };
+  });
   const tiles = scalars.filter(({ text }) => text.length <= MAX_TILE_LENGTH);
   const texts = scalars.filter((scalar) => !tiles.includes(scalar));
   const curves = names.filter((name) => isCurve(value[name]));
-  const ownUnit = unitOfValues(value, unit);
   return (
     <>
       <Sentences value={value} />
@@ -84,11 +87,6 @@ export function PayloadView({ value, type, id, unit, omitted = [] }: Props) {
       ))}
     </>
   );
-}
-
-function describeScalar(name: string, value: JsonObject, type: Structure, unit: string) {
-  const label = type.label(name, unit);
-  return { ...label, name, text: textOf(value[name], label) };
 }
 
 /** Sentences about the fields of an object: missing data first. */
