@@ -16,10 +16,6 @@ from stepscope.quantities import count_of, duration, percent
 MIN_PHASE_RATIO = 0.005
 """Smaller phases are not shown."""
 MIN_NAME_WIDTH = 13
-CONFIDENCE = (
-    "Confidence is the share of such verdicts that were right on benchmark jobs whose authors did "
-    "not know the rules."
-)
 
 
 def print_verdict(verdict: Verdict, *, as_json: bool) -> None:
@@ -49,7 +45,7 @@ def write_verdict(out: Console, verdict: Verdict) -> None:
         f"{duration(verdict.mean_step_ns)}. Confidence {percent(verdict.confidence_ratio)}. "
         f"Shares are of {verdict.share_of}.[/dim]"
     )
-    out.print(f"[dim]{CONFIDENCE}[/dim]")
+    out.print(f"[dim]{verdict.confidence_basis}[/dim]")
     out.print()
     _write_phases(out, verdict)
     if verdict.suspect != "healthy":

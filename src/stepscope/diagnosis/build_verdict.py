@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stepscope.diagnosis.accuracy import estimate_accuracy
 from stepscope.diagnosis.advice import list_fixes
 from stepscope.diagnosis.attribution import (
     NEED_A_WINDOW,
@@ -10,7 +11,7 @@ from stepscope.diagnosis.attribution import (
     AttributionThresholds,
     Attributor,
 )
-from stepscope.diagnosis.cause import STABLE_ACCURACY, CauseFinding, CauseInputs
+from stepscope.diagnosis.cause import CauseFinding, CauseInputs
 from stepscope.diagnosis.causes import CORE_SHORTAGES, find_cause, find_contributing_causes
 from stepscope.diagnosis.data_causes import find_starved_rank
 from stepscope.diagnosis.debug_switches import list_debug_switches
@@ -68,13 +69,16 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
     )
     step_count = _count_measured_steps(run)
     stability = attributor.estimate_stability(matrix, attribution, step_count)
+    accuracy = estimate_accuracy(finding.cause, finding.evidence_kind)
     is_evaluation = finding.cause == "evaluation"
     return Verdict(
         suspect=attribution.suspect,
         cause=finding.cause,
         share_ratio=attribution.share,
         share_of=LOOP_SHARE if is_evaluation else STEP_SHARE,
-        confidence_ratio=round(stability * finding.certainty * STABLE_ACCURACY, 3),
+        confidence_ratio=round(stability * finding.certainty * accuracy.ratio, 3),
+        confidence_basis=accuracy.basis,
+        evidence_kind=finding.evidence_kind,
         headline=_write_headline(attribution, finding),
         stages=finding.stages,
         evidence=[_describe_phases(shares), *finding.evidence],

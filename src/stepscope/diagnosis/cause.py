@@ -6,16 +6,12 @@ from dataclasses import dataclass, field
 
 from stepscope.diagnosis.pipeline_model import Pipeline
 from stepscope.diagnosis.shares import PhaseSplit, Shares
-from stepscope.diagnosis.verdict import Evidence, Stage
+from stepscope.diagnosis.verdict import Evidence, EvidenceKind, Stage
 from stepscope.quantities import percent
 from stepscope.run import Rank, Run
 
 CONTRIBUTING_RATIO = 0.05
 """A cause with at least this share of the step gets a fix of its own."""
-STABLE_ACCURACY = 0.93
-"""Share of stable verdicts that were right in suspect and cause, among jobs whose authors did not
-know these rules, at their first measurement: 24 of 25 jobs had a right verdict in at least two of
-three runs; by the rule of succession (24 + 1) / (25 + 2). See docs/diagnosis-benchmark.md."""
 UNRECOGNISED_ACCURACY = 0.5
 """Factor for causes that stand for unrecognised code: they are right less often (3 of 14 jobs)."""
 
@@ -39,6 +35,7 @@ class CauseFinding:
     """A cause with its evidence."""
 
     cause: str
+    evidence_kind: EvidenceKind = "timed"
     certainty: float = 1.0
     """Probability that this cause is the largest of its suspect; 1 where all was measured."""
     reason: str | None = None

@@ -15,7 +15,14 @@ from stepscope.diagnosis.overhead_causes import (
     list_overhead_causes,
 )
 from stepscope.diagnosis.rank_causes import find_communication_cause, find_slow_rank_cause
-from stepscope.diagnosis.verdict import CAUSES, ContributingCause, Evidence, Stage, Suspect
+from stepscope.diagnosis.verdict import (
+    CAUSES,
+    ContributingCause,
+    Evidence,
+    EvidenceKind,
+    Stage,
+    Suspect,
+)
 from stepscope.quantities import count, percent
 from stepscope.schema import OptimizerFact
 
@@ -46,7 +53,8 @@ def find_cause(inputs: CauseInputs, attribution: Attribution) -> CauseFinding:
             return find_overhead_cause(inputs)
         case "model":
             return find_model_cause(inputs)
-    return CauseFinding(cause="none", stages=find_model_cause(inputs).stages)
+    model = find_model_cause(inputs)
+    return CauseFinding(cause="none", stages=model.stages, evidence_kind=model.evidence_kind)
 
 
 def _is_one_rank_slow(inputs: CauseInputs, rank_wait: float, share: float) -> bool:
@@ -178,4 +186,5 @@ def find_model_cause(inputs: CauseInputs) -> CauseFinding:
                 source="steps",
             )
         )
-    return CauseFinding(cause=cause, stages=stages, evidence=evidence)
+    kind: EvidenceKind = "timed" if profile is None else "profiled"
+    return CauseFinding(cause=cause, stages=stages, evidence=evidence, evidence_kind=kind)

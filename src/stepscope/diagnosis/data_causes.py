@@ -225,6 +225,7 @@ def _find_making_cause(
         return "slow_reads" if making.cpu_ratio < WAITING_FETCH_CPU_RATIO else "slow_dataset"
     first, second = ([stage.ratio for stage in making.stages] + [0.0])[:2]
     finding.certainty = estimate_lead_probability(first, second, making.sample_count)
+    finding.evidence_kind = "sampled"
     stage = making.stages[0].stage
     if stage == "other" and making.cpu_ratio < WAITING_FETCH_CPU_RATIO:
         return "slow_reads"
@@ -249,6 +250,7 @@ def _describe_inline_data(rank: Rank, shares: Shares) -> CauseFinding:
     lines = work.lines if work is not None else []
     return CauseFinding(
         cause="inline_data_preparation",
+        evidence_kind="sampled",
         stages=[
             Stage(
                 name="preparing batches in the training thread",

@@ -295,7 +295,7 @@ def _find_compute_overhead_cause(inputs: CauseInputs) -> CauseFinding:
     cause, evidence = _name_dispatch_cause(inputs, profile), describe_operators(profile)
     if cause == "small_batch":
         evidence.insert(0, _describe_batch(inputs.run.ranks[0]))
-    return CauseFinding(cause=cause, evidence=evidence)
+    return CauseFinding(cause=cause, evidence=evidence, evidence_kind="profiled")
 
 
 def _describe_batch(rank: Rank) -> Evidence:
@@ -329,7 +329,9 @@ def _find_host_cause(inputs: CauseInputs) -> CauseFinding:
     )
     if first == "python":
         certainty *= UNRECOGNISED_ACCURACY
-    return CauseFinding(cause=_name_cause(first), certainty=certainty, evidence=evidence)
+    return CauseFinding(
+        cause=_name_cause(first), certainty=certainty, evidence=evidence, evidence_kind="sampled"
+    )
 
 
 def _describe_leak(leak: MemoryLeak) -> list[Evidence]:

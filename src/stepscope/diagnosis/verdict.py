@@ -74,6 +74,15 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
 }
 """Causes of each suspect. The names are part of the JSON output and do not change."""
 
+EvidenceKind = Literal["timed", "sampled", "profiled", "configured"]
+EVIDENCE_KINDS: dict[EvidenceKind, str] = {
+    "timed": "measured times",
+    "sampled": "stack samples",
+    "profiled": "profiler windows",
+    "configured": "settings of the job",
+}
+"""Evidence that a cause can rest on, in words."""
+
 _PROPER_WORDS = {"cpu": "CPU", "python": "Python"}
 
 STEP_SHARE = "step wall time"
@@ -180,9 +189,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The suspect's share of `share_of`."""
     share_of: str = STEP_SHARE
     confidence_ratio: float
-    """Share of verdicts like this that are right, measured on jobs whose authors did not know the
-    rules: the stability of the verdict under resampling of steps, lowered where evidence is
-    missing, times the accuracy of stable verdicts."""
+    """Expected share of verdicts like this that are right: the stability of the verdict under
+    resampling of steps, lowered where evidence is missing, times the accuracy of such verdicts on
+    public programs."""
+    confidence_basis: str = ""
+    """Source of that accuracy."""
+    evidence_kind: EvidenceKind = "timed"
+    """Evidence that decided on the cause."""
     headline: str
     stages: list[Stage]
     evidence: list[Evidence]

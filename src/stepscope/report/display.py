@@ -67,7 +67,8 @@ def _build_verdict(verdict: Verdict) -> Section:
     if verdict.suspect != "insufficient_evidence":
         text = (
             f"{count_of(verdict.step_count, 'step')} measured. Confidence "
-            f"{percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}."
+            f"{percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}. "
+            f"{verdict.confidence_basis}"
         )
         blocks.append(Text(text=text))
     if verdict.phases:

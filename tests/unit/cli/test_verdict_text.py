@@ -44,6 +44,7 @@ def test_source_lines_are_not_markup() -> None:
         cause="python_overhead",
         share_ratio=0.5,
         confidence_ratio=0.9,
+        confidence_basis="On public programs, “slow augmentation” was right for 5 of 6.",
         headline="Bottleneck: overhead, 50% of step time.",
         stages=[Stage(name="between", detail="a[0] [bold]", share_ratio=0.5)],
         evidence=[Evidence(text="Step time by phase: other 50%."), Evidence(text=LINE)],
@@ -66,6 +67,7 @@ def test_sentences_of_a_verdict() -> None:
         cause="slow_augmentation",
         share_ratio=0.64,
         confidence_ratio=0.914,
+        confidence_basis="On public programs, “slow augmentation” was right for 5 of 6.",
         headline="Bottleneck: data pipeline, 64% of step time. Cause: slow augmentation.",
         stages=[Stage(name="augmentation", detail="", share_ratio=0.64)],
         evidence=[Evidence(text="Step time by phase: data wait 64%.")],
@@ -85,7 +87,7 @@ def test_sentences_of_a_verdict() -> None:
     text = out.getvalue()
     for part in (
         "230 steps measured, mean 126 ms. Confidence 91%. Shares are of step wall time.",
-        "Confidence is the share of such verdicts that were right on benchmark jobs",
+        "On public programs, “slow augmentation” was right for 5 of 6.",
         "Breakdown (shares of step time)",
         "Communication: not applicable.",
         "Contributing causes\n  - CPU limit: It is low.",
@@ -102,6 +104,7 @@ def test_items_of_lists_have_a_hanging_indent() -> None:
         cause="slow_augmentation",
         share_ratio=0.64,
         confidence_ratio=0.914,
+        confidence_basis="On public programs, “slow augmentation” was right for 5 of 6.",
         headline="Bottleneck: data pipeline.",
         stages=[],
         evidence=[Evidence(text=""), Evidence(text="word " * 30)],

@@ -258,8 +258,12 @@ export interface Verdict {
   /** The suspect's share of `share_of`. */
   share_ratio: number;
   share_of: string;
-  /** Share of verdicts like this that are right, measured on jobs whose authors did not know the rules: the stability of the verdict under resampling of steps, lowered where evidence is missing, times the accuracy of stable verdicts. */
+  /** Expected share of verdicts like this that are right: the stability of the verdict under resampling of steps, lowered where evidence is missing, times the accuracy of such verdicts on public programs. */
   confidence_ratio: number;
+  /** Source of that accuracy. */
+  confidence_basis: string;
+  /** Evidence that decided on the cause. */
+  evidence_kind: "configured" | "profiled" | "sampled" | "timed";
   headline: string;
   stages: Stage[];
   evidence: Evidence[];

@@ -39,14 +39,11 @@ export function VerdictView({ verdict, savings, children }: Props) {
   );
 }
 
-const CONFIDENCE =
-  "Confidence is the share of such verdicts that were right on benchmark jobs whose authors did not know the rules.";
-
 function Basis({ verdict }: { verdict: Verdict }) {
   return (
     <p class="muted">
       {countOf(verdict.step_count, "step")} measured, mean {duration(verdict.mean_step_ns)}. Confidence{" "}
-      {percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}. {CONFIDENCE}
+      {percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}. {verdict.confidence_basis}
     </p>
   );
 }
