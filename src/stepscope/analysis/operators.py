@@ -46,7 +46,7 @@ class ComputeProfile:
     largest: dict[str, float]
     """The five operators with the largest self time, as shares of compute time."""
     overhead_by_phase: dict[str, float]
-    """Overhead of each phase as share of compute time, largest first."""
+    """Share of each phase's own time without a sizeable operator, 0 to 1."""
     overhead_per_call_ns: float
     """Overhead per top-level operator, in the phase with the largest overhead."""
 
@@ -80,11 +80,10 @@ def profile_compute(
             return phase.total_ns - int(overlap(phase, busy).sum())
         return phase.total_ns - int(self_ns[is_work & contains(phase, operator_start)].sum())
 
-    phase_overheads = sorted(
-        ((name, measure_overhead_ns(phase)) for name, phase in merged_phases.items()),
-        key=lambda overhead: -overhead[1],
-    )
-    worst, worst_ns = phase_overheads[0]
+    overhead_ns = {
+        name: max(0, measure_overhead_ns(phase)) for name, phase in merged_phases.items()
+    }
+    worst = max(overhead_ns, key=lambda name: overhead_ns[name])
     work_ns = int(overlap(merged, busy).sum()) if on_device else int(self_ns[is_work].sum())
     top_level = inside & (operators["parent"] < 0)
     top_level_ns = duration[top_level]
@@ -98,8 +97,12 @@ def profile_compute(
         median_work_ns=_find_weighted_median(self_ns),
         on_device=on_device,
         largest=_find_largest(operators["name"], inside, self_ns, compute_ns),
-        overhead_by_phase={name: max(0.0, ns / compute_ns) for name, ns in phase_overheads},
-        overhead_per_call_ns=max(0, worst_ns) / max(1, worst_call_count),
+        overhead_by_phase={
+            name: ns / merged_phases[name].total_ns
+            for name, ns in overhead_ns.items()
+            if merged_phases[name].total_ns
+        },
+        overhead_per_call_ns=overhead_ns[worst] / max(1, worst_call_count),
     )
 
 

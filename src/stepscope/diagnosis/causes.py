@@ -161,13 +161,13 @@ def _find_slow_rank_cause(inputs: CauseInputs, suspect: Suspect) -> CauseFinding
 
 def find_model_cause(inputs: CauseInputs) -> CauseFinding:
     """Find the largest part of the model's own work."""
-    ranks, phases = inputs.run.ranks, inputs.shares.phases
+    ranks, phases, work = inputs.run.ranks, inputs.shares.phases, inputs.shares.compute_work
     passes = phases["forward"] + phases["loss"] + phases["backward"]
     cause = "optimizer" if phases["optimizer"] > passes else "compute"
     stages = [
-        Stage(name=name, detail="", share_ratio=phases[name])
-        for name in sorted(("forward", "loss", "backward", "optimizer"), key=lambda n: -phases[n])
-        if phases[name] >= 0.01
+        Stage(name=name, detail="", share_ratio=share)
+        for name, share in sorted(work.items(), key=lambda item: -item[1])
+        if share >= 0.01
     ]
     evidence = []
     if cause == "compute" and is_double_precision(inputs.run):

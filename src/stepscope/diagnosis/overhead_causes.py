@@ -54,7 +54,6 @@ _PART_NAMES = {
     "compilation": "compiling",
     "garbage_collection": "collecting garbage",
     "between_phases": "Python between the phases",
-    "inside_compute": "dispatch inside the compute phases",
 }
 _PHASE_NAMES = {
     "forward": "forward pass",
@@ -66,7 +65,7 @@ _PHASE_NAMES = {
 def find_overhead_cause(inputs: CauseInputs) -> CauseFinding:
     """Find the largest part of the overhead; other large parts contribute."""
     parts = inputs.shares.overhead_parts
-    largest = max(_PART_NAMES, key=lambda name: parts[name])
+    largest = max((*_PART_NAMES, "inside_compute"), key=lambda name: parts[name])
     match largest:
         case "checkpoint":
             evidence = describe_checkpoints(inputs.run)
@@ -92,13 +91,9 @@ def _list_stages(inputs: CauseInputs) -> list[Stage]:
     """List the parts of the overhead, inside the compute phases by phase."""
     overhead_parts = inputs.shares.overhead_parts
     parts = {_PART_NAMES[n]: share for n, share in overhead_parts.items() if n in _PART_NAMES}
-    profile = inputs.run.compute_profile
-    if profile is not None and (overhead := sum(profile.overhead_by_phase.values())):
-        inside_compute = parts.pop(_PART_NAMES["inside_compute"])
-        kind = "Python" if is_python_bound(profile) else "dispatch"
-        for phase, ratio in profile.overhead_by_phase.items():
-            name = f"{kind} inside the {_PHASE_NAMES.get(phase, phase)}"
-            parts[name] = inside_compute * ratio / overhead
+    kind = "Python" if is_python_bound(inputs.run.compute_profile) else "dispatch"
+    for phase, share in inputs.shares.compute_overhead.items():
+        parts[f"{kind} inside the {_PHASE_NAMES.get(phase, phase)}"] = share
     return [
         Stage(name=name, detail="", share_ratio=share)
         for name, share in sorted(parts.items(), key=lambda item: -item[1])

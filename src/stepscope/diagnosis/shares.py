@@ -19,7 +19,7 @@ them moves from communication to the extra work of that rank (`rank_waiting`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,9 +41,9 @@ MAX_ROWS = 100_000
 class PhaseSplit:
     """Split of measured phases between suspects; the same for every step."""
 
-    compute_overhead: float
-    """Share of the compute phases, without waiting for the gradient exchange, in which no sizeable
-    operator runs; 0 without a window."""
+    compute_overhead: Mapping[str, float]
+    """Share of each compute phase, without waiting for the gradient exchange, in which no sizeable
+    operator runs; empty without a window."""
     exposed_exchange: float
     """Share of the backward pass that is exposed gradient exchange."""
     inline_data: float
@@ -69,6 +69,10 @@ class Shares:
     overhead_parts: dict[str, float]
     """checkpoint, compilation, garbage_collection, between_phases, inside_compute, and slow_rank:
     waiting for the overhead of the slowest rank."""
+    compute_work: dict[str, float]
+    """Time of sizeable operators, by compute phase; the model's own share."""
+    compute_overhead: dict[str, float]
+    """The rest of each compute phase; sums to `inside_compute`."""
     inline_data: float
     collectives: float
     """Collectives of the script, without waiting for the slowest rank."""
@@ -91,7 +95,7 @@ def measure_phase_split(ranks: Sequence[Rank]) -> PhaseSplit:
     handover_ns = sum(rank.late_batches.handing_over_ns for rank in ranks)
     wait_ns = sum(rank.late_batches.total_ns for rank in ranks)
     return PhaseSplit(
-        compute_overhead=_compute_overhead_ratio(profiled[0]) if profiled else 0.0,
+        compute_overhead=_compute_overhead_ratios(profiled[0]) if profiled else {},
         exposed_exchange=_compute_exchange_ratio(ranks),
         inline_data=compute_host_cause_share(ranks, "data_preparation"),
         inline_saving=compute_host_cause_share(ranks, "checkpoint"),
@@ -143,9 +147,12 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
     worker_contention = (1 - measured["data_wait"]) * split.core_waits.outside_data_wait
     delayed_by_others = phase["data_wait"] * split.delayed_by_others
     exchange = phase["backward"] * split.exposed_exchange
-    compute = sum(phase[name] for name in COMPUTE_PHASES)
-    compute -= exchange
-    inside_compute = compute * split.compute_overhead
+    compute = {name: phase[name] for name in COMPUTE_PHASES}
+    compute["backward"] -= exchange
+    compute_overhead = {
+        name: share * split.compute_overhead.get(name, 0.0) for name, share in compute.items()
+    }
+    compute_work = {name: share - compute_overhead[name] for name, share in compute.items()}
     inline_data = phase["other"] * split.inline_data
     saving = phase["other"] * split.inline_saving
     waiting = (phase["communication"] + exchange) * split.rank_waits.ratio
@@ -156,7 +163,7 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
         "compilation": phase["compilation"],
         "garbage_collection": phase["garbage_collection"],
         "between_phases": max(0.0, phase["other"] - inline_data - saving),
-        "inside_compute": inside_compute,
+        "inside_compute": sum(compute_overhead.values()),
         "slow_rank": rank_wait.get("framework_overhead", 0.0),
     }
     return Shares(
@@ -168,12 +175,14 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
             + phase["h2d"]
             + inline_data
             + rank_wait.get("data_pipeline", 0.0),
-            "model": compute - inside_compute + rank_wait.get("model", 0.0),
+            "model": sum(compute_work.values()) + rank_wait.get("model", 0.0),
             "communication": (phase["communication"] + exchange) * transfer_ratio
             + rank_wait.get("communication", 0.0),
             "framework_overhead": sum(parts.values()),
         },
         overhead_parts=parts,
+        compute_work=compute_work,
+        compute_overhead=compute_overhead,
         inline_data=inline_data,
         collectives=phase["communication"] * transfer_ratio,
         exchange=exchange * transfer_ratio,
@@ -183,18 +192,17 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
     )
 
 
-def _compute_overhead_ratio(rank: Rank) -> float:
-    """Compute the overhead inside the compute phases. Waiting for the gradient exchange is time
-    without operators too, and must not count twice."""
+def _compute_overhead_ratios(rank: Rank) -> dict[str, float]:
+    """Compute the overhead inside each compute phase, as a share of the phase without waiting for
+    the gradient exchange: that is time without operators too, and must not count twice."""
     profile, is_measured = rank.compute_profile, rank.steps.measured()
-    compute_ns = sum(
-        float(rank.steps.phase_ns[name][is_measured].mean()) for name in COMPUTE_PHASES
-    )
-    exchange_ns = measure_exchange_ns(rank)
-    if profile is None or compute_ns <= exchange_ns:
-        return 0.0
-    overhead_ns = max(0.0, profile.overhead_ratio * compute_ns - exchange_ns)
-    return overhead_ns / (compute_ns - exchange_ns)
+    ratios = dict(profile.overhead_by_phase) if profile is not None else {}
+    backward_ns = float(rank.steps.phase_ns["backward"][is_measured].mean())
+    exchange_ns = min(measure_exchange_ns(rank), backward_ns)
+    if exchange_ns and "backward" in ratios:
+        overhead_ns = max(0.0, ratios["backward"] * backward_ns - exchange_ns)
+        ratios["backward"] = overhead_ns / max(1.0, backward_ns - exchange_ns)
+    return ratios
 
 
 def _compute_exchange_ratio(ranks: Sequence[Rank]) -> float:

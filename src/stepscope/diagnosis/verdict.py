@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from stepscope.quantities import duration, relative_change
+from stepscope.quantities import duration, percent, relative_change
 from stepscope.schema import field_label
 
 Suspect = Literal[
@@ -30,6 +30,9 @@ SUSPECT_NAMES: dict[Suspect, str] = {
     "insufficient_evidence": "insufficient evidence",
 }
 
+UNKNOWN = "unknown"
+"""The suspect is known and the cause within it is not."""
+
 CAUSES: dict[Suspect, tuple[str, ...]] = {
     "data_pipeline": (
         "slow_reads",
@@ -45,6 +48,7 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
         "host_to_device_copies",
         "straggler",
         "uneven_ranks",
+        UNKNOWN,
     ),
     "framework_overhead": (
         "small_batch",
@@ -62,6 +66,7 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
         "cpu_limit",
         "straggler",
         "uneven_ranks",
+        UNKNOWN,
     ),
     "model": ("compute", "optimizer", "straggler", "uneven_ranks"),
     "communication": (
@@ -141,8 +146,9 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     saving_ratio: float
     """Saving as a share of the measured time, 0 to 1."""
     condition: str
-    """Assumption of the prediction, worded to follow "if". Where it assumes that a part takes no
-    time, the prediction is an upper bound of the saving."""
+    """Assumption of the prediction, worded to follow "if"."""
+    is_bound: bool = False
+    """True where the assumption is that a part takes no time: a change saves at most this."""
     text: str
 
     @property
@@ -151,12 +157,19 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
         return self.measured_ns - self.step_ns
 
     @classmethod
-    def from_step(cls, step_ns: float, measured_ns: float, condition: str) -> Prediction:
+    def from_step(
+        cls, step_ns: float, measured_ns: float, condition: str, *, is_bound: bool = False
+    ) -> Prediction:
         """Create a prediction from the step before and after; a change never makes it longer."""
         step_ns = min(step_ns, measured_ns)
         saving_ratio = 1 - step_ns / measured_ns
         if saving_ratio < MIN_SAVING_RATIO:
             text = f"step time unchanged by this fix alone, even if {condition}"
+        elif is_bound:
+            text = (
+                f"saving of at most {percent(saving_ratio)} (step time at least "
+                f"{duration(step_ns)}) if {condition}"
+            )
         else:
             change = relative_change(-saving_ratio, 0)
             text = f"step time {duration(step_ns)} ({change}) if {condition}"
@@ -165,6 +178,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
             measured_ns=measured_ns,
             saving_ratio=saving_ratio,
             condition=condition,
+            is_bound=is_bound,
             text=text,
         )
 

@@ -3,7 +3,8 @@
 Where workers create batches in parallel with the training thread, a model of the input pipeline
 predicts the remaining waiting (`Pipeline`). Everywhere else the step gets shorter by the part that
 the change removes. Removing a part completely is the best case of a change, so these predictions
-are upper bounds of the saving.
+are marked as upper bounds of the saving. A condition that no change brings about, such as arithmetic
+that takes half the time, has no prediction.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from stepscope.diagnosis.pipeline_model import WorkerEstimate
 from stepscope.diagnosis.rank_causes import count_exchanges
 from stepscope.diagnosis.shares import compute_host_cause_share
 from stepscope.diagnosis.verdict import MIN_SAVING_RATIO, Prediction
+from stepscope.quantities import count_of
 
 SKIPPED_EVALUATIONS = 0.9
 """Share of the evaluations that are left out when evaluating less often."""
@@ -38,18 +40,21 @@ class WhatIf:
 
     def predict_without(self, cause: str) -> Prediction | None:
         """Predict the step without a cause; None where the run does not contain the data."""
-        condition = _CONDITIONS.get(cause)
+        is_bound = cause in _REMOVALS
+        condition = _REMOVALS.get(cause) or _CHANGES.get(cause)
         if condition is None:
             return None
         if cause in _STAGE_OF or cause in {"worker_startup", "batch_handover"}:
             condition += self._describe_returned_cpu_time(cause)
-            return self._scale_pipeline(self._predict_pipeline_without(cause), condition)
+            return self._scale_pipeline(
+                self._predict_pipeline_without(cause), condition, is_bound=True
+            )
         if cause == "inline_data_preparation":
             return self._predict_with_loader(condition)
         if cause == "evaluation":
             return self._predict_less_evaluation(condition)
         step_ns = self._step_ns * (1 - self._compute_share(cause))
-        return Prediction.from_step(step_ns, self._step_ns, condition)
+        return Prediction.from_step(step_ns, self._step_ns, condition, is_bound=is_bound)
 
     def find_best_workers(self) -> WorkerEstimate | None:
         """Find the number of workers with the shortest step; None where it is not shorter."""
@@ -77,7 +82,9 @@ class WhatIf:
         if self._pipeline is None:
             return None
         return self._scale_pipeline(
-            self._pipeline.predict_steady_ns(), "no batch took longer than the others"
+            self._pipeline.predict_steady_ns(),
+            "no batch took longer than the others",
+            is_bound=True,
         )
 
     def predict_with_equal_ranks(self) -> Prediction:
@@ -92,6 +99,7 @@ class WhatIf:
             self._step_ns * (1 - saved_ratio),
             self._step_ns,
             "the slow rank was as fast as the others",
+            is_bound=True,
         )
 
     def _predict_pipeline_without(self, cause: str) -> float | None:
@@ -114,12 +122,16 @@ class WhatIf:
         is_sizeable = returned_ns >= MIN_SAVING_RATIO * self._pipeline.predict_step_ns()
         return CPU_TIME_RETURNED if is_sizeable else ""
 
-    def _scale_pipeline(self, step_ns: float | None, condition: str) -> Prediction | None:
+    def _scale_pipeline(
+        self, step_ns: float | None, condition: str, *, is_bound: bool = False
+    ) -> Prediction | None:
         """Scale a prediction for the starved rank to the mean step of the job."""
         if step_ns is None or self._pipeline is None:
             return None
         ratio = step_ns / self._pipeline.predict_step_ns()
-        return Prediction.from_step(self._step_ns * ratio, self._step_ns, condition)
+        return Prediction.from_step(
+            self._step_ns * ratio, self._step_ns, condition, is_bound=is_bound
+        )
 
     def _predict_with_loader(self, condition: str) -> Prediction:
         """Predict the step with workers on all cores but one, each as fast as the training
@@ -127,7 +139,7 @@ class WhatIf:
         workers = max(1, math.floor(self._run.cores_available or 1) - 1)
         making_ns = self._step_ns * self._shares.inline_data
         step_ns = max(self._step_ns - making_ns, making_ns / workers)
-        return Prediction.from_step(step_ns, self._step_ns, condition.format(workers=workers))
+        return Prediction.from_step(step_ns, self._step_ns, condition.format(workers=count_of(workers, "worker")))
 
     def _predict_less_evaluation(self, condition: str) -> Prediction:
         """Predict the step with its part of the evaluation, for fewer evaluations."""
@@ -163,8 +175,6 @@ class WhatIf:
                 return shares.overhead_parts["inside_compute"]
             case "optimizer":
                 return phases["optimizer"]
-            case "compute":
-                return shares.suspects["model"] / 2
             case "collectives":
                 return shares.collectives
             case "gradient_exchange":
@@ -198,7 +208,15 @@ def compute_stage_ratio(making: BatchCreation | None, cause: str) -> float | Non
 
 _STAGE_OF = {cause: stage for stage, cause in STAGE_CAUSES.items()}
 
-_CONDITIONS: Mapping[str, str] = {
+_CHANGES: Mapping[str, str] = {
+    "inline_data_preparation": "{workers} prepared batches, each as fast as the training thread",
+    "memory_leak": "steps stayed as fast as the first ones",
+    "evaluation": "evaluation ran a tenth as often, its time spread over the steps",
+    "gradient_accumulation": "gradients were exchanged once per step",
+}
+"""Conditions that a change brings about."""
+
+_REMOVALS: Mapping[str, str] = {
     "slow_reads": "reading took no time",
     "slow_decode": "decoding took no time",
     "slow_augmentation": "augmentation took no time",
@@ -207,8 +225,6 @@ _CONDITIONS: Mapping[str, str] = {
     "slow_dataset": "the dataset's own code took no time",
     "worker_startup": "workers started only once",
     "batch_handover": "batch handover took no time",
-    "inline_data_preparation": "{workers} workers prepared batches, each as fast as the training "
-    "thread",
     "host_to_device_copies": "all copies overlapped with compute",
     "host_sync": "the loop read no value from a tensor",
     "logging": "the loop logged nothing",
@@ -221,13 +237,10 @@ _CONDITIONS: Mapping[str, str] = {
     "recompilation": "all compilation happened before the measured steps",
     "cpu_contention": "the training thread always had a core",
     "cpu_limit": "the training thread always had a core",
-    "memory_leak": "steps stayed as fast as the first ones",
-    "evaluation": "evaluation ran a tenth as often, its time spread over the steps",
     "straggler": "all ranks had the same work",
     "uneven_ranks": "all ranks had the same work in every step",
-    "gradient_accumulation": "gradients were exchanged once per step",
     "optimizer": "the optimizer took no time",
-    "compute": "the arithmetic took half the time",
     "gradient_exchange": "the gradient exchange was fully hidden behind compute",
     "collectives": "the collectives took no time",
 }
+"""Conditions under which a part of the step takes no time: upper bounds of the saving."""
