@@ -157,6 +157,7 @@ CAUSE_RUNS: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
         draw_inline_batches("samples ( do:decode 20 ) | collate ( do:collate 40 )"),
     ),
     "slow_dataset": ("data_pipeline", draw_inline_batches("samples ( do:lookup 60 )")),
+    "unknown": ("data_pipeline", draw_steps(f"wait=0 60 | {COMPUTE}")),
     "too_few_workers": ("data_pipeline", draw_too_few_workers),
     "worker_startup": ("data_pipeline", draw_worker_startup),
     "batch_handover": ("data_pipeline", draw_batch_handover),

@@ -22,6 +22,7 @@ from .call_paths import (
     make_stack_labels as make_stack_labels,
     make_string_labels as make_string_labels,
 )
+from .code_stages import NO_DATASET_CODE as NO_DATASET_CODE
 from .collectives import (
     CollectiveCalls as CollectiveCalls,
     MatchedCalls as MatchedCalls,
@@ -91,6 +92,7 @@ from .idle import (
     measure_stream_idle as measure_stream_idle,
 )
 from .input_pipeline import (
+    MIN_SAMPLES as MIN_SAMPLES,
     BatchCreation as BatchCreation,
     DataWait as DataWait,
     Fetcher as Fetcher,

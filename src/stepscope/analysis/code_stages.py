@@ -79,6 +79,8 @@ def parse_stack(text: str) -> list[Frame]:
     return frames
 
 
+NO_DATASET_CODE = "the fetch itself"
+"""Label of stacks without any code of the dataset."""
 _FETCH_FILE = "torch/utils/data/_utils/fetch.py"
 SAMPLE_FUNCTIONS = frozenset({"__getitem__", "__getitems__", "__iter__", "__next__"})
 """Methods that request samples from a dataset and batches from an iterator."""
@@ -208,7 +210,7 @@ def classify_stack(
     if inside is None:
         return None
     if not inside:
-        return StagedStack("other", "the fetch itself")
+        return StagedStack("other", NO_DATASET_CODE)
     if collating:
         return (
             _classify_network_read(inside)

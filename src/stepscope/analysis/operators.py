@@ -45,6 +45,8 @@ class ComputeProfile:
     on_device: bool
     largest: dict[str, float]
     """The five operators with the largest self time, as shares of compute time."""
+    operator_names: frozenset[str]
+    """Names of all operators."""
     overhead_by_phase: dict[str, float]
     """Share of each phase's own time without a sizeable operator, 0 to 1."""
     overhead_per_call_ns: float
@@ -97,6 +99,7 @@ def profile_compute(
         median_work_ns=_find_weighted_median(self_ns),
         on_device=on_device,
         largest=_find_largest(operators["name"], inside, self_ns, compute_ns),
+        operator_names=frozenset(map(str, operators["name"].values)),
         overhead_by_phase={
             name: ns / merged_phases[name].total_ns
             for name, ns in overhead_ns.items()

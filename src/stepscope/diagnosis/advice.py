@@ -4,48 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import structs
-
 from stepscope.diagnosis.cause import CauseFinding
+from stepscope.diagnosis.fact_fixes import FACT_FIXES, SPARSE_UPDATES
+from stepscope.diagnosis.job_facts import JobFacts
 from stepscope.diagnosis.verdict import CAUSES, MIN_SAVING_RATIO, ContributingCause, Fix
 from stepscope.diagnosis.what_if import WhatIf
 from stepscope.quantities import duration, number, percent
 from stepscope.schema import DataLoaderFact
 
 OVERLAP = "Overlap the waiting"
-SPARSE_UPDATES = "Update only what changed"
-MOSTLY_TABLES_RATIO = 0.5
-"""Sparse updates are the first advice where lookup tables are at least this share of the model."""
 
 
 def list_fixes(
     finding: CauseFinding,
     contributing: Sequence[ContributingCause],
     what_if: WhatIf,
-    *,
-    loader: DataLoaderFact | None,
-    cores: float | None,
-    embedding_ratio: float | None,
+    facts: JobFacts,
 ) -> list[Fix]:
     """List the fixes for the cause of the verdict, then those for contributing causes by saving,
-    each with the predicted effect of that fix alone.
-
-    Args:
-        loader: settings of the DataLoader that the job waits for, None without one.
-        cores: cores available to the job.
-        embedding_ratio: share of the parameters that are lookup tables with dense gradients, None
-            where not recorded.
-    """
+    each with the predicted effect of that fix alone."""
     first = finding.evidence[0].text if finding.evidence else "See the breakdown above."
     reason = finding.reason or first
-    main_fixes = _list_cause_fixes(finding.cause, reason, what_if, embedding_ratio)
+    main_fixes = _list_cause_fixes(finding.cause, reason, what_if, facts)
     other_fixes = [
         fix
         for cause in contributing
-        for fix in _list_cause_fixes(cause.cause, cause.text, what_if, embedding_ratio)[:1]
+        for fix in _list_cause_fixes(cause.cause, cause.text, what_if, facts)[:1]
     ]
     if finding.cause in _PIPELINE_CAUSES:
-        loader_fixes = _list_loader_fixes(finding, loader, what_if, cores)
+        loader_fixes = _list_loader_fixes(finding, facts.loader, what_if, facts.cores)
         if finding.cause == "too_few_workers":
             main_fixes = loader_fixes + main_fixes
         else:
@@ -69,37 +56,28 @@ def _make_straggler_fix(reason: str, what_if: WhatIf) -> Fix:
     )
 
 
-def _list_cause_fixes(
-    cause: str, reason: str, what_if: WhatIf, embedding_ratio: float | None
-) -> list[Fix]:
+def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts) -> list[Fix]:
+    texts = FACT_FIXES[cause](facts) if cause in FACT_FIXES else _CAUSE_FIXES.get(cause, [])
     without_cause = what_if.predict_without(cause)
     special = {OVERLAP: what_if.predict_with_twice_the_workers()}
-    fixes = [
+    return [
         Fix(
             title=title,
             instructions=instructions,
-            why=reason,
+            why=f"{reason} {_describe_tables(facts)}" if title == SPARSE_UPDATES else reason,
             prediction=special.get(title, without_cause),
         )
-        for title, instructions in _CAUSE_FIXES.get(cause, [])
+        for title, instructions in texts
     ]
-    return fixes if embedding_ratio is None else _place_sparse_updates(fixes, embedding_ratio)
 
 
-def _place_sparse_updates(fixes: list[Fix], embedding_ratio: float) -> list[Fix]:
-    """Move sparse updates to the front where most parameters are lookup tables, and remove them
-    where there are none."""
-    sparse = [fix for fix in fixes if fix.title == SPARSE_UPDATES]
-    dense = [fix for fix in fixes if fix.title != SPARSE_UPDATES]
-    if not embedding_ratio or not sparse:
-        return dense
-    if embedding_ratio < MOSTLY_TABLES_RATIO:
-        return fixes
-    reason = (
-        f"{percent(embedding_ratio)} of the parameters are embedding tables that are updated in "
-        "full."
+def _describe_tables(facts: JobFacts) -> str:
+    if facts.embedding_ratio is None:
+        return "Only where the model has embedding tables."
+    return (
+        f"{percent(facts.embedding_ratio)} of the parameters are embedding tables that are updated "
+        "in full."
     )
-    return [structs.replace(fix, why=f"{fix.why} {reason}") for fix in sparse] + dense
 
 
 _PIPELINE_CAUSES = frozenset(CAUSES["data_pipeline"]) - {
@@ -119,16 +97,6 @@ _CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
         (
             "Decode many samples in one call",
             "read whole row groups or shards and slice them, instead of opening one per sample",
-        ),
-    ],
-    "slow_augmentation": [
-        (
-            "Augment whole batches instead of samples",
-            "vectorise the transforms over the batch (NumPy or torch), in collate_fn or after it",
-        ),
-        (
-            "Move augmentation to the GPU",
-            "apply it to the batch after the copy (torchvision.transforms.v2, kornia, DALI)",
         ),
     ],
     "slow_reads": [
@@ -160,25 +128,11 @@ _CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
             "pad_sequence instead of Python loops over elements",
         ),
     ],
-    "slow_dataset": [
-        (
-            "Look at the dataset's own code",
-            "the functions named above take the time; move work that does not depend on the epoch "
-            "out of __getitem__ and cache it",
-        ),
-    ],
     "worker_startup": [
         (
             "Keep the workers alive between epochs",
             "DataLoader(persistent_workers=True); large datasets held in Python objects also make "
             "start-up slow: keep them in arrays or files",
-        ),
-    ],
-    "batch_handover": [
-        (
-            "Make batches cheaper to hand over",
-            "return few large tensors rather than many small objects; use float16/uint8 until the "
-            "device; pin_memory=True moves the copy off the training thread",
         ),
     ],
     "inline_data_preparation": [
@@ -323,30 +277,6 @@ _CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
             "Exchange gradients once a step",
             "wrap all but the last backward pass of a step in model.no_sync(): gradients "
             "accumulate locally and are exchanged together",
-        ),
-    ],
-    "optimizer": [
-        (
-            "Use a fused or foreach optimizer",
-            "torch.optim.AdamW(..., fused=True) updates all parameters in a few kernels",
-        ),
-        (
-            SPARSE_UPDATES,
-            "embedding tables: nn.Embedding(sparse=True) with SparseAdam or Adagrad touches only "
-            "the rows of the batch",
-        ),
-        ("Step less often", "accumulate gradients over several micro-batches"),
-    ],
-    "compute": [
-        (
-            "Make the arithmetic cheaper",
-            "mixed precision (torch.autocast), torch.compile, fused attention "
-            "(scaled_dot_product_attention)",
-        ),
-        (
-            "Use a smaller model, or more or faster devices",
-            "the hardware is busy with the model and nothing else slows it down: otherwise accept "
-            "the step time",
         ),
     ],
     "gradient_exchange": [

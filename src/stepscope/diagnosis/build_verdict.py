@@ -15,6 +15,7 @@ from stepscope.diagnosis.cause import CauseFinding, CauseInputs
 from stepscope.diagnosis.causes import CORE_SHORTAGES, find_cause, find_contributing_causes
 from stepscope.diagnosis.data_causes import find_starved_rank
 from stepscope.diagnosis.debug_switches import list_debug_switches
+from stepscope.diagnosis.job_facts import JobFacts
 from stepscope.diagnosis.overhead_causes import describe_outside_load
 from stepscope.diagnosis.pipeline_model import Pipeline
 from stepscope.diagnosis.shares import (
@@ -29,6 +30,7 @@ from stepscope.diagnosis.verdict import (
     STEP_SHARE,
     SUSPECT_NAMES,
     SUSPECTS,
+    UNKNOWN,
     Evidence,
     RuledOut,
     Suspect,
@@ -37,7 +39,7 @@ from stepscope.diagnosis.verdict import (
 )
 from stepscope.diagnosis.what_if import WhatIf
 from stepscope.quantities import count, count_of, duration, percent
-from stepscope.run import Rank, Run, embedding_ratio
+from stepscope.run import Rank, Run
 
 MIN_NOTED_EVALUATION = 0.1
 MIN_NOTED_THROTTLING = 0.05
@@ -88,9 +90,7 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
             finding,
             contributing,
             WhatIf(inputs),
-            loader=starved_rank.loader,
-            cores=run.cores_available,
-            embedding_ratio=embedding_ratio(run.ranks[0]),
+            JobFacts.of(run, starved_rank),
         ),
         notes=_list_notes(run, attribution, split, shares),
         step_count=step_count,
@@ -185,8 +185,10 @@ def _write_headline(attribution: Attribution, finding: CauseFinding) -> str:
             "its threshold."
         )
     unit = "step and evaluation time" if finding.cause == "evaluation" else "step time"
-    name, cause = SUSPECT_NAMES[attribution.suspect], name_cause(finding.cause)
-    return f"Bottleneck: {name}, {share} of {unit}. Cause: {cause}."
+    suspect = f"Bottleneck: {SUSPECT_NAMES[attribution.suspect]}, {share} of {unit}."
+    if finding.cause == UNKNOWN:
+        return f"{suspect} Cause: not found. {finding.missing}"
+    return f"{suspect} Cause: {name_cause(finding.cause)}."
 
 
 def _describe_phases(shares: Shares) -> Evidence:

@@ -35,6 +35,8 @@ class CauseFinding:
     """A cause with its evidence."""
 
     cause: str
+    missing: str = ""
+    """The recording that would show an `UNKNOWN` cause, a full sentence."""
     evidence_kind: EvidenceKind = "timed"
     certainty: float = 1.0
     """Probability that this cause is the largest of its suspect; 1 where all was measured."""

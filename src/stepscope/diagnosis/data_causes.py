@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stepscope.analysis import BatchCreation, DataWait, StageShare, estimate_lead_probability
+from stepscope.analysis import (
+    NO_DATASET_CODE,
+    BatchCreation,
+    DataWait,
+    StageShare,
+    estimate_lead_probability,
+)
 from stepscope.diagnosis.cause import (
     CONTRIBUTING_RATIO,
     UNRECOGNISED_ACCURACY,
@@ -15,7 +21,8 @@ from stepscope.diagnosis.cause import (
 )
 from stepscope.diagnosis.pipeline_model import WAITING_FETCH_CPU_RATIO, Pipeline, WorkerEstimate
 from stepscope.diagnosis.shares import Shares
-from stepscope.diagnosis.verdict import Evidence, Stage
+from stepscope.diagnosis.unknown_causes import describe_utilization, explain_missing_batches
+from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage
 from stepscope.quantities import count_of, duration, percent
 from stepscope.run import Rank
 
@@ -53,12 +60,16 @@ def find_data_pipeline_cause(inputs: CauseInputs) -> CauseFinding:
         )
     waiting, making = _add_worker_contention(inputs), rank.making
     data_share = shares.phases["data_wait"] - shares.delayed_by_others + shares.worker_contention
-    finding = CauseFinding(cause="slow_dataset")
+    finding = CauseFinding(cause=UNKNOWN)
     finding.stages = _list_stages(waiting, making, data_share)
     finding.evidence = _collect_evidence(rank, waiting, making)
     if shares.worker_contention >= CONTRIBUTING_RATIO:
         finding.evidence.insert(0, _describe_worker_contention(shares))
     finding.cause = _find_making_cause(inputs.pipeline, waiting, making, finding)
+    if finding.cause == UNKNOWN:
+        finding.certainty = 1.0
+        finding.missing = explain_missing_batches(rank, making)
+        finding.evidence += describe_utilization(inputs.run)
     for cause, share, text in _list_contributing(waiting, making, data_share):
         if cause == finding.cause:
             finding.reason = text
@@ -124,6 +135,14 @@ def _list_stages(waiting: DataWait, making: BatchCreation | None, data_share: fl
     return sorted(sizeable, key=lambda stage: -stage.share_ratio)
 
 
+def name_dataset_function(making: BatchCreation | None) -> str | None:
+    """Name the function of the dataset's own code that takes the most time; None where the stack
+    samples name none."""
+    stages = making.stages if making is not None else []
+    labels = next((stage.labels for stage in stages if stage.stage == "other"), {})
+    return next((label for label in labels if label != NO_DATASET_CODE), None)
+
+
 def _list_contributing(
     waiting: DataWait, making: BatchCreation | None, data_share: float
 ) -> list[tuple[str, float, str]]:
@@ -134,6 +153,7 @@ def _list_contributing(
         (STAGE_CAUSES[stage.stage], share, _describe_share(_name_stage(stage), share))
         for stage in making.stages
         if (share := stage.ratio * making_share) >= CONTRIBUTING_RATIO
+        and (stage.stage != "other" or name_dataset_function(making) is not None)
     ]
 
 
@@ -209,7 +229,7 @@ def _find_making_cause(
     if waiting.handing_over_ns >= STARTING_RATIO * total_ns:
         return "batch_handover"
     if making is None or pipeline is None:
-        return "slow_dataset"
+        return UNKNOWN
     step_ns, estimate = pipeline.predict_step_ns(), pipeline.find_best_workers()
     if (
         estimate is not None
@@ -222,13 +242,15 @@ def _find_making_cause(
     if not making.stages:
         if making.collate_ratio >= 0.5:
             return "slow_collate"
-        return "slow_reads" if making.cpu_ratio < WAITING_FETCH_CPU_RATIO else "slow_dataset"
+        return "slow_reads" if making.cpu_ratio < WAITING_FETCH_CPU_RATIO else UNKNOWN
     first, second = ([stage.ratio for stage in making.stages] + [0.0])[:2]
     finding.certainty = estimate_lead_probability(first, second, making.sample_count)
     finding.evidence_kind = "sampled"
     stage = making.stages[0].stage
     if stage == "other" and making.cpu_ratio < WAITING_FETCH_CPU_RATIO:
         return "slow_reads"
+    if stage == "other" and name_dataset_function(making) is None:
+        return UNKNOWN
     if stage == "other":
         finding.certainty *= UNRECOGNISED_ACCURACY
     return STAGE_CAUSES[stage]

@@ -29,7 +29,8 @@ from stepscope.diagnosis.stalls import (
     describe_compilations,
     name_collections,
 )
-from stepscope.diagnosis.verdict import Evidence, Stage
+from stepscope.diagnosis.unknown_causes import describe_utilization, explain_missing_lines
+from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage
 from stepscope.quantities import count, count_of, duration, memory, number, percent
 from stepscope.run import Rank, Run, samples_at_a_time
 
@@ -315,8 +316,12 @@ def _find_host_cause(inputs: CauseInputs) -> CauseFinding:
     leak = find_memory_leak(run)
     if leak is not None and leak.excess_ns >= LEAK_RATIO * share * run.mean_step_ns:
         return CauseFinding(cause="memory_leak", evidence=[*_describe_leak(leak), *evidence])
-    if not works:
-        return CauseFinding(cause="python_overhead", certainty=UNRECOGNISED_ACCURACY)
+    if not lines:
+        return CauseFinding(
+            cause=UNKNOWN,
+            missing=explain_missing_lines(run.ranks[0]),
+            evidence=describe_utilization(run),
+        )
     ratios = {name: compute_host_cause_share(run.ranks, name) for name in HOST_CAUSES}
     first, second = sorted(ratios, key=lambda name: -ratios[name])[:2]
     certainty = estimate_lead_probability(

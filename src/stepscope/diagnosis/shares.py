@@ -194,12 +194,20 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
 
 def _compute_overhead_ratios(rank: Rank) -> dict[str, float]:
     """Compute the overhead inside each compute phase, as a share of the phase without waiting for
-    the gradient exchange: that is time without operators too, and must not count twice."""
+    the gradient exchange: that is time without operators too, and must not count twice.
+
+    A phase that the window does not contain is taken to be like the others.
+    """
     profile, is_measured = rank.compute_profile, rank.steps.measured()
-    ratios = dict(profile.overhead_by_phase) if profile is not None else {}
+    if profile is None:
+        return {}
+    ratios = {
+        phase: profile.overhead_by_phase.get(phase, profile.overhead_ratio)
+        for phase in COMPUTE_PHASES
+    }
     backward_ns = float(rank.steps.phase_ns["backward"][is_measured].mean())
     exchange_ns = min(measure_exchange_ns(rank), backward_ns)
-    if exchange_ns and "backward" in ratios:
+    if exchange_ns:
         overhead_ns = max(0.0, ratios["backward"] * backward_ns - exchange_ns)
         ratios["backward"] = overhead_ns / max(1.0, backward_ns - exchange_ns)
     return ratios

@@ -3,8 +3,8 @@
 Where workers create batches in parallel with the training thread, a model of the input pipeline
 predicts the remaining waiting (`Pipeline`). Everywhere else the step gets shorter by the part that
 the change removes. Removing a part completely is the best case of a change, so these predictions
-are marked as upper bounds of the saving. A condition that no change brings about, such as arithmetic
-that takes half the time, has no prediction.
+are marked as upper bounds of the saving. There is no prediction for a condition that no change
+brings about, such as arithmetic that takes half the time.
 """
 
 from __future__ import annotations
@@ -139,7 +139,9 @@ class WhatIf:
         workers = max(1, math.floor(self._run.cores_available or 1) - 1)
         making_ns = self._step_ns * self._shares.inline_data
         step_ns = max(self._step_ns - making_ns, making_ns / workers)
-        return Prediction.from_step(step_ns, self._step_ns, condition.format(workers=count_of(workers, "worker")))
+        return Prediction.from_step(
+            step_ns, self._step_ns, condition.format(workers=count_of(workers, "worker"))
+        )
 
     def _predict_less_evaluation(self, condition: str) -> Prediction:
         """Predict the step with its part of the evaluation, for fewer evaluations."""

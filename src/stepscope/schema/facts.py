@@ -116,6 +116,8 @@ class ModelFact(Fact, frozen=True, kw_only=True, tag="model"):
     """Element types of the parameters."""
     autocast: str | None = None
     """Element type in which autocast computes; None if autocast is off."""
+    module_types: list[str] | None = None
+    """Classes of the module and of all modules in it; None in runs that did not record them."""
 
 
 class ModelInput(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,9 +55,7 @@ def test_large_operator_is_work_under_any_caller() -> None:
     assert compute is not None
     assert compute.compute_ns == 20_000_000
     assert compute.overhead_ratio == pytest.approx(1 - 19 / 20)
-    assert compute.overhead_by_phase == pytest.approx(
-        {"forward": 0.05, "backward": 0, "optimizer": 0}
-    )
+    assert compute.overhead_by_phase == pytest.approx({"forward": 0.1, "backward": 0})
     assert compute.operator_count_per_step == 2
     assert compute.largest == pytest.approx({"mm": 0.5, "addmm": 0.4, "linear": 0.05})
     assert compute.small_ratio == 0

@@ -13,10 +13,12 @@ from stepscope.analysis.code_stages import STAGE_LABELS
 from stepscope.analysis.host_work import HostCause
 from stepscope.diagnosis import Verdict, advice, diagnose
 from stepscope.diagnosis.data_causes import STAGE_CAUSES
+from stepscope.diagnosis.fact_fixes import FACT_FIXES
 from stepscope.diagnosis.verdict import CAUSES
 from stepscope.testing import RunBuilder
 from stepscope.testing.drawing import MS
 from tests.support.cause_runs import CAUSE_RUNS, COMPUTE, draw_too_few_workers, draw_worker_startup
+from tests.support.verdict_stages import check_stages
 
 RunMaker = Callable[..., RunBuilder]
 
@@ -28,11 +30,11 @@ def test_causes(new_run: RunMaker, cause: str) -> None:
     draw(run)
     verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == (suspect, cause)
-    assert verdict.fixes
+    assert bool(verdict.fixes) == (cause != "unknown")
     assert all(fix.title and fix.instructions and fix.why for fix in verdict.fixes)
-    assert cause.replace("_", " ") in verdict.headline.lower()
-    stage_sum = sum(stage.share_ratio for stage in verdict.stages)
-    assert stage_sum <= verdict.share_ratio + 0.01
+    name = "not found" if cause == "unknown" else cause.replace("_", " ")
+    assert name in verdict.headline.lower()
+    check_stages(verdict)
 
 
 def read_documented_causes() -> dict[str, set[str]]:
@@ -51,7 +53,9 @@ def test_every_cause_is_drawn_documented_and_has_advice() -> None:
     assert set(get_args(HostCause)) - renamed <= set(CAUSES["framework_overhead"])
     assert set(STAGE_CAUSES) == set(STAGE_LABELS)
     # Fixes come from the table, except more workers, which depend on the loader's settings.
-    assert set(advice._CAUSE_FIXES) == set(CAUSE_RUNS) - {"too_few_workers"}
+    with_advice = set(CAUSE_RUNS) - {"too_few_workers", "unknown"}
+    assert set(advice._CAUSE_FIXES) | set(FACT_FIXES) == with_advice
+    assert not set(advice._CAUSE_FIXES) & set(FACT_FIXES)
     assert set(CAUSE_RUNS) >= advice._PIPELINE_CAUSES
     titles = {title for fixes in advice._CAUSE_FIXES.values() for title, _ in fixes}
     assert advice.OVERLAP in titles

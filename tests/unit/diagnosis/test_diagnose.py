@@ -146,7 +146,7 @@ def test_other_thresholds(new_run: RunMaker) -> None:
     opened = run.open()
     assert diagnose(opened).suspect == "healthy"
     strict = diagnose(opened, AttributionThresholds(framework_overhead=0.1))
-    assert (strict.suspect, strict.cause) == ("framework_overhead", "python_overhead")
+    assert (strict.suspect, strict.cause) == ("framework_overhead", "unknown")
 
 
 def test_exposed_gradient_exchange_is_communication(new_run: RunMaker) -> None:
@@ -269,9 +269,9 @@ def diagnose_contention(run: RunBuilder, step: str, *, outside: float, waiting: 
         (HEALTHY, 1.9, 0.2, "healthy", "none"),
         (HEALTHY, 2.0, 0.19, "healthy", "none"),
         ("wait 30 | forward 65 | optimizer 5", 6.0, 0.4, "framework_overhead", "cpu_contention"),
-        ("wait 50 | forward 45 | optimizer 5", 6.0, 0.4, "data_pipeline", "slow_dataset"),
+        ("wait 50 | forward 45 | optimizer 5", 6.0, 0.4, "data_pipeline", "unknown"),
         ("forward 65 | do 30 | optimizer 5", 6.0, 0.4, "framework_overhead", "cpu_contention"),
-        ("forward 45 | do 50 | optimizer 5", 6.0, 0.4, "framework_overhead", "python_overhead"),
+        ("forward 45 | do 50 | optimizer 5", 6.0, 0.4, "framework_overhead", "unknown"),
     ],
 )
 def test_processes_outside_the_job_use_the_cores(

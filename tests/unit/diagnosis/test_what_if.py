@@ -44,11 +44,19 @@ WITHOUT = {
     "gradient_accumulation": 90,
     "cpu_contention": 20,
     "optimizer": 40,
-    "compute": (100 + 200 + 10) / 2,
     "gradient_exchange": 70,
     "collectives": 40,
 }
 """Step of each drawn run without its cause, derived from the drawing."""
+WITHOUT_PREDICTION = {"compute", "unknown"}
+ACHIEVABLE = {
+    "inline_data_preparation",
+    "evaluation",
+    "gradient_accumulation",
+    "memory_leak",
+    "too_few_workers",
+}
+"""Causes with a fix that does not have to remove a part entirely to save as much."""
 
 
 @pytest.mark.parametrize("cause", CAUSE_RUNS)
@@ -58,8 +66,12 @@ def test_prediction_of_the_first_fix_of_each_cause(new_run: RunMaker, cause: str
     verdict = diagnose(run.open())
     predictions = [fix.prediction for fix in verdict.fixes]
     assert verdict.mean_step_ns is not None
+    if cause in WITHOUT_PREDICTION:
+        assert predictions in ([], [None, None])
+        return
     first = predictions[0]
     assert first is not None
+    assert ("at most" in first.text) == first.is_bound == (cause not in ACHIEVABLE)
     for prediction in filter(None, predictions):
         assert prediction.condition
         assert 0 <= prediction.saving_ratio < 1

@@ -131,6 +131,16 @@ def test_slow_batches_do_not_look_like_few_workers() -> None:
     assert check_rule(Dataloader(), inputs).details["nodes"]["n0"]["loader_process_count"] == 8
 
 
+@pytest.mark.parametrize(
+    ("workers", "sentence"), [(0, "the training thread creates the batches"), (1, "1 loader")]
+)
+def test_training_thread_is_no_loader_process(workers: int, sentence: str) -> None:
+    loader = {"fact": "dataloader", "name": "Rows#0", "num_workers": workers}
+    inputs = FakeRuleInputs().rank(data_wait=np.full(30, 1.0), facts=[loader])
+    inputs.load(np.arange(30.0), 0.5, np.zeros(30))
+    assert sentence in check_rule(Dataloader(), inputs).sentences[0]
+
+
 @pytest.mark.parametrize(("rule", "points"), [(CPUBottleneck, 3608), (IOBottleneck, 3608)])
 def test_gpu_rules_count_snapshots_without_gpus(rule: type[CPUBottleneck], points: int) -> None:
     inputs = FakeRuleInputs()

@@ -1035,7 +1035,8 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     step_ns: {"title":"step","unit":"ns"},
     measured_ns: {"title":"measured","unit":"ns","description":"Mean step as measured, the baseline of the prediction; with its part of the evaluation where the change concerns evaluation."},
     saving_ratio: {"title":"saving","unit":"ratio","description":"Saving as a share of the measured time, 0 to 1."},
-    condition: {"title":"condition","unit":"none","description":"Assumption of the prediction, worded to follow \"if\". Where it assumes that a part takes no time, the prediction is an upper bound of the saving."},
+    condition: {"title":"condition","unit":"none","description":"Assumption of the prediction, worded to follow \"if\"."},
+    is_bound: {"title":"is bound","unit":"none","description":"True where the assumption is that a part takes no time: a change saves at most this."},
     text: {"title":"text","unit":"none"},
   },
   PriceUsed: {

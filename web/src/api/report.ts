@@ -177,8 +177,10 @@ export interface Prediction {
   measured_ns: number;
   /** Saving as a share of the measured time, 0 to 1. */
   saving_ratio: number;
-  /** Assumption of the prediction, worded to follow "if". Where it assumes that a part takes no time, the prediction is an upper bound of the saving. */
+  /** Assumption of the prediction, worded to follow "if". */
   condition: string;
+  /** True where the assumption is that a part takes no time: a change saves at most this. */
+  is_bound: boolean;
   text: string;
 }
 

@@ -42,6 +42,8 @@ class LoaderUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Cores that the job may use; None if unknown."""
     loader_process_count: int = 0
     """Median count of processes that create batches, over the seconds with any."""
+    has_workers: bool = True
+    """False if the training processes create the batches themselves (num_workers=0)."""
     loading_p25_s: float = 0.0
     loading_p50_s: float = 0.0
     loading_p95_s: float = 0.0
@@ -158,7 +160,7 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
         wrong = {name: node for name, node in state.nodes.items() if self._is_wrong(node)}
         details = DataloaderDetails(
             loaders=state.loaders,
-            nodes={name: _usage(node) for name, node in sorted(state.nodes.items())},
+            nodes={name: _usage(node, state) for name, node in sorted(state.nodes.items())},
         )
         return self.finding(
             triggered=1 if wrong else 0,
@@ -178,6 +180,8 @@ def _sentences(details: DataloaderDetails, wrong: Mapping[str, _NodeState]) -> I
         )
         cores = usage.cores_available
         processes = count_of(usage.loader_process_count, "loader process", "loader processes")
+        if not usage.has_workers:
+            processes = "no DataLoader worker (the training thread creates the batches)"
         available = "" if cores is None else f" for {number(cores)} available cores"
         advice = f" Try num_workers={wrong[name].suggested_workers}." if name in wrong else ""
         yield (
@@ -219,12 +223,14 @@ def _median(seconds: QuantileSketch) -> int:
     return int(seconds.quantiles([0.5])[0])
 
 
-def _usage(node: _NodeState) -> LoaderUsage:
+def _usage(node: _NodeState, state: _State) -> LoaderUsage:
+    loaders = [state.loaders[rank] for rank in node.ranks if rank in state.loaders]
     p25, p50, p95 = node.loading.quantiles([0.25, 0.5, 0.95])
     counts, edges = np.histogram(node.loading.values / 1e9, bins=BINS, weights=node.loading.counts)
     return LoaderUsage(
         cores_available=node.cores,
         loader_process_count=_median(node.processes_by_second()),
+        has_workers=not loaders or any(loader.num_workers for loader in loaders),
         loading_p25_s=p25 / 1e9,
         loading_p50_s=p50 / 1e9,
         loading_p95_s=p95 / 1e9,

@@ -21,6 +21,7 @@ MAX_MODELS = 8
 """Limit for scripts that create a module in every step."""
 MAX_INSPECTED_CALLS = 5
 MAX_INPUTS = 16
+MAX_TYPES = 200
 MAX_DEPTH = 2
 """Limit on the depth of nested lists and dictionaries of inputs."""
 DIGEST_LENGTH = 16
@@ -92,6 +93,7 @@ def _parameters(module: torch.nn.Module) -> dict[str, Any]:
         "shapes_digest": hashlib.sha256("\n".join(shapes).encode()).hexdigest()[:DIGEST_LENGTH],
         "dtypes": sorted({_dtype(p.dtype) for p in parameters}),
         "autocast": _autocast(parameters[0].device.type if parameters else "cpu"),
+        "module_types": sorted({type(layer).__name__ for layer in module.modules()})[:MAX_TYPES],
     }
 
 

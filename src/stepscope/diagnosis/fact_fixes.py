@@ -1,0 +1,150 @@
+"""Fixes whose text depends on what the job uses: title and instructions, most promising first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from msgspec import UNSET
+
+from stepscope.diagnosis.job_facts import JobFacts
+
+SPARSE_UPDATES = "Update only what changed"
+MOSTLY_TABLES_RATIO = 0.5
+"""Sparse updates are the first advice where lookup tables are at least this share of the model."""
+FixText = tuple[str, str]
+"""Title and instructions."""
+
+_FUSED = frozenset(["Adam", "AdamW", "SGD"])
+"""Optimizers of torch with `fused=True` on CPUs and GPUs."""
+_FUSED_ON_CPU = frozenset(["Adagrad"])
+_FOREACH = frozenset(
+    ["ASGD", "Adadelta", "Adafactor", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop"]
+)
+"""Other optimizers of torch with `foreach=True`, the default on GPUs."""
+
+
+def list_optimizer_fixes(facts: JobFacts) -> list[FixText]:
+    """List the fixes for a large optimizer."""
+    fixes = [_list_kernels_fix(facts), _list_sparse_fix(facts)]
+    if facts.embedding_ratio is not None and facts.embedding_ratio >= MOSTLY_TABLES_RATIO:
+        fixes.reverse()
+    fixes.append(("Step less often", "accumulate gradients over several micro-batches"))
+    return [fix for fix in fixes if fix is not None]
+
+
+def _list_kernels_fix(facts: JobFacts) -> FixText | None:
+    """Choose the option by which the optimizer updates many parameters in one call; None where it
+    has no such option, or uses it already."""
+    title = "Use a fused or foreach optimizer"
+    optimizer = facts.optimizer
+    if optimizer is None:
+        return title, "the optimizers of torch.optim update many parameters in one call with them"
+    name = optimizer.name
+    if optimizer.fused is True:
+        return None
+    if name in _FUSED or (name in _FUSED_ON_CPU and facts.is_cpu_job):
+        return title, f"torch.optim.{name}(..., fused=True) updates all parameters in a few kernels"
+    is_default = optimizer.foreach in {None, UNSET} and not facts.is_cpu_job
+    if name in _FOREACH and optimizer.foreach is not True and not is_default:
+        return title, f"torch.optim.{name}(..., foreach=True) updates many parameters in one call"
+    return None
+
+
+def _list_sparse_fix(facts: JobFacts) -> FixText | None:
+    """Advise sparse updates unless the model is known to have no lookup table."""
+    if facts.embedding_ratio == 0:
+        return None
+    return (
+        SPARSE_UPDATES,
+        "embedding tables: nn.Embedding(sparse=True) with SparseAdam or Adagrad touches only the "
+        "rows of the batch",
+    )
+
+
+def list_compute_fixes(facts: JobFacts) -> list[FixText]:
+    """List the fixes for heavy arithmetic."""
+    ways = [way for way in (_name_precision(facts), _name_compiler(facts)) if way]
+    if facts.has_attention and not facts.has_fused_attention:
+        ways.append("fused attention (scaled_dot_product_attention)")
+    fixes = [("Make the arithmetic cheaper", ", ".join(ways))] if ways else []
+    return [
+        *fixes,
+        (
+            "Use a smaller model, or more or faster devices",
+            "the hardware is busy with the model and nothing else slows it down",
+        ),
+    ]
+
+
+def _name_precision(facts: JobFacts) -> str:
+    model, settings = facts.model, facts.settings
+    if model is not None and model.dtypes == ["float64"]:
+        return "float32 instead of float64 parameters (model.float())"
+    if model is not None and (model.autocast is not None or "float32" not in model.dtypes):
+        return ""
+    if facts.is_cpu_job:
+        return (
+            "bfloat16 where the CPU has instructions for it (torch.autocast('cpu', "
+            "dtype=torch.bfloat16))"
+        )
+    tf32 = settings is not None and settings.float32_matmul_precision == "highest"
+    return "mixed precision (torch.autocast)" + (
+        ", torch.set_float32_matmul_precision('high')" if tf32 else ""
+    )
+
+
+def _name_compiler(facts: JobFacts) -> str:
+    return "" if facts.is_compiled else "torch.compile"
+
+
+def list_augmentation_fixes(facts: JobFacts) -> list[FixText]:
+    """List the fixes for slow augmentation."""
+    fixes = [
+        (
+            "Augment whole batches instead of samples",
+            "vectorise the transforms over the batch (NumPy or torch), in collate_fn or after it",
+        )
+    ]
+    if not facts.is_cpu_job:
+        fixes.append(
+            (
+                "Move augmentation to the GPU",
+                "apply it to the batch after the copy (torchvision.transforms.v2, kornia, DALI)",
+            )
+        )
+    return fixes
+
+
+def list_handover_fixes(facts: JobFacts) -> list[FixText]:
+    """List the fixes for slow handover of batches."""
+    instructions = "return few large tensors rather than many small objects"
+    if not facts.is_cpu_job:
+        instructions += (
+            "; use float16/uint8 until the device; pin_memory=True moves the copy off the training "
+            "thread"
+        )
+    return [("Make batches cheaper to hand over", instructions)]
+
+
+def list_dataset_fixes(facts: JobFacts) -> list[FixText]:
+    """List the fixes for the dataset's own code."""
+    function = facts.dataset_function
+    if function is None:
+        return []
+    return [
+        (
+            "Look at the dataset's own code",
+            f"{function}: do what does not depend on the epoch once and cache it, and replace "
+            "loops over elements by operations on arrays",
+        )
+    ]
+
+
+FACT_FIXES: Mapping[str, Callable[[JobFacts], list[FixText]]] = {
+    "batch_handover": list_handover_fixes,
+    "compute": list_compute_fixes,
+    "optimizer": list_optimizer_fixes,
+    "slow_augmentation": list_augmentation_fixes,
+    "slow_dataset": list_dataset_fixes,
+}
+"""Fixes of causes by the facts of the job."""

@@ -1,0 +1,78 @@
+"""Recorded facts of a job that decide which fixes apply to it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from stepscope.diagnosis.data_causes import name_dataset_function
+from stepscope.run import Rank, Run, embedding_ratio, largest_model
+from stepscope.schema import DataLoaderFact, ModelFact, OptimizerFact, SettingsFact
+
+_ATTENTION = re.compile(r"attention|attn(?![a-z])", re.IGNORECASE)
+_FUSED_ATTENTION = re.compile(r"scaled_dot_product|flash_attn|flash_attention")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """Facts of a job; None for "not recorded"."""
+
+    cores: float | None
+    """Cores available to the job."""
+    loader: DataLoaderFact | None
+    """Settings of the DataLoader that the job waits for."""
+    optimizer: OptimizerFact | None
+    """The optimizer with most parameters."""
+    model: ModelFact | None
+    """The model with most parameters."""
+    embedding_ratio: float | None
+    """Share of the model's parameters in lookup tables with dense gradients."""
+    settings: SettingsFact | None
+    dataset_function: str | None
+    """Function of the dataset's own code that takes the most time."""
+    has_fused_attention: bool
+    """True if a window shows an operator of fused attention."""
+
+    @classmethod
+    def of(cls, run: Run, starved_rank: Rank) -> JobFacts:
+        """Collect the facts of a run."""
+        first = run.ranks[0]
+        profile, settings = run.compute_profile, first.facts(SettingsFact)
+        names = profile.operator_names if profile is not None else frozenset()
+        return cls(
+            cores=run.cores_available,
+            loader=starved_rank.loader,
+            optimizer=max(
+                first.facts(OptimizerFact), key=lambda fact: fact.parameter_count, default=None
+            ),
+            model=largest_model(first),
+            embedding_ratio=embedding_ratio(first),
+            settings=settings[-1] if settings else None,
+            dataset_function=name_dataset_function(starved_rank.making),
+            has_fused_attention=any(map(_FUSED_ATTENTION.search, names)),
+        )
+
+    @property
+    def devices(self) -> list[str]:
+        """Types of device of the parameters, such as `cuda`; empty where not recorded."""
+        devices = self.optimizer.devices if self.optimizer is not None else UNSET
+        return [] if devices is UNSET else devices
+
+    @property
+    def is_cpu_job(self) -> bool:
+        """True if all parameters are known to be in host memory."""
+        return self.devices == ["cpu"]
+
+    @property
+    def has_attention(self) -> bool:
+        """True if the model has a module of attention."""
+        types = self.model.module_types if self.model is not None else None
+        return any(map(_ATTENTION.search, types or ()))
+
+    @property
+    def is_compiled(self) -> bool:
+        """True if torch.compile wraps the model."""
+        types = self.model.module_types if self.model is not None else None
+        return "OptimizedModule" in (types or ())

@@ -1,0 +1,137 @@
+"""Fixes say what applies to the job, and causes without evidence are not named. Milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from stepscope.diagnosis import Verdict, diagnose
+from stepscope.testing import RunBuilder
+from tests.support.cause_runs import CAUSE_RUNS, COMPUTE
+
+RunMaker = Callable[..., RunBuilder]
+
+
+def diagnose_optimizer(run: RunBuilder, **facts: object) -> Verdict:
+    rank = run.rank().draw("wait 5 | forward 20 | backward 15 | optimizer 60", 60)
+    rank.fact("optimizer", **{"parameter_count": 1000, "tensor_count": 7, **facts})
+    rank.fact("model", model=1, parameter_count=1000, embedding_parameter_count=0)
+    return diagnose(run.open())
+
+
+@pytest.mark.parametrize(
+    ("facts", "option"),
+    [
+        ({"name": "Adam", "devices": ["cpu"]}, "torch.optim.Adam(..., fused=True)"),
+        ({"name": "SGD", "devices": ["cuda"]}, "torch.optim.SGD(..., fused=True)"),
+        ({"name": "AdamW", "devices": ["cuda"], "fused": True}, None),
+        ({"name": "RMSprop", "devices": ["cpu"]}, "torch.optim.RMSprop(..., foreach=True)"),
+        ({"name": "RMSprop", "devices": ["cuda"]}, None),  # the default on GPUs
+        ({"name": "RMSprop", "devices": ["cpu"], "foreach": True}, None),
+        ({"name": "Adagrad", "devices": ["cpu"]}, "torch.optim.Adagrad(..., fused=True)"),
+        ({"name": "Shampoo", "devices": ["cpu"]}, None),
+    ],
+)
+def test_options_of_the_optimizer_of_the_job(
+    new_run: RunMaker, facts: dict[str, object], option: str | None
+) -> None:
+    verdict = diagnose_optimizer(new_run(), **facts)
+    assert verdict.cause == "optimizer"
+    texts = [fix.instructions for fix in verdict.fixes if "fused" in fix.title]
+    assert len(texts) == (option is not None)
+    assert option is None or option in texts[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "operator", "device", "expected"),
+    [
+        (["Conv2d", "ResNet"], "mm", "cuda", {"mixed precision", "torch.compile"}),
+        (["Conv2d", "ResNet"], "mm", "cpu", {"bfloat16", "torch.compile"}),
+        (["MultiheadAttention"], "mm", "cpu", {"bfloat16", "torch.compile", "attention"}),
+        (["SelfAttn"], "scaled_dot_product_attention", "cpu", {"bfloat16", "torch.compile"}),
+        (["OptimizedModule", "ResNet"], "mm", "cuda", {"mixed precision"}),
+        (None, "mm", "cuda", {"mixed precision", "torch.compile"}),
+    ],
+)
+def test_cheaper_arithmetic_that_applies_to_the_model(
+    new_run: RunMaker, model: list[str] | None, operator: str, device: str, expected: set[str]
+) -> None:
+    run = new_run()
+    step = "forward 100 | backward 200 | optimizer 10"
+    window = f"forward ( op:{operator} 100 ) | backward ( op:mm 200 ) | optimizer ( op:a 10 )"
+    rank = run.rank().draw(step, 30).draw(f"window ( {window} )").draw(step, 30)
+    run.metric("process_cpu_cores", 1, device=str(rank.info.pid))
+    types = {} if model is None else {"module_types": model}
+    rank.fact("model", model=1, parameter_count=1000, dtypes=["float32"], **types)
+    rank.fact("optimizer", name="SGD", parameter_count=9, tensor_count=1, devices=[device])
+    verdict = diagnose(run.open())
+    assert verdict.cause == "compute"
+    instructions = verdict.fixes[0].instructions
+    ways = {"mixed precision", "bfloat16", "torch.compile", "attention"}
+    assert {way for way in ways if way in instructions} == expected
+    assert verdict.fixes[0].prediction is None
+
+
+@pytest.mark.parametrize(("device", "count"), [("cpu", 0), ("cuda", 1)])
+def test_augmentation_moves_to_a_gpu_only_where_there_is_one(
+    new_run: RunMaker, device: str, count: int
+) -> None:
+    run = new_run()
+    CAUSE_RUNS["slow_augmentation"][1](run)
+    run.processes[0].fact(
+        "optimizer", name="SGD", parameter_count=9, tensor_count=1, devices=[device]
+    )
+    titles = [fix.title for fix in diagnose(run.open()).fixes]
+    assert titles.count("Move augmentation to the GPU") == count
+
+
+def test_fix_of_a_dataset_names_the_function(new_run: RunMaker) -> None:
+    run = new_run()
+    CAUSE_RUNS["slow_dataset"][1](run)
+    verdict = diagnose(run.open())
+    assert verdict.fixes[0].instructions.startswith("lookup: ")
+
+
+# --- causes that were not found -------------------------------------------------------------------
+
+
+def test_imported_waits_without_stages_stay_at_the_suspect(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank().draw(f"wait=0 60 | {COMPUTE}", 60).fact("imported", form="SageMaker Debugger")
+    run.metric("cpu_busy_ratio", 0.85)
+    run.metric("gpu_busy_ratio", 0.2, device="0").metric("gpu_busy_ratio", 0.55, device="1")
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("data_pipeline", "unknown")
+    assert verdict.headline == (
+        "Bottleneck: data pipeline, 60% of step time. Cause: not found. Stack samples of the "
+        "processes that create batches would show it; the imported files contain none."
+    )
+    assert not verdict.fixes
+    texts = [evidence.text for evidence in verdict.evidence]
+    assert "Busy share of the time: the cores 85%, the GPUs 20% to 55%." in texts
+
+
+def test_confidence_without_a_cause_is_that_of_the_suspect(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank().draw(f"wait=0 60 | {COMPUTE}", 60)
+    unknown = diagnose(run.open())
+    assert unknown.cause == "unknown"
+    assert unknown.confidence_ratio > 0
+    assert not unknown.also
+
+
+def test_too_few_samples_of_batch_creation_name_no_cause(new_run: RunMaker) -> None:
+    run = new_run(sampling_ms=400)
+    run.rank(workers=0).draw(f"wait ( fetch=1 60 ( samples ( do:lookup 60 ) ) ) | {COMPUTE}", 60)
+    verdict = diagnose(run.open())
+    assert verdict.cause == "unknown"
+    assert "20 are needed" in verdict.headline
+
+
+def test_python_overhead_without_a_line_is_not_named(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank().draw("forward 20 | backward 20 | optimizer 5 | do 60", 60)
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", "unknown")
+    assert "No stack sample shows the code" in verdict.headline
