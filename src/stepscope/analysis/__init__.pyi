@@ -43,6 +43,7 @@ from .device_work import (
 from .exchange import (
     compute_exposed_exchange_ratio as compute_exposed_exchange_ratio,
     count_exchanges_per_step as count_exchanges_per_step,
+    estimate_backward_compute as estimate_backward_compute,
 )
 from .exposed_time import (
     CategoryRanges as CategoryRanges,

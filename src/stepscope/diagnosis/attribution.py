@@ -24,7 +24,8 @@ class AttributionThresholds:
     communication: float = 0.20
     framework_overhead: float = 0.25
     slow_rank: float = 0.20
-    """Share of the step in which ranks wait for the slowest of them."""
+    """Share of the step by which a slow rank exceeds the others, or in which ranks wait for each
+    other in turn."""
     evaluation: float = 0.25
     """Share of evaluation in the time that steps and evaluation take together."""
     optimizer: float = 0.40
@@ -113,7 +114,7 @@ class Attributor:
             for suspect, limit in limits.by_suspect.items()
             if shares.suspects[suspect] >= limit
         ]
-        rank_wait = shares.rank_wait.get("model", 0.0)
+        rank_wait = split.rank_waits.add_excess(shares.rank_wait.get("model", 0.0))
         if rank_wait >= limits.slow_rank:
             attributions.append(Attribution(suspect="model", share=rank_wait, cause="slow_rank"))
         if self._shortage is not None:

@@ -43,6 +43,8 @@ from stepscope.run import Rank, Run
 
 MIN_NOTED_EVALUATION = 0.1
 MIN_NOTED_THROTTLING = 0.05
+MIN_NOTED_WAITING = 0.01
+"""Waiting of ranks for the slowest, as a share of the step."""
 MIN_NOTED_DELAY = 0.05
 """Batches delayed by processes outside the job, as a share of the step."""
 
@@ -208,7 +210,9 @@ def _rule_out(
     reasons: dict[Suspect, str] = {
         "data_pipeline": "waiting for batches takes",
         "model": _describe_model(run, shares),
-        "communication": "exposed communication takes",
+        "communication": "exposed communication without waiting for slower ranks takes"
+        if shares.rank_wait
+        else "exposed communication takes",
         "framework_overhead": "time between phases, checkpoints and dispatch take",
     }
     for name, limit in limits.items():
@@ -217,6 +221,12 @@ def _rule_out(
             reasons[name] = f"{share} of step time as well; look at it next."
         else:
             reasons[name] += f" {share} of step time (threshold {percent(limit)})."
+    waiting = sum(shares.rank_wait.values())
+    if waiting >= MIN_NOTED_WAITING:
+        reasons["communication"] += (
+            f" Ranks wait for the slowest of them in {percent(waiting)} of step time, which counts "
+            "for the work of the slowest."
+        )
     if len(run.ranks) == 1 and not shares.suspects["communication"]:
         reasons["communication"] = "not applicable (single rank, no collectives)."
     return [

@@ -58,13 +58,8 @@ def find_cause(inputs: CauseInputs, attribution: Attribution) -> CauseFinding:
 
 
 def _is_one_rank_slow(inputs: CauseInputs, rank_wait: float, share: float) -> bool:
-    """Return whether one slow rank explains most of a suspect's share.
-
-    The mean of R ranks contains 1/R of the slow rank's excess over the others, and their waiting
-    for it, which is (R - 1)/R of that excess.
-    """
-    rank_count = len(inputs.run.ranks)
-    return rank_wait * rank_count / max(1, rank_count - 1) > SLOW_RANK_RATIO * share
+    """Return whether ranks that wait for a slow one explain most of a suspect's share."""
+    return inputs.split.rank_waits.add_excess(rank_wait) > SLOW_RANK_RATIO * share
 
 
 def find_contributing_causes(

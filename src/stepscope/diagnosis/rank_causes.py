@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 from stepscope.analysis import count_exchanges_per_step
 from stepscope.diagnosis.cause import CauseFinding, CauseInputs
-from stepscope.diagnosis.rank_waiting import compute_input_ratio
+from stepscope.diagnosis.rank_waiting import STRAGGLER_RATIO, compute_input_ratio
 from stepscope.diagnosis.verdict import Evidence, Stage, Suspect
 from stepscope.quantities import count_of, duration, multiple, number, percent
 from stepscope.run import Rank
 from stepscope.schema import DdpFact
 
-STRAGGLER_RATIO = 0.75
-"""A rank that arrives last in this share of the steps is a straggler."""
 MIN_INPUT_RATIO = 1.2
 """Inputs larger than those of the other ranks by this factor explain a slow rank."""
 MIN_EXCHANGES = 1.5
@@ -63,7 +61,7 @@ def find_slow_rank_cause(inputs: CauseInputs, suspect: Suspect) -> CauseFinding:
     waits, ranks = inputs.split.rank_waits, inputs.run.ranks
     slow_rank = ranks[waits.slowest_index]
     peers = [rank for rank in ranks if rank is not slow_rank]
-    share = inputs.shares.rank_wait[suspect]
+    share = waits.add_excess(inputs.shares.rank_wait[suspect])
     slow_ns = waits.work_ns[waits.slowest_index]
     peer_ns = (sum(waits.work_ns) - slow_ns) / len(peers)
     evidence = [
@@ -102,8 +100,8 @@ def _describe_inputs(input_ratio: float, slow_rank: Rank) -> Evidence:
 
 def _describe_turns(slowest_ratio: float, slow_rank: Rank) -> Evidence:
     return Evidence(
-        text=f"Ranks arrive last in turn, {slow_rank.name} in {percent(slowest_ratio)} of the "
-        "steps: work per step varies between ranks.",
+        text=f"Ranks wait for each other in turn, for {slow_rank.name} in "
+        f"{percent(slowest_ratio)} of the waiting: work per step varies between ranks.",
         value=slowest_ratio,
         unit="ratio",
         source="distributed",

@@ -3,11 +3,14 @@
 Ranks that exchange gradients run at the pace of the slowest: the others spend its extra work time
 in the exchange. The last rank to arrive waits for no other, so in every step
 
-    transfer = minimum over ranks of the time spent in communication
-    wait     = time that a rank spends in communication beyond the transfer
+    transfer = minimum over ranks of the exposed communication (`measure_exposed_communication`)
+    wait     = exposed communication of a rank beyond the transfer
 
 Waiting does not belong to the network: it belongs to the work on which the slowest rank spends more
 time than the others.
+
+If R ranks wait w on average for the same one, its own excess over them is w R / (R - 1): it makes
+the steps of all ranks that much longer.
 """
 
 from __future__ import annotations
@@ -19,7 +22,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import PHASES, compute_exposed_exchange_ratio
+from stepscope.analysis import (
+    PHASES,
+    compute_exposed_exchange_ratio,
+    estimate_backward_compute,
+)
 from stepscope.diagnosis.verdict import Suspect
 from stepscope.run import Rank
 from stepscope.schema import DdpFact, ModelInputsFact
@@ -39,6 +46,8 @@ SUSPECT_OF_PHASE: dict[str, Suspect] = {
     "other": "framework_overhead",
 }
 """Suspect of each phase except communication."""
+STRAGGLER_RATIO = 0.75
+"""The rank that this share of the waiting is for is the slow one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,29 +55,33 @@ class RankWaits:
     """Waiting of ranks for each other; shares of all communication, DDP's exchange included."""
 
     ratio: float = 0.0
-    """Share that is waiting for the slowest rank."""
+    """Share that is waiting for the slowest rank of each step."""
     by_suspect: dict[Suspect, float] = field(default_factory=dict)
     """Split of the waiting by the work of the slowest rank; sums to 1."""
     slowest_index: int = 0
     """Position of the rank that the others wait for most."""
     slowest_ratio: float = 1.0
-    """Share of the steps in which that rank arrives last."""
+    """Share of the waiting that is for that rank."""
     work_ns: tuple[float, ...] = ()
     """Work of each rank in the mean step: everything but communication."""
+    exchange_ns: tuple[float, ...] = ()
+    """Exposed gradient exchange of each rank in the mean step; empty without shared steps."""
 
+    def add_excess(self, waiting: float) -> float:
+        """Add the slow rank's own excess to the mean waiting of all ranks for it.
 
-def measure_exchange_ns(rank: Rank) -> float:
-    """Measure the exposed gradient exchange per step by DDP's timing; 0 without one."""
-    accounts, backward = rank.facts(DdpFact), rank.steps.phase_ns["backward"]
-    backward = backward[rank.steps.measured()]
-    if not accounts or not len(backward):
-        return 0.0
-    return compute_exposed_exchange_ratio(accounts[-1]) * float(backward.mean())
+        Where ranks are late in turn, none has an excess over the run.
+        """
+        rank_count = len(self.work_ns)
+        if rank_count < 2 or self.slowest_ratio < STRAGGLER_RATIO:
+            return waiting
+        return waiting * rank_count / (rank_count - 1)
 
 
 def measure_rank_waits(ranks: Sequence[Rank]) -> RankWaits:
-    """Measure the waiting of ranks for each other in the measured steps that all of them have."""
-    if len(ranks) < 2:
+    """Measure the exposed communication of the ranks, and the waiting for each other in it, in the
+    measured steps that all of them have."""
+    if not ranks:
         return RankWaits()
     step_count = min(len(rank.steps) for rank in ranks)
     is_shared = np.logical_and.reduce([rank.steps.measured()[:step_count] for rank in ranks])
@@ -80,23 +93,33 @@ def measure_rank_waits(ranks: Sequence[Rank]) -> RankWaits:
         ).astype(float)
         for name in PHASES
     }
-    exchange = np.array([[measure_exchange_ns(rank)] for rank in ranks])
-    communication = phases.pop("communication") + exchange
-    phases["backward"] = phases["backward"] - exchange
+    compute = estimate_backward_compute(phases["backward"], list(map(_read_exchange_ratio, ranks)))
+    communication = phases.pop("communication") + phases["backward"] - compute
+    exchange_ns = tuple((phases["backward"] - compute).mean(axis=1).tolist())
+    phases["backward"] = compute
     total, waiting = communication.sum(), communication - communication.min(axis=0)
-    work = sum(phases.values(), np.zeros_like(communication)).mean(axis=1)
-    if not total or not waiting.any():
-        return RankWaits(work_ns=tuple(work.tolist()))
-    slowest = int(waiting.sum(axis=1).argmin())
+    work_ns = tuple(sum(phases.values(), np.zeros_like(compute)).mean(axis=1).tolist())
+    if len(ranks) < 2 or total <= 0 or not waiting.any():
+        return RankWaits(work_ns=work_ns, exchange_ns=exchange_ns)
+    last = communication.argmin(axis=0)
+    waited_for = np.bincount(last, weights=waiting.sum(axis=0), minlength=len(ranks))
+    slowest = int(waited_for.argmax())
     peers = [rank for rank in ranks if rank is not ranks[slowest]]
     input_ratio = compute_input_ratio(ranks[slowest], peers)
     return RankWaits(
-        ratio=float(waiting.sum() / total),
+        ratio=min(1.0, float(waiting.sum() / total)),
         by_suspect=_split_waiting(phases, communication, input_ratio or 1.0),
         slowest_index=slowest,
-        slowest_ratio=float((communication.argmin(axis=0) == slowest).mean()),
-        work_ns=tuple(work.tolist()),
+        slowest_ratio=float(waited_for[slowest] / waited_for.sum()),
+        work_ns=work_ns,
+        exchange_ns=exchange_ns,
     )
+
+
+def _read_exchange_ratio(rank: Rank) -> float | None:
+    """Read DDP's timing of the exposed exchange; None where it exchanged nothing."""
+    accounts = rank.facts(DdpFact)
+    return compute_exposed_exchange_ratio(accounts[-1]) if accounts else None
 
 
 def compute_input_ratio(slow_rank: Rank, peers: Sequence[Rank]) -> float | None:

@@ -27,11 +27,10 @@ from numpy.typing import NDArray
 
 from stepscope.analysis import COMPUTE_PHASES, PHASES, HostCause
 from stepscope.diagnosis.cpu_contention import CoreWaits, measure_core_waits
-from stepscope.diagnosis.rank_waiting import RankWaits, measure_exchange_ns, measure_rank_waits
+from stepscope.diagnosis.rank_waiting import RankWaits, measure_rank_waits
 from stepscope.diagnosis.verdict import Suspect
 from stepscope.intervals import Intervals, overlap
 from stepscope.run import Rank
-from stepscope.schema import DdpFact
 
 MAX_ROWS = 100_000
 """Maximum rows of a matrix of steps and phases; more rows do not make the result more precise."""
@@ -91,16 +90,16 @@ class Shares:
 def measure_phase_split(ranks: Sequence[Rank]) -> PhaseSplit:
     """Measure the split over the ranks that recorded it; a window on one rank stands for all."""
     profiled = [rank for rank in ranks if rank.compute_profile is not None]
-    core_waits = measure_core_waits(ranks)
+    core_waits, rank_waits = measure_core_waits(ranks), measure_rank_waits(ranks)
     handover_ns = sum(rank.late_batches.handing_over_ns for rank in ranks)
     wait_ns = sum(rank.late_batches.total_ns for rank in ranks)
     return PhaseSplit(
-        compute_overhead=_compute_overhead_ratios(profiled[0]) if profiled else {},
-        exposed_exchange=_compute_exchange_ratio(ranks),
+        compute_overhead=_compute_overhead_ratios(ranks, rank_waits),
+        exposed_exchange=_compute_exchange_ratio(ranks, rank_waits),
         inline_data=compute_host_cause_share(ranks, "data_preparation"),
         inline_saving=compute_host_cause_share(ranks, "checkpoint"),
         evaluation=compute_evaluation_ratio(ranks),
-        rank_waits=measure_rank_waits(ranks),
+        rank_waits=rank_waits,
         has_window=bool(profiled),
         core_waits=core_waits,
         delayed_by_others=core_waits.handover_others * handover_ns / max(1, wait_ns),
@@ -192,34 +191,38 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
     )
 
 
-def _compute_overhead_ratios(rank: Rank) -> dict[str, float]:
-    """Compute the overhead inside each compute phase, as a share of the phase without waiting for
-    the gradient exchange: that is time without operators too, and must not count twice.
+def _compute_overhead_ratios(ranks: Sequence[Rank], waits: RankWaits) -> dict[str, float]:
+    """Compute the overhead inside each compute phase of the first rank with a window, as a share of
+    the phase without waiting for the gradient exchange: that is time without operators too, and
+    must not count twice.
 
     A phase that the window does not contain is taken to be like the others.
     """
-    profile, is_measured = rank.compute_profile, rank.steps.measured()
-    if profile is None:
-        return {}
-    ratios = {
-        phase: profile.overhead_by_phase.get(phase, profile.overhead_ratio)
-        for phase in COMPUTE_PHASES
-    }
-    backward_ns = float(rank.steps.phase_ns["backward"][is_measured].mean())
-    exchange_ns = min(measure_exchange_ns(rank), backward_ns)
-    if exchange_ns:
-        overhead_ns = max(0.0, ratios["backward"] * backward_ns - exchange_ns)
-        ratios["backward"] = overhead_ns / max(1.0, backward_ns - exchange_ns)
-    return ratios
+    for index, rank in enumerate(ranks):
+        profile = rank.compute_profile
+        if profile is None:
+            continue
+        ratios = {
+            phase: profile.overhead_by_phase.get(phase, profile.overhead_ratio)
+            for phase in COMPUTE_PHASES
+        }
+        backward_ns = _measure_mean_ns(rank, "backward")
+        exchange_ns = min(waits.exchange_ns[index], backward_ns) if waits.exchange_ns else 0.0
+        if exchange_ns:
+            overhead_ns = max(0.0, ratios["backward"] * backward_ns - exchange_ns)
+            ratios["backward"] = overhead_ns / max(1.0, backward_ns - exchange_ns)
+        return ratios
+    return {}
 
 
-def _compute_exchange_ratio(ranks: Sequence[Rank]) -> float:
-    """Compute exposed gradient exchange over backward time, for the ranks with DDP's timing."""
-    timed = [rank for rank in ranks if rank.facts(DdpFact)]
-    backward_ns = sum(
-        float(rank.steps.phase_ns["backward"][rank.steps.measured()].mean()) for rank in timed
-    )
-    return sum(map(measure_exchange_ns, timed)) / backward_ns if backward_ns else 0.0
+def _compute_exchange_ratio(ranks: Sequence[Rank], waits: RankWaits) -> float:
+    """Compute exposed gradient exchange over backward time."""
+    backward_ns = sum(_measure_mean_ns(rank, "backward") for rank in ranks)
+    return sum(waits.exchange_ns) / backward_ns if backward_ns else 0.0
+
+
+def _measure_mean_ns(rank: Rank, phase: str) -> float:
+    return float(rank.steps.phase_ns[phase][rank.steps.measured()].mean())
 
 
 def compute_evaluation_ratio(ranks: Sequence[Rank]) -> float:

@@ -88,13 +88,8 @@ class WhatIf:
         )
 
     def predict_with_equal_ranks(self) -> Prediction:
-        """Predict the step if the slowest rank were as fast as the others are on average.
-
-        Each of R ranks waits max - mean of their work times, and the slowest exceeds the mean of
-        the others by R / (R - 1) of that.
-        """
-        rank_count = len(self._run.ranks)
-        saved_ratio = self._rank_wait * rank_count / max(1, rank_count - 1)
+        """Predict the step if the slowest rank were as fast as the others are on average."""
+        saved_ratio = self._split.rank_waits.add_excess(self._rank_wait)
         return Prediction.from_step(
             self._step_ns * (1 - saved_ratio),
             self._step_ns,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from stepscope.analysis.exchange import compute_exposed_exchange_ratio, count_exchanges_per_step
+from stepscope.analysis.exchange import (
+    compute_exposed_exchange_ratio,
+    count_exchanges_per_step,
+    estimate_backward_compute,
+)
 from stepscope.schema import DdpFact
 
 
@@ -35,3 +40,13 @@ def test_passes_under_no_sync_exchange_nothing() -> None:
 
 def test_counts_that_are_missing() -> None:
     assert count_exchanges_per_step(account(1, 0, 1)) == 1
+
+
+def test_backward_compute_of_two_ranks() -> None:
+    """The first rank waits 30 for the second; DDP has timed half of a pass as exchange."""
+    backward = np.array([[50.0, 70.0], [20.0, 40.0]])
+    compute = estimate_backward_compute(backward, [0.5, 0.5])
+    assert compute.tolist() == [[20, 40], [5, 25]]
+    assert estimate_backward_compute(backward, [None, None]).tolist() == backward.tolist()
+    # Timed before the second rank became slow: no pass computes longer than the shortest.
+    assert estimate_backward_compute(backward, [0.0, 0.0]).tolist() == [[20, 40], [20, 40]]

@@ -111,3 +111,61 @@ def test_a_rank_with_larger_inputs_may_be_slow_only_in_backward_passes(
         process.fact("model_inputs", model=1, inputs=shapes)
     verdict = diagnose(builder.open())
     assert (verdict.suspect, verdict.cause) == ("model", "uneven_ranks")
+
+
+SLOW = "forward 340 | backward 150 | optimizer 50"
+WAITING = "forward 100 | backward 390 | optimizer 50"
+"""The exchange in the backward pass lasts until the slow rank has finished its own."""
+
+
+def test_a_slow_rank_that_ddp_has_timed(new_run: RunMaker) -> None:
+    """Rank 1 computes 240 ms more; 140 ms of each backward pass are compute, 10 ms transfer."""
+    builder = new_run()
+    builder.rank(0).draw(WAITING, 60).ddp(exchange_ms=250, hidden_ms=0, compute_ms=140)
+    builder.rank(1).draw(SLOW, 60).ddp(exchange_ms=10, hidden_ms=0, compute_ms=140)
+    run = builder.open()
+    waits = measure_rank_waits(run.ranks)
+    assert waits.exchange_ns == pytest.approx((250e6, 10e6))
+    assert waits.ratio == pytest.approx(240 / 260)
+    verdict = diagnose(run)
+    assert (verdict.suspect, verdict.cause) == ("model", "straggler")
+    assert verdict.share_ratio == pytest.approx(240 / 540)
+    assert verdict.stages[0].name == "rank 1"
+
+
+def test_a_rank_that_became_slow_after_ddp_timed_it(new_run: RunMaker) -> None:
+    """The timing leaves rank 0 more compute than fits; its 10 ms of transfer are not known."""
+    builder = new_run()
+    builder.rank(0).draw(WAITING, 60).ddp(exchange_ms=10, hidden_ms=0, compute_ms=140)
+    builder.rank(1).draw(SLOW, 60).ddp(exchange_ms=10, hidden_ms=0, compute_ms=140)
+    verdict = diagnose(builder.open())
+    assert (verdict.suspect, verdict.cause) == ("model", "straggler")
+    assert verdict.share_ratio == pytest.approx((240 - 10) / 540)
+
+
+def test_a_rank_that_is_slow_in_every_other_step(new_run: RunMaker) -> None:
+    builder = new_run()
+    for rank, step in enumerate((WAITING, SLOW)):
+        process = builder.rank(rank)
+        for _ in range(30):
+            process.draw(step).draw("forward 100 | backward 150 | optimizer 50")
+        process.ddp(exchange_ms=10 if rank else 130, hidden_ms=0, compute_ms=140)
+    run = builder.open()
+    assert measure_rank_waits(run.ranks).slowest_ratio == pytest.approx(1)
+    verdict = diagnose(run)
+    assert (verdict.suspect, verdict.cause) == ("model", "straggler")
+    assert verdict.share_ratio == pytest.approx(240 / (540 + 300))
+
+
+def test_steps_of_different_length_are_no_waiting(new_run: RunMaker) -> None:
+    """Every other step has twice as much to compute, on both ranks."""
+    builder = new_run()
+    for rank in range(2):
+        process = builder.rank(rank).ddp(exchange_ms=10, hidden_ms=0, compute_ms=140)
+        for _ in range(30):
+            process.draw("forward 100 | backward 150 | optimizer 9")
+            process.draw("forward 200 | backward 300 | optimizer 9")
+    run = builder.open()
+    waits = measure_rank_waits(run.ranks)
+    assert waits.ratio == 0
+    assert waits.exchange_ns == pytest.approx((15e6, 15e6))

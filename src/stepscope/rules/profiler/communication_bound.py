@@ -53,9 +53,10 @@ class CommunicationBound(TracedShare[CommunicationBoundParameters, TraceCommunic
     ## What it checks
     For each rank, at the end of each scan, the share in its last `window` steps of collectives that
     the script calls, plus the share of DDP's gradient exchange that DDP itself reports as not
-    hidden behind the backward pass. And in each trace of the framework's profiler, the share of
-    device time with communication and no computation. Datapoints are steps and traces; violations
-    are those above `threshold`.
+    hidden behind the backward pass. Both contain the time in which the rank waits for slower ranks;
+    the verdict counts that time for the work of the slowest rank. And in each trace of the
+    framework's profiler, the share of device time with communication and no computation. Datapoints
+    are steps and traces; violations are those above `threshold`.
 
     ## Why it matters
     Communication that overlaps computation is free; exposed communication is time in which all
@@ -79,7 +80,7 @@ class CommunicationBound(TracedShare[CommunicationBoundParameters, TraceCommunic
     evidence = ("gpu-time", "steps")
     plots = ("step", "communication")
     rank_type = CommunicationShare
-    part = "exposed communication"
+    part = "exposed communication, with waiting for slower ranks,"
 
     def part_ns(self, steps: RankStepTimes) -> Int:
         ddp_facts = steps.process.facts_of(DdpFact)
