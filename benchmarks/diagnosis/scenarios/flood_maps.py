@@ -2,7 +2,7 @@
 # suspect = "model"
 # cause = "straggler"
 # stage = "rank 1"
-# fix = "move work that only one rank does to a separate process"
+# fix = "make the slow rank as fast as the others"
 # severities = [0.6, 1.0, 1.5]  # how many predictions are measured
 # ranks = 2
 # ///
