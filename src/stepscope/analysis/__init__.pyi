@@ -251,7 +251,13 @@ from .series import (
     merge_series as merge_series,
     numeric_sort_key as numeric_sort_key,
 )
-from .spans import FLAG_NO_GRAD as FLAG_NO_GRAD, FLAG_NO_RESULT as FLAG_NO_RESULT, Spans as Spans
+from .spans import (
+    FLAG_NO_GRAD as FLAG_NO_GRAD,
+    FLAG_NO_OPTIMIZER as FLAG_NO_OPTIMIZER,
+    FLAG_NO_RESULT as FLAG_NO_RESULT,
+    SIZE_BITS as SIZE_BITS,
+    Spans as Spans,
+)
 from .statistics import (
     DurationStatistics as DurationStatistics,
     Statistics as Statistics,
@@ -270,6 +276,7 @@ from .step_statistics import (
     thin_out_steps as thin_out_steps,
 )
 from .steps import (
+    STEP_END_KINDS as STEP_END_KINDS,
     VALUED_KINDS as VALUED_KINDS,
     Steps as Steps,
     find_losses as find_losses,

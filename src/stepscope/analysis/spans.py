@@ -14,6 +14,11 @@ from stepscope.intervals import Int, Intervals
 T = TypeVar("T", bound=np.generic)
 FLAG_NO_GRAD = 2
 FLAG_NO_RESULT = 4
+FLAG_EVAL_MODE = 8
+FLAG_SIZED = 32
+FLAG_NO_OPTIMIZER = 64
+SIZE_BITS = 44
+"""Bits of the value of a sized forward pass for the number of elements."""
 _MAX_COMPARISONS = 4
 """Comparing codes one value at a time is faster than a lookup table up to this many values."""
 

@@ -3,7 +3,9 @@
 A step is the time between two boundaries. If the script marks steps, the marks are the
 boundaries. Otherwise a boundary is the end of an optimizer step that is followed by new work: a
 fetch of training data, or another step of the same optimizer (so that two optimizers stepping in
-turn make one step, as in a GAN). The first step starts with the first recorded work.
+turn make one step, as in a GAN). In a process without optimizer steps it is the end of the last
+backward pass of an iteration (`analysis.backward_steps`). The first step starts with the first
+recorded work.
 
 Evaluation inside a step (`analysis.evaluation`) is excluded. The remaining time is the wall time of
 the step, and the phases (`analysis.phases`) including `other` sum to it.
@@ -16,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.analysis.backward_steps import find_backward_boundaries, find_round_ends
 from stepscope.analysis.evaluation import find_evaluation
 from stepscope.analysis.phases import (
     FETCH_KINDS,
@@ -35,8 +38,10 @@ from stepscope.intervals import (
     union,
 )
 
-VALUED_KINDS = ("optimizer",)
+VALUED_KINDS = ("optimizer", "backward")
 """Kinds of spans whose values matter for finding steps."""
+STEP_END_KINDS = ("step", "optimizer")
+"""Kinds of spans that end steps: marks, or else optimizer steps."""
 STEP_START_KINDS = (*FETCH_KINDS, "forward", "step")
 """Kinds of spans that show a running process that a step starts."""
 
@@ -46,7 +51,7 @@ class Steps:
     """Steps of one rank; arrays have one entry per step."""
 
     source: str
-    """`marked` by the script or derived from the `optimizer`."""
+    """`marked` by the script, or derived from the `optimizer` or, without one, `backward`."""
     clock: str
     """`host`, or `device` if phases were timed on a device."""
     thread: int
@@ -104,25 +109,39 @@ class Steps:
         )
 
 
-def find_training_thread(spans: Spans) -> int | None:
-    """Find the thread that trains: the one with most step marks, or else most optimizer steps."""
-    for kinds in (("step",), ("optimizer",)):
-        threads, counts = np.unique(spans.thread[spans.is_kind(*kinds)], return_counts=True)
+def find_training_thread(
+    spans: Spans, end_kinds: tuple[str, ...] = STEP_END_KINDS
+) -> tuple[int, str] | None:
+    """Find the thread that trains, the one with most spans of the first kind that there is, and
+    that kind; None without any."""
+    for kind in end_kinds:
+        threads, counts = np.unique(spans.thread[spans.is_kind(kind)], return_counts=True)
         if len(threads):
-            return int(threads[np.argmax(counts)])
+            return int(threads[np.argmax(counts)]), kind
     return None
 
 
-def find_steps(spans: Spans) -> Steps | None:
-    """Find the steps of one process; None if it has no complete step."""
-    thread = find_training_thread(spans)
-    if thread is None:
+def find_steps(spans: Spans, end_kinds: tuple[str, ...] = STEP_END_KINDS) -> Steps | None:
+    """Find the steps of one process; None if it has no complete step.
+
+    Args:
+        end_kinds: the kinds of spans that may end steps, by precedence. Include `backward` only for
+            a job without optimizer steps: a process may compute gradients for another one.
+    """
+    trained = find_training_thread(spans, end_kinds)
+    if trained is None:
         return None
+    thread, end_kind = trained
     spans = spans.take(spans.thread == thread)
     phases = PhaseSpans.from_spans(spans)
     evaluation = find_evaluation(spans, phases)
-    marks = spans.of("step").start
-    boundaries = marks if len(marks) else _find_optimizer_boundaries(phases, evaluation)
+    match end_kind:
+        case "step":
+            boundaries = spans.of("step").start
+        case "optimizer":
+            boundaries = _find_optimizer_boundaries(phases, evaluation)
+        case _:
+            boundaries = find_backward_boundaries(phases, evaluation)
     boundaries = boundaries[~_is_inside(evaluation, boundaries)]
     first_start = _find_first_work(phases, evaluation, boundaries)
     boundaries = boundaries[boundaries > first_start]
@@ -132,7 +151,7 @@ def find_steps(spans: Spans) -> Steps | None:
     extent = Intervals(borders[:-1], borders[1:])
     windows = union(spans.of("window").intervals)
     return Steps(
-        source="marked" if len(marks) else "optimizer",
+        source="marked" if end_kind == "step" else end_kind,
         clock="device" if spans.is_kind("device").any() else "host",
         thread=thread,
         start=extent.start,
@@ -160,18 +179,9 @@ def _find_optimizer_boundaries(phases: PhaseSpans, evaluation: Intervals) -> Int
         return optimizer.end
     fetch = phases.spans.of(*FETCH_KINDS)
     fetch_start = fetch.start[~contains(evaluation, fetch.start)]
-    before = np.searchsorted(fetch_start, optimizer.end[:-1], side="left")
-    after = np.searchsorted(fetch_start, optimizer.start[1:], side="left")
-    is_fetch_between = after > before
-    is_boundary = np.ones(len(optimizer), dtype=np.bool_)
-    stepped: set[int] = set()
-    for i, identity in enumerate(optimizer.value.tolist()):
-        if identity in stepped or (i and is_fetch_between[i - 1]):
-            stepped.clear()
-        elif i:
-            is_boundary[i - 1] = False
-        stepped.add(identity)
-    return optimizer.end[is_boundary]
+    _, code = np.unique(optimizer.value, return_inverse=True)
+    models = [1 << i for i in code.tolist()]
+    return optimizer.end[find_round_ends(optimizer.start, optimizer.end, models, fetch_start)]
 
 
 def _find_first_work(phases: PhaseSpans, evaluation: Intervals, boundaries: Int) -> int:

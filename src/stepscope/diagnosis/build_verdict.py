@@ -147,15 +147,15 @@ def _explain_missing_steps(run: Run) -> str:
         )
     if not processes:
         return (
-            "no process of the job recorded anything; no optimizer stepped in a Python process "
-            "that imports PyTorch, and no stepscope annotation was used"
+            "no process of the job recorded anything; no Python process that imports PyTorch "
+            "trained, and no stepscope annotation was used"
         )
     notes = [note for process in processes for note in process.notes]
     if notes:
         return f"no training step was recorded; {notes[0]}"
     return (
-        "no training step was recorded; no torch optimizer stepped twice; mark the steps of "
-        "another kind of loop with stepscope.step()"
+        "no training step was recorded: no optimizer stepped and no backward pass ran; mark the "
+        "steps of another kind of loop with stepscope.step()"
     )
 
 

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.analysis import PHASE_OF_KIND, VALUED_KINDS, Spans, Steps, find_steps
+from stepscope.analysis import (
+    FLAG_NO_OPTIMIZER,
+    PHASE_OF_KIND,
+    STEP_END_KINDS,
+    VALUED_KINDS,
+    Spans,
+    Steps,
+    find_steps,
+)
 from stepscope.rules import RankStepTimes
 from stepscope.run import Period, SpanRows, find_processes, read_spans, spans_of
 from stepscope.schema import ProcessInfo
@@ -53,6 +61,8 @@ class StepFinder:
         self._reader = reader
         self._positions: dict[str, _Position] = {}
         self._read_until = _FIRST
+        self._has_optimizers = False
+        """True if an optimizer or a mark of any process has ended a step."""
 
     def read(self, processes: Iterable[ProcessInfo], end_ns: int, *, final: bool) -> StepRows:
         """Read the next range.
@@ -67,7 +77,12 @@ class StepFinder:
         since = min(max(self._read_until - LOOK_BACK_NS, _FIRST), end_ns)
         stepping = {name for name, position in self._positions.items() if position.stepping}
         if by_name.keys() - stepping:
-            stepping |= find_processes(self._reader, ("optimizer", "step"), Period(since, end_ns))
+            period = Period(since, end_ns)
+            ended = find_processes(self._reader, STEP_END_KINDS, period)
+            self._has_optimizers |= bool(ended)
+            if not self._has_optimizers:
+                ended = find_processes(self._reader, ("backward",), period, flag=FLAG_NO_OPTIMIZER)
+            stepping |= ended
         if final:  # steps that were held back are complete now
             stepping |= self._positions.keys()
         spans = self._read(sorted(stepping & by_name.keys()), end_ns)
@@ -86,8 +101,7 @@ class StepFinder:
                 steps_by_rank.append(_rank_steps(rows.processes[name], steps, first))
         return sorted(steps_by_rank, key=lambda times: (times.process.rank or 0, times.process.pid))
 
-    @staticmethod
-    def _find(position: _Position, spans: Spans, end_ns: int, *, final: bool) -> Steps | None:
+    def _find(self, position: _Position, spans: Spans, end_ns: int, *, final: bool) -> Steps | None:
         is_long = spans.is_kind(*LONG_KINDS)
         is_mark = spans.is_kind("step")
         spans = spans.take(
@@ -97,7 +111,7 @@ class StepFinder:
         )
         if position.marked and not spans.is_kind("step").any():
             return None
-        steps = find_steps(spans)
+        steps = find_steps(spans, STEP_END_KINDS if self._has_optimizers else ("backward",))
         if steps is None:
             return None
         position.marked = steps.source == "marked"

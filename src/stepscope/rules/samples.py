@@ -21,8 +21,8 @@ NO_GPU = (
 )
 NO_GPU_MEMORY = "no GPU memory samples with a known memory size"
 NO_STEPS = (
-    "no training steps: fewer than two torch optimizer steps, and the script does not call "
-    "stepscope.step()"
+    "no training steps: fewer than two optimizer steps or backward passes, and the script does not "
+    "call stepscope.step()"
 )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from stepscope.analysis import (
     COMPUTE_PHASES,
     PHASE_OF_KIND,
+    STEP_END_KINDS,
     BatchCreation,
     ComputeProfile,
     Contention,
@@ -238,10 +239,15 @@ class Run:
                 for rank in self.whole_run.ranks
             ]
             return [rank for rank in within if len(rank.steps)]
+        # In a job with optimizers, other processes may only compute gradients for them.
+        return self._find_ranks(STEP_END_KINDS) or self._find_ranks(("backward",))
+
+    def _find_ranks(self, end_kinds: tuple[str, ...]) -> list[Rank]:
+        """Find the training processes by the kinds of spans that end their steps."""
         training = []
         for process in self.processes:
             if process.role == "main":
-                steps = find_steps(self.step_spans(process))
+                steps = find_steps(self.step_spans(process), end_kinds)
                 if steps is not None:
                     rank = Rank(self, process, steps)
                     _ = rank.waiting  # every verdict needs it, and the spans are in memory now

@@ -97,11 +97,14 @@ def read_ended_spans(
     return list(map(EndedSpans, rows["node"].tolist(), rows["process"].tolist(), *times))
 
 
-def find_processes(reader: RunReader, kinds: Sequence[str], period: Period) -> set[str]:
-    """Find the processes with spans of some kinds that start in a range of time."""
+def find_processes(
+    reader: RunReader, kinds: Sequence[str], period: Period, *, flag: int | None = None
+) -> set[str]:
+    """Find the processes with spans of some kinds, and a flag, that start in a range of time."""
+    condition = "true" if flag is None else f"flags & {flag} != 0"
     rows = reader.sql(
         f"SELECT DISTINCT process FROM spans WHERE kind IN ({_listed(kinds)}) "  # noqa: S608 - quoted literals
-        f"AND {period.condition('start_ns')}",
+        f"AND {condition} AND {period.condition('start_ns')}",
         within=period,
     )
     return set(rows["process"].tolist())

@@ -40,6 +40,7 @@ from stepscope.spool.record import (
     Flag,
     Kind,
     make_meta,
+    pack_forward,
 )
 from stepscope.spool.tree import (
     SPOOL_VARIABLE,
@@ -80,6 +81,7 @@ __all__ = [
     "WindowState",
     "finished_file",
     "make_meta",
+    "pack_forward",
     "process_is_alive",
     "process_start_ticks",
     "read_journal",

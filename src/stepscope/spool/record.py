@@ -83,8 +83,30 @@ class Flag:
     ASYNC: Final = 1
     NO_GRAD: Final = 2
     NO_RESULT: Final = 4
+    EVAL_MODE: Final = 8
+    """Of a forward pass: the module was in evaluation mode (`module.eval()`)."""
     MARK: Final = 16
     """The record is an instant: a zero end does not mean that it is open."""
+    SIZED: Final = 32
+    """Of a forward pass: the value is that of `pack_forward`."""
+    NO_OPTIMIZER: Final = 64
+    """Of a backward pass: the process has created no torch optimizer."""
+
+
+SIZE_BITS: Final = 44
+"""Bits of a forward pass's value for the number of elements; the others identify the module."""
+_IDENTITY_MASK = 0x7FFFF0  # 19 bits above those of the alignment; the value stays positive
+_ADDRESS_SHIFT = SIZE_BITS - 4
+
+
+def pack_forward(address: int, element_count: int) -> int:
+    """Return the value of a forward pass.
+
+    Args:
+        address: address of the module; a part of it identifies the module.
+        element_count: elements of its first tensor, 0 if unknown.
+    """
+    return (address & _IDENTITY_MASK) << _ADDRESS_SHIFT | element_count
 
 
 def make_meta(name: int, kind: int, flags: int = 0) -> int:

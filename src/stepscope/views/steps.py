@@ -31,7 +31,7 @@ class RankStepsView(msgspec.Struct, frozen=True, kw_only=True):
     rank: str
     process: str
     source: str
-    """`marked` by the script, or derived from the `optimizer`."""
+    """`marked` by the script, or derived from the `optimizer` or, without one, `backward`."""
     clock: str
     """`host`, or `device` where phases were timed on a device: then a phase of the host counts
     only while the device is idle."""

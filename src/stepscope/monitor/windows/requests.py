@@ -32,8 +32,8 @@ SLOWER = "slower"
 NO_TRAINING_PROCESS = "no process of the job has started to train with PyTorch"
 NO_STEP_TIME = "the job has just taken its first steps"
 NO_STEP = (
-    "the job has finished no step that stepscope can detect (it uses no torch optimizer and marks "
-    "no steps); use --seconds instead"
+    "the job has finished no step that stepscope can detect (no optimizer step, no backward pass, "
+    "no mark); use --seconds instead"
 )
 
 

@@ -20,7 +20,8 @@ SPANS = Table(
         column(
             "flags",
             "SMALLINT",
-            "1 asynchronous, 2 gradients disabled, 4 ended without a result.",
+            "1 asynchronous, 2 gradients disabled, 4 ended without a result, 8 module in "
+            "evaluation mode, 16 mark, 32 value includes a size, 64 no torch optimizer exists.",
             "bitmask",
         ),
         column("value", "BIGINT", "Number whose meaning depends on the kind; see `SPAN_KINDS`."),
@@ -36,8 +37,11 @@ SPAN_KINDS: dict[str, str] = {
     "value: batches that were ready at the start, 0 unless the next one was among them, -1 if "
     "unknown.",
     "loader_start": "Creation of a DataLoader iterator; worker processes start here.",
-    "forward": "Outermost module call. value: identity of the module. Flag 2: gradients disabled.",
-    "backward": "Backward pass.",
+    "forward": "Outermost module call. value: identity of the module; with flag 32 its lower 44 "
+    "bits are the number of elements of the first tensor, 0 if unknown.",
+    "backward": "Backward pass; `backward` accumulates gradients in the parameters, `grad` returns "
+    "them. value: until an optimizer steps, bit n: parameters of module n were updated since the "
+    "pass before; bit 31 + n: their gradients were cleared.",
     "optimizer": "Optimizer step. value: identity of the optimizer.",
     "h2d": "Copy from host to device. value: bytes.",
     "communication": "Collective that the script calls itself. value: bytes, 0 if unknown.",

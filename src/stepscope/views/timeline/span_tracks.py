@@ -12,7 +12,8 @@ from stepscope.views.timeline.payload import Track
 _LOGS = """
     SELECT process, log, count(*) AS n, max(depth) AS deepest,
         any_value(coalesce(labels->>'$.phase', labels->>'$.tensor')) AS label,
-        bool_and(kind = 'device') AS on_device, bool_or(kind = 'optimizer') AS trains,
+        bool_and(kind = 'device') AS on_device,
+        bool_or(kind IN ('optimizer', 'backward')) AS trains,
         any_value(kind) AS kind
     FROM spans GROUP BY process, log ORDER BY process, n DESC, log
 """

@@ -10,13 +10,15 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.frameworks.pytorch import device_clock
+from stepscope.capture.frameworks.pytorch import device_clock, updates
+from stepscope.capture.frameworks.pytorch.modules import ReentryGuard, module_call
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.guard import Probe
-from stepscope.spool import Kind
+from stepscope.spool import Flag, Kind
 
 _probe = Probe("backward passes", coarse=True)
+backward_pass = ReentryGuard()
 
 
 def install() -> None:
@@ -34,12 +36,19 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
         progress.notify_work()
         name = "backward" if kwargs.get("accumulate_grad") else "grad"
-        span = _probe.start(Kind.BACKWARD, name)
+        # A pass inside another one, or inside a module, ends no step.
+        watches = progress.watches_updates and not (module_call.active or backward_pass.active)
+        changes = updates.before_backward() if watches else 0
+        was_active, backward_pass.active = backward_pass.active, True
+        span = _probe.start(Kind.BACKWARD, name, changes)
         device = device_clock.start("backward")
         try:
             return original(*args, **kwargs)
         finally:
             device_clock.end(device)
-            _probe.end(span)
+            _probe.end(span, flags=0 if progress.has_optimizer else Flag.NO_OPTIMIZER)
+            backward_pass.active = was_active
+            if watches:
+                updates.after_backward()
 
     return timed

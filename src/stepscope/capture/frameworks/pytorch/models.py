@@ -31,6 +31,11 @@ _PLAIN_TYPES = {torch.Tensor, torch.nn.Parameter}
 _probe = Probe("model descriptions")
 
 
+_is_mode_active = torch._C._len_torch_function_stack
+_tracing_state = torch._C._get_tracing_state
+_numel = torch._C.TensorBase.numel
+
+
 class _ModelState:
     """Number of one model, and the inputs recorded so far."""
 
@@ -55,6 +60,29 @@ def _describe(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
     if remaining and torch._C._get_tracing_state() is None:
         with torch._C.DisableTorchFunction():
             _record(module, state, args, kwargs)
+
+
+def count_elements(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Count the elements of the first tensor of a call; 0 without one among the arguments.
+
+    A tracer would record the access as part of the model: there it is 0 as well.
+    """
+    for value in args or kwargs.values():
+        if type(value) is torch.Tensor:
+            if _tracing_state() is not None:
+                return 0
+            if not _is_mode_active():
+                return _numel(value)
+            with torch._C.DisableTorchFunction():  # a mode of the script would intercept it
+                return _numel(value)
+    return 0
+
+
+def is_in_eval_mode(module: torch.nn.Module) -> bool:
+    """Return True for a module in evaluation mode; False where the class defines `training`."""
+    if type(module).__name__ == "OptimizedModule":  # of torch.compile
+        module = module._modules.get("_orig_mod") or module
+    return module.__dict__.get("training") is False
 
 
 def _record(module: torch.nn.Module, state: _ModelState | None, args: Any, kwargs: Any) -> None:

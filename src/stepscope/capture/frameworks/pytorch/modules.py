@@ -13,12 +13,14 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.frameworks.pytorch import collectives, device_clock, models
+from stepscope.capture.frameworks.pytorch import collectives, device_clock, models, updates
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.guard import Probe
-from stepscope.spool import Flag, Kind
+from stepscope.spool import Flag, Kind, pack_forward
 
+_SIZED = Flag.SIZED
+_SIZED_IN_EVAL_MODE = Flag.SIZED | Flag.EVAL_MODE
 _probe = Probe("forward passes", coarse=True)
 
 
@@ -48,6 +50,7 @@ def install() -> None:
 
 def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     is_compiling = torch.compiler.is_compiling
+    is_grad_enabled = torch.is_grad_enabled
     loss_class = torch.nn.modules.loss._Loss
 
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
@@ -60,17 +63,23 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(module, loss_class):
             progress.notify_work_start()
             collectives.count_parallel_pass(module)
-            span = _probe.start(Kind.FORWARD, type(module).__name__, id(module))
+            value = pack_forward(id(module), models.count_elements(args, kwargs))
+            span = _probe.start(Kind.FORWARD, type(module).__name__, value)
             device = device_clock.start("forward")
+        flags = _SIZED_IN_EVAL_MODE if models.is_in_eval_mode(module) else _SIZED
+        if not is_grad_enabled():
+            flags |= Flag.NO_GRAD
         module_call.active = True
         try:
             result = original(module, *args, **kwargs)
         finally:
             module_call.active = False
             device_clock.end(device)
-            _probe.end(span, flags=0 if torch.is_grad_enabled() else Flag.NO_GRAD)
+            _probe.end(span, flags=flags)
         if span is not None:  # a lazy module has its parameters only after the call
             models.describe(module, args, kwargs)
+            if progress.watches_updates and not flags & Flag.NO_GRAD:
+                updates.add(module)
         return result
 
     return __call__

@@ -43,7 +43,16 @@ def install() -> None:
     """Register the hooks and patch `GradScaler.step`."""
     register_optimizer_step_pre_hook(_before)
     register_optimizer_step_post_hook(_after)
+    patch(torch.optim.Optimizer, "__init__", _noticed)
     patch(torch.amp.GradScaler, "step", _timed_scaler)
+
+
+def _noticed(original: Callable[..., Any]) -> Callable[..., Any]:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        progress.has_optimizer = True
+        original(self, *args, **kwargs)
+
+    return __init__
 
 
 def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

@@ -1,5 +1,8 @@
 """Detection of step boundaries while the job runs.
 
+After an optimizer step, the next piece of work starts a new step. In a process without optimizers
+backward passes end steps; see `updates` for micro-batches.
+
 It serves code that acts at step boundaries inside the job (windows, samplers, device events). The
 steps that a run reports are derived later from the recorded spans, with knowledge of the spans
 that follow; see `analysis.steps`.
@@ -14,17 +17,22 @@ from stepscope.capture import marks
 
 
 class Progress:
-    """Step counter: after an optimizer step, the next piece of work starts a new step."""
+    """Step counter."""
 
     def __init__(self) -> None:
         self.step_count = 0
         self.data_wait_ns = 0
+        self.has_optimizer = False
+        """A torch optimizer was created: only its steps, or marks, end steps."""
+        self.watches_updates = True
+        """No optimizer has stepped and no step was marked: parameters may be updated by hand."""
         self.reports_work = True
         """Call `on_work` listeners at every piece of work: no step yet, or a window is open."""
         self._listeners: list[Callable[[], None]] = []
         self._work_listeners: list[Callable[[], None]] = []
         self._has_marks = False
         self._pending_thread = 0
+        self._has_work_between = False
 
     def on_boundary(self, listener: Callable[[], None]) -> None:
         """Call *listener*, which must not raise, between steps on the training thread."""
@@ -36,12 +44,28 @@ class Progress:
 
     def notify_optimizer_step(self) -> None:
         """Register the end of an optimizer step; ignored if the script marks its steps."""
+        self.watches_updates = False
+        if not self._has_marks:
+            self._pending_thread = threading.get_ident()
+
+    def notify_backward_start(self) -> None:
+        """Register the start of a backward pass of a process without optimizers.
+
+        It ends a step where no work is recorded between backward passes: in a loop over plain
+        tensors, without modules and DataLoaders.
+        """
+        if not self._has_work_between and self._pending_thread == threading.get_ident():
+            self._end_step()
+
+    def notify_last_backward(self) -> None:
+        """Register the end of the last backward pass of a step without optimizers."""
         if not self._has_marks:
             self._pending_thread = threading.get_ident()
 
     def notify_work_start(self) -> None:
         """Register the start of a fetch or forward pass, in a training or loading thread."""
         if self._pending_thread and self._pending_thread == threading.get_ident():
+            self._has_work_between = True
             self._end_step()
         else:
             self.notify_work()
@@ -55,6 +79,7 @@ class Progress:
     def notify_mark(self) -> None:
         """Register the end of a step marked by the script."""
         self._has_marks = True
+        self.watches_updates = False
         self._end_step()
 
     def _end_step(self) -> None:

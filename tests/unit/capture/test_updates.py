@@ -1,0 +1,206 @@
+"""Backward passes of real loops without torch optimizers: every loop takes as many steps as it
+should, in the recording and while it runs."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepscope.analysis import Spans, find_steps
+from stepscope.spool import Flag
+
+if importlib.util.find_spec("torch") is None:  # importing it would take seconds
+    pytest.skip("needs PyTorch", allow_module_level=True)
+
+STEPS = 6
+SCRIPT = """
+import os, stepscope, torch
+from torch import nn
+from torch.func import functional_call, grad
+from stepscope.capture.frameworks.pytorch.progress import progress
+
+model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 1))
+inputs = torch.ones(2, 4)
+STEPS, MICRO_BATCHES = 6, 3
+
+def update():
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.1 * parameter.grad
+
+def by_hand():
+    for _ in range(STEPS):
+        loss = model(inputs).sum()
+        model.zero_grad()
+        loss.backward()
+        update()
+
+def micro_batches():
+    for _ in range(STEPS):
+        for _ in range(MICRO_BATCHES):
+            model(inputs).sum().backward()
+        update()
+        model.zero_grad()
+
+def micro_batches_through_data():
+    for _ in range(STEPS):
+        for _ in range(MICRO_BATCHES):
+            model(inputs).sum().backward()
+        for parameter in model.parameters():
+            parameter.data.add_(parameter.grad, alpha=-0.1)
+            parameter.grad.zero_()
+
+def through_data_only():
+    for _ in range(STEPS):
+        model(inputs).sum().backward()
+        for parameter in model.parameters():
+            parameter.data.add_(parameter.grad.data, alpha=-0.1)
+            parameter.grad.data.zero_()
+
+def functional():
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+    gradient = grad(lambda p: functional_call(model, p, (inputs,)).sum())
+    for _ in range(STEPS):
+        changes = gradient(parameters)
+        parameters = {name: p - 0.1 * changes[name] for name, p in parameters.items()}
+
+def gradients_returned():
+    parameters = list(model.parameters())
+    for _ in range(STEPS):
+        changes = torch.autograd.grad(model(inputs).sum(), parameters)
+        with torch.no_grad():
+            torch._foreach_add_(parameters, changes, alpha=-0.1)
+
+def plain_tensors():
+    weights = torch.ones(4, 1, requires_grad=True)
+    for _ in range(STEPS):
+        (inputs @ weights).sum().backward()
+        weights.data -= 0.1 * weights.grad.data
+        weights.grad.data.zero_()
+
+def two_models():
+    critic = nn.Linear(1, 1)
+    for _ in range(STEPS):
+        made = model(inputs)
+        critic(made.detach()).sum().backward()
+        with torch.no_grad():
+            critic.weight -= 0.1 * critic.weight.grad
+        critic(made).sum().backward()
+        update()
+
+def base_class_without_hooks():
+    class Own(torch.optim.Optimizer):
+        def __init__(self, parameters):
+            self.param_groups = [{"params": list(parameters)}]
+        def step(self):
+            update()
+    optimizer = Own(model.parameters())
+    for _ in range(STEPS):
+        model(inputs).sum().backward()
+        optimizer.step()
+
+def optimizer():
+    optimizer = torch.optim.SGD(model.parameters())
+    for _ in range(STEPS):
+        for _ in range(MICRO_BATCHES):
+            model(inputs).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+loops = [
+    by_hand, micro_batches, micro_batches_through_data, through_data_only, functional,
+    gradients_returned, plain_tensors, two_models, base_class_without_hooks, optimizer,
+]
+for loop in loops:
+    child = os.fork()
+    if not child:
+        with stepscope.annotate(loop.__name__):
+            loop()
+        stepscope.scalar("steps", progress.step_count)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+LOOPS = (
+    "by_hand", "micro_batches", "micro_batches_through_data", "through_data_only", "functional",
+    "gradients_returned", "plain_tensors", "two_models", "base_class_without_hooks",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Records of one loop, and the steps that it counted while it ran."""
+
+    records: list[Any]
+    step_count: int
+
+    def spans(self) -> Spans:
+        """Convert the records to the input of analyses."""
+        kinds, kind = np.unique([r.kind for r in self.records], return_inverse=True)
+        names, name = np.unique([r.name for r in self.records], return_inverse=True)
+        column = {
+            field: np.array([getattr(r, field) for r in self.records], dtype=np.int64)
+            for field in ("start", "end", "flags", "value")
+        }
+        return Spans(
+            kind=kind.astype(np.int32),
+            kinds=kinds.tolist(),
+            name=name.astype(np.int32),
+            names=names.tolist(),
+            thread=np.ones(len(self.records), dtype=np.int64),
+            unfinished=np.zeros(len(self.records), dtype=np.bool_),
+            **column,
+        )
+
+
+@pytest.fixture(scope="module")
+def loops(module_spool: Any) -> dict[str, Loop]:
+    module_spool.run(SCRIPT)
+    recorded = module_spool.drain()
+    assert not recorded.notes
+    loops = {}
+    for loop in recorded.of("annotation"):
+        records = [r for r in recorded.records if r.process == loop.process]
+        (step_count,) = [int(r.value) for r in records if r.table == "scalars"]
+        spans = [r for r in records if r.kind in {"forward", "backward", "optimizer"}]
+        loops[loop.name] = Loop(sorted(spans, key=lambda r: (r.start, r.depth)), step_count)
+    return loops
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_every_iteration_is_a_step(loops: dict[str, Loop], name: str) -> None:
+    steps = find_steps(loops[name].spans(), ("step", "optimizer", "backward"))
+    assert steps is not None
+    assert (steps.source, len(steps)) == ("backward", STEPS)
+
+
+def test_optimizer_steps_end_steps_where_there_are_any(loops: dict[str, Loop]) -> None:
+    steps = find_steps(loops["optimizer"].spans(), ("step", "optimizer", "backward"))
+    assert steps is not None
+    assert (steps.source, len(steps)) == ("optimizer", STEPS)
+    assert loops["optimizer"].step_count == STEPS - 1, "nothing follows the last step"
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*LOOPS} - {"two_models", "micro_batches_through_data", "micro_batches"})
+)
+def test_steps_are_counted_while_the_job_runs(loops: dict[str, Loop], name: str) -> None:
+    assert loops[name].step_count == STEPS - 1
+
+
+def test_micro_batches_of_the_first_step_only_are_counted_apart(loops: dict[str, Loop]) -> None:
+    for name in ("micro_batches", "micro_batches_through_data"):
+        assert loops[name].step_count == STEPS - 1 + 2
+
+
+def test_each_update_of_two_models_is_counted(loops: dict[str, Loop]) -> None:
+    assert loops["two_models"].step_count == 2 * STEPS - 1
+
+
+def test_backward_passes_say_that_there_is_no_optimizer(loops: dict[str, Loop]) -> None:
+    for name, loop in loops.items():
+        flags = {r.flags & Flag.NO_OPTIMIZER for r in loop.records if r.kind == "backward"}
+        assert flags == ({0} if name == "optimizer" else {Flag.NO_OPTIMIZER}), name
