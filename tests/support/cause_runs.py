@@ -51,6 +51,11 @@ def draw_too_few_workers(run: RunBuilder) -> None:
     run.metric("job_cpu_cores", 1.4).metric("outside_cpu_cores", 0)
 
 
+def draw_inline_preparation(run: RunBuilder) -> None:
+    draw_steps(f"do:batch 60 | {COMPUTE}")(run)
+    run.metric("job_cpu_cores", 1).metric("outside_cpu_cores", 0)
+
+
 def draw_worker_startup(run: RunBuilder) -> None:
     process = run.rank(workers=2)
     for _ in range(20):
@@ -161,7 +166,7 @@ CAUSE_RUNS: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
     "too_few_workers": ("data_pipeline", draw_too_few_workers),
     "worker_startup": ("data_pipeline", draw_worker_startup),
     "batch_handover": ("data_pipeline", draw_batch_handover),
-    "inline_data_preparation": ("data_pipeline", draw_steps(f"do:batch 60 | {COMPUTE}")),
+    "inline_data_preparation": ("data_pipeline", draw_inline_preparation),
     "host_to_device_copies": ("data_pipeline", draw_steps(f"wait 1 | h2d 30 | {COMPUTE}")),
     "small_batch": ("framework_overhead", draw_small_batch),
     "tiny_operators": (

@@ -133,6 +133,8 @@ class DataWait:
     irregular_ns: int = 0
     """Portion of the handing over above its median, summed over batches. Batches are alike, so the
     cause is hardly the batches themselves."""
+    start_count: int = 0
+    """Iterators created."""
 
 
 def find_slow_waits(duration_ns: Int) -> Int:
@@ -167,6 +169,7 @@ def split_data_wait(spans: Spans, steps: Steps, mask: NDArray[np.bool_]) -> Data
         making_ns=int(duration[~starting & ~handing_over].sum()),
         starved_ratio=float((~is_ready[requests]).mean()) if requests.any() else None,
         irregular_ns=int(np.maximum(handover_ns - median_ns, 0).sum()),
+        start_count=int(is_iterator_start.sum()),
     )
 
 

@@ -6,6 +6,7 @@
     attribution      suspects above their thresholds, and the stability of the largest
     causes           cause within a suspect, by data_causes, overhead_causes and rank_causes
     stalls           evidence of checkpoints, compilations and garbage collections
+    cpu_budget       cores shared by intra-op threads and workers
     pipeline_model   model of the input pipeline
     what_if          predicted step without a cause
     advice           fixes of each cause

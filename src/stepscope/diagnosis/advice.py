@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from stepscope.diagnosis.cause import CauseFinding
 from stepscope.diagnosis.fact_fixes import FACT_FIXES, SPARSE_UPDATES
 from stepscope.diagnosis.job_facts import JobFacts
+from stepscope.diagnosis.pipeline_model import WorkerEstimate
 from stepscope.diagnosis.verdict import CAUSES, MIN_SAVING_RATIO, ContributingCause, Fix
 from stepscope.diagnosis.what_if import WhatIf
-from stepscope.quantities import duration, number, percent
+from stepscope.quantities import count_of, duration, number, percent
 from stepscope.schema import DataLoaderFact
 
 OVERLAP = "Overlap the waiting"
+PREPARE_BESIDE = "Prepare batches beside the training thread"
+PREPARE_ONCE = "Prepare less in every step"
 
 
 def list_fixes(
@@ -42,6 +45,15 @@ def list_fixes(
     return main_fixes + sorted(other_fixes, key=_get_saving_ratio, reverse=True)
 
 
+def list_even_changes(finding: CauseFinding, what_if: WhatIf, facts: JobFacts) -> list[str]:
+    """Describe changes of workers and threads that come to mind and are predicted to be even."""
+    is_inline = finding.cause == "inline_data_preparation"
+    if finding.cause not in _PIPELINE_CAUSES or (facts.loader is None and not is_inline):
+        return []
+    text = what_if.describe_even_workers(is_inline=is_inline)
+    return [text] if text else []
+
+
 def _get_saving_ratio(fix: Fix) -> float:
     return 0.0 if fix.prediction is None else fix.prediction.saving_ratio
 
@@ -59,7 +71,10 @@ def _make_straggler_fix(reason: str, what_if: WhatIf) -> Fix:
 def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts) -> list[Fix]:
     texts = FACT_FIXES[cause](facts) if cause in FACT_FIXES else _CAUSE_FIXES.get(cause, [])
     without_cause = what_if.predict_without(cause)
-    special = {OVERLAP: what_if.predict_with_twice_the_workers()}
+    special = {
+        OVERLAP: what_if.predict_with_twice_the_workers(),
+        PREPARE_ONCE: what_if.predict_without_preparation(),
+    }
     return [
         Fix(
             title=title,
@@ -68,6 +83,7 @@ def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts)
             prediction=special.get(title, without_cause),
         )
         for title, instructions in texts
+        if title != PREPARE_BESIDE or not what_if.is_inline_even
     ]
 
 
@@ -137,8 +153,13 @@ _CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
     ],
     "inline_data_preparation": [
         (
-            "Prepare batches beside the training thread",
+            PREPARE_BESIDE,
             "wrap the preparation in a Dataset and let DataLoader(num_workers>0) run it ahead",
+        ),
+        (
+            PREPARE_ONCE,
+            "do what does not depend on the epoch once and keep the result; do the rest for the "
+            "whole batch in one call",
         ),
     ],
     "host_to_device_copies": [
@@ -302,6 +323,30 @@ _CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
 compared with the true fixes of the diagnosis benchmark."""
 
 
+def _make_workers_fix(
+    best: WorkerEstimate, workers: int, what_if: WhatIf, cores: float | None
+) -> Fix:
+    """Recommend the best numbers of workers and intra-op threads."""
+    threads = what_if.intra_op_threads
+    titles, settings = [], []
+    if best.workers != workers:
+        titles.append(f"{count_of(best.workers, 'DataLoader worker')} instead of {workers}")
+        settings.append(
+            f"DataLoader(num_workers={best.workers}, prefetch_factor=4, persistent_workers=True)"
+        )
+    if best.threads != threads:
+        titles.append(f"{count_of(best.threads, 'intra-op thread')} instead of {threads}")
+        settings.append(f"torch.set_num_threads({best.threads})")
+    return Fix(
+        title=f"Use {' and '.join(titles)}",
+        instructions="; ".join(settings),
+        why=f"{number(cores)} cores are available for workers and "
+        f"{count_of(threads, 'intra-op thread')}; at the measured times, a step would take about "
+        f"{duration(best.step_ns)}, {percent(best.data_ratio)} of it waiting for batches.",
+        prediction=what_if.predict_with_workers(best.workers, best.threads),
+    )
+
+
 def _list_loader_fixes(
     finding: CauseFinding,
     loader: DataLoaderFact | None,
@@ -314,18 +359,8 @@ def _list_loader_fixes(
     fixes = []
     best = what_if.find_best_workers()
     workers = loader.num_workers
-    if best is not None and best.workers > workers:
-        fixes.append(
-            Fix(
-                title=f"Use {best.workers} DataLoader workers instead of {workers}",
-                instructions=f"DataLoader(num_workers={best.workers}, prefetch_factor=4, "
-                "persistent_workers=True)",
-                why=f"{number(cores)} cores are available; at the measured times, a step would "
-                f"take about {duration(best.step_ns)}, {percent(best.data_ratio)} of it waiting "
-                "for batches.",
-                prediction=what_if.predict_with_workers(best.workers),
-            )
-        )
+    if best is not None:
+        fixes.append(_make_workers_fix(best, workers, what_if, cores))
     steady = what_if.predict_without_late_batches()
     helps = steady is not None and steady.saving_ratio >= MIN_SAVING_RATIO
     if workers and helps and not fixes and (loader.prefetch_factor or 2) < 4:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepscope.diagnosis.accuracy import estimate_accuracy
-from stepscope.diagnosis.advice import list_fixes
+from stepscope.diagnosis.advice import list_even_changes, list_fixes
 from stepscope.diagnosis.attribution import (
     NEED_A_WINDOW,
     THRESHOLDS,
@@ -75,6 +75,7 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
     stability = attributor.estimate_stability(matrix, attribution, step_count)
     accuracy = estimate_accuracy(finding.cause, finding.evidence_kind)
     is_evaluation = finding.cause == "evaluation"
+    what_if, facts = WhatIf(inputs), JobFacts.of(run, starved_rank)
     return Verdict(
         suspect=attribution.suspect,
         cause=finding.cause,
@@ -88,13 +89,11 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
         evidence=[_describe_phases(shares), *finding.evidence],
         ruled_out=_rule_out(run, attribution.suspect, shares, thresholds),
         also=contributing,
-        fixes=list_fixes(
-            finding,
-            contributing,
-            WhatIf(inputs),
-            JobFacts.of(run, starved_rank),
-        ),
-        notes=_list_notes(run, attribution, split, shares),
+        fixes=list_fixes(finding, contributing, what_if, facts),
+        notes=[
+            *_list_notes(run, attribution, split, shares),
+            *list_even_changes(finding, what_if, facts),
+        ],
         step_count=step_count,
         mean_step_ns=run.mean_step_ns,
         phases=shares.phases,

@@ -2,43 +2,70 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
+from stepscope.diagnosis.cpu_budget import (
+    BatchWork,
+    StepPlan,
+    TrainingWork,
+    plan_step,
+    remove_stretch,
+)
 from stepscope.diagnosis.cpu_contention import measure_core_waits
-from stepscope.run import Rank, Run
+from stepscope.quantities import count_of
+from stepscope.run import Rank, Run, input_bytes
+from stepscope.schema import SettingsFact
 
 WAITING_FETCH_CPU_RATIO = 0.4
 """A fetch whose CPU time is less than this share of its duration mostly waits for I/O."""
+MIN_THREAD_USE = 0.05
+"""Cores that helper threads of a process use beside its intra-op threads."""
+UNCERTAINTY_RATIO = 0.10
+"""Uncertainty of predicted steps that depend on cores: a smaller saving is no reason for a
+change."""
+START_NS = 40_000_000
+"""Time for starting and stopping an iterator with workers, apart from the next line. These four
+constants were measured with small processes, forked workers and batches of 20 kB to 20 MB."""
+WORKER_START_NS = 15_000_000
+"""Time for starting one worker."""
+HANDOVER_NS = 800_000
+"""CPU time for sending one batch, and as much for receiving it."""
+BYTE_NS = 1.0
+"""CPU time of a worker for copying one byte of a batch to shared memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerEstimate:
-    """Predicted step for a number of workers."""
+    """Predicted step for a number of workers and intra-op threads."""
 
     workers: int
+    threads: int
     step_ns: float
+    shortest_ns: float
+    """Step if the scheduler keeps all cores busy with work."""
     data_ratio: float
-    """Share of that step that is waiting for batches."""
+    """Share of that step that is waiting for batches, or in which workers have the cores that the
+    training thread needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """Input pipeline of one rank: mean times per measured step, in nanoseconds.
 
-    The slowest of three sets the pace of n workers; without workers nothing overlaps:
-
-        pace(n) = max(busy, fetch / n, (CPU time of fetching + CPU time of the rest) / cores)
-        pace(0) = busy + fetch
-
-    A change scales the waiting like the pace beyond `busy`. Where the pace does not explain the
-    waiting (single batches were late), the waiting scales like fetch / n. Where workers compete
+    `cpu_budget` has the step for n workers and p intra-op threads; without workers nothing
+    overlaps. A change scales the waiting like that of the model. Where the model does not explain
+    the waiting (single batches were late), the waiting scales like fetch / n. Where workers compete
     with the training thread for cores, a shorter fetch returns the same share of the time that the
-    training thread spent without a core.
+    training thread lost to them.
     """
 
     workers: int
+    threads: int = 1
+    """Intra-op threads of the training process."""
     cores: float | None
-    """Cores available to this rank; None where they, or their use, are not known."""
+    """Cores available to this rank, without those that processes other than the training process
+    and its workers use; None where they, or their use, are not known."""
     busy_ns: float
     """Step without waiting for batches. A batch that is ready while processes other than workers
     have the cores is not waited for."""
@@ -52,8 +79,15 @@ class Pipeline:
     fetch_cpu_ns: float
     """CPU time of fetching; time in which a worker was runnable without a core counts as such."""
     other_cpu_ns: float
+    """CPU time of the training process without fetching."""
     contended_ns: float = 0.0
     """Part of `busy_ns` in which the training thread had no core because workers had them."""
+    batch_count: float = 1.0
+    """Batches per step."""
+    batch_bytes: float = 0.0
+    """Size of one batch; 0 where not known."""
+    start_count: float = 0.0
+    """Iterators of the loader per step."""
 
     @classmethod
     def measure(cls, run: Run, rank: Rank) -> Pipeline | None:
@@ -61,10 +95,9 @@ class Pipeline:
 
         Ranks of one node share its cores evenly.
         """
-        making, contention = rank.making, run.contention
+        making = rank.making
         if making is None:
             return None
-        node_rank_count = sum(peer.process.node == rank.process.node for peer in run.ranks)
         is_measured = rank.steps.measured()
         wall_ns = float(rank.steps.wall_ns[is_measured].mean())
         late, core_waits = rank.late_batches, measure_core_waits(run.ranks)
@@ -72,75 +105,219 @@ class Pipeline:
         wait_ns = float(rank.steps.phase_ns["data_wait"][is_measured].mean())
         wait_ns *= parts.total_ns / max(1, late.total_ns)
         busy_ns = wall_ns - wait_ns
-        fetch_count = float(rank.steps.fetches[is_measured].clip(1).mean())
-        fetch_ns = making.mean_ns * fetch_count
+        batch_count = float(rank.steps.fetches[is_measured].clip(1).mean())
+        fetch_ns = making.mean_ns * batch_count
         fetch_cpu_ns = fetch_ns * min(1.0, making.cpu_ratio + run.workers_without_core(rank))
-        cores, other_cpu_ns = None, 0.0
-        if run.cores_available is not None and contention is not None:
-            cores = run.cores_available / node_rank_count
-            used_cpu_ns = contention.job_cores / node_rank_count * wall_ns
-            other_cpu_ns = min(max(0.0, used_cpu_ns - fetch_cpu_ns), busy_ns * cores)
+        workers = rank.loader.num_workers if rank.loader is not None else 0
+        budget = _Budget.measure(run, rank, busy_ns, fetch_cpu_ns, inline=not workers)
         scale = wait_ns / parts.total_ns if parts.total_ns else 0.0
         return cls(
-            workers=rank.loader.num_workers if rank.loader is not None else 0,
-            cores=cores,
+            workers=workers,
+            threads=budget.threads,
+            cores=budget.cores,
             busy_ns=busy_ns,
             making_ns=parts.making_ns * scale,
             starting_ns=parts.starting_ns * scale,
             handing_over_ns=parts.handing_over_ns * scale,
             fetch_ns=fetch_ns,
             fetch_cpu_ns=fetch_cpu_ns,
-            other_cpu_ns=other_cpu_ns,
+            other_cpu_ns=budget.cpu_ns,
             contended_ns=core_waits.outside_data_wait * busy_ns,
+            batch_count=batch_count,
+            batch_bytes=input_bytes(rank),
+            start_count=late.start_count / int(is_measured.sum()),
+        )
+
+    @classmethod
+    def measure_inline(cls, run: Run, rank: Rank, making_ratio: float) -> Pipeline:
+        """Measure batches that the training thread prepares without a loader.
+
+        Args:
+            run: the job.
+            rank: the training process.
+            making_ratio: share of the step that prepares batches.
+        """
+        wall_ns = float(rank.steps.wall_ns[rank.steps.measured()].mean())
+        making_ns = wall_ns * making_ratio
+        busy_ns = wall_ns - making_ns
+        budget = _Budget.measure(run, rank, busy_ns, making_ns, inline=True)
+        return cls(
+            workers=0,
+            threads=budget.threads,
+            cores=budget.cores,
+            busy_ns=busy_ns,
+            making_ns=making_ns,
+            starting_ns=0.0,
+            handing_over_ns=0.0,
+            fetch_ns=making_ns,
+            fetch_cpu_ns=making_ns,
+            other_cpu_ns=budget.cpu_ns,
+            batch_bytes=input_bytes(rank),
         )
 
     def predict_step_ns(
         self,
         *,
         workers: int | None = None,
+        threads: int | None = None,
         fetch_ratio: float = 1.0,
         starting_ratio: float = 1.0,
         handing_over_ratio: float = 1.0,
+        work_ratio: float = 0.5,
     ) -> float:
-        """Predict the step for a number of workers and the remaining share of each part."""
+        """Predict the step for a number of workers and threads and the remaining share of each
+        part; `work_ratio` as in `TrainingWork.with_threads`."""
         worker_count = self.workers if workers is None else workers
-        beyond_busy_ns = self._compute_pace_ns(self.workers, 1.0) - self.busy_ns
-        if beyond_busy_ns > 0:
-            new_beyond_ns = self._compute_pace_ns(worker_count, fetch_ratio) - self.busy_ns
-            making_ratio = new_beyond_ns / beyond_busy_ns
-        else:
-            making_ratio = fetch_ratio * max(1, self.workers) / max(1, worker_count)
+        thread_count = self.threads if threads is None else threads
+        plan = self._plan(worker_count, thread_count, fetch_ratio, work_ratio)
         return (
-            self.busy_ns
-            - self.contended_ns * (1 - fetch_ratio)
-            + self.making_ns * min(1.0, making_ratio)
-            + self.starting_ns * starting_ratio
-            + self.handing_over_ns * handing_over_ratio
+            plan.busy_ns
+            + plan.wait_ns
+            + self._predict_starting_ns(worker_count) * starting_ratio
+            + self._predict_handover_ns(worker_count) * handing_over_ratio
         )
 
     def predict_steady_ns(self) -> float:
-        """Predict the step without the waiting that the pace does not explain."""
-        pace_ns = self._compute_pace_ns(self.workers, 1.0)
-        return min(pace_ns + self.starting_ns + self.handing_over_ns, self.predict_step_ns())
+        """Predict the step without the waiting that the model does not explain."""
+        wait_ns = self._model(self.workers, self._training, 1.0).wait_ns
+        steady_ns = self.busy_ns + wait_ns + self.starting_ns + self.handing_over_ns
+        return min(steady_ns, self.predict_step_ns())
 
-    def find_best_workers(self) -> WorkerEstimate | None:
+    def find_better_workers(self) -> WorkerEstimate | None:
+        """Find the best numbers of workers and threads; None where the cores are not known, or the
+        predicted saving is within the uncertainty of the prediction."""
+        best, limit_ns = self.find_best_workers(), (1 - UNCERTAINTY_RATIO) * self.predict_step_ns()
+        return best if best is not None and best.step_ns < limit_ns else None
+
+    def find_best_workers(self, min_workers: int = 1) -> WorkerEstimate | None:
         """Find the smallest number of workers with the shortest step, up to the number of cores, or
-        twice that where workers mostly wait; None where the cores are not known."""
+        twice that where workers mostly wait; None where the cores are not known, or are too few.
+
+        Fewer intra-op threads are considered where the step would not get longer even if all their
+        CPU time was work, and are better where they save more than the uncertainty.
+        """
         if self.cores is None:
             return None
-        estimates = []
+        core_count = max(1, round(self.cores))
         is_waiting = self.fetch_cpu_ns < WAITING_FETCH_CPU_RATIO * self.fetch_ns
-        max_workers = max(1, int(self.cores)) * (2 if is_waiting else 1)
-        for workers in range(1, max_workers + 1):
-            step_ns = self.predict_step_ns(workers=workers)
-            data_ratio = 1 - self.busy_ns / step_ns
-            estimate = WorkerEstimate(workers=workers, step_ns=step_ns, data_ratio=data_ratio)
-            estimates.append(estimate)
-        return min(estimates, key=lambda estimate: (estimate.step_ns, estimate.workers))
+        present_ns = self.predict_step_ns()
+        estimates = []
+        for workers in range(min_workers, core_count * (2 if is_waiting else 1) + 1):
+            estimates.append(self._estimate(workers, self.threads))
+            threads = max(1, core_count - workers)
+            if threads < self.threads and present_ns >= self.predict_step_ns(
+                workers=workers, threads=threads, work_ratio=1.0
+            ):
+                estimates.append(self._estimate(workers, threads))
+        return min(estimates, key=self._rank_estimate, default=None)
 
-    def _compute_pace_ns(self, workers: int, fetch_ratio: float) -> float:
-        fetch_ns = self.fetch_ns * fetch_ratio
-        if not workers:
-            return self.busy_ns + fetch_ns
-        cpu_ns = self.fetch_cpu_ns * fetch_ratio + self.other_cpu_ns
-        return max(self.busy_ns, fetch_ns / workers, cpu_ns / self.cores if self.cores else 0.0)
+    def _rank_estimate(self, estimate: WorkerEstimate) -> tuple[float, int]:
+        is_other = estimate.threads != self.threads
+        return estimate.step_ns * (1 + UNCERTAINTY_RATIO * is_other), estimate.workers
+
+    def _estimate(self, workers: int, threads: int) -> WorkerEstimate:
+        step_ns = self.predict_step_ns(workers=workers, threads=threads)
+        plan = self._plan(workers, threads, 1.0, 0.5)
+        return WorkerEstimate(
+            workers=workers,
+            threads=threads,
+            step_ns=step_ns,
+            shortest_ns=step_ns - plan.saved_ns,
+            data_ratio=1 - plan.compute_ns / step_ns,
+        )
+
+    @property
+    def _batches(self) -> BatchWork:
+        return BatchWork(wall_ns=self.fetch_ns, cpu_ns=self.fetch_cpu_ns)
+
+    @property
+    def _training(self) -> TrainingWork:
+        """Work of the training thread, without what it loses to the present workers."""
+        busy_ns = max(1.0, self.busy_ns)
+        extra_threads = max(1, self.threads - 1)
+        parallel_ratio = min(1.0, max(0.0, self.other_cpu_ns / busy_ns - 1) / extra_threads)
+        work = TrainingWork(
+            wall_ns=busy_ns,
+            parallel_ratio=parallel_ratio if self.threads > 1 else 0.0,
+            threads=self.threads,
+        )
+        if not self.workers or self.cores is None:
+            return work
+        alone_ns = remove_stretch(work, self._batches, self.workers, self.cores)
+        return replace(work, wall_ns=min(alone_ns, busy_ns - self.contended_ns))
+
+    def _model(self, workers: int, training: TrainingWork, fetch_ratio: float) -> StepPlan:
+        batches = self._batches
+        if workers and not self.workers:
+            sending_ns = self.batch_count * (HANDOVER_NS + BYTE_NS * self.batch_bytes)
+            batches = batches.add(sending_ns)
+        return plan_step(training, batches.scale(fetch_ratio), workers, self.cores)
+
+    def _plan(self, workers: int, threads: int, fetch_ratio: float, work_ratio: float) -> StepPlan:
+        """Plan the step, with the loss to workers and the waiting scaled to those measured."""
+        present = self._training
+        training = present
+        if threads < self.threads:
+            training = present.with_threads(threads, work_ratio=work_ratio)
+        plan = self._model(workers, training, fetch_ratio)
+        if (workers, threads) == (self.workers, self.threads):
+            plan = replace(plan, stretch_ns=(self.busy_ns - present.wall_ns) * fetch_ratio)
+        modelled_ns = self._model(self.workers, present, 1.0).wait_ns
+        if plan.wait_ns > modelled_ns:
+            wait_ns = self.making_ns + plan.wait_ns - modelled_ns
+        elif modelled_ns > 0:
+            wait_ns = self.making_ns * plan.wait_ns / modelled_ns
+        else:
+            wait_ns = self.making_ns * fetch_ratio * max(1, self.workers) / max(1, workers)
+        return replace(plan, wait_ns=wait_ns)
+
+    def _predict_starting_ns(self, workers: int) -> float:
+        """Predict the time per step for starting workers and for waiting for the first batches."""
+        if workers == self.workers:
+            return self.starting_ns
+        added_ns = (workers - self.workers) * WORKER_START_NS
+        if not self.workers:
+            added_ns += START_NS + round(self.fetch_ns / self.batch_count)
+        return max(0.0, self.starting_ns + self.start_count * added_ns)
+
+    def _predict_handover_ns(self, workers: int) -> float:
+        is_new = workers > 0 and not self.workers
+        return self.handing_over_ns + is_new * self.batch_count * HANDOVER_NS
+
+
+def describe_workers(estimate: WorkerEstimate) -> str:
+    """Describe a setting: '1 worker and 1 intra-op thread'."""
+    threads = count_of(estimate.threads, "intra-op thread")
+    return f"{count_of(estimate.workers, 'worker')} and {threads}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Budget:
+    """Cores of a rank and their use by its training process."""
+
+    cores: float | None
+    threads: int
+    cpu_ns: float
+    """CPU time of the training process per step, without fetching."""
+
+    @classmethod
+    def measure(
+        cls, run: Run, rank: Rank, busy_ns: float, fetch_cpu_ns: float, *, inline: bool
+    ) -> _Budget:
+        contention, is_measured = run.contention, rank.steps.measured()
+        if run.cores_available is None or contention is None:
+            return cls(cores=None, threads=1, cpu_ns=0.0)
+        wall_ns = float(rank.steps.wall_ns[is_measured].mean())
+        rank_count = sum(peer.process.node == rank.process.node for peer in run.ranks)
+        process_cores = run.process_cores(rank.process)
+        if process_cores is None:  # the job consists of ranks and workers
+            process_cores, inline = contention.job_cores / rank_count, True
+        cpu_ns = max(0.0, process_cores * wall_ns - inline * fetch_cpu_ns)
+        used_cores = contention.outside_cores
+        cores = max(1.0, run.cores_available - used_cores) / rank_count
+        settings = rank.facts(SettingsFact)
+        if settings:
+            threads = settings[-1].intra_op_threads
+        else:
+            threads = max(1, math.ceil(cpu_ns / max(1.0, busy_ns) - MIN_THREAD_USE))
+        return cls(cores=cores, threads=threads, cpu_ns=min(cpu_ns, busy_ns * max(1.0, cores)))

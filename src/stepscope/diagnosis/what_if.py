@@ -9,18 +9,17 @@ brings about, such as arithmetic that takes half the time.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from stepscope.analysis import BatchCreation
 from stepscope.diagnosis.cause import CauseInputs
 from stepscope.diagnosis.data_causes import STAGE_CAUSES
 from stepscope.diagnosis.overhead_causes import find_memory_leak, is_python_bound
-from stepscope.diagnosis.pipeline_model import WorkerEstimate
+from stepscope.diagnosis.pipeline_model import Pipeline, WorkerEstimate, describe_workers
 from stepscope.diagnosis.rank_causes import count_exchanges
 from stepscope.diagnosis.shares import compute_host_cause_share
 from stepscope.diagnosis.verdict import MIN_SAVING_RATIO, Prediction
-from stepscope.quantities import count_of
+from stepscope.quantities import duration
 
 SKIPPED_EVALUATIONS = 0.9
 """Share of the evaluations that are left out when evaluating less often."""
@@ -37,6 +36,9 @@ class WhatIf:
         self._pipeline = inputs.pipeline
         self._making = inputs.starved_rank.making
         self._step_ns = inputs.run.mean_step_ns
+        self._inline = Pipeline.measure_inline(
+            inputs.run, inputs.starved_rank, inputs.shares.inline_data
+        )
 
     def predict_without(self, cause: str) -> Prediction | None:
         """Predict the step without a cause; None where the run does not contain the data."""
@@ -56,20 +58,50 @@ class WhatIf:
         step_ns = self._step_ns * (1 - self._compute_share(cause))
         return Prediction.from_step(step_ns, self._step_ns, condition, is_bound=is_bound)
 
-    def find_best_workers(self) -> WorkerEstimate | None:
-        """Find the number of workers with the shortest step; None where it is not shorter."""
-        if self._pipeline is None:
-            return None
-        best = self._pipeline.find_best_workers()
-        is_shorter = best is not None and best.step_ns < self._pipeline.predict_step_ns()
-        return best if is_shorter else None
+    @property
+    def intra_op_threads(self) -> int:
+        """Intra-op threads of the process that waits longest for batches; 1 where not known."""
+        return self._pipeline.threads if self._pipeline is not None else 1
 
-    def predict_with_workers(self, workers: int) -> Prediction | None:
-        """Predict the step with another number of workers."""
+    @property
+    def is_inline_even(self) -> bool:
+        """True if it is known that workers would not prepare batches clearly faster than the
+        training thread."""
+        return self._inline.cores is not None and self._inline.find_better_workers() is None
+
+    def describe_even_workers(self, *, is_inline: bool) -> str:
+        """Describe more workers that are about even with the present ones, or worse; '' where some
+        setting is clearly better, or the cores are not known."""
+        pipeline = self._inline if is_inline else self._pipeline
+        if pipeline is None or pipeline.find_better_workers() is not None:
+            return ""
+        best = pipeline.find_best_workers(pipeline.workers + 1)
+        if best is None:
+            return ""
+        shortest, longest = duration(best.shortest_ns), duration(best.step_ns)
+        interval = longest if shortest == longest else f"{shortest} to {longest}"
+        present_ns = pipeline.predict_step_ns()
+        result = "longer" if best.shortest_ns > present_ns else "about even"
+        return (
+            f"More DataLoader workers are no fix here: with {describe_workers(best)} instead of "
+            f"{pipeline.workers} and {pipeline.threads}, the predicted step time is {interval} "
+            f"instead of {duration(present_ns)}, {result}."
+        )
+
+    def find_best_workers(self) -> WorkerEstimate | None:
+        """Find the numbers of workers and intra-op threads with the shortest step; None where it is
+        not shorter by more than the uncertainty of the prediction."""
+        return self._pipeline.find_better_workers() if self._pipeline is not None else None
+
+    def predict_with_workers(self, workers: int, threads: int | None = None) -> Prediction | None:
+        """Predict the step with other numbers of workers and intra-op threads."""
         if self._pipeline is None:
             return None
-        step_ns = self._pipeline.predict_step_ns(workers=workers)
-        return self._scale_pipeline(step_ns, "each worker stays as fast as now")
+        step_ns = self._pipeline.predict_step_ns(workers=workers, threads=threads)
+        condition = "each worker stays as fast as now"
+        if threads is not None and threads < self._pipeline.threads:
+            condition += " and half of the CPU time of the removed threads was spinning"
+        return self._scale_pipeline(step_ns, condition)
 
     def predict_with_twice_the_workers(self) -> Prediction | None:
         """Predict the step with twice the workers, for fetches that wait rather than compute."""
@@ -128,14 +160,21 @@ class WhatIf:
             self._step_ns * ratio, self._step_ns, condition, is_bound=is_bound
         )
 
-    def _predict_with_loader(self, condition: str) -> Prediction:
-        """Predict the step with workers on all cores but one, each as fast as the training
-        thread."""
-        workers = max(1, math.floor(self._run.cores_available or 1) - 1)
-        making_ns = self._step_ns * self._shares.inline_data
-        step_ns = max(self._step_ns - making_ns, making_ns / workers)
+    def _predict_with_loader(self, condition: str) -> Prediction | None:
+        """Predict the step with workers that prepare batches as fast as the training thread; None
+        where that is not faster by more than the uncertainty of the prediction."""
+        best = self._inline.find_better_workers()
+        if best is None:
+            return None
+        ratio = best.step_ns / self._inline.predict_step_ns()
+        condition = condition.format(setting=describe_workers(best))
+        return Prediction.from_step(self._step_ns * ratio, self._step_ns, condition)
+
+    def predict_without_preparation(self) -> Prediction:
+        """Predict the step without preparing batches in the training thread."""
+        step_ns = self._step_ns * (1 - self._shares.inline_data)
         return Prediction.from_step(
-            step_ns, self._step_ns, condition.format(workers=count_of(workers, "worker"))
+            step_ns, self._step_ns, "preparing batches took no time", is_bound=True
         )
 
     def _predict_less_evaluation(self, condition: str) -> Prediction:
@@ -206,7 +245,8 @@ def compute_stage_ratio(making: BatchCreation | None, cause: str) -> float | Non
 _STAGE_OF = {cause: stage for stage, cause in STAGE_CAUSES.items()}
 
 _CHANGES: Mapping[str, str] = {
-    "inline_data_preparation": "{workers} prepared batches, each as fast as the training thread",
+    "inline_data_preparation": "{setting} were used, and each worker prepared batches as fast as "
+    "the training thread",
     "memory_leak": "steps stayed as fast as the first ones",
     "evaluation": "evaluation ran a tenth as often, its time spread over the steps",
     "gradient_accumulation": "gradients were exchanged once per step",

@@ -18,7 +18,13 @@ from stepscope.run.job_times import (
 )
 from stepscope.run.metric_bins import Bins, BinSeries, aggregate_samples, choose_bins
 from stepscope.run.metric_series import read_series
-from stepscope.run.model_facts import embedding_ratio, inputs_of, largest_model, samples_at_a_time
+from stepscope.run.model_facts import (
+    embedding_ratio,
+    input_bytes,
+    inputs_of,
+    largest_model,
+    samples_at_a_time,
+)
 from stepscope.run.name_totals import sum_by_name
 from stepscope.run.next_record import find_next_record, has_records
 from stepscope.run.node_metrics import NodeMetrics
@@ -104,6 +110,7 @@ __all__ = [
     "frame_of_table",
     "has_records",
     "host_categories",
+    "input_bytes",
     "inputs_of",
     "is_lost",
     "job_borders",

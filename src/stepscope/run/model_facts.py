@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 from stepscope.run.run import Rank
-from stepscope.schema import ModelFact, ModelInputsFact
+from stepscope.schema import ModelFact, ModelInput, ModelInputsFact
 
 
 def largest_model(rank: Rank) -> ModelFact | None:
@@ -36,3 +39,15 @@ def samples_at_a_time(rank: Rank) -> int | None:
     """
     shapes = [fact.inputs[0].shape for fact in inputs_of(rank, largest_model(rank)) if fact.inputs]
     return min((shape[0] for shape in shapes if shape), default=None)
+
+
+def input_bytes(rank: Rank) -> int:
+    """Compute the size of the largest inputs of a call of the largest model; 0 where unknown."""
+    calls = [fact.inputs for fact in inputs_of(rank, largest_model(rank))]
+    return max((sum(map(_tensor_bytes, inputs)) for inputs in calls), default=0)
+
+
+def _tensor_bytes(tensor: ModelInput) -> int:
+    """Compute the size of a tensor: 4 bytes for each element of a float32, 1 of a bool."""
+    bits = re.search(r"\d+", tensor.dtype)
+    return math.prod(tensor.shape) * (int(bits[0]) // 8 if bits else 1)

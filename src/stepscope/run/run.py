@@ -344,6 +344,13 @@ class Run:
         pids = [rank.process.pid for rank in self.ranks if rank.process.node == node]
         return measure_contention(during, pids)
 
+    def process_cores(self, process: ProcessInfo) -> float | None:
+        """Compute the mean cores that a process used during training; None without samples."""
+        during = self._training_metrics
+        if during is None or process.node != self.ranks[0].process.node:
+            return None
+        return during.mean("process_cpu_cores", str(process.pid))
+
     def workers_of(self, process: ProcessInfo) -> list[ProcessInfo]:
         """Return the DataLoader workers of a training process."""
         parent = (process.node, process.pid)
