@@ -252,9 +252,11 @@ from .series import (
     numeric_sort_key as numeric_sort_key,
 )
 from .spans import (
+    FLAG_EVAL_MODE as FLAG_EVAL_MODE,
     FLAG_NO_GRAD as FLAG_NO_GRAD,
     FLAG_NO_OPTIMIZER as FLAG_NO_OPTIMIZER,
     FLAG_NO_RESULT as FLAG_NO_RESULT,
+    FLAG_SIZED as FLAG_SIZED,
     SIZE_BITS as SIZE_BITS,
     Spans as Spans,
 )

@@ -1,60 +1,204 @@
 """Evaluation within a training job: marked by the script, or inferred from forward passes.
 
-Inferred evaluation is batches that are only predicted: forward passes without gradients, no
-training. With a DataLoader these are
+A prediction is a forward pass without gradients; or one with gradients and no backward pass, of a
+module in evaluation mode that trains in training mode. Predictions are evaluation if the training
+does not use them. With a DataLoader these are
 
     fetches whose batches are only predicted, and
-    predictions between the training on a batch and the next fetch;
+    predictions between the training on a batch and the next fetch.
 
-without one they are runs of predictions in less than half of the steps.
+Any other run of predictions, between two pieces of training, is judged by its module and its mode:
+
+    Predictions on a batch of the DataLoader that is trained on afterwards are part of training,
+    unless the trained model makes them in evaluation mode.
+    Training uses what it needs from its first iteration on: a teacher, a target network, pseudo
+    labels, the actions of an agent. So if such predictions begin only after the first step, they
+    are evaluation. Those between a forward and its backward pass are not: the loss uses them.
+    Of predictions that begin earlier, several in a row (or one in evaluation mode) in less than
+    half of the steps are evaluation.
+
+An agent that collects experience predicts from the start as well, and fewer elements at a time than
+it trains on. These predictions are no evaluation, however rare. The exception are batches of a
+DataLoader.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.phases import FETCH_KINDS, WORK_KINDS, PhaseSpans
-from stepscope.analysis.spans import FLAG_NO_GRAD, FLAG_NO_RESULT, Spans
+from stepscope.analysis.spans import (
+    FLAG_EVAL_MODE,
+    FLAG_NO_GRAD,
+    FLAG_NO_RESULT,
+    FLAG_SIZED,
+    SIZE_BITS,
+    Spans,
+)
 from stepscope.intervals import EMPTY, Int, Intervals, unite
 
 EVALUATION_MODES = ("EVAL", "PREDICT")
 _MIN_RUN_LENGTH = 2
-"""Fewer predictions in a row, without a DataLoader, are part of training."""
+"""Fewer predictions in a row, without evaluation mode, are part of training."""
+_COLLECTING_RATIO = 0.5
+"""Predictions of fewer elements than this share of the training's median may collect experience."""
 
 
-def find_evaluation(spans: Spans, phases: PhaseSpans) -> Intervals:
+def find_evaluation(spans: Spans, phases: PhaseSpans, first_end_ns: int) -> Intervals:
     """Find the evaluation of a job: marked ranges, and batches that are only predicted.
 
     Args:
         spans: spans of the training thread.
         phases: the phases among them.
+        first_end_ns: end of the first training step.
     """
     modes = spans.of("mode")
     rows = [i for i in range(len(modes)) if modes.name_of(i) in EVALUATION_MODES]
     marked = Intervals(modes.start[rows], modes.end[rows])
     top = phases.select_outermost(*WORK_KINDS)
-    trains, predicts = _classify_work(top)
+    predicts = _find_predictions(top)
+    trains = top.is_kind("backward", "optimizer") | (top.is_kind("forward") & ~predicts)
     if not trains.any() or not predicts.any():
-        inferred = EMPTY  # no predictions; or nothing else, and they are the purpose of the job
-    elif top.is_kind("data_wait").any():
-        inferred = unite(_find_evaluated_fetches(top), _find_predictions_after_training(top))
-    else:
-        inferred = _find_prediction_runs(top)
-    return unite(marked, inferred)
+        return unite(marked)  # no predictions; or nothing else, and they are the job's purpose
+    work = _Work(top, trains, predicts, first_end_ns)
+    work.predicts = predicts & ~_find_collecting(work)
+    if not work.predicts.any():
+        return unite(marked)
+    inferred = [_find_evaluation_runs(work)]
+    if top.is_kind("data_wait").any():
+        inferred += [_find_evaluated_fetches(work), _find_predictions_after_training(work)]
+    return unite(marked, *inferred)
 
 
-def _classify_work(top: Spans) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Mask the outermost spans that train, and those that only predict."""
+@dataclass(slots=True)
+class _Work:
+    """Outermost spans of the training thread."""
+
+    top: Spans
+    trains: NDArray[np.bool_]
+    """Mask of the spans that train."""
+    predicts: NDArray[np.bool_]
+    """Mask of the predictions that may be evaluation."""
+    first_end_ns: int
+    """End of the first step."""
+
+    def find_late(self) -> NDArray[np.bool_]:
+        """Mask the predictions of modules that, in the same mode, predict nothing in the first
+        step."""
+        group = 2 * _identify_modules(self.top) + self.top.has_flag(FLAG_EVAL_MODE)
+        is_early = self.predicts & (self.top.start < self.first_end_ns)
+        is_late: NDArray[np.bool_] = self.predicts & ~np.isin(group, group[is_early])
+        return is_late
+
+
+def _identify_modules(top: Spans) -> Int:
+    """Number the modules of forward passes."""
+    identity = np.where(top.has_flag(FLAG_SIZED), top.value >> SIZE_BITS, top.value)
+    _, number = np.unique(np.stack([identity, top.name]), axis=1, return_inverse=True)
+    return number.reshape(-1).astype(np.int64)
+
+
+def _find_predictions(top: Spans) -> NDArray[np.bool_]:
+    """Mask the forward passes that only predict."""
     forward = top.is_kind("forward")
     predicts = forward & top.has_flag(FLAG_NO_GRAD)
-    trains = top.is_kind("backward", "optimizer") | (forward & ~predicts)
-    return trains, predicts
+    differentiable = forward & ~predicts
+    in_eval_mode = differentiable & top.has_flag(FLAG_EVAL_MODE)
+    if not in_eval_mode.any():
+        return predicts
+    module = _identify_modules(top)
+    in_eval_mode &= np.isin(module, module[differentiable & ~in_eval_mode])
+    other_work = np.flatnonzero(
+        top.is_kind("backward", "optimizer", *FETCH_KINDS) | (differentiable & ~in_eval_mode)
+    )
+    rows = np.flatnonzero(in_eval_mode)
+    following = np.append(other_work, -1)[np.searchsorted(other_work, rows)]
+    has_backward = np.append(top.is_kind("backward"), False)[following]
+    predicts[rows[~has_backward]] = True
+    return predicts
 
 
-def _find_evaluated_fetches(top: Spans) -> Intervals:
+def _find_collecting(work: _Work) -> NDArray[np.bool_]:
+    """Mask the predictions by which an agent collects experience."""
+    top = work.top
+    size = np.where(top.has_flag(FLAG_SIZED), top.value & ((1 << SIZE_BITS) - 1), 0)
+    collects = work.predicts & (size > 0) & ~work.find_late() & ~_is_fetched(work)
+    trained = work.trains & top.is_kind("forward") & (size > 0)
+    for name in np.unique(top.name[collects]):  # the agent may act with a copy of its module
+        sizes = size[trained & (top.name == name)]
+        limit = _COLLECTING_RATIO * np.median(sizes) if len(sizes) else 0.0
+        collects &= (top.name != name) | (size < limit)
+    return collects
+
+
+def _is_fetched(work: _Work) -> NDArray[np.bool_]:
+    """Mask the spans before which a batch was fetched that has not been trained on."""
+    is_fetch = work.top.is_kind(*FETCH_KINDS)
+    rows = np.flatnonzero(work.trains | is_fetch)
+    has_batch = np.append(is_fetch & ~work.top.has_flag(FLAG_NO_RESULT), False)
+    before = np.searchsorted(rows, np.arange(len(work.top)), side="left") - 1
+    is_fetched: NDArray[np.bool_] = has_batch[np.append(rows, -1)[before]]
+    return is_fetched
+
+
+def _find_evaluation_runs(work: _Work) -> Intervals:
+    """Find runs of predictions that the training does not use, between two pieces of training."""
+    top, predicts = work.top, work.predicts
+    separates = work.trains | top.is_kind(*FETCH_KINDS)
+    run: Int = np.cumsum(separates, dtype=np.int64)  # number of the separators before
+    rows = np.flatnonzero(predicts)
+    separators = np.flatnonzero(separates)
+    before = np.append(separators, -1)[run[rows] - 1]  # -1 without any
+    after = np.append(separators, -1)[run[rows]]
+    is_forward = np.append(top.is_kind("forward"), False)
+    is_backward = np.append(top.is_kind("backward"), False)
+    is_in_loss = is_forward[before] & is_backward[after]
+    is_judged = ~_is_fetched(work) | _is_evaluated_model(work)
+    is_unused = work.find_late() | _find_rare_predictions(work, run)
+    rows = rows[(is_judged & is_unused)[rows] & ~is_in_loss]
+    if not len(rows):
+        return EMPTY
+    starts = np.flatnonzero(np.diff(run[rows], prepend=-1))
+    ends = np.append(starts[1:], len(rows)) - 1
+    return Intervals(top.start[rows[starts]], top.end[rows[ends]])
+
+
+def _is_evaluated_model(work: _Work) -> NDArray[np.bool_]:
+    """Mask the predictions in evaluation mode of modules that train as well."""
+    module = _identify_modules(work.top)
+    trained = np.unique(module[work.trains & work.top.is_kind("forward")])
+    is_trained: NDArray[np.bool_] = np.isin(module, trained)
+    return work.predicts & work.top.has_flag(FLAG_EVAL_MODE) & is_trained
+
+
+def _find_rare_predictions(work: _Work, run: Int) -> NDArray[np.bool_]:
+    """Mask the predictions in runs of several, or in evaluation mode, in less than half of the
+    steps, module by module.
+
+    Args:
+        run: number of the run of each span.
+    """
+    top = work.top
+    is_end = top.is_kind("optimizer") if top.is_kind("optimizer").any() else top.is_kind("backward")
+    module = _identify_modules(top)
+    long_runs = np.bincount(run[work.predicts])[run.clip(max=run[work.predicts].max())]
+    is_rare: NDArray[np.bool_] = work.predicts & (
+        (long_runs >= _MIN_RUN_LENGTH) | top.has_flag(FLAG_EVAL_MODE)
+    )
+    for number in np.unique(module[is_rare]):
+        of_module = module == number
+        run_count = len(np.unique(run[work.predicts & of_module]))
+        if 2 * run_count >= max(1, int(is_end.sum())):
+            is_rare &= ~of_module
+    return is_rare
+
+
+def _find_evaluated_fetches(work: _Work) -> Intervals:
     """Find runs of fetches whose batches are only predicted."""
-    trains, predicts = _classify_work(top)
+    top, trains, predicts = work.top, work.trains, work.predicts
     is_fetch = top.is_kind(*FETCH_KINDS)
     first = np.flatnonzero(is_fetch)
     group = np.cumsum(is_fetch) - 1  # -1 for spans before the first fetch
@@ -78,17 +222,17 @@ def _find_evaluated_fetches(top: Spans) -> Intervals:
     return Intervals(top.start[first[starts]], ends)
 
 
-def _find_predictions_after_training(top: Spans) -> Intervals:
+def _find_predictions_after_training(work: _Work) -> Intervals:
     """Find predictions between the training on a batch and the next fetch: they use no loader.
 
     A prediction that is followed by training, such as a teacher's, belongs to the training.
     """
-    trains, predicts = _classify_work(top)
+    top, trains, predicts = work.top, work.trains, work.predicts
     group = np.cumsum(top.is_kind(*FETCH_KINDS))
-    work = np.flatnonzero(trains | predicts)
     last_training = np.full(int(group[-1]) + 1, len(top))  # of groups without any: past all work
     last_training[group[trains]] = np.flatnonzero(trains)  # of several, the last is kept
-    after = work[predicts[work] & (work > last_training[group[work]])]
+    rows = np.flatnonzero(predicts)
+    after = rows[rows > last_training[group[rows]]]
     if not len(after):
         return EMPTY
     starts = np.flatnonzero(np.diff(group[after], prepend=-1))
@@ -117,20 +261,3 @@ def _spread_to_empty(
     for i in 1 + np.flatnonzero(~has_work[1:] & is_last[1:]):
         spread[i] = spread[i - 1]
     return spread
-
-
-def _find_prediction_runs(top: Spans) -> Intervals:
-    """Find two or more predictions in a row, in less than half of the steps.
-
-    Predictions in most steps (a teacher model, a target network) are part of training. Copies of
-    batches to the device may be between predictions and do not end a run.
-    """
-    trains, predicts = _classify_work(top)
-    top = top.take(trains | predicts)
-    starts, stops = _find_runs(predicts[trains | predicts])
-    long_enough = stops - starts >= _MIN_RUN_LENGTH
-    optimizer_count = max(1, int(top.is_kind("optimizer").sum()))
-    if 2 * len(starts) >= optimizer_count:
-        return EMPTY
-    starts, stops = starts[long_enough], stops[long_enough]
-    return Intervals(top.start[starts], top.end[stops - 1])

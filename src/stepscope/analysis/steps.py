@@ -128,20 +128,17 @@ def find_steps(spans: Spans, end_kinds: tuple[str, ...] = STEP_END_KINDS) -> Ste
         end_kinds: the kinds of spans that may end steps, by precedence. Include `backward` only for
             a job without optimizer steps: a process may compute gradients for another one.
     """
-    trained = find_training_thread(spans, end_kinds)
-    if trained is None:
+    training = find_training_thread(spans, end_kinds)
+    if training is None:
         return None
-    thread, end_kind = trained
+    thread, end_kind = training
     spans = spans.take(spans.thread == thread)
     phases = PhaseSpans.from_spans(spans)
-    evaluation = find_evaluation(spans, phases)
-    match end_kind:
-        case "step":
-            boundaries = spans.of("step").start
-        case "optimizer":
-            boundaries = _find_optimizer_boundaries(phases, evaluation)
-        case _:
-            boundaries = find_backward_boundaries(phases, evaluation)
+    boundaries = _find_boundaries(phases, spans, end_kind, EMPTY)
+    trained = spans.of("backward").end[:1].tolist()
+    first_end_ns = max(boundaries[:1].tolist() + trained, default=0)
+    evaluation = find_evaluation(spans, phases, first_end_ns)
+    boundaries = _find_boundaries(phases, spans, end_kind, evaluation)
     boundaries = boundaries[~_is_inside(evaluation, boundaries)]
     first_start = _find_first_work(phases, evaluation, boundaries)
     boundaries = boundaries[boundaries > first_start]
@@ -162,6 +159,16 @@ def find_steps(spans: Spans, end_kinds: tuple[str, ...] = STEP_END_KINDS) -> Ste
         profiled=overlap(extent, windows) > 0,
         evaluation=evaluation,
     )
+
+
+def _find_boundaries(phases: PhaseSpans, spans: Spans, end_kind: str, evaluation: Intervals) -> Int:
+    match end_kind:
+        case "step":
+            return spans.of("step").start
+        case "optimizer":
+            return _find_optimizer_boundaries(phases, evaluation)
+        case _:
+            return find_backward_boundaries(phases, evaluation)
 
 
 def _is_inside(evaluation: Intervals, times: Int) -> NDArray[np.bool_]:

@@ -41,7 +41,6 @@ from stepscope.diagnosis.what_if import WhatIf
 from stepscope.quantities import count, count_of, duration, percent
 from stepscope.run import Rank, Run
 
-MIN_NOTED_EVALUATION = 0.1
 MIN_NOTED_THROTTLING = 0.05
 MIN_NOTED_WAITING = 0.01
 """Waiting of ranks for the slowest, as a share of the step."""
@@ -247,11 +246,6 @@ def _describe_model(run: Run, shares: Shares) -> str:
 
 def _list_notes(run: Run, attribution: Attribution, split: PhaseSplit, shares: Shares) -> list[str]:
     notes = [*_list_loss_notes(run), *list_debug_switches(run)]
-    if split.evaluation >= MIN_NOTED_EVALUATION and attribution.cause != "evaluation":
-        notes.append(
-            f"Evaluation takes {percent(split.evaluation)} of the time from the first to the last "
-            "measured step."
-        )
     contention = run.contention
     if (
         contention is not None

@@ -32,6 +32,8 @@ SLOW_RANK_RATIO = 0.5
 than this share of its suspect's share."""
 MIN_OPTIMIZER_RATIO = 0.2
 """An optimizer with a smaller share of the step is not mentioned as a contributing cause."""
+MIN_EVALUATION_RATIO = 0.1
+"""Evaluation with a smaller share of step and evaluation time is not mentioned either."""
 
 
 def find_cause(inputs: CauseInputs, attribution: Attribution) -> CauseFinding:
@@ -71,16 +73,19 @@ def find_contributing_causes(
     """Find the other causes that take enough of the step to be worth a fix, largest first.
 
     There are none beside a core shortage, because time without a core is part of every phase, and
-    none in a healthy job.
+    only evaluation in a healthy job: it is in no share of the step.
 
     Args:
         main: the cause of the verdict.
         attribution: the attribution of the verdict.
         attributions: all attributions above their thresholds.
     """
-    if attribution.cause in CORE_SHORTAGES or attribution.suspect == "healthy":
+    if attribution.cause in CORE_SHORTAGES:
         return []
-    causes = [
+    evaluation = [] if attribution.cause == "evaluation" else _find_contributing_evaluation(inputs)
+    if attribution.suspect == "healthy":
+        return evaluation
+    causes = evaluation + [
         ContributingCause(
             suspect=attribution.suspect if cause in CAUSES[attribution.suspect] else "model",
             cause=cause,
@@ -90,7 +95,7 @@ def find_contributing_causes(
         for cause, share, text in main.contributing
     ]
     for candidate in attributions:
-        if candidate.cause is not None and candidate != attribution:
+        if candidate.cause not in {None, "evaluation"} and candidate != attribution:
             causes.append(_convert(inputs, candidate))
     if attribution.suspect != "framework_overhead" or attribution.cause is not None:
         causes += [
@@ -127,6 +132,19 @@ def _select_largest(
         if cause.cause != main_cause and cause.share_ratio >= min_ratio:
             selected.setdefault(cause.cause, cause)
     return list(selected.values())
+
+
+def _find_contributing_evaluation(inputs: CauseInputs) -> list[ContributingCause]:
+    share = inputs.split.evaluation
+    if share < MIN_EVALUATION_RATIO:
+        return []
+    (evidence,) = find_evaluation_cause(inputs).evidence
+    text = f"Evaluation takes {percent(share)} of step and evaluation time: {evidence.text}"
+    return [
+        ContributingCause(
+            suspect="framework_overhead", cause="evaluation", share_ratio=share, text=text
+        )
+    ]
 
 
 def _convert(inputs: CauseInputs, attribution: Attribution) -> ContributingCause:

@@ -184,13 +184,15 @@ def find_evaluation_cause(inputs: CauseInputs) -> CauseFinding:
     step_count = sum(len(rank.steps) for rank in ranks)
     share = inputs.split.evaluation
     divisor = max(1, evaluation_count)
+    step_ratio = step_count / divisor
+    interval = "step" if round(step_ratio) == 1 else f"{number(step_ratio)} steps"
     return CauseFinding(
         cause="evaluation",
         stages=[Stage(name="evaluation", detail="between the steps", share_ratio=share)],
         evidence=[
             Evidence(
                 text=f"{count_of(evaluation_count, 'evaluation')}, {duration(total_ns / divisor)} "
-                f"each, one every {number(step_count / divisor)} steps; a step without evaluation "
+                f"each, one every {interval}; a step without evaluation "
                 f"takes {duration(inputs.run.mean_step_ns)}.",
                 value=share,
                 unit="ratio",

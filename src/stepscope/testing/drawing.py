@@ -17,7 +17,8 @@ first. Words are kinds of spans (`schema`), those of `SHORTHAND`, and
     op …     rows of a profiler window: op, kernel, memcpy
 
 The value of `fetch` is the share of its time that it computes (default 1), that of a `transform`
-its milliseconds; other values are stored unchanged.
+its milliseconds, that of a forward pass (`forward`, `predict`; in evaluation mode `evaluate`, with
+gradients `test`) the elements of its input; other values are stored unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.analysis import FLAG_NO_GRAD, FLAG_NO_RESULT, Spans
+from stepscope.analysis import (
+    FLAG_EVAL_MODE,
+    FLAG_NO_GRAD,
+    FLAG_NO_RESULT,
+    FLAG_SIZED,
+    SIZE_BITS,
+    Spans,
+)
 from stepscope.schema import SPAN_KINDS
 
 SHORTHAND = {
@@ -37,6 +45,8 @@ SHORTHAND = {
     "exhausted": ("data_wait", FLAG_NO_RESULT),
     "start": ("loader_start", 0),
     "predict": ("forward", FLAG_NO_GRAD),
+    "evaluate": ("forward", FLAG_NO_GRAD | FLAG_EVAL_MODE),
+    "test": ("forward", FLAG_EVAL_MODE),
     "save": ("checkpoint", 0),
     "mark": ("step", 0),
 }
@@ -204,6 +214,8 @@ class Drawing:
         if is_span:
             end = None if piece.is_unfinished else self.now
             flags = SHORTHAND.get(piece.word, ("", 0))[1]
+            if kind == "forward" and piece.value is not None:
+                flags |= FLAG_SIZED
             value = self._value(kind, piece, self.now - start)
             self.spans[index] = DrawnSpan(kind, piece.name, start, end, depth, flags, value)
         elif piece.word in CATEGORIES:
@@ -220,7 +232,9 @@ class Drawing:
             case "transform":
                 return round((piece.value or 0) * MS)
             case "optimizer" | "forward":  # the identity of the model or optimizer
-                return self._identities.setdefault(piece.name, len(self._identities) + 1)
+                identity = self._identities.setdefault(piece.name, len(self._identities) + 1)
+                is_sized = kind == "forward" and piece.value is not None
+                return identity << SIZE_BITS | int(piece.value or 0) if is_sized else identity
             case "data_wait" if piece.value is None:
                 return -1 if self.inline else 0
         return int(piece.value or 0)

@@ -380,14 +380,32 @@ def test_a_job_that_was_killed(new_run: RunMaker) -> None:
     assert verdict.share_ratio == pytest.approx(0.6)
 
 
-def test_evaluation_is_noted_where_it_is_large_and_during_training(new_run: RunMaker) -> None:
+def test_evaluation_during_training_contributes_to_a_healthy_job(new_run: RunMaker) -> None:
     run = new_run()
     rank = run.rank().evaluation(100, "wait 5 | predict 45")
     rank.draw(HEALTHY, 20).evaluation(10, "wait 5 | predict 44").draw(HEALTHY, 20)
     rank.evaluation(100, "wait 5 | predict 45")
-    notes = diagnose(run.open()).notes
+    verdict = diagnose(run.open())
     share = (1 + 490 + 1) / (36 * 100 + 492)
-    assert f"Evaluation takes {share:.0%} of the time" in " ".join(notes)
+    assert verdict.suspect == "healthy"
+    (cause,) = verdict.also
+    assert (cause.cause, cause.share_ratio) == ("evaluation", pytest.approx(share))
+    assert f"Evaluation takes {share:.0%} of step and evaluation time" in cause.text
+    fix = next(fix for fix in verdict.fixes if fix.title == "Evaluate less often")
+    assert fix.prediction is not None
+    assert fix.prediction.saving_ratio == pytest.approx(0.9 * share, abs=1e-3)
+
+
+@pytest.mark.parametrize(("step_count", "suspect"), [(12, "healthy"), (8, "framework_overhead")])
+def test_evaluation_is_accused_where_evaluating_less_often_saves_much(
+    new_run: RunMaker, step_count: int, suspect: str
+) -> None:
+    """200 ms after every so many steps of 100 ms: 14% or 20% of the time."""
+    run = new_run()
+    rank = run.rank()
+    for _ in range(96 // step_count):
+        rank.draw(HEALTHY, step_count).evaluation(6, "wait 5 | predict 28")
+    assert diagnose(run.open()).suspect == suspect
 
 
 # --- several ranks --------------------------------------------------------------------------------
