@@ -84,6 +84,7 @@ from .histograms import (
 from .host_work import (
     HOST_CAUSE_LABELS as HOST_CAUSE_LABELS,
     HostCause as HostCause,
+    HostLine as HostLine,
     HostWork as HostWork,
     attribute_host_work as attribute_host_work,
 )

@@ -116,8 +116,13 @@ _LIBRARY_STAGES: dict[str, Stage] = {
     "soundfile": "decode",
     "decord": "decode",
     "av": "decode",
+    "nibabel": "decode",
+    "pydicom": "decode",
+    "rasterio": "decode",
+    "tifffile": "decode",
     "h5py": "decode",
     "zarr": "decode",
+    "nltk": "tokenise",
     "sentencepiece": "tokenise",
     "spacy": "tokenise",
     "tiktoken": "tokenise",
@@ -275,6 +280,35 @@ def _classify_by_library(frames: Sequence[Frame]) -> StagedStack | None:
         stack = _classify_library_frame(frame, frames[index + 1 :])
         if stack is not None:
             return stack
+    return None
+
+
+_RUNS_MODELS = re.compile(r"/(models|ops|pipelines)/|/torchvision/utils\.py$")
+_RECORD_LIBRARIES: dict[str, str] = {
+    "datasets": "dataset rows",
+    "pandas": "pandas",
+    "polars": "polars",
+    "torchdata": "torchdata",
+    "webdataset": "webdataset",
+}
+
+
+def classify_inline_library(frames: Sequence[Frame]) -> StagedStack | None:
+    """Classify a stack outside of any fetch by the libraries on it; None where they do not show
+    that it reads or transforms data: models and their operators may come from the same ones."""
+    data_frames = [
+        frame
+        for frame in frames
+        if frame.library not in {"", "kornia"} and not _RUNS_MODELS.search(frame.file)
+    ]
+    staged = _classify_by_library(data_frames)
+    if staged is not None:
+        return staged
+    for frame in data_frames:
+        if frame.library in _RECORD_LIBRARIES:
+            return StagedStack("read", _RECORD_LIBRARIES[frame.library])
+        if frame.library == "torch" and "/utils/data/" in frame.file:
+            return StagedStack("collate", frame.bare_function)
     return None
 
 

@@ -1,4 +1,5 @@
-"""Work of the training thread outside the phases of a step, from its stack samples."""
+"""Work of the training thread outside the phases of a step, and data preparation inside them, from
+stack samples."""
 
 from __future__ import annotations
 
@@ -6,16 +7,24 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.code_stages import SAMPLE_FUNCTIONS, Frame, parse_stack
+from stepscope.analysis.data_preparation import (
+    Preparation,
+    find_environment_library,
+    find_preparation,
+    is_simulation,
+    runs_tensors,
+)
+from stepscope.analysis.function_profile import find_phase_at
 from stepscope.analysis.input_pipeline import StackSamples
-from stepscope.analysis.phases import find_device_busy
+from stepscope.analysis.phases import COMPUTE_PHASES, PHASES, find_device_busy
 from stepscope.analysis.spans import Spans
-from stepscope.analysis.steps import Steps, find_step_at, is_outside_phases
+from stepscope.analysis.steps import Steps
 from stepscope.intervals import Int, Intervals, contains, overlap, union
 
 HostCause = Literal["host_sync", "logging", "data_preparation", "checkpoint", "python"]
@@ -29,12 +38,13 @@ HOST_CAUSE_LABELS: dict[HostCause, str] = {
 }
 
 _SYNC = re.compile(
-    r"\.(item|tolist|cpu|numpy)\(|synchronize\(|\bfloat\(|\bint\(|\bbool\(|isnan\(|isfinite\("
+    r"\.(item|tolist|cpu|numpy)\(|synchronize\(|(?<![\w.])(float|int|bool)\(|isnan\(|isfinite\("
 )
 _LOGGING = re.compile(
     r"\bprint\(|\blogg(er|ing)\b|\b(self|run|trainer|fabric|accelerator)\.log(_\w+)?\(|\bwandb\b"
     r"|\.add_(scalar|histogram|image|figure|text|video|audio)|\bwriter\.|\btqdm\b|\bflush\("
     r"|\b(savefig|imsave|save_image)\("
+    r"|\b\w*(log|journal|history|metrics)(_?file)?\.(write|writerow|writelines|flush|fileno)\("
 )
 _LOGGING_LIBRARIES = frozenset(
     (
@@ -53,7 +63,13 @@ _READING_METHODS = frozenset(
     ["__array__", "__contains__", "__format__", "__iter__", "__repr__", "__str__"]
 )
 """Methods that Python calls where a torch tensor is used as a number or a sequence."""
-_SAVING = re.compile(r"\bfsync\(|\bsave_(checkpoint|state|model|pretrained)\(")
+_READS_TENSOR = re.compile(r"\.(item|tolist|cpu|numpy)\(|synchronize\(")
+_SAVING = re.compile(
+    r"\bsave_(checkpoint|state|model|pretrained|weights)\(|\btorch\.save\(|\bsave_file\("
+    r"|(\bpickle\.dump|\b(np|numpy)\.savez?(_compressed)?)\([^)]*"
+    r"(state|model|weights|param|checkpoint|ckpt)"
+)
+"""Lines that write the state of a model. Flushing a file is no evidence of what is in it."""
 _DATA = re.compile(
     r"(?<![A-Za-z])((get|make|sample|generate|next|fetch|prepare)_(mini_?)?batch(es)?"
     r"|from_numpy|memmap|(load|read|decode|augment|transform|collate)(?!_(state|checkpoint|model|weights))"
@@ -64,32 +80,47 @@ _DATA_NAMES = re.compile(
 )
 """Functions that select the inputs of the model."""
 
+_RUNTIME = frozenset(["python", "torch"])
+MAX_LINES = 5
+"""Lines of a phase that are named."""
 READING_RATIO = 0.15
 """Minimum share of a function's time in reads of tensor values for reading to be its purpose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLine:
-    """One line of user code and its share of the time outside phases."""
+    """One line of the script, or a function of a library, and its share of a phase."""
 
     file: str
     line: int
+    """0 for a function of a library, which stands for its calls in no line of the script."""
     text: str
+    phase: str
+    cause: HostCause
+    source: str
+    """Library or kind of work behind the cause; '' for the script's own code."""
     ratio: float
+    """Share of the time in the phase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostWork:
-    """Causes of the time outside phases; ratios are shares of that time."""
+    """Causes of the time outside phases, and data preparation inside the compute phases."""
 
     sample_count: int
+    """Samples outside phases."""
     causes: dict[HostCause, float]
+    """Shares of the time outside phases, largest first."""
+    preparation: dict[str, float]
+    """Share of each compute phase in which data are prepared."""
+    phase_samples: dict[str, int]
+    """Samples by phase."""
     lines: list[HostLine]
-    """Lines of user code with the largest shares."""
+    """Largest lines of each phase; in compute phases only those that run Python."""
 
 
 def attribute_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> HostWork | None:
-    """Attribute the time outside all phases to causes; None without samples there.
+    """Attribute the time of the training thread to causes; None without samples in the steps.
 
     Args:
         spans: spans of the process.
@@ -97,40 +128,166 @@ def attribute_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> Ho
         steps: steps of the process.
     """
     thread_spans = spans.take(spans.thread == steps.thread)
-    # Host work is free while a device is busy: that time is not in the phase `other` of the step.
+    # Host work is free while a device is busy: that time is in the phases of the device.
     busy = find_device_busy(thread_spans)
-    outside = is_outside_phases(samples.t_ns, spans, steps) & ~contains(busy, samples.t_ns)
-    if not outside.any():
+    phase = find_phase_at(samples.t_ns, spans, steps)
+    is_compute = np.isin(phase, [PHASES.index(name) for name in COMPUTE_PHASES])
+    outside = phase == PHASES.index("other")
+    is_free = ~contains(busy, samples.t_ns)
+    selected = (outside | is_compute) & is_free
+    if not selected.any():
         return None
-    loop = _find_training_loop(samples, (find_step_at(samples.t_ns, steps) >= 0) & ~outside)
-    savers = _find_savers(samples, thread_spans, len(loop))
-    pairs = np.stack([samples.stack[outside], samples.user_line[outside]], axis=1)
-    unique, inverse = np.unique(pairs, axis=0, return_inverse=True)
-    spent = np.zeros(len(unique), dtype=np.int64)
-    np.add.at(spent, inverse.ravel(), _weigh_without_collections(samples, thread_spans)[outside])
-    total_ns = max(1, int(spent.sum()))
-    by_function: dict[str, dict[HostCause, int]] = {}
-    lines: dict[tuple[str, int], int] = {}
-    for (stack, line), time_ns in zip(unique.tolist(), spent.tolist(), strict=True):
-        frames = parse_stack(samples.stacks[stack])
-        location = _find_user_line(frames, line)
-        text = samples.line_text(frames, line)
-        inner = frames[len(_find_shared_frames(loop, frames)) :]
-        times = by_function.setdefault(_find_user_function(inner), {})
-        cause = _classify_cause(inner, text, waits=len(busy.start) > 0)
-        cause = "checkpoint" if savers.intersection(inner) else cause
-        times[cause] = times.get(cause, 0) + time_ns
-        if location:
-            lines[location] = lines.get(location, 0) + time_ns
-    top = sorted(lines.items(), key=lambda item: -item[1])[:5]
-    return HostWork(
-        sample_count=int(outside.sum()),
-        causes=_sum_causes(by_function, total_ns),
-        lines=[
-            HostLine(file=f, line=n, text=samples.sources.get((f, n), ""), ratio=time_ns / total_ns)
-            for (f, n), time_ns in top
-        ],
+    loop = _find_training_loop(samples, (phase >= 0) & ~outside)
+    reader = _StackReader(
+        samples=samples,
+        loop=loop,
+        savers=frozenset(_find_savers(samples, thread_spans, len(loop))),
+        training=_find_training_functions(samples, is_compute & (phase != PHASES.index("loss"))),
+        waits=len(busy.start) > 0,
     )
+    keys = np.stack([phase, samples.stack, samples.user_line], axis=1)[selected]
+    unique, inverse = np.unique(keys, axis=0, return_inverse=True)
+    spent = np.zeros(len(unique), dtype=np.int64)
+    np.add.at(spent, inverse.ravel(), _weigh_without_collections(samples, thread_spans)[selected])
+    work = _WorkSums()
+    for (code, stack, line), time_ns in zip(unique.tolist(), spent.tolist(), strict=True):
+        work.add(PHASES[code], reader.read(PHASES[code], stack, line), time_ns)
+    counts = np.bincount(phase[selected], minlength=len(PHASES)).tolist()
+    return HostWork(
+        sample_count=int((outside & is_free).sum()),
+        causes=work.sum_causes(),
+        preparation=work.sum_preparation(),
+        phase_samples={name: n for name, n in zip(PHASES, counts, strict=True) if n},
+        lines=work.list_lines(samples),
+    )
+
+
+class _StackWork(NamedTuple):
+    """Work that one stack shows."""
+
+    function: str
+    """Innermost function of user code, '' in the training loop itself."""
+    location: tuple[str, int] | None
+    """File and line; None where the time is not that of Python code."""
+    cause: HostCause
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StackReader:
+    """Classification of the stacks of one training thread."""
+
+    samples: StackSamples
+    loop: Sequence[Frame]
+    """Training loop and its callers: in every stack, so no evidence of anything."""
+    savers: frozenset[Frame]
+    training: frozenset[Frame]
+    """Functions that call the model or are part of it."""
+    waits: bool
+    """Reading a value from a tensor waits for a device."""
+
+    def read(self, phase: str, stack: int, line: int) -> _StackWork:
+        """Classify one stack with the line of user code that it runs."""
+        frames = parse_stack(self.samples.stacks[stack])
+        inner = frames[len(_find_shared_frames(self.loop, frames)) :]
+        text = self.samples.line_text(frames, line)
+        preparation = find_preparation(
+            inner, text, self.samples.functions, self.training, loop=self.loop
+        )
+        cause: HostCause
+        if phase == "other":
+            cause = _classify_cause(inner, text, waits=self.waits, preparation=preparation)
+            cause = "checkpoint" if self.savers.intersection(inner) else cause
+        else:
+            prepares = preparation is not None and preparation.reads
+            cause = "data_preparation" if prepares else "python"
+        source = ""
+        if cause == "data_preparation" and preparation is not None:
+            source = preparation.source
+        elif cause == "python":
+            source = find_environment_library(inner)
+        runs_python = phase == "other" or cause != "python" or not runs_tensors(inner)
+        location = self._find_location(frames, inner, line) if runs_python else None
+        return _StackWork(_find_user_function(inner), location, cause, source)
+
+    def _find_location(
+        self, frames: Sequence[Frame], inner: Sequence[Frame], line: int
+    ) -> tuple[str, int] | None:
+        """Find the line of the script, or the function of a library whose loop runs the script."""
+        if self.loop and self.loop[-1].library and all(frame.library for frame in inner):
+            library_frames = [frame for frame in inner if frame.library not in _RUNTIME]
+            if library_frames:
+                return f"{library_frames[-1].library} {library_frames[-1].function}", 0
+        return _find_user_line(frames, line)
+
+
+class _WorkSums:
+    """Sums of the time by cause, function and line."""
+
+    def __init__(self) -> None:
+        self._total_ns: dict[str, int] = {}
+        self._functions: dict[str, dict[HostCause, int]] = {}
+        self._preparation: dict[str, int] = {}
+        self._lines: dict[tuple[str, tuple[str, int]], dict[tuple[HostCause, str], int]] = {}
+
+    def add(self, phase: str, work: _StackWork, time_ns: int) -> None:
+        """Add the time of one stack."""
+        self._total_ns[phase] = self._total_ns.get(phase, 0) + time_ns
+        if phase == "other":
+            times = self._functions.setdefault(work.function, {})
+            times[work.cause] = times.get(work.cause, 0) + time_ns
+        elif work.cause == "data_preparation":
+            self._preparation[phase] = self._preparation.get(phase, 0) + time_ns
+        if work.location is not None:
+            causes = self._lines.setdefault((phase, work.location), {})
+            key = (work.cause, work.source)
+            causes[key] = causes.get(key, 0) + time_ns
+
+    def sum_causes(self) -> dict[HostCause, float]:
+        """Sum the causes of the time outside phases as shares of it, largest first."""
+        return _sum_causes(self._functions, max(1, self._total_ns.get("other", 0)))
+
+    def sum_preparation(self) -> dict[str, float]:
+        """Sum the data preparation in each compute phase as a share of the phase."""
+        return {
+            phase: time_ns / self._total_ns[phase]
+            for phase, time_ns in self._preparation.items()
+            if time_ns
+        }
+
+    def list_lines(self, samples: StackSamples) -> list[HostLine]:
+        """List the largest lines of each phase, with their main cause."""
+        lines = []
+        for (phase, (file, line)), causes in self._lines.items():
+            cause, source = max(causes, key=lambda key: causes[key])
+            lines.append(
+                HostLine(
+                    file=file,
+                    line=line,
+                    text=samples.sources.get((file, line), ""),
+                    phase=phase,
+                    cause=cause,
+                    source=source,
+                    ratio=sum(causes.values()) / max(1, self._total_ns[phase]),
+                )
+            )
+        lines.sort(key=lambda line: -line.ratio)
+        ranks: dict[str, int] = {}
+        selected = []
+        for entry in lines:
+            ranks[entry.phase] = ranks.get(entry.phase, 0) + 1
+            if ranks[entry.phase] <= MAX_LINES and entry.ratio > 0:
+                selected.append(entry)
+        return selected
+
+
+def _find_training_functions(
+    samples: StackSamples, in_model: NDArray[np.bool_]
+) -> frozenset[Frame]:
+    """Find the functions of user code that call the model or are part of it."""
+    codes = np.unique(samples.stack[in_model]).tolist()
+    frames = {frame for code in codes for frame in parse_stack(samples.stacks[code])}
+    return frozenset(frame for frame in frames if not frame.library)
 
 
 def _weigh_without_collections(samples: StackSamples, spans: Spans) -> Int:
@@ -175,7 +332,10 @@ def _find_training_loop(samples: StackSamples, in_phases: NDArray[np.bool_]) -> 
     """
     codes = np.unique(samples.stack[in_phases]).tolist()
     stacks = [parse_stack(samples.stacks[code]) for code in codes]
-    return _find_shared_frames(min(stacks), max(stacks)) if stacks else []
+    loop = _find_shared_frames(min(stacks), max(stacks)) if stacks else []
+    while loop and loop[-1].library in _RUNTIME:  # a single stack shares its calls with itself
+        loop.pop()
+    return loop
 
 
 def _find_savers(samples: StackSamples, spans: Spans, depth: int) -> set[Frame]:
@@ -204,7 +364,9 @@ def _find_user_line(frames: Sequence[Frame], line: int) -> tuple[str, int] | Non
     return None
 
 
-def _classify_cause(frames: Sequence[Frame], text: str, *, waits: bool) -> HostCause:
+def _classify_cause(
+    frames: Sequence[Frame], text: str, *, waits: bool, preparation: Preparation | None = None
+) -> HostCause:
     """Classify one stack; the innermost evidence counts, so logging in a sync line is logging.
 
     Args:
@@ -212,6 +374,7 @@ def _classify_cause(frames: Sequence[Frame], text: str, *, waits: bool) -> HostC
         text: text of the running line.
         waits: reading a value from a tensor waits for a device. Without a device, reading is
             part of its purpose.
+        preparation: evidence that the stack prepares data.
     """
     for frame in reversed(frames):
         if frame.library in _LOGGING_LIBRARIES or (
@@ -224,16 +387,22 @@ def _classify_cause(frames: Sequence[Frame], text: str, *, waits: bool) -> HostC
             break
     if _SAVING.search(text):
         return "checkpoint"
+    if is_simulation(frames):
+        return "python"
     if _produces_values(frames):
         return "logging" if _LOGGING.search(text) else "data_preparation"
     cause = _classify_by_names(frames)
     if cause == "logging" and not waits:
         return cause
+    reads = preparation is not None and preparation.reads and not _READS_TENSOR.search(text)
+    if reads and cause != "logging" and not _LOGGING.search(text):
+        return "data_preparation"
     if _SYNC.search(text) or _reads_tensor(frames):
         return "host_sync"
     if _LOGGING.search(text):
         return "logging"
-    return cause or ("data_preparation" if _DATA.search(text) else "python")
+    is_data = preparation is not None or (_DATA.search(text) and not runs_tensors(frames))
+    return cause or ("data_preparation" if is_data else "python")
 
 
 def _reads_tensor(frames: Sequence[Frame]) -> bool:

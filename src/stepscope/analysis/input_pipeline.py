@@ -50,6 +50,8 @@ class StackSamples:
     user_line: NDArray[np.int32]
     sources: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """Text of the lines of user code in the samples, by file and line number."""
+    functions: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    """Names of globals and attributes that functions of user code use, by file and function."""
 
     def take(self, rows: Mask) -> StackSamples:
         """Select the samples of a mask; their weights stay."""

@@ -33,6 +33,9 @@ DEFAULT_SWITCH_INTERVAL_S = 0.005
 SWITCH_INTERVAL_S = 0.000_25
 MAX_FRAMES = 40
 MAX_SOURCE_LINES = 1000
+MAX_FUNCTIONS = 300
+MAX_NAMES = 100
+"""Limit on the recorded names that one function uses."""
 EXIT_TIMEOUT_S = 0.1
 JOIN_TIMEOUT_S = 0.2
 
@@ -78,6 +81,7 @@ class _Sampler:
         self._stop = threading.Event()
         self._frames: dict[CodeType, tuple[str, bool]] = {}
         self._sources: set[tuple[CodeType, int]] = set()
+        self._functions_left = MAX_FUNCTIONS
         self._thread = threading.Thread(target=self._run, name="stepscope-stacks", daemon=True)
 
     def start(self) -> None:
@@ -116,7 +120,7 @@ class _Sampler:
         user_line = 0
         names: list[str] = []
         for code, line in frames:
-            text, is_user = self._frames.get(code) or self._describe(code)
+            text, is_user = self._frames.get(code) or self._describe(code, logs.session)
             if is_user and not user_line:
                 user_line = line
                 self._record_source(logs.session, code, line)
@@ -126,13 +130,18 @@ class _Sampler:
         meta = logs.metas.get(key) or logs.session.meta(key)
         logs.fine.write(meta | _MARK_BITS, now, 0, user_line << 32 | frames[0][1])
 
-    def _describe(self, code: CodeType) -> tuple[str, bool]:
+    def _describe(self, code: CodeType, current: session.Session) -> tuple[str, bool]:
         library = library_of(code.co_filename)
         if library == "stepscope":  # frames of the adapters are not work of the job
             return self._frames.setdefault(code, ("", False))
         suffix = "<generator>" if code.co_flags & _GENERATOR and code.co_name[0] != "<" else ""
         text = f"{code.co_qualname}{suffix}|{code.co_filename}|{library}".replace(";", ",")
         description = self._frames[code] = (text, not library)
+        if not library and self._functions_left:
+            # A function is told by what it uses: it opens files, or makes tensors.
+            self._functions_left -= 1
+            name, uses = code.co_qualname, list(code.co_names[:MAX_NAMES])
+            current.fact("function", file=code.co_filename, name=name, uses=uses)
         return description
 
     def _record_source(self, current: session.Session, code: CodeType, line: int) -> None:

@@ -54,7 +54,7 @@ def split_host_time(run: Run) -> Amounts | None:
 
 
 def _has_samples(ranks: Sequence[Rank]) -> bool:
-    return any(rank.host_work is not None for rank in ranks)
+    return any(work.sample_count for rank in ranks if (work := rank.host_work) is not None)
 
 
 def _sum_phase_ns(rank: Rank, phase: str) -> float:

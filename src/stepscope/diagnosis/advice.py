@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepscope.diagnosis.cause import CauseFinding
-from stepscope.diagnosis.fact_fixes import FACT_FIXES, SPARSE_UPDATES
+from stepscope.diagnosis.fact_fixes import (
+    FACT_FIXES,
+    PREPARE_BESIDE,
+    PREPARE_ONCE,
+    SPARSE_UPDATES,
+)
 from stepscope.diagnosis.job_facts import JobFacts
 from stepscope.diagnosis.pipeline_model import WorkerEstimate
 from stepscope.diagnosis.verdict import CAUSES, MIN_SAVING_RATIO, ContributingCause, Fix
@@ -14,8 +19,6 @@ from stepscope.quantities import count_of, duration, number, percent
 from stepscope.schema import DataLoaderFact
 
 OVERLAP = "Overlap the waiting"
-PREPARE_BESIDE = "Prepare batches beside the training thread"
-PREPARE_ONCE = "Prepare less in every step"
 
 
 def list_fixes(
@@ -151,17 +154,6 @@ _CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
             "start-up slow: keep them in arrays or files",
         ),
     ],
-    "inline_data_preparation": [
-        (
-            PREPARE_BESIDE,
-            "wrap the preparation in a Dataset and let DataLoader(num_workers>0) run it ahead",
-        ),
-        (
-            PREPARE_ONCE,
-            "do what does not depend on the epoch once and keep the result; do the rest for the "
-            "whole batch in one call",
-        ),
-    ],
     "host_to_device_copies": [
         (
             "Pin and overlap the copies",
@@ -188,13 +180,6 @@ _CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
             "Keep the garbage collector out of the step",
             "collect less often: gc.freeze() after set-up, gc.disable() in the loop, gc.collect() "
             "between epochs",
-        ),
-    ],
-    "python_overhead": [
-        (
-            "Move work out of the loop",
-            "Python runs in every step, at the lines or in the phases named above: do it with "
-            "tensor operations, once for several steps, or beside the training",
         ),
     ],
     "small_batch": [

@@ -74,7 +74,7 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
     stability = attributor.estimate_stability(matrix, attribution, step_count)
     accuracy = estimate_accuracy(finding.cause, finding.evidence_kind)
     is_evaluation = finding.cause == "evaluation"
-    what_if, facts = WhatIf(inputs), JobFacts.of(run, starved_rank)
+    what_if, facts = WhatIf(inputs), JobFacts.of(inputs)
     return Verdict(
         suspect=attribution.suspect,
         cause=finding.cause,

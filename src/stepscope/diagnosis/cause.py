@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from stepscope.diagnosis.pipeline_model import Pipeline
 from stepscope.diagnosis.shares import PhaseSplit, Shares
 from stepscope.diagnosis.verdict import Evidence, EvidenceKind, Stage
-from stepscope.quantities import percent
 from stepscope.run import Rank, Run
 
 CONTRIBUTING_RATIO = 0.05
@@ -47,15 +46,3 @@ class CauseFinding:
     contributing: list[tuple[str, float, str]] = field(default_factory=list)
     """Other causes of the same suspect that are worth a fix: cause, share of the step and reason,
     largest first."""
-
-
-def describe_line(file: str, line: int, text: str, ratio: float) -> Evidence:
-    """Describe a source line by its share of the time between phases."""
-    location = f"{file.rpartition('/')[2]}:{line}"
-    source = f": {text}" if text else "."
-    return Evidence(
-        text=f"{location} takes {percent(ratio)} of the time between phases{source}",
-        value=ratio,
-        unit="ratio",
-        source="steps",
-    )

@@ -17,8 +17,8 @@ from stepscope.diagnosis.cause import (
     UNRECOGNISED_ACCURACY,
     CauseFinding,
     CauseInputs,
-    describe_line,
 )
+from stepscope.diagnosis.host_lines import list_lines, name_first
 from stepscope.diagnosis.pipeline_model import WAITING_FETCH_CPU_RATIO, Pipeline, WorkerEstimate
 from stepscope.diagnosis.shares import Shares
 from stepscope.diagnosis.unknown_causes import describe_utilization, explain_missing_batches
@@ -51,7 +51,7 @@ def find_data_pipeline_cause(inputs: CauseInputs) -> CauseFinding:
     """Find the cause of late batches on the rank that waits longest for them."""
     rank, shares = inputs.starved_rank, inputs.shares
     if shares.inline_data > shares.phases["data_wait"] + shares.phases["h2d"]:
-        return _describe_inline_data(rank, shares)
+        return _describe_inline_data(inputs)
     if shares.phases["h2d"] > shares.phases["data_wait"]:
         share = shares.phases["h2d"]
         return CauseFinding(
@@ -70,6 +70,12 @@ def find_data_pipeline_cause(inputs: CauseInputs) -> CauseFinding:
         finding.certainty = 1.0
         finding.missing = explain_missing_batches(rank, making)
         finding.evidence += describe_utilization(inputs.run)
+    if shares.inline_data >= CONTRIBUTING_RATIO:
+        inline = _describe_inline_data(inputs)
+        finding.stages += inline.stages
+        finding.contributing.append(
+            (inline.cause, shares.inline_data, inline.reason or inline.evidence[0].text)
+        )
     for cause, share, text in _list_contributing(waiting, making, data_share):
         if cause == finding.cause:
             finding.reason = text
@@ -267,18 +273,18 @@ def _describe_estimate(estimate: WorkerEstimate, workers: int, step_ns: float) -
     )
 
 
-def _describe_inline_data(rank: Rank, shares: Shares) -> CauseFinding:
-    work = rank.host_work
-    lines = work.lines if work is not None else []
+def _describe_inline_data(inputs: CauseInputs) -> CauseFinding:
+    lines, share = list_lines(inputs, "data_preparation"), inputs.shares.inline_data
+    works = [work for rank in inputs.run.ranks if (work := rank.host_work) is not None]
+    between_phases = inputs.shares.overhead_parts["between_phases"]
+    stage = "preparing data in the training thread"
     return CauseFinding(
         cause="inline_data_preparation",
+        certainty=estimate_lead_probability(
+            share, between_phases, sum(sum(work.phase_samples.values()) for work in works)
+        ),
         evidence_kind="sampled",
-        stages=[
-            Stage(
-                name="preparing batches in the training thread",
-                detail="no DataLoader",
-                share_ratio=shares.inline_data,
-            )
-        ],
-        evidence=[describe_line(line.file, line.line, line.text, line.ratio) for line in lines[:3]],
+        reason=None if lines else _describe_share(stage, share),
+        stages=[Stage(name=stage, detail=name_first(lines), share_ratio=share)],
+        evidence=[line.describe() for line in lines[:3]],
     )

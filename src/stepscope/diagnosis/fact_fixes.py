@@ -8,6 +8,8 @@ from msgspec import UNSET
 
 from stepscope.diagnosis.job_facts import JobFacts
 
+PREPARE_BESIDE = "Prepare batches beside the training thread"
+PREPARE_ONCE = "Prepare less in every step"
 SPARSE_UPDATES = "Update only what changed"
 MOSTLY_TABLES_RATIO = 0.5
 """Sparse updates are the first advice where lookup tables are at least this share of the model."""
@@ -140,10 +142,64 @@ def list_dataset_fixes(facts: JobFacts) -> list[FixText]:
     ]
 
 
+def list_inline_data_fixes(facts: JobFacts) -> list[FixText]:
+    """List the fixes for data preparation by the training thread."""
+    line = facts.data_line
+    work = "the preparation" if line is None else f"the work of {line.location}"
+    target = (
+        "a Dataset, and let DataLoader(num_workers>0) run it ahead"
+        if facts.loader is None
+        else "the Dataset or collate_fn of the DataLoader, whose workers (num_workers>0) run it "
+        "ahead"
+    )
+    condition = ""
+    if line is not None and line.line.phase != "other":
+        condition = f" as far as it does not need the results of the {line.line.phase} phase"
+    return [
+        (PREPARE_BESIDE, f"move {work} into {target}{condition}"),
+        (
+            PREPARE_ONCE,
+            f"of {work}, do what does not depend on the epoch once and keep the result; do the "
+            "rest for the whole batch in one call",
+        ),
+    ]
+
+
+def list_python_fixes(facts: JobFacts) -> list[FixText]:
+    """List the fixes for the script's own Python code."""
+    line = facts.python_line
+    if line is None:
+        return []
+    fixes = []
+    vectorised = _VECTORISED.get(line.line.source)
+    if vectorised is not None:
+        fixes.append(
+            (
+                "Step several environments at once",
+                f"{line.location} steps one environment of {line.line.source}; {vectorised} steps "
+                "several in processes of their own, and the model answers all in one call",
+            )
+        )
+    instructions = (
+        f"{line.location} runs in every step: do its work with tensor operations, once for several "
+        "steps, or beside the training"
+    )
+    return [*fixes, ("Move work out of the loop", instructions)]
+
+
+_VECTORISED = {
+    "gymnasium": "gymnasium.vector.AsyncVectorEnv",
+    "gym": "gym.vector.AsyncVectorEnv",
+    "pettingzoo": "supersuit.concat_vec_envs_v1",
+}
+"""Vectorised environments by library."""
+
 FACT_FIXES: Mapping[str, Callable[[JobFacts], list[FixText]]] = {
     "batch_handover": list_handover_fixes,
     "compute": list_compute_fixes,
+    "inline_data_preparation": list_inline_data_fixes,
     "optimizer": list_optimizer_fixes,
+    "python_overhead": list_python_fixes,
     "slow_augmentation": list_augmentation_fixes,
     "slow_dataset": list_dataset_fixes,
 }

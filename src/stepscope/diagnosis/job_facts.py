@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
+from stepscope.diagnosis.cause import CauseInputs
 from stepscope.diagnosis.data_causes import name_dataset_function
-from stepscope.run import Rank, Run, embedding_ratio, largest_model
+from stepscope.diagnosis.host_lines import StepLine, list_lines
+from stepscope.run import embedding_ratio, largest_model
 from stepscope.schema import DataLoaderFact, ModelFact, OptimizerFact, SettingsFact
 
 _ATTENTION = re.compile(r"attention|attn(?![a-z])", re.IGNORECASE)
@@ -32,13 +34,20 @@ class JobFacts:
     settings: SettingsFact | None
     dataset_function: str | None
     """Function of the dataset's own code that takes the most time."""
+    data_line: StepLine | None
+    """The line of the training thread that prepares data for the longest time."""
+    python_line: StepLine | None
+    """The line that runs other Python for the longest time."""
     has_fused_attention: bool
     """True if a window shows an operator of fused attention."""
 
     @classmethod
-    def of(cls, run: Run, starved_rank: Rank) -> JobFacts:
-        """Collect the facts of a run."""
+    def of(cls, inputs: CauseInputs) -> JobFacts:
+        """Collect the facts of a job."""
+        run, starved_rank = inputs.run, inputs.starved_rank
         first = run.ranks[0]
+        data_lines = list_lines(inputs, "data_preparation")
+        python_lines = list_lines(inputs, "python")
         profile, settings = run.compute_profile, first.facts(SettingsFact)
         names = profile.operator_names if profile is not None else frozenset()
         return cls(
@@ -51,6 +60,8 @@ class JobFacts:
             embedding_ratio=embedding_ratio(first),
             settings=settings[-1] if settings else None,
             dataset_function=name_dataset_function(starved_rank.making),
+            data_line=data_lines[0] if data_lines else None,
+            python_line=python_lines[0] if python_lines else None,
             has_fused_attention=any(map(_FUSED_ATTENTION.search, names)),
         )
 

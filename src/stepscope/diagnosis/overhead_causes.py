@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis import (
+    COMPUTE_PHASES,
     HOST_CAUSE_LABELS,
     ComputeProfile,
     Growth,
@@ -20,8 +21,8 @@ from stepscope.diagnosis.cause import (
     UNRECOGNISED_ACCURACY,
     CauseFinding,
     CauseInputs,
-    describe_line,
 )
+from stepscope.diagnosis.host_lines import StepLine, list_lines, name_first
 from stepscope.diagnosis.shares import compute_host_cause_share
 from stepscope.diagnosis.stalls import (
     describe_checkpoints,
@@ -92,11 +93,19 @@ def _list_stages(inputs: CauseInputs) -> list[Stage]:
     """List the parts of the overhead, inside the compute phases by phase."""
     overhead_parts = inputs.shares.overhead_parts
     parts = {_PART_NAMES[n]: share for n, share in overhead_parts.items() if n in _PART_NAMES}
+    details = {
+        _PART_NAMES["between_phases"]: name_first(
+            list_lines(inputs, *HOST_CAUSES, phases=("other",))
+        )
+    }
     kind = "Python" if is_python_bound(inputs.run.compute_profile) else "dispatch"
     for phase, share in inputs.shares.compute_overhead.items():
-        parts[f"{kind} inside the {_PHASE_NAMES.get(phase, phase)}"] = share
+        name = f"{kind} inside the {_PHASE_NAMES.get(phase, phase)}"
+        parts[name] = share
+        if kind == "Python":
+            details[name] = name_first(list_lines(inputs, "python", phases=(phase,)))
     return [
-        Stage(name=name, detail="", share_ratio=share)
+        Stage(name=name, detail=details.get(name, ""), share_ratio=share)
         for name, share in sorted(parts.items(), key=lambda item: -item[1])
         if share >= 0.01
     ]
@@ -113,15 +122,19 @@ def list_overhead_causes(inputs: CauseInputs) -> list[tuple[str, float, str]]:
         ("garbage_collection", parts["garbage_collection"], name_collections(inputs.run)),
     ]
     profile, inside_compute = inputs.run.compute_profile, parts["inside_compute"]
-    is_python = is_python_bound(profile)
-    if profile is not None and not is_python:
+    is_python = is_python_bound(profile) and bool(_list_compute_lines(inputs))
+    if profile is not None and not is_python_bound(profile):
         cause = _name_dispatch_cause(inputs, profile)
         causes.append((cause, inside_compute, "dispatching operators"))
     for host_cause in HOST_CAUSES:
         share = shares.phases["other"] * compute_host_cause_share(ranks, host_cause)
         if host_cause == "python" and is_python:
             share += inside_compute
-        causes.append((_name_cause(host_cause), share, HOST_CAUSE_LABELS[host_cause]))
+        lines = list_lines(inputs, host_cause)
+        name = HOST_CAUSE_LABELS[host_cause]
+        causes.append(
+            (_name_cause(host_cause), share, f"{name} ({lines[0].location})" if lines else name)
+        )
     return [
         (cause, share, f"{name[:1].upper()}{name[1:]} takes {percent(share)} of step time.")
         for cause, share, name in sorted(causes, key=lambda entry: -entry[1])
@@ -280,7 +293,7 @@ def is_python_bound(profile: ComputeProfile | None) -> bool:
 
 def _name_dispatch_cause(inputs: CauseInputs, profile: ComputeProfile) -> str:
     if is_python_bound(profile):
-        return "python_overhead"
+        return "python_overhead" if _list_compute_lines(inputs) else UNKNOWN
     batch_size = samples_at_a_time(inputs.run.ranks[0])
     if batch_size is not None and batch_size <= SMALL_BATCH:
         return "small_batch"
@@ -291,9 +304,20 @@ def _find_compute_overhead_cause(inputs: CauseInputs) -> CauseFinding:
     profile = inputs.run.compute_profile
     assert profile is not None  # noqa: S101 - without a window this part is zero
     cause, evidence = _name_dispatch_cause(inputs, profile), describe_operators(profile)
-    if cause == "small_batch":
-        evidence.insert(0, _describe_batch(inputs.run.ranks[0]))
-    return CauseFinding(cause=cause, evidence=evidence, evidence_kind="profiled")
+    missing = ""
+    match cause:
+        case "small_batch":
+            evidence.insert(0, _describe_batch(inputs.run.ranks[0]))
+        case "python_overhead":
+            evidence = [line.describe() for line in _list_compute_lines(inputs)[:3]] + evidence
+        case "unknown":
+            missing = explain_missing_lines(inputs.run.ranks[0])
+    return CauseFinding(cause=cause, missing=missing, evidence=evidence, evidence_kind="profiled")
+
+
+def _list_compute_lines(inputs: CauseInputs) -> list[StepLine]:
+    """List the lines of Python in the compute phases, largest first."""
+    return list_lines(inputs, "python", phases=COMPUTE_PHASES)
 
 
 def _describe_batch(rank: Rank) -> Evidence:
@@ -312,8 +336,8 @@ def _find_host_cause(inputs: CauseInputs) -> CauseFinding:
     """Find the cause of the time between phases, from stack samples."""
     run = inputs.run
     works = [work for rank in run.ranks if (work := rank.host_work) is not None]
-    lines = max(works, key=lambda work: work.sample_count).lines if works else []
-    evidence = [describe_line(line.file, line.line, line.text, line.ratio) for line in lines[:3]]
+    lines = list_lines(inputs, *HOST_CAUSES, phases=("other",))
+    evidence = [line.describe() for line in lines[:3]]
     share = inputs.shares.overhead_parts["between_phases"]
     leak = find_memory_leak(run)
     if leak is not None and leak.excess_ns >= LEAK_RATIO * share * run.mean_step_ns:
@@ -331,9 +355,15 @@ def _find_host_cause(inputs: CauseInputs) -> CauseFinding:
     )
     if first == "python":
         certainty *= UNRECOGNISED_ACCURACY
+    evidence = [line.describe() for line in _put_first(lines, first)[:3]]
     return CauseFinding(
         cause=_name_cause(first), certainty=certainty, evidence=evidence, evidence_kind="sampled"
     )
+
+
+def _put_first(lines: list[StepLine], cause: HostCause) -> list[StepLine]:
+    """Put the lines with a cause before the others."""
+    return sorted(lines, key=lambda line: line.line.cause != cause)
 
 
 def _describe_leak(leak: MemoryLeak) -> list[Evidence]:

@@ -3,7 +3,8 @@
 Every share is of the wall time of the measured steps of all ranks (`verdict.STEP_SHARE`). The
 four suspects together have all of it, except batches delayed by other processes (see below):
 
-    data pipeline    data_wait + h2d, and the time between phases that prepares batches
+    data pipeline    data_wait + h2d, and the time between and inside the other phases in which the
+                     training thread prepares data
     communication    collectives of the script, and the gradient exchange that DDP reports as
                      exposed (not hidden behind its backward pass)
     overhead         the rest of the time between phases; checkpoints, including all work of the
@@ -45,8 +46,9 @@ class PhaseSplit:
     operator runs; empty without a window."""
     exposed_exchange: float
     """Share of the backward pass that is exposed gradient exchange."""
-    inline_data: float
-    """Share of the time between phases that prepares batches."""
+    inline_data: Mapping[str, float]
+    """Share of the time between phases (`other`), and of each compute phase, in which the training
+    thread prepares data itself."""
     inline_saving: float
     """Share of the time between phases spent in functions that write checkpoints."""
     evaluation: float
@@ -73,6 +75,7 @@ class Shares:
     compute_overhead: dict[str, float]
     """The rest of each compute phase; sums to `inside_compute`."""
     inline_data: float
+    """Data preparation by the training thread itself."""
     collectives: float
     """Collectives of the script, without waiting for the slowest rank."""
     exchange: float
@@ -96,7 +99,7 @@ def measure_phase_split(ranks: Sequence[Rank]) -> PhaseSplit:
     return PhaseSplit(
         compute_overhead=_compute_overhead_ratios(ranks, rank_waits),
         exposed_exchange=_compute_exchange_ratio(ranks, rank_waits),
-        inline_data=compute_host_cause_share(ranks, "data_preparation"),
+        inline_data=_compute_inline_data(ranks),
         inline_saving=compute_host_cause_share(ranks, "checkpoint"),
         evaluation=compute_evaluation_ratio(ranks),
         rank_waits=rank_waits,
@@ -111,6 +114,16 @@ def compute_host_cause_share(ranks: Sequence[Rank], cause: HostCause) -> float:
     works = [work for rank in ranks if (work := rank.host_work) is not None]
     sample_count = max(1, sum(work.sample_count for work in works))
     return sum(work.causes.get(cause, 0.0) * work.sample_count for work in works) / sample_count
+
+
+def _compute_inline_data(ranks: Sequence[Rank]) -> dict[str, float]:
+    works = [work for rank in ranks if (work := rank.host_work) is not None]
+    ratios = {"other": compute_host_cause_share(ranks, "data_preparation")}
+    for phase in COMPUTE_PHASES:
+        counts = [work.phase_samples.get(phase, 0) for work in works]
+        prepared = [work.preparation.get(phase, 0.0) for work in works]
+        ratios[phase] = float(np.dot(prepared, counts)) / max(1, sum(counts))
+    return ratios
 
 
 def build_phase_matrix(ranks: Sequence[Rank]) -> NDArray[np.int64]:
@@ -148,11 +161,19 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
     exchange = phase["backward"] * split.exposed_exchange
     compute = {name: phase[name] for name in COMPUTE_PHASES}
     compute["backward"] -= exchange
-    compute_overhead = {
-        name: share * split.compute_overhead.get(name, 0.0) for name, share in compute.items()
+    inline = {
+        name: share * split.inline_data.get(name, 0.0)
+        for name, share in (compute | {"other": phase["other"]}).items()
     }
-    compute_work = {name: share - compute_overhead[name] for name, share in compute.items()}
-    inline_data = phase["other"] * split.inline_data
+    # Preparing data in a compute phase is time without operators.
+    compute_overhead = {
+        name: max(0.0, share * split.compute_overhead.get(name, 0.0) - inline[name])
+        for name, share in compute.items()
+    }
+    compute_work = {
+        name: share - inline[name] - compute_overhead[name] for name, share in compute.items()
+    }
+    inline_data = sum(inline.values())
     saving = phase["other"] * split.inline_saving
     waiting = (phase["communication"] + exchange) * split.rank_waits.ratio
     rank_wait = {suspect: waiting * ratio for suspect, ratio in split.rank_waits.by_suspect.items()}
@@ -161,7 +182,7 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
         "checkpoint": phase["checkpoint"] + saving,
         "compilation": phase["compilation"],
         "garbage_collection": phase["garbage_collection"],
-        "between_phases": max(0.0, phase["other"] - inline_data - saving),
+        "between_phases": max(0.0, phase["other"] - inline["other"] - saving),
         "inside_compute": sum(compute_overhead.values()),
         "slow_rank": rank_wait.get("framework_overhead", 0.0),
     }

@@ -26,10 +26,12 @@ def describe_checkpoints(run: Run) -> list[Evidence]:
     if summary is None:
         return []
     sizes = np.concatenate([save.value for save in saves])
+    file_sizes = sizes[sizes > 0]
+    written = f" and wrote {file_size(file_sizes.mean())}" if len(file_sizes) else ""
     return [
         Evidence(
-            text=f"{count_of(summary.count, 'save')} took {duration(summary.mean)} and wrote "
-            f"{file_size(sizes.mean())} on average.",
+            text=f"{count_of(summary.count, 'save')} took {duration(summary.mean)}{written} on "
+            "average.",
             value=summary.mean,
             unit="ns",
             source="steps",

@@ -223,7 +223,9 @@ class WhatIf:
     def _compute_python_share(self) -> float:
         """Compute the share of the script's own Python code, inside the compute phases too."""
         run, shares = self._run, self._shares
-        is_sampled = any(rank.host_work is not None for rank in run.ranks)
+        is_sampled = any(
+            work.sample_count for rank in run.ranks if (work := rank.host_work) is not None
+        )
         ratio = compute_host_cause_share(run.ranks, "python") if is_sampled else 1.0
         between_phases = shares.phases["other"] * ratio
         is_python = is_python_bound(run.compute_profile)

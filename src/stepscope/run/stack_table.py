@@ -9,7 +9,7 @@ import numpy as np
 from stepscope.analysis import StackSamples, weigh_samples
 from stepscope.intervals import Int
 from stepscope.run.period import Period
-from stepscope.schema import ProcessInfo, SourceLineFact, StackSamplerFact
+from stepscope.schema import FunctionFact, ProcessInfo, SourceLineFact, StackSamplerFact
 from stepscope.store import RunReader
 
 
@@ -37,6 +37,10 @@ def read_stack_samples(reader: RunReader, process: ProcessInfo) -> StackSamples:
         user_line=rows["user_line"],
         sources={
             (source.file, source.line): source.text for source in process.facts_of(SourceLineFact)
+        },
+        functions={
+            (function.file, function.name): frozenset(function.uses)
+            for function in process.facts_of(FunctionFact)
         },
     )
 

@@ -256,6 +256,17 @@ class SourceLineFact(Fact, frozen=True, kw_only=True, tag="source"):
     """Text of the line without indentation, with secrets masked."""
 
 
+class FunctionFact(Fact, frozen=True, kw_only=True, tag="function"):
+    """Function of user code that a stack sample hit."""
+
+    file: str
+    """Path of the file."""
+    name: str
+    """Qualified name of the function."""
+    uses: list[str]
+    """Names of globals and attributes that it uses."""
+
+
 class VersionsFact(Fact, frozen=True, kw_only=True, tag="versions"):
     """Versions of the framework; the monitor moves them to `ProcessInfo.versions`."""
 
@@ -290,6 +301,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         WindowUnfinishedFact,
         StackSamplerFact,
         SourceLineFact,
+        FunctionFact,
         VersionsFact,
         ImportedFact,
     )

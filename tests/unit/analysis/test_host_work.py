@@ -149,8 +149,10 @@ def test_in_the_training_loop_itself_python_stays_python() -> None:
     assert work.causes == pytest.approx({"host_sync": 0.5, "python": 0.5})
 
 
-def test_no_samples_no_work() -> None:
-    assert host_work("forward 10 | backward 10 | optimizer 5", {}) is None
+def test_no_samples_outside_phases_no_causes() -> None:
+    work = host_work("forward 10 | backward 10 | optimizer 5", {})
+    assert work is not None
+    assert (work.sample_count, work.causes, work.lines) == (0, {}, [])
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,13 @@ def test_no_samples_no_work() -> None:
         ("model.load_state_dict(best)", "python"),
         ("h = readout(h)", "python"),
         ("already = spread + overload", "python"),
-        ("os.fsync(file.fileno())", "checkpoint"),
+        ("os.fsync(file.fileno())", "python"),
+        ("os.fsync(log_file.fileno())", "logging"),
+        ("journal.flush()", "logging"),
+        ("torch.save(state, partial)", "checkpoint"),
+        ("pickle.dump(model_state, file)", "checkpoint"),
+        ("pickle.dump(scores, file)", "python"),
+        ("model.save_pretrained(folder)", "checkpoint"),
         ("", "python"),
     ],
 )

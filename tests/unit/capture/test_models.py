@@ -54,6 +54,7 @@ def recorded(module_spool: Any) -> Any:
 def test_a_lazy_model_is_described_after_its_first_call(recorded: Any) -> None:
     model = recorded.facts("model")[0]
     assert (model["name"], model["parameter_count"], model["tensor_count"]) == ("Named", 9, 2)
+    assert model["module_types"] == ["Linear", "Named"]
     assert recorded.notes == []
 
 

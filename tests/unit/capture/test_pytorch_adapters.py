@@ -179,6 +179,10 @@ class TestCheckpoints:
         assert a == b > 1000
         assert memory == nowhere == 0
 
+    def test_a_distributed_checkpoint_is_one_save(self, job: Job) -> None:
+        (save,) = job["distributed_checkpoints"].of("checkpoint")
+        assert (save.name, save.value) == ("save", 0)
+
     def test_saved_objects_contain_nothing_of_stepscope(self, job: Job) -> None:
         assert len(job["saved_objects"].of("checkpoint")) == 4
 

@@ -49,6 +49,8 @@ def test_samples_contain_the_stack_of_the_thread(sampler: Any) -> None:
     assert not any("capture/stacks.py" in name for name in names), "frames of the sampler itself"
     sources = sampler.drain().facts("source")
     assert any("pause.wait(0.002)" in source["text"] for source in sources)
+    functions = {fact["name"]: fact["uses"] for fact in sampler.drain().facts("function")}
+    assert {"threading", "Event", "wait"} <= set(functions["wait_for"])
 
 
 def test_an_instruction_without_a_line_does_not_stop_the_sampler(

@@ -100,9 +100,7 @@ def test_evidence_of_lines_and_saves(new_run: RunMaker) -> None:
     run.rank().draw(f"{COMPUTE} | save=2000000 10 | do:sync 30 | do:log 10", 60)
     verdict: Verdict = diagnose(run.open())
     assert verdict.cause == "host_sync"
-    assert verdict.evidence[1].text == (
-        "train.py:7 takes 75% of the time between phases: total += loss.item()"
-    )
+    assert verdict.evidence[1].text == ("train.py:7 takes 33% of step time: total += loss.item()")
 
 
 COLLECTIONS = (
@@ -175,13 +173,16 @@ def test_evaluation_is_compared_with_each_other_cause_of_overhead(
 def test_python_between_forward_and_backward_is_overhead(new_run: RunMaker) -> None:
     """20 of 41 ms are Python between the passes; calling four operators takes less."""
     run = new_run()
-    step = "forward 10 | do 20 | backward 10 | optimizer 1"
-    window = "forward ( op:mm 10 ) | do 20 | backward ( op:mm 10 ) | optimizer ( op:a 1 )"
+    step = "forward 10 | do:python 20 | backward 10 | optimizer 1"
+    window = "forward ( op:mm 10 ) | do:python 20 | backward ( op:mm 10 ) | optimizer ( op:a 1 )"
     run.rank().draw(step, 30).draw(f"window ( {window} )").draw(step, 30)
     verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == ("framework_overhead", "python_overhead")
     assert verdict.stages[0].name == "Python inside the time between forward and backward pass"
     assert verdict.stages[0].share_ratio == pytest.approx(20 / 41)
+    assert verdict.stages[0].detail == "train.py:9"
+    assert verdict.evidence[1].text == "train.py:9 takes 49% of step time: rate = base / step"
+    assert verdict.fixes[0].instructions.startswith("train.py:9 runs in every step")
     prediction = verdict.fixes[0].prediction
     assert prediction is not None
     assert prediction.step_ns == pytest.approx(21 * MS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -91,6 +92,59 @@ def test_fix_of_a_dataset_names_the_function(new_run: RunMaker) -> None:
     CAUSE_RUNS["slow_dataset"][1](run)
     verdict = diagnose(run.open())
     assert verdict.fixes[0].instructions.startswith("lookup: ")
+
+
+# --- data preparation and environments in the training thread ------------------------------------
+
+LOOP = "main > train"
+CODE = {
+    "model": f"{LOOP} > Module.__call__@torch/nn/modules/module.py",
+    "tokens": f"{LOOP} > encode # pieces = re.findall(pattern, text)",
+    "image": f"{LOOP} > Net.forward > load > open@PIL/Image.py # image = Image.open(path)",
+    "env": f"{LOOP} > step@gymnasium/core.py > Pole.step # state = np.array([x, y])",
+    "own": f"{LOOP} > Pole.step # state = np.array([x, y])",
+}
+
+
+def test_tokeniser_between_the_passes_is_data_preparation(tmp_path: Path) -> None:
+    """36 of 100 ms; the window sees the time as overhead between the passes."""
+    run = RunBuilder(tmp_path / "run", code=CODE)
+    step = "forward 30 ( do:model 30 ) | do:tokens 36 | backward 30 | optimizer 4"
+    window = "forward ( op:mm 30 ) | do:tokens 36 | backward ( op:mm 30 ) | optimizer ( op:a 4 )"
+    run.rank().draw(step, 30).draw(f"window ( {window} )").draw(step, 30)
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("data_pipeline", "inline_data_preparation")
+    assert verdict.share_ratio == pytest.approx(0.36)
+    assert [(stage.detail, stage.share_ratio) for stage in verdict.stages] == [
+        ("train.py:2", pytest.approx(0.36))
+    ]
+    assert verdict.evidence[1].text == (
+        "train.py:2 takes 36% of step time (reading): pieces = re.findall(pattern, text)"
+    )
+    assert "move the work of train.py:2 into a Dataset" in verdict.fixes[0].instructions
+    assert not [stage for stage in verdict.stages if "loss" in stage.name]
+
+
+def test_images_opened_in_the_forward_pass_are_data_preparation(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run", code=CODE)
+    run.rank().draw("forward 60 ( do:image 40 | do:model 20 ) | backward 30 | optimizer 10", 60)
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("data_pipeline", "inline_data_preparation")
+    assert verdict.share_ratio == pytest.approx(0.40)
+    assert "as far as it does not need the results" in verdict.fixes[0].instructions
+
+
+@pytest.mark.parametrize(("code", "is_library"), [("env", True), ("own", False)])
+def test_stepping_an_environment_is_no_data_preparation(
+    tmp_path: Path, code: str, is_library: bool
+) -> None:
+    run = RunBuilder(tmp_path / "run", code=CODE)
+    run.rank().draw(f"do:{code} 60 | forward 20 ( do:model 20 ) | backward 15 | optimizer 5", 60)
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", "python_overhead")
+    assert f"train.py:{list(CODE).index(code) + 1} takes 60% of step time" in str(verdict.evidence)
+    titles = [fix.title for fix in verdict.fixes]
+    assert ("Step several environments at once" in titles) == is_library
 
 
 # --- causes that were not found -------------------------------------------------------------------

@@ -1073,7 +1073,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   RankStepsView: {
     rank: {"title":"rank","unit":"none","display":"identifier"},
     process: {"title":"process","unit":"none"},
-    source: {"title":"source","unit":"none","description":"`marked` by the script, or derived from the `optimizer`."},
+    source: {"title":"source","unit":"none","description":"`marked` by the script, or derived from the `optimizer` or, without one, `backward`."},
     clock: {"title":"clock","unit":"none","description":"`host`, or `device` where phases were timed on a device: then a phase of the host counts only while the device is idle."},
     step_count: {"title":"steps","unit":"count","description":"Complete steps."},
     measured_count: {"title":"measured","unit":"count","description":"Steps that the statistics include: after warm-up and not under a profiler."},

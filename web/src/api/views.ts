@@ -1279,7 +1279,7 @@ export interface RankSteps {
 export interface RankStepsView {
   rank: string;
   process: string;
-  /** `marked` by the script, or derived from the `optimizer`. */
+  /** `marked` by the script, or derived from the `optimizer` or, without one, `backward`. */
   source: string;
   /** `host`, or `device` where phases were timed on a device: then a phase of the host counts only while the device is idle. */
   clock: string;

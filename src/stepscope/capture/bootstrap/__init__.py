@@ -54,6 +54,7 @@ def activate() -> None:
     _activated = True
     after_import("torch", _install_torch)
     after_import("safetensors.torch", _install_safetensors)
+    after_import("torch.distributed.checkpoint", _install_distributed_checkpoints)
 
 
 def _install_torch() -> None:
@@ -66,3 +67,9 @@ def _install_safetensors() -> None:
     from stepscope.capture.frameworks.pytorch import checkpoints
 
     checkpoints.install_safetensors()
+
+
+def _install_distributed_checkpoints() -> None:
+    from stepscope.capture.frameworks.pytorch import checkpoints
+
+    checkpoints.install_distributed()

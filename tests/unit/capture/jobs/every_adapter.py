@@ -222,6 +222,15 @@ def checkpoints():
     torch.load(f"{DIRECTORY}/a.pt")
 
 
+def distributed_checkpoints():
+    import torch.distributed.checkpoint
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        state = {"weight": torch.ones(3)}
+        torch.distributed.checkpoint.save(state, checkpoint_id=f"{DIRECTORY}/parts")
+
+
 def saved_objects():
     net, optimizer = prepared(torch.optim.AdamW, lr=0.1)
     optimizer.step()
@@ -471,7 +480,8 @@ def a_batch_is_loaded_within_a_forward_pass():
 SECTIONS = [
     forwards, forwards_in_threads, forwards_of_replicas, backwards, optimizers,
     optimizer_with_closure, optimizer_that_cannot_be_described, scaler, checkpoints,
-    saved_objects, map_style_here, batches_here, batch_sampler_here, single_samples_here,
+    distributed_checkpoints, saved_objects, map_style_here, batches_here, batch_sampler_here,
+    single_samples_here,
     stream_here, resumable_stream_here, a_dataset_that_raises, map_style_in_workers,
     stream_in_workers, a_later_batch_is_ready, persistent_workers, spawned_workers, pinned,
     a_loader_in_a_background_thread, a_batch_is_loaded_within_a_forward_pass,

@@ -1,9 +1,10 @@
-"""Checkpoint saves: `torch.save`, and safetensors' `save_file` if the job imports it."""
+"""Checkpoint saves: `torch.save`, safetensors' `save_file` and distributed checkpoints' `save`."""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,8 @@ from stepscope.capture.guard import Probe
 from stepscope.spool import Kind
 
 _probe = Probe("checkpoint saves", coarse=True)
+_saving: set[int] = set()
+"""Threads that are inside a save: a distributed checkpoint calls `torch.save` for its parts."""
 
 
 def install() -> None:
@@ -26,14 +29,23 @@ def install_safetensors() -> None:
     patch(sys.modules["safetensors.torch"], "save_file", _timed)
 
 
+def install_distributed() -> None:
+    """Patch `torch.distributed.checkpoint.save`; asynchronous saves do not block the job."""
+    patch(sys.modules["torch.distributed.checkpoint"], "save", _timed)
+
+
 def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     def timed(*args: Any, **kwargs: Any) -> Any:
-        if args and torch.is_storage(args[0]):  # pickle saves a tensor's storage: not a checkpoint
+        thread = threading.get_ident()
+        # Pickle saves a tensor's storage: that is not a checkpoint.
+        if thread in _saving or (args and torch.is_storage(args[0])):
             return original(*args, **kwargs)
+        _saving.add(thread)
         span = _probe.start(Kind.CHECKPOINT, original.__name__)
         try:
             return original(*args, **kwargs)
         finally:
+            _saving.discard(thread)
             path = args[1] if len(args) > 1 else kwargs.get("f", kwargs.get("filename"))
             _probe.end(span, value=_size(path))
 
@@ -41,9 +53,10 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _size(path: object) -> int:
+    """Return the size of a file, 0 if it is unknown."""
     if isinstance(path, str | os.PathLike):
         try:
-            return os.stat(path).st_size
+            return os.stat(path).st_size if os.path.isfile(path) else 0
         except (OSError, ValueError):
             pass
     return 0

@@ -1,0 +1,164 @@
+"""Data preparation by the training thread itself, told by what the running code reads and produces.
+
+Without a DataLoader nothing marks where inputs of the model are made. Evidence, strongest first:
+
+    libraries    decoders, image and audio libraries, tokenizers, table readers on the stack
+    lines        calls of such code in the running line: native code has no frame of its own
+    functions    names that a function of the script uses: it opens files, takes text apart, or
+                 makes tensors of Python data
+
+Code that reads results of the model, or that simulates an environment, prepares no data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from stepscope.analysis.code_stages import Frame, classify_inline_library
+
+FunctionNames = Mapping[tuple[str, str], frozenset[str]]
+"""Names of globals and attributes that a function uses, by file and function."""
+
+ENVIRONMENT_LIBRARIES = frozenset(
+    (
+        *("gymnasium", "gym", "pettingzoo", "ale_py", "dm_control", "dm_env", "mujoco", "pybullet"),
+        *("minigrid", "procgen", "vizdoom", "supersuit", "nle", "highway_env"),
+    )
+)
+"""Libraries of environments for reinforcement learning."""
+_SIMULATES = re.compile(
+    r"(^|_)(step|reset|env|environment|simulat(e|or|ion)|physics|dynamics|rollout|episode|rewards?"
+    r"|observ(e|ation)s?|agent|act|action|play|game|world)(_|$)"
+)
+"""Methods and classes that simulate an environment, by convention."""
+
+_READING_LINE = re.compile(
+    r"\bImage\.open\(|\bcv2\.(im(read|decode)|resize|cvtColor|warp\w*|GaussianBlur)\("
+    r"|\.(read|readline|readlines|readinto|read_bytes|read_text|splitlines)\("
+    r"|(?<![\w.])open\((?![^)]*['\"][wax])|\.(execute|fetchone|fetchmany|fetchall)\("
+    r"|\bjson\.loads?\(|\bpickle\.loads?\(|\bcsv\.(reader|DictReader)\("
+    r"|\b(np|numpy)\.(load|loadtxt|genfromtxt|fromfile|memmap|frombuffer|fromstring)\("
+    r"|\b(pd|pandas|pl|polars)\.read_\w+\(|\b(sf|soundfile)\.read\(|\b(librosa|torchaudio)\.load\("
+    r"|\b(re|regex|pattern)\.(match|search|findall|finditer|fullmatch|split|sub)\("
+    r"|\b\w*tokeni[sz]er?\w*(\.\w+)*\(|\.(lower|strip|casefold)\(\)"
+    r"|\b\w*tok\.(encode|tokeni[sz]e)\w*\(|\.(encode_batch|encode_plus|batch_encode_plus)\w*\("
+)
+"""Calls that read files, databases, pictures and text."""
+_PRODUCING_LINE = re.compile(
+    r"\btorch\.(tensor|as_tensor|from_numpy|(Float|Double|Half|Long|Int|Short|Byte|Bool)Tensor)\("
+    r"|\b(np|numpy)\.(stack|vstack|hstack|array|asarray|concatenate|pad)\("
+    r"|\b(pad_sequence|default_collate)\("
+)
+"""Calls that make arrays and tensors of Python data."""
+
+_READING_NAMES = frozenset(
+    (
+        *("open", "imread", "imdecode", "read", "readline", "readlines", "read_text", "read_bytes"),
+        *("loads", "reader", "DictReader", "memmap", "fromfile", "frombuffer", "read_csv"),
+        *("read_parquet", "splitlines", "casefold", "findall", "finditer", "tokenize", "lower"),
+        *("strip", "word_tokenize"),
+    )
+)
+_TENSOR_NAMES = frozenset(
+    (
+        *("from_numpy", "as_tensor", "FloatTensor", "LongTensor", "IntTensor", "DoubleTensor"),
+        *("BoolTensor", "ByteTensor", "pad_sequence", "default_collate"),
+    )
+)
+_OTHER_NAMES = frozenset(
+    (
+        *("backward", "cpu", "detach", "item", "numpy", "tolist", "zero_grad"),
+        *("dump", "dumps", "fsync", "save", "savez", "write", "writelines", "writerow"),
+    )
+)
+"""Names of code that trains, reads what the model computed, or writes files."""
+_COLLATES = re.compile(r"/torch/(utils/data/|nn/utils/rnn)")
+_WRITES = re.compile(r"^_*(dump|write|save|iterencode|compress|flush|close|to_)|encode$")
+
+
+class Preparation(NamedTuple):
+    """Evidence that a stack prepares data."""
+
+    source: str
+    """Library or kind of work, such as `tokenizers tokenizer` or `file read`."""
+    reads: bool
+    """True if it reads data; False if it only makes tensors of Python data."""
+
+
+def find_environment_library(frames: Sequence[Frame]) -> str:
+    """Find the environment library on a stack, '' for none."""
+    return next((f.library for f in frames if f.library in ENVIRONMENT_LIBRARIES), "")
+
+
+def is_simulation(frames: Sequence[Frame]) -> bool:
+    """Return True if an environment is being simulated: by a library, or by a method of the script
+    that is named after it."""
+    if find_environment_library(frames):
+        return True
+    return any(
+        not frame.library
+        and frame.owner != frame.bare_function
+        and any(_SIMULATES.search(name.lower()) for name in (frame.bare_function, frame.owner))
+        for frame in frames
+    )
+
+
+def find_preparation(
+    frames: Sequence[Frame],
+    text: str,
+    functions: FunctionNames,
+    training: frozenset[Frame],
+    *,
+    loop: Sequence[Frame] = (),
+) -> Preparation | None:
+    """Find the evidence that a stack prepares data; None without any.
+
+    Args:
+        frames: the stack below the training loop, outermost first.
+        text: text of the running line.
+        functions: what functions of the script use.
+        training: functions that call the model or are part of it: they do many things, so what they
+            use is no evidence of what they do now.
+        loop: frames of the training loop and its callers.
+    """
+    if is_simulation(frames):
+        return None
+    staged = classify_inline_library(frames)
+    if staged is not None:
+        is_writing = any(f.library and _WRITES.search(f.bare_function) for f in frames)
+        if staged.stage == "tokenise" or not is_writing:
+            return Preparation(staged.label, reads=True)
+    if _READING_LINE.search(text) and not runs_tensors(frames):
+        return Preparation("reading", reads=True)
+    used = _list_names([frame for frame in frames if frame not in training], functions)
+    if used & _OTHER_NAMES or runs_tensors(frames):
+        return None
+    if used & _READING_NAMES:
+        return Preparation("reading", reads=True)
+    makes_arrays = bool(used & {"np", "numpy"}) and _makes_tensors(_list_names(loop, functions))
+    if makes_arrays or _makes_tensors(used) or _PRODUCING_LINE.search(text):
+        return Preparation("making tensors of Python data", reads=False)
+    return None
+
+
+def runs_tensors(frames: Sequence[Frame]) -> bool:
+    """Return True if torch runs below the innermost function of user code, other than to make a
+    batch of samples."""
+    user = [index for index, frame in enumerate(frames) if not frame.library]
+    return any(
+        frame.library == "torch" and not _COLLATES.search(frame.file)
+        for frame in frames[user[-1] if user else 0 :]
+    )
+
+
+def _list_names(frames: Sequence[Frame], functions: FunctionNames) -> frozenset[str]:
+    """List the names that functions of the script use."""
+    empty: frozenset[str] = frozenset()
+    user = [frame for frame in frames if not frame.library]
+    return empty.union(*(functions.get((frame.file, frame.function), empty) for frame in user))
+
+
+def _makes_tensors(names: frozenset[str]) -> bool:
+    return bool(names & _TENSOR_NAMES) or names >= {"torch", "tensor"}
