@@ -278,6 +278,10 @@ from .step_statistics import (
     summarize_phases as summarize_phases,
     thin_out_steps as thin_out_steps,
 )
+from .step_work import (
+    measure_growth_at_equal_work as measure_growth_at_equal_work,
+    measure_work as measure_work,
+)
 from .steps import (
     STEP_END_KINDS as STEP_END_KINDS,
     VALUED_KINDS as VALUED_KINDS,

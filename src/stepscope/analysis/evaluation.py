@@ -63,7 +63,8 @@ def find_evaluation(spans: Spans, phases: PhaseSpans, first_end_ns: int) -> Inte
     trains = top.is_kind("backward", "optimizer") | (top.is_kind("forward") & ~predicts)
     if not trains.any() or not predicts.any():
         return unite(marked)  # no predictions; or nothing else, and they are the job's purpose
-    work = _Work(top, trains, predicts, first_end_ns)
+    is_fetched = _is_fetched(top, trains)
+    work = _Work(top, trains, predicts, is_fetched, _identify_modules(top), first_end_ns)
     work.predicts = predicts & ~_find_collecting(work)
     if not work.predicts.any():
         return unite(marked)
@@ -82,23 +83,34 @@ class _Work:
     """Mask of the spans that train."""
     predicts: NDArray[np.bool_]
     """Mask of the predictions that may be evaluation."""
+    is_fetched: NDArray[np.bool_]
+    """Mask of the spans before which a batch was fetched that has not been trained on."""
+    module: Int
+    """Number of the module of a forward pass; 0 for other spans."""
     first_end_ns: int
     """End of the first step."""
 
     def find_late(self) -> NDArray[np.bool_]:
         """Mask the predictions of modules that, in the same mode, predict nothing in the first
         step."""
-        group = 2 * _identify_modules(self.top) + self.top.has_flag(FLAG_EVAL_MODE)
-        is_early = self.predicts & (self.top.start < self.first_end_ns)
-        is_late: NDArray[np.bool_] = self.predicts & ~np.isin(group, group[is_early])
+        rows = np.flatnonzero(self.predicts)
+        group = 2 * self.module[rows] + self.top.has_flag(FLAG_EVAL_MODE)[rows]
+        is_early = np.zeros(2 * len(self.top) + 2, dtype=np.bool_)
+        is_early[group[self.top.start[rows] < self.first_end_ns]] = True
+        is_late = self.predicts.copy()
+        is_late[rows] = ~is_early[group]
         return is_late
 
 
 def _identify_modules(top: Spans) -> Int:
-    """Number the modules of forward passes."""
-    identity = np.where(top.has_flag(FLAG_SIZED), top.value >> SIZE_BITS, top.value)
-    _, number = np.unique(np.stack([identity, top.name]), axis=1, return_inverse=True)
-    return number.reshape(-1).astype(np.int64)
+    """Number the modules of forward passes from 1 on; 0 for other spans."""
+    forward = top.take(top.is_kind("forward"))
+    identity = np.where(forward.has_flag(FLAG_SIZED), forward.value >> SIZE_BITS, forward.value)
+    # Addresses have at most 48 bits, and modules of one address one after the other differ in name.
+    _, number = np.unique(identity | forward.name.astype(np.int64) << 48, return_inverse=True)
+    module = np.zeros(len(top), dtype=np.int64)
+    module[top.is_kind("forward")] = number + 1
+    return module
 
 
 def _find_predictions(top: Spans) -> NDArray[np.bool_]:
@@ -125,7 +137,7 @@ def _find_collecting(work: _Work) -> NDArray[np.bool_]:
     """Mask the predictions by which an agent collects experience."""
     top = work.top
     size = np.where(top.has_flag(FLAG_SIZED), top.value & ((1 << SIZE_BITS) - 1), 0)
-    collects = work.predicts & (size > 0) & ~work.find_late() & ~_is_fetched(work)
+    collects = work.predicts & (size > 0) & ~work.find_late() & ~work.is_fetched
     trained = work.trains & top.is_kind("forward") & (size > 0)
     for name in np.unique(top.name[collects]):  # the agent may act with a copy of its module
         sizes = size[trained & (top.name == name)]
@@ -134,13 +146,14 @@ def _find_collecting(work: _Work) -> NDArray[np.bool_]:
     return collects
 
 
-def _is_fetched(work: _Work) -> NDArray[np.bool_]:
+def _is_fetched(top: Spans, trains: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Mask the spans before which a batch was fetched that has not been trained on."""
-    is_fetch = work.top.is_kind(*FETCH_KINDS)
-    rows = np.flatnonzero(work.trains | is_fetch)
-    has_batch = np.append(is_fetch & ~work.top.has_flag(FLAG_NO_RESULT), False)
-    before = np.searchsorted(rows, np.arange(len(work.top)), side="left") - 1
-    is_fetched: NDArray[np.bool_] = has_batch[np.append(rows, -1)[before]]
+    is_fetch = top.is_kind(*FETCH_KINDS)
+    rows = np.flatnonzero(trains | is_fetch)
+    has_batch = (is_fetch & ~top.has_flag(FLAG_NO_RESULT))[rows]
+    # Until the next row of these each span has the state of the one before it.
+    counts = np.diff(np.concatenate([[0], rows + 1, [len(top)]]))
+    is_fetched: NDArray[np.bool_] = np.repeat(np.append(False, has_batch), counts)
     return is_fetched
 
 
@@ -156,7 +169,7 @@ def _find_evaluation_runs(work: _Work) -> Intervals:
     is_forward = np.append(top.is_kind("forward"), False)
     is_backward = np.append(top.is_kind("backward"), False)
     is_in_loss = is_forward[before] & is_backward[after]
-    is_judged = ~_is_fetched(work) | _is_evaluated_model(work)
+    is_judged = ~work.is_fetched | _is_evaluated_model(work)
     is_unused = work.find_late() | _find_rare_predictions(work, run)
     rows = rows[(is_judged & is_unused)[rows] & ~is_in_loss]
     if not len(rows):
@@ -168,10 +181,10 @@ def _find_evaluation_runs(work: _Work) -> Intervals:
 
 def _is_evaluated_model(work: _Work) -> NDArray[np.bool_]:
     """Mask the predictions in evaluation mode of modules that train as well."""
-    module = _identify_modules(work.top)
-    trained = np.unique(module[work.trains & work.top.is_kind("forward")])
-    is_trained: NDArray[np.bool_] = np.isin(module, trained)
-    return work.predicts & work.top.has_flag(FLAG_EVAL_MODE) & is_trained
+    is_trained = np.zeros(len(work.top) + 1, dtype=np.bool_)
+    is_trained[work.module[work.trains]] = True
+    evaluated: NDArray[np.bool_] = work.predicts & work.top.has_flag(FLAG_EVAL_MODE)
+    return evaluated & is_trained[work.module]
 
 
 def _find_rare_predictions(work: _Work, run: Int) -> NDArray[np.bool_]:
@@ -183,16 +196,15 @@ def _find_rare_predictions(work: _Work, run: Int) -> NDArray[np.bool_]:
     """
     top = work.top
     is_end = top.is_kind("optimizer") if top.is_kind("optimizer").any() else top.is_kind("backward")
-    module = _identify_modules(top)
-    long_runs = np.bincount(run[work.predicts])[run.clip(max=run[work.predicts].max())]
-    is_rare: NDArray[np.bool_] = work.predicts & (
-        (long_runs >= _MIN_RUN_LENGTH) | top.has_flag(FLAG_EVAL_MODE)
+    rows = np.flatnonzero(work.predicts)
+    run, module = run[rows], work.module[rows]
+    is_long = np.bincount(run)[run] >= _MIN_RUN_LENGTH
+    calls = np.unique(module * (run.max() + 1) + run)  # one of each module and run
+    run_count = np.bincount(calls // (run.max() + 1))[module]
+    is_rare = np.zeros(len(top), dtype=np.bool_)
+    is_rare[rows] = (2 * run_count < max(1, int(is_end.sum()))) & (
+        is_long | top.has_flag(FLAG_EVAL_MODE)[rows]
     )
-    for number in np.unique(module[is_rare]):
-        of_module = module == number
-        run_count = len(np.unique(run[work.predicts & of_module]))
-        if 2 * run_count >= max(1, int(is_end.sum())):
-            is_rare &= ~of_module
     return is_rare
 
 

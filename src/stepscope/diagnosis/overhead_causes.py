@@ -15,6 +15,8 @@ from stepscope.analysis import (
     HostCause,
     estimate_lead_probability,
     measure_growth,
+    measure_growth_at_equal_work,
+    measure_work,
 )
 from stepscope.diagnosis.cause import (
     CONTRIBUTING_RATIO,
@@ -241,10 +243,13 @@ def describe_operators(profile: ComputeProfile) -> list[Evidence]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLeak:
-    """Time between the phases that grows steadily together with the memory of the process."""
+    """Time between the phases that grows steadily, more than the work of the steps does, together
+    with the memory of the process."""
 
     time: Growth
     """Nanoseconds per step."""
+    is_at_equal_work: bool
+    """True where the time is scaled to the mean work of a step."""
     memory: Growth
     """Bytes."""
     step_count: int
@@ -263,13 +268,21 @@ def find_memory_leak(run: Run) -> MemoryLeak | None:
 
 def _find_rank_leak(rank: Rank) -> MemoryLeak | None:
     is_measured = rank.steps.measured()
-    time = measure_growth(rank.steps.phase_ns["other"][is_measured])
+    work = [amount[is_measured] for amount in measure_work(rank.spans, rank.steps)]
+    time, is_at_equal_work = measure_growth_at_equal_work(
+        rank.steps.phase_ns["other"][is_measured], work
+    )
     if time is None or time.steady_ratio < STEADY_RATIO:
         return None
     memory_growth = measure_growth(_load_process_memory(rank, is_measured))
     if memory_growth is None or memory_growth.last - memory_growth.first < MIN_LEAKED_BYTES:
         return None
-    return MemoryLeak(time=time, memory=memory_growth, step_count=int(is_measured.sum()))
+    return MemoryLeak(
+        time=time,
+        is_at_equal_work=is_at_equal_work,
+        memory=memory_growth,
+        step_count=int(is_measured.sum()),
+    )
 
 
 def _load_process_memory(rank: Rank, is_measured: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -371,7 +384,7 @@ def _describe_leak(leak: MemoryLeak) -> list[Evidence]:
     return [
         Evidence(
             text=f"The time between the phases grows from {duration(leak.time.first)} to "
-            f"{duration(leak.time.last)} per step.",
+            f"{duration(leak.time.last)} per step{' of equal work' * leak.is_at_equal_work}.",
             value=leak.time.last - leak.time.first,
             unit="ns",
             source="steps",

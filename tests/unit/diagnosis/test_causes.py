@@ -154,6 +154,26 @@ def test_evaluation_time_is_relative_to_the_steps(new_run: RunMaker) -> None:
     assert verdict.owned_step_ratio == pytest.approx(30 / 41)
 
 
+@pytest.mark.parametrize(
+    ("ms_per_action", "cause"),
+    [(lambda step: 1, "python_overhead"), (lambda step: step / 40, "memory_leak")],
+)
+def test_longer_episodes_are_no_memory_leak(
+    new_run: RunMaker, ms_per_action: Callable[[int], float], cause: str
+) -> None:
+    """An agent collects ten actions more in each step; its memory grows with them. It is a leak
+    where an action takes longer as well."""
+    run = new_run()
+    process = run.rank()
+    for step in range(1, 81):
+        act = f"predict:Net=4 0.1 | do:python {ms_per_action(step)}"
+        process.draw(act, 10 * step).draw("forward:Net=640 4 | backward 8 | optimizer 1")
+    run.metric("process_memory_bytes", lambda s: 1e9 + 20e6 * s, device=str(process.info.pid))
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", cause)
+    assert ("of equal work" in str(verdict.evidence)) == (cause == "memory_leak")
+
+
 @pytest.mark.parametrize(("log", "save", "cause"), [(18, 12, "evaluation"), (28, 2, "logging")])
 def test_evaluation_is_compared_with_each_other_cause_of_overhead(
     new_run: RunMaker, log: int, save: int, cause: str
