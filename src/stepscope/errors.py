@@ -7,6 +7,7 @@
     ├── NewerSchemaError          a run written by a later version of stepscope
     ├── DamagedRunError           a run with invalid files
     ├── UnreadableTraceError      a file that is not a trace, or has no readable event
+    ├── TrialError                a trial of a change without a result
     └── IncompleteExportError     an export that lacks events of its trace
 
 A message has one or two sentences: what happened, where, what to do next. Errors are raised where
@@ -22,6 +23,7 @@ __all__ = [
     "NotARunError",
     "RunExistsError",
     "StepscopeError",
+    "TrialError",
     "UnreadableTraceError",
     "UsageError",
 ]
@@ -59,3 +61,7 @@ class UnreadableTraceError(StepscopeError):
 
 class IncompleteExportError(StepscopeError):
     """Export that does not hold every event of a trace exactly once."""
+
+
+class TrialError(StepscopeError):
+    """Trial of a change without a result."""

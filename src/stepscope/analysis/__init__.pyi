@@ -320,6 +320,11 @@ from .trace_steps import (
     measure_overlap as measure_overlap,
     merge_categories as merge_categories,
 )
+from .trials import (
+    MedianEstimate as MedianEstimate,
+    compare_losses as compare_losses,
+    estimate_median as estimate_median,
+)
 from .utilization import (
     Contention as Contention,
     UsageShares as UsageShares,

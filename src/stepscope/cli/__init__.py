@@ -24,6 +24,7 @@ COMMANDS = {
     "export": "export",
     "show": "show",
     "diagnose": "diagnose",
+    "try": "try_changes",
     "compare": "compare",
     "cost": "cost",
     "rules": "rules",

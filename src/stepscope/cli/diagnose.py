@@ -15,4 +15,4 @@ from stepscope.store import open_run
 @run_argument
 @json_option
 def command(run: str, as_json: bool) -> None:
-    print_verdict(diagnose(Run(open_run(run))), as_json=as_json)
+    print_verdict(diagnose(Run(open_run(run))), run, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -18,23 +19,23 @@ MIN_PHASE_RATIO = 0.005
 MIN_NAME_WIDTH = 13
 
 
-def print_verdict(verdict: Verdict, *, as_json: bool) -> None:
-    """Print a verdict on stdout, as JSON or as text."""
+def print_verdict(verdict: Verdict, location: str, *, as_json: bool) -> None:
+    """Print the verdict of a run on stdout, as JSON or as text."""
     if as_json:
         print_json(verdict)
     else:
-        write_verdict(console(), verdict)
+        write_verdict(console(), verdict, location)
 
 
 def print_job_verdict(verdict: Verdict, location: Path) -> None:
     """Print the verdict of a job that has ended on stderr, with the location of its run."""
     out = console(stderr=True)
-    write_verdict(out, verdict)
+    write_verdict(out, verdict, str(location))
     _write_location(out, location)
 
 
-def write_verdict(out: Console, verdict: Verdict) -> None:
-    """Write a verdict as text."""
+def write_verdict(out: Console, verdict: Verdict, location: str = "RUN") -> None:
+    """Write the verdict of a run as text."""
     out.print()
     out.print(Text(verdict.headline, style="bold"))
     if verdict.suspect == "insufficient_evidence":
@@ -61,7 +62,7 @@ def write_verdict(out: Console, verdict: Verdict) -> None:
         "Contributing causes",
         [f"{_capitalise(name_cause(cause.cause))}: {cause.text}" for cause in verdict.also],
     )
-    _write_fixes(out, verdict)
+    _write_fixes(out, verdict, location)
     _write_notes(out, verdict)
 
 
@@ -84,7 +85,7 @@ def _write_stages(out: Console, verdict: Verdict) -> None:
         out.print(line.append(f"  {stage.detail}" if stage.detail else "", style="dim"))
 
 
-def _write_fixes(out: Console, verdict: Verdict) -> None:
+def _write_fixes(out: Console, verdict: Verdict, location: str) -> None:
     """Write the fixes; consecutive fixes with the same evidence show it once."""
     if not verdict.fixes:
         return
@@ -97,6 +98,11 @@ def _write_fixes(out: Console, verdict: Verdict) -> None:
         )
         if fix.prediction is not None:
             _write_item(out, Text(f"Predicted {fix.prediction.text}."), mark="  ")
+        if fix.tried is not None:
+            _write_item(out, Text(f"Tried: {fix.tried.text}."), mark="  ")
+        elif fix.changes:
+            command = shlex.join(["stepscope", "try", location, "--fix", str(number)])
+            out.print(Text(f"     Try it: {command}"), soft_wrap=True)
         if fix.why != previous_reason:
             _write_item(out, Text(f"Reason: {fix.why}", style="dim"), mark="  ")
         previous_reason = fix.why

@@ -10,6 +10,7 @@
     pipeline_model   model of the input pipeline
     what_if          predicted step without a cause
     advice           fixes of each cause
+    tried_changes    measured effects of fixes that were tried
     build_verdict    all of these together, as a `Verdict`
 
 Formulas belong to `analysis`, loading a run to `run`, text and screens to `views` and `cli`.
@@ -19,6 +20,12 @@ from __future__ import annotations
 
 from stepscope.diagnosis.build_verdict import diagnose
 from stepscope.diagnosis.shares import compute_evaluation_ratio
+from stepscope.diagnosis.tried_changes import (
+    TRIES,
+    describe_outcome,
+    describe_saving,
+    read_tried_changes,
+)
 from stepscope.diagnosis.verdict import (
     LOOP_SHARE,
     STEP_SHARE,
@@ -31,6 +38,7 @@ from stepscope.diagnosis.verdict import (
     RuledOut,
     Stage,
     Suspect,
+    TriedFix,
     Verdict,
     name_cause,
 )
@@ -40,6 +48,7 @@ __all__ = [
     "STEP_SHARE",
     "SUSPECTS",
     "SUSPECT_NAMES",
+    "TRIES",
     "ContributingCause",
     "Evidence",
     "Fix",
@@ -47,8 +56,12 @@ __all__ = [
     "RuledOut",
     "Stage",
     "Suspect",
+    "TriedFix",
     "Verdict",
     "compute_evaluation_ratio",
+    "describe_outcome",
+    "describe_saving",
     "diagnose",
     "name_cause",
+    "read_tried_changes",
 ]

@@ -16,7 +16,7 @@ from stepscope.diagnosis.pipeline_model import WorkerEstimate
 from stepscope.diagnosis.verdict import CAUSES, MIN_SAVING_RATIO, ContributingCause, Fix
 from stepscope.diagnosis.what_if import WhatIf
 from stepscope.quantities import count_of, duration, number, percent
-from stepscope.schema import DataLoaderFact
+from stepscope.schema import Change, DataLoaderFact
 
 OVERLAP = "Overlap the waiting"
 
@@ -313,15 +313,19 @@ def _make_workers_fix(
 ) -> Fix:
     """Recommend the best numbers of workers and intra-op threads."""
     threads = what_if.intra_op_threads
-    titles, settings = [], []
+    titles, settings, changes = [], [], []
     if best.workers != workers:
+        arguments = {"num_workers": str(best.workers)}
+        if best.workers:
+            arguments |= {"prefetch_factor": "4", "persistent_workers": "True"}
         titles.append(f"{count_of(best.workers, 'DataLoader worker')} instead of {workers}")
-        settings.append(
-            f"DataLoader(num_workers={best.workers}, prefetch_factor=4, persistent_workers=True)"
-        )
+        assignments = ", ".join(f"{name}={value}" for name, value in arguments.items())
+        settings.append(f"DataLoader({assignments})")
+        changes += [Change(name=name, value=value) for name, value in arguments.items()]
     if best.threads != threads:
         titles.append(f"{count_of(best.threads, 'intra-op thread')} instead of {threads}")
         settings.append(f"torch.set_num_threads({best.threads})")
+        changes.append(Change(name="intra_op_threads", value=str(best.threads)))
     return Fix(
         title=f"Use {' and '.join(titles)}",
         instructions="; ".join(settings),
@@ -329,6 +333,7 @@ def _make_workers_fix(
         f"{count_of(threads, 'intra-op thread')}; at the measured times, a step would take about "
         f"{duration(best.step_ns)}, {percent(best.data_ratio)} of it waiting for batches.",
         prediction=what_if.predict_with_workers(best.workers, best.threads),
+        changes=changes,
     )
 
 
@@ -355,6 +360,7 @@ def _list_loader_fixes(
                 instructions="DataLoader(prefetch_factor=4) absorbs slow batches",
                 why=f"prefetch_factor is {loader.prefetch_factor}.",
                 prediction=steady,
+                changes=[Change(name="prefetch_factor", value="4")],
             )
         )
     if workers and not loader.persistent_workers and finding.cause == "worker_startup":
@@ -364,6 +370,7 @@ def _list_loader_fixes(
                 instructions="DataLoader(persistent_workers=True)",
                 why="persistent_workers is False: every epoch starts its workers again.",
                 prediction=what_if.predict_without("worker_startup"),
+                changes=[Change(name="persistent_workers", value="True")],
             )
         )
     return fixes

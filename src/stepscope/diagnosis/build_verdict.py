@@ -25,6 +25,7 @@ from stepscope.diagnosis.shares import (
     compute_shares,
     measure_phase_split,
 )
+from stepscope.diagnosis.tried_changes import attach_outcomes, read_tried_changes
 from stepscope.diagnosis.verdict import (
     LOOP_SHARE,
     STEP_SHARE,
@@ -88,7 +89,9 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
         evidence=[_describe_phases(shares), *finding.evidence],
         ruled_out=_rule_out(run, attribution.suspect, shares, thresholds),
         also=contributing,
-        fixes=list_fixes(finding, contributing, what_if, facts),
+        fixes=attach_outcomes(
+            list_fixes(finding, contributing, what_if, facts), read_tried_changes(run)
+        ),
         notes=[
             *_list_notes(run, attribution, split, shares),
             *list_even_changes(finding, what_if, facts),

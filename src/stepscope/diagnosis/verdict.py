@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from stepscope.quantities import duration, percent, relative_change
-from stepscope.schema import field_label
+from stepscope.schema import Change, field_label
 
 Suspect = Literal[
     "data_pipeline",
@@ -183,6 +183,22 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class TriedFix(msgspec.Struct, frozen=True, kw_only=True):
+    """Measured effect of a fix: the last outcome of `stepscope try`."""
+
+    saving_ratio: float
+    """Median saving as a share of the step; negative for a longer step."""
+    min_saving_ratio: float
+    """Lower end of its interval."""
+    max_saving_ratio: float
+    """Upper end of its interval."""
+    confidence_ratio: float
+    """Probability that such an interval contains the median."""
+    pair_count: int
+    """Pairs of trials without and with the change."""
+    text: str
+
+
 class Fix(msgspec.Struct, frozen=True, kw_only=True):
     """A recommended change."""
 
@@ -192,6 +208,11 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence for the fix, a full sentence."""
     prediction: Prediction | None = None
     """None where the run does not contain the data for one."""
+    changes: list[Change] = []
+    """Changes that `stepscope try` can make in the job to measure the fix; empty where it cannot
+    be made without editing the script."""
+    tried: TriedFix | None = None
+    """Measured effect, null where the fix was not tried."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

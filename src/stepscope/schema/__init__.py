@@ -69,6 +69,7 @@ from stepscope.schema.tables.stacks import STACKS
 from stepscope.schema.tables.timeline import TIMELINE
 from stepscope.schema.tables.traces import TRACES
 from stepscope.schema.tables.tracks import TRACKS
+from stepscope.schema.trials import Change, LossComparison, TrialPair, TriedChange
 from stepscope.schema.units import Unit
 
 __all__ = [
@@ -85,6 +86,7 @@ __all__ = [
     "TABLES",
     "TRACE_TABLES",
     "Argument",
+    "Change",
     "Column",
     "DataLoaderFact",
     "DataLoaderSettingsFact",
@@ -102,6 +104,7 @@ __all__ = [
     "ImportedFact",
     "JobState",
     "JobStatus",
+    "LossComparison",
     "MetricType",
     "ModelFact",
     "ModelInput",
@@ -117,6 +120,8 @@ __all__ = [
     "SourceLineFact",
     "StackSamplerFact",
     "Table",
+    "TrialPair",
+    "TriedChange",
     "Unit",
     "VersionsFact",
     "WindowFact",

@@ -3,7 +3,7 @@
     run.json                                    written once
     nodes/<node>/node.json, status.json         replaced whole
     processes/<process>.json                    replaced whole
-    findings/<name>.json                        and other kinds of document
+    findings/<name>.json, tries/<name>.json     and other kinds of document
     tables/<table>/<node>/<first>-<last>.parquet
 
 A node numbers the flushes of each table from 0. A segment holds the rows of flushes `first` to
@@ -65,9 +65,14 @@ def process_key(process: str) -> str:
 
 def document_key(kind: str, name: str) -> str:
     """Key of a document, for example kind 'findings', name 'verdict'."""
+    return f"{document_prefix(kind)}{encode_file_name(name)}.json"
+
+
+def document_prefix(kind: str) -> str:
+    """Prefix of the documents of a kind."""
     if kind in _RESERVED_KINDS:
         raise ValueError(f"{kind!r} is not a kind of document")
-    return f"{encode_file_name(kind)}/{encode_file_name(name)}.json"
+    return f"{encode_file_name(kind)}/"
 
 
 def table_prefix(table: str, node: str | None = None) -> str:

@@ -95,6 +95,15 @@ class RunReader:
         key = layout.document_key(kind, name)
         return self._decode(key, self._store.get_all([key])[0], as_type)
 
+    def documents(self, kind: str, as_type: type[T]) -> dict[str, T]:
+        """Read all documents of a kind by name, damaged ones excepted."""
+        prefix = layout.document_prefix(kind)
+        documents = self._read_manifests(prefix, ".json", as_type)
+        return {
+            layout.decode_file_name(key.removeprefix(prefix).removesuffix(".json")): document
+            for key, document in documents.items()
+        }
+
     def _read_manifests(self, prefix: str, suffix: str, as_type: type[T]) -> dict[str, T]:
         keys = [key for key in self._store.list(prefix) if key.endswith(suffix)]
         manifests = {

@@ -112,6 +112,12 @@ class RunWriter:
         """Replace `<kind>/<name>.json`."""
         self._store.put(layout.document_key(kind, name), _json(document))
 
+    def add_document(
+        self, kind: str, name: str, document: msgspec.Struct | Mapping[str, Any]
+    ) -> bool:
+        """Write `<kind>/<name>.json`; False, and nothing is written, if it exists."""
+        return self._store.put_if_absent(layout.document_key(kind, name), _json(document))
+
     def append(self, table: str, columns: Mapping[str, Array | DictColumn]) -> int:
         """Write one segment and return its number of rows once it is durable.
 

@@ -2,7 +2,7 @@
 
 import type { ActiveShare, ActivitiesView, ActivityKind, AnnotationGroup, AnnotationHistogram, Annotations, AnnotationsView, BeforeAfter, BeforeAfterRow, Breakdown, Bucket, CallLaunches, CategoryShare, Collective, ComparedRun, Comparison, ConditionResult, ContractDifference, ContractTerms, Contribution, Contributions, CopyKind, CounterSeries, CountersView, Dashboard, Delivery, DeviceGpuTime, DeviceMemoryView, DeviceMetrics, DeviceView, DistributedView, DividedSteps, EventDetails, EvidenceChart, EvidenceSeries, FamilyTotals, FigureChange, FindingMark, FlameNode, FlameView, Gate, GpuMetricsView, GpuShares, GpuTimeView, GraphReplays, HostStep, IdleView, InputPipelineView, InsightsView, JobRow, JobVerdict, Jobs, KernelGroup, KernelLaunches, KernelTime, KernelsView, LaunchesView, LinkedEvent, MakingView, MemoryBlockRow, MemoryHolder, MemoryPeak, MemoryPurpose, MemoryView, MetricSeries, MetricView, Module, ModulesFlameView, ModulesView, Money, NameChange, NameChanges, NameTime, NodeHeatMap, NodeSeries, NodeStatus, NodeView, OperatorGroup, OperatorMemory, OperatorShape, OperatorStack, OperatorsView, Overview, PartContributions, PeakRateView, PhaseShare, PriceUsed, QualityNote, RankPipeline, RankSteps, RankStepsView, RankTime, RankWindow, RecordedStep, RecordedWindow, Recording, RecordingName, RecordingsView, RooflineGap, RooflineGroup, RooflineView, RuleInsight, RuleParameter, ScalarSeries, SearchView, SettingChange, ShortFinding, SlicesView, StageView, Statistics, StepChange, StepChanges, StepDurations, StepMatrix, StepPart, StepUtilization, StepsView, StreamIdle, StreamQueue, SummaryView, SystemHeatView, SystemSeriesView, SystemView, TensorsView, TimeRange, TimeShare, TimelineEvent, TimelineView, TraceActivity, TraceGpuTime, TraceIdle, TraceKernels, TraceLaunches, TraceMemory, TraceMetrics, TraceModules, TraceModulesFlame, TraceOperators, TraceRoofline, TraceStepsView, Track, TrackGroup, TrackSlices, TrackSummary, Utilisation, UtilisationOverTime, Utilization, WaitingView } from "./views";
 
-import type { ContributingCause, Evidence, Fix, HeatRow, Prediction, RuledOut, Stage, Verdict } from "./report";
+import type { Change, ContributingCause, Evidence, Fix, HeatRow, Prediction, RuledOut, Stage, TriedFix, Verdict } from "./report";
 
 /** Label of one field of a payload. */
 export interface FieldLabel {
@@ -29,6 +29,7 @@ export interface Types {
   Bucket: Bucket;
   CallLaunches: CallLaunches;
   CategoryShare: CategoryShare;
+  Change: Change;
   Collective: Collective;
   ComparedRun: ComparedRun;
   Comparison: Comparison;
@@ -167,6 +168,7 @@ export interface Types {
   TrackGroup: TrackGroup;
   TrackSlices: TrackSlices;
   TrackSummary: TrackSummary;
+  TriedFix: TriedFix;
   Utilisation: Utilisation;
   UtilisationOverTime: UtilisationOverTime;
   Utilization: Utilization;
@@ -276,6 +278,10 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     category: {"title":"category","unit":"none"},
     mean_ns: {"title":"mean","unit":"ns"},
     share_ratio: {"title":"share","unit":"ratio","display":"bar","description":"Share of the mean step."},
+  },
+  Change: {
+    name: {"title":"name","unit":"none"},
+    value: {"title":"value","unit":"none"},
   },
   Collective: {
     name: {"title":"collective","unit":"none"},
@@ -562,6 +568,8 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     how: {"title":"instructions","unit":"none"},
     why: {"title":"why","unit":"none","description":"Evidence for the fix, a full sentence."},
     prediction: {"title":"prediction","unit":"none","description":"None where the run does not contain the data for one."},
+    changes: {"title":"changes","unit":"none","description":"Changes that `stepscope try` can make in the job to measure the fix; empty where it cannot be made without editing the script."},
+    tried: {"title":"tried","unit":"none","description":"Measured effect, null where the fix was not tried."},
   },
   FlameNode: {
     name: {"title":"name","unit":"none"},
@@ -1629,6 +1637,14 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     longest_gap_ns: {"title":"longest gap","unit":"ns"},
     name_count: {"title":"names","unit":"count"},
     names: {"title":"names","unit":"none","description":"The `top` names with the most self time."},
+  },
+  TriedFix: {
+    saving_ratio: {"title":"saving","unit":"ratio","description":"Median saving as a share of the step; negative for a longer step."},
+    min_saving_ratio: {"title":"min saving","unit":"ratio","description":"Lower end of its interval."},
+    max_saving_ratio: {"title":"max saving","unit":"ratio","description":"Upper end of its interval."},
+    confidence_ratio: {"title":"confidence","unit":"ratio","description":"Probability that such an interval contains the median."},
+    pair_count: {"title":"pairs","unit":"count","description":"Pairs of trials without and with the change."},
+    text: {"title":"text","unit":"none"},
   },
   Utilisation: {
     node: {"title":"node","unit":"none"},

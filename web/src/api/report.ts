@@ -35,6 +35,12 @@ export interface Boxes {
   more: string | null;
 }
 
+/** A change that can be made in a job without editing its script. */
+export interface Change {
+  name: string;
+  value: string;
+}
+
 /** Check of a rule with its result. */
 export interface Check {
   kind: "check";
@@ -87,6 +93,10 @@ export interface Fix {
   why: string;
   /** None where the run does not contain the data for one. */
   prediction: Prediction | null;
+  /** Changes that `stepscope try` can make in the job to measure the fix; empty where it cannot be made without editing the script. */
+  changes: Change[];
+  /** Measured effect, null where the fix was not tried. */
+  tried: TriedFix | null;
 }
 
 /** One metric of one device. */
@@ -251,6 +261,21 @@ export interface Text {
   kind: "text";
   text: string;
   tone: "missing" | "note" | "plain" | "warning";
+}
+
+/** Measured effect of a fix: the last outcome of `stepscope try`. */
+export interface TriedFix {
+  /** Median saving as a share of the step; negative for a longer step. */
+  saving_ratio: number;
+  /** Lower end of its interval. */
+  min_saving_ratio: number;
+  /** Upper end of its interval. */
+  max_saving_ratio: number;
+  /** Probability that such an interval contains the median. */
+  confidence_ratio: number;
+  /** Pairs of trials without and with the change. */
+  pair_count: number;
+  text: string;
 }
 
 /** The bottleneck of a job, its cause, the evidence and the fixes. */

@@ -110,6 +110,7 @@ function Fixes({ verdict, savings }: { verdict: Verdict; savings: (number | null
           <li key={fix.title}>
             <b>{fix.title}</b>: <Prose text={fix.how} /> <span class="muted">Reason: {fix.why}</span>
             <PredictedSaving prediction={fix.prediction} usd={savings[index] ?? null} />
+            {fix.tried && <p data-testid="tried">Tried: {fix.tried.text}.</p>}
           </li>
         ))}
       </ol>

@@ -13,6 +13,8 @@ import os
 from stepscope.capture.import_hooks import after_import
 
 PACKAGE_VARIABLE = "STEPSCOPE_PACKAGE"
+TRIAL_VARIABLE = "STEPSCOPE_TRIAL"
+"""Plan of a trial; see `stepscope.capture.trial`."""
 
 _activated = False
 
@@ -32,17 +34,28 @@ def environment(
     from stepscope.capture.session import LIMIT_VARIABLE
     from stepscope.spool import SPOOL_VARIABLE
 
+    return {
+        **_bootstrap_variables(),
+        SPOOL_VARIABLE: spool,
+        LIMIT_VARIABLE: str(limit_bytes),
+        # By default Kineto prints two lines to stderr whenever a profiler starts and stops.
+        "KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "99"),
+        **(variables(kineto_directory) if kineto_directory is not None else {}),
+    }
+
+
+def trial_environment(plan_text: str) -> dict[str, str]:
+    """Return the environment variables of a trial: it is measured in the job and not recorded."""
+    return {**_bootstrap_variables(), TRIAL_VARIABLE: plan_text, "STEPSCOPE_WINDOW": "off"}
+
+
+def _bootstrap_variables() -> dict[str, str]:
     directory = os.path.dirname(os.path.abspath(__file__))
     site = os.path.join(directory, "site")
     path = os.environ.get("PYTHONPATH")
     return {
-        SPOOL_VARIABLE: spool,
-        LIMIT_VARIABLE: str(limit_bytes),
         PACKAGE_VARIABLE: os.path.dirname(os.path.dirname(directory)),
-        # By default Kineto prints two lines to stderr whenever a profiler starts and stops.
-        "KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "99"),
         "PYTHONPATH": f"{site}{os.pathsep}{path}" if path else site,
-        **(variables(kineto_directory) if kineto_directory is not None else {}),
     }
 
 
@@ -61,6 +74,11 @@ def _install_torch() -> None:
     from stepscope.capture.frameworks.pytorch import install
 
     install()
+    plan = os.environ.get(TRIAL_VARIABLE)
+    if plan:
+        from stepscope.capture.trial import activate
+
+        activate(plan)
 
 
 def _install_safetensors() -> None:

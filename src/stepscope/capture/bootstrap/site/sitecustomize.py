@@ -38,7 +38,7 @@ def _boot():
     directory = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != directory]
     package = os.environ.get("STEPSCOPE_PACKAGE")
-    if package and os.environ.get("STEPSCOPE_SPOOL"):
+    if package and (os.environ.get("STEPSCOPE_SPOOL") or os.environ.get("STEPSCOPE_TRIAL")):
         try:
             if sys.version_info < (3, 11):
                 raise ImportError("stepscope requires Python 3.11 or later")

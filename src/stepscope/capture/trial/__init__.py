@@ -1,0 +1,43 @@
+"""Trial of a change in an unmodified job: the job runs for some steps, is measured, and ends.
+
+    plan         plan of one trial, passed in the environment
+    changes      table of the changes that can be made without editing the script
+    measurement  time and losses of the steps
+    loaders      changes of DataLoaders, torch imported
+    settings     changes of settings of torch, torch imported
+    models       changes of models and optimizers, torch imported
+
+`activate` runs right after `import torch`. All ranks of a job make the change; rank 0 reports and
+waits until it is killed, so that neither the script's next lines nor its clean-up run.
+"""
+
+from __future__ import annotations
+
+from stepscope.capture.trial.changes import CHANGES, InjectableChange, Results
+from stepscope.capture.trial.plan import DEBUG_VARIABLES, TrialPlan
+
+__all__ = [
+    "CHANGES",
+    "DEBUG_VARIABLES",
+    "InjectableChange",
+    "Results",
+    "TrialPlan",
+    "activate",
+]
+
+
+def activate(plan_text: str) -> None:
+    """Seed the generators, make the changes, and measure. Called once, torch is imported.
+
+    Errors are written into the report of the trial: a trial without its change measures nothing.
+    """
+    from stepscope.capture.trial.measurement import Measurement
+
+    plan = TrialPlan.decode(plan_text)
+    measurement = Measurement(plan)
+    try:
+        measurement.start()
+        for name, value in plan.changes.items():
+            CHANGES[name].make(value, measurement)
+    except Exception as error:  # noqa: BLE001 - reported, and the job ends
+        measurement.fail(f"{type(error).__name__}: {error}")

@@ -1,0 +1,161 @@
+"""Table of the changes that can be made in a job without editing its script.
+
+A change is made inside the job, right after `import torch`. The functions here import torch only
+when they are called: the command line reads the table too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Literal
+
+    from stepscope.capture.trial.measurement import Measurement
+
+    Results = Literal["same", "random_numbers", "rounding", "different"]
+    """Effect on the results: none, other draws of random numbers, other rounding, or a different
+    computation."""
+else:
+    Results = str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectableChange:
+    """A change that can be made without editing the script."""
+
+    name: str
+    title: str
+    """The change in words, `{}` for the value."""
+    values: tuple[str, ...] = ()
+    """Accepted values; empty for whole numbers."""
+    min_value: int = 0
+    """Smallest accepted number."""
+    results: Results
+    line: str
+    """Line of the script that makes the change, `{}` for the value."""
+    scope: str
+    """Place in which the change takes effect, for the message that it did not."""
+    make: Callable[[str, Measurement], None]
+    """Make the change in this process; torch is imported."""
+
+    def check(self, text: str) -> str | None:
+        """Return the value in its usual form; None if it is not accepted."""
+        if self.values:
+            return next((value for value in self.values if value.lower() == text.lower()), None)
+        return str(int(text)) if text.isdecimal() and int(text) >= self.min_value else None
+
+    @property
+    def accepted(self) -> str:
+        """The accepted values in words."""
+        return ", ".join(self.values) if self.values else f"a number from {self.min_value}"
+
+    def describe(self, value: str) -> str:
+        """Describe the change with a value."""
+        return self.title.format(value)
+
+    def write_line(self, value: str) -> str:
+        """Return the line of the script."""
+        return self.line.format(value)
+
+
+def _set_loader_argument(name: str) -> Callable[[str, Measurement], None]:
+    def make(value: str, measurement: Measurement) -> None:
+        from stepscope.capture.trial.loaders import set_argument
+
+        set_argument(name, value, measurement)
+
+    return make
+
+
+def _set_threads(value: str, measurement: Measurement) -> None:
+    from stepscope.capture.trial.settings import set_threads
+
+    set_threads(int(value), measurement)
+
+
+def _turn_off_anomaly_detection(value: str, measurement: Measurement) -> None:
+    from stepscope.capture.trial.settings import turn_off_anomaly_detection
+
+    turn_off_anomaly_detection(measurement)
+
+
+def _unset_debug_variables(value: str, measurement: Measurement) -> None:
+    from stepscope.capture.trial.settings import unset_debug_variables
+
+    unset_debug_variables(measurement)
+
+
+_SWITCH = ("True", "False")
+_LOADERS = "no DataLoader with worker processes was created"
+
+CHANGES: dict[str, InjectableChange] = {
+    change.name: change
+    for change in (
+        InjectableChange(
+            name="num_workers",
+            title="{} DataLoader workers",
+            results="random_numbers",
+            line="DataLoader(..., num_workers={})",
+            scope="no torch DataLoader was created",
+            make=_set_loader_argument("num_workers"),
+        ),
+        InjectableChange(
+            name="prefetch_factor",
+            title="{} prefetched batches per DataLoader worker",
+            min_value=1,
+            results="same",
+            line="DataLoader(..., prefetch_factor={})",
+            scope=_LOADERS,
+            make=_set_loader_argument("prefetch_factor"),
+        ),
+        InjectableChange(
+            name="persistent_workers",
+            title="persistent_workers={} of the DataLoader",
+            values=_SWITCH,
+            results="random_numbers",
+            line="DataLoader(..., persistent_workers={})",
+            scope=_LOADERS,
+            make=_set_loader_argument("persistent_workers"),
+        ),
+        InjectableChange(
+            name="pin_memory",
+            title="pin_memory={} of the DataLoader",
+            values=_SWITCH,
+            results="same",
+            line="DataLoader(..., pin_memory={})",
+            scope="no torch DataLoader was created",
+            make=_set_loader_argument("pin_memory"),
+        ),
+        InjectableChange(
+            name="intra_op_threads",
+            title="{} intra-op threads",
+            min_value=1,
+            results="rounding",
+            line="torch.set_num_threads({})",
+            scope="torch kept its number of threads",
+            make=_set_threads,
+        ),
+        InjectableChange(
+            name="anomaly_detection",
+            title="anomaly detection off",
+            values=("off",),
+            results="same",
+            line="remove torch.autograd.set_detect_anomaly and detect_anomaly",
+            scope="the job did not turn anomaly detection on",
+            make=_turn_off_anomaly_detection,
+        ),
+        InjectableChange(
+            name="debug_variables",
+            title="debug variables of the environment unset",
+            values=("off",),
+            results="same",
+            line=f"unset {' '.join(('CUDA_LAUNCH_BLOCKING', '...'))}",
+            scope="no debug variable is set",
+            make=_unset_debug_variables,
+        ),
+    )
+}
+"""Changes by name."""

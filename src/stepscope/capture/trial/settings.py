@@ -1,0 +1,59 @@
+"""Changes of settings of torch and of the environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from stepscope.capture.frameworks.pytorch.patching import patch
+from stepscope.capture.trial.measurement import Measurement
+from stepscope.capture.trial.plan import DEBUG_VARIABLES
+
+WORKER_MODULE = "torch.utils.data._utils.worker"
+
+
+def set_threads(count: int, measurement: Measurement) -> None:
+    """Set the number of intra-op threads, and ignore calls of the script that set it.
+
+    DataLoader workers still use one thread.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    measurement.note_change("intra_op_threads", before, count)
+
+    def ignore(original: Callable[[int], None]) -> Callable[[int], None]:
+        def set_num_threads(number: int) -> None:
+            if sys._getframe(1).f_globals.get("__name__") == WORKER_MODULE:
+                original(number)
+            else:
+                measurement.note_change("intra_op_threads", number, count)
+
+        return set_num_threads
+
+    patch(torch, "set_num_threads", ignore)
+
+
+def turn_off_anomaly_detection(measurement: Measurement) -> None:
+    """Leave anomaly detection off where the script turns it on."""
+
+    def ignore(original: Callable[..., Any]) -> Callable[..., Any]:
+        def set_anomaly_enabled(enabled: bool, check_nan: bool = True) -> None:
+            if enabled:
+                measurement.note_change("anomaly_detection", "on", "off")
+            original(False, check_nan)
+
+        return set_anomaly_enabled
+
+    patch(torch, "set_anomaly_enabled", ignore)
+
+
+def unset_debug_variables(measurement: Measurement) -> None:
+    """Unset debug variables that the script has set before it imported torch."""
+    removed = [name for name in DEBUG_VARIABLES if os.environ.pop(name, None) is not None]
+    removed += measurement.plan.removed_variables
+    if removed:
+        measurement.note_change("debug_variables", ", ".join(removed), "unset")

@@ -1,0 +1,127 @@
+"""Changes to try: those of the fixes of a verdict, or named by the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from stepscope.capture.trial import CHANGES, InjectableChange
+from stepscope.diagnosis import Fix, Prediction, Verdict
+from stepscope.errors import UsageError
+from stepscope.schema import Change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """Changes to try together."""
+
+    changes: list[Change]
+    number: int | None = None
+    """Number of the fix in the verdict, from 1; None for changes that the user named."""
+    fix: Fix | None = None
+    """Fix that recommends exactly these changes."""
+
+    @property
+    def prediction(self) -> Prediction | None:
+        """Predicted step."""
+        return None if self.fix is None else self.fix.prediction
+
+    @property
+    def by_name(self) -> dict[str, str]:
+        """Values of the changes by name."""
+        return {change.name: change.value for change in self.changes}
+
+    @property
+    def injectable(self) -> list[InjectableChange]:
+        """The rows of the table of changes."""
+        return [CHANGES[change.name] for change in self.changes]
+
+    @property
+    def title(self) -> str:
+        """The changes in words."""
+        return ", ".join(CHANGES[c.name].describe(c.value) for c in self.changes)
+
+    @property
+    def lines(self) -> list[str]:
+        """Lines of the script that make the changes."""
+        return [CHANGES[c.name].write_line(c.value) for c in self.changes]
+
+    @property
+    def alters_results(self) -> bool:
+        """True if the job would compute something else."""
+        return any(change.results == "different" for change in self.injectable)
+
+
+def parse_changes(texts: Iterable[str]) -> list[Change]:
+    """Parse `NAME=VALUE` texts.
+
+    Raises:
+        UsageError: a name or a value is not known.
+    """
+    changes = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        change = CHANGES.get(name.strip())
+        if change is None or not equals:
+            raise UsageError(
+                f"{text!r} is not a change that can be tried. NAME=VALUE with one of: "
+                f"{', '.join(CHANGES)}."
+            )
+        usual = change.check(value.strip())
+        if usual is None:
+            raise UsageError(f"{name} takes {change.accepted}, not {value!r}.")
+        changes.append(Change(name=change.name, value=usual))
+    return changes
+
+
+def choose_candidates(
+    verdict: Verdict, *, fix: str | None = None, changes: Sequence[Change] = ()
+) -> list[Candidate]:
+    """Choose what to try.
+
+    Args:
+        fix: number of a fix, `all`, or None for the first fix that can be tried.
+        changes: changes that the user named; tried together, instead of a fix.
+
+    Raises:
+        UsageError: there is no such fix, or it cannot be tried.
+    """
+    fixes = list(enumerate(verdict.fixes, 1))
+    if changes:
+        values = {change.name: change.value for change in changes}
+        for number, recommended in fixes:
+            if {c.name: c.value for c in recommended.changes} == values:
+                return [Candidate(changes=list(changes), number=number, fix=recommended)]
+        return [Candidate(changes=list(changes))]
+    candidates = [
+        Candidate(changes=recommended.changes, number=number, fix=recommended)
+        for number, recommended in fixes
+        if recommended.changes
+    ]
+    if fix not in {None, "all"}:
+        return [_find_fix(verdict, candidates, str(fix))]
+    if not candidates:
+        raise UsageError(
+            "No fix of the verdict can be tried without editing the script. Name a change, such "
+            f"as --change num_workers=2; known are {', '.join(CHANGES)}."
+        )
+    return candidates if fix == "all" else candidates[:1]
+
+
+def _find_fix(verdict: Verdict, candidates: list[Candidate], text: str) -> Candidate:
+    count = len(verdict.fixes)
+    number = int(text) if text.isdecimal() else 0
+    if not 1 <= number <= count:
+        raise UsageError(
+            f"There is no fix {text}; the verdict has {count}."
+            if count
+            else "The verdict recommends no fix. Name a change, such as --change num_workers=2."
+        )
+    candidate = next((c for c in candidates if c.number == number), None)
+    if candidate is None:
+        options = ", ".join(f"--fix {c.number}" for c in candidates)
+        raise UsageError(
+            f"Fix {number}, “{verdict.fixes[number - 1].title}”, needs an edit of the script and "
+            f"cannot be tried. {f'These can: {options}.' if options else 'No fix can.'}"
+        )
+    return candidate

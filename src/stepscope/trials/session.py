@@ -1,0 +1,179 @@
+"""Pairs of trials, without and with a change, and their result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from stepscope.analysis import compare_losses, estimate_median
+from stepscope.capture.trial import CHANGES
+from stepscope.errors import TrialError
+from stepscope.monitor import node_name
+from stepscope.run import Run
+from stepscope.schema import LossComparison, TrialPair, TriedChange
+from stepscope.trials.candidates import Candidate
+from stepscope.trials.processes import TrialReport, run_trial
+from stepscope.trials.schedule import Schedule, plan_schedule
+from stepscope.trials.source import JobSource
+
+DEFAULT_PREFETCH = 2
+"""Batches that torch prefetches per worker."""
+
+
+class _Pair(NamedTuple):
+    """Two trials next to each other in time."""
+
+    base: TrialReport
+    changed: TrialReport
+    batch_factor: float
+    """Samples per step with the change, relative to those without."""
+
+    @property
+    def times(self) -> TrialPair:
+        return TrialPair(
+            base_step_ns=self.base.step_ns,
+            changed_step_ns=self.changed.step_ns / self.batch_factor,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSession:
+    """Trials of the changes of one job."""
+
+    run: Run
+    source: JobSource
+    pair_count: int
+    steps: int | None = None
+    """Measured steps per trial; None to choose."""
+    is_isolated: bool = True
+    should_stop: Callable[[], bool] = lambda: False
+    on_progress: Callable[[str], None] = lambda text: None
+
+    def try_candidate(self, candidate: Candidate, cause: str) -> TriedChange:
+        """Run pairs of trials and compare them.
+
+        One trial with the change goes first and is not measured: it shows that the change is
+        possible, and brings files into the page cache. The order within pairs alternates, so that
+        a steady drift of the machine cancels.
+
+        Raises:
+            TrialError: a trial has no result, or the change has no effect on the job.
+            UsageError: the job has too few steps.
+        """
+        schedule = self.plan(candidate)
+        self.on_progress("first trial with the change, not counted")
+        rehearsal = self._run(schedule, candidate, changed=True)
+        _check_effect(candidate, rehearsal)
+        factor = _measure_batch_factor(rehearsal)
+        pairs = [
+            self._run_pair(candidate, schedule, factor, number) for number in range(self.pair_count)
+        ]
+        return self._conclude(candidate, cause, schedule, pairs)
+
+    def plan(self, candidate: Candidate) -> Schedule:
+        """Choose the steps of the trials of a candidate."""
+        ranks = self.run.ranks
+        loader = ranks[0].loader if ranks else None
+        values = candidate.by_name
+        workers = [loader.num_workers if loader is not None else 0]
+        prefetch = [(loader.prefetch_factor if loader is not None else None) or DEFAULT_PREFETCH]
+        workers.append(int(values.get("num_workers", workers[0])))
+        prefetch.append(int(values.get("prefetch_factor", prefetch[0])))
+        ahead = [count * factor for count, factor in zip(workers, prefetch, strict=True)]
+        return plan_schedule(self.run, prefetched_count=max(ahead), steps=self.steps)
+
+    def _run_pair(
+        self, candidate: Candidate, schedule: Schedule, factor: float, number: int
+    ) -> _Pair:
+        self.on_progress(f"pair {number + 1} of {self.pair_count}")
+        reports = {}
+        for is_changed in (False, True) if number % 2 == 0 else (True, False):
+            trial_schedule = _scale(schedule, factor) if is_changed else schedule
+            reports[is_changed] = self._run(trial_schedule, candidate, changed=is_changed)
+        return _Pair(base=reports[False], changed=reports[True], batch_factor=factor)
+
+    def _run(self, schedule: Schedule, candidate: Candidate, *, changed: bool) -> TrialReport:
+        loader = self.run.ranks[0].loader if self.run.ranks else None
+        size = loader.batch_size if loader is not None else None
+        return run_trial(
+            self.source,
+            schedule,
+            changes=candidate.by_name if changed else {},
+            batch_size=size if isinstance(size, int) else None,
+            is_isolated=self.is_isolated,
+            should_stop=self.should_stop,
+        )
+
+    def _conclude(
+        self,
+        candidate: Candidate,
+        cause: str,
+        schedule: Schedule,
+        pairs: list[_Pair],
+    ) -> TriedChange:
+        times = [pair.times for pair in pairs]
+        estimate = estimate_median([1 - t.changed_step_ns / t.base_step_ns for t in times])
+        first = pairs[0].base
+        prediction = candidate.prediction
+        return TriedChange(
+            created_ns=time.time_ns(),
+            changes=candidate.changes,
+            fix_title=None if candidate.fix is None else candidate.fix.title,
+            cause=cause,
+            predicted_saving_ratio=None if prediction is None else prediction.saving_ratio,
+            pairs=times,
+            saving_ratio=estimate.median,
+            min_saving_ratio=estimate.low,
+            max_saving_ratio=estimate.high,
+            confidence_ratio=estimate.confidence_ratio,
+            warmup_step_count=schedule.warmup_step_count,
+            step_count=first.step_count,
+            losses=_compare_losses(pairs),
+            is_isolated=self.is_isolated,
+            node=node_name(),
+            cores_available=self.run.cores_available,
+            versions={"python": first.python, "torch": first.torch},
+        )
+
+
+def _check_effect(candidate: Candidate, report: TrialReport) -> None:
+    """Check that each change took effect.
+
+    Raises:
+        TrialError: one did not, or the job has that value already.
+    """
+    for change in candidate.changes:
+        applied = report.applied.get(change.name)
+        title = CHANGES[change.name].describe(change.value)
+        if applied is None:
+            raise TrialError(f"“{title}” had no effect: {CHANGES[change.name].scope}.")
+    if all(change.before == change.after for change in report.applied.values()):
+        raise TrialError(f"The job has {candidate.title} already.")
+
+
+def _measure_batch_factor(report: TrialReport) -> float:
+    """Return the ratio of samples per step with and without the change."""
+    applied = report.applied.get("batch_size")
+    return 1.0 if applied is None else float(applied.after) / float(applied.before)
+
+
+def _scale(schedule: Schedule, factor: float) -> Schedule:
+    """Return the schedule for as many samples in batches of another size."""
+    return replace(schedule, step_count=max(5, round(schedule.step_count / factor)))
+
+
+def _compare_losses(pairs: list[_Pair]) -> LossComparison | None:
+    """Compare the first losses; None where there are none, or those of other batches."""
+    bases = [pair.base.losses for pair in pairs]
+    changed = [pair.changed.losses for pair in pairs]
+    count = min(map(len, bases + changed))
+    if not count or pairs[0].batch_factor != 1:
+        return None
+    return LossComparison(
+        loss_count=count,
+        max_relative_difference=max(map(compare_losses, bases, changed)),
+        own_relative_difference=max(compare_losses(a, b) for a, b in pairwise(bases)),
+    )

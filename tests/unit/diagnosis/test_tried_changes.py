@@ -1,0 +1,112 @@
+"""Measured effects beside the fixes of a verdict."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from stepscope.cli.verdict_text import write_verdict
+from stepscope.diagnosis import Fix, Prediction, Verdict, describe_outcome, diagnose
+from stepscope.diagnosis.tried_changes import attach_outcomes
+from stepscope.run import Run
+from stepscope.schema import Change, TrialPair, TriedChange
+from stepscope.store import RunWriter, open_run
+from stepscope.testing import RunBuilder
+
+WORKERS = [
+    Change(name="num_workers", value="2"),
+    Change(name="prefetch_factor", value="4"),
+    Change(name="persistent_workers", value="True"),
+]
+
+
+def make_outcome(
+    savings: tuple[float, float, float],
+    *,
+    changes: list[Change] = WORKERS,
+    created_ns: int = 1,
+) -> TriedChange:
+    """Make an outcome of median saving and interval."""
+    saving, low, high = savings
+    return TriedChange(
+        created_ns=created_ns,
+        changes=changes,
+        pairs=[TrialPair(base_step_ns=1e8, changed_step_ns=1e8 * (1 - saving))] * 5,
+        saving_ratio=saving,
+        min_saving_ratio=low,
+        max_saving_ratio=high,
+        confidence_ratio=0.94,
+        warmup_step_count=10,
+        step_count=30,
+        is_isolated=True,
+        node="n0",
+    )
+
+
+@pytest.mark.parametrize(
+    ("savings", "text"),
+    [
+        ((0.12, 0.09, 0.14), "12% shorter (9% to 14%, 5 pairs)"),
+        ((-0.5, -0.6, -0.4), "50% longer (40% to 60%, 5 pairs)"),
+        ((0.01, -0.02, 0.03), "about even (2% longer to 3% shorter, 5 pairs)"),
+    ],
+)
+def test_outcomes_in_words(savings: tuple[float, float, float], text: str) -> None:
+    assert describe_outcome(make_outcome(savings)) == text
+
+
+def test_the_last_outcome_of_the_same_changes_belongs_to_a_fix() -> None:
+    prediction = Prediction.from_step(85.0, 100.0, "it was so")
+    fixes = [
+        Fix(title="a", instructions="", why="", changes=WORKERS, prediction=prediction),
+        Fix(title="b", instructions="", why="", changes=WORKERS[:1]),
+        Fix(title="c", instructions="", why=""),
+    ]
+    outcomes = [
+        make_outcome((0.5, 0.4, 0.6), created_ns=1),
+        make_outcome((0.12, 0.09, 0.14), created_ns=2, changes=WORKERS[::-1]),
+    ]
+    first, second, third = attach_outcomes(fixes, outcomes)
+    assert first.tried is not None
+    assert first.tried.text == "12% shorter (9% to 14%, 5 pairs), predicted 15% shorter"
+    assert second.tried is None
+    assert third.tried is None
+
+
+def draw_run(path: Path) -> Path:
+    """Draw a job that waits for a single worker most of the time."""
+    builder = RunBuilder(path, code={"decode": "fetch > Rows.__getitem__ > decode"})
+    rank = builder.rank(workers=1)
+    rank.draw("wait 60 | forward 12 | backward 20 | optimizer 8", 100, jitter=0.1)
+    for worker in rank.workers:
+        worker.draw("fetch ( samples ( do:decode 98 ) | collate 2 )", 100)
+    builder.metric("outside_cpu_cores", 0)
+    return builder.write()
+
+
+def write_text(verdict: Verdict, location: str) -> str:
+    out = io.StringIO()
+    write_verdict(Console(file=out, width=200), verdict, location)
+    return out.getvalue()
+
+
+def test_diagnose_offers_a_trial_and_then_shows_its_outcome(tmp_path: Path) -> None:
+    location = draw_run(tmp_path / "my run")
+    verdict = diagnose(Run(open_run(location)))
+    number, fix = next((n, f) for n, f in enumerate(verdict.fixes, 1) if f.changes)
+    text = write_text(verdict, str(location))
+    assert f"Try it: stepscope try '{location}' --fix {number}" in text
+    with RunWriter(location, "n0") as writer:
+        outcome = make_outcome((0.12, 0.09, 0.14), changes=fix.changes)
+        assert writer.add_document("tries", "first", outcome)
+        assert not writer.add_document("tries", "first", outcome)
+    verdict = diagnose(Run(open_run(location)))
+    tried = verdict.fixes[number - 1].tried
+    assert tried is not None
+    assert tried.pair_count == 5
+    text = write_text(verdict, str(location))
+    assert f"Tried: {tried.text}." in text
+    assert f"--fix {number}" not in text

@@ -1,0 +1,87 @@
+"""Choice of the changes to try."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepscope.capture.trial import CHANGES
+from stepscope.diagnosis import Fix, Verdict
+from stepscope.errors import UsageError
+from stepscope.schema import Change
+from stepscope.trials import choose_candidates, parse_changes
+
+
+def make_verdict(*changes: list[Change]) -> Verdict:
+    return Verdict(
+        suspect="data_pipeline",
+        cause="slow_dataset",
+        share_ratio=0.5,
+        confidence_ratio=0.5,
+        headline="",
+        stages=[],
+        evidence=[],
+        ruled_out=[],
+        fixes=[
+            Fix(title=f"fix {number}", instructions="", why="", changes=fix_changes)
+            for number, fix_changes in enumerate(changes, 1)
+        ],
+    )
+
+
+WORKERS = [Change(name="num_workers", value="2")]
+THREADS = [Change(name="intra_op_threads", value="1")]
+
+
+def test_the_first_fix_that_can_be_tried_is_the_default() -> None:
+    verdict = make_verdict([], WORKERS, THREADS)
+    assert [c.number for c in choose_candidates(verdict)] == [2]
+    assert [c.number for c in choose_candidates(verdict, fix="all")] == [2, 3]
+    assert [c.changes for c in choose_candidates(verdict, fix="3")] == [THREADS]
+
+
+def test_named_changes_find_their_fix() -> None:
+    verdict = make_verdict([], WORKERS)
+    (candidate,) = choose_candidates(verdict, changes=WORKERS)
+    assert candidate.number == 2
+    (candidate,) = choose_candidates(verdict, changes=THREADS)
+    assert (candidate.number, candidate.prediction) == (None, None)
+    assert candidate.lines == ["torch.set_num_threads(1)"]
+
+
+@pytest.mark.parametrize(
+    ("fix", "sentence"),
+    [
+        ("1", r"Fix 1, “fix 1”, needs an edit of the script .* These can: --fix 2\."),
+        ("9", "There is no fix 9; the verdict has 2"),
+        ("x", "There is no fix x"),
+    ],
+)
+def test_fixes_that_cannot_be_tried_are_explained(fix: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        choose_candidates(make_verdict([], WORKERS), fix=fix)
+
+
+def test_a_verdict_without_fixes_to_try_names_the_changes() -> None:
+    with pytest.raises(UsageError, match="--change num_workers=2"):
+        choose_candidates(make_verdict([]))
+    with pytest.raises(UsageError, match="recommends no fix"):
+        choose_candidates(make_verdict(), fix="1")
+
+
+@pytest.mark.parametrize("text", ["workers=2", "num_workers", "num_workers=-1", "pin_memory=maybe"])
+def test_unknown_changes_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"can be tried|takes"):
+        parse_changes([text])
+
+
+def test_values_take_their_usual_form() -> None:
+    parsed = parse_changes(["num_workers=02", "pin_memory=true"])
+    assert [change.value for change in parsed] == ["2", "True"]
+
+
+def test_every_change_names_its_value_in_its_line() -> None:
+    for change in CHANGES.values():
+        value = change.values[0] if change.values else str(change.min_value)
+        assert change.check(value) == value
+        assert value in change.write_line(value) or len(change.values) == 1
+        assert change.describe(value)
