@@ -85,6 +85,9 @@ _FETCH_FILE = "torch/utils/data/_utils/fetch.py"
 SAMPLE_FUNCTIONS = frozenset({"__getitem__", "__getitems__", "__iter__", "__next__"})
 """Methods that request samples from a dataset and batches from an iterator."""
 
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
+"""Comprehensions are part of the function that contains them."""
+
 _NETWORK_LIBRARIES = frozenset(
     [
         "aiohttp",
@@ -411,7 +414,9 @@ def _classify_by_line(line: str) -> StagedStack | None:
 
 def _classify_fallback(frames: Sequence[Frame]) -> StagedStack:
     user = [f for f in frames if f.library == ""]
-    callees = [f for f in user if f.bare_function not in SAMPLE_FUNCTIONS]
+    callees = [
+        frame for frame in user if frame.bare_function not in SAMPLE_FUNCTIONS | _COMPREHENSIONS
+    ]
     if callees and callees[0].bare_function in _CALL_METHODS:
         # A callable object that a dataset applies to each sample is a transform.
         return StagedStack("augment", callees[0].owner)

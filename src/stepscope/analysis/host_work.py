@@ -83,6 +83,8 @@ _DATA_NAMES = re.compile(
 _RUNTIME = frozenset(["python", "torch"])
 MAX_LINES = 5
 """Lines of a phase that are named."""
+_CALLBACK_NAMES = re.compile(r"^$|^on_|^_?(before|after)_|_(start|end|begin|hook|callback)$")
+"""Functions named after when they run, such as `on_train_batch_end`, not after what they do."""
 READING_RATIO = 0.15
 """Minimum share of a function's time in reads of tensor values for reading to be its purpose."""
 
@@ -190,13 +192,21 @@ class _StackReader:
         """Classify one stack with the line of user code that it runs."""
         frames = parse_stack(self.samples.stacks[stack])
         inner = frames[len(_find_shared_frames(self.loop, frames)) :]
-        text = self.samples.line_text(frames, line)
+        # Below the loop of a framework, the line of the script is the call that started it.
+        is_in_framework = self._is_in_framework(inner)
+        text = "" if is_in_framework else self.samples.line_text(frames, line)
         preparation = find_preparation(
             inner, text, self.samples.functions, self.training, loop=self.loop
         )
         cause: HostCause
         if phase == "other":
-            cause = _classify_cause(inner, text, waits=self.waits, preparation=preparation)
+            cause = _classify_cause(
+                inner,
+                text,
+                waits=self.waits,
+                preparation=preparation,
+                training=self.training,
+            )
             cause = "checkpoint" if self.savers.intersection(inner) else cause
         else:
             prepares = preparation is not None and preparation.reads
@@ -207,18 +217,23 @@ class _StackReader:
         elif cause == "python":
             source = find_environment_library(inner)
         runs_python = phase == "other" or cause != "python" or not runs_tensors(inner)
-        location = self._find_location(frames, inner, line) if runs_python else None
+        location = None
+        if runs_python and is_in_framework:
+            location = _find_library_function(inner)
+        elif runs_python:
+            location = _find_user_line(frames, line)
         return _StackWork(_find_user_function(inner), location, cause, source)
 
-    def _find_location(
-        self, frames: Sequence[Frame], inner: Sequence[Frame], line: int
-    ) -> tuple[str, int] | None:
-        """Find the line of the script, or the function of a library whose loop runs the script."""
-        if self.loop and self.loop[-1].library and all(frame.library for frame in inner):
-            library_frames = [frame for frame in inner if frame.library not in _RUNTIME]
-            if library_frames:
-                return f"{library_frames[-1].library} {library_frames[-1].function}", 0
-        return _find_user_line(frames, line)
+    def _is_in_framework(self, inner: Sequence[Frame]) -> bool:
+        """Return True if a library has the training loop, and the script does not run below it."""
+        has_loop = bool(self.loop) and bool(self.loop[-1].library)
+        return has_loop and all(frame.library for frame in inner)
+
+
+def _find_library_function(frames: Sequence[Frame]) -> tuple[str, int] | None:
+    """Find the innermost function of a library other than torch, as a location without a line."""
+    functions = [frame for frame in frames if frame.library not in _RUNTIME]
+    return (f"{functions[-1].library} {functions[-1].function}", 0) if functions else None
 
 
 class _WorkSums:
@@ -365,7 +380,12 @@ def _find_user_line(frames: Sequence[Frame], line: int) -> tuple[str, int] | Non
 
 
 def _classify_cause(
-    frames: Sequence[Frame], text: str, *, waits: bool, preparation: Preparation | None = None
+    frames: Sequence[Frame],
+    text: str,
+    *,
+    waits: bool,
+    preparation: Preparation | None = None,
+    training: frozenset[Frame] = frozenset(),
 ) -> HostCause:
     """Classify one stack; the innermost evidence counts, so logging in a sync line is logging.
 
@@ -375,6 +395,7 @@ def _classify_cause(
         waits: reading a value from a tensor waits for a device. Without a device, reading is
             part of its purpose.
         preparation: evidence that the stack prepares data.
+        training: functions that call the model: their names say nothing of what they do now.
     """
     for frame in reversed(frames):
         if frame.library in _LOGGING_LIBRARIES or (
@@ -391,7 +412,7 @@ def _classify_cause(
         return "python"
     if _produces_values(frames):
         return "logging" if _LOGGING.search(text) else "data_preparation"
-    cause = _classify_by_names(frames)
+    cause = _classify_by_names([frame for frame in frames if frame not in training])
     if cause == "logging" and not waits:
         return cause
     reads = preparation is not None and preparation.reads and not _READS_TENSOR.search(text)
@@ -424,7 +445,7 @@ def _classify_by_names(frames: Sequence[Frame]) -> HostCause | None:
     reading its answer.
     """
     for frame in frames:
-        if not frame.library and frame.bare_function:
+        if not frame.library and not _CALLBACK_NAMES.search(frame.bare_function):
             if any(_LOGGING_NAMES.search(n.lower()) for n in (frame.bare_function, frame.owner)):
                 return "logging"
             if _DATA.search(frame.bare_function) or _DATA_NAMES.search(frame.bare_function):

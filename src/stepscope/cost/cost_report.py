@@ -75,6 +75,8 @@ class FixSaving(msgspec.Struct, frozen=True, kw_only=True):
     """Denominator of the ratio: steps, or steps and evaluation together."""
     condition: str
     """Assumption of the prediction, worded to follow "if"."""
+    is_bound: bool
+    """True where the fix saves at most this; see `Prediction.is_bound`."""
     step_usd: float
     """Saving per step, with its part of the evaluation where the fix concerns evaluation."""
     hour_usd: float
@@ -286,6 +288,7 @@ class _Savings:
             saving_ratio=prediction.saving_ratio,
             share_of=share_of,
             condition=prediction.condition,
+            is_bound=prediction.is_bound,
             step_usd=step_usd,
             hour_usd=hour_share * self.hour_usd,
             training_usd=self._scale_training(hour_share),

@@ -160,18 +160,10 @@ _CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
             "DataLoader(pin_memory=True) and tensor.to(device, non_blocking=True)",
         ),
     ],
-    "host_sync": [
-        (
-            "Read values from tensors rarely",
-            "keep metrics as tensors and call .item() every N steps; each call waits for "
-            "everything launched before it",
-        ),
-        ("Print less", "log every N steps; reduce many values to one tensor before reading it"),
-    ],
     "logging": [
         (
             "Log every N steps",
-            "and hand the values to a background thread or an asynchronous logger; draw figures, "
+            "hand the values to a background thread or an asynchronous logger; draw figures, "
             "pictures and histograms even less often",
         ),
     ],
@@ -181,38 +173,6 @@ _CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
             "collect less often: gc.freeze() after set-up, gc.disable() in the loop, gc.collect() "
             "between epochs",
         ),
-    ],
-    "small_batch": [
-        (
-            "Give each operator more to do: a larger batch",
-            "it costs little while operators are this small; with micro-batches, use fewer and "
-            "larger ones in a step; adapt the learning rate to match",
-        ),
-        (
-            "Let a compiler fuse the operators",
-            "model = torch.compile(model); with fixed shapes also CUDA graphs "
-            "(mode='reduce-overhead')",
-        ),
-    ],
-    "tiny_operators": [
-        (
-            "Let a compiler fuse the operators",
-            "model = torch.compile(model); with fixed shapes also CUDA graphs "
-            "(mode='reduce-overhead')",
-        ),
-        (
-            "Replace loops over elements by tensor operations",
-            "nn.LSTM instead of a cell in a Python loop, einsum or batched matmul instead of many "
-            "small ones, foreach or fused optimizers",
-        ),
-        (
-            "Give each operator more to do",
-            "a larger batch costs little while operators are this small",
-        ),
-    ],
-    "dispatch_overhead": [
-        ("Let a compiler fuse the operators", "model = torch.compile(model)"),
-        ("Give each operator more to do", "a larger batch raises the share of real work"),
     ],
     "checkpoint": [
         ("Save less often", "every N minutes rather than every few steps"),

@@ -209,7 +209,7 @@ def _rule_out(
     """Give the reason against each suspect other than that of the verdict."""
     limits = thresholds.by_suspect
     reasons: dict[Suspect, str] = {
-        "data_pipeline": "waiting for batches takes",
+        "data_pipeline": "waiting for batches, copies to the device and data preparation take",
         "model": _describe_model(run, shares),
         "communication": "exposed communication without waiting for slower ranks takes"
         if shares.rank_wait

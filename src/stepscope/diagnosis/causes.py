@@ -23,7 +23,7 @@ from stepscope.diagnosis.verdict import (
     Stage,
     Suspect,
 )
-from stepscope.quantities import count, percent
+from stepscope.quantities import count, count_of, percent
 from stepscope.schema import OptimizerFact
 
 CORE_SHORTAGES = frozenset(["cpu_contention", "cpu_limit"])
@@ -193,7 +193,7 @@ def find_model_cause(inputs: CauseInputs) -> CauseFinding:
         evidence.append(
             Evidence(
                 text=f"{optimizer.name} updates {count(optimizer.parameter_count)} "
-                f"parameters in {count(optimizer.tensor_count)} tensors in every step.",
+                f"parameters in {count_of(optimizer.tensor_count, 'tensor')} in every step.",
                 value=optimizer.parameter_count,
                 unit="count",
                 source="steps",

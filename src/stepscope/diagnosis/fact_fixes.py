@@ -135,11 +135,68 @@ def list_dataset_fixes(facts: JobFacts) -> list[FixText]:
         return []
     return [
         (
-            "Look at the dataset's own code",
-            f"{function}: do what does not depend on the epoch once and cache it, and replace "
+            "Make the dataset's own code cheaper",
+            f"in {function}, do what does not depend on the epoch once and cache it, and replace "
             "loops over elements by operations on arrays",
         )
     ]
+
+
+def list_sync_fixes(facts: JobFacts) -> list[FixText]:
+    """List the fixes for reading values from tensors."""
+    wait = "" if facts.is_cpu_job else "; each call waits for everything launched before it"
+    return [
+        (
+            "Read values from tensors rarely",
+            f"keep metrics as tensors and call .item() every N steps{wait}",
+        ),
+        ("Read many values in one call", "reduce or stack them to one tensor before reading it"),
+    ]
+
+
+def list_small_batch_fixes(facts: JobFacts) -> list[FixText]:
+    """List the fixes for small batches."""
+    return [
+        (
+            "Give each operator more to do: a larger batch",
+            "it costs little while operators are this small; with micro-batches, use fewer and "
+            "larger ones in a step; adapt the learning rate to match",
+        ),
+        *_list_compiler_fixes(facts),
+    ]
+
+
+def list_tiny_operator_fixes(facts: JobFacts) -> list[FixText]:
+    """List the fixes for operators that take less time than calling them."""
+    return [
+        *_list_compiler_fixes(facts),
+        (
+            "Replace loops over elements by tensor operations",
+            "nn.LSTM instead of a cell in a Python loop, einsum or batched matmul instead of many "
+            "small ones",
+        ),
+        (
+            "Give each operator more to do",
+            "a larger batch costs little while operators are this small",
+        ),
+    ]
+
+
+def list_dispatch_fixes(facts: JobFacts) -> list[FixText]:
+    """List the fixes for gaps between operators."""
+    return [
+        *_list_compiler_fixes(facts),
+        ("Give each operator more to do", "a larger batch raises the share of real work"),
+    ]
+
+
+def _list_compiler_fixes(facts: JobFacts) -> list[FixText]:
+    """Advise torch.compile, and CUDA graphs with it, unless the model is compiled."""
+    if facts.is_compiled:
+        return []
+    graphs = "; with fixed shapes also CUDA graphs (mode='reduce-overhead')"
+    instructions = "model = torch.compile(model)" + ("" if facts.is_cpu_job else graphs)
+    return [("Let a compiler fuse the operators", instructions)]
 
 
 def list_inline_data_fixes(facts: JobFacts) -> list[FixText]:
@@ -197,10 +254,14 @@ _VECTORISED = {
 FACT_FIXES: Mapping[str, Callable[[JobFacts], list[FixText]]] = {
     "batch_handover": list_handover_fixes,
     "compute": list_compute_fixes,
+    "dispatch_overhead": list_dispatch_fixes,
+    "host_sync": list_sync_fixes,
     "inline_data_preparation": list_inline_data_fixes,
     "optimizer": list_optimizer_fixes,
     "python_overhead": list_python_fixes,
     "slow_augmentation": list_augmentation_fixes,
     "slow_dataset": list_dataset_fixes,
+    "small_batch": list_small_batch_fixes,
+    "tiny_operators": list_tiny_operator_fixes,
 }
 """Fixes of causes by the facts of the job."""

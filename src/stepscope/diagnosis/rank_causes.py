@@ -30,11 +30,16 @@ def find_communication_cause(inputs: CauseInputs) -> CauseFinding:
         Stage(name=name, detail="", share_ratio=share)
         for name, share in (
             ("exposed gradient exchange", shares.exchange),
-            ("collectives called by the script", shares.collectives),
+            ("communication in collectives of the script", shares.collectives),
         )
         if share >= 0.01
     ]
     evidence = [_describe_ranks(ranks)]
+    stages.sort(key=lambda stage: -stage.share_ratio)
+    reason = None
+    if stages:
+        name, share = stages[0].name, stages[0].share_ratio
+        reason = f"{name[:1].upper()}{name[1:]} takes {percent(share)} of step time."
     if cause == "gradient_accumulation":
         evidence.insert(
             0,
@@ -46,7 +51,8 @@ def find_communication_cause(inputs: CauseInputs) -> CauseFinding:
                 source="steps",
             ),
         )
-    return CauseFinding(cause=cause, stages=stages, evidence=evidence)
+        reason = evidence[0].text
+    return CauseFinding(cause=cause, reason=reason, stages=stages, evidence=evidence)
 
 
 def count_exchanges(ranks: Sequence[Rank]) -> float:
@@ -133,9 +139,9 @@ def _measure_mean_ns(rank: Rank, phase: str) -> float:
 
 def _describe_ranks(ranks: Sequence[Rank]) -> Evidence:
     is_timed = any(rank.facts(DdpFact) for rank in ranks)
-    source = "; exchange and overlap as timed by DistributedDataParallel" if is_timed else ""
+    source = " DistributedDataParallel timed exchange and overlap." if is_timed else ""
     return Evidence(
-        text=f"{count_of(len(ranks), 'rank')}{source}.",
+        text=f"The job has {count_of(len(ranks), 'rank')}.{source}",
         value=len(ranks),
         unit="count",
         source="steps",

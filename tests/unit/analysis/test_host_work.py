@@ -90,6 +90,40 @@ def test_name_of_the_training_loop_is_not_evidence() -> None:
     assert work.causes == {"python": 1}
 
 
+def test_names_of_functions_that_call_the_model_are_no_evidence() -> None:
+    """A function that trains on a batch does more than to make it."""
+    work = host_work(
+        "do:rest 5 | forward 10 ( do:model 10 ) | backward 10 | optimizer 5",
+        {
+            "rest": f"{LOOP} > train_batch # total += 1",
+            "model": f"{LOOP} > train_batch > Module.__call__@torch/nn/modules/module.py",
+        },
+    )
+    assert work is not None
+    assert work.causes == {"python": 1}
+
+
+def test_loop_of_a_framework_has_no_line_in_the_script() -> None:
+    """The line that starts the loop runs all the time."""
+    fit = "main > fit@lightning/trainer.py > advance@lightning/loops.py"
+    work = host_work(
+        "do:own 6 | do:hook 4 | forward 10 ( do:model 10 ) | backward 10 | optimizer 5",
+        {
+            "own": f"{fit} > update@lightning/progress.py # trainer.fit(model, logger=False)",
+            "hook": f"{fit} > Timer.on_batch_end # total += 1",
+            "model": f"{fit} > Module.__call__@torch/nn/modules/module.py",
+            "": fit,
+        },
+    )
+    assert work is not None
+    assert work.causes == pytest.approx({"python": 1})
+    lines = [(line.file, line.text, line.ratio) for line in work.lines if line.phase == "other"]
+    assert lines == [
+        ("lightning update", "", pytest.approx(0.6)),
+        ("/job/train.py", "total += 1", pytest.approx(0.4)),
+    ]
+
+
 def test_a_function_below_the_loop_is_evidence() -> None:
     work = host_work(
         "do:rest 5 | forward 10 | backward 10 | optimizer 5",
@@ -265,6 +299,8 @@ def test_conversion_in_a_producer_is_not_synchronization() -> None:
         ("log_prob", "python"),
         ("post_process", "python"),
         ("load_rows > report_progress", "data_preparation"),
+        ("Timer.on_train_batch_end", "python"),
+        ("Timer.on_train_batch_end > log_rate", "logging"),
         ("tally > Tensor.__iter__@torch/_tensor.py", "host_sync"),
         ("show > _tensor_str@torch/_tensor_str.py", "host_sync"),
         ("mix > cat@torch/functional.py", "python"),

@@ -91,7 +91,7 @@ def test_fix_of_a_dataset_names_the_function(new_run: RunMaker) -> None:
     run = new_run()
     CAUSE_RUNS["slow_dataset"][1](run)
     verdict = diagnose(run.open())
-    assert verdict.fixes[0].instructions.startswith("lookup: ")
+    assert verdict.fixes[0].instructions.startswith("in lookup, ")
 
 
 # --- data preparation and environments in the training thread ------------------------------------

@@ -108,7 +108,7 @@ def _write_suspect(out: Console, payload: Cost) -> None:
     for fix in payload.fixes:
         rows.add_row(
             escape(fix.title),
-            percent(fix.saving_ratio),
+            f"{'at most ' if fix.is_bound else ''}{percent(fix.saving_ratio)}",
             _whole(fix.share_of),
             *(dollars(usd) for usd in (fix.step_usd, fix.hour_usd, fix.training_usd)),
         )
