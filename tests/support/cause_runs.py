@@ -45,6 +45,28 @@ def draw_small_batch(run: RunBuilder) -> None:
         process.fact("model_inputs", model=1, inputs=inputs)
 
 
+def draw_anomaly_detection(run: RunBuilder) -> None:
+    """Draw 50 nodes, each with a capture of 0.4 ms and a check of 0.2 ms, in steps of 60 ms."""
+    node = "op:autograd::engine::evaluate_function:Mm 0.5 ( op:mm 0.3 | op:aten::isnan 0.2 )"
+    window = f"forward 30 ( op:mm 30 ) | backward 25 ( {' | '.join([node] * 50)} ) | optimizer 5"
+    draw_with_window("forward 30 | backward 25 | optimizer 5", window)(run)
+    run.processes[0].fact(
+        "settings",
+        step_count=1,
+        anomaly_detection=True,
+        deterministic_algorithms=False,
+        cudnn_benchmark=False,
+        float32_matmul_precision="highest",
+        intra_op_threads=1,
+        inter_op_threads=1,
+        trace_function=None,
+        profile_function=None,
+        traces_allocations=False,
+        variables={},
+        stack_capture={"depth": 4, "capture_ns": 400_000, "frame_ns": 0},
+    )
+
+
 def draw_too_few_workers(run: RunBuilder) -> None:
     process = run.rank(workers=1).draw(f"wait=0 60 | {COMPUTE}", 60)
     process.workers[0].draw("fetch 100", 60)
@@ -183,6 +205,7 @@ CAUSE_RUNS: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
         "framework_overhead",
         draw_steps(f"{COMPUTE} | garbage_collection:train.py:9=2 40 | do:log 5"),
     ),
+    "debug_switch": ("framework_overhead", draw_anomaly_detection),
     "python_overhead": ("framework_overhead", draw_steps(f"{COMPUTE} | do:python 40 | do:log 5")),
     "checkpoint": ("framework_overhead", draw_steps(f"{COMPUTE} | save=2000000 40 | do:log 5")),
     "cpu_contention": ("framework_overhead", draw_cpu_contention),

@@ -87,6 +87,7 @@ from .host_work import (
     HostLine as HostLine,
     HostWork as HostWork,
     attribute_host_work as attribute_host_work,
+    measure_stack_depth as measure_stack_depth,
 )
 from .idle import (
     KERNEL_WAIT_BELOW_NS as KERNEL_WAIT_BELOW_NS,

@@ -22,8 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.columns import Columns, Strings
-from stepscope.intervals import Int, Intervals, contains, overlap, union, unite
+from stepscope.analysis.kernel_classes import match_rows
+from stepscope.intervals import EMPTY, Int, Intervals, contains, overlap, union, unite
 
+NODE_PREFIX = "autograd::engine::evaluate_function:"
+NAN_CHECKS = frozenset(["aten::isnan", "aten::_is_any_true", "aten::item"])
+"""Operators by which anomaly detection checks the gradients that a node returns."""
 WORK_NS = 20_000
 """An operator with less self time costs about as much to dispatch as to run."""
 
@@ -51,6 +55,10 @@ class ComputeProfile:
     """Share of each phase's own time without a sizeable operator, 0 to 1."""
     overhead_per_call_ns: float
     """Overhead per top-level operator, in the phase with the largest overhead."""
+    node_count_per_step: float
+    """Number of nodes of the autograd graph that the engine evaluated per step."""
+    nan_check_ns_per_step: float
+    """Time of the operators that check values for NaN in backward passes, per step."""
 
 
 def profile_compute(
@@ -89,6 +97,10 @@ def profile_compute(
     work_ns = int(overlap(merged, busy).sum()) if on_device else int(self_ns[is_work].sum())
     top_level = inside & (operators["parent"] < 0)
     top_level_ns = duration[top_level]
+    names = operators["name"]
+    is_node = match_rows(names, lambda name: name.startswith(NODE_PREFIX))
+    backward = merged_phases.get("backward", EMPTY)
+    is_check = match_rows(names, NAN_CHECKS.__contains__) & contains(backward, start)
     worst_call_count = int(contains(merged_phases[worst], start[top_level]).sum())
     return ComputeProfile(
         step_count=step_count,
@@ -106,6 +118,8 @@ def profile_compute(
             if merged_phases[name].total_ns
         },
         overhead_per_call_ns=overhead_ns[worst] / max(1, worst_call_count),
+        node_count_per_step=int((inside & is_node).sum()) / max(1, step_count),
+        nan_check_ns_per_step=int(duration[is_check].sum()) / max(1, step_count),
     )
 
 

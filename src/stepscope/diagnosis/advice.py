@@ -174,6 +174,13 @@ _CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
             "between epochs",
         ),
     ],
+    "debug_switch": [
+        (
+            "Turn the debug switch off",
+            "remove it from the script or the environment, or restrict it to the few steps that "
+            "are being debugged",
+        ),
+    ],
     "checkpoint": [
         ("Save less often", "every N minutes rather than every few steps"),
         (

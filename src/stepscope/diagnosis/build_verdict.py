@@ -248,7 +248,7 @@ def _describe_model(run: Run, shares: Shares) -> str:
 
 
 def _list_notes(run: Run, attribution: Attribution, split: PhaseSplit, shares: Shares) -> list[str]:
-    notes = [*_list_loss_notes(run), *list_debug_switches(run)]
+    notes = [*_list_loss_notes(run), *(switch.text for switch in list_debug_switches(run))]
     contention = run.contention
     if (
         contention is not None

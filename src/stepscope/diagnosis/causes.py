@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepscope.diagnosis.attribution import Attribution, is_double_precision
-from stepscope.diagnosis.cause import CONTRIBUTING_RATIO, CauseFinding, CauseInputs
+from stepscope.diagnosis.cause import (
+    CONTRIBUTING_RATIO,
+    UNRECOGNISED_ACCURACY,
+    CauseFinding,
+    CauseInputs,
+)
 from stepscope.diagnosis.data_causes import find_data_pipeline_cause
+from stepscope.diagnosis.debug_switches import list_debug_switches
 from stepscope.diagnosis.overhead_causes import (
+    blame_debug_switch,
     describe_operators,
     find_core_shortage_cause,
     find_evaluation_cause,
@@ -50,13 +57,23 @@ def find_cause(inputs: CauseInputs, attribution: Attribution) -> CauseFinding:
         case "data_pipeline":
             return find_data_pipeline_cause(inputs)
         case "communication":
-            return find_communication_cause(inputs)
+            finding = find_communication_cause(inputs)
+            blame_debug_switch(inputs, finding, suspect)
+            return finding
         case "framework_overhead":
             return find_overhead_cause(inputs)
         case "model":
-            return find_model_cause(inputs)
+            return _doubt_model(inputs, find_model_cause(inputs))
     model = find_model_cause(inputs)
-    return CauseFinding(cause="none", stages=model.stages, evidence_kind=model.evidence_kind)
+    healthy = CauseFinding(cause="none", stages=model.stages, evidence_kind=model.evidence_kind)
+    return _doubt_model(inputs, healthy)
+
+
+def _doubt_model(inputs: CauseInputs, finding: CauseFinding) -> CauseFinding:
+    """Lower the certainty where a debug switch may have much of the model's time."""
+    if any(switch.slows == "model" for switch in list_debug_switches(inputs.run)):
+        finding.certainty *= UNRECOGNISED_ACCURACY
+    return finding
 
 
 def _is_one_rank_slow(inputs: CauseInputs, rank_wait: float, share: float) -> bool:

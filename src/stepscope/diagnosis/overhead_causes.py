@@ -24,6 +24,7 @@ from stepscope.diagnosis.cause import (
     CauseFinding,
     CauseInputs,
 )
+from stepscope.diagnosis.debug_switches import list_debug_switches
 from stepscope.diagnosis.host_lines import StepLine, list_lines, name_first
 from stepscope.diagnosis.shares import compute_host_cause_share
 from stepscope.diagnosis.stalls import (
@@ -33,7 +34,7 @@ from stepscope.diagnosis.stalls import (
     name_collections,
 )
 from stepscope.diagnosis.unknown_causes import describe_utilization, explain_missing_lines
-from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage
+from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage, Suspect
 from stepscope.quantities import count, count_of, duration, memory, number, percent
 from stepscope.run import Rank, Run, samples_at_a_time
 
@@ -58,6 +59,7 @@ _PART_NAMES = {
     "compilation": "compiling",
     "garbage_collection": "collecting garbage",
     "between_phases": "Python between the phases",
+    "debug_switch": "anomaly detection of autograd",
 }
 _PHASE_NAMES = {
     "forward": "forward pass",
@@ -80,15 +82,60 @@ def find_overhead_cause(inputs: CauseInputs) -> CauseFinding:
         case "garbage_collection":
             evidence = describe_collections(inputs.run)
             finding = CauseFinding(cause="garbage_collection", evidence=evidence)
+        case "debug_switch":
+            finding = _find_anomaly_cause(inputs)
         case "inside_compute":
             finding = _find_compute_overhead_cause(inputs)
         case _:
             finding = _find_host_cause(inputs)
+    blame_debug_switch(inputs, finding, "framework_overhead")
     finding.contributing = [
         entry for entry in list_overhead_causes(inputs) if entry[0] != finding.cause
     ]
     finding.stages = _list_stages(inputs)
     return finding
+
+
+SLOWED_CAUSES = frozenset(
+    [
+        *("python_overhead", "tiny_operators", "dispatch_overhead", "small_batch", "logging"),
+        *("host_sync", "gradient_exchange", "collectives", UNKNOWN),
+    ]
+)
+"""Causes that a debug switch brings about, or makes larger."""
+
+
+def blame_debug_switch(inputs: CauseInputs, finding: CauseFinding, suspect: Suspect) -> None:
+    """Make a debug switch the cause where it slows down what was found to be slow.
+
+    A run with the switch does not tell how fast that would be without it, but the switch is known
+    to slow it down, and is the first thing to remove.
+    """
+    switches = [
+        switch
+        for switch in list_debug_switches(inputs.run)
+        if switch.slows == suspect and not switch.is_priced
+    ]
+    if not switches or finding.cause not in SLOWED_CAUSES:
+        return
+    finding.evidence = [
+        *(Evidence(text=switch.text, source="steps") for switch in switches),
+        *finding.evidence,
+    ]
+    finding.cause, finding.evidence_kind, finding.missing = "debug_switch", "configured", ""
+    finding.certainty = UNRECOGNISED_ACCURACY
+
+
+def _find_anomaly_cause(inputs: CauseInputs) -> CauseFinding:
+    profile, share = inputs.run.compute_profile, inputs.shares.overhead_parts["debug_switch"]
+    assert profile is not None  # noqa: S101 - without a window this part is zero
+    text = (
+        f"Anomaly detection takes {percent(share)} of step time: per step, "
+        f"{count_of(round(profile.node_count_per_step), 'operation')} capture a Python stack, and "
+        f"checks for NaN take {duration(profile.nan_check_ns_per_step)}."
+    )
+    evidence = Evidence(text=text, value=share, unit="ratio", source="steps")
+    return CauseFinding(cause="debug_switch", evidence=[evidence], evidence_kind="profiled")
 
 
 def _list_stages(inputs: CauseInputs) -> list[Stage]:
@@ -122,6 +169,7 @@ def list_overhead_causes(inputs: CauseInputs) -> list[tuple[str, float, str]]:
         ("checkpoint", parts["checkpoint"], "writing checkpoints"),
         ("recompilation", parts["compilation"], "compiling"),
         ("garbage_collection", parts["garbage_collection"], name_collections(inputs.run)),
+        ("debug_switch", parts["debug_switch"], _PART_NAMES["debug_switch"]),
     ]
     profile, inside_compute = inputs.run.compute_profile, parts["inside_compute"]
     is_python = is_python_bound(profile) and bool(_list_compute_lines(inputs))

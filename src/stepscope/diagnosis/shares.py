@@ -28,11 +28,14 @@ from numpy.typing import NDArray
 
 from stepscope.analysis import COMPUTE_PHASES, PHASES, HostCause
 from stepscope.diagnosis.cpu_contention import CoreWaits, measure_core_waits
+from stepscope.diagnosis.debug_switches import measure_anomaly_detection_ns
 from stepscope.diagnosis.rank_waiting import RankWaits, measure_rank_waits
 from stepscope.diagnosis.verdict import Suspect
 from stepscope.intervals import Intervals, overlap
 from stepscope.run import Rank
 
+PASSES = ("forward", "loss", "backward")
+"""Phases that anomaly detection makes longer."""
 MAX_ROWS = 100_000
 """Maximum rows of a matrix of steps and phases; more rows do not make the result more precise."""
 
@@ -55,6 +58,9 @@ class PhaseSplit:
     """Evaluation over evaluation and steps together, in the measured part of the run."""
     rank_waits: RankWaits
     has_window: bool
+    anomaly_detection: float
+    """Share of forward and backward passes, and the loss between them, that anomaly detection
+    takes."""
     core_waits: CoreWaits
     delayed_by_others: float
     """Share of `data_wait` in which a batch was ready, but processes other than workers had the
@@ -68,8 +74,8 @@ class Shares:
     phases: dict[str, float]
     suspects: dict[Suspect, float]
     overhead_parts: dict[str, float]
-    """checkpoint, compilation, garbage_collection, between_phases, inside_compute, and slow_rank:
-    waiting for the overhead of the slowest rank."""
+    """checkpoint, compilation, garbage_collection, between_phases, inside_compute, debug_switch:
+    anomaly detection in the passes, and slow_rank: waiting for the overhead of the slowest rank."""
     compute_work: dict[str, float]
     """Time of sizeable operators, by compute phase; the model's own share."""
     compute_overhead: dict[str, float]
@@ -104,6 +110,7 @@ def measure_phase_split(ranks: Sequence[Rank]) -> PhaseSplit:
         evaluation=compute_evaluation_ratio(ranks),
         rank_waits=rank_waits,
         has_window=bool(profiled),
+        anomaly_detection=_compute_anomaly_ratio(ranks),
         core_waits=core_waits,
         delayed_by_others=core_waits.handover_others * handover_ns / max(1, wait_ns),
     )
@@ -161,6 +168,8 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
     exchange = phase["backward"] * split.exposed_exchange
     compute = {name: phase[name] for name in COMPUTE_PHASES}
     compute["backward"] -= exchange
+    anomaly = {name: compute[name] * split.anomaly_detection for name in PASSES}
+    compute |= {name: compute[name] - share for name, share in anomaly.items()}
     inline = {
         name: share * split.inline_data.get(name, 0.0)
         for name, share in (compute | {"other": phase["other"]}).items()
@@ -184,6 +193,7 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
         "garbage_collection": phase["garbage_collection"],
         "between_phases": max(0.0, phase["other"] - inline["other"] - saving),
         "inside_compute": sum(compute_overhead.values()),
+        "debug_switch": sum(anomaly.values()),
         "slow_rank": rank_wait.get("framework_overhead", 0.0),
     }
     return Shares(
@@ -234,6 +244,13 @@ def _compute_overhead_ratios(ranks: Sequence[Rank], waits: RankWaits) -> dict[st
             ratios["backward"] = overhead_ns / max(1.0, backward_ns - exchange_ns)
         return ratios
     return {}
+
+
+def _compute_anomaly_ratio(ranks: Sequence[Rank]) -> float:
+    """Compute the share of the passes that anomaly detection takes, over the ranks with it."""
+    pass_ns = sum(_measure_mean_ns(rank, phase) for rank in ranks for phase in PASSES)
+    cost_ns = sum(measure_anomaly_detection_ns(rank) or 0.0 for rank in ranks)
+    return min(1.0, cost_ns / pass_ns) if pass_ns else 0.0
 
 
 def _compute_exchange_ratio(ranks: Sequence[Rank], waits: RankWaits) -> float:

@@ -44,7 +44,8 @@ class WhatIf:
         """Predict the step without a cause; None where the run does not contain the data."""
         is_bound = cause in _REMOVALS
         condition = _REMOVALS.get(cause) or _CHANGES.get(cause)
-        if condition is None:
+        is_unpriced = cause == "debug_switch" and not self._shares.overhead_parts[cause]
+        if condition is None or is_unpriced:
             return None
         if cause in _STAGE_OF or cause in {"worker_startup", "batch_handover"}:
             condition += self._describe_returned_cpu_time(cause)
@@ -198,7 +199,7 @@ class WhatIf:
                 return self._rank_wait
             case "recompilation":
                 return shares.overhead_parts["compilation"]
-            case "garbage_collection" | "checkpoint":
+            case "garbage_collection" | "checkpoint" | "debug_switch":
                 return shares.overhead_parts[cause]
             case "memory_leak":
                 leak = find_memory_leak(run)
@@ -249,6 +250,7 @@ _STAGE_OF = {cause: stage for stage, cause in STAGE_CAUSES.items()}
 _CHANGES: Mapping[str, str] = {
     "inline_data_preparation": "{setting} were used, and each worker prepared batches as fast as "
     "the training thread",
+    "debug_switch": "anomaly detection was off",
     "memory_leak": "steps stayed as fast as the first ones",
     "evaluation": "evaluation ran a tenth as often, its time spread over the steps",
     "gradient_accumulation": "gradients were exchanged once per step",

@@ -168,6 +168,18 @@ class DdpFact(Fact, frozen=True, kw_only=True, tag="ddp"):
     """Number of ranks; 0 if unknown."""
 
 
+class StackCapture(msgspec.Struct, frozen=True, kw_only=True):
+    """Time to capture and format a Python stack, which anomaly detection does in every operation of
+    a forward pass."""
+
+    depth: int
+    """Frames of the stack that was timed, at the end of a step."""
+    capture_ns: int
+    """Time to capture that stack."""
+    frame_ns: int
+    """Time for each further frame."""
+
+
 class SettingsFact(Fact, frozen=True, kw_only=True, tag="settings"):
     """Settings of torch and the interpreter that change how fast a job runs.
 
@@ -197,6 +209,8 @@ class SettingsFact(Fact, frozen=True, kw_only=True, tag="settings"):
     """True if `tracemalloc` records every allocation of Python."""
     variables: dict[str, str]
     """Debug and thread switches that are set in the environment, out of a fixed list."""
+    stack_capture: StackCapture | None = None
+    """None without anomaly detection, and in runs that did not record it."""
 
 
 class WindowFact(Fact, frozen=True, kw_only=True, tag="window"):

@@ -109,6 +109,9 @@ def test_settings_are_recorded_when_they_change(spool: Any) -> None:
     first, second = decode_facts(spool.drain().facts("settings"), SettingsFact)
     assert (first.step_count, first.anomaly_detection, first.intra_op_threads) == (1, True, 1)
     assert first.variables["NCCL_DEBUG"] == "INFO"
+    assert first.stack_capture is not None
+    assert first.stack_capture.capture_ns > 0
+    assert second.stack_capture is None
     assert (first.profile_function, first.traces_allocations) == (None, False)
     assert (second.step_count, second.anomaly_detection) == (10, False)
     assert (second.profile_function, second.traces_allocations) == ("__main__.<lambda>", True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from stepscope.diagnosis import diagnose
 from stepscope.diagnosis.debug_switches import VARIABLES
 from stepscope.testing import RunBuilder
+from tests.support.cause_runs import draw_anomaly_detection
 
 STEP = "wait 5 | forward 30 | backward 45 | optimizer 20"
 OFF: dict[str, Any] = {
@@ -74,3 +76,52 @@ def test_variables_that_are_on_with_any_value(new_run: Callable[..., RunBuilder]
 def test_the_last_settings_count(new_run: Callable[..., RunBuilder]) -> None:
     """A script may check its first steps only."""
     assert list_notes(new_run(), {"anomaly_detection": True}, {}) == []
+
+
+SMALL_STEP = "forward 20 | optimizer 5"
+SMALL_WINDOW = "forward 20 ( {} ) | optimizer ( op:step 1 )".format(
+    " | ".join(["op:add 0.015"] * 300)
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({}, "tiny_operators"),
+        ({"profile_function": "tool.call"}, "debug_switch"),
+        ({"variables": {"PYTHONMALLOC": "debug"}}, "debug_switch"),
+        ({"variables": {"NCCL_DEBUG": "INFO"}}, "tiny_operators"),
+    ],
+)
+def test_a_switch_is_the_cause_where_it_slows_down_what_is_slow(
+    new_run: Callable[..., RunBuilder], changes: dict[str, Any], cause: str
+) -> None:
+    run = new_run()
+    rank = run.rank().draw(SMALL_STEP, 30).draw(f"window ( {SMALL_WINDOW} )").draw(SMALL_STEP, 30)
+    rank.fact("settings", step_count=1, **{**OFF, **changes})
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", cause)
+    if cause == "debug_switch":
+        assert verdict.fixes[0].prediction is None
+
+
+def test_the_cost_of_anomaly_detection(new_run: Callable[..., RunBuilder]) -> None:
+    """50 nodes capture stacks of 0.4 ms and check 0.2 ms each: 30 of 60 ms."""
+    run = new_run()
+    draw_anomaly_detection(run)
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", "debug_switch")
+    assert verdict.stages[0].share_ratio == pytest.approx(30 / 60)
+    prediction = verdict.fixes[0].prediction
+    assert prediction is not None
+    assert prediction.step_ns == pytest.approx(30e6)
+
+
+def test_anomaly_detection_without_a_price_lowers_the_confidence(tmp_path: Path) -> None:
+    confidence = []
+    for is_on in (False, True):
+        run = RunBuilder(tmp_path / str(is_on))
+        settings = {**OFF, "anomaly_detection": is_on}
+        run.rank().draw(STEP, 60).fact("settings", step_count=1, **settings)
+        confidence.append(diagnose(run.open()).confidence_ratio)
+    assert confidence[1] == pytest.approx(confidence[0] / 2, abs=0.001)

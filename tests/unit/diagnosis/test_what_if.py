@@ -33,6 +33,7 @@ WITHOUT = {
     "host_sync": 45,
     "logging": 45,
     "garbage_collection": 45,
+    "debug_switch": 30,
     "python_overhead": 45,
     "checkpoint": 45,
     "recompilation": 40,
@@ -55,6 +56,7 @@ ACHIEVABLE = {
     "gradient_accumulation",
     "memory_leak",
     "too_few_workers",
+    "debug_switch",
 }
 """Causes with a fix that does not have to remove a part entirely to save as much."""
 

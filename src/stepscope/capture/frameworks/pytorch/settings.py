@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+import traceback
 from typing import Any
 
 import torch
@@ -24,6 +26,8 @@ VARIABLES = (
     "TORCH_DISTRIBUTED_DEBUG",
     "TORCH_NCCL_BLOCKING_WAIT",
 )
+DEEPER_FRAMES = 8
+"""Frames by which the second stack is deeper, of the two whose capture is timed."""
 _probe = Probe("settings")
 _recorded: dict[str, Any] = {}
 
@@ -49,10 +53,32 @@ def _record() -> None:
         "profile_function": _name_function(sys.getprofile()),
         "traces_allocations": _traces_allocations(),
         "variables": {name: os.environ[name] for name in VARIABLES if os.environ.get(name)},
+        "stack_capture": (_recorded.get("stack_capture") or _time_stack_capture())
+        if torch.is_anomaly_enabled()
+        else None,
     }
     if settings != _recorded:
         _recorded = settings
         _probe.fact("settings", step_count=progress.step_count, **settings)
+
+
+def _time_stack_capture() -> dict[str, int]:
+    """Time what anomaly detection does for every operation: format the current stack."""
+    depth = len(traceback.extract_stack())
+    shallow, deep = (min(_time_at_depth(extra) for _ in range(3)) for extra in (0, DEEPER_FRAMES))
+    return {
+        "depth": depth,
+        "capture_ns": shallow,
+        "frame_ns": max(0, deep - shallow) // DEEPER_FRAMES,
+    }
+
+
+def _time_at_depth(extra: int) -> int:
+    if extra:
+        return _time_at_depth(extra - 1)
+    start = time.perf_counter_ns()
+    traceback.format_list(traceback.extract_stack())
+    return time.perf_counter_ns() - start
 
 
 def _get_matmul_precision() -> str | None:
