@@ -368,12 +368,12 @@ def _classify_by_chain(frames: Sequence[Frame]) -> StagedStack | None:
     pipeline into a chain.
     """
     for index, frame in enumerate(frames):
-        if frame.bare_function in _CALL_METHODS and _CHAINS.search(_to_snake_case(frame.owner)):
+        if frame.bare_function in _CALL_METHODS and _CHAINS.search(to_snake_case(frame.owner)):
             inside = [f for f in frames[index + 1 :] if f.library != "torch"]
             if not inside:
                 return StagedStack("augment", frame.owner)
             label = _name_call(inside[0])
-            words = _to_snake_case(label)
+            words = to_snake_case(label)
             match = _NAME_STAGES.search(words)
             if match is not None and match.lastgroup in {"decode", "tokenise"}:
                 return StagedStack(_STAGE_OF_GROUP[match.lastgroup], label)
@@ -394,13 +394,13 @@ def _classify_by_name(frames: Sequence[Frame]) -> StagedStack | None:
         if frame.owner not in datasets and "dataset" not in frame.owner.lower():
             names.append(frame.owner)  # the name of a dataset does not describe its methods
         for name in names:
-            match = _NAME_STAGES.search(_to_snake_case(name))
+            match = _NAME_STAGES.search(to_snake_case(name))
             if match is not None and match.lastgroup is not None:
                 return StagedStack(_STAGE_OF_GROUP[match.lastgroup], _name_call(frame))
         if re.match(r"(aug|transform(?!er))", frame.module):
             return StagedStack("augment", _name_call(frame))
     for frame in user:
-        if _READ_NAMES.search(_to_snake_case(frame.bare_function)):
+        if _READ_NAMES.search(to_snake_case(frame.bare_function)):
             return StagedStack("read", _name_call(frame))
     return None
 
@@ -435,6 +435,6 @@ def _name_call(frame: Frame) -> str:
     return frame.owner if frame.bare_function in _CALL_METHODS else frame.bare_function
 
 
-def _to_snake_case(name: str) -> str:
+def to_snake_case(name: str) -> str:
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
     return words.lower().lstrip("_")

@@ -16,7 +16,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from stepscope.analysis.code_stages import Frame, classify_inline_library
+from stepscope.analysis.code_stages import (
+    Frame,
+    classify_inline_library,
+    to_snake_case,
+)
 
 FunctionNames = Mapping[tuple[str, str], frozenset[str]]
 """Names of globals and attributes that a function uses, by file and function."""
@@ -34,18 +38,41 @@ _SIMULATES = re.compile(
 )
 """Methods and classes that simulate an environment, by convention."""
 
-_READING_LINE = re.compile(
-    r"\bImage\.open\(|\bcv2\.(im(read|decode)|resize|cvtColor|warp\w*|GaussianBlur)\("
-    r"|\.(read|readline|readlines|readinto|read_bytes|read_text|splitlines)\("
-    r"|(?<![\w.])open\((?![^)]*['\"][wax])|\.(execute|fetchone|fetchmany|fetchall)\("
-    r"|\bjson\.loads?\(|\bpickle\.loads?\(|\bcsv\.(reader|DictReader)\("
-    r"|\b(np|numpy)\.(load|loadtxt|genfromtxt|fromfile|memmap|frombuffer|fromstring)\("
-    r"|\b(pd|pandas|pl|polars)\.read_\w+\(|\b(sf|soundfile)\.read\(|\b(librosa|torchaudio)\.load\("
-    r"|\b(re|regex|pattern)\.(match|search|findall|finditer|fullmatch|split|sub)\("
-    r"|\b\w*tokeni[sz]er?\w*(\.\w+)*\(|\.(lower|strip|casefold)\(\)"
-    r"|\b\w*tok\.(encode|tokeni[sz]e)\w*\(|\.(encode_batch|encode_plus|batch_encode_plus)\w*\("
+_READING_LINES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(
+            r"\bImage\.open\(|\bcv2\.(im(read|decode)|resize|cvtColor|warp\w*|GaussianBlur)\("
+        ),
+        "images",
+    ),
+    (re.compile(r"\b(sf|soundfile)\.read\(|\b(librosa|torchaudio)\.load\("), "audio"),
+    (
+        re.compile(
+            r"\b\w*tokeni[sz]er?\w*(\.\w+)*\(|\b\w*tok\.(encode|tokeni[sz]e)\w*\("
+            r"|\.(encode_batch|encode_plus|batch_encode_plus)\w*\("
+        ),
+        "tokenisation",
+    ),
+    (re.compile(r"\.(execute|fetchone|fetchmany|fetchall)\("), "database query"),
+    (
+        re.compile(
+            r"\bjson\.loads?\(|\bpickle\.loads?\(|\bcsv\.(reader|DictReader)\(|\.splitlines\("
+            r"|\b(re|regex|pattern)\.(match|search|findall|finditer|fullmatch|split|sub)\("
+            r"|\.(lower|strip|casefold)\(\)"
+        ),
+        "text",
+    ),
+    (
+        re.compile(
+            r"\.(read|readline|readlines|readinto|read_bytes|read_text)\("
+            r"|(?<![\w.])open\((?![^)]*['\"][wax])"
+            r"|\b(np|numpy)\.(load|loadtxt|genfromtxt|fromfile|memmap|frombuffer|fromstring)\("
+            r"|\b(pd|pandas|pl|polars)\.read_\w+\("
+        ),
+        "files",
+    ),
 )
-"""Calls that read files, databases, pictures and text."""
+"""Calls that read pictures, text, databases and files, with what they read."""
 _PRODUCING_LINE = re.compile(
     r"\btorch\.(tensor|as_tensor|from_numpy|(Float|Double|Half|Long|Int|Short|Byte|Bool)Tensor)\("
     r"|\b(np|numpy)\.(stack|vstack|hstack|array|asarray|concatenate|pad)\("
@@ -53,14 +80,22 @@ _PRODUCING_LINE = re.compile(
 )
 """Calls that make arrays and tensors of Python data."""
 
-_READING_NAMES = frozenset(
-    (
-        *("open", "imread", "imdecode", "read", "readline", "readlines", "read_text", "read_bytes"),
-        *("loads", "reader", "DictReader", "memmap", "fromfile", "frombuffer", "read_csv"),
-        *("read_parquet", "splitlines", "casefold", "findall", "finditer", "tokenize", "lower"),
-        *("strip", "word_tokenize"),
-    )
-)
+_READING_NAMES: dict[str, frozenset[str]] = {
+    "images": frozenset(["imread", "imdecode"]),
+    "tokenisation": frozenset(["tokenize", "word_tokenize"]),
+    "text": frozenset(
+        ["casefold", "findall", "finditer", "loads", "lower", "splitlines", "strip", "DictReader"]
+    ),
+    "files": frozenset(
+        (
+            *("open", "read", "readline", "readlines", "read_text", "read_bytes", "memmap"),
+            *("fromfile", "frombuffer", "read_csv", "read_parquet"),
+        )
+    ),
+}
+"""Names of functions that read, by what they read."""
+_TOKENISES = re.compile(r"(^|_)tokeni[sz]|(^|_)(bpe|byte_?pair|word_?piece|sentence_?piece)(_|$)")
+"""Functions and classes of the script that are named after tokenisation."""
 _TENSOR_NAMES = frozenset(
     (
         *("from_numpy", "as_tensor", "FloatTensor", "LongTensor", "IntTensor", "DoubleTensor"),
@@ -82,7 +117,7 @@ class Preparation(NamedTuple):
     """Evidence that a stack prepares data."""
 
     source: str
-    """Library or kind of work, such as `tokenizers tokenizer` or `file read`."""
+    """Library, or what is read or made, such as `transformers tokenizer` or `files`."""
     reads: bool
     """True if it reads data; False if it only makes tensors of Python data."""
 
@@ -123,24 +158,36 @@ def find_preparation(
             use is no evidence of what they do now.
         loop: frames of the training loop and its callers.
     """
-    if is_simulation(frames):
+    own = [frame for frame in frames if frame.library or frame not in training]
+    if is_simulation(own):
         return None
     staged = classify_inline_library(frames)
     if staged is not None:
         is_writing = any(f.library and _WRITES.search(f.bare_function) for f in frames)
         if staged.stage == "tokenise" or not is_writing:
             return Preparation(staged.label, reads=True)
-    if _READING_LINE.search(text) and not runs_tensors(frames):
-        return Preparation("reading", reads=True)
-    used = _list_names([frame for frame in frames if frame not in training], functions)
-    if used & _OTHER_NAMES or runs_tensors(frames):
+    if runs_tensors(frames):
         return None
-    if used & _READING_NAMES:
-        return Preparation("reading", reads=True)
+    for pattern, source in _READING_LINES:
+        if pattern.search(text):
+            return Preparation(source, reads=True)
+    if any(_is_tokeniser(frame) for frame in own):
+        return Preparation("tokenisation", reads=True)
+    used = _list_names(own, functions)
+    if used & _OTHER_NAMES:
+        return None
+    for source, names in _READING_NAMES.items():
+        if used & names:
+            return Preparation(source, reads=True)
     makes_arrays = bool(used & {"np", "numpy"}) and _makes_tensors(_list_names(loop, functions))
     if makes_arrays or _makes_tensors(used) or _PRODUCING_LINE.search(text):
-        return Preparation("making tensors of Python data", reads=False)
+        return Preparation("tensors of Python data", reads=False)
     return None
+
+
+def _is_tokeniser(frame: Frame) -> bool:
+    names = (frame.bare_function, frame.owner)
+    return not frame.library and any(_TOKENISES.search(to_snake_case(name)) for name in names)
 
 
 def runs_tensors(frames: Sequence[Frame]) -> bool:

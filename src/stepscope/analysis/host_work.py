@@ -423,11 +423,12 @@ def _classify_cause(
             break
     if _SAVING.search(text):
         return "checkpoint"
-    if is_simulation(frames):
+    own = [frame for frame in frames if frame.library or frame not in training]
+    if is_simulation(own):
         return "python"
     if _produces_values(frames):
         return "logging" if _LOGGING.search(text) else "data_preparation"
-    cause = _classify_by_names([frame for frame in frames if frame not in training])
+    cause = _classify_by_names(own)
     if cause == "logging" and not waits:
         return cause
     reads = preparation is not None and preparation.reads and not _READS_TENSOR.search(text)

@@ -43,6 +43,9 @@ def prepare(stack: str, text: str = "", **uses: str) -> bool | None:
         ("frame > to_csv@pandas/core/generic.py", None),
         ("collate@torch/utils/data/_utils/collate.py", True),
         ("jitter@kornia/augmentation/base.py", None),
+        ("tokenise > strip_accents", True),
+        ("BPETokenizer.encode > merge", True),
+        ("token_accuracy > compare", None),
     ],
 )
 def test_libraries(stack: str, reads: bool | None) -> None:

@@ -119,7 +119,7 @@ def test_tokeniser_between_the_passes_is_data_preparation(tmp_path: Path) -> Non
         ("train.py:2", pytest.approx(0.36))
     ]
     assert verdict.evidence[1].text == (
-        "train.py:2 takes 36% of step time (reading): pieces = re.findall(pattern, text)"
+        "train.py:2 takes 36% of step time (text): pieces = re.findall(pattern, text)"
     )
     assert "move the work of train.py:2 into a Dataset" in verdict.fixes[0].instructions
     assert not [stage for stage in verdict.stages if "loss" in stage.name]
