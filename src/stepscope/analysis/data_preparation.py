@@ -158,8 +158,8 @@ def find_preparation(
             use is no evidence of what they do now.
         loop: frames of the training loop and its callers.
     """
-    own = [frame for frame in frames if frame.library or frame not in training]
-    if is_simulation(own):
+    side_frames = [frame for frame in frames if frame.library or frame not in training]
+    if is_simulation(side_frames):
         return None
     staged = classify_inline_library(frames)
     if staged is not None:
@@ -171,9 +171,9 @@ def find_preparation(
     for pattern, source in _READING_LINES:
         if pattern.search(text):
             return Preparation(source, reads=True)
-    if any(_is_tokeniser(frame) for frame in own):
+    if any(_is_tokeniser(frame) for frame in side_frames):
         return Preparation("tokenisation", reads=True)
-    used = _list_names(own, functions)
+    used = _list_names(side_frames, functions)
     if used & _OTHER_NAMES:
         return None
     for source, names in _READING_NAMES.items():

@@ -423,12 +423,12 @@ def _classify_cause(
             break
     if _SAVING.search(text):
         return "checkpoint"
-    own = [frame for frame in frames if frame.library or frame not in training]
-    if is_simulation(own):
+    side_frames = [frame for frame in frames if frame.library or frame not in training]
+    if is_simulation(side_frames):
         return "python"
     if _produces_values(frames):
         return "logging" if _LOGGING.search(text) else "data_preparation"
-    cause = _classify_by_names(own)
+    cause = _classify_by_names(side_frames)
     if cause == "logging" and not waits:
         return cause
     reads = preparation is not None and preparation.reads and not _READS_TENSOR.search(text)

@@ -19,7 +19,7 @@ from stepscope.diagnosis.cause import (
     CauseInputs,
 )
 from stepscope.diagnosis.host_lines import list_lines, name_first
-from stepscope.diagnosis.pipeline_model import WAITING_FETCH_CPU_RATIO, Pipeline, WorkerEstimate
+from stepscope.diagnosis.pipeline_model import Pipeline, WorkerEstimate
 from stepscope.diagnosis.shares import Shares
 from stepscope.diagnosis.unknown_causes import describe_utilization, explain_missing_batches
 from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage
@@ -248,12 +248,12 @@ def _find_making_cause(
     if not making.stages:
         if making.collate_ratio >= 0.5:
             return "slow_collate"
-        return "slow_reads" if making.cpu_ratio < WAITING_FETCH_CPU_RATIO else UNKNOWN
+        return "slow_reads" if pipeline.is_waiting else UNKNOWN
     first, second = ([stage.ratio for stage in making.stages] + [0.0])[:2]
     finding.certainty = estimate_lead_probability(first, second, making.sample_count)
     finding.evidence_kind = "sampled"
     stage = making.stages[0].stage
-    if stage == "other" and making.cpu_ratio < WAITING_FETCH_CPU_RATIO:
+    if stage == "other" and pipeline.is_waiting:
         return "slow_reads"
     if stage == "other" and name_dataset_function(making) is None:
         return UNKNOWN

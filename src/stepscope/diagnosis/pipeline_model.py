@@ -155,6 +155,12 @@ class Pipeline:
             batch_bytes=input_bytes(rank),
         )
 
+    @property
+    def is_waiting(self) -> bool:
+        """True if fetching mostly waits, for storage or a network; waiting for a core is no such
+        waiting."""
+        return self.fetch_cpu_ns < WAITING_FETCH_CPU_RATIO * self.fetch_ns
+
     def predict_step_ns(
         self,
         *,
@@ -199,10 +205,9 @@ class Pipeline:
         if self.cores is None:
             return None
         core_count = max(1, round(self.cores))
-        is_waiting = self.fetch_cpu_ns < WAITING_FETCH_CPU_RATIO * self.fetch_ns
         present_ns = self.predict_step_ns()
         estimates = []
-        for workers in range(min_workers, core_count * (2 if is_waiting else 1) + 1):
+        for workers in range(min_workers, core_count * (2 if self.is_waiting else 1) + 1):
             estimates.append(self._estimate(workers, self.threads))
             threads = max(1, core_count - workers)
             if threads < self.threads and present_ns >= self.predict_step_ns(
