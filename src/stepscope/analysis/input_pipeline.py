@@ -33,6 +33,8 @@ MAX_WEIGHT_PERIODS = 50
 MIN_SAMPLES = 20
 """Minimum number of stack samples to split fetch time into stages."""
 SLOW_WAIT_FACTOR = 2.0
+FETCH_NOT_DETAILED = -1
+"""Value of a fetch without CPU time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,8 @@ class Fetcher:
     worker: bool
     spans: Spans
     samples: StackSamples
+    detailed_every: int = 1
+    """Largest number N such that one batch in N was recorded in detail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +108,9 @@ class BatchCreation:
     """Cost of creating batches, and its stages."""
 
     batch_count: int
+    """Batches whose creation was recorded. Of quick batches it is recorded for one in N."""
     mean_ns: float
-    """Wall time of one fetch."""
+    """Wall time of one recorded fetch."""
     cpu_ratio: float
     """CPU time of the fetching thread divided by its wall time; low if it waits for storage."""
     samples_ratio: float | None
@@ -120,6 +125,8 @@ class BatchCreation:
     """Stages, largest first; empty with too few samples."""
     worker_busy_ratio: float | None
     """Share of time in which the workers created batches; None without workers."""
+    detailed_every: int = 1
+    """Largest number N such that one batch in N was recorded in detail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,21 +208,22 @@ def measure_batch_creation(fetchers: Sequence[Fetcher], steps: Steps) -> BatchCr
     works = [work for work in works if len(work.fetches)]
     if not works:
         return None
-    wall_ns = sum(work.wall_ns for work in works)
+    wall_ns = max(1, sum(work.detailed_ns for work in works))
     collate_ratio = sum(work.sum_duration_ns("collate") for work in works) / wall_ns
     stage_times = _merge_times([work.measure_stages() for work in works])
     sample_count = sum(work.count_samples() for work in works) if stage_times else 0
     batch_count = sum(len(work.fetches) for work in works)
     return BatchCreation(
         batch_count=batch_count,
-        mean_ns=wall_ns / batch_count,
-        cpu_ratio=min(1.0, sum(int(work.fetches.value.sum()) for work in works) / wall_ns),
+        mean_ns=sum(work.wall_ns for work in works) / batch_count,
+        cpu_ratio=min(1.0, sum(int(work.detailed.value.sum()) for work in works) / wall_ns),
         samples_ratio=sum(work.sum_value_ns("samples") for work in works) / wall_ns,
         collate_ratio=collate_ratio,
         transforms=_measure_transforms(works, wall_ns),
         sample_count=sample_count,
         stages=_split_stages(stage_times, collate_ratio) if sample_count >= MIN_SAMPLES else [],
         worker_busy_ratio=_measure_worker_busy(works),
+        detailed_every=max(work.fetcher.detailed_every for work in works),
     )
 
 
@@ -242,6 +250,18 @@ class _FetcherWork:
     def wall_ns(self) -> int:
         return int(self.fetches.duration.sum())
 
+    @property
+    def detailed(self) -> Spans:
+        """Fetches with CPU time, samples, transforms and collation: all, or one in N.
+
+        Shares of batch creation are those of these fetches.
+        """
+        return self.fetches.take(self.fetches.value != FETCH_NOT_DETAILED)
+
+    @property
+    def detailed_ns(self) -> int:
+        return int(self.detailed.duration.sum())
+
     def sum_duration_ns(self, kind: str) -> int:
         return int(self.inner.of(kind).duration.sum())
 
@@ -249,7 +269,7 @@ class _FetcherWork:
         return int(self.inner.of(kind).value.sum())
 
     def _mask_samples(self) -> NDArray[np.bool_]:
-        return contains(union(self.fetches.intervals), self.fetcher.samples.t_ns)
+        return contains(union(self.detailed.intervals), self.fetcher.samples.t_ns)
 
     def count_samples(self) -> int:
         """Count the stack samples inside fetches."""

@@ -34,8 +34,8 @@ _min_generation = 0
 def watch_this_process() -> None:
     """Record collections from now on.
 
-    Called at every step, because the job may change the settings of the collector, and because a
-    fork stops the probe.
+    Called after some of the steps, because the job may change the settings of the collector, and
+    because a fork stops the probe.
     """
     global _min_generation
     is_small = gc.isenabled() and 0 < gc.get_threshold()[0] <= SMALL_THRESHOLD

@@ -79,7 +79,8 @@ class _Sampler:
         self.period_s = period_s
         self._target = target
         self._stop = threading.Event()
-        self._frames: dict[CodeType, tuple[str, bool]] = {}
+        self._frames: dict[int, tuple[str, bool, CodeType]] = {}
+        """By identity: the hash of a code object is computed from all of its constants."""
         self._sources: set[tuple[CodeType, int]] = set()
         self._functions_left = MAX_FUNCTIONS
         self._thread = threading.Thread(target=self._run, name="stepscope-stacks", daemon=True)
@@ -120,7 +121,7 @@ class _Sampler:
         user_line = 0
         names: list[str] = []
         for code, line in frames:
-            text, is_user = self._frames.get(code) or self._describe(code, logs.session)
+            text, is_user, _ = self._frames.get(id(code)) or self._describe(code, logs.session)
             if is_user and not user_line:
                 user_line = line
                 self._record_source(logs.session, code, line)
@@ -130,13 +131,13 @@ class _Sampler:
         meta = logs.metas.get(key) or logs.session.meta(key)
         logs.fine.write(meta | _MARK_BITS, now, 0, user_line << 32 | frames[0][1])
 
-    def _describe(self, code: CodeType, current: session.Session) -> tuple[str, bool]:
+    def _describe(self, code: CodeType, current: session.Session) -> tuple[str, bool, CodeType]:
         library = library_of(code.co_filename)
         if library == "stepscope":  # frames of the adapters are not work of the job
-            return self._frames.setdefault(code, ("", False))
+            return self._frames.setdefault(id(code), ("", False, code))
         suffix = "<generator>" if code.co_flags & _GENERATOR and code.co_name[0] != "<" else ""
         text = f"{code.co_qualname}{suffix}|{code.co_filename}|{library}".replace(";", ",")
-        description = self._frames[code] = (text, not library)
+        description = self._frames[id(code)] = (text, not library, code)
         if not library and self._functions_left:
             # A function is told by what it uses: it opens files, or makes tensors.
             self._functions_left -= 1

@@ -48,6 +48,7 @@ from stepscope.schema import (
     FactT,
     NodeInfo,
     ProcessInfo,
+    ThinnedFact,
 )
 from stepscope.store import RunReader
 
@@ -433,6 +434,10 @@ class Run:
                         worker=candidate is not process,
                         spans=spans.take(started | ~fetches),
                         samples=self.whole_run.stack_samples(candidate),
+                        detailed_every=max(
+                            (fact.detailed_every for fact in candidate.facts_of(ThinnedFact)),
+                            default=1,
+                        ),
                     )
                 )
         return fetchers

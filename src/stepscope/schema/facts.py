@@ -67,6 +67,15 @@ class DataLoaderWorkerFact(Fact, frozen=True, kw_only=True, tag="dataloader_work
     """Class of the dataset."""
 
 
+class ThinnedFact(Fact, frozen=True, kw_only=True, tag="thinned"):
+    """Change of the share of batches that are recorded in detail: these details cost time too."""
+
+    name: str
+    """Class of the dataset."""
+    detailed_every: int
+    """One batch in this number is recorded in detail from now on; before, every batch."""
+
+
 class DataLoaderSettingsFact(Fact, frozen=True, kw_only=True, tag="dataloader_seen"):
     """Settings of a DataLoader in files of SageMaker Debugger, which do not name the loader."""
 
@@ -314,6 +323,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         WindowMissedFact,
         WindowUnfinishedFact,
         StackSamplerFact,
+        ThinnedFact,
         SourceLineFact,
         FunctionFact,
         VersionsFact,

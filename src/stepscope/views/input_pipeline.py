@@ -51,6 +51,8 @@ class MakingView(msgspec.Struct, frozen=True, kw_only=True):
     stack_sample_count: int
     stages: list[StageView]
     worker_busy_ratio: Annotated[float | None, field_label("workers busy")]
+    detailed_every: Annotated[int, field_label("one batch recorded in detail of", unit="count")]
+    """Number N if quick batches were recorded in detail one in N; shares are those of these."""
 
 
 class RankPipeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,4 +127,5 @@ def _show_creation(making: BatchCreation, step_ratio: float) -> MakingView:
             for stage in making.stages
         ],
         worker_busy_ratio=making.worker_busy_ratio,
+        detailed_every=making.detailed_every,
     )

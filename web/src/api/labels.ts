@@ -780,6 +780,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     stack_sample_count: {"title":"stack samples","unit":"count"},
     stages: {"title":"stages","unit":"none"},
     worker_busy_ratio: {"title":"workers busy","unit":"ratio"},
+    detailed_every: {"title":"one batch recorded in detail of","unit":"count","description":"Number N if quick batches were recorded in detail one in N; shares are those of these."},
   },
   MemoryBlockRow: {
     operator: {"title":"operator","unit":"none","description":"Operator that allocated the block, or that released it if the allocation is missing."},

@@ -852,6 +852,8 @@ export interface MakingView {
   stack_sample_count: number;
   stages: StageView[];
   worker_busy_ratio: number | null;
+  /** Number N if quick batches were recorded in detail one in N; shares are those of these. */
+  detailed_every: number;
 }
 
 /** Allocation with its release; times are null for events outside the trace. */

@@ -56,6 +56,11 @@ def _write_making(out: Console, making: MakingView) -> None:
             else ""
         )
     )
+    if making.detailed_every > 1:
+        out.print(
+            f"[dim]Batches were so quick that only one in {making.detailed_every} was recorded in "
+            "detail; the shares are those of the recorded ones[/dim]"
+        )
     if making.stages:
         rows = table("stage", "of making", "of step", "")
         for stage in making.stages:

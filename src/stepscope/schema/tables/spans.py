@@ -51,7 +51,9 @@ SPAN_KINDS: dict[str, str] = {
     "garbage_collection": "Garbage collection by Python of 0.1 ms or longer; the name is the line "
     "of user code that was running. value: the generation.",
     "fetch": "Creation of one batch, in a worker or in the training thread. "
-    "value: nanoseconds of CPU time of the thread.",
+    "value: nanoseconds of CPU time of the thread; -1 where neither that nor samples, transforms "
+    "and collation are recorded: of quick batches one in N is recorded in detail, and the others "
+    "not at all in the training thread, where the wait for data contains them.",
     "samples": "All __getitem__ or next calls of one batch, from the first to the last. "
     "value: nanoseconds inside the calls. labels: none; name: the dataset class.",
     "sample": "One __getitem__ or next call of 0.1 ms or longer.",

@@ -62,9 +62,9 @@ def install() -> None:
         _probe.protect(adapter.install)()
     after_import("torch.distributed", collectives.install)
     after_import("torch._dynamo.callback", compiling.install)
-    progress.on_boundary(_probe.protect(_record_versions))
+    progress.on_some_boundaries(_probe.protect(_record_versions))
     progress.on_boundary(_watch_stacks)
-    progress.on_boundary(_probe.protect(garbage.watch_this_process))
+    progress.on_some_boundaries(_probe.protect(garbage.watch_this_process))
     _probe.protect(hide_from_compiler)()
 
 

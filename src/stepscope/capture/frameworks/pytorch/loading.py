@@ -3,11 +3,13 @@
 Recorded in the training thread: the wait for each batch, and the number of prefetched batches at
 the request. Recorded in the process that creates the batch (a worker, or the training process):
 the fetch, its samples, the transforms of a Compose-like chain, collating, pinning. The stack
-sampler attributes the remaining time.
+sampler attributes the remaining time. If batches are so quick that these details would cost too
+much, they are recorded for one batch in N.
 """
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -22,10 +24,14 @@ from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.transforms import ChainTimes, watch_chains
 from stepscope.capture.guard import Probe
+from stepscope.capture.thinning import COLD_FACTOR, Thinning
 from stepscope.spool import Flag, Kind
 
 SLOW_SAMPLE_NS = 100_000
 """Samples that take at least this long get a separate record, which costs 1% of that time."""
+NOT_DETAILED = -1
+"""Value of a fetch whose CPU time, samples, transforms and collation are not recorded."""
+CALIBRATION_ROUNDS = 8
 
 _wait_probe = Probe("waits for data", coarse=True)
 _fetch_probe = Probe("batch fetches")
@@ -163,28 +169,69 @@ def _timed_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
             times = self._stepscope_times = FetchTimes()
             watch_fetcher(self, times)
         was_active, module_call.active = module_call.active, True  # modules here are transforms
-        span = _fetch_probe.start(Kind.FETCH, times.dataset_name)
-        cpu = _thread_time()
+        is_detailed = times.select(self)
+        # In the training process the wait for the batch is recorded in any case.
+        span = None
+        if is_detailed or times.is_in_worker:
+            span = _fetch_probe.start(Kind.FETCH, times.dataset_name)
+        cpu = _thread_time() if is_detailed else 0
         try:
             return original(self, index)
         finally:
-            times.flush()
-            _fetch_probe.end(span, value=_thread_time() - cpu)
+            if is_detailed:
+                times.flush()
+                _fetch_probe.end(span, value=_thread_time() - cpu)
+            elif span is not None:
+                _fetch_probe.end(span, value=NOT_DETAILED)
             module_call.active = was_active
 
     return fetch
 
 
 class FetchTimes:
-    """Time spent in the samples and transforms of the current batch."""
+    """Time spent in the samples and transforms of the current batch.
+
+    The calls of a fetcher are timed through proxies; the user's objects are not changed. While a
+    batch is not recorded in detail, the fetcher has the user's objects.
+    """
 
     def __init__(self) -> None:
         self.dataset_name = ""
+        self.is_in_worker = False
         self.chains: list[ChainTimes] = []
+        self.thinning = Thinning()
+        self.proxies: dict[str, Any] = {}
+        """Attributes of the fetcher while a batch is recorded in detail."""
+        self._replaced: dict[str, Any] = {}
         self._count = 0
         self._first_ns = 0
         self._last_ns = 0
         self._total_ns = 0
+
+    def select(self, fetcher: Any) -> bool:
+        """Return True if the next batch is to be recorded in detail, and prepare that."""
+        previous = self.thinning.detailed_every
+        is_detailed = self.thinning.select()
+        if is_detailed:
+            for chain in self.chains:
+                chain.start()
+        if is_detailed != bool(self._replaced):
+            self._swap(fetcher)
+        if self.thinning.detailed_every != previous:
+            _fetch_probe.fact(
+                "thinned", name=self.dataset_name, detailed_every=self.thinning.detailed_every
+            )
+        return is_detailed
+
+    def _swap(self, fetcher: Any) -> None:
+        """Exchange the proxies and the user's objects."""
+        attributes = fetcher.__dict__
+        if self._replaced:
+            attributes.update(self._replaced)
+            self._replaced = {}
+        else:
+            self._replaced = {name: attributes[name] for name in self.proxies}
+            attributes.update(self.proxies)
 
     def add_sample(self, start_ns: int, end_ns: int) -> None:
         """Add the time of one sample."""
@@ -198,19 +245,48 @@ class FetchTimes:
             _fetch_probe.write(Kind.SAMPLE, self.dataset_name, start_ns, end_ns)
 
     def _flush(self) -> None:
+        timed_count = 0
         if self._count:
             name, first, last = self.dataset_name, self._first_ns, self._last_ns
             _fetch_probe.write(Kind.SAMPLES, name, first, last, self._total_ns)
             for chain in self.chains:
                 for transform, spent_ns in chain.take_times():
                     _fetch_probe.write(Kind.TRANSFORM, transform, first, last, spent_ns)
-            self._count = self._total_ns = 0
+                    timed_count += self._count
+        fixed_ns, sample_ns = _detail_cost_ns()
+        self.thinning.charge(fixed_ns + sample_ns * (self._count + timed_count))
+        self._count = self._total_ns = 0
 
     flush = _fetch_probe.protect(_flush)
 
 
+@functools.cache
+def _detail_cost_ns() -> tuple[float, float]:
+    """Measure the cost of recording a batch in detail: of the batch, and of each of its samples.
+
+    The records of a batch cost about as much as four reads of the thread's CPU time, in addition to
+    the two reads themselves.
+    """
+    times, rounds = FetchTimes(), range(CALIBRATION_ROUNDS)
+    fixed_ns = sample_ns = float("inf")
+    for _ in rounds:
+        start_ns = _now()
+        for _ in rounds:
+            _thread_time()
+        middle_ns = _now()
+        for _ in rounds:
+            times.add_sample(_now() and 0, _now() and 0)
+        fixed_ns = min(fixed_ns, 6 * (middle_ns - start_ns) / CALIBRATION_ROUNDS)
+        sample_ns = min(sample_ns, (_now() - middle_ns) / CALIBRATION_ROUNDS)
+    return COLD_FACTOR * fixed_ns, COLD_FACTOR * sample_ns
+
+
+_thinnings: dict[str, Thinning] = {}
+"""By dataset class: a fetcher lives for an epoch."""
+
+
 def _watch_fetcher(fetcher: Any, times: FetchTimes) -> None:
-    """Time the calls of one fetcher, through proxies; the user's objects are not changed."""
+    """Make the proxies of one fetcher."""
     dataset = fetcher.dataset
     times.dataset_name = type(dataset).__name__
     worker = get_worker_info()
@@ -222,16 +298,18 @@ def _watch_fetcher(fetcher: Any, times: FetchTimes) -> None:
             dataset=times.dataset_name,
         )
         stacks.watch_this_thread(stacks.WORKER_PERIOD_S)
-    times.chains = watch_chains(dataset, in_worker=worker is not None)
+    times.is_in_worker = worker is not None
+    times.thinning = _thinnings.setdefault(times.dataset_name, times.thinning)
+    times.chains = watch_chains(dataset, in_worker=times.is_in_worker)
     if hasattr(fetcher, "dataset_iter"):
         # A stateful data loader reads `state_dict` of its iterator: leave such an iterator alone.
         if not hasattr(fetcher.dataset_iter, "state_dict"):
-            fetcher.dataset_iter = _timed_iterator(fetcher.dataset_iter, times)
+            times.proxies["dataset_iter"] = _timed_iterator(fetcher.dataset_iter, times)
     elif getattr(dataset, "__getitems__", None):
-        fetcher.dataset = _TimedBatchDataset(dataset, times)
+        times.proxies["dataset"] = _TimedBatchDataset(dataset, times)
     else:
-        fetcher.dataset = _TimedDataset(dataset, times)
-    fetcher.collate_fn = _timed_collate(fetcher.collate_fn)
+        times.proxies["dataset"] = _TimedDataset(dataset, times)
+    times.proxies["collate_fn"] = _timed_collate(fetcher.collate_fn)
 
 
 watch_fetcher = _fetch_probe.protect(_watch_fetcher)

@@ -48,11 +48,20 @@ class _ModelState:
 
 
 _states: weakref.WeakKeyDictionary[torch.nn.Module, _ModelState] = weakref.WeakKeyDictionary()
+_described: dict[int, weakref.ref[torch.nn.Module]] = {}
+"""Models that need no more calls of `_describe`, by identity: a quicker look-up than `_states`."""
 _models_left = MAX_MODELS
 
 
+def describe(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+    """Record new facts about a model after one of its calls. Never raises."""
+    described = _described.get(id(module))
+    if described is None or described() is not module:
+        _describe(module, args, kwargs)
+
+
+@_probe.protect
 def _describe(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-    """Record new facts about a model after one of its calls."""
     state = _states.get(module)
     remaining = _models_left if state is None else state.calls_left
     # A tracer would record access to a shape as part of the model, and a torch function mode of the
@@ -92,6 +101,8 @@ def _record(module: torch.nn.Module, state: _ModelState | None, args: Any, kwarg
         state = _states[module] = _ModelState(MAX_MODELS - _models_left)
         _probe.fact("model", model=state.number, **_parameters(module))
     state.calls_left -= 1
+    if not state.calls_left:
+        _described[id(module)] = weakref.ref(module)
     inputs = [
         {
             "name": name,
@@ -105,9 +116,6 @@ def _record(module: torch.nn.Module, state: _ModelState | None, args: Any, kwarg
     if inputs not in state.inputs:
         state.inputs.append(inputs)
         _probe.fact("model_inputs", model=state.number, inputs=inputs)
-
-
-describe = _probe.protect(_describe)
 
 
 def _parameters(module: torch.nn.Module) -> dict[str, Any]:

@@ -15,6 +15,9 @@ from collections.abc import Callable
 
 from stepscope.capture import marks
 
+RARE_PERIOD = 20
+"""Steps between two calls of the listeners to some boundaries, and number of first steps."""
+
 
 class Progress:
     """Step counter."""
@@ -29,6 +32,7 @@ class Progress:
         self.reports_work = True
         """Call `on_work` listeners at every piece of work: no step yet, or a window is open."""
         self._listeners: list[Callable[[], None]] = []
+        self._rare_listeners: list[Callable[[], None]] = []
         self._work_listeners: list[Callable[[], None]] = []
         self._has_marks = False
         self._pending_thread = 0
@@ -37,6 +41,10 @@ class Progress:
     def on_boundary(self, listener: Callable[[], None]) -> None:
         """Call *listener*, which must not raise, between steps on the training thread."""
         self._listeners.append(listener)
+
+    def on_some_boundaries(self, listener: Callable[[], None]) -> None:
+        """Call *listener* like `on_boundary`, after each of the first steps and some later ones."""
+        self._rare_listeners.append(listener)
 
     def on_work(self, listener: Callable[[], None]) -> None:
         """Call *listener*, which must not raise, at each piece of work, while `reports_work`."""
@@ -87,6 +95,9 @@ class Progress:
         self.step_count += 1
         for listener in self._listeners:
             listener()
+        if self.step_count <= RARE_PERIOD or not self.step_count % RARE_PERIOD:
+            for listener in self._rare_listeners:
+                listener()
 
 
 progress = Progress()

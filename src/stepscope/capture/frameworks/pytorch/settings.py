@@ -34,7 +34,7 @@ _recorded: dict[str, Any] = {}
 
 def install() -> None:
     """Read the settings at step boundaries."""
-    progress.on_boundary(_probe.protect(_record))
+    progress.on_some_boundaries(_probe.protect(_record))
 
 
 def _record() -> None:

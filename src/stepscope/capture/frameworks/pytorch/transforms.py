@@ -23,15 +23,16 @@ _wrapped_classes: set[type] = set()
 
 
 class _Member:
-    """A member of a chain, and the time spent in it since the last `take_times`."""
+    """A member of a chain, and the time spent in it since `ChainTimes.start`."""
 
-    __slots__ = ("name", "running", "spent_ns", "transform")
+    __slots__ = ("name", "paused", "running", "spent_ns", "transform")
 
     def __init__(self, name: str, transform: object) -> None:
         self.name = name
         self.transform = transform  # a reference, so that its id is not reused
         self.spent_ns = 0
         self.running = False
+        self.paused = True
 
 
 class ChainTimes:
@@ -40,12 +41,18 @@ class ChainTimes:
     def __init__(self, members: list[_Member]) -> None:
         self._members = members
 
-    def take_times(self) -> Iterator[tuple[str, int]]:
-        """Yield name and nanoseconds of each member that ran since the last call."""
+    def start(self) -> None:
+        """Time the members from now on."""
         for member in self._members:
+            member.spent_ns = 0
+            member.paused = False
+
+    def take_times(self) -> Iterator[tuple[str, int]]:
+        """Stop timing; yield name and nanoseconds of each member that ran since `start`."""
+        for member in self._members:
+            member.paused = True
             if member.spent_ns:
                 yield member.name, member.spent_ns
-                member.spent_ns = 0
 
 
 def watch_chains(dataset: object, *, in_worker: bool) -> list[ChainTimes]:
@@ -132,7 +139,9 @@ def _wrap_class(transform_class: type) -> bool:
     @functools.wraps(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         member = _watched.get(id(self))
-        if member is None or member.running:  # a class and its base class may both be wrapped
+        if (
+            member is None or member.paused or member.running
+        ):  # a class and its base class may both be wrapped
             return original(self, *args, **kwargs)
         member.running = True
         start_ns = _now()
@@ -154,6 +163,8 @@ def _wrap_class(transform_class: type) -> bool:
 def _timed(function: Callable[..., Any], member: _Member) -> Callable[..., Any]:
     @functools.wraps(function)
     def timed(*args: Any, **kwargs: Any) -> Any:
+        if member.paused:
+            return function(*args, **kwargs)
         start_ns = _now()
         try:
             return function(*args, **kwargs)
