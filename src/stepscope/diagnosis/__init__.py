@@ -3,6 +3,8 @@
     rank_waiting     waiting of ranks for the slowest of them
     cpu_contention   time without a core, and the processes that had it
     shares           share of the step of each suspect
+    debug_switches   debug switches that were on, and their cost
+    batch_size       saving per sample with twice the batch
     attribution      suspects above their thresholds, and the stability of the largest
     causes           cause within a suspect, by data_causes, overhead_causes and rank_causes
     stalls           evidence of checkpoints, compilations and garbage collections

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.diagnosis.batch_size import has_small_batch, measure_doubling_saving
 from stepscope.diagnosis.shares import PhaseSplit, Shares, compute_shares
 from stepscope.diagnosis.verdict import Suspect
 from stepscope.run import Run, largest_model
@@ -70,8 +71,8 @@ class Attribution:
     share: float
     """Share of the step; for evaluation see `PhaseSplit.evaluation`."""
     cause: str | None = None
-    """Set where the attribution already is a cause: cpu_contention, cpu_limit, evaluation, or
-    slow_rank, which stands for several causes."""
+    """Set where the attribution already is a cause: cpu_contention, cpu_limit, evaluation,
+    small_batch, or slow_rank, which stands for several causes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,7 @@ class Attributor:
 
     def __init__(self, run: Run, split: PhaseSplit, thresholds: AttributionThresholds) -> None:
         self._shortage = find_core_shortage(run, thresholds)
-        self._split = split
+        self._run, self._split = run, split
         self._thresholds = thresholds
         self._core_ns = (run.busy_devices or 0.0) * run.mean_step_ns
         self._is_double = is_double_precision(run)
@@ -97,7 +98,12 @@ class Attributor:
         attributions = self.attribute_all(shares)
         if attributions:
             return attributions[0]
-        if self._is_optimizer_heavy(shares) or self._is_model_heavy(shares):
+        if self._is_optimizer_heavy(shares):
+            return Attribution(suspect="model", share=shares.suspects["model"])
+        if has_small_batch(self._run, shares):
+            share = 2 * measure_doubling_saving(self._run, shares)
+            return Attribution(suspect="framework_overhead", share=share, cause="small_batch")
+        if self._is_model_heavy(shares):
             return Attribution(suspect="model", share=shares.suspects["model"])
         return Attribution(suspect="healthy", share=shares.suspects["model"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepscope.diagnosis.attribution import Attribution, is_double_precision
+from stepscope.diagnosis.batch_size import find_small_batch_cause
 from stepscope.diagnosis.cause import (
     CONTRIBUTING_RATIO,
     UNRECOGNISED_ACCURACY,
@@ -48,6 +49,10 @@ def find_cause(inputs: CauseInputs, attribution: Attribution) -> CauseFinding:
     suspect, share = attribution.suspect, attribution.share
     if attribution.cause == "evaluation":
         return find_evaluation_cause(inputs)
+    if attribution.cause == "small_batch":
+        finding = find_small_batch_cause(inputs)
+        blame_debug_switch(inputs, finding, suspect)
+        return finding
     if attribution.cause in CORE_SHORTAGES:
         return find_core_shortage_cause(inputs, attribution.cause, share)
     rank_wait = inputs.shares.rank_wait.get(suspect, 0.0)

@@ -18,6 +18,7 @@ from stepscope.analysis import (
     measure_growth_at_equal_work,
     measure_work,
 )
+from stepscope.diagnosis.batch_size import describe_batch, has_loop
 from stepscope.diagnosis.cause import (
     CONTRIBUTING_RATIO,
     UNRECOGNISED_ACCURACY,
@@ -356,7 +357,11 @@ def _name_dispatch_cause(inputs: CauseInputs, profile: ComputeProfile) -> str:
     if is_python_bound(profile):
         return "python_overhead" if _list_compute_lines(inputs) else UNKNOWN
     batch_size = samples_at_a_time(inputs.run.ranks[0])
-    if batch_size is not None and batch_size <= SMALL_BATCH:
+    if (
+        batch_size is not None
+        and batch_size <= SMALL_BATCH
+        and not has_loop(inputs.run.ranks[0], profile)
+    ):
         return "small_batch"
     return "tiny_operators" if profile.small_ratio >= 0.5 else "dispatch_overhead"
 
@@ -368,7 +373,7 @@ def _find_compute_overhead_cause(inputs: CauseInputs) -> CauseFinding:
     missing = ""
     match cause:
         case "small_batch":
-            evidence.insert(0, _describe_batch(inputs.run.ranks[0]))
+            evidence.insert(0, describe_batch(inputs.run.ranks[0]))
         case "python_overhead":
             evidence = [line.describe() for line in _list_compute_lines(inputs)[:3]] + evidence
         case "unknown":
@@ -379,18 +384,6 @@ def _find_compute_overhead_cause(inputs: CauseInputs) -> CauseFinding:
 def _list_compute_lines(inputs: CauseInputs) -> list[StepLine]:
     """List the lines of Python in the compute phases, largest first."""
     return list_lines(inputs, "python", phases=COMPUTE_PHASES)
-
-
-def _describe_batch(rank: Rank) -> Evidence:
-    batch_size = samples_at_a_time(rank) or 0
-    call_count = len(rank.spans.of("forward")) / max(1, len(rank.steps))
-    frequency = f", {number(round(call_count))} times per step" if call_count >= 1.5 else ""
-    return Evidence(
-        text=f"The model processes {count_of(batch_size, 'sample')} at a time{frequency}.",
-        value=batch_size,
-        unit="count",
-        source="steps",
-    )
 
 
 def _find_host_cause(inputs: CauseInputs) -> CauseFinding:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stepscope.analysis import BatchCreation
+from stepscope.diagnosis.batch_size import measure_doubling_saving
 from stepscope.diagnosis.cause import CauseInputs
 from stepscope.diagnosis.data_causes import STAGE_CAUSES
 from stepscope.diagnosis.overhead_causes import find_memory_leak, is_python_bound
@@ -208,7 +209,9 @@ class WhatIf:
                 return shares.exchange * (1 - 1 / count_exchanges(run.ranks))
             case "host_to_device_copies":
                 return phases["h2d"]
-            case "small_batch" | "tiny_operators" | "dispatch_overhead":
+            case "small_batch":
+                return measure_doubling_saving(run, shares)
+            case "tiny_operators" | "dispatch_overhead":
                 return shares.overhead_parts["inside_compute"]
             case "optimizer":
                 return phases["optimizer"]
@@ -251,6 +254,7 @@ _CHANGES: Mapping[str, str] = {
     "inline_data_preparation": "{setting} were used, and each worker prepared batches as fast as "
     "the training thread",
     "debug_switch": "anomaly detection was off",
+    "small_batch": "each batch was twice as large, for the same number of samples",
     "memory_leak": "steps stayed as fast as the first ones",
     "evaluation": "evaluation ran a tenth as often, its time spread over the steps",
     "gradient_accumulation": "gradients were exchanged once per step",
@@ -271,7 +275,6 @@ _REMOVALS: Mapping[str, str] = {
     "logging": "the loop logged nothing",
     "garbage_collection": "the garbage collector never ran in the loop",
     "python_overhead": "the script's own Python code took no time",
-    "small_batch": "a step over the same number of samples had no gaps between operators",
     "tiny_operators": "there were no gaps between operators",
     "dispatch_overhead": "there were no gaps between operators",
     "checkpoint": "saving never blocked the training thread",

@@ -1,0 +1,66 @@
+"""Batches that are small for their model, on drawn jobs. Times are milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from stepscope.diagnosis import diagnose
+from stepscope.testing import RunBuilder
+
+RunMaker = Callable[..., RunBuilder]
+
+
+def draw_job(run: RunBuilder, optimizer: float, *, tensors: int, batch: int | None = 16) -> None:
+    """Draw passes of 100 ms, 20 of them in 20 calls of operators, and an optimizer."""
+    passes = " | ".join(["op:mm 4 | do 1"] * 10)
+    step = f"forward 50 | backward 50 | optimizer {optimizer}"
+    window = (
+        f"forward 50 ( {passes} ) | backward 50 ( {passes} ) | "
+        f"optimizer {optimizer} ( op:addcdiv {optimizer} )"
+    )
+    process = run.rank().draw(step, 30).draw(f"window ( {window} )").draw(step, 30)
+    process.fact("model", model=1, parameter_count=10, tensor_count=tensors, dtypes=["float32"])
+    if batch is not None:
+        inputs = [{"name": "0", "shape": [batch, 8], "dtype": "float32"}]
+        process.fact("model_inputs", model=1, inputs=inputs)
+
+
+def test_a_batch_is_small_where_twice_as_much_saves_a_fifth(new_run: RunMaker) -> None:
+    """Of 140 ms, 20 call operators and 40 are the optimizer: 60 / 140 do not grow."""
+    run = new_run()
+    draw_job(run, 40, tensors=8)
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", "small_batch")
+    assert verdict.share_ratio == pytest.approx(60 / 140)
+    assert [stage.name for stage in verdict.stages] == ["optimizer", "calling operators"]
+    prediction = verdict.fixes[0].prediction
+    assert prediction is not None
+    assert prediction.saving_ratio == pytest.approx(30 / 140)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        pytest.param({"optimizer": 30, "tensors": 8}, id="a sample takes 19% less"),
+        pytest.param({"optimizer": 40, "tensors": 8, "batch": None}, id="batch not known"),
+    ],
+)
+def test_other_batches_are_not_small(new_run: RunMaker, facts: dict[str, int | None]) -> None:
+    run = new_run()
+    draw_job(run, **facts)  # type: ignore[arg-type]
+    assert diagnose(run.open()).cause == "none"
+
+
+def test_a_loop_over_elements_has_no_small_batch(new_run: RunMaker) -> None:
+    """200 operators call one tensor in every step."""
+    run = new_run()
+    passes = " | ".join(["op:mm 0.4 | do 0.1"] * 100)
+    step = "forward 50 | backward 50 | optimizer 40"
+    window = f"forward 50 ( {passes} ) | backward 50 ( {passes} ) | optimizer 40 ( op:addcdiv 40 )"
+    process = run.rank().draw(step, 30).draw(f"window ( {window} )").draw(step, 30)
+    process.fact("model", model=1, parameter_count=10, tensor_count=1, dtypes=["float32"])
+    inputs = [{"name": "0", "shape": [16, 8], "dtype": "float32"}]
+    process.fact("model_inputs", model=1, inputs=inputs)
+    assert diagnose(run.open()).cause != "small_batch"
