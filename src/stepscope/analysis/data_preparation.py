@@ -74,11 +74,13 @@ _READING_LINES: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 """Calls that read pictures, text, databases and files, with what they read."""
 _PRODUCING_LINE = re.compile(
-    r"\btorch\.(tensor|as_tensor|from_numpy|(Float|Double|Half|Long|Int|Short|Byte|Bool)Tensor)\("
-    r"|\b(np|numpy)\.(stack|vstack|hstack|array|asarray|concatenate|pad)\("
-    r"|\b(pad_sequence|default_collate)\("
+    r"^(return |yield |[\w.,\[\] ]+=\s*|\w+\.append\(|\(|\[)*("
+    r"torch\.(tensor|as_tensor|from_numpy|(Float|Double|Half|Long|Int|Short|Byte|Bool)Tensor)\("
+    r"|(np|numpy)\.(stack|vstack|hstack|array|asarray|concatenate|pad)\("
+    r"|([\w.]+\.)?(pad_sequence|default_collate)\()"
 )
-"""Calls that make arrays and tensors of Python data."""
+"""Statements that make arrays and tensors of Python data; where another call has the result, that
+one may take the time."""
 
 _READING_NAMES: dict[str, frozenset[str]] = {
     "images": frozenset(["imread", "imdecode"]),

@@ -56,7 +56,7 @@ _LOGGING_NAMES = re.compile(
     r"(^|_)(log(s|ged|ging)?(?!_?(prob|softmax|sum|it|like|space|abs))|track|report|publish|notify"
     r"|emit|plot|visuali[sz]e|savefig|imsave|save_images?)(s|d|ed|t?ing)?(_|$)"
     r"|(^|_)(add_)?(scalar|histogram)s?(_|$)|(^|_)add_(image|figure|text|video|audio)s?(_|$)"
-    r"|logger|tracker|reporter|telemetry|summarywriter"
+    r"|logger|tracker|reporter|telemetry|summarywriter|journal"
 )
 """Functions, and classes with their methods, that report on the training."""
 _READING_METHODS = frozenset(
@@ -72,7 +72,7 @@ _SAVING = re.compile(
 """Lines that write the state of a model. Flushing a file is no evidence of what is in it."""
 _DATA = re.compile(
     r"(?<![A-Za-z])((get|make|sample|generate|next|fetch|prepare)_(mini_?)?batch(es)?"
-    r"|from_numpy|memmap|(load|read|decode|augment|transform|collate)(?!_(state|checkpoint|model|weights))"
+    r"|memmap|(load|read|decode|augment|transform|collate)(?!_(state|checkpoint|model|weights))"
     r"(s|ed|ing|ation)?(?![a-z]))|\bnext\("
 )
 _DATA_NAMES = re.compile(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stepscope.analysis.code_stages import parse_stack
+from stepscope.analysis.data_preparation import find_preparation
 from stepscope.analysis.host_work import HostWork, _classify_cause, attribute_host_work
 from stepscope.analysis.input_pipeline import StackSamples, weigh_samples
 from stepscope.analysis.steps import find_steps
@@ -44,7 +45,9 @@ def host_work(text: str, code: dict[str, str], times: int = 20) -> HostWork | No
 
 
 def cause(line: str, stack: str = "", *, waits: bool = True) -> str:
-    return _classify_cause(parse_stack(stack_text(stack)) if stack else [], line, waits=waits)
+    frames = parse_stack(stack_text(stack)) if stack else []
+    preparation = find_preparation(frames, line, {}, frozenset())
+    return _classify_cause(frames, line, waits=waits, preparation=preparation)
 
 
 def test_shares_are_of_the_time_outside_phases() -> None:
@@ -219,6 +222,7 @@ def test_no_samples_outside_phases_no_causes() -> None:
         ("already = spread + overload", "python"),
         ("os.fsync(file.fileno())", "python"),
         ("os.fsync(log_file.fileno())", "logging"),
+        ("logits = policy(torch.from_numpy(state))", "python"),
         ("journal.flush()", "logging"),
         ("torch.save(state, partial)", "checkpoint"),
         ("pickle.dump(model_state, file)", "checkpoint"),
@@ -290,6 +294,7 @@ def test_conversion_in_a_producer_is_not_synchronization() -> None:
         ("report_metrics > post > read@python:http/client.py", "logging"),
         ("Tracker.write > flush", "logging"),
         ("log_metrics", "logging"),
+        ("Journal.note > encode", "logging"),
         ("Board.add_images > compress", "logging"),
         ("plot_curves > draw@matplotlib/figure.py", "logging"),
         ("add_noise", "python"),
