@@ -22,6 +22,7 @@ Spans, samples and metrics of a run:
     rank_steps        step durations by rank, stragglers
     input_pipeline    batch creation, and the data wait of the training thread
     code_stages       stage of an input pipeline that a stack belongs to
+    core_delays       time of the training thread without a core, by phase
     host_work         work of the training thread outside phases
     function_profile  Python time by function
     utilization       node metrics, CPU contention

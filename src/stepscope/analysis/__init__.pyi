@@ -33,6 +33,7 @@ from .collectives import (
     measure_bandwidth as measure_bandwidth,
 )
 from .columns import Columns as Columns, nan_to_none as nan_to_none
+from .core_delays import measure_core_delays as measure_core_delays
 from .device_work import (
     COPY_COLUMNS as COPY_COLUMNS,
     KERNEL_COLUMNS as KERNEL_COLUMNS,

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from stepscope.analysis.code_stages import STAGE_LABELS, Frame, Stage, classify_stack, parse_stack
 from stepscope.analysis.spans import FLAG_NO_RESULT, Spans
 from stepscope.analysis.steps import Steps, find_step_at
-from stepscope.intervals import Int, Mask, contains, union
+from stepscope.intervals import Int, Mask, contains, overlap, union
 
 MAX_WEIGHT_PERIODS = 50
 """A sample represents at most this many periods: after a longer pause, the sampler had stopped."""
@@ -65,6 +65,18 @@ class StackSamples:
             user_line=self.user_line[rows],
         )
 
+    def without_delays(self, delays: Spans) -> StackSamples:
+        """Return the samples with weights of the time in which the thread was not waiting for a
+        core.
+
+        Args:
+            delays: spans of the kind `run_queue`, each of which ends with a sample.
+        """
+        delays = delays.take(np.isin(delays.end, self.t_ns))
+        weight_ns = self.weight_ns.copy()
+        np.subtract.at(weight_ns, np.searchsorted(self.t_ns, delays.end), delays.value)
+        return replace(self, weight_ns=np.maximum(weight_ns, 1))
+
     def line_text(self, frames: Sequence[Frame], line: int) -> str:
         """Text of the running line in the innermost frame of user code; '' if unknown."""
         files = [frame.file for frame in frames if not frame.library]
@@ -89,6 +101,8 @@ class Fetcher:
     samples: StackSamples
     detailed_every: int = 1
     """Largest number N such that one batch in N was recorded in detail."""
+    delays: Spans | None = None
+    """Time without a core of the sampled thread; None where not recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +141,9 @@ class BatchCreation:
     """Share of time in which the workers created batches; None without workers."""
     detailed_every: int = 1
     """Largest number N such that one batch in N was recorded in detail."""
+    without_core_ratio: float | None = None
+    """Share of the fetch in which the thread was runnable without a core; None where not
+    recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +241,7 @@ def measure_batch_creation(fetchers: Sequence[Fetcher], steps: Steps) -> BatchCr
         stages=_split_stages(stage_times, collate_ratio) if sample_count >= MIN_SAMPLES else [],
         worker_busy_ratio=_measure_worker_busy(works),
         detailed_every=max(work.fetcher.detailed_every for work in works),
+        without_core_ratio=_measure_without_core(works),
     )
 
 
@@ -353,6 +371,18 @@ def _measure_worker_busy(works: Sequence[_FetcherWork]) -> float | None:
             busy_ns += work.wall_ns
             wall_ns += int(work.fetches.end[-1] - work.fetches.start[0])
     return busy_ns / wall_ns if wall_ns else None
+
+
+def _measure_without_core(works: Sequence[_FetcherWork]) -> float | None:
+    """Measure the share of fetch time without a core. Between fetches a worker wants none."""
+    delay_ns = wall_ns = 0
+    for work in works:
+        delays = work.fetcher.delays
+        if delays is not None:
+            fetch_ns = overlap(delays.intervals, union(work.fetches.intervals))
+            delay_ns += int(np.minimum(delays.value, fetch_ns).sum())
+            wall_ns += work.wall_ns
+    return delay_ns / wall_ns if wall_ns else None
 
 
 def _sort_descending(shares: dict[str, float]) -> dict[str, float]:

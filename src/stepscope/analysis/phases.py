@@ -116,10 +116,10 @@ class PhaseSpans:
             before_ns, covered = covered_ns, unite(covered, busy)
             covered_ns = np.diff(covered_until(borders, covered))
             on_device[phase] = covered_ns - before_ns
-        times = self._measure_host_phases(borders, covered)
+        times = self.measure_host_phases(borders, covered)
         return times | {phase: times[phase] + time_ns for phase, time_ns in on_device.items()}
 
-    def _measure_host_phases(self, borders: Int, covered: Intervals) -> dict[str, Int]:
+    def measure_host_phases(self, borders: Int, covered: Intervals) -> dict[str, Int]:
         """Measure each phase of the host from each border to the next, outside covered time."""
         edges, phases = self.find_host_phases()
         cuts = np.concatenate([borders, edges])

@@ -25,6 +25,7 @@ from types import CodeType
 
 from stepscope.capture import session
 from stepscope.capture.guard import Probe
+from stepscope.capture.run_queue import RunQueueDelay
 from stepscope.spool import Flag, Kind
 
 MAIN_PERIOD_S = 0.05
@@ -83,6 +84,8 @@ class _Sampler:
         """By identity: the hash of a code object is computed from all of its constants."""
         self._sources: set[tuple[CodeType, int]] = set()
         self._functions_left = MAX_FUNCTIONS
+        self._delay = RunQueueDelay(threading.get_native_id())
+        self._last_ns = time.monotonic_ns()
         self._thread = threading.Thread(target=self._run, name="stepscope-stacks", daemon=True)
 
     def start(self) -> None:
@@ -99,11 +102,16 @@ class _Sampler:
             time.sleep(0.0001)
 
     def _run(self) -> None:
-        _probe.fact("stack_sampler", period_ns=int(self.period_s * 1e9))
+        _probe.fact(
+            "stack_sampler",
+            period_ns=int(self.period_s * 1e9),
+            counts_delays=self._delay.is_available,
+        )
         sample = _probe.protect(self._sample)
         wait, period = self._stop.wait, self.period_s
         while not wait(period) and _probe.alive:
             sample(time.monotonic_ns())
+        self._delay.close()
         if _sampler is self:  # the sampled thread has ended, or the probe has failed
             _release()
 
@@ -111,6 +119,7 @@ class _Sampler:
         frames = _walk(self._target)
         if frames:
             self._record(frames, now)
+            self._record_delay(now)
         else:
             self._stop.set()
 
@@ -130,6 +139,16 @@ class _Sampler:
         key = (Kind.STACK, ";".join(reversed(names)), None)
         meta = logs.metas.get(key) or logs.session.meta(key)
         logs.fine.write(meta | _MARK_BITS, now, 0, user_line << 32 | frames[0][1])
+
+    def _record_delay(self, now: int) -> None:
+        """Record the time without a core since the last sample, or since the wait began."""
+        last_ns, self._last_ns = self._last_ns, now
+        delay_ns = self._delay.take_ns()
+        logs = session.thread_logs()
+        if delay_ns and logs is not None:
+            key = (Kind.RUN_QUEUE, "", None)
+            meta = logs.metas.get(key) or logs.session.meta(key)
+            logs.fine.write(meta, max(1, min(last_ns, now - delay_ns)), now, delay_ns)
 
     def _describe(self, code: CodeType, current: session.Session) -> tuple[str, bool, CodeType]:
         library = library_of(code.co_filename)

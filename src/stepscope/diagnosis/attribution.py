@@ -81,13 +81,20 @@ class CoreShortage:
 
     cause: str
     ratio: float
+    """Mean over the training."""
+
+    def attribute(self, share: float) -> Attribution:
+        """Return the attribution of a share of the step to the shortage."""
+        return Attribution(suspect="framework_overhead", share=share, cause=self.cause)
 
 
 class Attributor:
     """Attribution of shares to suspects; run-wide facts are computed once for all resamples."""
 
     def __init__(self, run: Run, split: PhaseSplit, thresholds: AttributionThresholds) -> None:
-        self._shortage = find_core_shortage(run, thresholds)
+        self._shortage = find_core_shortage(
+            run, thresholds, is_recorded=split.core_waits.is_recorded
+        )
         self._run, self._split = run, split
         self._thresholds = thresholds
         self._core_ns = (run.busy_devices or 0.0) * run.mean_step_ns
@@ -110,10 +117,13 @@ class Attributor:
     def attribute_all(self, shares: Shares) -> list[Attribution]:
         """List all attributions above their thresholds, largest first.
 
-        Time without a core is part of everything that the training thread does, so a core shortage
-        comes first unless a suspect has a larger share. Evaluation happens between the steps, so
-        shares of the step are scaled to steps and evaluation together for the comparison.
-        Evaluation precedes the other overhead where it is larger than each part of it.
+        Where time without a core was recorded, no suspect's share contains any, and a core shortage
+        comes last. Elsewhere it is part of everything that the training thread does, so a core
+        shortage comes first unless a suspect has a larger share.
+
+        Evaluation happens between the steps, so shares of the step are scaled to steps and
+        evaluation together for the comparison. Evaluation precedes the other overhead where it is
+        larger than each part of it.
         """
         limits, split = self._thresholds, self._split
         attributions = [
@@ -124,11 +134,9 @@ class Attributor:
         rank_wait = split.rank_waits.add_excess(shares.rank_wait.get("model", 0.0))
         if rank_wait >= limits.slow_rank:
             attributions.append(Attribution(suspect="model", share=rank_wait, cause="slow_rank"))
-        if self._shortage is not None:
-            shortage = Attribution(
-                suspect="framework_overhead", share=self._shortage.ratio, cause=self._shortage.cause
-            )
-            attributions.insert(0, shortage)
+        is_recorded = split.core_waits.is_recorded
+        if self._shortage is not None and not is_recorded:
+            attributions.insert(0, self._shortage.attribute(self._shortage.ratio))
         if split.evaluation >= limits.evaluation:
             evaluation = Attribution(
                 suspect="framework_overhead", share=split.evaluation, cause="evaluation"
@@ -148,6 +156,12 @@ class Attributor:
         first = attributions[0] if attributions else None
         if first and first.suspect == "framework_overhead" and first.cause is None:
             attributions.sort(key=is_dominant_evaluation, reverse=True)
+        if (
+            self._shortage is not None
+            and is_recorded
+            and shares.without_core >= limits.waiting_ratio
+        ):
+            attributions.append(self._shortage.attribute(shares.without_core))
         return attributions
 
     def estimate_stability(
@@ -205,9 +219,11 @@ def is_double_precision(run: Run) -> bool:
     return model is not None and model.dtypes == ["float64"]
 
 
-def find_core_shortage(run: Run, thresholds: AttributionThresholds) -> CoreShortage | None:
+def find_core_shortage(
+    run: Run, thresholds: AttributionThresholds, *, is_recorded: bool
+) -> CoreShortage | None:
     """Find the reason why the training thread had no core for much of the time; None where it had
-    one, or where that was not recorded.
+    one, or where that was not recorded. Recorded delays are compared with the threshold later.
 
     An exhausted quota takes precedence: processes outside the job cannot exhaust it.
     """
@@ -217,6 +233,8 @@ def find_core_shortage(run: Run, thresholds: AttributionThresholds) -> CoreShort
     is_throttled = contention.throttled_ratio >= thresholds.throttled_ratio
     is_contended = contention.outside_cores >= thresholds.outside_core_ratio * cores
     waiting = contention.without_core_ratio
-    if waiting < thresholds.waiting_ratio or not (is_throttled or is_contended):
+    if not (is_throttled or is_contended):
+        return None
+    if waiting < thresholds.waiting_ratio and not is_recorded:
         return None
     return CoreShortage(cause="cpu_limit" if is_throttled else "cpu_contention", ratio=waiting)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from stepscope.diagnosis.accuracy import estimate_accuracy
 from stepscope.diagnosis.advice import list_even_changes, list_fixes
 from stepscope.diagnosis.attribution import (
@@ -23,10 +25,12 @@ from stepscope.diagnosis.shares import (
     Shares,
     build_phase_matrix,
     compute_shares,
+    measure_phase_shares,
     measure_phase_split,
 )
 from stepscope.diagnosis.tried_changes import attach_outcomes, read_tried_changes
 from stepscope.diagnosis.verdict import (
+    CORE_SHARE,
     LOOP_SHARE,
     STEP_SHARE,
     SUSPECT_NAMES,
@@ -74,19 +78,19 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
     step_count = _count_measured_steps(run)
     stability = attributor.estimate_stability(matrix, attribution, step_count)
     accuracy = estimate_accuracy(finding.cause, finding.evidence_kind)
-    is_evaluation = finding.cause == "evaluation"
+    phases = measure_phase_shares(matrix)
     what_if, facts = WhatIf(inputs), JobFacts.of(inputs)
     return Verdict(
         suspect=attribution.suspect,
         cause=finding.cause,
         share_ratio=attribution.share,
-        share_of=LOOP_SHARE if is_evaluation else STEP_SHARE,
+        share_of=_name_denominator(finding.cause, shares),
         confidence_ratio=round(stability * finding.certainty * accuracy.ratio, 3),
         confidence_basis=accuracy.basis,
         evidence_kind=finding.evidence_kind,
         headline=_write_headline(attribution, finding),
         stages=finding.stages,
-        evidence=[_describe_phases(shares), *finding.evidence],
+        evidence=[_describe_phases(phases), *finding.evidence],
         ruled_out=_rule_out(run, attribution.suspect, shares, thresholds),
         also=contributing,
         fixes=attach_outcomes(
@@ -98,8 +102,15 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
         ],
         step_count=step_count,
         mean_step_ns=run.mean_step_ns,
-        phases=shares.phases,
+        phases=phases,
     )
+
+
+def _name_denominator(cause: str, shares: Shares) -> str:
+    if cause == "evaluation":
+        return LOOP_SHARE
+    is_corrected = shares.without_core > 0 and cause not in CORE_SHORTAGES
+    return CORE_SHARE if is_corrected else STEP_SHARE
 
 
 def _find_obstacle(run: Run, thresholds: AttributionThresholds) -> str | None:
@@ -194,13 +205,13 @@ def _write_headline(attribution: Attribution, finding: CauseFinding) -> str:
     return f"{suspect} Cause: {name_cause(finding.cause)}."
 
 
-def _describe_phases(shares: Shares) -> Evidence:
-    phases = [
+def _describe_phases(phases: Mapping[str, float]) -> Evidence:
+    parts = [
         f"{name.replace('_', ' ')} {percent(share)}"
-        for name, share in shares.phases.items()
+        for name, share in phases.items()
         if share >= 0.005
     ]
-    return Evidence(text=f"Step time by phase: {', '.join(phases)}.", source="steps")
+    return Evidence(text=f"Step time by phase: {', '.join(parts)}.", source="steps")
 
 
 def _rule_out(
@@ -265,6 +276,13 @@ def _list_notes(run: Run, attribution: Attribution, split: PhaseSplit, shares: S
             f"For {percent(shares.delayed_by_others)} of step time a batch was ready, but "
             "processes other than the workers had the cores; this time counts for no suspect. "
             f"{describe_outside_load(run)}"
+        )
+    if shares.without_core > 0 and attribution.cause not in CORE_SHORTAGES:
+        is_throttled = contention is not None and contention.throttled_ratio >= MIN_NOTED_THROTTLING
+        notes.append(
+            f"{percent(shares.without_core)} of step time is time without a core that the job does "
+            "not cause. It counts for no suspect, and shares are of the rest of the step."
+            + ("" if is_throttled else f" {describe_outside_load(run)}")
         )
     if not split.has_window and attribution.suspect in NEED_A_WINDOW:
         notes.append(

@@ -10,11 +10,18 @@ beyond its median counts as time without a core first, as far as any such time w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from stepscope.analysis import DataWait
+from stepscope.analysis import PHASES, DataWait
 from stepscope.run import Rank, Run
+
+MIN_OUTSIDE_RATIO = 0.05
+"""Delays by processes outside the job are removed from the phases from this share of the step
+on."""
+MAX_OUTSIDE_RATIO = 0.98
+"""Maximum share of a phase that is removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +35,13 @@ class CoreWaits:
     """Share of batch handover, caused by workers."""
     handover_others: float = 0.0
     """Share of batch handover, caused by processes other than workers."""
+    is_recorded: bool = False
+    """True if the delays of the threads were recorded; otherwise all shares are estimated from the
+    mean over the run."""
+    outside: Mapping[str, float] = field(default_factory=dict)
+    """Share of each phase without a core that is not caused by the job: by processes outside it, by
+    other virtual machines, or by its CPU quota. Empty where that is too little to matter, or not
+    recorded."""
 
     def correct_waiting(self, waiting: DataWait) -> DataWait:
         """Remove contention by other processes from the waiting for batches, and move contention
@@ -43,12 +57,17 @@ class CoreWaits:
 
 
 def measure_core_waits(ranks: Sequence[Rank]) -> CoreWaits:
-    """Measure the time without a core of the training threads of one job.
+    """Measure the time without a core of the training threads of one job, as recorded at stack
+    samples, or else as the mean over the run.
 
     A thread that waits for an unfinished batch does not want a core; a thread that receives a
     finished batch does.
     """
     run = ranks[0].run
+    delays = [rank.core_delays for rank in ranks]
+    recorded = [delay for delay in delays if delay is not None]
+    if len(recorded) == len(ranks) and run.contention is not None:
+        return _measure_recorded_waits(ranks, recorded)
     contention, worker_share = run.contention, compute_worker_share(run)
     if contention is None or contention.waiting_ratio is None or contention.throttled_ratio:
         return CoreWaits()
@@ -78,16 +97,137 @@ def compute_worker_share(run: Run) -> float:
     contention = run.contention
     if contention is None or contention.throttled_ratio or not contention.waiting_ratio:
         return 0.0
+    stolen_ratio = min(1.0, contention.stolen_ratio / contention.waiting_ratio)
+    return _share_cores_used(run).workers * (1 - stolen_ratio)
+
+
+class _Competition(NamedTuple):
+    """Competitors of the training threads for cores, as shares of the delays that they cause."""
+
+    workers: float
+    outside: float
+
+
+def _share_cores_used(run: Run) -> _Competition:
+    """Divide the delays in proportion to the cores that the competitors used on the first rank's
+    node."""
+    contention = run.contention
+    if contention is None:
+        return _Competition(0.0, 0.0)
     node = run.ranks[0].process.node  # the node that `contention` was measured on
     ranks = [rank for rank in run.ranks if rank.process.node == node]
     worker_cores = sum(_measure_worker_cores(run, rank) for rank in ranks)
-    if not worker_cores:
-        return 0.0
     training_cores = sum(_measure_cores(run, rank, rank.process.pid) for rank in ranks)
     outside_cores = contention.outside_cores - contention.stolen_cores
     competing_cores = max(worker_cores, contention.job_cores - training_cores) + outside_cores
-    stolen_ratio = min(1.0, contention.stolen_ratio / contention.waiting_ratio)
-    return worker_cores / competing_cores * (1 - stolen_ratio)
+    if competing_cores <= 0:
+        return _Competition(0.0, 0.0)
+    return _Competition(worker_cores / competing_cores, outside_cores / competing_cores)
+
+
+def _share_recorded_delays(run: Run) -> _Competition:
+    """Divide recorded delays between the processes outside the job and the workers.
+
+    The job and the others want more cores than there are. Without the others they would want fewer
+    by those that the others use, so that is the share of the delays that the others cause. A job
+    that exhausts its own quota causes none.
+    """
+    contention, cores = run.contention, run.cores_available
+    if contention is None:
+        return _Competition(0.0, 0.0)
+    if contention.throttled_ratio >= MIN_OUTSIDE_RATIO:
+        return _Competition(0.0, 1.0)
+    by_use = _share_cores_used(run)
+    node = run.ranks[0].process.node
+    waiting_cores = sum(
+        (contention.waiting_ratio or 0.0) + _measure_waiting_workers(rank)
+        for rank in run.ranks
+        if rank.process.node == node
+    )
+    outside_cores = contention.outside_cores - contention.stolen_cores
+    wanted_cores = contention.job_cores + outside_cores + waiting_cores
+    if cores is None or wanted_cores <= cores:  # a shortage at times only
+        return by_use
+    outside = min(1.0, outside_cores / (wanted_cores - cores))
+    inside = by_use.workers / (1 - by_use.outside) if by_use.outside < 1 else 0.0
+    return _Competition((1 - outside) * inside, outside)
+
+
+def _measure_waiting_workers(rank: Rank) -> float:
+    """Measure the mean number of workers that are runnable without a core."""
+    making = rank.making
+    if making is None or making.worker_busy_ratio is None:
+        return 0.0
+    worker_count = len(rank.run.workers_of(rank.process))
+    return worker_count * making.worker_busy_ratio * (making.without_core_ratio or 0.0)
+
+
+def _measure_recorded_waits(
+    ranks: Sequence[Rank], delays: Sequence[Mapping[str, float]]
+) -> CoreWaits:
+    """Measure the waits from recorded delays, divided between the competitors."""
+    run = ranks[0].run
+    competition = _share_recorded_delays(run)
+    stolen_ratio = run.contention.stolen_ratio if run.contention is not None else 0.0
+    wall_ns, delay_ns, outside_ns = {}, {}, {}
+    for phase in PHASES:
+        wall_ns[phase] = sum(
+            float(rank.steps.phase_ns[phase][rank.steps.measured()].sum()) for rank in ranks
+        )
+        recorded_ns = min(sum(delay.get(phase, 0.0) for delay in delays), wall_ns[phase])
+        delay_ns[phase] = recorded_ns
+        stolen_ns = 0.0 if phase == "data_wait" else stolen_ratio * wall_ns[phase]
+        outside_ns[phase] = competition.outside * recorded_ns + stolen_ns
+    compute = [phase for phase in PHASES if phase != "data_wait"]
+    delayed_ratio = sum(delay_ns[phase] for phase in compute) / max(
+        1.0, sum(wall_ns[phase] for phase in compute)
+    )
+    # The thread that sends a batch is delayed like the one that receives it.
+    handover_ns = sum(rank.late_batches.handing_over_ns for rank in ranks)
+    sending_ns = delayed_ratio * max(0.0, handover_ns - delay_ns["data_wait"])
+    receiving = (delay_ns["data_wait"] + sending_ns) / max(1, handover_ns, delay_ns["data_wait"])
+    outside_ns["data_wait"] += competition.outside * sending_ns
+    outside_ns["data_wait"] += sum(map(_measure_late_creation, ranks))
+    is_sizeable = sum(outside_ns.values()) >= MIN_OUTSIDE_RATIO * sum(wall_ns.values())
+    if not is_sizeable:
+        outside_ns = dict.fromkeys(PHASES, 0.0)
+    outside = {
+        phase: min(MAX_OUTSIDE_RATIO, outside_ns[phase] / max(1.0, wall_ns[phase]))
+        for phase in PHASES
+    }
+    rest_ns = sum(wall_ns[phase] * (1 - outside[phase]) for phase in compute)
+    worker_ns = competition.workers * sum(delay_ns[phase] for phase in compute)
+    return CoreWaits(
+        outside_data_wait=min(1.0, worker_ns / max(1.0, rest_ns)),
+        handover=competition.workers * receiving,
+        handover_others=competition.outside * receiving,
+        is_recorded=True,
+        outside=outside if is_sizeable else {},
+    )
+
+
+def _measure_late_creation(rank: Rank) -> float:
+    """Measure the nanoseconds of waiting for unfinished batches that processes outside the job
+    cause, because they delay the workers.
+
+    With n workers, the training thread waits for fetch / n beyond its own work. Both are shorter
+    without the delays, and the waiting shrinks like the excess of the first over the second.
+    """
+    making, workers = rank.making, len(rank.run.workers_of(rank.process))
+    if making is None or not workers or making.without_core_ratio is None:
+        return 0.0
+    waiting = rank.late_batches
+    outside = _share_recorded_delays(rank.run).outside
+    fetch_ratio = 1 - making.without_core_ratio * outside
+    is_measured = rank.steps.measured()
+    busy_ns = float(rank.steps.wall_ns[is_measured].sum()) - waiting.total_ns
+    delay_ns = sum(ns for phase, ns in (rank.core_delays or {}).items() if phase != "data_wait")
+    fetch_ns = making.mean_ns * float(rank.steps.fetches[is_measured].sum()) / workers
+    excess_ns = fetch_ns - busy_ns
+    if excess_ns <= 0:  # single batches were late
+        return waiting.making_ns * (1 - fetch_ratio)
+    remaining_ns = max(0.0, fetch_ns * fetch_ratio - (busy_ns - outside * delay_ns))
+    return waiting.making_ns * max(0.0, 1 - remaining_ns / excess_ns)
 
 
 def _measure_worker_cores(run: Run, rank: Rank) -> float:

@@ -72,6 +72,7 @@ class Shares:
     """Shares of the step."""
 
     phases: dict[str, float]
+    """Without the time without a core that the job does not cause."""
     suspects: dict[Suspect, float]
     overhead_parts: dict[str, float]
     """checkpoint, compilation, garbage_collection, between_phases, inside_compute, debug_switch:
@@ -91,6 +92,9 @@ class Shares:
     delayed_by_others: float = 0.0
     """A batch was ready, but processes other than workers had the cores; in no suspect's share,
     because the job does not cause it."""
+    without_core: float = 0.0
+    """Time without a core that the job does not cause, as a share of the step as measured. All
+    other shares are of the rest of the step."""
     worker_contention: float = 0.0
     """Time outside of `data_wait` without a core because workers had them; included in the share of
     the data pipeline."""
@@ -112,7 +116,9 @@ def measure_phase_split(ranks: Sequence[Rank]) -> PhaseSplit:
         has_window=bool(profiled),
         anomaly_detection=_compute_anomaly_ratio(ranks),
         core_waits=core_waits,
-        delayed_by_others=core_waits.handover_others * handover_ns / max(1, wait_ns),
+        delayed_by_others=0.0
+        if core_waits.is_recorded
+        else core_waits.handover_others * handover_ns / max(1, wait_ns),
     )
 
 
@@ -150,6 +156,16 @@ def build_phase_matrix(ranks: Sequence[Rank]) -> NDArray[np.int64]:
     return np.concatenate(rows)
 
 
+def measure_phase_shares(phase_ns: NDArray[np.int64]) -> dict[str, float]:
+    """Measure the shares of the phases in some steps, delays included.
+
+    Args:
+        phase_ns: rows of `build_phase_matrix`.
+    """
+    totals = phase_ns.sum(axis=0)
+    return dict(zip(PHASES, (totals / totals.sum()).tolist(), strict=True))
+
+
 def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
     """Compute the shares over some steps.
 
@@ -157,6 +173,9 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
         phase_ns: rows of `build_phase_matrix`.
     """
     totals = phase_ns.sum(axis=0).astype(np.float64)
+    with_delays_ns = totals.sum()
+    outside = split.core_waits.outside
+    totals *= [1 - outside.get(phase, 0.0) for phase in PHASES]
     measured = dict(zip(PHASES, (totals / totals.sum()).tolist(), strict=True))
     with_core = 1 - split.core_waits.outside_data_wait
     phase = {
@@ -219,6 +238,7 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
         rank_wait=rank_wait,
         worker_contention=worker_contention,
         delayed_by_others=delayed_by_others,
+        without_core=1 - float(totals.sum() / with_delays_ns),
     )
 
 

@@ -95,6 +95,8 @@ _PROPER_WORDS = {"cpu": "CPU", "python": "Python"}
 STEP_SHARE = "step wall time"
 """Denominator of every share of the step: wall time of the measured steps (past warm-up, not under
 a profiler, evaluation left out), summed over ranks."""
+CORE_SHARE = "step wall time without waiting for cores"
+"""Denominator where much of the step was time without a core that the job does not cause."""
 LOOP_SHARE = "step and evaluation wall time"
 """Denominator where evaluation is the bottleneck, because evaluation is in no step."""
 MIN_SAVING_RATIO = 0.005

@@ -195,6 +195,8 @@ class WhatIf:
         shares, phases, run = self._shares, self._shares.phases, self._run
         match cause:
             case "cpu_contention" | "cpu_limit":
+                if self._split.core_waits.is_recorded:
+                    return shares.without_core
                 return run.contention.without_core_ratio if run.contention is not None else 0.0
             case "straggler" | "uneven_ranks":
                 return self._rank_wait

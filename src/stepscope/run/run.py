@@ -30,6 +30,7 @@ from stepscope.analysis import (
     find_steps,
     measure_batch_creation,
     measure_contention,
+    measure_core_delays,
     profile_compute,
     select_window_steps,
     split_data_wait,
@@ -48,6 +49,7 @@ from stepscope.schema import (
     FactT,
     NodeInfo,
     ProcessInfo,
+    StackSamplerFact,
     ThinnedFact,
 )
 from stepscope.store import RunReader
@@ -110,6 +112,12 @@ class Rank:
     def making(self) -> BatchCreation | None:
         """Creation of the training batches; None where it was not recorded."""
         return measure_batch_creation(self.run.fetchers_of(self.process), self.steps)
+
+    @cached_property
+    def core_delays(self) -> dict[str, float] | None:
+        """Nanoseconds without a core by phase, in the measured steps; None where not recorded."""
+        delays = self.run.core_delays(self.process)
+        return None if delays is None else measure_core_delays(self.spans, delays, self.steps)
 
     @cached_property
     def host_work(self) -> HostWork | None:
@@ -364,6 +372,8 @@ class Run:
 
     def workers_without_core(self, rank: Rank) -> float:
         """Compute the share of time in which the rank's workers had work but no core."""
+        if rank.making is not None and rank.making.without_core_ratio is not None:
+            return rank.making.without_core_ratio
         metrics = self.metrics.get(rank.process.node)
         if metrics is None:
             return 0.0
@@ -438,13 +448,24 @@ class Run:
                             (fact.detailed_every for fact in candidate.facts_of(ThinnedFact)),
                             default=1,
                         ),
+                        delays=self.whole_run.core_delays(candidate),
                     )
                 )
         return fetchers
 
+    def core_delays(self, process: ProcessInfo) -> Spans | None:
+        """Return the times without a core of the sampled thread; None where not recorded."""
+        if not any(sampler.counts_delays for sampler in process.facts_of(StackSamplerFact)):
+            return None
+        delays = self._spans(process, ("run_queue",))
+        return delays.take(self.period.contains(delays.start))
+
     def stack_samples(self, process: ProcessInfo) -> StackSamples:
-        """Read the stack samples of one process in the range."""
-        samples = read_stack_samples(self.reader, process)
+        """Read the stack samples of one process in the range, weighted by the time in which the
+        thread did not wait for a core."""
+        samples, delays = read_stack_samples(self.reader, process), self.core_delays(process)
+        if delays is not None:
+            samples = samples.without_delays(delays)
         return samples if self.is_whole else samples.take(self.period.contains(samples.t_ns))
 
     def window_of(self, process: ProcessInfo) -> Trace | None:

@@ -266,6 +266,8 @@ class StackSamplerFact(Fact, frozen=True, kw_only=True, tag="stack_sampler"):
 
     period_ns: int
     """Sampling period."""
+    counts_delays: bool = False
+    """True if it records the time in which the sampled thread was runnable without a core."""
 
 
 class SourceLineFact(Fact, frozen=True, kw_only=True, tag="source"):

@@ -69,6 +69,7 @@ class Kind:
     WINDOW: Final = 19
     COMPILE: Final = 20
     GARBAGE_COLLECTION: Final = 21
+    RUN_QUEUE: Final = 22
     STACK: Final = 100
     """A stack sample. name: the stack; value: thread id << 32 | line."""
     SCALAR: Final = 101

@@ -32,7 +32,7 @@ SETTINGS: dict[str, Any] = {
 def simulate_scheduler(*, compute: int, fetch: int, workers: int, cores: int) -> float:
     """Simulate a training thread and workers on cores that are shared fairly, without intra-op
     threads; return the mean step. A worker may be two batches ahead."""
-    step_count, tick = 60, 0.02
+    step_count, tick = 91, 0.05
     remaining: list[float] = [0.0] * workers  # work on the batch of each worker
     busy = [False] * workers
     ready = started = done = 0
@@ -56,11 +56,11 @@ def simulate_scheduler(*, compute: int, fetch: int, workers: int, cores: int) ->
                 done += 1
                 times.append(now)
         now += tick
-    half = len(times) // 2
-    return (times[-1] - times[half]) / (len(times) - 1 - half)
+    # Batches of 1 to 3 workers arrive together: 60 steps hold whole groups.
+    return (times[90] - times[30]) / 60
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=30)
 @given(
     compute=st.integers(2, 12),
     fetch=st.integers(2, 24),

@@ -50,6 +50,8 @@ SPAN_KINDS: dict[str, str] = {
     "of the same code.",
     "garbage_collection": "Garbage collection by Python of 0.1 ms or longer; the name is the line "
     "of user code that was running. value: the generation.",
+    "run_queue": "Time since a stack sample in which the sampled thread was runnable without a "
+    "core. value: nanoseconds without a core.",
     "fetch": "Creation of one batch, in a worker or in the training thread. "
     "value: nanoseconds of CPU time of the thread; -1 where neither that nor samples, transforms "
     "and collation are recorded: of quick batches one in N is recorded in detail, and the others "

@@ -33,6 +33,8 @@ def list_span_tracks(run: Run) -> dict[str, list[Track]]:
             name = label
         elif on_device:
             name = "device, by phase"
+        elif kind == "run_queue":
+            name = "intervals with time without a core"
         else:
             name = f"thread {log.rstrip(ascii_lowercase)} ({'training' if trains else kind})"
         tracks[process].append(

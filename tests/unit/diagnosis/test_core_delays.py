@@ -1,0 +1,124 @@
+"""Recorded time without a core: removed from the phases, and beside the cause that remains.
+
+Steps of 100 ms, each with one record of the time without a core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from stepscope.diagnosis import diagnose
+from stepscope.diagnosis.verdict import CORE_SHARE, STEP_SHARE
+from stepscope.testing import RunBuilder
+
+RunMaker = Callable[..., RunBuilder]
+MS = 1_000_000
+STEPS = 60
+MEASURED = 54
+"""Steps after the first tenth."""
+DECODE = "samples ( do:decode {0} )"
+
+
+def draw(
+    run: RunBuilder, step: str, delay_ms: float, *, outside: float = 1.5, workers: int | None = 0
+) -> None:
+    rank = run.rank(workers=workers).draw(step, STEPS)
+    rank.thread().draw(f"run_queue={round(delay_ms * MS)} 100", STEPS)
+    rank.fact("stack_sampler", period_ns=100 * MS, counts_delays=True)
+    run.metric("job_cpu_cores", 0.5).metric("outside_cpu_cores", outside)
+    run.metric("process_cpu_cores", 0.5, device=str(rank.info.pid))
+    run.metric("process_runqueue_ratio", delay_ms / 100, device=str(rank.info.pid))
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        # A thread wants no core while a worker still creates the batch.
+        ("wait=0 20 | forward 40 | backward 30 | optimizer 10", (0, 20, 15, 5)),
+        ("wait=1 20 | forward 40 | backward 30 | optimizer 10", (8, 16, 12, 4)),
+        ("wait=-1 20 | forward 40 | backward 30 | optimizer 10", (8, 16, 12, 4)),
+        ("wait=0 70 | forward 10 | backward 10 | optimizer 10", (28, 4, 4, 4)),
+    ],
+)
+def test_delays_belong_to_phases_that_want_a_core(
+    new_run: RunMaker, step: str, expected: tuple[int, ...]
+) -> None:
+    run = new_run()
+    draw(run, step, 40, workers=1)
+    delays = run.open().ranks[0].core_delays
+    assert delays is not None
+    phases = ("data_wait", "forward", "backward", "optimizer")
+    measured = [delays[phase] / MEASURED / MS for phase in phases]
+    assert measured == pytest.approx(expected)
+    assert delays["other"] == delays["h2d"] == 0
+
+
+def test_a_run_that_counted_no_delays_has_none(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank().draw("forward 50 | backward 40 | optimizer 10", STEPS)
+    assert run.open().ranks[0].core_delays is None
+
+
+@pytest.mark.parametrize("delay_ms", [0, 30, 60])
+def test_a_slow_decode_is_named_whatever_the_contention(new_run: RunMaker, delay_ms: int) -> None:
+    run = new_run(cores=2)
+    step = f"wait=-1 ( fetch 35 ( {DECODE.format(35)} ) ) | forward 30 | backward 30 | optimizer 5"
+    draw(run, step, delay_ms)
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("data_pipeline", "slow_decode")
+    assert verdict.share_ratio == pytest.approx(0.35, abs=0.01)
+    assert verdict.mean_step_ns == pytest.approx(100 * MS)
+    assert verdict.phases["data_wait"] == pytest.approx(0.35)
+    beside = {cause.cause: cause.share_ratio for cause in verdict.also}
+    assert beside.get("cpu_contention", 0) == pytest.approx(delay_ms / 100, abs=0.01)
+    assert verdict.share_of == (CORE_SHARE if delay_ms else STEP_SHARE)
+    assert any("time without a core" in note for note in verdict.notes) == (delay_ms > 0)
+
+
+def test_only_the_phase_that_was_delayed_gets_shorter(new_run: RunMaker) -> None:
+    """Forward passes take 60 ms, 50 ms of them without a core: decoding has 35 of 50 ms."""
+    run = new_run(cores=2)
+    rank = run.rank(workers=0)
+    step = f"wait=-1 ( fetch 35 ( {DECODE.format(35)} ) ) | forward 60 | optimizer 5"
+    rank.draw(step, STEPS)
+    rank.thread().draw(f"do 35 | run_queue={50 * MS} 60 | do 5", STEPS)
+    rank.fact("stack_sampler", period_ns=100 * MS, counts_delays=True)
+    run.metric("job_cpu_cores", 0.5).metric("outside_cpu_cores", 1.5)
+    run.metric("process_cpu_cores", 0.5, device=str(rank.info.pid))
+    verdict = diagnose(run.open())
+    assert verdict.cause == "slow_decode"
+    assert verdict.share_ratio == pytest.approx(35 / 50, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "outside", "cause"),
+    [(50, 1.5, "cpu_contention"), (15, 1.5, "none"), (50, 0.1, "none")],
+)
+def test_contention_is_the_cause_where_nothing_else_is(
+    new_run: RunMaker, delay_ms: float, outside: float, cause: str
+) -> None:
+    run = new_run(cores=2)
+    draw(run, "forward 50 | backward 45 | optimizer 5", delay_ms, outside=outside, workers=None)
+    verdict = diagnose(run.open())
+    assert verdict.cause == cause
+    if cause == "cpu_contention":
+        assert verdict.share_ratio == pytest.approx(delay_ms / 100, abs=0.01)
+        assert verdict.share_of == STEP_SHARE
+
+
+def test_batches_that_are_late_because_workers_had_no_core(new_run: RunMaker) -> None:
+    """A worker creates a batch in 100 ms, 60 of them without a core; the other 40 ms would hide
+    behind the compute, which takes 60 ms, 20 of them without a core."""
+    run = new_run(cores=2)
+    rank = run.rank(workers=1).draw("wait=0 40 | forward 30 | backward 25 | optimizer 5", STEPS)
+    worker = rank.workers[0].draw("fetch 100", STEPS)
+    for process, delay_ms in ((rank, 20), (worker, 60)):
+        process.thread().draw(f"run_queue={delay_ms * MS} 100", STEPS)
+        process.fact("stack_sampler", period_ns=100 * MS, counts_delays=True)
+        run.metric("process_cpu_cores", 0.4, device=str(process.info.pid))
+    run.metric("job_cpu_cores", 0.8).metric("outside_cpu_cores", 20)
+    verdict = diagnose(run.open())
+    assert verdict.cause == "cpu_contention"
+    assert verdict.share_ratio == pytest.approx((40 + 20) / 100, abs=0.03)
