@@ -33,6 +33,7 @@ import numpy as np
 from stepscope.analysis import (
     FLAG_EVAL_MODE,
     FLAG_NO_GRAD,
+    FLAG_NO_OPTIMIZER,
     FLAG_NO_RESULT,
     FLAG_SIZED,
     SIZE_BITS,
@@ -47,6 +48,7 @@ SHORTHAND = {
     "predict": ("forward", FLAG_NO_GRAD),
     "evaluate": ("forward", FLAG_NO_GRAD | FLAG_EVAL_MODE),
     "test": ("forward", FLAG_EVAL_MODE),
+    "hand": ("backward", FLAG_NO_OPTIMIZER),
     "save": ("checkpoint", 0),
     "mark": ("step", 0),
 }

@@ -13,7 +13,7 @@ from stepscope.analysis import PHASES
 from stepscope.rule_feed import feed as rule_signals, steps as rule_steps
 from stepscope.rule_feed.feed import LAG_NS, RuleFeed
 from stepscope.rule_feed.steps import StepFinder
-from stepscope.rules import Device, Evaluation, Series
+from stepscope.rules import Device, Evaluation, RankStepTimes, Series
 from stepscope.rules.profiler import RULES
 from stepscope.run import Run
 from stepscope.schema import JobState
@@ -56,6 +56,18 @@ def test_series_are_those_of_the_samples(tmp_path: Path) -> None:
     assert signals.origin_ns == EPOCH_NS
 
 
+def find_in_pieces(reader: RunReader, last: int, pieces: int) -> dict[str, list[RankStepTimes]]:
+    """Find the steps of each rank in several ranges of time."""
+    finder, result = StepFinder(reader), {}
+    for number, end in enumerate(np.linspace(EPOCH_NS, last, pieces + 1)[1:].astype(np.int64)):
+        final = number + 1 == pieces
+        end_ns = last if final else int(end)
+        mains = [p for p in reader.processes() if p.role == "main"]
+        for steps in finder.find(finder.read(mains, end_ns, final=final)):
+            result.setdefault(steps.rank, []).append(steps)
+    return result
+
+
 @pytest.mark.parametrize("pieces", [1, 2, 7])
 def test_steps_found_piece_by_piece_are_those_of_the_whole_run(tmp_path: Path, pieces: int) -> None:
     run = RunBuilder(tmp_path / "run", sampling_ms=1000)
@@ -66,14 +78,7 @@ def test_steps_found_piece_by_piece_are_those_of_the_whole_run(tmp_path: Path, p
     run.rank(2).draw(f"{STEP} | mark", 60)
     run.rank(3).draw(STEP, 10).draw(f"window ( {STEP} | {STEP} )").draw(STEP, 20)
     reader = open_run(run.write())
-    last = run.end_ns + 1
-    finder, result = StepFinder(reader), {}
-    for number, end in enumerate(np.linspace(EPOCH_NS, last, pieces + 1)[1:].astype(np.int64)):
-        final = number + 1 == pieces
-        end_ns = last if final else int(end)
-        mains = [p for p in reader.processes() if p.role == "main"]
-        for steps in finder.find(finder.read(mains, end_ns, final=final)):
-            result.setdefault(steps.rank, []).append(steps)
+    result = find_in_pieces(reader, run.end_ns + 1, pieces)
     for rank in Run(reader).ranks:
         parts = result[rank.name]
         assert [part.first for part in parts] == np.cumsum(
@@ -87,6 +92,18 @@ def test_steps_found_piece_by_piece_are_those_of_the_whole_run(tmp_path: Path, p
             assert joined.tolist() == rank.steps.phase_ns[phase].tolist(), (rank.name, phase)
         profiled = np.concatenate([part.profiled for part in parts])
         assert profiled.tolist() == rank.steps.profiled.tolist()
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+def test_steps_without_an_optimizer_are_found_in_pieces(tmp_path: Path, pieces: int) -> None:
+    run = RunBuilder(tmp_path / "run", sampling_ms=1000)
+    run.rank(0).draw("forward 10 | hand 20 | do 5", 60)
+    reader = open_run(run.write())
+    (parts,) = find_in_pieces(reader, run.end_ns + 1, pieces).values()
+    (rank,) = Run(reader).ranks
+    assert rank.steps.source == "backward"
+    assert [part.first for part in parts] == np.cumsum([0, *map(len, parts[:-1])]).tolist()
+    assert np.concatenate([part.end_ns for part in parts]).tolist() == rank.steps.end.tolist()
 
 
 def test_a_rank_that_pauses_keeps_its_last_step(tmp_path: Path) -> None:
