@@ -119,8 +119,12 @@ def try_changes(
     run = Run(open_run(location))
     source = JobSource.of_run(run, command)
     verdict = diagnose(run)
-    candidates = choose_candidates(verdict, fix=options.fix, changes=parse_changes(options.changes))
-    _check_results(candidates, options)
+    candidates = choose_candidates(
+        verdict,
+        fix=options.fix,
+        changes=parse_changes(options.changes),
+        allow_different_results=options.allow_different_results,
+    )
     if not options.in_place:
         _check_isolation(Path(source.directory))
     session = TrialSession(
@@ -149,15 +153,6 @@ def try_changes(
         if out is not None:
             write_outcome(out, candidate, outcome)
     return outcomes
-
-
-def _check_results(candidates: Sequence[Candidate], options: TryOptions) -> None:
-    altering = [candidate for candidate in candidates if candidate.alters_results]
-    if altering and not options.allow_different_results:
-        raise UsageError(
-            f"With {altering[0].title} the job computes something else. Pass "
-            "--allow-different-results to try it."
-        )
 
 
 def _check_isolation(directory: Path) -> None:

@@ -75,17 +75,37 @@ def parse_changes(texts: Iterable[str]) -> list[Change]:
 
 
 def choose_candidates(
-    verdict: Verdict, *, fix: str | None = None, changes: Sequence[Change] = ()
+    verdict: Verdict,
+    *,
+    fix: str | None = None,
+    changes: Sequence[Change] = (),
+    allow_different_results: bool = False,
 ) -> list[Candidate]:
     """Choose what to try.
 
     Args:
         fix: number of a fix, `all`, or None for the first fix that can be tried.
         changes: changes that the user named; tried together, instead of a fix.
+        allow_different_results: choose changes with which the job computes something else, too.
 
     Raises:
         UsageError: there is no such fix, or it cannot be tried.
     """
+    candidates = _list_candidates(verdict, fix=fix, changes=changes)
+    harmless = [candidate for candidate in candidates if not candidate.alters_results]
+    if not harmless and not allow_different_results:
+        raise UsageError(
+            f"With {candidates[0].title} the job computes something else. Pass "
+            "--allow-different-results to try it."
+        )
+    selection = candidates if allow_different_results else harmless
+    return selection if fix == "all" else selection[:1]
+
+
+def _list_candidates(
+    verdict: Verdict, *, fix: str | None, changes: Sequence[Change]
+) -> list[Candidate]:
+    """List what the options select; at least one candidate."""
     fixes = list(enumerate(verdict.fixes, 1))
     if changes:
         values = {change.name: change.value for change in changes}
@@ -105,7 +125,7 @@ def choose_candidates(
             "No fix of the verdict can be tried without editing the script. Name a change, such "
             f"as --change num_workers=2; known are {', '.join(CHANGES)}."
         )
-    return candidates if fix == "all" else candidates[:1]
+    return candidates
 
 
 def _find_fix(verdict: Verdict, candidates: list[Candidate], text: str) -> Candidate:

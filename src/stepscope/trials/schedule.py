@@ -19,6 +19,7 @@ MAX_EPOCH_S = 20.0
 """Shorter epochs are measured whole, with the start of their workers and their evaluation."""
 WARMUP_STEPS = 10
 START_TIMEOUT_S = 180.0
+COMPILE_TIMEOUT_S = 1200.0
 SLOWDOWN = 10.0
 """A trial may take this many times the time that the run predicts for its steps."""
 
@@ -33,7 +34,7 @@ class Schedule:
 
 
 def plan_schedule(
-    run: Run, *, prefetched_count: int = 0, steps: int | None = None, warmup: int = WARMUP_STEPS
+    run: Run, *, prefetched_count: int = 0, steps: int | None = None, compiles: bool = False
 ) -> Schedule:
     """Choose the steps of the trials of a job.
 
@@ -43,12 +44,13 @@ def plan_schedule(
     Args:
         prefetched_count: most batches that workers prepare ahead, with or without the change.
         steps: measured steps, None to choose.
+        compiles: True if the model is compiled in the warm-up.
 
     Raises:
         UsageError: the job has too few steps.
     """
     available = max((len(rank.steps) for rank in run.ranks), default=0)
-    warmup = max(warmup, prefetched_count)
+    warmup = max(WARMUP_STEPS, prefetched_count)
     epochs = find_epochs(run)
     mean_s = run.mean_step_ns / 1e9 if available else 0.0
     if isinstance(epochs, Epochs):
@@ -71,5 +73,6 @@ def plan_schedule(
     return Schedule(
         warmup_step_count=warmup,
         step_count=step_count,
-        timeout_s=START_TIMEOUT_S + SLOWDOWN * (warmup + step_count) * mean_s,
+        timeout_s=(COMPILE_TIMEOUT_S if compiles else START_TIMEOUT_S)
+        + SLOWDOWN * (warmup + step_count) * mean_s,
     )

@@ -83,7 +83,12 @@ class TrialSession:
         workers.append(int(values.get("num_workers", workers[0])))
         prefetch.append(int(values.get("prefetch_factor", prefetch[0])))
         ahead = [count * factor for count, factor in zip(workers, prefetch, strict=True)]
-        return plan_schedule(self.run, prefetched_count=max(ahead), steps=self.steps)
+        return plan_schedule(
+            self.run,
+            prefetched_count=max(ahead),
+            steps=self.steps,
+            compiles="compile" in values,
+        )
 
     def _run_pair(
         self, candidate: Candidate, schedule: Schedule, factor: float, number: int

@@ -3,9 +3,10 @@
     plan         plan of one trial, passed in the environment
     changes      table of the changes that can be made without editing the script
     measurement  time and losses of the steps
-    loaders      changes of DataLoaders, torch imported
-    settings     changes of settings of torch, torch imported
-    models       changes of models and optimizers, torch imported
+    loaders      changes of DataLoaders (this and the following import torch)
+    samples      samples from memory, batches made ahead by a thread
+    settings     changes of settings of torch and of the environment
+    models       changes of models and optimizers
 
 `activate` runs right after `import torch`. All ranks of a job make the change; rank 0 reports and
 waits until it is killed, so that neither the script's next lines nor its clean-up run.

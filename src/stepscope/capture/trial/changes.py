@@ -88,6 +88,48 @@ def _unset_debug_variables(value: str, measurement: Measurement) -> None:
     unset_debug_variables(measurement)
 
 
+def _set_matmul_precision(value: str, measurement: Measurement) -> None:
+    from stepscope.capture.trial.settings import set_matmul_precision
+
+    set_matmul_precision(value, measurement)
+
+
+def _set_cudnn_benchmark(value: str, measurement: Measurement) -> None:
+    from stepscope.capture.trial.settings import set_cudnn_benchmark
+
+    set_cudnn_benchmark(measurement, is_on=value == "True")
+
+
+def _use_channels_last(value: str, measurement: Measurement) -> None:
+    from stepscope.capture.trial.models import use_channels_last
+
+    use_channels_last(measurement)
+
+
+def _compile_models(value: str, measurement: Measurement) -> None:
+    from stepscope.capture.trial.models import compile_models
+
+    compile_models(value, measurement)
+
+
+def _set_optimizer_kernels(value: str, measurement: Measurement) -> None:
+    from stepscope.capture.trial.models import set_optimizer_kernels
+
+    set_optimizer_kernels(value, measurement)
+
+
+def _prefetch_in_thread(value: str, measurement: Measurement) -> None:
+    from stepscope.capture.trial.samples import prefetch_in_thread
+
+    prefetch_in_thread(int(value), measurement)
+
+
+def _cache_samples(value: str, measurement: Measurement) -> None:
+    from stepscope.capture.trial.samples import cache_samples
+
+    cache_samples(measurement)
+
+
 _SWITCH = ("True", "False")
 _LOADERS = "no DataLoader with worker processes was created"
 
@@ -152,9 +194,82 @@ CHANGES: dict[str, InjectableChange] = {
             title="debug variables of the environment unset",
             values=("off",),
             results="same",
-            line=f"unset {' '.join(('CUDA_LAUNCH_BLOCKING', '...'))}",
+            line="unset CUDA_LAUNCH_BLOCKING, TORCH_DISTRIBUTED_DEBUG and the like",
             scope="no debug variable is set",
             make=_unset_debug_variables,
+        ),
+        InjectableChange(
+            name="batch_size",
+            title="batches of {} samples",
+            min_value=1,
+            results="different",
+            line="DataLoader(..., batch_size={})",
+            scope="no DataLoader makes batches of the size of the training batches",
+            make=_set_loader_argument("batch_size"),
+        ),
+        InjectableChange(
+            name="thread_prefetch",
+            title="{} batches ahead by a thread",
+            min_value=1,
+            results="random_numbers",
+            line="iterate the DataLoader in a thread that puts batches into queue.Queue({})",
+            scope="no torch DataLoader was iterated",
+            make=_prefetch_in_thread,
+        ),
+        InjectableChange(
+            name="cached_samples",
+            title="samples cached in {}",
+            values=("memory",),
+            results="different",
+            line="keep the results of __getitem__ by index in {}; augment them afterwards",
+            scope="the training data are not those of a map-style dataset in this process or in "
+            "forked workers",
+            make=_cache_samples,
+        ),
+        InjectableChange(
+            name="matmul_precision",
+            title="float32 matrix products with {} precision",
+            values=("highest", "high", "medium"),
+            results="different",
+            line='torch.set_float32_matmul_precision("{}")',
+            scope="torch kept its precision",
+            make=_set_matmul_precision,
+        ),
+        InjectableChange(
+            name="cudnn_benchmark",
+            title="cudnn.benchmark={}",
+            values=_SWITCH,
+            results="rounding",
+            line="torch.backends.cudnn.benchmark = {}",
+            scope="cuDNN is not in use",
+            make=_set_cudnn_benchmark,
+        ),
+        InjectableChange(
+            name="channels_last",
+            title="model and inputs with channels last",
+            values=("True",),
+            results="random_numbers",  # dropout draws in the order of memory
+            line="model.to(memory_format=torch.channels_last), and the same for its inputs",
+            scope="no model with 4-D parameters was called",
+            make=_use_channels_last,
+        ),
+        InjectableChange(
+            name="compile",
+            title="model compiled (mode {})",
+            values=("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
+            results="rounding",
+            line='model = torch.compile(model, mode="{}")',
+            scope="no model was called for training in the first step",
+            make=_compile_models,
+        ),
+        InjectableChange(
+            name="optimizer",
+            title="{} kernels of the optimizer",
+            values=("fused", "foreach"),
+            results="rounding",
+            line="torch.optim.AdamW(..., {}=True)",
+            scope="no optimizer of torch.optim with this option was created",
+            make=_set_optimizer_kernels,
         ),
     )
 }

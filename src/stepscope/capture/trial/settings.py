@@ -52,8 +52,41 @@ def turn_off_anomaly_detection(measurement: Measurement) -> None:
 
 
 def unset_debug_variables(measurement: Measurement) -> None:
-    """Unset debug variables that the script has set before it imported torch."""
+    """Unset debug variables that the script has set, and ignore those that it sets later."""
     removed = [name for name in DEBUG_VARIABLES if os.environ.pop(name, None) is not None]
     removed += measurement.plan.removed_variables
     if removed:
         measurement.note_change("debug_variables", ", ".join(removed), "unset")
+
+    def ignore(original: Callable[..., None]) -> Callable[..., None]:
+        def __setitem__(self: Any, name: str, text: str) -> None:  # noqa: N807
+            if name in DEBUG_VARIABLES:
+                measurement.note_change("debug_variables", name, "unset")
+            else:
+                original(self, name, text)
+
+        return __setitem__
+
+    patch(type(os.environ), "__setitem__", ignore)
+
+
+def set_matmul_precision(precision: str, measurement: Measurement) -> None:
+    """Set the precision of float32 matrix products, and ignore calls of the script that set it."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    measurement.note_change("matmul_precision", before, precision)
+    patch(torch, "set_float32_matmul_precision", lambda _: lambda _precision: None)
+
+
+def set_cudnn_benchmark(measurement: Measurement, *, is_on: bool) -> None:
+    """Set cuDNN's benchmark mode, after the script has set it."""
+
+    cudnn: Any = torch.backends.cudnn
+
+    def enforce() -> None:
+        before = cudnn.benchmark
+        cudnn.benchmark = is_on
+        measurement.note_change("cudnn_benchmark", before, is_on)
+
+    if torch.cuda.is_available() and cudnn.is_available():
+        measurement.during_warmup(enforce)
