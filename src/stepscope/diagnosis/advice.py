@@ -11,14 +11,22 @@ from stepscope.diagnosis.fact_fixes import (
     PREPARE_ONCE,
     SPARSE_UPDATES,
 )
+from stepscope.diagnosis.fix_changes import list_changes
+from stepscope.diagnosis.fix_titles import (
+    CACHE,
+    DEBUG,
+    KEEP_WORKERS,
+    LOCAL_DATA,
+    OVERLAP,
+    PIN,
+    TOKENISE_ONCE,
+)
 from stepscope.diagnosis.job_facts import JobFacts
 from stepscope.diagnosis.pipeline_model import WorkerEstimate
 from stepscope.diagnosis.verdict import CAUSES, MIN_SAVING_RATIO, ContributingCause, Fix
 from stepscope.diagnosis.what_if import WhatIf
 from stepscope.quantities import count_of, duration, number, percent
 from stepscope.schema import Change, DataLoaderFact
-
-OVERLAP = "Overlap the waiting"
 
 
 def list_fixes(
@@ -84,6 +92,7 @@ def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts)
             instructions=instructions,
             why=f"{reason} {_describe_tables(facts)}" if title == SPARSE_UPDATES else reason,
             prediction=special.get(title, without_cause),
+            changes=list_changes(title, facts),
         )
         for title, instructions in texts
         if title != PREPARE_BESIDE or not what_if.is_inline_even
@@ -109,7 +118,7 @@ _PIPELINE_CAUSES = frozenset(CAUSES["data_pipeline"]) - {
 _CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
     "slow_decode": [
         (
-            "Decode once and cache the result",
+            CACHE,
             "write the decoded samples to a memory-mapped array (numpy.memmap) or an uncompressed "
             "format in a first pass, and read that in every epoch",
         ),
@@ -124,7 +133,7 @@ _CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
             "pack samples into shards (tar, parquet, arrow, mosaic) and read them sequentially",
         ),
         (
-            "Bring the data closer",
+            LOCAL_DATA,
             "copy the dataset to local disk or memory before training, or cache it on first use",
         ),
         (
@@ -134,7 +143,7 @@ _CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "slow_tokenisation": [
-        ("Tokenise once", "tokenise the corpus before training and store the ids"),
+        (TOKENISE_ONCE, "tokenise the corpus before training and store the ids"),
         (
             "Use a batched tokenizer",
             "call a fast (Rust) tokenizer on the whole batch in collate_fn",
@@ -149,14 +158,14 @@ _CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
     ],
     "worker_startup": [
         (
-            "Keep the workers alive between epochs",
+            KEEP_WORKERS,
             "DataLoader(persistent_workers=True); large datasets held in Python objects also make "
             "start-up slow: keep them in arrays or files",
         ),
     ],
     "host_to_device_copies": [
         (
-            "Pin and overlap the copies",
+            PIN,
             "DataLoader(pin_memory=True) and tensor.to(device, non_blocking=True)",
         ),
     ],
@@ -176,7 +185,7 @@ _CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
     ],
     "debug_switch": [
         (
-            "Turn the debug switch off",
+            DEBUG,
             "remove it from the script or the environment, or restrict it to the few steps that "
             "are being debugged",
         ),

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from msgspec import UNSET
 
+from stepscope.diagnosis.fix_titles import (
+    COMPILE,
+    LARGER_BATCH,
+    OPTIMIZER_KERNELS,
+    SMALL_BATCH,
+)
 from stepscope.diagnosis.job_facts import JobFacts
 
 PREPARE_BESIDE = "Prepare batches beside the training thread"
@@ -23,6 +30,10 @@ _FOREACH = frozenset(
     ["ASGD", "Adadelta", "Adafactor", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop"]
 )
 """Other optimizers of torch with `foreach=True`, the default on GPUs."""
+_KERNEL_EFFECTS = {
+    "fused": "all parameters in a few kernels",
+    "foreach": "many parameters in one call",
+}
 
 
 def list_optimizer_fixes(facts: JobFacts) -> list[FixText]:
@@ -34,22 +45,29 @@ def list_optimizer_fixes(facts: JobFacts) -> list[FixText]:
     return [fix for fix in fixes if fix is not None]
 
 
-def _list_kernels_fix(facts: JobFacts) -> FixText | None:
+def choose_optimizer_kernels(facts: JobFacts) -> Literal["fused", "foreach"] | None:
     """Choose the option by which the optimizer updates many parameters in one call; None where it
     has no such option, or uses it already."""
-    title = "Use a fused or foreach optimizer"
     optimizer = facts.optimizer
-    if optimizer is None:
-        return title, "the optimizers of torch.optim update many parameters in one call with them"
-    name = optimizer.name
-    if optimizer.fused is True:
+    if optimizer is None or optimizer.fused is True:
         return None
-    if name in _FUSED or (name in _FUSED_ON_CPU and facts.is_cpu_job):
-        return title, f"torch.optim.{name}(..., fused=True) updates all parameters in a few kernels"
+    if optimizer.name in _FUSED or (optimizer.name in _FUSED_ON_CPU and facts.is_cpu_job):
+        return "fused"
     is_default = optimizer.foreach in {None, UNSET} and not facts.is_cpu_job
-    if name in _FOREACH and optimizer.foreach is not True and not is_default:
-        return title, f"torch.optim.{name}(..., foreach=True) updates many parameters in one call"
+    if optimizer.name in _FOREACH and optimizer.foreach is not True and not is_default:
+        return "foreach"
     return None
+
+
+def _list_kernels_fix(facts: JobFacts) -> FixText | None:
+    if facts.optimizer is None:
+        instructions = "the optimizers of torch.optim update many parameters in one call with them"
+        return OPTIMIZER_KERNELS, instructions
+    kernels = choose_optimizer_kernels(facts)
+    if kernels is None:
+        return None
+    call = f"torch.optim.{facts.optimizer.name}(..., {kernels}=True)"
+    return OPTIMIZER_KERNELS, f"{call} updates {_KERNEL_EFFECTS[kernels]}"
 
 
 def _list_sparse_fix(facts: JobFacts) -> FixText | None:
@@ -158,7 +176,7 @@ def list_small_batch_fixes(facts: JobFacts) -> list[FixText]:
     """List the fixes for small batches."""
     return [
         (
-            "Give each operator more to do: a larger batch",
+            SMALL_BATCH,
             "it costs little while operators are this small; with micro-batches, use fewer and "
             "larger ones in a step; adapt the learning rate to match",
         ),
@@ -176,7 +194,7 @@ def list_tiny_operator_fixes(facts: JobFacts) -> list[FixText]:
             "small ones",
         ),
         (
-            "Give each operator more to do",
+            LARGER_BATCH,
             "a larger batch costs little while operators are this small",
         ),
     ]
@@ -186,7 +204,7 @@ def list_dispatch_fixes(facts: JobFacts) -> list[FixText]:
     """List the fixes for gaps between operators."""
     return [
         *_list_compiler_fixes(facts),
-        ("Give each operator more to do", "a larger batch raises the share of real work"),
+        (LARGER_BATCH, "a larger batch raises the share of real work"),
     ]
 
 
@@ -196,7 +214,7 @@ def _list_compiler_fixes(facts: JobFacts) -> list[FixText]:
         return []
     graphs = "; with fixed shapes also CUDA graphs (mode='reduce-overhead')"
     instructions = "model = torch.compile(model)" + ("" if facts.is_cpu_job else graphs)
-    return [("Let a compiler fuse the operators", instructions)]
+    return [(COMPILE, instructions)]
 
 
 def list_inline_data_fixes(facts: JobFacts) -> list[FixText]:
