@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import click
 import msgspec
+from rich.console import Console
 
 from stepscope._version import __version__
 from stepscope.capture.bootstrap import environment
@@ -33,6 +34,7 @@ from stepscope.cli.places import git_revision, make_spool, new_run_id, run_locat
 from stepscope.cli.price_options import price_options, recorded_prices
 from stepscope.cli.rule_options import RulePlan, rule_options
 from stepscope.cli.status_line import StatusLine
+from stepscope.cli.text import console
 from stepscope.cli.verdict_text import print_job_verdict
 from stepscope.cli.watching import Watching
 from stepscope.cli.window_options import DepthOptions, depth_options, schedule, schedule_options
@@ -87,6 +89,7 @@ class RunOptions(DepthOptions):
     instance_type: str | None
     prices: Path | None
     keep_raw: bool
+    try_fix: bool
     quiet: bool
     as_json: bool
 
@@ -144,6 +147,13 @@ def _parse_interval(context: click.Context, parameter: click.Parameter, text: st
 )
 @price_options
 @click.option("--keep-raw", is_flag=True, help="Keep the trace files of the profiler in RUN/raw/.")
+@click.option(
+    "--try",
+    "try_fix",
+    is_flag=True,
+    help="Measure the first fix that can be tried when the job has succeeded, as `stepscope try` "
+    "does.",
+)
 @click.option("--quiet", is_flag=True, help="Print only the verdict, no status line.")
 @json_option
 @click.argument("command", nargs=-1, required=True, metavar="-- CMD…", type=click.UNPROCESSED)
@@ -277,8 +287,13 @@ class _Session:
         finally:
             status.clear()
         complete = self._await_monitor(monitor.process)
+        is_tried = self._options.try_fix and bool(complete) and job_exit.exit_code == 0
+        if is_tried and self._options.as_json:  # the verdict has the outcome
+            try_first_fix(self._location, command, None)
         if complete is not None:
             conclude(self._location, as_json=self._options.as_json)
+        if is_tried and not self._options.as_json:
+            try_first_fix(self._location, command, console(stderr=True))
         if watching is not None:
             job_exit = watching.conclude(job_exit, complete=complete)
         if launcher.stop is not None and launcher.stop.is_requested:
@@ -352,6 +367,22 @@ def conclude(location: Path, *, as_json: bool) -> None:
             print_job_verdict(verdict, location)
     except Exception as error:  # noqa: BLE001 - the job's exit status comes first
         say(f"The verdict is not available: {error}. Try: stepscope diagnose {location}")
+
+
+def try_first_fix(location: Path, command: Sequence[str], out: Console | None) -> None:
+    """Measure the first fix that can be tried; say why where there is none.
+
+    Args:
+        out: console for the outcome; None to write nothing.
+    """
+    from stepscope.cli.try_changes import TryOptions, try_changes
+
+    try:
+        try_changes(str(location), TryOptions(), out, command=command, should_stop=stop_is_pending)
+    except KeyboardInterrupt:
+        say("The trial was interrupted.")
+    except Exception as error:  # noqa: BLE001 - the job's exit status comes first
+        say(f"No fix was tried: {error}")
 
 
 def _check_command(command: Sequence[str]) -> None:

@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stepscope.capture.trial import CHANGES
 from stepscope.cli.output import print_json
 from stepscope.cli.text import bar, console
-from stepscope.diagnosis import SUSPECT_NAMES, Verdict, name_cause
+from stepscope.diagnosis import SUSPECT_NAMES, Fix, Verdict, name_cause
 from stepscope.quantities import count_of, duration, percent
 
 MIN_PHASE_RATIO = 0.005
@@ -101,11 +102,18 @@ def _write_fixes(out: Console, verdict: Verdict, location: str) -> None:
         if fix.tried is not None:
             _write_item(out, Text(f"Tried: {fix.tried.text}."), mark="  ")
         elif fix.changes:
-            command = shlex.join(["stepscope", "try", location, "--fix", str(number)])
-            out.print(Text(f"     Try it: {command}"), soft_wrap=True)
+            out.print(Text(f"     Try it: {_write_command(fix, number, location)}"), soft_wrap=True)
         if fix.why != previous_reason:
             _write_item(out, Text(f"Reason: {fix.why}", style="dim"), mark="  ")
         previous_reason = fix.why
+
+
+def _write_command(fix: Fix, number: int, location: str) -> str:
+    """Return the command that tries a fix."""
+    words = ["stepscope", "try", location, "--fix", str(number)]
+    if any(CHANGES[change.name].results == "different" for change in fix.changes):
+        words.append("--allow-different-results")
+    return shlex.join(words)
 
 
 def _write_notes(out: Console, verdict: Verdict) -> None:

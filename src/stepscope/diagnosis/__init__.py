@@ -12,6 +12,8 @@
     pipeline_model   model of the input pipeline
     what_if          predicted step without a cause
     advice           fixes of each cause
+    fix_changes      changes by which a fix can be tried
+    fix_reliability  kinds of fix that were often wrong
     tried_changes    measured effects of fixes that were tried
     build_verdict    all of these together, as a `Verdict`
 
@@ -30,6 +32,7 @@ from stepscope.diagnosis.tried_changes import (
 )
 from stepscope.diagnosis.verdict import (
     LOOP_SHARE,
+    MIN_SAVING_RATIO,
     STEP_SHARE,
     SUSPECT_NAMES,
     SUSPECTS,
@@ -47,6 +50,7 @@ from stepscope.diagnosis.verdict import (
 
 __all__ = [
     "LOOP_SHARE",
+    "MIN_SAVING_RATIO",
     "STEP_SHARE",
     "SUSPECTS",
     "SUSPECT_NAMES",

@@ -12,6 +12,7 @@ from stepscope.diagnosis.fact_fixes import (
     SPARSE_UPDATES,
 )
 from stepscope.diagnosis.fix_changes import list_changes
+from stepscope.diagnosis.fix_reliability import is_often_wrong
 from stepscope.diagnosis.fix_titles import (
     CACHE,
     DEBUG,
@@ -53,7 +54,8 @@ def list_fixes(
             other_fixes += loader_fixes
     if finding.cause == "straggler":
         main_fixes.insert(1, _make_straggler_fix(first, what_if))
-    return main_fixes + sorted(other_fixes, key=_get_saving_ratio, reverse=True)
+    fixes = main_fixes + sorted(other_fixes, key=_get_saving_ratio, reverse=True)
+    return sorted(fixes, key=is_often_wrong)
 
 
 def list_even_changes(finding: CauseFinding, what_if: WhatIf, facts: JobFacts) -> list[str]:
