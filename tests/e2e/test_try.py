@@ -17,7 +17,7 @@ import pytest
 from stepscope.analysis import MedianEstimate, estimate_median
 from stepscope.schema import TriedChange
 from stepscope.store import open_run
-from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, STEPSCOPE, run_under
+from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, STEPSCOPE, TORCHRUN, run_under
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -176,3 +176,40 @@ def test_a_job_that_fails_is_quoted(job: Path) -> None:
         assert "no longer exists" in done.stderr
     finally:
         script.write_text(text)
+
+
+@pytest.mark.slow
+def test_all_ranks_make_the_change_and_none_is_left(tmp_path: Path) -> None:
+    script = str(E2E / "scripts" / "ddp_gloo.py")
+    done = run_under(
+        tmp_path / "run",
+        *(*TORCHRUN, script, "--steps", "60"),
+        options=("--window", "off", "--no-rules", "--quiet"),
+        OMP_NUM_THREADS="1",
+    )
+    assert done.code == 0, done.stderr
+    tried = try_change(tmp_path, "--change", "optimizer=foreach", "--pairs", "3", "--json")
+    assert tried.returncode == 0, tried.stderr
+    (outcome,) = json.loads(tried.stdout)
+    assert outcome["losses"]["own_relative_difference"] == 0
+    assert outcome["losses"]["max_relative_difference"] < 1e-4
+    assert list_leftovers() == []
+
+
+@pytest.mark.slow
+def test_a_job_tries_its_first_fix_at_the_end(tmp_path: Path) -> None:
+    """The script turns anomaly detection on, which is the only thing to try."""
+    text = SCRIPT.read_text().replace(
+        "times = []", "times = []\ntorch.autograd.set_detect_anomaly(True)"
+    )
+    (tmp_path / "train.py").write_text(text)
+    done = run_under(
+        tmp_path / "run",
+        *(sys.executable, "train.py", "--workers", "1"),
+        options=("--window", "off", "--no-rules", "--quiet", "--try", "--json"),
+    )
+    assert done.code == 0, done.stderr
+    verdict = json.loads(done.stdout)
+    tried = [fix["tried"] for fix in verdict["fixes"] if fix["tried"]]
+    assert len(tried) == 1, done.stderr
+    assert tried[0]["pair_count"] == 5

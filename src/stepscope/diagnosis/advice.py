@@ -55,7 +55,19 @@ def list_fixes(
     if finding.cause == "straggler":
         main_fixes.insert(1, _make_straggler_fix(first, what_if))
     fixes = main_fixes + sorted(other_fixes, key=_get_saving_ratio, reverse=True)
+    if not any(fix.title == DEBUG for fix in fixes):
+        fixes += _list_debug_fixes(facts)
     return sorted(fixes, key=is_often_wrong)
+
+
+def _list_debug_fixes(facts: JobFacts) -> list[Fix]:
+    """Recommend to turn debug switches off that are not known as a cause, if that can be tried."""
+    changes = list_changes(DEBUG, facts)
+    if not changes:
+        return []
+    ((title, instructions),) = _CAUSE_FIXES["debug_switch"]
+    why = "A debug switch is on, and its cost is not known; see the notes."
+    return [Fix(title=title, instructions=instructions, why=why, changes=changes)]
 
 
 def list_even_changes(finding: CauseFinding, what_if: WhatIf, facts: JobFacts) -> list[str]:

@@ -267,7 +267,7 @@ CHANGES: dict[str, InjectableChange] = {
             title="{} kernels of the optimizer",
             values=("fused", "foreach"),
             results="rounding",
-            line="torch.optim.AdamW(..., {}=True)",
+            line="{}=True where the optimizer is created",
             scope="no optimizer of torch.optim with this option was created",
             make=_set_optimizer_kernels,
         ),
