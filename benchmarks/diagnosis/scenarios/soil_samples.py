@@ -1,6 +1,7 @@
 # /// scenario
 # suspect = "framework_overhead"
 # cause = "small_batch"
+# accept = ["model/optimizer"]
 # fix = "a larger batch: give each operator more to do"
 # severities = [0.75, 1.0, 1.5]  # 1 is sixteen samples a step
 # ///

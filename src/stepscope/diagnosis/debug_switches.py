@@ -119,6 +119,12 @@ def _list_switches(settings: SettingsFact, *, is_priced: bool) -> list[DebugSwit
                 "the job without the debugger, coverage tool or profiler that installed it."
             )
             switches.append(DebugSwitch("framework_overhead", text))
+    if settings.profiles_operators:
+        text = (
+            "PyTorch's profiler records every operator of the job. Profile a few steps only: "
+            "torch.profiler.schedule ends it after them."
+        )
+        switches.append(DebugSwitch("framework_overhead", text))
     if settings.traces_allocations:
         text = (
             "tracemalloc records the stack of every allocation of Python. Call tracemalloc.stop() "

@@ -218,6 +218,8 @@ class SettingsFact(Fact, frozen=True, kw_only=True, tag="settings"):
     """True if `tracemalloc` records every allocation of Python."""
     variables: dict[str, str]
     """Debug and thread switches that are set in the environment, out of a fixed list."""
+    profiles_operators: bool | None = None
+    """True if a profiler of the job records every operator; None in runs that did not record it."""
     stack_capture: StackCapture | None = None
     """None without anomaly detection, and in runs that did not record it."""
 

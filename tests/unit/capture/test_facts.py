@@ -133,11 +133,12 @@ with profile(with_stack=True):
 
 
 @needs_torch
-def test_the_profiler_of_torch_is_no_setting(spool: Any) -> None:
+def test_the_profiler_of_torch_is_no_profile_function(spool: Any) -> None:
     """The new options of precision keep the old one from being read."""
     spool.run(PROFILED_JOB)
     (settings,) = decode_facts(spool.drain().facts("settings"), SettingsFact)
     assert (settings.profile_function, settings.float32_matmul_precision) == (None, None)
+    assert settings.profiles_operators
 
 
 def test_every_variable_that_the_verdict_reads_is_recorded() -> None:

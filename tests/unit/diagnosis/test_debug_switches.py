@@ -50,6 +50,7 @@ def test_nothing_is_noted_without_a_switch(
         ({"trace_function": "debugger.Tracer"}, "debugger.Tracer is installed with sys.settrace"),
         ({"profile_function": "tool.call"}, "tool.call is installed with sys.setprofile"),
         ({"traces_allocations": True}, "tracemalloc.stop()"),
+        ({"profiles_operators": True}, "torch.profiler.schedule"),
         *(
             ({"variables": {name: "DETAIL"}}, f"{name}=DETAIL is set: {variable.effect}.")
             for name, variable in VARIABLES.items()

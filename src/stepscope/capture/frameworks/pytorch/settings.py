@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.frameworks.pytorch.window import is_job_profiling
 from stepscope.capture.guard import Probe
 
 RECORDED_STEPS = (1, 10, 100)
@@ -51,6 +52,7 @@ def _record() -> None:
         "inter_op_threads": torch.get_num_interop_threads(),
         "trace_function": _name_function(sys.gettrace()),
         "profile_function": _name_function(sys.getprofile()),
+        "profiles_operators": is_job_profiling(),
         "traces_allocations": _traces_allocations(),
         "variables": {name: os.environ[name] for name in VARIABLES if os.environ.get(name)},
         "stack_capture": (_recorded.get("stack_capture") or _time_stack_capture())

@@ -69,6 +69,11 @@ def finish() -> None:
     _close_probe.protect(_follower.close)()
 
 
+def is_job_profiling() -> bool:
+    """Return True while the framework's profiler records for the job, not for a window."""
+    return torch._C._autograd._profiler_enabled() and not _follower.is_open
+
+
 class Window:
     """A plan in progress."""
 
@@ -197,6 +202,11 @@ class _Follower:
         self._plans_read = 0
         self._window: Window | None = None
         self._has_exit_handler = False
+
+    @property
+    def is_open(self) -> bool:
+        """True while a window is prepared or records."""
+        return self._window is not None and self._window.prepared
 
     def on_boundary(self) -> None:
         """Update the heartbeat and the window, at a step boundary or at work without steps."""
