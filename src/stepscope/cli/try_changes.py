@@ -15,7 +15,7 @@ from rich.text import Text
 from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json, say
 from stepscope.cli.text import console
-from stepscope.diagnosis import TRIES, describe_outcome, describe_saving, diagnose
+from stepscope.diagnosis import TRIES, describe_outcome, describe_prediction, diagnose
 from stepscope.errors import TrialError, UsageError
 from stepscope.quantities import count_of, duration, percent
 from stepscope.run import Run
@@ -190,12 +190,7 @@ def write_outcome(out: Console, candidate: Candidate, outcome: TriedChange) -> N
     lines = [
         f"Measured: {describe_outcome(outcome)}, confidence {percent(outcome.confidence_ratio)}. "
         f"Mean step {duration(base)} without, {duration(changed)} with the change.",
-        "Predicted: "
-        + (
-            "nothing."
-            if outcome.predicted_saving_ratio is None
-            else f"{describe_saving(outcome.predicted_saving_ratio)}."
-        ),
+        f"Predicted: {describe_prediction(outcome) or 'nothing'}.",
         f"Each trial: {count_of(outcome.step_count, 'measured step')} after "
         f"{outcome.warmup_step_count} of warm-up, from the start of the job.",
         describe_losses(outcome.losses),

@@ -27,7 +27,7 @@ from stepscope.diagnosis.shares import compute_evaluation_ratio
 from stepscope.diagnosis.tried_changes import (
     TRIES,
     describe_outcome,
-    describe_saving,
+    describe_prediction,
     read_tried_changes,
 )
 from stepscope.diagnosis.verdict import (
@@ -66,7 +66,7 @@ __all__ = [
     "Verdict",
     "compute_evaluation_ratio",
     "describe_outcome",
-    "describe_saving",
+    "describe_prediction",
     "diagnose",
     "name_cause",
     "read_tried_changes",

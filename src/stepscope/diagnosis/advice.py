@@ -15,6 +15,7 @@ from stepscope.diagnosis.fix_changes import list_changes
 from stepscope.diagnosis.fix_reliability import is_often_wrong
 from stepscope.diagnosis.fix_titles import (
     CACHE,
+    COMPILE,
     DEBUG,
     KEEP_WORKERS,
     LOCAL_DATA,
@@ -97,6 +98,7 @@ def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts)
     texts = FACT_FIXES[cause](facts) if cause in FACT_FIXES else _CAUSE_FIXES.get(cause, [])
     without_cause = what_if.predict_without(cause)
     special = {
+        COMPILE: what_if.predict_without("dispatch_overhead"),
         OVERLAP: what_if.predict_with_twice_the_workers(),
         PREPARE_ONCE: what_if.predict_without_preparation(),
     }

@@ -26,8 +26,8 @@ from stepscope.diagnosis.fix_titles import (
 from stepscope.diagnosis.job_facts import JobFacts
 from stepscope.schema import Change
 
-BATCH_FACTOR = 4
-"""Factor of the batch size of a trial, large enough to show that time per sample falls."""
+BATCH_FACTOR = 2
+"""Factor of the batch size of a trial, that of the prediction."""
 
 
 def list_changes(title: str, facts: JobFacts) -> list[Change]:

@@ -26,7 +26,7 @@ def attach_outcomes(fixes: Sequence[Fix], outcomes: Sequence[TriedChange]) -> li
     """Attach the last outcome of the same changes to each fix."""
     latest = {_get_key(outcome.changes): outcome for outcome in outcomes}
     return [
-        structs.replace(fix, tried=_summarize(latest[key], fix))
+        structs.replace(fix, tried=_summarize(latest[key]))
         if (key := _get_key(fix.changes)) in latest and fix.changes
         else fix
         for fix in fixes
@@ -37,8 +37,8 @@ def _get_key(changes: Sequence[Change]) -> frozenset[tuple[str, str]]:
     return frozenset((change.name, change.value) for change in changes)
 
 
-def _summarize(outcome: TriedChange, fix: Fix) -> TriedFix:
-    predicted = None if fix.prediction is None else fix.prediction.saving_ratio
+def _summarize(outcome: TriedChange) -> TriedFix:
+    prediction = describe_prediction(outcome)
     return TriedFix(
         saving_ratio=outcome.saving_ratio,
         min_saving_ratio=outcome.min_saving_ratio,
@@ -46,7 +46,7 @@ def _summarize(outcome: TriedChange, fix: Fix) -> TriedFix:
         confidence_ratio=outcome.confidence_ratio,
         pair_count=len(outcome.pairs),
         text=describe_outcome(outcome)
-        + ("" if predicted is None else f", predicted {describe_saving(predicted)}"),
+        + ("" if prediction is None else f", predicted {prediction}"),
     )
 
 
@@ -62,6 +62,14 @@ def describe_outcome(outcome: TriedChange) -> str:
     near, far = sorted((abs(low), abs(high)))
     words = describe_saving(outcome.saving_ratio)
     return f"{words} ({percent(near)} to {percent(far)}, {pairs})"
+
+
+def describe_prediction(outcome: TriedChange) -> str | None:
+    """Describe the prediction of a change that was tried; None without one."""
+    if outcome.predicted_saving_ratio is None:
+        return None
+    bound = "at most " if outcome.is_predicted_bound else ""
+    return bound + describe_saving(outcome.predicted_saving_ratio)
 
 
 def describe_saving(saving_ratio: float) -> str:

@@ -48,6 +48,8 @@ class TriedChange(msgspec.Struct, frozen=True, kw_only=True):
     """Cause of the verdict."""
     predicted_saving_ratio: float | None = None
     """Predicted saving of that fix, as a share of the step."""
+    is_predicted_bound: bool = False
+    """True if the prediction is an upper bound of the saving."""
     pairs: list[TrialPair]
     saving_ratio: float
     """Median saving as a share of the step; negative for a longer step."""

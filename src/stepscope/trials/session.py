@@ -129,6 +129,7 @@ class TrialSession:
             fix_title=None if candidate.fix is None else candidate.fix.title,
             cause=cause,
             predicted_saving_ratio=None if prediction is None else prediction.saving_ratio,
+            is_predicted_bound=prediction is not None and prediction.is_bound,
             pairs=times,
             saving_ratio=estimate.median,
             min_saving_ratio=estimate.low,

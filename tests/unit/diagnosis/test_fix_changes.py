@@ -42,7 +42,7 @@ ADAM = OptimizerFact(name="AdamW", parameter_count=9, tensor_count=2, devices=["
     ("title", "facts", "changes"),
     [
         (fix_titles.COMPILE, {}, {"compile": "default"}),
-        (fix_titles.LARGER_BATCH, {"loader": LOADER}, {"batch_size": "32"}),
+        (fix_titles.LARGER_BATCH, {"loader": LOADER}, {"batch_size": "16"}),
         (fix_titles.SMALL_BATCH, {}, {}),
         (fix_titles.CACHE, {"loader": LOADER}, {"cached_samples": "memory"}),
         (fix_titles.CACHE, {"loader": INLINE_LOADER}, {}),

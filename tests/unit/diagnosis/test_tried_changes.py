@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from stepscope.cli.verdict_text import write_verdict
-from stepscope.diagnosis import Fix, Prediction, Verdict, describe_outcome, diagnose
+from stepscope.diagnosis import Fix, Verdict, describe_outcome, diagnose
 from stepscope.diagnosis.tried_changes import attach_outcomes
 from stepscope.run import Run
 from stepscope.schema import Change, TrialPair, TriedChange
@@ -34,6 +34,7 @@ def make_outcome(
     return TriedChange(
         created_ns=created_ns,
         changes=changes,
+        predicted_saving_ratio=0.15,
         pairs=[TrialPair(base_step_ns=1e8, changed_step_ns=1e8 * (1 - saving))] * 5,
         saving_ratio=saving,
         min_saving_ratio=low,
@@ -59,9 +60,8 @@ def test_outcomes_in_words(savings: tuple[float, float, float], text: str) -> No
 
 
 def test_the_last_outcome_of_the_same_changes_belongs_to_a_fix() -> None:
-    prediction = Prediction.from_step(85.0, 100.0, "it was so")
     fixes = [
-        Fix(title="a", instructions="", why="", changes=WORKERS, prediction=prediction),
+        Fix(title="a", instructions="", why="", changes=WORKERS),
         Fix(title="b", instructions="", why="", changes=WORKERS[:1]),
         Fix(title="c", instructions="", why=""),
     ]
