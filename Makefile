@@ -64,6 +64,7 @@ fix: $(VENV)/test.ready
 
 bench: $(VENV)/test.ready
 	$(PY) benchmarks/always_on_cost.py
+	$(PY) benchmarks/short_step_cost.py
 
 # Nothing else should run on the machine meanwhile. OPTIONS=--subset takes ten minutes.
 bench-diagnosis: $(VENV)/test.ready

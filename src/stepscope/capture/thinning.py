@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import time
 
-SHARE = 0.005
+SHARE = 0.0025
 """Share of the time between two activities that their details may cost, on average."""
 COLD_FACTOR = 3
 """Cost of a probe in a job divided by that in a tight loop: in a job the probe's code and data are
-rarely in the caches, and it displaces those of the job. Measured by benchmarks/always_on_cost.py.
+rarely in the caches, and it displaces those of the job. Measured by benchmarks/short_step_cost.py.
 """
 ADJUSTMENT_COUNT = 64
 """Activities after which N is adjusted. The first ones are all recorded in detail."""

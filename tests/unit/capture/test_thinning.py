@@ -69,7 +69,7 @@ def test_details_cost_at_most_their_share(
 def test_details_return_when_the_job_becomes_slower(clock: list[int]) -> None:
     thinner = Thinning()
     record(thinner, clock, interval_ns=500_000, cost_ns=40_000)
-    assert thinner.detailed_every == 16
+    assert thinner.detailed_every == 32
     record(thinner, clock, interval_ns=50_000_000, cost_ns=40_000)
     assert thinner.detailed_every == 1
 
