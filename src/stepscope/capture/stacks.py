@@ -10,10 +10,6 @@ would mostly acquire the lock where the sampled thread releases it voluntarily, 
 reads, and hardly ever inside a pure-Python function that takes less than 5 ms: samples would be
 biased towards the wrong lines. So while a sampler runs, the switch interval is `SWITCH_INTERVAL_S`,
 unless the job has set its own interval. Only threads that compete for the lock are affected.
-
-A thread that has to give up the lock waits until the other one has taken it. If all cores are busy,
-the sampler needs milliseconds to get a core, and the job waits as long: so the period grows with
-the sampler's own time without a core.
 """
 
 from __future__ import annotations
@@ -36,12 +32,6 @@ MAIN_PERIOD_S = 0.05
 WORKER_PERIOD_S = 0.02
 DEFAULT_SWITCH_INTERVAL_S = 0.005
 SWITCH_INTERVAL_S = 0.000_25
-STALL_SHARE = 0.01
-"""Share of the time that the job may wait for a sampler without a core."""
-MAX_PERIODS = 5
-"""Limit on the growth of the period, in periods: fewer samples than that tell nothing."""
-DELAY_WEIGHT = 0.125
-"""Weight of the last delay in the mean of the sampler's delays."""
 MAX_FRAMES = 40
 MAX_SOURCE_LINES = 1000
 MAX_FUNCTIONS = 300
@@ -85,16 +75,6 @@ def library_of(path: str) -> str:
     return ""
 
 
-def paced_period_s(period_s: float, delay_ns: float) -> float:
-    """Return the period at which delays of the sampler cost the job at most `STALL_SHARE`.
-
-    Args:
-        period_s: period of a sampler that always has a core.
-        delay_ns: mean time without a core per sample.
-    """
-    return min(max(period_s, delay_ns / 1e9 / STALL_SHARE), MAX_PERIODS * period_s)
-
-
 class _Sampler:
     def __init__(self, target: int, period_s: float) -> None:
         self.period_s = period_s
@@ -128,16 +108,9 @@ class _Sampler:
             counts_delays=self._delay.is_available,
         )
         sample = _probe.protect(self._sample)
-        own_delay = RunQueueDelay(threading.get_native_id())
-        mean_delay_ns = 0.0
-        wait, period_s = self._stop.wait, self.period_s
-        while not wait(period_s) and _probe.alive:
+        wait, period = self._stop.wait, self.period_s
+        while not wait(period) and _probe.alive:
             sample(time.monotonic_ns())
-            mean_delay_ns += DELAY_WEIGHT * (own_delay.take_ns() - mean_delay_ns)
-            period_s = paced_period_s(self.period_s, mean_delay_ns)
-            if period_s >= MAX_PERIODS * self.period_s:
-                _probe.fact("stack_sampler_slowed", period_ns=int(period_s * 1e9))
-        own_delay.close()
         self._delay.close()
         if _sampler is self:  # the sampled thread has ended, or the probe has failed
             _release()

@@ -272,13 +272,6 @@ class StackSamplerFact(Fact, frozen=True, kw_only=True, tag="stack_sampler"):
     """True if it records the time in which the sampled thread was runnable without a core."""
 
 
-class StackSamplerSlowedFact(Fact, frozen=True, kw_only=True, tag="stack_sampler_slowed"):
-    """Stack sampler that sampled less often for some time, because all cores were busy."""
-
-    period_ns: int
-    """Longest sampling period."""
-
-
 class SourceLineFact(Fact, frozen=True, kw_only=True, tag="source"):
     """Line of user code that a stack sample hit."""
 
@@ -334,7 +327,6 @@ FACT_TYPES: dict[str, type[Fact]] = {
         WindowMissedFact,
         WindowUnfinishedFact,
         StackSamplerFact,
-        StackSamplerSlowedFact,
         ThinnedFact,
         SourceLineFact,
         FunctionFact,

@@ -187,11 +187,3 @@ def test_no_sampler_runs_during_a_fork(spool: Any) -> None:
     recorded = spool.drain()
     assert [r.value for r in recorded.of("step")] == [2] * 4, "the sampler runs again after a fork"
     assert len([r for r in recorded.records if r.table == "stacks"]) >= 4
-
-
-def test_a_sampler_without_a_core_samples_less_often() -> None:
-    for period in (0.02, 0.05):
-        assert stacks.paced_period_s(period, 0) == period
-        assert stacks.paced_period_s(period, 0.01 * period * 1e9) == pytest.approx(period)
-        assert stacks.paced_period_s(period, 0.03 * period * 1e9) == pytest.approx(3 * period)
-        assert stacks.paced_period_s(period, 1e9) == pytest.approx(5 * period)
