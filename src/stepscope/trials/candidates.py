@@ -43,8 +43,14 @@ class Candidate:
 
     @property
     def lines(self) -> list[str]:
-        """Lines of the script that make the changes."""
-        return [CHANGES[c.name].write_line(c.value) for c in self.changes]
+        """Lines of the script that make the changes; arguments of one call are in one line."""
+        lines: dict[str, str] = {}
+        for change in self.changes:
+            line = CHANGES[change.name].write_line(change.value)
+            call, _, argument = line.partition("(..., ")
+            earlier = lines.get(call)
+            lines[call] = line if earlier is None else f"{earlier.removesuffix(')')}, {argument}"
+        return list(lines.values())
 
     @property
     def alters_results(self) -> bool:

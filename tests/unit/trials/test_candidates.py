@@ -85,3 +85,15 @@ def test_every_change_names_its_value_in_its_line() -> None:
         assert change.check(value) == value
         assert value in change.write_line(value) or len(change.values) == 1
         assert change.describe(value)
+
+
+def test_arguments_of_one_call_are_in_one_line() -> None:
+    changes = parse_changes(
+        ["num_workers=2", "intra_op_threads=1", "prefetch_factor=4", "anomaly_detection=off"]
+    )
+    (candidate,) = choose_candidates(make_verdict(), changes=changes)
+    assert candidate.lines == [
+        "DataLoader(..., num_workers=2, prefetch_factor=4)",
+        "torch.set_num_threads(1)",
+        "remove torch.autograd.set_detect_anomaly and detect_anomaly",
+    ]

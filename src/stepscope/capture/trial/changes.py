@@ -146,7 +146,7 @@ CHANGES: dict[str, InjectableChange] = {
         ),
         InjectableChange(
             name="prefetch_factor",
-            title="{} prefetched batches per DataLoader worker",
+            title="prefetch_factor={}",
             min_value=1,
             results="same",
             line="DataLoader(..., prefetch_factor={})",
@@ -155,7 +155,7 @@ CHANGES: dict[str, InjectableChange] = {
         ),
         InjectableChange(
             name="persistent_workers",
-            title="persistent_workers={} of the DataLoader",
+            title="persistent_workers={}",
             values=_SWITCH,
             results="random_numbers",
             line="DataLoader(..., persistent_workers={})",
@@ -164,7 +164,7 @@ CHANGES: dict[str, InjectableChange] = {
         ),
         InjectableChange(
             name="pin_memory",
-            title="pin_memory={} of the DataLoader",
+            title="pin_memory={}",
             values=_SWITCH,
             results="same",
             line="DataLoader(..., pin_memory={})",
