@@ -27,7 +27,8 @@ class Growth:
     about a half for noise. Kendall's tau is twice this ratio minus one:
     https://en.wikipedia.org/wiki/Kendall_rank_correlation_coefficient"""
     excess: float
-    """Mean of the series minus `first`: the mean extra cost of a value since the start."""
+    """Mean of the medians minus `first`: the mean growth of a typical value since the start. Rare
+    large values, such as those of steps that also draw a figure, are no growth."""
 
 
 def measure_growth(values: NDArray[np.float64] | Int) -> Growth | None:
@@ -41,5 +42,5 @@ def measure_growth(values: NDArray[np.float64] | Int) -> Growth | None:
         first=float(medians[0]),
         last=float(medians[-1]),
         steady_ratio=float((medians[later] > medians[earlier]).mean()),
-        excess=float(np.mean(values) - medians[0]),
+        excess=float(medians.mean() - medians[0]),
     )

@@ -43,3 +43,11 @@ def test_short_series_use_single_values() -> None:
     assert growth is not None
     assert (growth.first, growth.last, growth.steady_ratio) == (1.0, 5.0, 5 / 6)
     assert measure_growth(np.array([1.0])) is None
+
+
+def test_rare_large_values_are_no_growth() -> None:
+    values = np.linspace(100, 112, 1000)
+    values[::50] += 5000
+    growth = measure_growth(values)
+    assert growth is not None
+    assert growth.excess == pytest.approx(12 * 0.45, abs=0.05)
