@@ -11,8 +11,8 @@ from stepscope.run import Rank, Run
 
 CONTRIBUTING_RATIO = 0.05
 """A cause with at least this share of the step gets a fix of its own."""
-UNRECOGNISED_ACCURACY = 0.5
-"""Factor for causes that stand for unrecognised code: they are right less often (3 of 14 jobs)."""
+EVEN_ODDS = 0.5
+"""Certainty where nothing tells which of two is larger: a debug switch, or what it slows down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

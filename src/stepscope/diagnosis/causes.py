@@ -8,7 +8,7 @@ from stepscope.diagnosis.attribution import Attribution, is_double_precision
 from stepscope.diagnosis.batch_size import find_small_batch_cause
 from stepscope.diagnosis.cause import (
     CONTRIBUTING_RATIO,
-    UNRECOGNISED_ACCURACY,
+    EVEN_ODDS,
     CauseFinding,
     CauseInputs,
 )
@@ -77,7 +77,7 @@ def find_cause(inputs: CauseInputs, attribution: Attribution) -> CauseFinding:
 def _doubt_model(inputs: CauseInputs, finding: CauseFinding) -> CauseFinding:
     """Lower the certainty where a debug switch may have much of the model's time."""
     if any(switch.slows == "model" for switch in list_debug_switches(inputs.run)):
-        finding.certainty *= UNRECOGNISED_ACCURACY
+        finding.certainty *= EVEN_ODDS
     return finding
 
 

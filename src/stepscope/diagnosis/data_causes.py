@@ -14,7 +14,6 @@ from stepscope.analysis import (
 )
 from stepscope.diagnosis.cause import (
     CONTRIBUTING_RATIO,
-    UNRECOGNISED_ACCURACY,
     CauseFinding,
     CauseInputs,
 )
@@ -257,8 +256,6 @@ def _find_making_cause(
         return "slow_reads"
     if stage == "other" and name_dataset_function(making) is None:
         return UNKNOWN
-    if stage == "other":
-        finding.certainty *= UNRECOGNISED_ACCURACY
     return STAGE_CAUSES[stage]
 
 

@@ -21,7 +21,7 @@ from stepscope.analysis import (
 from stepscope.diagnosis.batch_size import describe_batch, has_loop
 from stepscope.diagnosis.cause import (
     CONTRIBUTING_RATIO,
-    UNRECOGNISED_ACCURACY,
+    EVEN_ODDS,
     CauseFinding,
     CauseInputs,
 )
@@ -124,7 +124,7 @@ def blame_debug_switch(inputs: CauseInputs, finding: CauseFinding, suspect: Susp
         *finding.evidence,
     ]
     finding.cause, finding.evidence_kind, finding.missing = "debug_switch", "configured", ""
-    finding.certainty = UNRECOGNISED_ACCURACY
+    finding.certainty = EVEN_ODDS
 
 
 def _find_anomaly_cause(inputs: CauseInputs) -> CauseFinding:
@@ -407,8 +407,6 @@ def _find_host_cause(inputs: CauseInputs) -> CauseFinding:
     certainty = estimate_lead_probability(
         ratios[first], ratios[second], sum(work.sample_count for work in works)
     )
-    if first == "python":
-        certainty *= UNRECOGNISED_ACCURACY
     evidence = [line.describe() for line in _put_first(lines, first)[:3]]
     return CauseFinding(
         cause=_name_cause(first), certainty=certainty, evidence=evidence, evidence_kind="sampled"
