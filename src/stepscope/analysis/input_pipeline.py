@@ -23,10 +23,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.code_stages import STAGE_LABELS, Frame, Stage, classify_stack, parse_stack
+from stepscope.analysis.code_stages import (
+    STAGE_LABELS,
+    Frame,
+    Stage,
+    classify_stack,
+    is_outside_dataset,
+    parse_stack,
+)
 from stepscope.analysis.spans import FLAG_NO_RESULT, Spans
 from stepscope.analysis.steps import Steps, find_step_at
-from stepscope.intervals import Int, Mask, contains, overlap, union
+from stepscope.intervals import Int, Intervals, Mask, contains, overlap, union
 
 MAX_WEIGHT_PERIODS = 50
 """A sample represents at most this many periods: after a longer pause, the sampler had stopped."""
@@ -227,8 +234,9 @@ def measure_batch_creation(fetchers: Sequence[Fetcher], steps: Steps) -> BatchCr
         return None
     wall_ns = max(1, sum(work.detailed_ns for work in works))
     collate_ratio = sum(work.sum_duration_ns("collate") for work in works) / wall_ns
-    stage_times = _merge_times([work.measure_stages() for work in works])
-    sample_count = sum(work.count_samples() for work in works) if stage_times else 0
+    sampled = [work.measure_stages() for work in works]
+    stage_times = _merge_times([times for times, _ in sampled])
+    sample_count = sum(count for _, count in sampled)
     batch_count = sum(len(work.fetches) for work in works)
     return BatchCreation(
         batch_count=batch_count,
@@ -252,17 +260,26 @@ class _FetcherWork:
     fetcher: Fetcher
     fetches: Spans
     inner: Spans
+    creating: Intervals
+    """Times that contain all fetches: in a training process the quick fetches that were not
+    recorded in detail have no spans of their own, only the waits around them."""
 
     @classmethod
     def select(cls, fetcher: Fetcher, steps: Steps) -> _FetcherWork:
         spans = fetcher.spans
         first, last = int(steps.start[0]), int(steps.end[-1])
+        started = (spans.start >= first - _LEAD_NS) & (spans.start < last)
+        spans = spans.take(started & ~contains(steps.evaluation, spans.start))
         fetches = spans.of("fetch")
-        fetches = fetches.take((fetches.start >= first - _LEAD_NS) & (fetches.start < last))
-        fetches = fetches.take(~contains(steps.evaluation, fetches.start))
         inner = spans.of("samples", "collate", "transform")
         inside = contains(union(fetches.intervals), inner.start)
-        return cls(fetcher=fetcher, fetches=fetches, inner=inner.take(inside))
+        creating = fetches if fetcher.worker else spans.of("fetch", "data_wait")
+        return cls(
+            fetcher=fetcher,
+            fetches=fetches,
+            inner=inner.take(inside),
+            creating=union(creating.intervals),
+        )
 
     @property
     def wall_ns(self) -> int:
@@ -286,31 +303,32 @@ class _FetcherWork:
     def sum_value_ns(self, kind: str) -> int:
         return int(self.inner.of(kind).value.sum())
 
-    def _mask_samples(self) -> NDArray[np.bool_]:
-        return contains(union(self.detailed.intervals), self.fetcher.samples.t_ns)
+    def measure_stages(self) -> tuple[_StageTimes, int]:
+        """Sum the time of stack samples inside fetches by stage; and count those samples.
 
-    def count_samples(self) -> int:
-        """Count the stack samples inside fetches."""
-        return int(self._mask_samples().sum())
-
-    def measure_stages(self) -> _StageTimes:
-        """Sum the time of stack samples inside fetches by stage."""
-        samples, inside = self.fetcher.samples, self._mask_samples()
+        Where collation was not recorded, a stack that does not come from the dataset is in it.
+        """
+        samples, inside = self.fetcher.samples, contains(self.creating, self.fetcher.samples.t_ns)
         collating = contains(union(self.inner.of("collate").intervals), samples.t_ns)
-        keys = np.stack([collating, samples.stack, samples.user_line], axis=1)[inside]
-        unique, inverse = np.unique(keys, axis=0, return_inverse=True)
+        is_detailed = contains(union(self.detailed.intervals), samples.t_ns)
+        keys = np.stack([collating, is_detailed, samples.stack, samples.user_line], axis=1)[inside]
+        unique, inverse, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
         spent = np.bincount(
             inverse.ravel(), weights=samples.weight_ns[inside], minlength=len(unique)
         ).astype(np.int64)
         times: _StageTimes = {}
-        for (in_collate, code, line), time_ns in zip(unique.tolist(), spent.tolist(), strict=True):
+        sample_count = 0
+        rows = zip(unique.tolist(), spent.tolist(), counts.tolist(), strict=True)
+        for (collates, in_detail, code, line), time_ns, count in rows:
             frames = parse_stack(samples.stacks[code])
             text = samples.line_text(frames, line)
-            staged = classify_stack(frames, collating=bool(in_collate), line=text)
+            in_collate = bool(collates) if in_detail else is_outside_dataset(frames)
+            staged = classify_stack(frames, collating=in_collate, line=text)
             if staged is not None:
-                key = (staged.stage, staged.label, bool(in_collate))
+                key = (staged.stage, staged.label, in_collate)
                 times[key] = times.get(key, 0) + time_ns
-        return times
+                sample_count += count
+        return times, sample_count
 
 
 _StageTimes = dict[tuple[Stage, str, bool], int]

@@ -60,7 +60,7 @@ IDLE_GPU_RATIO = 0.05
 _PROFILED = ("name", "start_ns", "duration_ns", "host_self_ns", "parent")
 MAX_CACHED_SPANS = 4_000_000
 """Limit of spans in memory; one takes about sixty bytes."""
-FETCH_KINDS = ("fetch", "samples", "collate", "transform")
+FETCH_KINDS = ("fetch", "samples", "collate", "transform", "data_wait")
 
 
 Derived = TypeVar("Derived")

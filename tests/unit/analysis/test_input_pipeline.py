@@ -159,6 +159,16 @@ def test_stacks_outside_the_fetch_give_no_stages() -> None:
     assert creation.sample_count == 0
 
 
+def test_quick_batches_without_details_are_sampled_inside_their_waits() -> None:
+    detailed = "wait 10 ( fetch 10 ( samples ( do:decode 8 ) | collate ( do:collate 2 ) ) )"
+    drawing = Drawing().draw(detailed)
+    drawing.draw("wait 10 ( do:decode 6 | do:collate 2 | do:elsewhere 2 )", 9)
+    creation = making(drawing, worker=False)
+    assert creation.batch_count == 1
+    assert creation.sample_count == 10 + 9 * 8
+    assert stages(creation) == pytest.approx({"decode": 0.8, "collate": 0.2})
+
+
 def test_fetchers_are_weighted_by_time() -> None:
     slow = Drawing().draw("fetch 100 ( samples ( do:decode 100 ) )", 3)
     fast = Drawing().draw("fetch 20 ( samples ( do:mask 20 ) )", 5)
