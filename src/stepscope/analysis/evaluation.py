@@ -1,7 +1,8 @@
 """Evaluation within a training job: marked by the script, or inferred from forward passes.
 
 A prediction is a forward pass without gradients; or one with gradients and no backward pass, of a
-module in evaluation mode that trains in training mode. Predictions are evaluation if the training
+module in evaluation mode that trains in training mode, or between the training on a batch of the
+DataLoader and the next fetch. Predictions are evaluation if the training
 does not use them. With a DataLoader these are
 
     fetches whose batches are only predicted, and
@@ -117,6 +118,7 @@ def _find_predictions(top: Spans) -> NDArray[np.bool_]:
     """Mask the forward passes that only predict."""
     forward = top.is_kind("forward")
     predicts = forward & top.has_flag(FLAG_NO_GRAD)
+    predicts |= forward & _is_after_training(top)
     differentiable = forward & ~predicts
     in_eval_mode = differentiable & top.has_flag(FLAG_EVAL_MODE)
     if not in_eval_mode.any():
@@ -131,6 +133,21 @@ def _find_predictions(top: Spans) -> NDArray[np.bool_]:
     has_backward = np.append(top.is_kind("backward"), False)[following]
     predicts[rows[~has_backward]] = True
     return predicts
+
+
+def _is_after_training(top: Spans) -> NDArray[np.bool_]:
+    """Mask the spans between the last backward pass or optimizer step on a fetched batch and the
+    next fetch."""
+    is_fetch = top.is_kind(*FETCH_KINDS)
+    group = np.cumsum(is_fetch)  # 0 for spans before the first fetch
+    trained = np.flatnonzero(top.is_kind("backward", "optimizer"))
+    last_training = np.full(int(group[-1]) + 1 if len(group) else 1, len(top))
+    last_training[group[trained]] = trained  # of several, the last is kept
+    is_last_group = group == group[-1] if len(group) else group > 0
+    mask: NDArray[np.bool_] = (
+        (np.arange(len(top)) > last_training[group]) & (group > 0) & ~is_last_group
+    )
+    return mask
 
 
 def _find_collecting(work: _Work) -> NDArray[np.bool_]:

@@ -27,13 +27,14 @@ from stepscope.analysis.spans import Spans
 from stepscope.analysis.steps import Steps
 from stepscope.intervals import Int, Intervals, contains, overlap, union
 
-HostCause = Literal["host_sync", "logging", "data_preparation", "checkpoint", "python"]
+HostCause = Literal["host_sync", "logging", "data_preparation", "checkpoint", "framework", "python"]
 
 HOST_CAUSE_LABELS: dict[HostCause, str] = {
     "host_sync": "reading values from tensors",
     "logging": "logging",
     "data_preparation": "preparing batches",
     "checkpoint": "writing checkpoints",
+    "framework": "calls of torch",
     "python": "other Python",
 }
 
@@ -85,6 +86,10 @@ MAX_LINES = 5
 """Lines of a phase that are named."""
 _CALLBACK_NAMES = re.compile(r"^$|^on_|^_?(before|after)_|_(start|end|begin|hook|callback)$")
 """Functions named after when they run, such as `on_train_batch_end`, not after what they do."""
+_TRAINING_CALLS = frozenset(
+    ["__call__", "_call_impl", "_wrapped_call_impl", "backward", "step", "wrapper", "zero_grad"]
+)
+"""Functions of torch that every training loop calls; the optimizer's `step` has a `wrapper`."""
 READING_RATIO = 0.15
 """Minimum share of a function's time in reads of tensor values for reading to be its purpose."""
 
@@ -208,6 +213,8 @@ class _StackReader:
                 training=self.training,
             )
             cause = "checkpoint" if self.savers.intersection(inner) else cause
+            if cause == "python" and runs_tensors(inner):
+                cause = "framework"
         else:
             prepares = preparation is not None and preparation.reads
             cause = "data_preparation" if prepares else "python"
@@ -216,7 +223,10 @@ class _StackReader:
             source = preparation.source
         elif cause == "python":
             source = find_environment_library(inner)
-        runs_python = phase == "other" or cause != "python" or not runs_tensors(inner)
+        if cause == "framework":
+            runs_python = not _is_training_call(inner)
+        else:
+            runs_python = phase == "other" or cause != "python" or not runs_tensors(inner)
         location = None
         if runs_python and is_in_framework:
             location = _find_library_function(inner)
@@ -228,6 +238,15 @@ class _StackReader:
         """Return True if a library has the training loop, and the script does not run below it."""
         has_loop = bool(self.loop) and bool(self.loop[-1].library)
         return has_loop and all(frame.library for frame in inner)
+
+
+def _is_training_call(frames: Sequence[Frame]) -> bool:
+    """Return True if the innermost function of user code calls the model, the backward pass or the
+    optimizer: no line that could do without."""
+    users = [index for index, frame in enumerate(frames) if not frame.library]
+    below = frames[users[-1] + 1 if users else 0 :]
+    first = next((frame for frame in below if frame.library == "torch"), None)
+    return first is not None and first.bare_function in _TRAINING_CALLS
 
 
 def _find_library_function(frames: Sequence[Frame]) -> tuple[str, int] | None:
@@ -434,7 +453,7 @@ def _classify_cause(
     reads = preparation is not None and preparation.reads and not _READS_TENSOR.search(text)
     if reads and cause != "logging" and not _LOGGING.search(text):
         return "data_preparation"
-    if _SYNC.search(text) or _reads_tensor(frames):
+    if (_SYNC.search(text) and not runs_tensors(frames)) or _reads_tensor(frames):
         return "host_sync"
     if _LOGGING.search(text):
         return "logging"

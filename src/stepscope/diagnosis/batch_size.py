@@ -32,7 +32,7 @@ def measure_fixed_parts(run: Run, shares: Shares) -> dict[str, float]:
     """Measure the parts of the step that do not grow with the batch, as shares of it."""
     python_ratio = compute_host_cause_share(run.ranks, "python")
     return {
-        "calling operators": shares.overhead_parts["inside_compute"],
+        "calling operators": shares.dispatch,
         "optimizer": shares.compute_work["optimizer"],
         "Python between the phases": shares.phases["other"] * python_ratio,
     }

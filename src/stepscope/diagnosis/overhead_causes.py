@@ -60,6 +60,7 @@ _PART_NAMES = {
     "compilation": "compiling",
     "garbage_collection": "collecting garbage",
     "between_phases": "Python between the phases",
+    "framework_calls": "calls of torch between the phases",
     "debug_switch": "anomaly detection of autograd",
 }
 _PHASE_NAMES = {
@@ -71,8 +72,13 @@ _PHASE_NAMES = {
 
 def find_overhead_cause(inputs: CauseInputs) -> CauseFinding:
     """Find the largest part of the overhead; other large parts contribute."""
-    parts = inputs.shares.overhead_parts
-    largest = max((*_PART_NAMES, "inside_compute"), key=lambda name: parts[name])
+    parts = dict(inputs.shares.overhead_parts)
+    if inputs.run.compute_profile is not None:
+        parts["inside_compute"] += parts.pop("framework_calls")
+    largest = max(
+        (name for name in (*_PART_NAMES, "inside_compute") if name in parts),
+        key=lambda name: parts[name],
+    )
     match largest:
         case "checkpoint":
             evidence = describe_checkpoints(inputs.run)
@@ -173,10 +179,13 @@ def list_overhead_causes(inputs: CauseInputs) -> list[tuple[str, float, str]]:
         ("debug_switch", parts["debug_switch"], _PART_NAMES["debug_switch"]),
     ]
     profile, inside_compute = inputs.run.compute_profile, parts["inside_compute"]
+    framework_calls = parts["framework_calls"]
     is_python = is_python_bound(profile) and bool(_list_compute_lines(inputs))
     if profile is not None and not is_python_bound(profile):
         cause = _name_dispatch_cause(inputs, profile)
-        causes.append((cause, inside_compute, "dispatching operators"))
+        causes.append((cause, shares.dispatch, "dispatching operators"))
+    else:
+        causes.append(("dispatch_overhead", framework_calls, _PART_NAMES["framework_calls"]))
     for host_cause in HOST_CAUSES:
         share = shares.phases["other"] * compute_host_cause_share(ranks, host_cause)
         if host_cause == "python" and is_python:
@@ -281,8 +290,8 @@ def describe_operators(profile: ComputeProfile) -> list[Evidence]:
             source="steps",
         ),
         Evidence(
-            text=f"Sizeable operators run for {percent(work_ratio)} of the compute phases; the "
-            f"largest are {largest}.",
+            text=f"Sizeable operators run for {percent(work_ratio)} of the compute phases. Of all "
+            f"operators, sizeable or not, these take the most time: {largest}.",
             value=work_ratio,
             unit="ratio",
             source="steps",
@@ -343,8 +352,10 @@ def _load_process_memory(rank: Rank, is_measured: NDArray[np.bool_]) -> NDArray[
     return during.series("process_memory_bytes", str(rank.process.pid))
 
 
-def _name_cause(host_cause: str) -> str:
-    return "python_overhead" if host_cause == "python" else host_cause
+def _name_cause(host_cause: HostCause) -> str:
+    return {"python": "python_overhead", "framework": "dispatch_overhead"}.get(
+        host_cause, host_cause
+    )
 
 
 def is_python_bound(profile: ComputeProfile | None) -> bool:
@@ -390,7 +401,7 @@ def _find_host_cause(inputs: CauseInputs) -> CauseFinding:
     """Find the cause of the time between phases, from stack samples."""
     run = inputs.run
     works = [work for rank in run.ranks if (work := rank.host_work) is not None]
-    lines = list_lines(inputs, *HOST_CAUSES, phases=("other",))
+    lines = list_lines(inputs, *HOST_CAUSES, "framework", phases=("other",))
     evidence = [line.describe() for line in lines[:3]]
     share = inputs.shares.overhead_parts["between_phases"]
     leak = find_memory_leak(run)
@@ -402,7 +413,9 @@ def _find_host_cause(inputs: CauseInputs) -> CauseFinding:
             missing=explain_missing_lines(run.ranks[0]),
             evidence=describe_utilization(run),
         )
-    ratios = {name: compute_host_cause_share(run.ranks, name) for name in HOST_CAUSES}
+    ratios: dict[HostCause, float] = {
+        name: compute_host_cause_share(run.ranks, name) for name in (*HOST_CAUSES, "framework")
+    }
     first, second = sorted(ratios, key=lambda name: -ratios[name])[:2]
     certainty = estimate_lead_probability(
         ratios[first], ratios[second], sum(work.sample_count for work in works)

@@ -54,6 +54,8 @@ class PhaseSplit:
     thread prepares data itself."""
     inline_saving: float
     """Share of the time between phases spent in functions that write checkpoints."""
+    framework_calls: float
+    """Share of the time between phases spent in calls of torch."""
     evaluation: float
     """Evaluation over evaluation and steps together, in the measured part of the run."""
     rank_waits: RankWaits
@@ -75,8 +77,9 @@ class Shares:
     """Without the time without a core that the job does not cause."""
     suspects: dict[Suspect, float]
     overhead_parts: dict[str, float]
-    """checkpoint, compilation, garbage_collection, between_phases, inside_compute, debug_switch:
-    anomaly detection in the passes, and slow_rank: waiting for the overhead of the slowest rank."""
+    """checkpoint, compilation, garbage_collection, between_phases, framework_calls: calls of torch
+    between the phases, inside_compute, debug_switch: anomaly detection in the passes, and
+    slow_rank: waiting for the overhead of the slowest rank."""
     compute_work: dict[str, float]
     """Time of sizeable operators, by compute phase; the model's own share."""
     compute_overhead: dict[str, float]
@@ -99,6 +102,11 @@ class Shares:
     """Time outside of `data_wait` without a core because workers had them; included in the share of
     the data pipeline."""
 
+    @property
+    def dispatch(self) -> float:
+        """Calling operators, in the compute phases and between the phases."""
+        return self.overhead_parts["inside_compute"] + self.overhead_parts["framework_calls"]
+
 
 def measure_phase_split(ranks: Sequence[Rank]) -> PhaseSplit:
     """Measure the split over the ranks that recorded it; a window on one rank stands for all."""
@@ -111,6 +119,7 @@ def measure_phase_split(ranks: Sequence[Rank]) -> PhaseSplit:
         exposed_exchange=_compute_exchange_ratio(ranks, rank_waits),
         inline_data=_compute_inline_data(ranks),
         inline_saving=compute_host_cause_share(ranks, "checkpoint"),
+        framework_calls=compute_host_cause_share(ranks, "framework"),
         evaluation=compute_evaluation_ratio(ranks),
         rank_waits=rank_waits,
         has_window=bool(profiled),
@@ -203,6 +212,7 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
     }
     inline_data = sum(inline.values())
     saving = phase["other"] * split.inline_saving
+    calling = phase["other"] * split.framework_calls
     waiting = (phase["communication"] + exchange) * split.rank_waits.ratio
     rank_wait = {suspect: waiting * ratio for suspect, ratio in split.rank_waits.by_suspect.items()}
     transfer_ratio = 1 - split.rank_waits.ratio if rank_wait else 1.0
@@ -210,7 +220,8 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
         "checkpoint": phase["checkpoint"] + saving,
         "compilation": phase["compilation"],
         "garbage_collection": phase["garbage_collection"],
-        "between_phases": max(0.0, phase["other"] - inline["other"] - saving),
+        "between_phases": max(0.0, phase["other"] - inline["other"] - saving - calling),
+        "framework_calls": calling,
         "inside_compute": sum(compute_overhead.values()),
         "debug_switch": sum(anomaly.values()),
         "slow_rank": rank_wait.get("framework_overhead", 0.0),

@@ -214,7 +214,7 @@ class WhatIf:
             case "small_batch":
                 return measure_doubling_saving(run, shares)
             case "tiny_operators" | "dispatch_overhead":
-                return shares.overhead_parts["inside_compute"]
+                return shares.dispatch
             case "optimizer":
                 return phases["optimizer"]
             case "collectives":

@@ -35,10 +35,16 @@ def embedding_ratio(rank: Rank) -> float | None:
 def samples_at_a_time(rank: Rank) -> int | None:
     """Return the smallest batch of a call of the largest model; None where unknown.
 
-    By convention it is the first dimension of the first input.
+    By convention it is the first dimension of the first input. A vector of real numbers is one
+    sample, whose elements are its features; a vector of integers is a batch of indices.
     """
-    shapes = [fact.inputs[0].shape for fact in inputs_of(rank, largest_model(rank)) if fact.inputs]
-    return min((shape[0] for shape in shapes if shape), default=None)
+    inputs = [fact.inputs[0] for fact in inputs_of(rank, largest_model(rank)) if fact.inputs]
+    return min((_count_samples(first) for first in inputs if first.shape), default=None)
+
+
+def _count_samples(first: ModelInput) -> int:
+    is_vector = len(first.shape) == 1 and "float" in first.dtype
+    return 1 if is_vector else first.shape[0]
 
 
 def input_bytes(rank: Rank) -> int:

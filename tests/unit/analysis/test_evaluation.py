@@ -128,3 +128,13 @@ class TestGradientsInEvaluationMode:
         """Features of a frozen network."""
         step = "test:VGG 2 | forward:Net 4 | test:VGG 2 | backward 8 | optimizer 1"
         assert evaluation_ms(steps_of(step, times=10)) == 0
+
+    def test_passes_between_training_and_the_next_fetch_are_evaluation(self) -> None:
+        """A script that forgets `no_grad` and evaluation mode."""
+        batch = f"wait 1 | {STEP}"
+        steps = steps_of(*[batch] * 4, "forward:Net=512 20", times=5)
+        assert evaluation_ms(steps) == 4 * 20  # the last one may begin a batch
+
+    def test_a_second_pass_before_the_backward_pass_is_training(self) -> None:
+        step = "wait 1 | forward:Net=32 4 | forward:Net=32 4 | backward 8 | optimizer 1"
+        assert evaluation_ms(steps_of(step, times=10)) == 0

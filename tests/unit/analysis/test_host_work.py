@@ -177,6 +177,32 @@ def test_line_after_a_collection_is_not_charged_for_it() -> None:
     assert work.causes == pytest.approx({"python": 0.5, "logging": 0.5})
 
 
+def test_calls_of_torch_are_no_python_of_the_script() -> None:
+    work = host_work(
+        "do:zero 4 | do:losses 3 | forward 10 | backward 10 | optimizer 5",
+        {
+            "zero": f"{LOOP} > zero_grad@torch/optim/optimizer.py # optimizer.zero_grad()",
+            "losses": f"{LOOP} > log_prob@torch/distributions/categorical.py # p = m.log_prob(a)",
+        },
+    )
+    assert work is not None
+    assert work.causes == {"framework": 1}
+    # Every loop needs the first call.
+    assert [line.text for line in work.lines if line.phase == "other"] == ["p = m.log_prob(a)"]
+
+
+def test_a_line_that_computes_before_it_reads_does_not_wait() -> None:
+    work = host_work(
+        "do:act 5 | forward 10 | backward 10 | optimizer 5",
+        {
+            "act": f"{LOOP} > sample@torch/distributions/categorical.py "
+            "# action = policy(state).sample().item()",
+        },
+    )
+    assert work is not None
+    assert work.causes == {"framework": 1}
+
+
 def test_in_the_training_loop_itself_python_stays_python() -> None:
     work = host_work(
         "do:read 50 | do:sum 50 | forward 10 | backward 10 | optimizer 5",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from stepscope.diagnosis import diagnose
+from stepscope.run import samples_at_a_time
 from stepscope.testing import RunBuilder
 
 RunMaker = Callable[..., RunBuilder]
@@ -64,3 +65,18 @@ def test_a_loop_over_elements_has_no_small_batch(new_run: RunMaker) -> None:
     inputs = [{"name": "0", "shape": [16, 8], "dtype": "float32"}]
     process.fact("model_inputs", model=1, inputs=inputs)
     assert diagnose(run.open()).cause != "small_batch"
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "expected"),
+    [([4], "float32", 1), ([64], "int64", 64), ([16, 8], "float32", 16)],
+)
+def test_a_vector_of_real_numbers_is_one_sample(
+    new_run: RunMaker, shape: list[int], dtype: str, expected: int
+) -> None:
+    run = new_run()
+    process = run.rank().draw("forward 5 | backward 5 | optimizer 5", 3)
+    process.fact("model", model=1, parameter_count=10, tensor_count=1, dtypes=["float32"])
+    inputs = [{"name": "0", "shape": shape, "dtype": dtype}]
+    process.fact("model_inputs", model=1, inputs=inputs)
+    assert samples_at_a_time(run.open().ranks[0]) == expected
