@@ -18,6 +18,7 @@ from stepscope.diagnosis.fix_titles import (
     COMPILE,
     DEBUG,
     KEEP_WORKERS,
+    LARGER_BATCH,
     LOCAL_DATA,
     OVERLAP,
     PIN,
@@ -99,6 +100,7 @@ def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts)
     without_cause = what_if.predict_without(cause)
     special = {
         COMPILE: what_if.predict_without("dispatch_overhead"),
+        LARGER_BATCH: what_if.predict_without("small_batch"),
         OVERLAP: what_if.predict_with_twice_the_workers(),
         PREPARE_ONCE: what_if.predict_without_preparation(),
     }

@@ -186,17 +186,15 @@ def list_small_batch_fixes(facts: JobFacts) -> list[FixText]:
 
 def list_tiny_operator_fixes(facts: JobFacts) -> list[FixText]:
     """List the fixes for operators that take less time than calling them."""
+    loop_fix = (
+        "Replace loops over elements by tensor operations",
+        "nn.LSTM instead of a cell in a Python loop, einsum or batched matmul instead of many "
+        "small ones",
+    )
     return [
+        *([loop_fix] if facts.has_loop else []),
         *_list_compiler_fixes(facts),
-        (
-            "Replace loops over elements by tensor operations",
-            "nn.LSTM instead of a cell in a Python loop, einsum or batched matmul instead of many "
-            "small ones",
-        ),
-        (
-            LARGER_BATCH,
-            "a larger batch costs little while operators are this small",
-        ),
+        (LARGER_BATCH, "a larger batch costs little while operators are this small"),
     ]
 
 

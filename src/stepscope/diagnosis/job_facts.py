@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
+from stepscope.diagnosis.batch_size import has_loop
 from stepscope.diagnosis.cause import CauseInputs
 from stepscope.diagnosis.data_causes import name_dataset_function
 from stepscope.diagnosis.host_lines import StepLine, list_lines
@@ -38,6 +39,8 @@ class JobFacts:
     """The line of the training thread that prepares data for the longest time."""
     python_line: StepLine | None
     """The line that runs other Python for the longest time."""
+    has_loop: bool
+    """True if a window shows that the model calls its operators in a loop over elements."""
     has_fused_attention: bool
     """True if a window shows an operator of fused attention."""
 
@@ -62,6 +65,7 @@ class JobFacts:
             dataset_function=name_dataset_function(starved_rank.making),
             data_line=data_lines[0] if data_lines else None,
             python_line=python_lines[0] if python_lines else None,
+            has_loop=profile is not None and has_loop(first, profile),
             has_fused_attention=any(map(_FUSED_ATTENTION.search, names)),
         )
 

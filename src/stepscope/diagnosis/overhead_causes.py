@@ -18,7 +18,7 @@ from stepscope.analysis import (
     measure_growth_at_equal_work,
     measure_work,
 )
-from stepscope.diagnosis.batch_size import describe_batch, has_loop
+from stepscope.diagnosis.batch_size import describe_batch, has_small_batch
 from stepscope.diagnosis.cause import (
     CONTRIBUTING_RATIO,
     EVEN_ODDS,
@@ -37,7 +37,7 @@ from stepscope.diagnosis.stalls import (
 from stepscope.diagnosis.unknown_causes import describe_utilization, explain_missing_lines
 from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage, Suspect
 from stepscope.quantities import count, count_of, duration, memory, number, percent
-from stepscope.run import Rank, Run, samples_at_a_time
+from stepscope.run import Rank, Run
 
 LEAK_RATIO = 0.5
 """Work that has grown since the first steps is a leak when it makes up this much of the share …"""
@@ -45,9 +45,9 @@ STEADY_RATIO = 0.85
 """… and in this share of the pairs of sections of the run the later section took longer …"""
 MIN_LEAKED_BYTES = 4_000_000
 """… while the memory of the process has grown by this; an allocator's own caches are smaller."""
-SMALL_BATCH = 8
-"""Maximum samples per call of the model in a small batch. Operators that are short with larger
-batches are short by design, and a much larger batch hardly changes that."""
+OPTIMIZER_RATIO = 0.5
+"""Where the optimizer has more than this share of the dispatch, its many tensors are the reason,
+not the batch."""
 MAX_CALL_NS = 100_000
 """Maximum time for calling an operator through Python and the framework; 5 to 50 µs are usual."""
 MIN_STOLEN_CORES = 0.05
@@ -367,12 +367,9 @@ def is_python_bound(profile: ComputeProfile | None) -> bool:
 def _name_dispatch_cause(inputs: CauseInputs, profile: ComputeProfile) -> str:
     if is_python_bound(profile):
         return "python_overhead" if _list_compute_lines(inputs) else UNKNOWN
-    batch_size = samples_at_a_time(inputs.run.ranks[0])
-    if (
-        batch_size is not None
-        and batch_size <= SMALL_BATCH
-        and not has_loop(inputs.run.ranks[0], profile)
-    ):
+    shares = inputs.shares
+    is_in_optimizer = shares.compute_overhead["optimizer"] > OPTIMIZER_RATIO * shares.dispatch
+    if has_small_batch(inputs.run, shares) and not is_in_optimizer:
         return "small_batch"
     return "tiny_operators" if profile.small_ratio >= 0.5 else "dispatch_overhead"
 

@@ -29,6 +29,8 @@ from stepscope.spool import Flag, Kind
 
 SLOW_SAMPLE_NS = 100_000
 """Samples that take at least this long get a separate record, which costs 1% of that time."""
+UNKNOWN_COUNT = -1
+"""Number of finished batches where it is unknown, or there are no workers."""
 NOT_DETAILED = -1
 """Value of a fetch whose CPU time, samples, transforms and collation are not recorded."""
 CALIBRATION_ROUNDS = 8
@@ -55,16 +57,18 @@ def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:
         progress.notify_work_start()
         if not module_call.active:
             stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
-        start_ns = _now()
-        name = self.__dict__.get("_stepscope_name", "DataLoader")
-        queue = _PrefetchQueue.of(self)
-        span = _wait_probe.start(Kind.DATA_WAIT, name, queue.batch_count)
+        start_ns, attributes = _now(), self.__dict__
+        name = attributes.get("_stepscope_name", "DataLoader")
+        queue = _PrefetchQueue.of(self) if "_data_queue" in attributes else None
+        batch_count = UNKNOWN_COUNT if queue is None else queue.batch_count
+        span = _wait_probe.start(Kind.DATA_WAIT, name, batch_count)
         try:
             batch = original(self)
         except BaseException:
             _wait_probe.end(span, flags=Flag.NO_RESULT)
             raise
-        _wait_probe.end(span, value=queue.batch_count if queue.had_next(self) else 0)
+        had_next = queue is None or queue.had_next(self)
+        _wait_probe.end(span, value=None if had_next else 0)
         progress.data_wait_ns += _now() - start_ns
         return batch
 
@@ -80,27 +84,22 @@ class _PrefetchQueue(NamedTuple):
     """
 
     batch_count: int
-    """Finished batches; -1 if unknown, or if there are no workers."""
+    """Finished batches."""
     received_count: int
     """Results that will have been received once the queue is empty."""
 
     @classmethod
-    def of(cls, iterator: Any) -> _PrefetchQueue:
-        queue = getattr(iterator, "_data_queue", None)
-        if queue is None:
-            return _UNKNOWN
+    def of(cls, iterator: Any) -> _PrefetchQueue | None:
+        """Read the state; None where it is not known."""
         try:
             reordered = sum(len(info) == 2 for info in iterator._task_info.values())
-            queued = int(queue.qsize())
+            queued = int(iterator._data_queue.qsize())
             return cls(queued + reordered, _count_received(iterator) + queued)
         except (NotImplementedError, AttributeError, RuntimeError, OSError):
-            return _UNKNOWN
+            return None
 
     def had_next(self, iterator: Any) -> bool:
         return self.batch_count <= 0 or _count_received(iterator) <= self.received_count
-
-
-_UNKNOWN = _PrefetchQueue(-1, 0)
 
 
 def _count_received(iterator: Any) -> int:

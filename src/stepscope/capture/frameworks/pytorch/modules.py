@@ -70,13 +70,17 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
         return outermost_call(self, args, kwargs)
 
     def outermost_call(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
-        span = device = None
-        if not isinstance(module, loss_class):
-            progress.notify_work_start()
-            collectives.count_parallel_pass(module)
-            value = pack_forward(id(module), models.count_elements(args, kwargs))
-            span = _probe.start(Kind.FORWARD, type(module).__name__, value)
-            device = device_clock.start("forward")
+        if isinstance(module, loss_class):
+            module_call.active = True
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                module_call.active = False
+        progress.notify_work_start()
+        collectives.count_parallel_pass(module)
+        value = pack_forward(id(module), models.count_elements(args, kwargs))
+        span = _probe.start(Kind.FORWARD, type(module).__name__, value)
+        device = device_clock.start("forward")
         flags = _SIZED_IN_EVAL_MODE if models.is_in_eval_mode(module) else _SIZED
         if not is_grad_enabled():
             flags |= Flag.NO_GRAD
