@@ -1,7 +1,7 @@
 # /// scenario
 # suspect = "framework_overhead"
 # cause = "tiny_operators"
-# accept = ["framework_overhead/dispatch_overhead"]
+# accept = ["framework_overhead/dispatch_overhead", "framework_overhead/small_batch"]
 # fix = "fewer and larger operators: batch the heads into one"
 # severities = [0.6, 1.0, 1.6]  # households
 # ///

@@ -64,14 +64,6 @@ def has_loop(rank: Rank, profile: ComputeProfile) -> bool:
 def find_small_batch_cause(inputs: CauseInputs) -> CauseFinding:
     """Describe a batch that is small for its model, where no suspect exceeds its threshold."""
     parts = measure_fixed_parts(inputs.run, inputs.shares)
-    saving = measure_doubling_saving(inputs.run, inputs.shares)
-    fixed = Evidence(
-        text=f"{percent(2 * saving)} of the step does not grow with the batch; with twice the "
-        f"batch, a sample takes {percent(saving)} less time.",
-        value=saving,
-        unit="ratio",
-        source="steps",
-    )
     stages = [
         Stage(name=name, detail="", share_ratio=share)
         for name, share in sorted(parts.items(), key=lambda item: -item[1])
@@ -80,21 +72,31 @@ def find_small_batch_cause(inputs: CauseInputs) -> CauseFinding:
     return CauseFinding(
         cause="small_batch",
         stages=stages,
-        evidence=[fixed, describe_batch(inputs.run.ranks[0])],
+        evidence=describe_batch(inputs),
         evidence_kind="profiled",
     )
 
 
-def describe_batch(rank: Rank) -> Evidence:
-    """Describe the number of samples in a call of the model."""
+def describe_batch(inputs: CauseInputs) -> list[Evidence]:
+    """Describe what a larger batch would save, and the number of samples in a call of the model."""
+    saving, rank = measure_doubling_saving(inputs.run, inputs.shares), inputs.run.ranks[0]
     batch_size, call_count = samples_at_a_time(rank) or 0, _count_calls(rank)
     frequency = f", {number(round(call_count))} times per step" if call_count >= 1.5 else ""
-    return Evidence(
-        text=f"The model processes {count_of(batch_size, 'sample')} at a time{frequency}.",
-        value=batch_size,
-        unit="count",
-        source="steps",
-    )
+    return [
+        Evidence(
+            text=f"{percent(2 * saving)} of the step does not grow with the batch; with twice the "
+            f"batch, a sample takes {percent(saving)} less time.",
+            value=saving,
+            unit="ratio",
+            source="steps",
+        ),
+        Evidence(
+            text=f"The model processes {count_of(batch_size, 'sample')} at a time{frequency}.",
+            value=batch_size,
+            unit="count",
+            source="steps",
+        ),
+    ]
 
 
 def _count_calls(rank: Rank) -> float:

@@ -381,7 +381,7 @@ def _find_compute_overhead_cause(inputs: CauseInputs) -> CauseFinding:
     missing = ""
     match cause:
         case "small_batch":
-            evidence.insert(0, describe_batch(inputs.run.ranks[0]))
+            evidence = describe_batch(inputs) + evidence
         case "python_overhead":
             evidence = [line.describe() for line in _list_compute_lines(inputs)[:3]] + evidence
         case "unknown":
