@@ -208,9 +208,11 @@ def find_model_cause(inputs: CauseInputs) -> CauseFinding:
     if cause == "compute" and is_double_precision(inputs.run):
         text = "The model's parameters are float64; float32 takes at most half the time."
         evidence.append(Evidence(text=text, source="steps"))
-    profile = inputs.run.compute_profile
+    profile, reason = inputs.run.compute_profile, None
     if profile is not None:
-        evidence += describe_operators(profile)
+        operators = describe_operators(profile)
+        evidence += operators
+        reason = operators[-1].text
     for optimizer in ranks[0].facts(OptimizerFact)[:1]:
         evidence.append(
             Evidence(
@@ -222,4 +224,10 @@ def find_model_cause(inputs: CauseInputs) -> CauseFinding:
             )
         )
     kind: EvidenceKind = "timed" if profile is None else "profiled"
-    return CauseFinding(cause=cause, stages=stages, evidence=evidence, evidence_kind=kind)
+    return CauseFinding(
+        cause=cause,
+        reason=reason if cause == "compute" else None,
+        stages=stages,
+        evidence=evidence,
+        evidence_kind=kind,
+    )

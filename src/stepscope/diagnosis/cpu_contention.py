@@ -176,8 +176,12 @@ def _measure_recorded_waits(
         )
         recorded_ns = min(sum(delay.get(phase, 0.0) for delay in delays), wall_ns[phase])
         delay_ns[phase] = recorded_ns
+    outside_ratio = min(
+        competition.outside, _bound_outside_ratio(ranks, sum(wall_ns.values()), delay_ns)
+    )
+    for phase in PHASES:
         stolen_ns = 0.0 if phase == "data_wait" else stolen_ratio * wall_ns[phase]
-        outside_ns[phase] = competition.outside * recorded_ns + stolen_ns
+        outside_ns[phase] = outside_ratio * delay_ns[phase] + stolen_ns
     compute = [phase for phase in PHASES if phase != "data_wait"]
     delayed_ratio = sum(delay_ns[phase] for phase in compute) / max(
         1.0, sum(wall_ns[phase] for phase in compute)
@@ -204,6 +208,21 @@ def _measure_recorded_waits(
         is_recorded=True,
         outside=outside if is_sizeable else {},
     )
+
+
+def _bound_outside_ratio(
+    ranks: Sequence[Rank], wall_ns: float, delay_ns: Mapping[str, float]
+) -> float:
+    """Compute the largest share of the recorded delays that processes outside the job can cause:
+    using a core for a second, they delay one thread by a second at most. A quota has no such bound.
+    """
+    contention = ranks[0].run.contention
+    if contention is None or contention.throttled_ratio >= MIN_OUTSIDE_RATIO:
+        return 1.0
+    node = ranks[0].process.node
+    rank_count = sum(rank.process.node == node for rank in ranks)
+    used_ns = (contention.outside_cores - contention.stolen_cores) * wall_ns / rank_count
+    return max(0.0, used_ns) / max(1.0, sum(delay_ns.values()))
 
 
 def _measure_late_creation(rank: Rank) -> float:
