@@ -27,6 +27,8 @@ OBVIOUS_SAVING = 0.20
 """Saving of a fix that makes the verdict `healthy` wrong."""
 MIN_SAVING = 0.02
 """Savings below this count as none when the sign of a prediction is checked."""
+NO_FAULT = frozenset([("healthy", "none"), ("model", "compute")])
+"""Verdicts by which nothing but the model's own arithmetic takes the time."""
 Half = Literal["development", "held out"]
 
 
@@ -98,8 +100,9 @@ class Grade(msgspec.Struct, frozen=True, kw_only=True):
 def grade(program: Program) -> Grade:
     """Grade a verdict by the measured fixes."""
     verdict, proven = program.verdict, program.select_proven()
-    accuses = verdict.suspect in BOTTLENECK_SUSPECTS
-    is_healthy_right = verdict.suspect == "healthy" and not program.select_proven(OBVIOUS_SAVING)
+    is_fault = (verdict.suspect, verdict.cause) not in NO_FAULT
+    accuses = verdict.suspect in BOTTLENECK_SUSPECTS and is_fault
+    is_healthy_right = not is_fault and not program.select_proven(OBVIOUS_SAVING)
     sign_right = None
     if verdict.predicted_saving_ratio is not None and verdict.achieved_saving_ratio is not None:
         predicts_saving = verdict.predicted_saving_ratio >= MIN_SAVING
@@ -183,7 +186,8 @@ _PREFACE = f"""\
 Public training programs, run unchanged on generated data on two cores without a GPU. Truths are
 measured: a change to a copy of the program, three alternating pairs, time per step with everything
 between the steps. An accusation is right if a fix of its cause saves at least {PROVING_SAVING:.0%};
-“healthy” is wrong if a fix saves {OBVIOUS_SAVING:.0%}. Programs *held out* ran under stepscope for
+“healthy” is wrong if a fix saves {OBVIOUS_SAVING:.0%}, and so is “model: compute”, which says that
+the hardware is busy with the model. Programs *held out* ran under stepscope for
 the first time after the rules were frozen; those of the development half were known to their
 authors. Suspects and causes are shares of all verdicts given, false alarms of all programs without
 an effective fix; “sign” is the share of first fixes, as far as they were tried, that save time if

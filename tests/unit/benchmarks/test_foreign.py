@@ -54,7 +54,9 @@ def make_program(suspect: str, cause: str, *savings: float, **verdict: object) -
         ("framework_overhead", "evaluation", [0.3, 0.1], False, False, False),
         ("healthy", "none", [0.19], True, True, False),
         ("healthy", "none", [0.2], False, False, False),
-        ("model", "compute", [], False, False, True),
+        ("model", "compute", [0.19], True, True, False),
+        ("model", "compute", [0.2], False, False, False),
+        ("model", "optimizer", [], False, False, True),
     ],
 )
 def test_grades_follow_the_measured_savings(
