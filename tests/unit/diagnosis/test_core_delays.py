@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from stepscope.diagnosis import diagnose
+from stepscope.diagnosis.shares import build_phase_matrix, compute_shares, measure_phase_split
 from stepscope.diagnosis.verdict import CORE_SHARE, STEP_SHARE
 from stepscope.testing import RunBuilder
 
@@ -122,3 +123,15 @@ def test_batches_that_are_late_because_workers_had_no_core(new_run: RunMaker) ->
     verdict = diagnose(run.open())
     assert verdict.cause == "cpu_contention"
     assert verdict.share_ratio == pytest.approx((40 + 20) / 100, abs=0.03)
+
+
+@pytest.mark.parametrize(("outside", "removed"), [(0.1, 0.1), (0.3, 0.3), (0.5, 0.4), (1.5, 0.4)])
+def test_processes_outside_the_job_cause_no_more_delays_than_they_use_cores(
+    new_run: RunMaker, outside: float, removed: float
+) -> None:
+    """Of steps of 100 ms, 40 are without a core; two threads of the job can delay each other."""
+    run = new_run(cores=2)
+    draw(run, "forward 50 | backward 45 | optimizer 5", 40, outside=outside)
+    ranks = run.open().ranks
+    shares = compute_shares(build_phase_matrix(ranks), measure_phase_split(ranks))
+    assert shares.without_core == pytest.approx(removed, abs=0.005)
