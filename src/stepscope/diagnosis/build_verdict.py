@@ -28,6 +28,7 @@ from stepscope.diagnosis.shares import (
     measure_phase_shares,
     measure_phase_split,
 )
+from stepscope.diagnosis.slow_settings import list_slow_settings
 from stepscope.diagnosis.tried_changes import attach_outcomes, read_tried_changes
 from stepscope.diagnosis.verdict import (
     CORE_SHARE,
@@ -98,6 +99,7 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
         ),
         notes=[
             *_list_notes(run, attribution, split, shares),
+            *list_slow_settings(run, shares),
             *list_even_changes(finding, what_if, facts),
         ],
         step_count=step_count,

@@ -1,0 +1,54 @@
+"""Settings by which operators may be slower than they need to be.
+
+They are no debug switches: each has its purpose. A run with a setting does not tell what the job
+would take without it, so a note states it, with the trial that would tell.
+"""
+
+from __future__ import annotations
+
+from stepscope.diagnosis.shares import Shares
+from stepscope.quantities import count_of, number
+from stepscope.run import Run, largest_model
+from stepscope.schema import OptimizerFact, SettingsFact
+
+MIN_COMPUTE_RATIO = 0.5
+"""Settings of operators are noted where operators take at least this share of the step."""
+
+
+def list_slow_settings(run: Run, shares: Shares) -> list[str]:
+    """Describe the settings that may slow down the operators of the first rank."""
+    rank = run.ranks[0]
+    settings = rank.facts(SettingsFact)[-1:]
+    if not settings or shares.suspects["model"] < MIN_COMPUTE_RATIO:
+        return []
+    notes = []
+    idle_cores = _count_idle_cores(run)
+    optimizers = rank.facts(OptimizerFact)[:1]
+    is_cpu_job = bool(optimizers) and optimizers[0].devices == ["cpu"]
+    if is_cpu_job and settings[0].intra_op_threads == 1 and idle_cores >= 1:
+        notes.append(
+            "Operators run in one thread (torch.set_num_threads or OMP_NUM_THREADS), and "
+            f"{count_of(idle_cores, 'core')} of {number(run.cores_available)} stayed idle; "
+            f"`stepscope try` with --change intra_op_threads={idle_cores + 1} measures "
+            "more threads."
+        )
+    if settings[0].deterministic_algorithms:
+        notes.append(
+            "Deterministic algorithms are on (torch.use_deterministic_algorithms): some operators "
+            "are slower with them."
+        )
+    model = largest_model(rank)
+    has_convolutions = any("Conv" in name for name in (model and model.module_types) or ())
+    if has_convolutions and not is_cpu_job and not settings[0].cudnn_benchmark and optimizers:
+        notes.append(
+            "cuDNN does not search for the fastest convolutions (torch.backends.cudnn.benchmark is "
+            "off); `stepscope try` with --change cudnn_benchmark=True measures that."
+        )
+    return notes
+
+
+def _count_idle_cores(run: Run) -> int:
+    contention = run.contention
+    if contention is None or run.cores_available is None:
+        return 0
+    return int(run.cores_available - contention.job_cores - contention.outside_cores + 0.2)
