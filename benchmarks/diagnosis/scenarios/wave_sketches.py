@@ -45,7 +45,7 @@ def save_image(path, wave, size):
 def main():
     args = arguments(__doc__)
     size = round(170 * args.severity**0.5)
-    every = 30 * PICTURE_EVERY if args.fixed else PICTURE_EVERY
+    interval = 30 * PICTURE_EVERY if args.fixed else PICTURE_EVERY
     grid = torch.linspace(-1, 1, POINTS)
     generator, critic = perceptron(5, 128, POINTS), perceptron(POINTS, 128, 1)
     optimizers = [torch.optim.Adam(m.parameters(), lr=1e-4) for m in (generator, critic)]
@@ -65,7 +65,7 @@ def main():
             loss.backward()
             optimizers[1].step()
             snapshots.append(drawn.detach())  # grows, and nothing reads it before the end
-            if step % every == 0:
+            if step % interval == 0:
                 save_image(Path(folder, f"{step}.png"), drawn[0].tolist(), size)
             meter.update(BATCH)
     print(f"final loss {loss.item():.4f}, {len(snapshots)} snapshots")

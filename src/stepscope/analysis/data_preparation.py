@@ -112,6 +112,10 @@ _OTHER_NAMES = frozenset(
 )
 """Names of code that trains, reads what the model computed, or writes files."""
 _COLLATES = re.compile(r"/torch/(utils/data/|nn/utils/rnn)")
+_TRAINING_CALLS = frozenset(
+    ["__call__", "_call_impl", "_wrapped_call_impl", "backward", "step", "wrapper", "zero_grad"]
+)
+"""Functions of torch that every training loop calls; the optimizer's `step` has a `wrapper`."""
 _WRITES = re.compile(r"^_*(dump|write|save|iterencode|compress|flush|close|to_)|encode$")
 
 
@@ -200,6 +204,15 @@ def runs_tensors(frames: Sequence[Frame]) -> bool:
         frame.library == "torch" and not _COLLATES.search(frame.file)
         for frame in frames[user[-1] if user else 0 :]
     )
+
+
+def is_training_call(frames: Sequence[Frame]) -> bool:
+    """Return True if the innermost function of user code calls the model, the backward pass or the
+    optimizer: no line that could do without."""
+    users = [index for index, frame in enumerate(frames) if not frame.library]
+    below = frames[users[-1] + 1 if users else 0 :]
+    first = next((frame for frame in below if frame.library == "torch"), None)
+    return first is not None and first.bare_function in _TRAINING_CALLS
 
 
 def _list_names(frames: Sequence[Frame], functions: FunctionNames) -> frozenset[str]:

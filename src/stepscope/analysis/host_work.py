@@ -18,6 +18,7 @@ from stepscope.analysis.data_preparation import (
     find_environment_library,
     find_preparation,
     is_simulation,
+    is_training_call,
     runs_tensors,
 )
 from stepscope.analysis.function_profile import find_phase_at
@@ -86,10 +87,6 @@ MAX_LINES = 5
 """Lines of a phase that are named."""
 _CALLBACK_NAMES = re.compile(r"^$|^on_|^_?(before|after)_|_(start|end|begin|hook|callback)$")
 """Functions named after when they run, such as `on_train_batch_end`, not after what they do."""
-_TRAINING_CALLS = frozenset(
-    ["__call__", "_call_impl", "_wrapped_call_impl", "backward", "step", "wrapper", "zero_grad"]
-)
-"""Functions of torch that every training loop calls; the optimizer's `step` has a `wrapper`."""
 READING_RATIO = 0.15
 """Minimum share of a function's time in reads of tensor values for reading to be its purpose."""
 
@@ -224,7 +221,7 @@ class _StackReader:
         elif cause == "python":
             source = find_environment_library(inner)
         if cause == "framework":
-            runs_python = not _is_training_call(inner)
+            runs_python = not is_training_call(inner)
         else:
             runs_python = phase == "other" or cause != "python" or not runs_tensors(inner)
         location = None
@@ -238,15 +235,6 @@ class _StackReader:
         """Return True if a library has the training loop, and the script does not run below it."""
         has_loop = bool(self.loop) and bool(self.loop[-1].library)
         return has_loop and all(frame.library for frame in inner)
-
-
-def _is_training_call(frames: Sequence[Frame]) -> bool:
-    """Return True if the innermost function of user code calls the model, the backward pass or the
-    optimizer: no line that could do without."""
-    users = [index for index, frame in enumerate(frames) if not frame.library]
-    below = frames[users[-1] + 1 if users else 0 :]
-    first = next((frame for frame in below if frame.library == "torch"), None)
-    return first is not None and first.bare_function in _TRAINING_CALLS
 
 
 def _find_library_function(frames: Sequence[Frame]) -> tuple[str, int] | None:
