@@ -118,7 +118,7 @@ def _find_predictions(top: Spans) -> NDArray[np.bool_]:
     """Mask the forward passes that only predict."""
     forward = top.is_kind("forward")
     predicts = forward & top.has_flag(FLAG_NO_GRAD)
-    predicts |= forward & _is_after_training(top)
+    predicts |= _find_passes_after_training(top)
     differentiable = forward & ~predicts
     in_eval_mode = differentiable & top.has_flag(FLAG_EVAL_MODE)
     if not in_eval_mode.any():
@@ -135,18 +135,21 @@ def _find_predictions(top: Spans) -> NDArray[np.bool_]:
     return predicts
 
 
-def _is_after_training(top: Spans) -> NDArray[np.bool_]:
-    """Mask the spans between the last backward pass or optimizer step on a fetched batch and the
-    next fetch."""
+def _find_passes_after_training(top: Spans) -> NDArray[np.bool_]:
+    """Mask the forward passes between the last backward pass or optimizer step on a fetched batch
+    and the next fetch; without those whose backward pass follows that fetch, because the script
+    fetches the next batch in between."""
     is_fetch = top.is_kind(*FETCH_KINDS)
     group = np.cumsum(is_fetch)  # 0 for spans before the first fetch
     trained = np.flatnonzero(top.is_kind("backward", "optimizer"))
     last_training = np.full(int(group[-1]) + 1 if len(group) else 1, len(top))
     last_training[group[trained]] = trained  # of several, the last is kept
     is_last_group = group == group[-1] if len(group) else group > 0
-    mask: NDArray[np.bool_] = (
-        (np.arange(len(top)) > last_training[group]) & (group > 0) & ~is_last_group
-    )
+    passes = np.flatnonzero(top.is_kind("forward", "backward"))
+    is_trained = np.zeros(len(top), dtype=np.bool_)
+    is_trained[passes[:-1]] = top.is_kind("backward")[passes[1:]]
+    is_after = (np.arange(len(top)) > last_training[group]) & (group > 0) & ~is_last_group
+    mask: NDArray[np.bool_] = is_after & top.is_kind("forward") & ~is_trained
     return mask
 
 

@@ -138,3 +138,10 @@ class TestGradientsInEvaluationMode:
     def test_a_second_pass_before_the_backward_pass_is_training(self) -> None:
         step = "wait 1 | forward:Net=32 4 | forward:Net=32 4 | backward 8 | optimizer 1"
         assert evaluation_ms(steps_of(step, times=10)) == 0
+
+    def test_a_batch_that_is_fetched_before_the_backward_pass(self) -> None:
+        """The next batch is prepared while the device runs the forward pass."""
+        micro = "forward:Net=32 4 | wait 1 | backward 8"
+        steps = steps_of(micro, micro, "optimizer 1", times=10, before="wait 1")
+        assert evaluation_ms(steps) == 0
+        assert steps.phase_ns["forward"].tolist() == [8 * MS] * 10
