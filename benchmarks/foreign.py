@@ -55,7 +55,7 @@ class GivenVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     evidence_kind: EvidenceKind
     first_fix: str | None = None
     predicted_saving_ratio: float | None = None
-    """Predicted by the first fix that has a prediction; None without one."""
+    """Predicted for the first fix; None where it has no prediction."""
     achieved_saving_ratio: float | None = None
     """Measured saving of that fix; None where it was not tried."""
 
