@@ -175,6 +175,7 @@ def list_sync_fixes(facts: JobFacts) -> list[FixText]:
 def list_small_batch_fixes(facts: JobFacts) -> list[FixText]:
     """List the fixes for small batches."""
     return [
+        *_list_environment_fixes(facts),
         (
             SMALL_BATCH,
             "it costs little while operators are this small; with micro-batches, use fewer and "
@@ -243,21 +244,26 @@ def list_python_fixes(facts: JobFacts) -> list[FixText]:
     line = facts.python_line
     if line is None:
         return []
-    fixes = []
-    vectorised = _VECTORISED.get(line.line.source)
-    if vectorised is not None:
-        fixes.append(
-            (
-                "Step several environments at once",
-                f"{line.location} steps one environment of {line.line.source}; {vectorised} steps "
-                "several in processes of their own, and the model answers all in one call",
-            )
-        )
     instructions = (
         f"{line.location} runs in every step: do its work with tensor operations, once for several "
         "steps, or beside the training"
     )
-    return [*fixes, ("Move work out of the loop", instructions)]
+    return [*_list_environment_fixes(facts), ("Move work out of the loop", instructions)]
+
+
+def _list_environment_fixes(facts: JobFacts) -> list[FixText]:
+    """Advise several environments at once, where the training thread simulates one."""
+    line = facts.environment_line
+    vectorised = _VECTORISED.get(line.line.source) if line is not None else None
+    if line is None or vectorised is None:
+        return []
+    return [
+        (
+            "Step several environments at once",
+            f"{line.location} steps one environment of {line.line.source}; {vectorised} steps "
+            "several in processes of their own, and the model answers all in one call",
+        )
+    ]
 
 
 _VECTORISED = {

@@ -39,6 +39,8 @@ class JobFacts:
     """The line of the training thread that prepares data for the longest time."""
     python_line: StepLine | None
     """The line that runs other Python for the longest time."""
+    environment_line: StepLine | None
+    """The line that simulates an environment of a known library for the longest time."""
     has_loop: bool
     """True if a window shows that the model calls its operators in a loop over elements."""
     has_fused_attention: bool
@@ -65,6 +67,7 @@ class JobFacts:
             dataset_function=name_dataset_function(starved_rank.making),
             data_line=data_lines[0] if data_lines else None,
             python_line=python_lines[0] if python_lines else None,
+            environment_line=next((line for line in python_lines if line.line.source), None),
             has_loop=profile is not None and has_loop(first, profile),
             has_fused_attention=any(map(_FUSED_ATTENTION.search, names)),
         )
