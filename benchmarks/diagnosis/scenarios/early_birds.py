@@ -1,6 +1,6 @@
 # /// scenario
 # healthy = true
-# severities = [1.0, 1.5]  # width of the model
+# severities = [0.75, 1.0, 1.5]  # width of the model
 # ///
 """Trains on bird counts in micro-batches, and takes the next one before the backward pass."""
 

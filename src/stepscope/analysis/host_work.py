@@ -152,8 +152,17 @@ def attribute_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> Ho
     keys = np.stack([phase, samples.stack, samples.user_line], axis=1)[selected]
     unique, inverse = np.unique(keys, axis=0, return_inverse=True)
     spent = np.zeros(len(unique), dtype=np.int64)
-    np.add.at(spent, inverse.ravel(), _weigh_without_collections(samples, thread_spans)[selected])
-    work = _WorkSums()
+    weight_ns = _weigh_without_collections(samples, thread_spans)
+    np.add.at(spent, inverse.ravel(), weight_ns[selected])
+    # Device time belongs to the compute phases, and to no time between them.
+    counted = is_compute | (outside & is_free)
+    work = _WorkSums(
+        {
+            name: int(weight_ns[counted & (phase == code)].sum())
+            for code, name in enumerate(PHASES)
+            if (counted & (phase == code)).any()
+        }
+    )
     for (code, stack, line), time_ns in zip(unique.tolist(), spent.tolist(), strict=True):
         work.add(PHASES[code], reader.read(PHASES[code], stack, line), time_ns)
     counts = np.bincount(phase[selected], minlength=len(PHASES)).tolist()
@@ -246,15 +255,15 @@ def _find_library_function(frames: Sequence[Frame]) -> tuple[str, int] | None:
 class _WorkSums:
     """Sums of the time by cause, function and line."""
 
-    def __init__(self) -> None:
-        self._total_ns: dict[str, int] = {}
+    def __init__(self, total_ns: Mapping[str, int]) -> None:
+        self._total_ns = total_ns
+        """Sampled time by phase."""
         self._functions: dict[str, dict[HostCause, int]] = {}
         self._preparation: dict[str, int] = {}
         self._lines: dict[tuple[str, tuple[str, int]], dict[tuple[HostCause, str], int]] = {}
 
     def add(self, phase: str, work: _StackWork, time_ns: int) -> None:
         """Add the time of one stack."""
-        self._total_ns[phase] = self._total_ns.get(phase, 0) + time_ns
         if phase == "other":
             times = self._functions.setdefault(work.function, {})
             times[work.cause] = times.get(work.cause, 0) + time_ns

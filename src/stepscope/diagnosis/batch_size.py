@@ -24,6 +24,8 @@ from stepscope.quantities import count_of, number, percent
 from stepscope.run import Rank, Run, largest_model, samples_at_a_time
 
 MIN_SAVING = 0.2
+MAX_CALLS = 8
+"""Calls of models per step up to which the time between the phases is that of the step."""
 MAX_OPERATORS_PER_TENSOR = 50
 """Beyond this number of operators per parameter tensor and pass of the model, it has a loop."""
 
@@ -31,8 +33,11 @@ MAX_OPERATORS_PER_TENSOR = 50
 def measure_fixed_parts(run: Run, shares: Shares) -> dict[str, float]:
     """Measure the parts of the step that do not grow with the batch, as shares of it."""
     python_ratio = compute_host_cause_share(run.ranks, "python")
+    # A script that calls the model for every sample calls the rest of torch for every sample too.
+    is_per_step = _count_calls(run.ranks[0]) <= MAX_CALLS
+    calls = shares.overhead_parts["framework_calls"] if is_per_step else 0.0
     return {
-        "calling operators": shares.dispatch,
+        "calling operators": shares.overhead_parts["inside_compute"] + calls,
         "optimizer": shares.compute_work["optimizer"],
         "Python between the phases": shares.phases["other"] * python_ratio,
     }

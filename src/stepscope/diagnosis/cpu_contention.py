@@ -158,8 +158,7 @@ def _measure_waiting_workers(rank: Rank) -> float:
     making = rank.making
     if making is None or making.worker_busy_ratio is None:
         return 0.0
-    worker_count = len(rank.run.workers_of(rank.process))
-    return worker_count * making.worker_busy_ratio * (making.without_core_ratio or 0.0)
+    return count_workers(rank) * making.worker_busy_ratio * (making.without_core_ratio or 0.0)
 
 
 def _measure_recorded_waits(
@@ -179,9 +178,10 @@ def _measure_recorded_waits(
     outside_ratio = min(
         competition.outside, _bound_outside_ratio(ranks, sum(wall_ns.values()), delay_ns)
     )
+    competition = competition._replace(outside=outside_ratio)
     for phase in PHASES:
         stolen_ns = 0.0 if phase == "data_wait" else stolen_ratio * wall_ns[phase]
-        outside_ns[phase] = outside_ratio * delay_ns[phase] + stolen_ns
+        outside_ns[phase] = competition.outside * delay_ns[phase] + stolen_ns
     compute = [phase for phase in PHASES if phase != "data_wait"]
     delayed_ratio = sum(delay_ns[phase] for phase in compute) / max(
         1.0, sum(wall_ns[phase] for phase in compute)
@@ -191,7 +191,9 @@ def _measure_recorded_waits(
     sending_ns = delayed_ratio * max(0.0, handover_ns - delay_ns["data_wait"])
     receiving = (delay_ns["data_wait"] + sending_ns) / max(1, handover_ns, delay_ns["data_wait"])
     outside_ns["data_wait"] += competition.outside * sending_ns
-    outside_ns["data_wait"] += sum(map(_measure_late_creation, ranks))
+    outside_ns["data_wait"] += sum(
+        _measure_late_creation(rank, competition.outside) for rank in ranks
+    )
     is_sizeable = sum(outside_ns.values()) >= MIN_OUTSIDE_RATIO * sum(wall_ns.values())
     if not is_sizeable:
         outside_ns = dict.fromkeys(PHASES, 0.0)
@@ -225,18 +227,17 @@ def _bound_outside_ratio(
     return max(0.0, used_ns) / max(1.0, sum(delay_ns.values()))
 
 
-def _measure_late_creation(rank: Rank) -> float:
+def _measure_late_creation(rank: Rank, outside: float) -> float:
     """Measure the nanoseconds of waiting for unfinished batches that processes outside the job
     cause, because they delay the workers.
 
     With n workers, the training thread waits for fetch / n beyond its own work. Both are shorter
     without the delays, and the waiting shrinks like the excess of the first over the second.
     """
-    making, workers = rank.making, len(rank.run.workers_of(rank.process))
+    making, workers = rank.making, count_workers(rank)
     if making is None or not workers or making.without_core_ratio is None:
         return 0.0
     waiting = rank.late_batches
-    outside = _share_recorded_delays(rank.run).outside
     fetch_ratio = 1 - making.without_core_ratio * outside
     is_measured = rank.steps.measured()
     busy_ns = float(rank.steps.wall_ns[is_measured].sum()) - waiting.total_ns
@@ -251,7 +252,15 @@ def _measure_late_creation(rank: Rank) -> float:
 
 def _measure_worker_cores(run: Run, rank: Rank) -> float:
     """Measure the cores that the DataLoader workers of a rank keep busy."""
-    return sum(_measure_cores(run, rank, worker.pid) for worker in run.workers_of(rank.process))
+    cores = [_measure_cores(run, rank, worker.pid) for worker in run.workers_of(rank.process)]
+    return count_workers(rank) * sum(cores) / max(1, len(cores))
+
+
+def count_workers(rank: Rank) -> int:
+    """Count the workers that create batches at the same time: those of one epoch, where each epoch
+    starts its own."""
+    workers = len(rank.run.workers_of(rank.process))
+    return min(workers, rank.loader.num_workers) if rank.loader is not None else workers
 
 
 def _measure_cores(run: Run, rank: Rank, pid: int) -> float:

@@ -229,7 +229,8 @@ def _find_making_cause(
 ) -> str:
     """Find the cause within batch creation; extends the evidence and certainty of the finding."""
     total_ns = max(1, waiting.total_ns)
-    if waiting.starting_ns >= STARTING_RATIO * total_ns:
+    has_workers = pipeline is None or pipeline.workers > 0
+    if has_workers and waiting.starting_ns >= STARTING_RATIO * total_ns:
         return "worker_startup"
     if waiting.handing_over_ns >= STARTING_RATIO * total_ns:
         return "batch_handover"

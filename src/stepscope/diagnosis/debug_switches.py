@@ -39,7 +39,9 @@ VARIABLES = {
     "NCCL_BLOCKING_WAIT": Variable(
         "the host waits for every collective", "communication", frozenset(["0"])
     ),
-    "NCCL_DEBUG": Variable("NCCL writes a log", "communication", frozenset(["WARN", "VERSION"])),
+    "NCCL_DEBUG": Variable(
+        "NCCL writes a log", "communication", frozenset(["WARN", "VERSION", "INFO"])
+    ),
     "PYTHONDEVMODE": Variable(
         "Python checks its own use of memory and resources", "framework_overhead"
     ),

@@ -74,7 +74,8 @@ class Shares:
     """Shares of the step."""
 
     phases: dict[str, float]
-    """Without the time without a core that the job does not cause."""
+    """Without the time without a core that the job does not cause, and outside of `data_wait`
+    without that which workers cause."""
     suspects: dict[Suspect, float]
     overhead_parts: dict[str, float]
     """checkpoint, compilation, garbage_collection, between_phases, framework_calls: calls of torch
@@ -227,7 +228,7 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
         "slow_rank": rank_wait.get("framework_overhead", 0.0),
     }
     return Shares(
-        phases=measured,
+        phases=phase,
         suspects={
             "data_pipeline": phase["data_wait"]
             - delayed_by_others

@@ -243,9 +243,11 @@ def compute_stage_ratio(making: BatchCreation | None, cause: str) -> float | Non
     if making is None:
         return None
     sampled = sum(stage.ratio for stage in making.stages if stage.stage == _STAGE_OF[cause])
+    largest = making.stages[0].stage if making.stages else "other"
+    if cause == "slow_reads" and largest == "other":  # code without a known stage waits
+        return 1 - making.cpu_ratio
     return sampled or {
         "slow_collate": making.collate_ratio,
-        "slow_reads": 1 - making.cpu_ratio,
         "slow_dataset": 1 - making.collate_ratio,
     }.get(cause)
 
