@@ -24,6 +24,9 @@ class AttributionThresholds:
     """Rule of thumb of the field: below a fifth of the step, data loading is no bottleneck."""
     communication: float = 0.20
     framework_overhead: float = 0.25
+    overhead_cause: float = 0.15
+    """Share of the largest cause of overhead from which overhead is accused: a fix of a smaller one
+    saves too little, and many small ones have no fix."""
     slow_rank: float = 0.20
     """Share of the step by which a slow rank exceeds the others, or in which ranks wait for each
     other in turn."""
@@ -130,6 +133,9 @@ class Attributor:
             Attribution(suspect=suspect, share=shares.suspects[suspect])
             for suspect, limit in limits.by_suspect.items()
             if shares.suspects[suspect] >= limit
+            and (
+                suspect != "framework_overhead" or shares.largest_overhead >= limits.overhead_cause
+            )
         ]
         rank_wait = split.rank_waits.add_excess(shares.rank_wait.get("model", 0.0))
         if rank_wait >= limits.slow_rank:

@@ -200,6 +200,11 @@ def _write_headline(attribution: Attribution, finding: CauseFinding) -> str:
             f"No bottleneck found: {share} of step time is model compute; nothing else exceeds "
             "its threshold."
         )
+    if attribution.cause == "small_batch":
+        return (
+            f"Bottleneck: {SUSPECT_NAMES[attribution.suspect]}; {share} of step time does not grow "
+            f"with the batch. Cause: {name_cause(finding.cause)}."
+        )
     unit = "step and evaluation time" if finding.cause == "evaluation" else "step time"
     suspect = f"Bottleneck: {SUSPECT_NAMES[attribution.suspect]}, {share} of {unit}."
     if finding.cause == UNKNOWN:
@@ -231,7 +236,13 @@ def _rule_out(
     }
     for name, limit in limits.items():
         share = percent(shares.suspects[name])
-        if shares.suspects[name] >= limit:
+        is_scattered = shares.largest_overhead < thresholds.overhead_cause
+        if name == "framework_overhead" and shares.suspects[name] >= limit and is_scattered:
+            reasons[name] += (
+                f" {share} of step time, in several parts of which none has "
+                f"{percent(thresholds.overhead_cause)}."
+            )
+        elif shares.suspects[name] >= limit:
             reasons[name] = f"{share} of step time as well; look at it next."
         else:
             reasons[name] += f" {share} of step time (threshold {percent(limit)})."

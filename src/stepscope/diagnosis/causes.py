@@ -12,7 +12,7 @@ from stepscope.diagnosis.cause import (
     CauseFinding,
     CauseInputs,
 )
-from stepscope.diagnosis.data_causes import find_data_pipeline_cause
+from stepscope.diagnosis.data_causes import STAGE_CAUSES, find_data_pipeline_cause
 from stepscope.diagnosis.debug_switches import list_debug_switches
 from stepscope.diagnosis.overhead_causes import (
     blame_debug_switch,
@@ -172,6 +172,8 @@ def _find_contributing_evaluation(inputs: CauseInputs) -> list[ContributingCause
 def _convert(inputs: CauseInputs, attribution: Attribution) -> ContributingCause:
     """Convert an attribution to a contributing cause."""
     finding, share = find_cause(inputs, attribution), attribution.share
+    if finding.cause in STAGE_CAUSES.values() and finding.stages:
+        share = finding.stages[0].share_ratio  # the suspect has more stages
     default = f"It takes {percent(share)} of step time."
     evidence = finding.evidence[0].text if finding.evidence else default
     return ContributingCause(

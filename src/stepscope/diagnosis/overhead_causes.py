@@ -27,7 +27,7 @@ from stepscope.diagnosis.cause import (
 )
 from stepscope.diagnosis.debug_switches import list_debug_switches
 from stepscope.diagnosis.host_lines import StepLine, list_lines, name_first
-from stepscope.diagnosis.shares import compute_host_cause_share
+from stepscope.diagnosis.shares import HOST_CAUSES, compute_host_cause_share
 from stepscope.diagnosis.stalls import (
     describe_checkpoints,
     describe_collections,
@@ -52,9 +52,6 @@ MAX_CALL_NS = 100_000
 """Maximum time for calling an operator through Python and the framework; 5 to 50 µs are usual."""
 MIN_STOLEN_CORES = 0.05
 """Cores taken by a hypervisor are mentioned from this number on."""
-HOST_CAUSES: tuple[HostCause, ...] = ("host_sync", "logging", "python")
-"""Causes in the time between phases that are overhead; the others belong to the data pipeline and
-to checkpoints."""
 _PART_NAMES = {
     "checkpoint": "writing checkpoints",
     "compilation": "compiling",

@@ -36,6 +36,9 @@ from stepscope.run import Rank
 
 PASSES = ("forward", "loss", "backward")
 """Phases that anomaly detection makes longer."""
+HOST_CAUSES: tuple[HostCause, ...] = ("host_sync", "logging", "python")
+"""Causes in the time between phases that are overhead; the others belong to the data pipeline and
+to checkpoints."""
 MAX_ROWS = 100_000
 """Maximum rows of a matrix of steps and phases; more rows do not make the result more precise."""
 
@@ -56,6 +59,8 @@ class PhaseSplit:
     """Share of the time between phases spent in functions that write checkpoints."""
     framework_calls: float
     """Share of the time between phases spent in calls of torch."""
+    largest_host_cause: float
+    """Share of the overhead between phases that its largest cause has; 1 where not sampled."""
     evaluation: float
     """Evaluation over evaluation and steps together, in the measured part of the run."""
     rank_waits: RankWaits
@@ -81,6 +86,8 @@ class Shares:
     """checkpoint, compilation, garbage_collection, between_phases, framework_calls: calls of torch
     between the phases, inside_compute, debug_switch: anomaly detection in the passes, and
     slow_rank: waiting for the overhead of the slowest rank."""
+    largest_overhead: float
+    """The largest cause of overhead."""
     compute_work: dict[str, float]
     """Time of sizeable operators, by compute phase; the model's own share."""
     compute_overhead: dict[str, float]
@@ -121,6 +128,7 @@ def measure_phase_split(ranks: Sequence[Rank]) -> PhaseSplit:
         inline_data=_compute_inline_data(ranks),
         inline_saving=compute_host_cause_share(ranks, "checkpoint"),
         framework_calls=compute_host_cause_share(ranks, "framework"),
+        largest_host_cause=_compute_largest_host_cause(ranks),
         evaluation=compute_evaluation_ratio(ranks),
         rank_waits=rank_waits,
         has_window=bool(profiled),
@@ -137,6 +145,19 @@ def compute_host_cause_share(ranks: Sequence[Rank], cause: HostCause) -> float:
     works = [work for rank in ranks if (work := rank.host_work) is not None]
     sample_count = max(1, sum(work.sample_count for work in works))
     return sum(work.causes.get(cause, 0.0) * work.sample_count for work in works) / sample_count
+
+
+def _compute_largest_host_cause(ranks: Sequence[Rank]) -> float:
+    ratios = [compute_host_cause_share(ranks, cause) for cause in HOST_CAUSES]
+    return max(ratios) / sum(ratios) if sum(ratios) else 1.0
+
+
+def _compute_largest_overhead(parts: Mapping[str, float], split: PhaseSplit) -> float:
+    dispatch = parts["inside_compute"] + parts["framework_calls"]
+    between_phases = parts["between_phases"] * split.largest_host_cause
+    merged = {"inside_compute", "framework_calls", "between_phases"}
+    single = [share for name, share in parts.items() if name not in merged]
+    return max(dispatch, between_phases, *single)
 
 
 def _compute_inline_data(ranks: Sequence[Rank]) -> dict[str, float]:
@@ -242,6 +263,7 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
             "framework_overhead": sum(parts.values()),
         },
         overhead_parts=parts,
+        largest_overhead=_compute_largest_overhead(parts, split),
         compute_work=compute_work,
         compute_overhead=compute_overhead,
         inline_data=inline_data,

@@ -249,3 +249,14 @@ def test_sparse_updates_are_for_lookup_tables(
     assert verdict.cause == "optimizer"
     assert [fix.title for fix in verdict.fixes][:2] == titles
     assert ("90% of the parameters are embedding" in verdict.fixes[0].why) == (in_tables == 900)
+
+
+@pytest.mark.parametrize(("log_ms", "suspect"), [(14, "healthy"), (16, "framework_overhead")])
+def test_overhead_without_a_cause_worth_a_fix_is_not_accused(
+    new_run: RunMaker, log_ms: int, suspect: str
+) -> None:
+    """Steps of 100 ms: logging beside 12 ms of checkpoints."""
+    run = new_run()
+    passes = f"forward {68 - log_ms} | backward 18 | optimizer 2"
+    run.rank().draw(f"{passes} | save=2000000 12 | do:log {log_ms}", 60)
+    assert diagnose(run.open()).suspect == suspect
