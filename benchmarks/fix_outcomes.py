@@ -35,6 +35,8 @@ class FixOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     cause: str
     changes: list[Change]
     predicted_saving_ratio: float
+    is_predicted_bound: bool = False
+    """The prediction was "at most"."""
     saving_ratio: float
     interval: tuple[float, float]
     confidence_ratio: float
@@ -57,6 +59,7 @@ def read_outcomes(location: str | Path) -> list[FixOutcome]:
             cause=outcome.cause,
             changes=outcome.changes,
             predicted_saving_ratio=outcome.predicted_saving_ratio,
+            is_predicted_bound=outcome.is_predicted_bound,
             saving_ratio=outcome.saving_ratio,
             interval=(outcome.min_saving_ratio, outcome.max_saving_ratio),
             confidence_ratio=outcome.confidence_ratio,
@@ -85,13 +88,20 @@ def count_outcomes(outcomes: Sequence[FixOutcome]) -> FixOutcomes:
                 tried_count=len(group),
                 right_count=sum(outcome.interval[0] > 0 for outcome in group),
                 wrong_count=sum(outcome.interval[1] < 0 for outcome in group),
-                median_ratio=statistics.median(
-                    outcome.saving_ratio / outcome.predicted_saving_ratio for outcome in group
-                ),
+                median_ratio=_compute_median_ratio(group),
             )
             for kind, group in sorted(by_kind.items())
         }
     )
+
+
+def _compute_median_ratio(outcomes: Sequence[FixOutcome]) -> float | None:
+    ratios = [
+        outcome.saving_ratio / outcome.predicted_saving_ratio
+        for outcome in outcomes
+        if not outcome.is_predicted_bound
+    ]
+    return statistics.median(ratios) if ratios else None
 
 
 def main(locations: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ class OutcomeCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     wrong_count: int
     """The whole interval was below zero: the fix made the step longer."""
     median_ratio: float | None
-    """Median of measured / predicted saving; None without outcomes."""
+    """Median of measured / predicted saving; None where only bounds were predicted."""
 
     @property
     def is_often_wrong(self) -> bool:
