@@ -51,8 +51,17 @@ def measure_doubling_saving(run: Run, shares: Shares) -> float:
 def has_small_batch(run: Run, shares: Shares) -> bool:
     """Return whether twice the batch would save much per sample. False without a window, and where
     the batch is not known."""
-    profile, rank = run.compute_profile, run.ranks[0]
-    if profile is None or samples_at_a_time(rank) is None or has_loop(rank, profile):
+    profile = run.compute_profile
+    if profile is None or samples_at_a_time(run.ranks[0]) is None:
+        return False
+    return is_batch_small_for(run, shares, profile)
+
+
+def is_batch_small_for(run: Run, shares: Shares, profile: ComputeProfile) -> bool:
+    """Return whether twice the batch would save much per sample, whatever its size. False where the
+    model is not known: it may have a loop."""
+    rank = run.ranks[0]
+    if largest_model(rank) is None or has_loop(rank, profile):
         return False
     return measure_doubling_saving(run, shares) >= MIN_SAVING
 
@@ -85,23 +94,26 @@ def find_small_batch_cause(inputs: CauseInputs) -> CauseFinding:
 def describe_batch(inputs: CauseInputs) -> list[Evidence]:
     """Describe what a larger batch would save, and the number of samples in a call of the model."""
     saving, rank = measure_doubling_saving(inputs.run, inputs.shares), inputs.run.ranks[0]
-    batch_size, call_count = samples_at_a_time(rank) or 0, _count_calls(rank)
+    batch_size, call_count = samples_at_a_time(rank), _count_calls(rank)
     frequency = f", {number(round(call_count))} times per step" if call_count >= 1.5 else ""
-    return [
+    evidence = [
         Evidence(
             text=f"{percent(2 * saving)} of the step does not grow with the batch; with twice the "
             f"batch, a sample takes {percent(saving)} less time.",
             value=saving,
             unit="ratio",
             source="steps",
-        ),
-        Evidence(
+        )
+    ]
+    if batch_size is not None:
+        size = Evidence(
             text=f"The model processes {count_of(batch_size, 'sample')} at a time{frequency}.",
             value=batch_size,
             unit="count",
             source="steps",
-        ),
-    ]
+        )
+        evidence.append(size)
+    return evidence
 
 
 def _count_calls(rank: Rank) -> float:

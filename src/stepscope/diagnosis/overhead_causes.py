@@ -18,7 +18,7 @@ from stepscope.analysis import (
     measure_growth_at_equal_work,
     measure_work,
 )
-from stepscope.diagnosis.batch_size import describe_batch, has_small_batch
+from stepscope.diagnosis.batch_size import describe_batch, is_batch_small_for
 from stepscope.diagnosis.cause import (
     CONTRIBUTING_RATIO,
     EVEN_ODDS,
@@ -149,7 +149,8 @@ def _list_stages(inputs: CauseInputs) -> list[Stage]:
     details = {
         _PART_NAMES["between_phases"]: name_first(
             list_lines(inputs, *HOST_CAUSES, phases=("other",))
-        )
+        ),
+        _PART_NAMES["framework_calls"]: name_first(_list_framework_lines(inputs)),
     }
     kind = "Python" if is_python_bound(inputs.run.compute_profile) else "dispatch"
     for phase, share in inputs.shares.compute_overhead.items():
@@ -366,7 +367,7 @@ def _name_dispatch_cause(inputs: CauseInputs, profile: ComputeProfile) -> str:
         return "python_overhead" if _list_compute_lines(inputs) else UNKNOWN
     shares = inputs.shares
     is_in_optimizer = shares.compute_overhead["optimizer"] > OPTIMIZER_RATIO * shares.dispatch
-    if has_small_batch(inputs.run, shares) and not is_in_optimizer:
+    if is_batch_small_for(inputs.run, shares, profile) and not is_in_optimizer:
         return "small_batch"
     return "tiny_operators" if profile.small_ratio >= 0.5 else "dispatch_overhead"
 
@@ -375,6 +376,9 @@ def _find_compute_overhead_cause(inputs: CauseInputs) -> CauseFinding:
     profile = inputs.run.compute_profile
     assert profile is not None  # noqa: S101 - without a window this part is zero
     cause, evidence = _name_dispatch_cause(inputs, profile), describe_operators(profile)
+    parts = inputs.shares.overhead_parts
+    if parts["framework_calls"] > parts["inside_compute"]:
+        evidence = [line.describe() for line in _list_framework_lines(inputs)[:3]] + evidence
     missing = ""
     match cause:
         case "small_batch":
@@ -384,6 +388,11 @@ def _find_compute_overhead_cause(inputs: CauseInputs) -> CauseFinding:
         case "unknown":
             missing = explain_missing_lines(inputs.run.ranks[0])
     return CauseFinding(cause=cause, missing=missing, evidence=evidence, evidence_kind="profiled")
+
+
+def _list_framework_lines(inputs: CauseInputs) -> list[StepLine]:
+    """List the lines that call torch between the phases, largest first."""
+    return list_lines(inputs, "framework", phases=("other",))
 
 
 def _list_compute_lines(inputs: CauseInputs) -> list[StepLine]:

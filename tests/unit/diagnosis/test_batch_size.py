@@ -80,3 +80,24 @@ def test_a_vector_of_real_numbers_is_one_sample(
     inputs = [{"name": "0", "shape": shape, "dtype": dtype}]
     process.fact("model_inputs", model=1, inputs=inputs)
     assert samples_at_a_time(run.open().ranks[0]) == expected
+
+
+@pytest.mark.parametrize("batch", [16, None])
+def test_dispatch_of_a_model_without_a_loop_is_a_small_batch(
+    new_run: RunMaker, batch: int | None
+) -> None:
+    """Graphs in a list have no recorded size. Of 10 ms, 3.6 call operators and 1 is the
+    optimizer."""
+    run = new_run()
+    forward, backward = (" | ".join(["op:mm 0.03 | do 0.02"] * count) for count in (110, 70))
+    step = "forward 5.5 | backward 3.5 | optimizer 1"
+    window = f"forward 5.5 ( {forward} ) | backward 3.5 ( {backward} ) | optimizer 1 ( op:add 1 )"
+    process = run.rank().draw(step, 30).draw(f"window ( {window} )").draw(step, 30)
+    process.fact("model", model=1, parameter_count=10, tensor_count=8, dtypes=["float32"])
+    if batch is not None:
+        inputs = [{"name": "0", "shape": [batch, 8], "dtype": "float32"}]
+        process.fact("model_inputs", model=1, inputs=inputs)
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", "small_batch")
+    texts = " ".join(evidence.text for evidence in verdict.evidence)
+    assert ("16 samples at a time" in texts) == (batch is not None)
