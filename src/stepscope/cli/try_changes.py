@@ -156,7 +156,7 @@ def try_changes(
 
 
 def _check_isolation(directory: Path) -> None:
-    """Check that the files that trials write can be discarded; name directories where not.
+    """Check that the files that trials write can be discarded; name the paths where not.
 
     Raises:
         UsageError: they cannot, or not in the working directory of the job.
@@ -167,8 +167,8 @@ def _check_isolation(directory: Path) -> None:
             "This machine cannot discard the files that a trial writes (no user namespaces or "
             "overlays). The job's first steps would write for real: pass --in-place to accept that."
         )
-    for path in real:
-        say(f"Files that a trial writes in {path} are not discarded.")
+    if real:
+        say(f"Files that a trial writes in {', '.join(real)} are not discarded.")
 
 
 def _store(location: str, outcome: TriedChange) -> None:

@@ -115,7 +115,7 @@ def run_trial(
 
 
 def find_real_directories() -> list[str] | None:
-    """Find the directories in which the writes of a trial would be real; None for everywhere."""
+    """Find the paths at which the writes of a trial would be real; None for everywhere."""
     scratch = _choose_scratch()
     request = {
         "command": ["true"],

@@ -26,6 +26,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,11 @@ NOT_ISOLATED = 77
 """Exit status of the builder where the namespaces cannot be made."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a file system in memory, not a scratch file
 REAL_DIRECTORIES = ("/dev", "/proc", "/sys", "/run")
-"""Devices and sockets: they are not files of the job, and overlays would break them."""
+"""Devices and sockets: overlays would break them."""
+DEVICE_DIRECTORIES = ("/dev", "/proc", "/sys")
+"""Directories without files of the job."""
+MAX_ENTRIES = 20_000
+"""Entries of a real directory that are checked; a larger one counts as writable."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -53,7 +58,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         `report` of the job or None; `exit_code`, None if it was killed; `timed_out`; the end of its
-        `output`; `is_isolated`; and `shared_paths`, directories in which its writes are real.
+        `output`; `is_isolated`; and `shared_paths`, paths at which its writes are real.
         Where isolation is asked for and not possible, nothing runs and `is_isolated` is False.
     """
     _die_with_parent(request["parent"], signal.SIGTERM)
@@ -140,14 +145,14 @@ class _Cover:
     def __init__(self) -> None:
         self.root = f"{SHARED_MEMORY}/root"
         self.shared_paths: list[str] = []
-        """Directories whose files are real and writable."""
+        """Real directories and files in which this user may write."""
         self._layer_count = 0
         self._mount_points = _list_mount_points()
 
     def add(self, path: str) -> None:
         """Overlay a directory and the file systems below it."""
         if _is_below(path, *REAL_DIRECTORIES) or not os.path.isdir(path):
-            self._bind(path)
+            self._share(path)
             return
         below = [point for point in self._mount_points if point != path and _is_below(point, path)]
         try:
@@ -158,12 +163,16 @@ class _Cover:
                 if not any(_is_below(point, p) for p in below if p != point)
             ]
         except OSError:
-            self._bind(path)
-            if os.access(path, os.W_OK):
-                self.shared_paths.append(path)
             parts = _list_subdirectories(path) if below else []
+            self._share(path, covered=parts)
         for part in parts:
             self.add(part)
+
+    def _share(self, path: str, covered: Sequence[str] = ()) -> None:
+        """Leave a path real, except for subdirectories that are covered afterwards."""
+        self._bind(path)
+        if not _is_below(path, *DEVICE_DIRECTORIES):
+            self.shared_paths += _find_writable(path, frozenset(covered))
 
     def _overlay(self, path: str) -> None:
         self._layer_count += 1
@@ -199,8 +208,40 @@ def _list_subdirectories(path: str) -> list[str]:
         return []
 
 
+def _find_writable(path: str, covered: frozenset[str] = frozenset()) -> list[str]:
+    """Find the outermost paths below a real one in which this user may write.
+
+    Directories that cannot be listed, and large ones, count as writable.
+
+    Args:
+        covered: subdirectories to leave out.
+    """
+    paths, pending, entry_count = [], [path], 0
+    while pending:
+        directory = pending.pop()
+        if os.access(directory, os.W_OK):
+            paths.append(directory)
+            continue
+        if not os.path.isdir(directory) or not os.access(directory, os.X_OK):
+            continue
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    entry_count += 1
+                    if entry_count > MAX_ENTRIES:
+                        return [path]
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.path not in covered:
+                            pending.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False) and os.access(entry.path, os.W_OK):
+                        paths.append(entry.path)
+        except OSError:
+            paths.append(directory)
+    return sorted(paths)
+
+
 def _cover_file_systems() -> list[str]:
-    """Enter a root whose writes are discarded; return the directories whose files are real.
+    """Enter a root whose writes are discarded; return the writable paths that are real.
 
     Raises:
         OSError: there is no such root.
