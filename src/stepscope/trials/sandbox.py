@@ -62,7 +62,8 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         Where isolation is asked for and not possible, nothing runs and `is_isolated` is False.
     """
     _die_with_parent(request["parent"], signal.SIGTERM)
-    signal.signal(signal.SIGTERM, _exit)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _exit)
     if request["isolate"]:
         return _run_isolated(request) or {"is_isolated": False, "report": None}
     return _run_here(request)
@@ -94,7 +95,8 @@ def _run_isolated(request: dict[str, Any]) -> dict[str, Any] | None:
 def _build(request: dict[str, Any], supervisor: int, writer: int) -> int:
     """Enter the namespaces, fork their first process and wait for it."""
     _die_with_parent(supervisor, signal.SIGKILL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     if not _enter_namespaces():
         return NOT_ISOLATED
     init = os.fork()
@@ -291,6 +293,7 @@ def _run_here(request: dict[str, Any]) -> dict[str, Any]:
     try:
         return _watch(request) | {"is_isolated": False, "shared_paths": ["/"]}
     finally:
+        _ignore_signals()
         _kill_descendants()
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -378,7 +381,14 @@ def _die_with_parent(parent: int, number: signal.Signals) -> None:
 
 
 def _exit(number: int, frame: object) -> None:
+    _ignore_signals()
     sys.exit(128 + number)
+
+
+def _ignore_signals() -> None:
+    """Let no further signal interrupt the clean-up."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # SIG_IGN would warn of a signal that has arrived
 
 
 def _end_after(work: Any) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,6 +142,17 @@ def test_sigterm_ends_all_processes_of_the_job(tmp_path: Path, isolate: bool) ->
         sleepers = find_sleepers(supervisor.pid)
         supervisor.send_signal(signal.SIGTERM)
         supervisor.wait(20)
+    wait_until(lambda: not any(map(is_alive, sleepers)))
+    assert not list(Path("/dev/shm").glob(f"stepscope-try-test-{os.getpid()}-*"))  # noqa: S108
+
+
+def test_further_signals_do_not_interrupt_the_clean_up(tmp_path: Path, isolate: bool) -> None:
+    with running(tmp_path, tmp_path / "pid", isolate=isolate) as supervisor:
+        sleepers = find_sleepers(supervisor.pid)
+        while supervisor.poll() is None:
+            supervisor.send_signal(signal.SIGTERM)
+            supervisor.send_signal(signal.SIGINT)
+            time.sleep(0.001)
     wait_until(lambda: not any(map(is_alive, sleepers)))
     assert not list(Path("/dev/shm").glob(f"stepscope-try-test-{os.getpid()}-*"))  # noqa: S108
 
