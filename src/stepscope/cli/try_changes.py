@@ -32,6 +32,8 @@ from stepscope.trials import (
 )
 
 DEFAULT_PAIRS = 5
+MIN_LOSS_DIFFERENCE = 0.001
+"""Smaller relative differences of losses are called equal, up to the difference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +210,9 @@ def describe_losses(losses: LossComparison | None) -> str:
     difference = losses.max_relative_difference
     if not difference:
         return f"Losses: identical ({count})."
-    text = f"Losses: equal up to {_describe_ratio(difference)} ({count})"
+    is_large = difference >= MIN_LOSS_DIFFERENCE
+    relation = "differ by up to" if is_large else "equal up to"
+    text = f"Losses: {relation} {_describe_ratio(difference)} ({count})"
     if losses.own_relative_difference:
         variation = _describe_ratio(losses.own_relative_difference)
         text += f"; trials without the change differ by up to {variation}"
@@ -216,7 +220,9 @@ def describe_losses(losses: LossComparison | None) -> str:
 
 
 def _describe_ratio(ratio: float) -> str:
-    return percent(ratio, 1) if ratio >= 0.001 else f"{ratio:.0e} of their value"
+    if ratio < MIN_LOSS_DIFFERENCE:
+        return f"{ratio:.0e} of their value"
+    return percent(ratio, 1 if ratio < 0.1 else 0)
 
 
 def _mean(values: Sequence[float]) -> float:

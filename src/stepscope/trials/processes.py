@@ -60,6 +60,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     timed_out: bool = False
     output: str = ""
+    """End of the output of the job; errors of the supervisor where the job did not run."""
     is_isolated: bool = False
     shared_paths: list[str] = []
 
@@ -161,7 +162,10 @@ def _supervise(
     if process.returncode or not output:
         reason = errors.decode(errors="replace").strip() or f"status {process.returncode}"
         raise TrialError(f"The supervisor of the trial failed: {reason}.")
-    return msgspec.json.decode(output, type=Answer)
+    answer = msgspec.json.decode(output, type=Answer)
+    if answer.report is None and answer.exit_code is None and not answer.timed_out:
+        return msgspec.structs.replace(answer, output=errors.decode(errors="replace"))
+    return answer
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -196,6 +200,8 @@ def _check(answer: Answer, schedule: Schedule) -> TrialReport:
 def _explain_end(answer: Answer) -> str:
     lines = [line for line in answer.output.strip().splitlines() if line.strip()]
     last = lines[-1].strip() if lines else "it printed nothing"
+    if answer.exit_code is None:
+        return f"The supervisor of the trial could not run the job: {last}"
     if "EOFError" in last:
         return "The job reads standard input, which a trial cannot repeat."
     if answer.exit_code == 0:
