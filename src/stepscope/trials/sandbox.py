@@ -53,8 +53,9 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         request: `command`, `directory`, `environment` and `timeout_s` of the job; `scratch`, a
-            directory to make, with the `report` to wait for in it; `parent`, the process that asks;
-            `isolate`, False to run the job as it is.
+            directory to make, with the `report` to wait for in it, and the `early_report`, which
+            counts if the job ends without the other; `parent`, the process that asks; `isolate`,
+            False to run the job as it is.
 
     Returns:
         `report` of the job or None; `exit_code`, None if it was killed; `timed_out`; the end of its
@@ -325,6 +326,8 @@ def _watch(request: dict[str, Any]) -> dict[str, Any]:
         if not pid:
             time.sleep(POLL_S)
     job.returncode = 0 if exit_code is None else exit_code  # reaped here, or killed below
+    if exit_code is not None and not report.exists():
+        report = Path(request["early_report"])
     text = report.read_text() if report.exists() else None
     return {
         "report": None if text is None else json.loads(text),

@@ -39,6 +39,7 @@ def make_request(tmp_path: Path, script: str, *, isolate: bool, timeout_s: float
         "timeout_s": timeout_s,
         "scratch": scratch,
         "report": f"{scratch}/report",
+        "early_report": f"{scratch}/report.early",
         "parent": os.getpid(),
         "isolate": isolate,
     }
