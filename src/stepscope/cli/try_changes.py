@@ -126,6 +126,7 @@ def try_changes(
         fix=options.fix,
         changes=parse_changes(options.changes),
         allow_different_results=options.allow_different_results,
+        is_map_style=_is_map_style(run),
     )
     if not options.in_place:
         _check_isolation(Path(source.directory))
@@ -155,6 +156,12 @@ def try_changes(
         if out is not None:
             write_outcome(out, candidate, outcome)
     return outcomes
+
+
+def _is_map_style(run: Run) -> bool:
+    """Return True if the training data are known to be those of a map-style dataset."""
+    loader = run.ranks[0].loader if run.ranks else None
+    return loader is not None and loader.iterable is False
 
 
 def _check_isolation(directory: Path) -> None:
