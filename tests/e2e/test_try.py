@@ -116,7 +116,7 @@ def test_an_interrupted_trial_leaves_nothing(job: Path) -> None:
         start_new_session=True,
     )
     try:
-        wait_until(lambda: has_job(process.pid), timeout_s=60)
+        wait_until(lambda: has_written(process.pid, job, before), timeout_s=60)
         time_of_interrupt = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
         process.communicate(timeout=30)
@@ -136,7 +136,7 @@ def test_a_killed_command_leaves_nothing(job: Path) -> None:
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_until(lambda: has_job(process.pid), timeout_s=60)
+        wait_until(lambda: has_written(process.pid, job, before), timeout_s=60)
     finally:
         process.kill()
         process.wait()
@@ -144,13 +144,21 @@ def test_a_killed_command_leaves_nothing(job: Path) -> None:
     assert read_files(job) == before
 
 
-def has_job(pid: int) -> bool:
-    """Return True once the training script runs below a process."""
+def has_written(pid: int, job: Path, before: dict[str, tuple[bytes, int]]) -> bool:
+    """Return True once a training script below a process has written its file.
+
+    The file is read as the script sees it, through the root directory of its process.
+    """
     try:
-        children = psutil.Process(pid).children(recursive=True)
-        return any("train.py" in " ".join(child.cmdline()) for child in children)
-    except psutil.Error:
+        scripts = [
+            child.pid
+            for child in psutil.Process(pid).children(recursive=True)
+            if "train.py" in child.cmdline()
+        ]
+        texts = [Path(f"/proc/{p}/root{job}/started").read_bytes() for p in scripts]
+    except (OSError, psutil.Error):
         return False
+    return any(text not in {b"", before["started"][0]} for text in texts)
 
 
 def test_a_change_without_effect_is_refused(job: Path) -> None:

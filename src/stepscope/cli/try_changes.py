@@ -32,6 +32,8 @@ from stepscope.trials import (
 )
 
 DEFAULT_PAIRS = 5
+MIN_LOSS_DIFFERENCE = 0.001
+"""Smaller relative differences of losses are called equal, up to the difference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,7 @@ def try_changes(
         fix=options.fix,
         changes=parse_changes(options.changes),
         allow_different_results=options.allow_different_results,
+        is_map_style=_is_map_style(run),
     )
     if not options.in_place:
         _check_isolation(Path(source.directory))
@@ -155,8 +158,14 @@ def try_changes(
     return outcomes
 
 
+def _is_map_style(run: Run) -> bool:
+    """Return True if the training data are known to be those of a map-style dataset."""
+    loader = run.ranks[0].loader if run.ranks else None
+    return loader is not None and loader.iterable is False
+
+
 def _check_isolation(directory: Path) -> None:
-    """Check that the files that trials write can be discarded; name directories where not.
+    """Check that the files that trials write can be discarded; name the paths where not.
 
     Raises:
         UsageError: they cannot, or not in the working directory of the job.
@@ -167,8 +176,8 @@ def _check_isolation(directory: Path) -> None:
             "This machine cannot discard the files that a trial writes (no user namespaces or "
             "overlays). The job's first steps would write for real: pass --in-place to accept that."
         )
-    for path in real:
-        say(f"Files that a trial writes in {path} are not discarded.")
+    if real:
+        say(f"Files that a trial writes in {', '.join(real)} are not discarded.")
 
 
 def _store(location: str, outcome: TriedChange) -> None:
@@ -208,7 +217,9 @@ def describe_losses(losses: LossComparison | None) -> str:
     difference = losses.max_relative_difference
     if not difference:
         return f"Losses: identical ({count})."
-    text = f"Losses: equal up to {_describe_ratio(difference)} ({count})"
+    is_large = difference >= MIN_LOSS_DIFFERENCE
+    relation = "differ by up to" if is_large else "equal up to"
+    text = f"Losses: {relation} {_describe_ratio(difference)} ({count})"
     if losses.own_relative_difference:
         variation = _describe_ratio(losses.own_relative_difference)
         text += f"; trials without the change differ by up to {variation}"
@@ -216,7 +227,9 @@ def describe_losses(losses: LossComparison | None) -> str:
 
 
 def _describe_ratio(ratio: float) -> str:
-    return percent(ratio, 1) if ratio >= 0.001 else f"{ratio:.0e} of their value"
+    if ratio < MIN_LOSS_DIFFERENCE:
+        return f"{ratio:.0e} of their value"
+    return percent(ratio, 1 if ratio < 0.1 else 0)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stepscope.capture.trial import CHANGES, InjectableChange
 from stepscope.diagnosis import Fix, Prediction, Verdict
@@ -20,6 +20,8 @@ class Candidate:
     """Number of the fix in the verdict, from 1; None for changes that the user named."""
     fix: Fix | None = None
     """Fix that recommends exactly these changes."""
+    is_map_style: bool = True
+    """False where the training data are those of an iterable dataset, or that is not known."""
 
     @property
     def prediction(self) -> Prediction | None:
@@ -55,7 +57,12 @@ class Candidate:
     @property
     def alters_results(self) -> bool:
         """True if the job would compute something else."""
-        return any(change.results == "different" for change in self.injectable)
+        return self.repeats_samples or any(c.results == "different" for c in self.injectable)
+
+    @property
+    def repeats_samples(self) -> bool:
+        """True if each of several workers may yield all samples of an iterable dataset."""
+        return not self.is_map_style and int(self.by_name.get("num_workers", 0)) > 1
 
 
 def parse_changes(texts: Iterable[str]) -> list[Change]:
@@ -86,6 +93,7 @@ def choose_candidates(
     fix: str | None = None,
     changes: Sequence[Change] = (),
     allow_different_results: bool = False,
+    is_map_style: bool = True,
 ) -> list[Candidate]:
     """Choose what to try.
 
@@ -93,16 +101,25 @@ def choose_candidates(
         fix: number of a fix, `all`, or None for the first fix that can be tried.
         changes: changes that the user named; tried together, instead of a fix.
         allow_different_results: choose changes with which the job computes something else, too.
+        is_map_style: False where the training data are those of an iterable dataset, or that is
+            not known.
 
     Raises:
         UsageError: there is no such fix, or it cannot be tried.
     """
-    candidates = _list_candidates(verdict, fix=fix, changes=changes)
+    candidates = [
+        replace(candidate, is_map_style=is_map_style)
+        for candidate in _list_candidates(verdict, fix=fix, changes=changes)
+    ]
     harmless = [candidate for candidate in candidates if not candidate.alters_results]
     if not harmless and not allow_different_results:
+        reason = (
+            "each worker yields all samples, unless the iterable dataset divides them"
+            if candidates[0].repeats_samples
+            else "the job computes something else"
+        )
         raise UsageError(
-            f"With {candidates[0].title} the job computes something else. Pass "
-            "--allow-different-results to try it."
+            f"With {candidates[0].title} {reason}. Pass --allow-different-results to try it."
         )
     selection = candidates if allow_different_results else harmless
     return selection if fix == "all" else selection[:1]

@@ -46,6 +46,8 @@ class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
     torch: str = ""
     python: str = ""
     error: str | None = None
+    early_end: str | None = None
+    """Sentence on a job that succeeded before its planned steps; `run_trial` adds it."""
 
     @property
     def step_ns(self) -> float:
@@ -60,6 +62,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     timed_out: bool = False
     output: str = ""
+    """End of the output of the job; errors of the supervisor where the job did not run."""
     is_isolated: bool = False
     shared_paths: list[str] = []
 
@@ -109,13 +112,14 @@ def run_trial(
         "timeout_s": schedule.timeout_s,
         "scratch": str(scratch),
         "report": plan.report,
+        "early_report": plan.early_report,
     }
     answer = _supervise(request, is_isolated=is_isolated, should_stop=should_stop)
     return _check(answer, schedule)
 
 
 def find_real_directories() -> list[str] | None:
-    """Find the directories in which the writes of a trial would be real; None for everywhere."""
+    """Find the paths at which the writes of a trial would be real; None for everywhere."""
     scratch = _choose_scratch()
     request = {
         "command": ["true"],
@@ -124,6 +128,7 @@ def find_real_directories() -> list[str] | None:
         "timeout_s": 10.0,
         "scratch": str(scratch),
         "report": str(scratch / "report"),
+        "early_report": str(scratch / "report.early"),
     }
     answer = _supervise(request, is_isolated=True, should_stop=lambda: False)
     return answer.shared_paths if answer.is_isolated else None
@@ -161,7 +166,10 @@ def _supervise(
     if process.returncode or not output:
         reason = errors.decode(errors="replace").strip() or f"status {process.returncode}"
         raise TrialError(f"The supervisor of the trial failed: {reason}.")
-    return msgspec.json.decode(output, type=Answer)
+    answer = msgspec.json.decode(output, type=Answer)
+    if answer.report is None and answer.exit_code is None and not answer.timed_out:
+        return msgspec.structs.replace(answer, output=errors.decode(errors="replace"))
+    return answer
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -184,20 +192,26 @@ def _check(answer: Answer, schedule: Schedule) -> TrialReport:
             f"The job did not reach {schedule.warmup_step_count + schedule.step_count} steps in "
             f"{schedule.timeout_s:.0f} s."
         )
-    if report is None:
+    if report is None or (report.step_count < schedule.step_count and answer.exit_code != 0):
         raise TrialError(_explain_end(answer))
     if report.step_count < min(MIN_STEPS, schedule.step_count):
         raise TrialError(
             f"The job ended after {report.step_count} measured steps; a trial needs {MIN_STEPS}."
         )
+    if report.step_count < schedule.step_count:
+        return msgspec.structs.replace(report, early_end=_explain_end(answer))
     return report
 
 
 def _explain_end(answer: Answer) -> str:
     lines = [line for line in answer.output.strip().splitlines() if line.strip()]
     last = lines[-1].strip() if lines else "it printed nothing"
+    if answer.exit_code is None:
+        return f"The supervisor of the trial could not run the job: {last}"
     if "EOFError" in last:
         return "The job reads standard input, which a trial cannot repeat."
+    if answer.exit_code == 0 and answer.report is not None:
+        return f"The job ended after {answer.report.step_count} measured steps: {last}"
     if answer.exit_code == 0:
         return "The job ended without a training step that stepscope recognises."
     return f"The job failed in the trial with status {answer.exit_code}: {last}"

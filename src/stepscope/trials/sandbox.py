@@ -26,6 +26,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,11 @@ NOT_ISOLATED = 77
 """Exit status of the builder where the namespaces cannot be made."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a file system in memory, not a scratch file
 REAL_DIRECTORIES = ("/dev", "/proc", "/sys", "/run")
-"""Devices and sockets: they are not files of the job, and overlays would break them."""
+"""Devices and sockets: overlays would break them."""
+DEVICE_DIRECTORIES = ("/dev", "/proc", "/sys")
+"""Directories without files of the job."""
+MAX_ENTRIES = 20_000
+"""Entries of a real directory that are checked; a larger one counts as writable."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -48,16 +53,18 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         request: `command`, `directory`, `environment` and `timeout_s` of the job; `scratch`, a
-            directory to make, with the `report` to wait for in it; `parent`, the process that asks;
-            `isolate`, False to run the job as it is.
+            directory to make, with the `report` to wait for in it, and the `early_report`, which
+            counts if the job ends without the other; `parent`, the process that asks; `isolate`,
+            False to run the job as it is.
 
     Returns:
         `report` of the job or None; `exit_code`, None if it was killed; `timed_out`; the end of its
-        `output`; `is_isolated`; and `shared_paths`, directories in which its writes are real.
+        `output`; `is_isolated`; and `shared_paths`, paths at which its writes are real.
         Where isolation is asked for and not possible, nothing runs and `is_isolated` is False.
     """
     _die_with_parent(request["parent"], signal.SIGTERM)
-    signal.signal(signal.SIGTERM, _exit)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _exit)
     if request["isolate"]:
         return _run_isolated(request) or {"is_isolated": False, "report": None}
     return _run_here(request)
@@ -89,7 +96,8 @@ def _run_isolated(request: dict[str, Any]) -> dict[str, Any] | None:
 def _build(request: dict[str, Any], supervisor: int, writer: int) -> int:
     """Enter the namespaces, fork their first process and wait for it."""
     _die_with_parent(supervisor, signal.SIGKILL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     if not _enter_namespaces():
         return NOT_ISOLATED
     init = os.fork()
@@ -140,14 +148,14 @@ class _Cover:
     def __init__(self) -> None:
         self.root = f"{SHARED_MEMORY}/root"
         self.shared_paths: list[str] = []
-        """Directories whose files are real and writable."""
+        """Real directories and files in which this user may write."""
         self._layer_count = 0
         self._mount_points = _list_mount_points()
 
     def add(self, path: str) -> None:
         """Overlay a directory and the file systems below it."""
         if _is_below(path, *REAL_DIRECTORIES) or not os.path.isdir(path):
-            self._bind(path)
+            self._share(path)
             return
         below = [point for point in self._mount_points if point != path and _is_below(point, path)]
         try:
@@ -158,12 +166,16 @@ class _Cover:
                 if not any(_is_below(point, p) for p in below if p != point)
             ]
         except OSError:
-            self._bind(path)
-            if os.access(path, os.W_OK):
-                self.shared_paths.append(path)
             parts = _list_subdirectories(path) if below else []
+            self._share(path, covered=parts)
         for part in parts:
             self.add(part)
+
+    def _share(self, path: str, covered: Sequence[str] = ()) -> None:
+        """Leave a path real, except for subdirectories that are covered afterwards."""
+        self._bind(path)
+        if not _is_below(path, *DEVICE_DIRECTORIES):
+            self.shared_paths += _find_writable(path, frozenset(covered))
 
     def _overlay(self, path: str) -> None:
         self._layer_count += 1
@@ -199,8 +211,40 @@ def _list_subdirectories(path: str) -> list[str]:
         return []
 
 
+def _find_writable(path: str, covered: frozenset[str] = frozenset()) -> list[str]:
+    """Find the outermost paths below a real one in which this user may write.
+
+    Directories that cannot be listed, and large ones, count as writable.
+
+    Args:
+        covered: subdirectories to leave out.
+    """
+    paths, pending, entry_count = [], [path], 0
+    while pending:
+        directory = pending.pop()
+        if os.access(directory, os.W_OK):
+            paths.append(directory)
+            continue
+        if not os.path.isdir(directory) or not os.access(directory, os.X_OK):
+            continue
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    entry_count += 1
+                    if entry_count > MAX_ENTRIES:
+                        return [path]
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.path not in covered:
+                            pending.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False) and os.access(entry.path, os.W_OK):
+                        paths.append(entry.path)
+        except OSError:
+            paths.append(directory)
+    return sorted(paths)
+
+
 def _cover_file_systems() -> list[str]:
-    """Enter a root whose writes are discarded; return the directories whose files are real.
+    """Enter a root whose writes are discarded; return the writable paths that are real.
 
     Raises:
         OSError: there is no such root.
@@ -250,6 +294,7 @@ def _run_here(request: dict[str, Any]) -> dict[str, Any]:
     try:
         return _watch(request) | {"is_isolated": False, "shared_paths": ["/"]}
     finally:
+        _ignore_signals()
         _kill_descendants()
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -281,6 +326,8 @@ def _watch(request: dict[str, Any]) -> dict[str, Any]:
         if not pid:
             time.sleep(POLL_S)
     job.returncode = 0 if exit_code is None else exit_code  # reaped here, or killed below
+    if exit_code is not None and not report.exists():
+        report = Path(request["early_report"])
     text = report.read_text() if report.exists() else None
     return {
         "report": None if text is None else json.loads(text),
@@ -337,7 +384,14 @@ def _die_with_parent(parent: int, number: signal.Signals) -> None:
 
 
 def _exit(number: int, frame: object) -> None:
+    _ignore_signals()
     sys.exit(128 + number)
+
+
+def _ignore_signals() -> None:
+    """Let no further signal interrupt the clean-up."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # SIG_IGN would warn of a signal that has arrived
 
 
 def _end_after(work: Any) -> None:

@@ -98,7 +98,9 @@ class TrialSession:
         for is_changed in (False, True) if number % 2 == 0 else (True, False):
             trial_schedule = _scale(schedule, factor) if is_changed else schedule
             reports[is_changed] = self._run(trial_schedule, candidate, changed=is_changed)
-        return _Pair(base=reports[False], changed=reports[True], batch_factor=factor)
+        pair = _Pair(base=reports[False], changed=reports[True], batch_factor=factor)
+        _check_end(pair)
+        return pair
 
     def _run(self, schedule: Schedule, candidate: Candidate, *, changed: bool) -> TrialReport:
         loader = self.run.ranks[0].loader if self.run.ranks else None
@@ -158,6 +160,16 @@ def _check_effect(candidate: Candidate, report: TrialReport) -> None:
             raise TrialError(f"“{title}” had no effect: {CHANGES[change.name].scope}.")
     if all(change.before == change.after for change in report.applied.values()):
         raise TrialError(f"The job has {candidate.title} already.")
+
+
+def _check_end(pair: _Pair) -> None:
+    """Check that a job with a change does not end before the job without it does.
+
+    Raises:
+        TrialError: it does, and not because its batches have another size.
+    """
+    if pair.changed.early_end and not pair.base.early_end and pair.batch_factor == 1:
+        raise TrialError(f"With the change: {pair.changed.early_end}")
 
 
 def _measure_batch_factor(report: TrialReport) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Sequence
@@ -72,7 +73,8 @@ class JobSource:
 
 def find_script(words: Sequence[str], directory: str) -> Path | None:
     """Find the script on a command line; None without one, as with `python -m`."""
-    name = next((word for word in words if word.endswith(".py")), None)
+    before_module = itertools.takewhile(lambda word: word != "-m", words)
+    name = next((w for w in before_module if w.endswith(".py") and not w.startswith("-")), None)
     return None if name is None else Path(directory, name)
 
 

@@ -1,4 +1,7 @@
-"""A job whose dataset sleeps, so that the effect of workers is known; it saves a checkpoint."""
+"""A job whose dataset sleeps, so that the effect of workers is known.
+
+It writes a file at its start, and a checkpoint after each epoch.
+"""
 
 import argparse
 import json
@@ -30,6 +33,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--times", help="file for the mean time of the measured steps")
 arguments = parser.parse_args()
+Path("started").write_text(str(time.time_ns()))
 
 model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

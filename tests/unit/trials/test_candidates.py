@@ -68,6 +68,19 @@ def test_a_verdict_without_fixes_to_try_names_the_changes() -> None:
         choose_candidates(make_verdict(), fix="1")
 
 
+def test_several_workers_of_an_iterable_dataset_are_different_results() -> None:
+    verdict = make_verdict(WORKERS, THREADS)
+    assert [c.number for c in choose_candidates(verdict, is_map_style=False)] == [2]
+    with pytest.raises(UsageError, match="each worker yields all samples, unless the iterable"):
+        choose_candidates(verdict, changes=WORKERS, is_map_style=False)
+    candidates = choose_candidates(
+        verdict, changes=WORKERS, is_map_style=False, allow_different_results=True
+    )
+    assert [c.changes for c in candidates] == [WORKERS]
+    one = [Change(name="num_workers", value="1")]
+    assert choose_candidates(verdict, changes=one, is_map_style=False)
+
+
 @pytest.mark.parametrize("text", ["workers=2", "num_workers", "num_workers=-1", "pin_memory=maybe"])
 def test_unknown_changes_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"can be tried|takes"):

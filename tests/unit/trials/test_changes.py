@@ -46,6 +46,21 @@ def test_a_trial_reports_its_steps_and_losses(base: TrialReport) -> None:
     assert again.losses == base.losses
 
 
+def test_a_job_that_crashes_after_some_measured_steps_is_no_measurement() -> None:
+    step = str(WARMUP_STEPS + STEPS - 2)
+    with pytest.raises(TrialError, match=r"failed in the trial with status 1: MemoryError: no mem"):
+        run_job({}, "--crash-at", step)
+
+
+def test_a_job_that_ends_early_says_so(base: TrialReport) -> None:
+    report = run_job({}, "--end-at", str(WARMUP_STEPS + STEPS - 2))
+    assert base.early_end is None
+    assert 10 < report.step_count < STEPS
+    assert report.early_end == (
+        f"The job ended after {report.step_count} measured steps: it printed nothing"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "value", "before"),
     [

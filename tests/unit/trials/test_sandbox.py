@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.trials import find_real_directories
+from stepscope.trials import find_real_directories, sandbox
 from stepscope.trials.processes import SANDBOX
 from tests.support.waiting import wait_until
 
@@ -38,6 +39,7 @@ def make_request(tmp_path: Path, script: str, *, isolate: bool, timeout_s: float
         "timeout_s": timeout_s,
         "scratch": scratch,
         "report": f"{scratch}/report",
+        "early_report": f"{scratch}/report.early",
         "parent": os.getpid(),
         "isolate": isolate,
     }
@@ -145,6 +147,17 @@ def test_sigterm_ends_all_processes_of_the_job(tmp_path: Path, isolate: bool) ->
     assert not list(Path("/dev/shm").glob(f"stepscope-try-test-{os.getpid()}-*"))  # noqa: S108
 
 
+def test_further_signals_do_not_interrupt_the_clean_up(tmp_path: Path, isolate: bool) -> None:
+    with running(tmp_path, tmp_path / "pid", isolate=isolate) as supervisor:
+        sleepers = find_sleepers(supervisor.pid)
+        while supervisor.poll() is None:
+            supervisor.send_signal(signal.SIGTERM)
+            supervisor.send_signal(signal.SIGINT)
+            time.sleep(0.001)
+    wait_until(lambda: not any(map(is_alive, sleepers)))
+    assert not list(Path("/dev/shm").glob(f"stepscope-try-test-{os.getpid()}-*"))  # noqa: S108
+
+
 def test_sigkill_of_an_isolated_supervisor_leaves_nothing(tmp_path: Path) -> None:
     if find_real_directories() is None:
         pytest.skip("no namespaces on this machine")
@@ -155,3 +168,68 @@ def test_sigkill_of_an_isolated_supervisor_leaves_nothing(tmp_path: Path) -> Non
     wait_until(lambda: not any(map(is_alive, sleepers)))
     assert not (tmp_path / "pid").exists()
     assert not list(Path("/dev/shm").glob(f"stepscope-try-test-{os.getpid()}-*"))  # noqa: S108
+
+
+def cover(
+    monkeypatch: pytest.MonkeyPatch, layers: Path, path: Path, *, mount_points: list[Path]
+) -> list[str]:
+    """Cover a directory where no overlay is possible; return the real, writable paths.
+
+    Modes are those of a user who owns nothing, and directories named `covered` have overlays.
+    """
+
+    def mount(source: str, target: str, *_: object) -> None:
+        if source == "overlay" and not target.endswith("/covered"):
+            raise OSError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sandbox, "SHARED_MEMORY", str(layers))
+        patch.setattr(sandbox, "_mount", mount)
+        patch.setattr(sandbox, "_list_mount_points", lambda: [str(p) for p in mount_points])
+        patch.setattr(os, "access", lambda path, mode: bool(Path(path).stat().st_mode & mode))
+        root = sandbox._Cover()
+        root.add(str(path))
+    return [str(Path(shared).relative_to(path)) for shared in root.shared_paths]
+
+
+def test_writable_paths_that_stay_real_are_listed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    for name, mode in {"user": 0o777, "user/job": 0o777, "other": 0o755, "secret": 0o770}.items():
+        (home / name).mkdir(parents=True)
+        (home / name).chmod(mode)
+    home.chmod(0o755)
+    (home / "other" / "open").touch()
+    (home / "other" / "open").chmod(0o666)
+    (home / "other" / "closed").touch(0o644)
+    shared = cover(monkeypatch, tmp_path / "layers", home, mount_points=[home])
+    assert shared == ["other/open", "user"]
+
+
+def test_covered_subdirectories_of_a_real_directory_are_not_listed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    for name in ("covered", "user"):
+        (home / name).mkdir(parents=True)
+        (home / name).chmod(0o777)
+    (home / "user" / "file").touch()
+    (home / "user" / "file").chmod(0o666)
+    home.chmod(0o755)
+    mounts = [home, home / "user" / "file"]
+    assert cover(monkeypatch, tmp_path / "layers", home, mount_points=mounts) == ["user"]
+
+
+def test_mounts_that_are_never_covered_are_listed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run, file = tmp_path / "run", tmp_path / "file"
+    (run / "user" / "1000").mkdir(parents=True)
+    (run / "user" / "1000").chmod(0o777)
+    run.chmod(0o755)
+    file.touch()
+    file.chmod(0o666)
+    monkeypatch.setattr(sandbox, "REAL_DIRECTORIES", (str(run),))
+    assert cover(monkeypatch, tmp_path / "layers", run, mount_points=[run]) == ["user/1000"]
+    assert cover(monkeypatch, tmp_path / "layers", file, mount_points=[file]) == ["."]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stepscope.quantities import count_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +30,9 @@ class InjectableChange:
 
     name: str
     title: str
-    """The change in words, `{}` for the value."""
+    """The change in words, `{}` for the value and its noun."""
+    nouns: tuple[str, str] | None = None
+    """Singular and plural of the noun after the value; None for none."""
     values: tuple[str, ...] = ()
     """Accepted values; empty for whole numbers."""
     min_value: int = 0
@@ -54,6 +58,8 @@ class InjectableChange:
 
     def describe(self, value: str) -> str:
         """Describe the change with a value."""
+        if self.nouns is not None:
+            value = count_of(int(value), *self.nouns)
         return self.title.format(value)
 
     def write_line(self, value: str) -> str:
@@ -138,7 +144,8 @@ CHANGES: dict[str, InjectableChange] = {
     for change in (
         InjectableChange(
             name="num_workers",
-            title="{} DataLoader workers",
+            title="{}",
+            nouns=("DataLoader worker", "DataLoader workers"),
             results="random_numbers",
             line="DataLoader(..., num_workers={})",
             scope="no torch DataLoader was created",
@@ -173,7 +180,8 @@ CHANGES: dict[str, InjectableChange] = {
         ),
         InjectableChange(
             name="intra_op_threads",
-            title="{} intra-op threads",
+            title="{}",
+            nouns=("intra-op thread", "intra-op threads"),
             min_value=1,
             results="rounding",
             line="torch.set_num_threads({})",
@@ -200,7 +208,8 @@ CHANGES: dict[str, InjectableChange] = {
         ),
         InjectableChange(
             name="batch_size",
-            title="batches of {} samples",
+            title="batches of {}",
+            nouns=("sample", "samples"),
             min_value=1,
             results="different",
             line="DataLoader(..., batch_size={})",
@@ -209,7 +218,8 @@ CHANGES: dict[str, InjectableChange] = {
         ),
         InjectableChange(
             name="thread_prefetch",
-            title="{} batches ahead by a thread",
+            title="{} ahead by a thread",
+            nouns=("batch", "batches"),
             min_value=1,
             results="random_numbers",
             line="iterate the DataLoader in a thread that puts batches into queue.Queue({})",

@@ -69,7 +69,7 @@ class Measurement:
 
     def fail(self, sentence: str) -> None:
         """Report that the trial is not possible, and end the job."""
-        self._write({"error": sentence})
+        self._write({"error": sentence}, self.plan.report)
         self._wait_to_be_killed()
 
     def _seed(self) -> None:
@@ -88,13 +88,13 @@ class Measurement:
             _await_device()
         self._times_ns.append(_now())
         if count >= last and _is_first_rank():
-            self._write(self._describe())
+            self._write(self._describe(), self.plan.report)
             self._wait_to_be_killed()
 
     def _end_early(self) -> None:
-        """Report the steps of a job that has ended by itself."""
+        """Report the steps of a job that ends by itself, or with an exception."""
         if os.getpid() == self._pid and progress.step_count and _is_first_rank():
-            self._write(self._describe())
+            self._write(self._describe(), self.plan.early_report)
 
     def _describe(self) -> dict[str, Any]:
         times_ns = self._times_ns
@@ -107,9 +107,9 @@ class Measurement:
             "python": sys.version.split()[0],
         }
 
-    def _write(self, report: dict[str, Any]) -> None:
-        """Write the report, unless another process has written its own."""
-        path = self.plan.report
+    @staticmethod
+    def _write(report: dict[str, Any], path: str) -> None:
+        """Write a report, unless another process has written its own."""
         draft = f"{path}.{os.getpid()}"
         with open(draft, "w", encoding="utf-8") as file:
             json.dump(report, file)

@@ -37,6 +37,11 @@ class TrialPlan:
     batch_size: int | None = None
     """Batch size of the DataLoader that feeds training, None if unknown."""
 
+    @property
+    def early_report(self) -> str:
+        """File for the report of a job that ends before its last measured step."""
+        return f"{self.report}.early"
+
     def encode(self) -> str:
         """Encode the plan for the environment."""
         return json.dumps(asdict(self))

@@ -18,8 +18,11 @@ from torch.utils.data._utils import fetch as fetching
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.trial.measurement import Measurement
 
-_caches: dict[int, dict[Any, Any]] = {}
-"""Samples by index, by the identity of their dataset; a forked worker inherits them."""
+_caches: dict[int, tuple[Any, dict[Any, Any]]] = {}
+"""Dataset and its samples by index, by the identity of the dataset; a forked worker inherits them.
+
+The dataset is kept, so that no other one gets its identity.
+"""
 
 
 def cache_samples(measurement: Measurement) -> None:
@@ -38,7 +41,7 @@ def _fill_before(original: Callable[..., Any], measurement: Measurement) -> Call
             ahead = 2 + self.num_workers * (self.prefetch_factor or 0)
             count = plan.warmup_step_count + plan.step_count + ahead
             with _restored_generators(self):
-                _caches[id(self.dataset)] = _make_samples(self, count)
+                _caches[id(self.dataset)] = self.dataset, _make_samples(self, count)
             measurement.note_change("cached_samples", "off", "memory")
         return original(self)
 
@@ -89,8 +92,8 @@ def _restored_generators(loader: Any) -> Iterator[None]:
 def _fetch_from_cache(original: Callable[..., Any]) -> Callable[..., Any]:
     def __init__(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         original(self, dataset, *args, **kwargs)
-        samples = _caches.get(id(dataset))
-        if samples is not None:
+        if id(dataset) in _caches:
+            _, samples = _caches[id(dataset)]
             many = getattr(dataset, "__getitems__", None)
             self.dataset = (_CachedBatches if many else _Cached)(dataset, samples)
 
