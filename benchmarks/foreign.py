@@ -189,7 +189,7 @@ everything between the steps. An accusation is right if a fix of its cause saves
 “healthy” is wrong if a fix saves {OBVIOUS_SAVING:.0%}, and so is “model: compute”, which says that
 the hardware is busy with the model. Programs *held out* ran under stepscope for
 the first time after the rules were frozen, and show that first verdict; those of the development
-half were known to their authors, and show the verdict of the rules that were then frozen. Suspects and causes are shares of all verdicts given, false alarms of all programs without
+half were known to their authors, and show the verdict of the present rules. Suspects and causes are shares of all verdicts given, false alarms of all programs without
 an effective fix; “sign” is the share of first fixes, as far as they were tried, that save time if
 and only if that was predicted. Intervals (Wilson, 95 %) are in brackets."""
 

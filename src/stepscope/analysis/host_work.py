@@ -156,13 +156,8 @@ def attribute_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> Ho
     np.add.at(spent, inverse.ravel(), weight_ns[selected])
     # Device time belongs to the compute phases, and to no time between them.
     counted = is_compute | (outside & is_free)
-    work = _WorkSums(
-        {
-            name: int(weight_ns[counted & (phase == code)].sum())
-            for code, name in enumerate(PHASES)
-            if (counted & (phase == code)).any()
-        }
-    )
+    totals = np.bincount(phase[counted], weight_ns[counted], len(PHASES)).astype(np.int64)
+    work = _WorkSums(dict(zip(PHASES, totals.tolist(), strict=True)))
     for (code, stack, line), time_ns in zip(unique.tolist(), spent.tolist(), strict=True):
         work.add(PHASES[code], reader.read(PHASES[code], stack, line), time_ns)
     counts = np.bincount(phase[selected], minlength=len(PHASES)).tolist()

@@ -15,6 +15,7 @@ from stepscope.diagnosis.fix_changes import list_changes
 from stepscope.diagnosis.fix_reliability import is_often_wrong
 from stepscope.diagnosis.fix_titles import (
     CACHE,
+    CALL_LESS,
     COMPILE,
     DEBUG,
     KEEP_WORKERS,
@@ -100,6 +101,7 @@ def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts)
     without_cause = what_if.predict_without(cause)
     special = {
         COMPILE: what_if.predict_without("dispatch_overhead"),
+        CALL_LESS: what_if.predict_without_framework_calls(),
         LARGER_BATCH: what_if.predict_without("small_batch"),
         OVERLAP: what_if.predict_with_twice_the_workers(),
         PREPARE_ONCE: what_if.predict_without_preparation(),

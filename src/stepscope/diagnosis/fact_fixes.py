@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import UNSET
 
 from stepscope.diagnosis.fix_titles import (
+    CALL_LESS,
     COMPILE,
     LARGER_BATCH,
     OPTIMIZER_KERNELS,
@@ -201,6 +202,15 @@ def list_tiny_operator_fixes(facts: JobFacts) -> list[FixText]:
 
 def list_dispatch_fixes(facts: JobFacts) -> list[FixText]:
     """List the fixes for gaps between operators."""
+    line = facts.framework_line
+    if line is not None:
+        return [
+            (
+                CALL_LESS,
+                f"{line.location} runs between the phases: call it once for many samples or steps, "
+                "without checks of its arguments (validate_args=False for a distribution)",
+            )
+        ]
     return [
         *_list_compiler_fixes(facts),
         (LARGER_BATCH, "a larger batch raises the share of real work"),

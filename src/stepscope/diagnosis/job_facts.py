@@ -39,6 +39,9 @@ class JobFacts:
     """The line of the training thread that prepares data for the longest time."""
     python_line: StepLine | None
     """The line that runs other Python for the longest time."""
+    framework_line: StepLine | None
+    """The line between the phases that calls torch for the longest time, where such calls take
+    more time than those of operators in the compute phases."""
     environment_line: StepLine | None
     """The line that simulates an environment of a known library for the longest time."""
     has_loop: bool
@@ -53,6 +56,9 @@ class JobFacts:
         first = run.ranks[0]
         data_lines = list_lines(inputs, "data_preparation")
         python_lines = list_lines(inputs, "python")
+        framework_lines = list_lines(inputs, "framework", phases=("other",))
+        parts = inputs.shares.overhead_parts
+        is_between = parts["framework_calls"] > parts["inside_compute"]
         profile, settings = run.compute_profile, first.facts(SettingsFact)
         names = profile.operator_names if profile is not None else frozenset()
         return cls(
@@ -67,6 +73,7 @@ class JobFacts:
             dataset_function=name_dataset_function(starved_rank.making),
             data_line=data_lines[0] if data_lines else None,
             python_line=python_lines[0] if python_lines else None,
+            framework_line=framework_lines[0] if framework_lines and is_between else None,
             environment_line=next((line for line in python_lines if line.line.source), None),
             has_loop=profile is not None and has_loop(first, profile),
             has_fused_attention=any(map(_FUSED_ATTENTION.search, names)),

@@ -369,6 +369,8 @@ def _name_dispatch_cause(inputs: CauseInputs, profile: ComputeProfile) -> str:
     is_in_optimizer = shares.compute_overhead["optimizer"] > OPTIMIZER_RATIO * shares.dispatch
     if is_batch_small_for(inputs.run, shares, profile) and not is_in_optimizer:
         return "small_batch"
+    if shares.overhead_parts["framework_calls"] > shares.overhead_parts["inside_compute"]:
+        return "dispatch_overhead"
     return "tiny_operators" if profile.small_ratio >= 0.5 else "dispatch_overhead"
 
 

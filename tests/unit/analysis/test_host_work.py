@@ -355,3 +355,14 @@ def test_host_work_under_device_work_is_not_counted() -> None:
     )
     assert work is not None
     assert work.causes == {"host_sync": 1}
+
+
+def test_preparation_in_a_phase_is_a_share_of_the_phase_with_its_device_work() -> None:
+    """Of a forward pass of 50 ms, the device is busy for 40 and a tokenizer runs for 5."""
+    work = host_work(
+        "forward 50 ( device:forward 40 | do:tokenise 5 ) | backward 10 | optimizer 5",
+        {"tokenise": f"{LOOP} > Module.__call__@torch/nn/modules/module.py > encode "
+        "# ids = self.tokenizer(texts)"},
+    )  # fmt: skip
+    assert work is not None
+    assert work.preparation["forward"] == pytest.approx(5 / 50, abs=0.01)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.diagnosis import Verdict, diagnose
+from stepscope.diagnosis.fix_titles import CALL_LESS
 from stepscope.testing import RunBuilder
 from tests.support.cause_runs import CAUSE_RUNS, COMPUTE
 
@@ -189,3 +190,21 @@ def test_python_overhead_without_a_line_is_not_named(new_run: RunMaker) -> None:
     verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == ("framework_overhead", "unknown")
     assert "No stack sample shows the code" in verdict.headline
+
+
+def test_calls_of_torch_between_the_phases_are_called_less_often(tmp_path: Path) -> None:
+    """Of 100 ms, a distribution takes 40; operators have no gaps."""
+    stack = "main > act > __init__@torch/distributions/categorical.py # dist = Categorical(p)"
+    run = RunBuilder(tmp_path / "run", code={"act": stack})
+    step = "forward 30 | backward 20 | optimizer 10"
+    window = "forward 30 ( op:mm 30 ) | backward 20 ( op:mm 20 ) | optimizer 10 ( op:add 10 )"
+    run.rank().draw(f"{step} | do:act 40", 30).draw(f"window ( {window} )").draw(
+        f"{step} | do:act 40", 30
+    )
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", "dispatch_overhead")
+    first = verdict.fixes[0]
+    assert first.title == CALL_LESS
+    assert "train.py" in first.instructions
+    assert first.prediction is not None
+    assert first.prediction.saving_ratio == pytest.approx(0.4, abs=0.01)
