@@ -47,8 +47,9 @@ def main():
     size = round(170 * args.severity**0.5)
     interval = 30 * PICTURE_EVERY if args.fixed else PICTURE_EVERY
     grid = torch.linspace(-1, 1, POINTS)
-    generator, critic = perceptron(5, 128, POINTS), perceptron(POINTS, 128, 1)
-    optimizers = [torch.optim.Adam(m.parameters(), lr=1e-4) for m in (generator, critic)]
+    model, critic = perceptron(5, 128, POINTS), perceptron(POINTS, 128, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    critic_optimizer = torch.optim.Adam(critic.parameters(), lr=1e-4)
     criterion = nn.BCEWithLogitsLoss()
     ones, zeros = torch.ones(BATCH, 1), torch.zeros(BATCH, 1)
     snapshots = []
@@ -56,14 +57,14 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for step in range(STEPS):
             waves = grid**2 * torch.empty(BATCH, 1).uniform_(1, 2) - 1
-            drawn = generator(torch.randn(BATCH, 5))
-            optimizers[0].zero_grad()
+            drawn = model(torch.randn(BATCH, 5))
+            optimizer.zero_grad()
             criterion(critic(drawn), ones).backward()
-            optimizers[0].step()
-            optimizers[1].zero_grad()
+            optimizer.step()
+            critic_optimizer.zero_grad()
             loss = criterion(critic(waves), ones) + criterion(critic(drawn.detach()), zeros)
             loss.backward()
-            optimizers[1].step()
+            critic_optimizer.step()
             snapshots.append(drawn.detach())  # grows, and nothing reads it before the end
             if step % interval == 0:
                 save_image(Path(folder, f"{step}.png"), drawn[0].tolist(), size)
