@@ -185,13 +185,14 @@ def render(programs: Sequence[Program]) -> str:
 _PREFACE = f"""\
 Public training programs, run unchanged on generated data on two cores without a GPU. Truths are
 measured: a change to a copy of the program, two or three alternating pairs, time per step with
-everything between the steps. An accusation is right if a fix of its cause saves at least {PROVING_SAVING:.0%};
-“healthy” is wrong if a fix saves {OBVIOUS_SAVING:.0%}, and so is “model: compute”, which says that
-the hardware is busy with the model. Programs *held out* ran under stepscope for
-the first time after the rules were frozen, and show that first verdict; those of the development
-half were known to their authors, and show the verdict of the present rules. Suspects and causes are shares of all verdicts given, false alarms of all programs without
-an effective fix; “sign” is the share of first fixes, as far as they were tried, that save time if
-and only if that was predicted. Intervals (Wilson, 95 %) are in brackets."""
+everything between the steps. An accusation is right if a fix of its cause saves at least
+{PROVING_SAVING:.0%}; “healthy” is wrong if a fix saves {OBVIOUS_SAVING:.0%}, and so is “model:
+compute”, which says that the hardware is busy with the model. Programs *held out* ran under
+stepscope for the first time after the rules were frozen, and show that first verdict; those of the
+development half were known to their authors, and show the verdict of the present rules. Suspects
+and causes are shares of all verdicts given, false alarms of all programs without an effective fix;
+“sign” is the share of first fixes, as far as they were tried, that save time if and only if that
+was predicted. Intervals (Wilson, 95 %) are in brackets."""
 
 
 def _score(half: str, programs: Iterable[Program]) -> list[str]:
