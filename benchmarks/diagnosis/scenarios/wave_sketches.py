@@ -2,7 +2,7 @@
 # suspect = "framework_overhead"
 # cause = "logging"
 # fix = "log every N steps: draw pictures less often"
-# severities = [0.7, 1.0, 1.5]  # pixels of a picture
+# severities = [0.8, 1.0, 1.5]  # pixels of a picture
 # ///
 """Draws waves with a generator and a critic, and saves a picture of them every few steps."""
 
@@ -16,7 +16,7 @@ from common import Throughput, arguments, perceptron
 from torch import nn
 
 BATCH = 64
-STEPS = 900
+STEPS = 2500
 POINTS = 15
 PICTURE_EVERY = 20
 
@@ -44,7 +44,7 @@ def save_image(path, wave, size):
 
 def main():
     args = arguments(__doc__)
-    size = round(170 * args.severity**0.5)
+    size = round(700 * args.severity**0.5)
     interval = 30 * PICTURE_EVERY if args.fixed else PICTURE_EVERY
     grid = torch.linspace(-1, 1, POINTS)
     model, critic = perceptron(5, 128, POINTS), perceptron(POINTS, 128, 1)
