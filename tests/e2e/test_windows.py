@@ -180,6 +180,7 @@ def test_a_job_without_torch_is_reported(tmp_path: Path) -> None:
     assert "no process of the job has started to train with PyTorch" in done.stderr
 
 
+@pytest.mark.quiet  # the usual pace must not vary
 def test_a_job_that_becomes_slower_gets_a_window(start: Callable[..., WindowedJob]) -> None:
     job = start()
     wait_until(lambda: any(f["reason"] == "automatic" for f in job.facts()))
