@@ -239,9 +239,7 @@ def classify_stack(
 def is_outside_dataset(frames: Sequence[Frame]) -> bool:
     """Return True for a stack inside a fetch that runs no method of the dataset: it collates."""
     inside = _select_inside_fetch(frames)
-    return inside is not None and any(
-        frame.bare_function not in SAMPLE_FUNCTIONS for frame in inside[:1]
-    )
+    return bool(inside and inside[0].bare_function not in SAMPLE_FUNCTIONS)
 
 
 def _select_inside_fetch(frames: Sequence[Frame]) -> Sequence[Frame] | None:

@@ -139,18 +139,23 @@ def _find_passes_after_training(top: Spans) -> NDArray[np.bool_]:
     """Mask the forward passes between the last backward pass or optimizer step on a fetched batch
     and the next fetch; without those whose backward pass follows that fetch, because the script
     fetches the next batch in between."""
-    is_fetch = top.is_kind(*FETCH_KINDS)
-    group = np.cumsum(is_fetch)  # 0 for spans before the first fetch
-    trained = np.flatnonzero(top.is_kind("backward", "optimizer"))
-    last_training = np.full(int(group[-1]) + 1 if len(group) else 1, len(top))
-    last_training[group[trained]] = trained  # of several, the last is kept
-    is_last_group = group == group[-1] if len(group) else group > 0
+    group = np.cumsum(
+        top.is_kind(*FETCH_KINDS), dtype=np.int64
+    )  # 0 for spans before the first fetch
+    is_between = (group > 0) & (group < group.max(initial=0))
     passes = np.flatnonzero(top.is_kind("forward", "backward"))
     is_trained = np.zeros(len(top), dtype=np.bool_)
     is_trained[passes[:-1]] = top.is_kind("backward")[passes[1:]]
-    is_after = (np.arange(len(top)) > last_training[group]) & (group > 0) & ~is_last_group
-    mask: NDArray[np.bool_] = is_after & top.is_kind("forward") & ~is_trained
+    follows = _follow_last(top.is_kind("backward", "optimizer"), group)
+    mask: NDArray[np.bool_] = follows & is_between & top.is_kind("forward") & ~is_trained
     return mask
+
+
+def _follow_last(selected: NDArray[np.bool_], group: Int) -> NDArray[np.bool_]:
+    """Mask the spans after the last selected one of their group; none of groups without any."""
+    last = np.full(int(group.max(initial=0)) + 1, len(group))
+    last[group[selected]] = np.flatnonzero(selected)  # of several, the last is kept
+    return np.arange(len(group)) > last[group]
 
 
 def _find_collecting(work: _Work) -> NDArray[np.bool_]:
@@ -260,11 +265,8 @@ def _find_predictions_after_training(work: _Work) -> Intervals:
     A prediction that is followed by training, such as a teacher's, belongs to the training.
     """
     top, trains, predicts = work.top, work.trains, work.predicts
-    group = np.cumsum(top.is_kind(*FETCH_KINDS))
-    last_training = np.full(int(group[-1]) + 1, len(top))  # of groups without any: past all work
-    last_training[group[trains]] = np.flatnonzero(trains)  # of several, the last is kept
-    rows = np.flatnonzero(predicts)
-    after = rows[rows > last_training[group[rows]]]
+    group = np.cumsum(top.is_kind(*FETCH_KINDS), dtype=np.int64)
+    after = np.flatnonzero(predicts & _follow_last(trains, group))
     if not len(after):
         return EMPTY
     starts = np.flatnonzero(np.diff(group[after], prepend=-1))

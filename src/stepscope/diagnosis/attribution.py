@@ -60,6 +60,12 @@ class AttributionThresholds:
             "framework_overhead": self.framework_overhead,
         }
 
+    def is_exceeded(self, suspect: Suspect, shares: Shares) -> bool:
+        """Return whether a suspect of `by_suspect` is a bottleneck."""
+        if suspect == "framework_overhead" and shares.largest_overhead < self.overhead_cause:
+            return False
+        return shares.suspects[suspect] >= self.by_suspect[suspect]
+
 
 THRESHOLDS = AttributionThresholds()
 NEED_A_WINDOW: frozenset[Suspect] = frozenset({"model", "healthy"})
@@ -131,11 +137,8 @@ class Attributor:
         limits, split = self._thresholds, self._split
         attributions = [
             Attribution(suspect=suspect, share=shares.suspects[suspect])
-            for suspect, limit in limits.by_suspect.items()
-            if shares.suspects[suspect] >= limit
-            and (
-                suspect != "framework_overhead" or shares.largest_overhead >= limits.overhead_cause
-            )
+            for suspect in limits.by_suspect
+            if limits.is_exceeded(suspect, shares)
         ]
         rank_wait = split.rank_waits.add_excess(shares.rank_wait.get("model", 0.0))
         if rank_wait >= limits.slow_rank:

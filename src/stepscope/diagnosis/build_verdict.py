@@ -99,7 +99,7 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
         ),
         notes=[
             *_list_notes(run, attribution, split, shares),
-            *list_slow_settings(run, shares),
+            *list_slow_settings(run, shares, facts),
             *list_even_changes(finding, what_if, facts),
         ],
         step_count=step_count,
@@ -236,14 +236,13 @@ def _rule_out(
     }
     for name, limit in limits.items():
         share = percent(shares.suspects[name])
-        is_scattered = shares.largest_overhead < thresholds.overhead_cause
-        if name == "framework_overhead" and shares.suspects[name] >= limit and is_scattered:
+        if thresholds.is_exceeded(name, shares):
+            reasons[name] = f"{share} of step time as well; look at it next."
+        elif shares.suspects[name] >= limit:
             reasons[name] += (
                 f" {share} of step time, in several parts of which none has "
                 f"{percent(thresholds.overhead_cause)}."
             )
-        elif shares.suspects[name] >= limit:
-            reasons[name] = f"{share} of step time as well; look at it next."
         else:
             reasons[name] += f" {share} of step time (threshold {percent(limit)})."
     waiting = sum(shares.rank_wait.values())

@@ -26,8 +26,8 @@ MAX_OUTSIDE_RATIO = 0.98
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreWaits:
-    """Shares of the training threads' time without a core. All are 0 where this was not recorded
-    and where the job's own CPU quota was exhausted."""
+    """Shares of the training threads' time without a core. All are 0 where this was not recorded;
+    where the job's own CPU quota was exhausted, only `outside` is not."""
 
     outside_data_wait: float = 0.0
     """Share of the time outside `data_wait`, caused by workers."""
@@ -158,7 +158,7 @@ def _measure_waiting_workers(rank: Rank) -> float:
     making = rank.making
     if making is None or making.worker_busy_ratio is None:
         return 0.0
-    return count_workers(rank) * making.worker_busy_ratio * (making.without_core_ratio or 0.0)
+    return _count_workers(rank) * making.worker_busy_ratio * (making.without_core_ratio or 0.0)
 
 
 def _measure_recorded_waits(
@@ -234,7 +234,7 @@ def _measure_late_creation(rank: Rank, outside: float) -> float:
     With n workers, the training thread waits for fetch / n beyond its own work. Both are shorter
     without the delays, and the waiting shrinks like the excess of the first over the second.
     """
-    making, workers = rank.making, count_workers(rank)
+    making, workers = rank.making, _count_workers(rank)
     if making is None or not workers or making.without_core_ratio is None:
         return 0.0
     waiting = rank.late_batches
@@ -253,10 +253,10 @@ def _measure_late_creation(rank: Rank, outside: float) -> float:
 def _measure_worker_cores(run: Run, rank: Rank) -> float:
     """Measure the cores that the DataLoader workers of a rank keep busy."""
     cores = [_measure_cores(run, rank, worker.pid) for worker in run.workers_of(rank.process)]
-    return count_workers(rank) * sum(cores) / max(1, len(cores))
+    return _count_workers(rank) * sum(cores) / max(1, len(cores))
 
 
-def count_workers(rank: Rank) -> int:
+def _count_workers(rank: Rank) -> int:
     """Count the workers that create batches at the same time: those of one epoch, where each epoch
     starts its own."""
     workers = len(rank.run.workers_of(rank.process))

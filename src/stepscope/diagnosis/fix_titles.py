@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 CACHE = "Decode once and cache the result"
+CALL_LESS = "Call torch less often between the phases"
 COMPILE = "Let a compiler fuse the operators"
 DEBUG = "Turn the debug switch off"
 KEEP_WORKERS = "Keep the workers alive between epochs"
-CALL_LESS = "Call torch less often between the phases"
 LARGER_BATCH = "Give each operator more to do"
 LOCAL_DATA = "Bring the data closer"
 OPTIMIZER_KERNELS = "Use a fused or foreach optimizer"

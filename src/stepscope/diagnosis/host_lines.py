@@ -56,6 +56,11 @@ def list_lines(
     return sorted(sizeable, key=lambda line: -line.share)
 
 
+def list_framework_lines(inputs: CauseInputs) -> list[StepLine]:
+    """List the lines that call torch between the phases, largest first."""
+    return list_lines(inputs, "framework", phases=("other",))
+
+
 def name_first(lines: list[StepLine]) -> str:
     """Name the location of the largest line; '' without any."""
     return lines[0].location if lines else ""

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from stepscope.diagnosis.batch_size import has_loop
 from stepscope.diagnosis.cause import CauseInputs
 from stepscope.diagnosis.data_causes import name_dataset_function
-from stepscope.diagnosis.host_lines import StepLine, list_lines
+from stepscope.diagnosis.host_lines import StepLine, list_framework_lines, list_lines
 from stepscope.run import embedding_ratio, largest_model
 from stepscope.schema import DataLoaderFact, ModelFact, OptimizerFact, SettingsFact
 
@@ -56,9 +56,8 @@ class JobFacts:
         first = run.ranks[0]
         data_lines = list_lines(inputs, "data_preparation")
         python_lines = list_lines(inputs, "python")
-        framework_lines = list_lines(inputs, "framework", phases=("other",))
-        parts = inputs.shares.overhead_parts
-        is_between = parts["framework_calls"] > parts["inside_compute"]
+        is_between = inputs.shares.is_dispatch_between_phases
+        framework_lines = list_framework_lines(inputs) if is_between else []
         profile, settings = run.compute_profile, first.facts(SettingsFact)
         names = profile.operator_names if profile is not None else frozenset()
         return cls(
@@ -73,7 +72,7 @@ class JobFacts:
             dataset_function=name_dataset_function(starved_rank.making),
             data_line=data_lines[0] if data_lines else None,
             python_line=python_lines[0] if python_lines else None,
-            framework_line=framework_lines[0] if framework_lines and is_between else None,
+            framework_line=framework_lines[0] if framework_lines else None,
             environment_line=next((line for line in python_lines if line.line.source), None),
             has_loop=profile is not None and has_loop(first, profile),
             has_fused_attention=any(map(_FUSED_ATTENTION.search, names)),

@@ -26,7 +26,7 @@ from stepscope.diagnosis.cause import (
     CauseInputs,
 )
 from stepscope.diagnosis.debug_switches import list_debug_switches
-from stepscope.diagnosis.host_lines import StepLine, list_lines, name_first
+from stepscope.diagnosis.host_lines import StepLine, list_framework_lines, list_lines, name_first
 from stepscope.diagnosis.shares import HOST_CAUSES, compute_host_cause_share
 from stepscope.diagnosis.stalls import (
     describe_checkpoints,
@@ -69,13 +69,10 @@ _PHASE_NAMES = {
 
 def find_overhead_cause(inputs: CauseInputs) -> CauseFinding:
     """Find the largest part of the overhead; other large parts contribute."""
-    parts = dict(inputs.shares.overhead_parts)
+    parts = inputs.shares.overhead_parts
     if inputs.run.compute_profile is not None:
-        parts["inside_compute"] += parts.pop("framework_calls")
-    largest = max(
-        (name for name in (*_PART_NAMES, "inside_compute") if name in parts),
-        key=lambda name: parts[name],
-    )
+        parts = parts | {"inside_compute": inputs.shares.dispatch, "framework_calls": 0.0}
+    largest = max((*_PART_NAMES, "inside_compute"), key=lambda name: parts[name])
     match largest:
         case "checkpoint":
             evidence = describe_checkpoints(inputs.run)
@@ -150,7 +147,7 @@ def _list_stages(inputs: CauseInputs) -> list[Stage]:
         _PART_NAMES["between_phases"]: name_first(
             list_lines(inputs, *HOST_CAUSES, phases=("other",))
         ),
-        _PART_NAMES["framework_calls"]: name_first(_list_framework_lines(inputs)),
+        _PART_NAMES["framework_calls"]: name_first(list_framework_lines(inputs)),
     }
     kind = "Python" if is_python_bound(inputs.run.compute_profile) else "dispatch"
     for phase, share in inputs.shares.compute_overhead.items():
@@ -369,7 +366,7 @@ def _name_dispatch_cause(inputs: CauseInputs, profile: ComputeProfile) -> str:
     is_in_optimizer = shares.compute_overhead["optimizer"] > OPTIMIZER_RATIO * shares.dispatch
     if is_batch_small_for(inputs.run, shares, profile) and not is_in_optimizer:
         return "small_batch"
-    if shares.overhead_parts["framework_calls"] > shares.overhead_parts["inside_compute"]:
+    if shares.is_dispatch_between_phases:
         return "dispatch_overhead"
     return "tiny_operators" if profile.small_ratio >= 0.5 else "dispatch_overhead"
 
@@ -378,9 +375,8 @@ def _find_compute_overhead_cause(inputs: CauseInputs) -> CauseFinding:
     profile = inputs.run.compute_profile
     assert profile is not None  # noqa: S101 - without a window this part is zero
     cause, evidence = _name_dispatch_cause(inputs, profile), describe_operators(profile)
-    parts = inputs.shares.overhead_parts
-    if parts["framework_calls"] > parts["inside_compute"]:
-        evidence = [line.describe() for line in _list_framework_lines(inputs)[:3]] + evidence
+    if inputs.shares.is_dispatch_between_phases:
+        evidence = [line.describe() for line in list_framework_lines(inputs)[:3]] + evidence
     missing = ""
     match cause:
         case "small_batch":
@@ -390,11 +386,6 @@ def _find_compute_overhead_cause(inputs: CauseInputs) -> CauseFinding:
         case "unknown":
             missing = explain_missing_lines(inputs.run.ranks[0])
     return CauseFinding(cause=cause, missing=missing, evidence=evidence, evidence_kind="profiled")
-
-
-def _list_framework_lines(inputs: CauseInputs) -> list[StepLine]:
-    """List the lines that call torch between the phases, largest first."""
-    return list_lines(inputs, "framework", phases=("other",))
 
 
 def _list_compute_lines(inputs: CauseInputs) -> list[StepLine]:

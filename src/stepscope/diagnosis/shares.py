@@ -115,6 +115,11 @@ class Shares:
         """Calling operators, in the compute phases and between the phases."""
         return self.overhead_parts["inside_compute"] + self.overhead_parts["framework_calls"]
 
+    @property
+    def is_dispatch_between_phases(self) -> bool:
+        """True if calls of torch between the phases are the larger part of `dispatch`."""
+        return self.overhead_parts["framework_calls"] > self.overhead_parts["inside_compute"]
+
 
 def measure_phase_split(ranks: Sequence[Rank]) -> PhaseSplit:
     """Measure the split over the ranks that recorded it; a window on one rank stands for all."""
