@@ -96,8 +96,10 @@ def test_the_measured_change_is_that_of_an_edit_by_hand(job: Path, tmp_path: Pat
     by_hand = measure_by_hand(tmp_path, 3)
     # Half of 20 ms: the workers sleep at the same time.
     assert 0.25 < outcome["saving_ratio"] < 0.55
-    assert outcome["min_saving_ratio"] <= by_hand.high
-    assert by_hand.low <= outcome["max_saving_ratio"]
+    # Two ranges of three pairs each miss one another in a tenth of the cases (2 · 3! · 3! / 6!)
+    # where both measure the same: a hundredth of the step is allowed for.
+    assert outcome["min_saving_ratio"] <= by_hand.high + 0.01
+    assert by_hand.low <= outcome["max_saving_ratio"] + 0.01
     assert outcome["losses"]["max_relative_difference"] == 0
     assert outcome["losses"]["loss_count"] >= 40
     assert outcome["is_isolated"]
