@@ -18,13 +18,15 @@ is hidden while the device is busy, and reading a value waits for work that was 
 before. So if phases were timed on the device, time belongs to the phase that the device is busy
 with, and to the host's phase only while the device is idle.
 
-Where phases nest (a closure-based optimizer runs forward and backward inside its step), time
-belongs to the innermost phase.
+Where phases nest, time belongs to the innermost phase. A step of an optimizer that calls a closure
+with one backward pass in it, as Lightning's do, starts for this purpose where that pass ends: what
+the closure does before is not the optimizer's work. With several passes (L-BFGS) the time between
+them is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +38,7 @@ from stepscope.intervals import (
     Intervals,
     contains,
     covered_until,
+    nesting_order,
     parents,
     segments,
     union,
@@ -87,6 +90,7 @@ class PhaseSpans:
     def from_spans(cls, spans: Spans) -> PhaseSpans:
         """Select the spans of phases and nest them."""
         phases = spans.take(spans.is_kind(*PHASE_OF_KIND) & (spans.end > spans.start))
+        phases = _start_after_closures(phases)
         return cls(spans=phases, parent=parents(phases.start, phases.end))
 
     def select_outermost(self, *kinds: str) -> Spans:
@@ -170,6 +174,26 @@ class PhaseSpans:
         return union(Intervals(top.end.take(before[follows]), top.start.take(after[follows])))
 
 
+def _start_after_closures(spans: Spans) -> Spans:
+    """Start the optimizer steps that call a closure where its backward pass ends."""
+    rows = np.flatnonzero(spans.is_kind("optimizer"))
+    start = spans.start.copy()
+    steps = Intervals(spans.start.take(rows), spans.end.take(rows))
+    start[rows] = _find_update_start(steps, spans.of("backward").intervals)
+    if (start == spans.start).all():
+        return spans
+    return replace(spans, start=start).take(nesting_order(start, spans.end))
+
+
+def _find_update_start(steps: Intervals, backward: Intervals) -> Int:
+    """Find the end of the backward pass inside each optimizer step that contains exactly one, and
+    the start of the others."""
+    first, stop = np.searchsorted(backward.start, [steps.start, steps.end])
+    has_one = stop - first == 1
+    end = np.append(backward.end, 0).take(np.where(has_one, first, len(backward.end)))
+    return np.where(has_one & (end < steps.end), end, steps.start)
+
+
 def find_device_phases(spans: Spans) -> dict[str, Intervals]:
     """Find the time in which the device was busy with each phase; absent phases are left out."""
     rows = np.flatnonzero(spans.is_kind("device"))
@@ -183,6 +207,10 @@ def find_device_phases(spans: Spans) -> dict[str, Intervals]:
         is_phase = name == spans.names.index(phase)
         if is_phase.any():
             phases[phase] = Intervals(start[is_phase], end[is_phase])
+    if {"backward", "optimizer"} <= phases.keys():
+        steps = phases["optimizer"]
+        start = _find_update_start(steps, phases["backward"])
+        phases["optimizer"] = Intervals(start, steps.end)
     return phases
 
 

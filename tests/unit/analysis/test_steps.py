@@ -135,6 +135,22 @@ def test_time_in_a_closure_belongs_to_the_innermost_phase() -> None:
     assert phases(steps) == {"data_wait": 1, "forward": 12, "backward": 14, "optimizer": 24}
 
 
+def test_an_optimizer_starts_after_the_only_backward_pass_of_its_closure() -> None:
+    """A framework's own work in the closure is not the optimizer's, however long it takes."""
+    steps = steps_of(
+        "wait 1 | optimizer:Adam 50 ( do 20 | forward 5 | do 1 | backward 6 | do 9 )", times=3
+    )
+    assert walls(steps) == [51, 51, 51]
+    assert phases(steps) == {
+        "data_wait": 1,
+        "forward": 5,
+        "loss": 1,
+        "backward": 6,
+        "optimizer": 18,
+        "other": 20,
+    }
+
+
 def test_marks_take_precedence() -> None:
     steps = steps_of(
         "forward 2 | backward 3 | optimizer:A 4 | optimizer:B 4 | do 7 | mark", times=3

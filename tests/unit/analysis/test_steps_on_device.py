@@ -42,6 +42,28 @@ def host_step(begin: float, wait: float) -> list[tuple[str, str, float, float]]:
     ]
 
 
+def test_an_optimizer_starts_after_the_backward_pass_of_its_closure() -> None:
+    """The device has the optimizer's time only from the end of the backward pass on."""
+    rows = []
+    for begin in (0, 40):
+        rows += [
+            ("optimizer", "SGD", begin, begin + 30),
+            ("forward", "Net", begin + 10, begin + 12),
+            ("backward", "backward", begin + 12, begin + 16),
+            ("device", "optimizer", begin, begin + 30),
+            ("device", "forward", begin + 10, begin + 13),
+            ("device", "backward", begin + 13, begin + 22),
+        ]
+    steps = find_steps(spans(*rows))
+    assert steps is not None
+    assert {phase: int(times[-1]) // MS for phase, times in steps.phase_ns.items() if times[-1]} == {
+        "forward": 3,
+        "backward": 9,
+        "optimizer": 8,
+        "other": 20,
+    }
+
+
 def test_wait_hidden_by_the_device_does_not_count() -> None:
     """The device is busy all the time; the host's 30 ms of waiting cost nothing."""
     rows = host_step(0, 1) + host_step(40, 30) + host_step(80, 30)
