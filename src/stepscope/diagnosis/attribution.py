@@ -8,7 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.diagnosis.batch_size import has_small_batch, measure_doubling_saving
+from stepscope.diagnosis.batch_size import (
+    has_small_batch,
+    is_batch_sufficient,
+    measure_doubling_saving,
+)
 from stepscope.diagnosis.shares import PhaseSplit, Shares, compute_shares
 from stepscope.diagnosis.verdict import Suspect
 from stepscope.run import Run, largest_model
@@ -60,12 +64,6 @@ class AttributionThresholds:
             "framework_overhead": self.framework_overhead,
         }
 
-    def is_exceeded(self, suspect: Suspect, shares: Shares) -> bool:
-        """Return whether a suspect of `by_suspect` is a bottleneck."""
-        if suspect == "framework_overhead" and shares.largest_overhead < self.overhead_cause:
-            return False
-        return shares.suspects[suspect] >= self.by_suspect[suspect]
-
 
 THRESHOLDS = AttributionThresholds()
 NEED_A_WINDOW: frozenset[Suspect] = frozenset({"model", "healthy"})
@@ -105,9 +103,19 @@ class Attributor:
             run, thresholds, is_recorded=split.core_waits.is_recorded
         )
         self._run, self._split = run, split
-        self._thresholds = thresholds
+        self.thresholds = thresholds
         self._core_ns = (run.busy_devices or 0.0) * run.mean_step_ns
         self._is_double = is_double_precision(run)
+
+    def is_exceeded(self, suspect: Suspect, shares: Shares) -> bool:
+        """Return whether a suspect of `AttributionThresholds.by_suspect` is a bottleneck."""
+        limits = self.thresholds
+        if shares.suspects[suspect] < limits.by_suspect[suspect]:
+            return False
+        return suspect != "framework_overhead" or (
+            shares.largest_overhead >= limits.overhead_cause
+            and not is_batch_sufficient(self._run, shares)
+        )
 
     def attribute(self, shares: Shares) -> Attribution:
         """Attribute the step to the largest suspect above its threshold, or to `healthy`."""
@@ -134,11 +142,11 @@ class Attributor:
         evaluation together for the comparison. Evaluation precedes the other overhead where it is
         larger than each part of it.
         """
-        limits, split = self._thresholds, self._split
+        limits, split = self.thresholds, self._split
         attributions = [
             Attribution(suspect=suspect, share=shares.suspects[suspect])
             for suspect in limits.by_suspect
-            if limits.is_exceeded(suspect, shares)
+            if self.is_exceeded(suspect, shares)
         ]
         rank_wait = split.rank_waits.add_excess(shares.rank_wait.get("model", 0.0))
         if rank_wait >= limits.slow_rank:
@@ -195,7 +203,7 @@ class Attributor:
         cumulative = np.zeros((row_count + block + 1, matrix.shape[1]), dtype=np.int64)
         np.cumsum(np.concatenate([matrix, matrix[:block]]), axis=0, out=cumulative[1:])
         same_count = 0
-        for _ in range(self._thresholds.resamples):
+        for _ in range(self.thresholds.resamples):
             starts = generator.integers(0, row_count, size=len(lengths))
             sums = cumulative[starts + lengths] - cumulative[starts]
             resampled = self.attribute(compute_shares(sums, self._split))
@@ -203,7 +211,7 @@ class Attributor:
                 attribution.suspect,
                 attribution.cause,
             )
-        stability = same_count / self._thresholds.resamples * step_count / (step_count + 5)
+        stability = same_count / self.thresholds.resamples * step_count / (step_count + 5)
         if attribution.suspect in NEED_A_WINDOW and not self._split.has_window:
             stability *= 0.5
         return stability
@@ -211,10 +219,10 @@ class Attributor:
     def _is_optimizer_heavy(self, shares: Shares) -> bool:
         phases = shares.phases
         passes = phases["forward"] + phases["loss"] + phases["backward"]
-        return phases["optimizer"] >= max(self._thresholds.optimizer, passes)
+        return phases["optimizer"] >= max(self.thresholds.optimizer, passes)
 
     def _is_model_heavy(self, shares: Shares) -> bool:
-        limits = self._thresholds
+        limits = self.thresholds
         model_share = shares.suspects["model"]
         if not self._split.has_window or model_share < limits.heavy_compute:
             return False

@@ -26,6 +26,9 @@ from stepscope.run import Rank, Run, largest_model, samples_at_a_time
 MIN_SAVING = 0.2
 MAX_CALLS = 8
 """Calls of models per step up to which the time between the phases is that of the step."""
+OPTIMIZER_RATIO = 0.5
+MAX_CALL_NS = 100_000
+"""Maximum time for calling an operator through Python and the framework; 5 to 50 µs are usual."""
 MAX_OPERATORS_PER_TENSOR = 50
 """Beyond this number of operators per parameter tensor and pass of the model, it has a loop."""
 
@@ -64,6 +67,36 @@ def is_batch_small_for(run: Run, shares: Shares, profile: ComputeProfile) -> boo
     if largest_model(rank) is None or has_loop(rank, profile):
         return False
     return measure_doubling_saving(run, shares) >= MIN_SAVING
+
+
+def is_batch_sufficient(run: Run, shares: Shares) -> bool:
+    """Return whether dispatch is the largest overhead and cannot be mended: the operators of the
+    model are called once per batch, and twice the batch would save little.
+
+    A compiler merges few operators of a model on a CPU. On a GPU one launch can replace all of a
+    step (CUDA graphs), and an optimizer's operators can be merged anywhere.
+    """
+    rank, profile = run.ranks[0], run.compute_profile
+    if profile is None or profile.on_device or is_python_bound(profile):
+        return False
+    if largest_model(rank) is None or samples_at_a_time(rank) is None or has_loop(rank, profile):
+        return False
+    is_largest = shares.dispatch >= shares.largest_overhead
+    is_once_per_batch = _count_calls(rank) <= MAX_CALLS and not is_dispatch_in_optimizer(shares)
+    is_enough = measure_doubling_saving(run, shares) < MIN_SAVING
+    return is_largest and is_once_per_batch and is_enough
+
+
+def is_dispatch_in_optimizer(shares: Shares) -> bool:
+    """Return whether most of the dispatch is the optimizer's: its many tensors are the reason, not
+    the batch."""
+    return shares.compute_overhead["optimizer"] > OPTIMIZER_RATIO * shares.dispatch
+
+
+def is_python_bound(profile: ComputeProfile | None) -> bool:
+    """Return whether the script's own Python code delays the operators: the time between them is
+    longer than calling them can take. False without a window."""
+    return profile is not None and profile.overhead_per_call_ns > MAX_CALL_NS
 
 
 def has_loop(rank: Rank, profile: ComputeProfile) -> bool:

@@ -13,6 +13,7 @@ from stepscope.diagnosis.attribution import (
     AttributionThresholds,
     Attributor,
 )
+from stepscope.diagnosis.batch_size import measure_doubling_saving
 from stepscope.diagnosis.cause import CauseFinding, CauseInputs
 from stepscope.diagnosis.causes import CORE_SHORTAGES, find_cause, find_contributing_causes
 from stepscope.diagnosis.data_causes import find_starved_rank
@@ -92,7 +93,7 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
         headline=_write_headline(attribution, finding),
         stages=finding.stages,
         evidence=[_describe_phases(phases), *finding.evidence],
-        ruled_out=_rule_out(run, attribution.suspect, shares, thresholds),
+        ruled_out=_rule_out(run, attribution.suspect, shares, attributor),
         also=contributing,
         fixes=attach_outcomes(
             list_fixes(finding, contributing, what_if, facts), read_tried_changes(run)
@@ -197,8 +198,8 @@ def _write_headline(attribution: Attribution, finding: CauseFinding) -> str:
     share = percent(attribution.share)
     if attribution.suspect == "healthy":
         return (
-            f"No bottleneck found: {share} of step time is model compute; nothing else exceeds "
-            "its threshold."
+            f"No bottleneck found: {share} of step time is model compute; nothing else would save "
+            "much."
         )
     if attribution.cause == "small_batch":
         return (
@@ -221,11 +222,9 @@ def _describe_phases(phases: Mapping[str, float]) -> Evidence:
     return Evidence(text=f"Step time by phase: {', '.join(parts)}.", source="steps")
 
 
-def _rule_out(
-    run: Run, suspect: Suspect, shares: Shares, thresholds: AttributionThresholds
-) -> list[RuledOut]:
+def _rule_out(run: Run, suspect: Suspect, shares: Shares, attributor: Attributor) -> list[RuledOut]:
     """Give the reason against each suspect other than that of the verdict."""
-    limits = thresholds.by_suspect
+    limits = attributor.thresholds.by_suspect
     reasons: dict[Suspect, str] = {
         "data_pipeline": "waiting for batches, copies to the device and data preparation take",
         "model": _describe_model(run, shares),
@@ -236,13 +235,10 @@ def _rule_out(
     }
     for name, limit in limits.items():
         share = percent(shares.suspects[name])
-        if thresholds.is_exceeded(name, shares):
+        if attributor.is_exceeded(name, shares):
             reasons[name] = f"{share} of step time as well; look at it next."
         elif shares.suspects[name] >= limit:
-            reasons[name] += (
-                f" {share} of step time, in several parts of which none has "
-                f"{percent(thresholds.overhead_cause)}."
-            )
+            reasons[name] += f" {share} of step time, {_excuse_overhead(run, shares, attributor)}."
         else:
             reasons[name] += f" {share} of step time (threshold {percent(limit)})."
     waiting = sum(shares.rank_wait.values())
@@ -258,6 +254,15 @@ def _rule_out(
         for name in SUSPECTS
         if name != suspect
     ]
+
+
+def _excuse_overhead(run: Run, shares: Shares, attributor: Attributor) -> str:
+    """Say why overhead beyond its threshold is not a bottleneck."""
+    limit = attributor.thresholds.overhead_cause
+    if shares.largest_overhead < limit:
+        return f"in several parts of which none has {percent(limit)}"
+    saving = percent(measure_doubling_saving(run, shares))
+    return f"but with twice the batch, a sample would take only {saving} less"
 
 
 def _describe_model(run: Run, shares: Shares) -> str:

@@ -18,7 +18,12 @@ from stepscope.analysis import (
     measure_growth_at_equal_work,
     measure_work,
 )
-from stepscope.diagnosis.batch_size import describe_batch, is_batch_small_for
+from stepscope.diagnosis.batch_size import (
+    describe_batch,
+    is_batch_small_for,
+    is_dispatch_in_optimizer,
+    is_python_bound,
+)
 from stepscope.diagnosis.cause import (
     CONTRIBUTING_RATIO,
     EVEN_ODDS,
@@ -45,11 +50,6 @@ STEADY_RATIO = 0.85
 """… and in this share of the pairs of sections of the run the later section took longer …"""
 MIN_LEAKED_BYTES = 4_000_000
 """… while the memory of the process has grown by this; an allocator's own caches are smaller."""
-OPTIMIZER_RATIO = 0.5
-"""Where the optimizer has more than this share of the dispatch, its many tensors are the reason,
-not the batch."""
-MAX_CALL_NS = 100_000
-"""Maximum time for calling an operator through Python and the framework; 5 to 50 µs are usual."""
 MIN_STOLEN_CORES = 0.05
 """Cores taken by a hypervisor are mentioned from this number on."""
 _PART_NAMES = {
@@ -353,18 +353,12 @@ def _name_cause(host_cause: HostCause) -> str:
     )
 
 
-def is_python_bound(profile: ComputeProfile | None) -> bool:
-    """Return whether the script's own Python code delays the operators: the time between them is
-    longer than calling them can take. False without a window."""
-    return profile is not None and profile.overhead_per_call_ns > MAX_CALL_NS
-
-
 def _name_dispatch_cause(inputs: CauseInputs, profile: ComputeProfile) -> str:
     if is_python_bound(profile):
         return "python_overhead" if _list_compute_lines(inputs) else UNKNOWN
     shares = inputs.shares
-    is_in_optimizer = shares.compute_overhead["optimizer"] > OPTIMIZER_RATIO * shares.dispatch
-    if is_batch_small_for(inputs.run, shares, profile) and not is_in_optimizer:
+    is_small = is_batch_small_for(inputs.run, shares, profile)
+    if is_small and not is_dispatch_in_optimizer(shares):
         return "small_batch"
     if shares.is_dispatch_between_phases:
         return "dispatch_overhead"

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stepscope.analysis import BatchCreation
-from stepscope.diagnosis.batch_size import measure_doubling_saving
+from stepscope.diagnosis.batch_size import is_python_bound, measure_doubling_saving
 from stepscope.diagnosis.cause import CauseInputs
 from stepscope.diagnosis.data_causes import STAGE_CAUSES
-from stepscope.diagnosis.overhead_causes import find_memory_leak, is_python_bound
+from stepscope.diagnosis.overhead_causes import find_memory_leak
 from stepscope.diagnosis.pipeline_model import Pipeline, WorkerEstimate, describe_workers
 from stepscope.diagnosis.rank_causes import count_exchanges
 from stepscope.diagnosis.shares import compute_host_cause_share

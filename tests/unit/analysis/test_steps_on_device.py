@@ -56,7 +56,9 @@ def test_an_optimizer_starts_after_the_backward_pass_of_its_closure() -> None:
         ]
     steps = find_steps(spans(*rows))
     assert steps is not None
-    assert {phase: int(times[-1]) // MS for phase, times in steps.phase_ns.items() if times[-1]} == {
+    assert {
+        phase: int(times[-1]) // MS for phase, times in steps.phase_ns.items() if times[-1]
+    } == {
         "forward": 3,
         "backward": 9,
         "optimizer": 8,

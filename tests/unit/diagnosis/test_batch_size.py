@@ -101,3 +101,24 @@ def test_dispatch_of_a_model_without_a_loop_is_a_small_batch(
     assert (verdict.suspect, verdict.cause) == ("framework_overhead", "small_batch")
     texts = " ".join(evidence.text for evidence in verdict.evidence)
     assert ("16 samples at a time" in texts) == (batch is not None)
+
+
+@pytest.mark.parametrize(("batch", "suspect"), [(16, "healthy"), (None, "framework_overhead")])
+def test_dispatch_once_per_sufficient_batch_is_no_bottleneck(
+    new_run: RunMaker, batch: int | None, suspect: str
+) -> None:
+    """Of 9.4 ms, 2.7 call operators and 0.4 are the optimizer: twice the batch would save half of
+    33%. Without a known batch the operators are to be merged."""
+    run = new_run()
+    forward, backward = (" | ".join(["op:mm 0.035 | do 0.015"] * count) for count in (100, 80))
+    step = "forward 5 | backward 4 | optimizer 0.4"
+    window = f"forward 5 ( {forward} ) | backward 4 ( {backward} ) | optimizer 0.4 ( op:add 0.4 )"
+    process = run.rank().draw(step, 30).draw(f"window ( {window} )").draw(step, 30)
+    process.fact("model", model=1, parameter_count=10, tensor_count=8, dtypes=["float32"])
+    if batch is not None:
+        inputs = [{"name": "0", "shape": [batch, 8], "dtype": "float32"}]
+        process.fact("model_inputs", model=1, inputs=inputs)
+    verdict = diagnose(run.open())
+    assert verdict.suspect == suspect
+    reasons = " ".join(reason.why for reason in verdict.ruled_out)
+    assert ("a sample would take only 16% less" in reasons) == (batch is not None)
