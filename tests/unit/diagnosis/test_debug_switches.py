@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stepscope.capture.debug_variables import DEBUG_VARIABLES
 from stepscope.diagnosis import diagnose
 from stepscope.diagnosis.debug_switches import VARIABLES
 from stepscope.testing import RunBuilder
@@ -126,3 +127,8 @@ def test_anomaly_detection_without_a_price_lowers_the_confidence(tmp_path: Path)
         run.rank().draw(STEP, 60).fact("settings", step_count=1, **settings)
         confidence.append(diagnose(run.open()).confidence_ratio)
     assert confidence[1] == pytest.approx(confidence[0] / 2, abs=0.001)
+
+
+def test_every_recorded_debug_variable_is_described() -> None:
+    """tracemalloc is recorded by its effect: scripts start it too."""
+    assert {*VARIABLES, "PYTHONTRACEMALLOC"} == set(DEBUG_VARIABLES)

@@ -14,8 +14,9 @@ waits until it is killed, so that neither the script's next lines nor its clean-
 
 from __future__ import annotations
 
+from stepscope.capture.debug_variables import DEBUG_VARIABLES
 from stepscope.capture.trial.changes import CHANGES, InjectableChange, Results
-from stepscope.capture.trial.plan import DEBUG_VARIABLES, TrialPlan
+from stepscope.capture.trial.plan import TrialPlan
 
 __all__ = [
     "CHANGES",

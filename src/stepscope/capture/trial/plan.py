@@ -5,19 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 
-DEBUG_VARIABLES = (
-    "CUDA_LAUNCH_BLOCKING",
-    "NCCL_BLOCKING_WAIT",
-    "NCCL_DEBUG",
-    "PYTHONDEVMODE",
-    "PYTHONMALLOC",
-    "PYTHONTRACEMALLOC",
-    "PYTORCH_NO_CUDA_MEMORY_CACHING",
-    "TORCH_DISTRIBUTED_DEBUG",
-    "TORCH_NCCL_BLOCKING_WAIT",
-)
-"""Variables of the environment that are meant for debugging and cost time."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialPlan:

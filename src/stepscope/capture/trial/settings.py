@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.debug_variables import DEBUG_VARIABLES
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.trial.measurement import Measurement
-from stepscope.capture.trial.plan import DEBUG_VARIABLES
 
 WORKER_MODULE = "torch.utils.data._utils.worker"
 

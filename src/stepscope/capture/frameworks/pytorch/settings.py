@@ -10,23 +10,14 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.debug_variables import DEBUG_VARIABLES
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.window import is_job_profiling
 from stepscope.capture.guard import Probe
 
 RECORDED_STEPS = (1, 10, 100)
 """Steps after which settings are read; some scripts change them after a warm-up."""
-VARIABLES = (
-    "CUDA_LAUNCH_BLOCKING",
-    "NCCL_BLOCKING_WAIT",
-    "NCCL_DEBUG",
-    "OMP_NUM_THREADS",
-    "PYTHONDEVMODE",
-    "PYTHONMALLOC",
-    "PYTORCH_NO_CUDA_MEMORY_CACHING",
-    "TORCH_DISTRIBUTED_DEBUG",
-    "TORCH_NCCL_BLOCKING_WAIT",
-)
+VARIABLES = ("OMP_NUM_THREADS", *DEBUG_VARIABLES)
 DEEPER_FRAMES = 8
 """Frames by which the second stack is deeper, of the two whose capture is timed."""
 _probe = Probe("settings")
