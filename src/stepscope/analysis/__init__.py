@@ -42,6 +42,8 @@ Traces of a framework's profiler, each of one process and one window:
     collectives       matching across ranks: wait, transfer, bandwidth
     rank_time         time of one rank, and of its collectives
     trace_steps       steps of a trace, and exposed time by category
+    repeated_ranges   steps of a trace that names none
+    step_parts        parts of the steps: device work, and the host's reasons for none
     exposed_time      exposed time by owner, down to the single call
     operator_tree     operators as a tree; operator_table, kernel_table, annotation_table
     call_paths        calls grouped by path

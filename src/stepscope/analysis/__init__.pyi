@@ -187,7 +187,11 @@ from .operator_tree import (
     build_operator_tree as build_operator_tree,
     find_rows as find_rows,
 )
-from .operators import ComputeProfile as ComputeProfile, profile_compute as profile_compute
+from .operators import (
+    WORK_NS as WORK_NS,
+    ComputeProfile as ComputeProfile,
+    profile_compute as profile_compute,
+)
 from .phases import (
     COMPUTE_PHASES as COMPUTE_PHASES,
     PHASE_OF_KIND as PHASE_OF_KIND,
@@ -207,6 +211,11 @@ from .rank_time import (
     break_down_ranges as break_down_ranges,
     group_collectives as group_collectives,
     measure_collective_time as measure_collective_time,
+)
+from .repeated_ranges import (
+    NamedRange as NamedRange,
+    find_optimizer_steps as find_optimizer_steps,
+    find_repeated_steps as find_repeated_steps,
 )
 from .roofline.accounting import (
     EVENT_COLUMNS as EVENT_COLUMNS,
@@ -271,6 +280,14 @@ from .statistics import (
     summarize as summarize,
     summarize_groups as summarize_groups,
 )
+from .step_parts import (
+    STEP_PARTS as STEP_PARTS,
+    StepActivity as StepActivity,
+    allocates_memory as allocates_memory,
+    divide_host_steps as divide_host_steps,
+    divide_steps as divide_steps,
+    is_compilation as is_compilation,
+)
 from .step_statistics import (
     PhaseShare as PhaseShare,
     compute_pooled_median as compute_pooled_median,
@@ -313,6 +330,7 @@ from .trace_steps import (
     Overlap as Overlap,
     TraceSteps as TraceSteps,
     break_down_steps as break_down_steps,
+    expose_in_order as expose_in_order,
     find_device_categories as find_device_categories,
     find_host_steps as find_host_steps,
     find_trace_steps as find_trace_steps,

@@ -198,14 +198,30 @@ def break_down_steps(extent: Intervals, categories: Mapping[str, Intervals]) -> 
     Returns:
         Nanoseconds of each category in each step; they sum to the step's duration.
     """
-    wall = extent.end - extent.start
-    covered, covered_ns = EMPTY, np.zeros(len(wall), dtype=np.int64)
+    ordered = {name: categories.get(name, EMPTY) for name in CATEGORIES[:-1]}
+    return expose_in_order(extent, ordered, rest=CATEGORIES[-1])
+
+
+def expose_in_order(
+    extent: Intervals, categories: Mapping[str, Intervals], *, rest: str
+) -> dict[str, Int]:
+    """Attribute each instant of each range to the first category that is active.
+
+    Args:
+        extent: ranges of time.
+        categories: times of each category by priority, overlaps allowed.
+        rest: name of the category of the remaining time.
+
+    Returns:
+        Nanoseconds of each category in each range; they sum to the range's duration.
+    """
+    covered, covered_ns = EMPTY, np.zeros(len(extent.start), dtype=np.int64)
     times: dict[str, Int] = {}
-    for category in CATEGORIES[:-1]:
-        covered = unite(covered, categories.get(category, EMPTY))
+    for category, intervals in categories.items():
+        covered = unite(covered, intervals)
         before_ns, covered_ns = covered_ns, overlap(extent, covered)
         times[category] = covered_ns - before_ns
-    times["other"] = wall - covered_ns
+    times[rest] = extent.end - extent.start - covered_ns
     return times
 
 

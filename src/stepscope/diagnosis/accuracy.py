@@ -64,9 +64,12 @@ def estimate_accuracy(cause: str, kind: EvidenceKind) -> Accuracy:
     """Estimate how often a stable verdict with this cause is right.
 
     The counts are those of the cause; with fewer than `MIN_PROGRAMS`, those of all verdicts from
-    the same kind of evidence; with fewer again, those of all verdicts.
+    the same kind of evidence; with fewer again, those of all verdicts. Verdicts on watched jobs say
+    nothing about those from traces alone.
     """
     counts = _load_counts()
+    if kind == "traced":
+        return _estimate_from_traces(counts.evidence_kinds.get(kind, Counts()))
     of_cause = counts.causes.get(cause, Counts())
     answer = "no bottleneck" if cause == "none" else name_cause(cause)
     if of_cause.verdict_count >= MIN_PROGRAMS:
@@ -90,6 +93,13 @@ def estimate_accuracy(cause: str, kind: EvidenceKind) -> Accuracy:
         basis=f"The verdict “{answer}” was given for {programs}, too few for an accuracy of its "
         f"own; verdicts from {source} were {of_kind}.",
     )
+
+
+def _estimate_from_traces(traced: Counts) -> Accuracy:
+    basis = "No verdict from a trace alone was checked on public programs yet."
+    if traced.verdict_count:
+        basis = f"On public programs, verdicts from traces alone were {traced}."
+    return Accuracy(ratio=traced.accuracy_ratio, basis=basis)
 
 
 @cache

@@ -68,7 +68,7 @@ def _list_debug_fixes(facts: JobFacts) -> list[Fix]:
     changes = list_changes(DEBUG, facts)
     if not changes:
         return []
-    ((title, instructions),) = _CAUSE_FIXES["debug_switch"]
+    ((title, instructions),) = CAUSE_FIXES["debug_switch"]
     why = "A debug switch is on, and its cost is not known; see the notes."
     return [Fix(title=title, instructions=instructions, why=why, changes=changes)]
 
@@ -97,7 +97,7 @@ def _make_straggler_fix(reason: str, what_if: WhatIf) -> Fix:
 
 
 def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts) -> list[Fix]:
-    texts = FACT_FIXES[cause](facts) if cause in FACT_FIXES else _CAUSE_FIXES.get(cause, [])
+    texts = FACT_FIXES[cause](facts) if cause in FACT_FIXES else CAUSE_FIXES.get(cause, [])
     without_cause = what_if.predict_without(cause)
     special = {
         COMPILE: what_if.predict_without("dispatch_overhead"),
@@ -135,7 +135,7 @@ _PIPELINE_CAUSES = frozenset(CAUSES["data_pipeline"]) - {
 }
 """Causes that settings of the DataLoader may help with."""
 
-_CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
+CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
     "slow_decode": [
         (
             CACHE,
@@ -202,6 +202,24 @@ _CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
             "collect less often: gc.freeze() after set-up, gc.disable() in the loop, gc.collect() "
             "between epochs",
         ),
+    ],
+    "memory_allocation": [
+        (
+            "Let the allocator keep its memory",
+            "do not call torch.cuda.empty_cache() in the loop; use "
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where shapes vary, and a smaller "
+            "batch where the device's memory is full",
+        ),
+    ],
+    "full_precision": [
+        (
+            "Use tensor cores",
+            "torch.autocast('cuda', dtype=torch.bfloat16) (float16 before Ampere), or "
+            "torch.set_float32_matmul_precision('high') from Ampere on",
+        ),
+    ],
+    "low_occupancy": [
+        (LARGER_BATCH, "a larger batch fills the multiprocessors that are idle now"),
     ],
     "debug_switch": [
         (

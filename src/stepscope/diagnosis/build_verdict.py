@@ -14,10 +14,11 @@ from stepscope.diagnosis.attribution import (
     Attributor,
 )
 from stepscope.diagnosis.batch_size import measure_doubling_saving
-from stepscope.diagnosis.cause import CauseFinding, CauseInputs
+from stepscope.diagnosis.cause import CauseInputs
 from stepscope.diagnosis.causes import CORE_SHORTAGES, find_cause, find_contributing_causes
 from stepscope.diagnosis.data_causes import find_starved_rank
 from stepscope.diagnosis.debug_switches import list_debug_switches
+from stepscope.diagnosis.headline import write_headline
 from stepscope.diagnosis.job_facts import JobFacts
 from stepscope.diagnosis.overhead_causes import describe_outside_load
 from stepscope.diagnosis.pipeline_model import Pipeline
@@ -30,19 +31,17 @@ from stepscope.diagnosis.shares import (
     measure_phase_split,
 )
 from stepscope.diagnosis.slow_settings import list_slow_settings
+from stepscope.diagnosis.traces import diagnose_traces
 from stepscope.diagnosis.tried_changes import attach_outcomes, read_tried_changes
 from stepscope.diagnosis.verdict import (
     CORE_SHARE,
     LOOP_SHARE,
     STEP_SHARE,
-    SUSPECT_NAMES,
     SUSPECTS,
-    UNKNOWN,
     Evidence,
     RuledOut,
     Suspect,
     Verdict,
-    name_cause,
 )
 from stepscope.diagnosis.what_if import WhatIf
 from stepscope.quantities import count, count_of, duration, percent
@@ -57,6 +56,8 @@ MIN_NOTED_DELAY = 0.05
 
 def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdict:
     """Diagnose a run. Abstains, with the reason, where the evidence is not sufficient."""
+    if not run.ranks and run.traces:
+        return diagnose_traces(run, thresholds, _list_loss_notes(run))
     obstacle = _find_obstacle(run, thresholds)
     if obstacle is not None:
         return _abstain(run, obstacle)
@@ -90,7 +91,7 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
         confidence_ratio=round(stability * finding.certainty * accuracy.ratio, 3),
         confidence_basis=accuracy.basis,
         evidence_kind=finding.evidence_kind,
-        headline=_write_headline(attribution, finding),
+        headline=write_headline(attribution, finding),
         stages=finding.stages,
         evidence=[_describe_phases(phases), *finding.evidence],
         ruled_out=_rule_out(run, attribution.suspect, shares, attributor),
@@ -155,11 +156,6 @@ def _has_step_contents(rank: Rank) -> bool:
 
 def _explain_missing_steps(run: Run) -> str:
     processes = [process for process in run.processes if process.role == "main"]
-    if not processes and run.traces:
-        return (
-            "the run contains traces and no monitored job; see stepscope show RUN gpu-time, "
-            "operators or steps"
-        )
     if not processes:
         return (
             "no process of the job recorded anything; no Python process that imports PyTorch "
@@ -192,25 +188,6 @@ def _abstain(run: Run, obstacle: str) -> Verdict:
 
 def _count_measured_steps(run: Run) -> int:
     return sum(int(rank.steps.measured().sum()) for rank in run.ranks)
-
-
-def _write_headline(attribution: Attribution, finding: CauseFinding) -> str:
-    share = percent(attribution.share)
-    if attribution.suspect == "healthy":
-        return (
-            f"No bottleneck found: {share} of step time is model compute; nothing else would save "
-            "much."
-        )
-    if attribution.cause == "small_batch":
-        return (
-            f"Bottleneck: {SUSPECT_NAMES[attribution.suspect]}; {share} of step time does not grow "
-            f"with the batch. Cause: {name_cause(finding.cause)}."
-        )
-    unit = "step and evaluation time" if finding.cause == "evaluation" else "step time"
-    suspect = f"Bottleneck: {SUSPECT_NAMES[attribution.suspect]}, {share} of {unit}."
-    if finding.cause == UNKNOWN:
-        return f"{suspect} Cause: not found. {finding.missing}"
-    return f"{suspect} Cause: {name_cause(finding.cause)}."
 
 
 def _describe_phases(phases: Mapping[str, float]) -> Evidence:

@@ -16,7 +16,7 @@ the steps of all ranks that much longer.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -140,6 +140,26 @@ def _measure_input_size(rank: Rank) -> float:
     return sum(sizes) / len(sizes) if sizes else 0.0
 
 
+def measure_slowest_rank(
+    parts: Mapping[str, Float], communication: Float
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Measure the parts of the slowest rank of each step and the mean of the other ranks, summed
+    over steps.
+
+    Args:
+        parts: times by rank and step, of each part of the step.
+        communication: times by rank and step.
+    """
+    slowest = communication.argmin(axis=0)[None]
+    peer_count = len(communication) - 1
+    slowest_ns, peer_ns = {}, {}
+    for name, times in parts.items():
+        slowest_times = np.take_along_axis(times, slowest, axis=0)[0]
+        slowest_ns[name] = float(slowest_times.sum())
+        peer_ns[name] = float((times.sum(axis=0) - slowest_times).sum()) / peer_count
+    return slowest_ns, peer_ns
+
+
 def _split_waiting(
     phases: dict[str, Float], communication: Float, input_ratio: float
 ) -> dict[Suspect, float]:
@@ -156,13 +176,7 @@ def _split_waiting(
         communication: times by rank and step.
         input_ratio: size of the inputs of the slowest rank relative to the others.
     """
-    slowest = communication.argmin(axis=0)[None]
-    peer_count = len(communication) - 1
-    slowest_ns, peer_ns = {}, {}
-    for name, times in phases.items():
-        slowest_times = np.take_along_axis(times, slowest, axis=0)[0]
-        slowest_ns[name] = float(slowest_times.sum())
-        peer_ns[name] = float((times.sum(axis=0) - slowest_times).sum()) / peer_count
+    slowest_ns, peer_ns = measure_slowest_rank(phases, communication)
     excess: dict[Suspect, float] = {}
     for name, suspect in SUSPECT_OF_PHASE.items():
         excess[suspect] = excess.get(suspect, 0.0) + slowest_ns[name] - peer_ns[name]

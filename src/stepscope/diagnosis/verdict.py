@@ -61,6 +61,7 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
         "python_overhead",
         "checkpoint",
         "recompilation",
+        "memory_allocation",
         "evaluation",
         "memory_leak",
         "cpu_contention",
@@ -69,7 +70,14 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
         "uneven_ranks",
         UNKNOWN,
     ),
-    "model": ("compute", "optimizer", "straggler", "uneven_ranks"),
+    "model": (
+        "compute",
+        "optimizer",
+        "full_precision",
+        "low_occupancy",
+        "straggler",
+        "uneven_ranks",
+    ),
     "communication": (
         "gradient_exchange",
         "gradient_accumulation",
@@ -81,12 +89,13 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
 }
 """Causes of each suspect. The names are part of the JSON output and do not change."""
 
-EvidenceKind = Literal["timed", "sampled", "profiled", "configured"]
+EvidenceKind = Literal["timed", "sampled", "profiled", "configured", "traced"]
 EVIDENCE_KINDS: dict[EvidenceKind, str] = {
     "timed": "measured times",
     "sampled": "stack samples",
     "profiled": "profiler windows",
     "configured": "settings of the job",
+    "traced": "traces alone",
 }
 """Evidence that a cause can rest on, in words."""
 

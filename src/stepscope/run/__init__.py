@@ -42,8 +42,10 @@ from stepscope.run.span_table import (
     spans_of,
 )
 from stepscope.run.stack_table import find_stack_samples, sampling_period_ns
+from stepscope.run.step_activity import DividedTrace, divide_trace, is_range
 from stepscope.run.trace_steps import (
     RecordedWork,
+    StepSource,
     host_categories,
     join_step_durations,
     marked_steps,
@@ -68,6 +70,7 @@ __all__ = [
     "CarryOver",
     "DataLoaderAnalysis",
     "DictColumn",
+    "DividedTrace",
     "EndedSpans",
     "Epochs",
     "Frame",
@@ -87,6 +90,7 @@ __all__ = [
     "RunReader",
     "SampledHeatmap",
     "SpanRows",
+    "StepSource",
     "Trace",
     "UnreachableError",
     "WindowContents",
@@ -99,6 +103,7 @@ __all__ = [
     "choose_contents",
     "collective_calls",
     "device_work_of",
+    "divide_trace",
     "embedding_ratio",
     "find_epochs",
     "find_listening_nodes",
@@ -113,6 +118,7 @@ __all__ = [
     "input_bytes",
     "inputs_of",
     "is_lost",
+    "is_range",
     "job_borders",
     "job_statistics",
     "join_step_durations",

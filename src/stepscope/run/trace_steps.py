@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -12,9 +12,12 @@ from stepscope.analysis import (
     Columns,
     DeviceWork,
     HostSteps,
+    NamedRange,
     RuntimeCalls,
     TraceSteps,
     find_host_steps,
+    find_optimizer_steps,
+    find_repeated_steps,
     find_trace_steps,
     is_data_loader,
     is_host_communication,
@@ -29,6 +32,10 @@ from stepscope.run.traces import Trace, reading_ahead
 
 _TIMES = ("start_ns", "duration_ns")
 _STEPS = "name LIKE 'ProfilerStep#%'"
+_RANGES = " OR ".join(
+    f"name LIKE '{start}%'" for start in ("Optimizer.step#", "##", "[pl]", "DistributedDataPar")
+)
+"""Ranges that older profilers wrote as operators."""
 _NAMED = " OR ".join(
     f"name LIKE '{start}%'"
     for start in ("ProfilerStep#", "enumerate(Data", "gloo:", "mpi:", "ucc:")
@@ -36,31 +43,69 @@ _NAMED = " OR ".join(
 """Operators selected by name: older profilers wrote annotations as operators."""
 
 
+StepSource = Literal["named", "job", "optimizer", "ranges", "whole"]
+"""Source of the steps of a trace: ranges named as steps, the steps that were recorded meanwhile,
+ends of optimizer steps, starts of a range that repeats, or none, so that one step is all of it."""
+
+
 class MarkedSteps(NamedTuple):
     """Steps as marked by the host."""
 
     steps: HostSteps
-    marked: bool
-    """False for a trace without steps: one step covers all of it."""
+    source: StepSource
+    range_name: str = ""
+    """Name of the ranges that they come from, where it is not that of a step."""
+
+    @property
+    def marked(self) -> bool:
+        """False for a trace without steps: one step covers all of it."""
+        return self.source != "whole"
 
 
 def marked_steps(run: Run, trace: Trace) -> MarkedSteps:
-    """Find the steps of one trace: its named steps, or the steps recorded meanwhile.
+    """Find the steps of one trace: its named steps, or the steps recorded meanwhile, or those
+    between the ends of optimizer steps, or between the starts of another range that repeats.
 
     Without any, one step from the first host event to the last.
     """
     steps = named_steps(trace)
     if steps is not None:
-        return MarkedSteps(steps, True)
+        return MarkedSteps(steps, "named")
     watched = run.steps_in(trace)
     if watched.numbers:
         names = [str(number) for number in watched.numbers]
-        return MarkedSteps(HostSteps(names=names, extent=watched.extent), True)
+        return MarkedSteps(HostSteps(names=names, extent=watched.extent), "job")
+    ranges = _read_ranges(trace)
+    found = find_optimizer_steps(ranges) if run.rank_of(trace) is None else None
+    if found is not None:
+        return MarkedSteps(found.steps, "optimizer", found.name)
+    found = find_repeated_steps(ranges) if run.rank_of(trace) is None else None
+    if found is not None:
+        return MarkedSteps(found.steps, "ranges", found.name)
     tables = ("operators", "python_functions")
     host = _concatenate([_extent(trace.columns(table, _TIMES)) for table in tables])
     if not len(host.start):
-        return MarkedSteps(make_single_step(*trace.extent), False)
-    return MarkedSteps(make_single_step(int(host.start.min()), int(host.end.max())), False)
+        return MarkedSteps(make_single_step(*trace.extent), "whole")
+    return MarkedSteps(make_single_step(int(host.start.min()), int(host.end.max())), "whole")
+
+
+def _read_ranges(trace: Trace) -> list[NamedRange]:
+    """Read the ranges of frameworks and of the script on the host, by start."""
+    columns = ("name", "track", *_TIMES)
+    marks = [
+        trace.columns("annotations", columns, condition="on_device = 0"),
+        trace.columns("operators", columns, condition=_RANGES),
+    ]
+    rows = [
+        NamedRange(part["name"].values[code], track, start, start + duration)
+        for part in marks
+        for code, track, start, duration in zip(
+            part["name"].codes.tolist(),
+            *(part[name].tolist() for name in columns[1:]),
+            strict=True,
+        )
+    ]
+    return sorted(rows, key=lambda row: (row.start, -row.end))
 
 
 def named_steps(trace: Trace) -> HostSteps | None:
@@ -126,8 +171,12 @@ class RecordedWork:
     on_host: bool
     """True without devices: operators stand for kernels."""
     steps: TraceSteps
-    marked: bool
-    """False for a trace without steps: one step covers all of it."""
+    source: StepSource
+
+    @property
+    def marked(self) -> bool:
+        """False for a trace without steps: one step covers all of it."""
+        return self.source != "whole"
 
     @property
     def label(self) -> str:
@@ -164,5 +213,5 @@ def _recorded_work(run: Run, trace: Trace, carry_over: CarryOver) -> RecordedWor
         work=host_work_of(trace.whole) if on_host else work,
         on_host=on_host,
         steps=find_trace_steps(marked.steps, work, calls_of(trace.whole)),
-        marked=marked.marked,
+        source=marked.source,
     )

@@ -54,10 +54,10 @@ def test_every_cause_is_drawn_documented_and_has_advice() -> None:
     assert set(STAGE_CAUSES) == set(STAGE_LABELS)
     # Fixes come from the table, except more workers, which depend on the loader's settings.
     with_advice = set(CAUSE_RUNS) - {"too_few_workers", "unknown"}
-    assert set(advice._CAUSE_FIXES) | set(FACT_FIXES) == with_advice
-    assert not set(advice._CAUSE_FIXES) & set(FACT_FIXES)
+    assert set(advice.CAUSE_FIXES) | set(FACT_FIXES) == with_advice
+    assert not set(advice.CAUSE_FIXES) & set(FACT_FIXES)
     assert set(CAUSE_RUNS) >= advice._PIPELINE_CAUSES
-    titles = {title for fixes in advice._CAUSE_FIXES.values() for title, _ in fixes}
+    titles = {title for fixes in advice.CAUSE_FIXES.values() for title, _ in fixes}
     assert advice.OVERLAP in titles
 
 

@@ -1,0 +1,387 @@
+"""Cause within a suspect, from traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from stepscope.diagnosis.attribution import Attribution
+from stepscope.diagnosis.batch_size import MAX_CALL_NS
+from stepscope.diagnosis.cause import CONTRIBUTING_RATIO, CauseFinding
+from stepscope.diagnosis.causes import SLOW_RANK_RATIO
+from stepscope.diagnosis.traces.trace_details import (
+    Launches,
+    MatrixKernels,
+    count_allocations,
+    count_compilations,
+    has_tensor_cores,
+    measure_fetches,
+    measure_launches,
+    measure_matrix_kernels,
+    measure_multiprocessor_ratio,
+    measure_optimizer_ratio,
+    measure_optimizer_work_ratio,
+    measure_pageable_ratio,
+    measure_waits_for_device,
+)
+from stepscope.diagnosis.traces.trace_shares import SUSPECT_OF_PART, TraceShares, TraceWaits
+from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage, Suspect
+from stepscope.quantities import count, duration, number, percent
+from stepscope.run import DividedTrace
+
+SHORT_RATIO = 0.5
+"""Operators are tiny where this share of them is too short to hide their launch."""
+OPTIMIZER_RATIO = 0.5
+"""The optimizer has the overhead where this share of it is in optimizer steps."""
+FULL_PRECISION_RATIO = 0.3
+"""Share of kernel time in float32 matrix products from which tensor cores would help."""
+MULTIPROCESSOR_RATIO = 0.4
+"""Kernels that have a block for fewer multiprocessors leave most of the device idle."""
+OPTIMIZER_COMPUTE_RATIO = 0.4
+"""Share of the computation in optimizer steps from which the optimizer is the cause."""
+PART_NAMES = {
+    "compute": "computation",
+    "communication": "exposed communication",
+    "copy_to_device": "copies to the device",
+    "copy_to_host": "copies to the host",
+    "data_loader": "fetching batches",
+    "compilation": "compiling",
+    "allocation": "allocating device memory",
+    "synchronization": "idle after a wait of the host for the device",
+    "dispatch": "calling operators",
+    "python": "Python between operators",
+}
+HOST_PART_NAMES = {"compute": "sizeable operators"}
+"""Names that differ where the host computes itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceInputs:
+    """Inputs of the search for a cause."""
+
+    traces: Sequence[DividedTrace]
+    shares: TraceShares
+    waits: TraceWaits
+
+    def choose(self, *parts: str) -> DividedTrace:
+        """Choose the trace with most time in some parts."""
+        return max(self.traces, key=lambda one: sum(one.part_ns[part].sum() for part in parts))
+
+    def mean_ns(self, *parts: str) -> float:
+        """Compute the mean time per step of some parts."""
+        step_count = sum(len(one.steps.names) for one in self.traces)
+        return sum(int(one.part_ns[part].sum()) for one in self.traces for part in parts) / max(
+            1, step_count
+        )
+
+    @cached_property
+    def launches(self) -> Launches:
+        """Launches of the trace with most overhead."""
+        return measure_launches(self.choose("dispatch", "python"))
+
+    @cached_property
+    def matrix_kernels(self) -> MatrixKernels:
+        """Matrix kernels of the trace with most computation."""
+        return measure_matrix_kernels(self.choose("compute"))
+
+    @property
+    def overhead_parts(self) -> dict[str, float]:
+        """Shares of the step by cause of overhead."""
+        parts = self.shares.parts
+        host_name = name_host_cause(self)
+        return {
+            "host_sync": parts["synchronization"] + parts["copy_to_host"],
+            "recompilation": parts["compilation"],
+            "memory_allocation": parts["allocation"],
+            host_name: parts["dispatch"] + parts["python"],
+        }
+
+
+def name_host_cause(inputs: TraceInputs) -> str:
+    """Name the cause of time in which the host calls operators, one after another."""
+    launches = inputs.launches
+    host_ns = inputs.mean_ns("dispatch", "python")
+    calls = launches.count_per_step
+    if host_ns > MAX_CALL_NS * calls:
+        shares = inputs.shares.parts
+        return "python_overhead" if shares["python"] >= shares["dispatch"] else "dispatch_overhead"
+    return "tiny_operators" if launches.short_ratio >= SHORT_RATIO else "dispatch_overhead"
+
+
+def find_trace_cause(inputs: TraceInputs, attribution: Attribution) -> CauseFinding:
+    """Find the cause within a suspect; `none` where the computation is as fast as it can be."""
+    suspect = attribution.suspect
+    wait = inputs.waits.add_excess(inputs.shares.rank_wait.get(suspect, 0.0))
+    if attribution.cause == "slow_rank" or wait > SLOW_RANK_RATIO * attribution.share:
+        finding = _find_slow_rank(inputs, suspect)
+    elif suspect == "data_pipeline":
+        finding = _find_data_cause(inputs)
+    elif suspect == "communication":
+        finding = _find_communication_cause(inputs)
+    elif suspect == "framework_overhead":
+        finding = _find_overhead_cause(inputs)
+    elif suspect == "model":
+        finding = find_model_cause(inputs) or CauseFinding(cause="compute")
+    else:
+        finding = CauseFinding(cause="none")
+    finding.evidence_kind = "traced"
+    if not finding.stages:
+        finding.stages = _list_stages(inputs, suspect)
+    return finding
+
+
+def _list_stages(inputs: TraceInputs, suspect: Suspect) -> list[Stage]:
+    names = PART_NAMES | (HOST_PART_NAMES if inputs.traces[0].on_host else {})
+    wanted = "model" if suspect == "healthy" else suspect
+    return [
+        Stage(name=names[part], detail="", share_ratio=share)
+        for part, share in sorted(inputs.shares.parts.items(), key=lambda item: -item[1])
+        if SUSPECT_OF_PART[part] == wanted and share >= 0.01
+    ]
+
+
+def _find_data_cause(inputs: TraceInputs) -> CauseFinding:
+    parts = inputs.shares.parts
+    if parts["copy_to_device"] > parts["data_loader"]:
+        return _find_copy_cause(inputs)
+    fetches = measure_fetches(inputs.choose("data_loader"))
+    waiting = _evidence(
+        f"The device waits {duration(inputs.mean_ns('data_loader'))} per step for batches.",
+        inputs.mean_ns("data_loader"),
+        "ns",
+        "steps",
+    )
+    if fetches is None:
+        return CauseFinding(cause=UNKNOWN, evidence=[waiting])
+    if fetches.has_workers:
+        return CauseFinding(
+            cause=UNKNOWN,
+            missing="The trace shows the training process only: run the job under `stepscope run` "
+            "to see what its DataLoader workers do.",
+            evidence=[waiting],
+        )
+    loading = _evidence(
+        f"The training process makes its batches itself, {duration(fetches.ns_per_step)} per step.",
+        fetches.ns_per_step,
+        "ns",
+        "steps",
+    )
+    return CauseFinding(cause="too_few_workers", evidence=[loading, waiting])
+
+
+def _find_copy_cause(inputs: TraceInputs) -> CauseFinding:
+    evidence = [
+        _evidence(
+            f"Copies to the device take {duration(inputs.mean_ns('copy_to_device'))} per step in "
+            "which nothing else runs on it.",
+            inputs.mean_ns("copy_to_device"),
+            "ns",
+            "activity",
+        )
+    ]
+    pageable = measure_pageable_ratio(inputs.choose("copy_to_device"))
+    if pageable:
+        evidence.append(
+            _evidence(
+                f"{percent(pageable)} of that copying reads pageable memory, which the host "
+                "waits for.",
+                pageable,
+                "ratio",
+                "activity",
+            )
+        )
+    return CauseFinding(cause="host_to_device_copies", evidence=evidence)
+
+
+def _find_communication_cause(inputs: TraceInputs) -> CauseFinding:
+    divided = inputs.choose("communication")
+    marks = divided.trace.columns("annotations", ("name",))["name"].values
+    operators = divided.trace.columns("operators", ("name",))["name"].values
+    uses_ddp = any("DistributedDataParallel" in str(name) for name in (*marks, *operators))
+    exposed_ns = inputs.mean_ns("communication")
+    return CauseFinding(
+        cause="gradient_exchange" if uses_ddp else "collectives",
+        evidence=[
+            _evidence(
+                f"Collectives take {duration(exposed_ns)} per step in which no other kernel runs.",
+                exposed_ns,
+                "ns",
+                "distributed",
+            )
+        ],
+    )
+
+
+def _find_slow_rank(inputs: TraceInputs, suspect: Suspect) -> CauseFinding:
+    waits = inputs.waits
+    excess = _evidence(
+        f"{waits.slowest[:1].upper()}{waits.slowest[1:]} spends {duration(waits.excess_ns)} more "
+        f"per step on {PART_NAMES[waits.slowest_part]} than the other ranks.",
+        waits.excess_ns,
+        "ns",
+        "distributed",
+    )
+    turns = _evidence(
+        f"The other ranks wait for {waits.slowest} in {percent(waits.slowest_ratio)} of the "
+        "waiting.",
+        waits.slowest_ratio,
+        "ratio",
+        "distributed",
+    )
+    is_one = waits.is_one_rank
+    stage = Stage(
+        name=waits.slowest if is_one else "ranks in turn",
+        detail="the other ranks wait for it" if is_one else "",
+        share_ratio=waits.add_excess(inputs.shares.rank_wait[suspect]),
+    )
+    return CauseFinding(
+        cause="straggler" if is_one else "uneven_ranks", stages=[stage], evidence=[excess, turns]
+    )
+
+
+def _find_overhead_cause(inputs: TraceInputs) -> CauseFinding:
+    parts = inputs.overhead_parts
+    cause = max(parts, key=lambda name: parts[name])
+    finding = CauseFinding(cause=cause, evidence=describe_overhead(inputs, cause))
+    if cause == "python_overhead" and not inputs.traces[0].trace.has_stacks:
+        finding.cause = UNKNOWN
+        finding.missing = (
+            "The trace has no Python functions: record with with_stack=True, or run the job under "
+            "`stepscope run`."
+        )
+    finding.contributing = [
+        (name, share, describe_overhead(inputs, name)[0].text)
+        for name, share in sorted(parts.items(), key=lambda item: -item[1])
+        if name != cause and share >= CONTRIBUTING_RATIO
+    ]
+    return finding
+
+
+def describe_overhead(inputs: TraceInputs, cause: str) -> list[Evidence]:
+    """Describe one cause of overhead by what the traces show."""
+    match cause:
+        case "host_sync":
+            return _describe_waits(inputs)
+        case "recompilation":
+            return _describe_calls(
+                count_compilations(inputs.choose("compilation")),
+                "The compiler runs {} times per step and takes {} while the device is idle.",
+                inputs.mean_ns("compilation"),
+            )
+        case "memory_allocation":
+            return _describe_calls(
+                count_allocations(inputs.choose("allocation")),
+                "{} calls per step allocate or release device memory, and the device is idle for "
+                "{} meanwhile.",
+                inputs.mean_ns("allocation"),
+            )
+    return _describe_launches(inputs)
+
+
+def _describe_calls(calls: float, text: str, time_ns: float) -> list[Evidence]:
+    return [_evidence(text.format(number(calls), duration(time_ns)), calls, "count", "launches")]
+
+
+def _describe_waits(inputs: TraceInputs) -> list[Evidence]:
+    waits = measure_waits_for_device(inputs.choose("synchronization", "copy_to_host"))
+    idle_ns = inputs.mean_ns("synchronization", "copy_to_host")
+    evidence = [
+        _evidence(
+            f"The host waits for the device {number(waits.count_per_step)} times per step; "
+            f"afterwards the device is idle for {duration(idle_ns)} per step.",
+            idle_ns,
+            "ns",
+            "idle",
+        )
+    ]
+    if waits.operators:
+        names = ", ".join(f"{name} {percent(share)}" for name, share in waits.operators)
+        evidence.append(_evidence(f"Where it waits: {names}.", None, "", "launches"))
+    return evidence
+
+
+def _describe_launches(inputs: TraceInputs) -> list[Evidence]:
+    launches, divided = inputs.launches, inputs.choose("dispatch", "python")
+    pieces = "operators" if divided.on_host else "kernels and copies"
+    verb = "runs no sizeable operator" if divided.on_host else "has no work"
+    subject = "The host" if divided.on_host else "The device"
+    idle_ns = inputs.mean_ns("dispatch", "python")
+    evidence = [
+        _evidence(
+            f"{count(round(launches.count_per_step))} {pieces} per step, half of them shorter "
+            f"than {duration(launches.median_ns)}.",
+            launches.count_per_step,
+            "count",
+            "launches",
+        ),
+        _evidence(
+            f"{subject} {verb} for {duration(idle_ns)} per step, while the host calls the next.",
+            idle_ns,
+            "ns",
+            "idle",
+        ),
+    ]
+    optimizer = measure_optimizer_ratio(divided, "dispatch", "python")
+    if optimizer >= OPTIMIZER_RATIO:
+        evidence.insert(
+            0,
+            _evidence(
+                f"{percent(optimizer)} of that time is in optimizer steps.",
+                optimizer,
+                "ratio",
+                "annotations",
+            ),
+        )
+    return evidence
+
+
+def is_overhead_in_optimizer(inputs: TraceInputs) -> bool:
+    """Return whether most of the time between operators is in optimizer steps."""
+    divided = inputs.choose("dispatch", "python")
+    return measure_optimizer_ratio(divided, "dispatch", "python") >= OPTIMIZER_RATIO
+
+
+def find_model_cause(inputs: TraceInputs) -> CauseFinding | None:
+    """Find what makes the computation longer than the device needs; None if nothing shows it."""
+    divided = inputs.choose("compute")
+    optimizer = measure_optimizer_work_ratio(divided)
+    share = inputs.shares.parts["compute"]
+    if optimizer * share >= OPTIMIZER_COMPUTE_RATIO:
+        text = f"Optimizer steps have {percent(optimizer)} of the computation."
+        return CauseFinding(
+            cause="optimizer", evidence=[_evidence(text, optimizer, "ratio", "annotations")]
+        )
+    if divided.on_host:
+        return None
+    precision = inputs.matrix_kernels
+    if precision.full_precision_ratio >= FULL_PRECISION_RATIO and has_tensor_cores(divided):
+        text = (
+            f"{percent(precision.full_precision_ratio)} of kernel time multiplies float32 matrices "
+            "without tensor cores, as kernel names show."
+        )
+        return CauseFinding(
+            cause="full_precision",
+            evidence=[_evidence(text, precision.full_precision_ratio, "ratio", "kernels")],
+        )
+    ratio = measure_multiprocessor_ratio(divided)
+    if ratio is not None and ratio < MULTIPROCESSOR_RATIO:
+        text = (
+            f"While a kernel runs, it has blocks for {percent(ratio)} of the multiprocessors on "
+            "average."
+        )
+        return CauseFinding(
+            cause="low_occupancy", evidence=[_evidence(text, ratio, "ratio", "gpu-metrics")]
+        )
+    return None
+
+
+def mean_step_ns(traces: Sequence[DividedTrace]) -> float:
+    """Compute the mean duration of the steps of several traces."""
+    return float(np.concatenate([one.steps.wall_ns for one in traces]).mean())
+
+
+def _evidence(text: str, value: float | None, unit: str, source: str) -> Evidence:
+    return Evidence(text=text, value=value, unit=unit, source=source)

@@ -1,0 +1,260 @@
+"""What one trace shows of a cause: fetches, launches, waits, allocations, precision, occupancy."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analysis import (
+    Columns,
+    allocates_memory,
+    classify_precision,
+    divide_steps,
+    is_data_loader,
+    match_rows,
+    parse_copy_direction,
+    uses_tensor_cores,
+)
+from stepscope.intervals import Intervals, contains, overlap, union
+from stepscope.run import DividedTrace, calls_of, is_range
+
+SHORT_KERNEL_NS = 10_000
+"""Launching a kernel takes the host about as long: 5 to 10 µs."""
+_TIMES = ("start_ns", "duration_ns")
+_MATRIX_KERNEL = re.compile(
+    r"gemm|gemv|conv|wgrad|dgrad|winograd|cijk_|cutlass|cudnn::(cnn|detail)", re.IGNORECASE
+)
+_OPTIMIZER = "Optimizer.step#"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetches:
+    """Fetches of batches by the training thread."""
+
+    has_workers: bool
+    """True if workers prepare the batches."""
+    ns_per_step: float
+    count_per_step: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launches:
+    """Work that the host calls, on the device or, without one, by itself."""
+
+    count_per_step: float
+    """Launches, or outermost operators of a trace without a device."""
+    short_ratio: float
+    """Share of the kernels, or outermost operators, that are too short to hide their launch."""
+    median_ns: float
+    """Median duration of a kernel, or of an outermost operator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """Waiting of the host for the device."""
+
+    count_per_step: float
+    operators: list[tuple[str, float]]
+    """Operators, or runtime calls outside of operators, with their share of the waiting, largest
+    first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixKernels:
+    """Kernels of matrix products and convolutions."""
+
+    full_precision_ratio: float
+    """Share of all kernel time in those that compute in float32 without tensor cores."""
+    largest: str
+    """Name of the longest-running one of these."""
+
+
+def measure_fetches(divided: DividedTrace) -> Fetches | None:
+    """Measure the fetches inside the steps; None without any."""
+    steps = divided.steps
+    starts, durations, has_workers = [], [], False
+    for table, condition in (("annotations", "on_device = 0"), ("operators", "")):
+        columns = divided.trace.columns(table, ("name", *_TIMES), condition=condition)
+        rows = match_rows(columns["name"], is_data_loader)
+        starts.append(columns["start_ns"][rows])
+        durations.append(columns["duration_ns"][rows])
+        has_workers |= bool(match_rows(columns["name"], _has_workers)[rows].any())
+    start, duration = np.concatenate(starts), np.concatenate(durations)
+    inside = contains(union(steps.extent), start)
+    if not inside.any():
+        return None
+    return Fetches(
+        has_workers=has_workers,
+        ns_per_step=float(duration[inside].sum()) / len(steps.names),
+        count_per_step=int(inside.sum()) / len(steps.names),
+    )
+
+
+def _has_workers(name: str) -> bool:
+    return "MultiProcessing" in name
+
+
+def measure_launches(divided: DividedTrace) -> Launches:
+    """Measure the launches inside the steps."""
+    extent = union(divided.steps.extent)
+    if divided.on_host:
+        operators = divided.trace.columns(
+            "operators", ("name", "depth", *_TIMES), condition="depth <= 1"
+        )
+        rows = ~match_rows(operators["name"], is_range) & contains(extent, operators["start_ns"])
+        rows &= operators["depth"] == operators["depth"][rows].min(initial=1)
+        durations = operators["duration_ns"][rows]
+    else:
+        work = divided.work
+        durations = (work.end - work.start)[contains(extent, work.start)]
+    if not len(durations):
+        return Launches(count_per_step=0.0, short_ratio=0.0, median_ns=0.0)
+    return Launches(
+        count_per_step=len(durations) / len(divided.steps.names),
+        short_ratio=float((durations < SHORT_KERNEL_NS).mean()),
+        median_ns=float(np.median(durations)),
+    )
+
+
+def measure_optimizer_ratio(divided: DividedTrace, *parts: str) -> float:
+    """Measure the share of some parts of the steps that falls into optimizer steps; 0 where they
+    are not marked."""
+    ranges = _read_named(divided, lambda name: name.startswith(_OPTIMIZER))
+    total_ns = sum(int(divided.part_ns[part].sum()) for part in parts)
+    if not len(ranges.start) or not total_ns:
+        return 0.0
+    inside = divide_steps(ranges, divided.activity)
+    return min(1.0, sum(int(inside[part].sum()) for part in parts) / total_ns)
+
+
+def measure_optimizer_work_ratio(divided: DividedTrace) -> float:
+    """Measure the share of the computation that optimizer steps call; 0 where they are not
+    marked."""
+    ranges = _read_named(divided, lambda name: name.startswith(_OPTIMIZER))
+    if not len(ranges.start):
+        return 0.0
+    if divided.on_host:
+        return measure_optimizer_ratio(divided, "compute")
+    work, calls = divided.work, calls_of(divided.trace)
+    row = calls.find_rows(work.launch)
+    computes = work.compute & (row >= 0)
+    duration = (work.end - work.start)[computes]
+    if not duration.any():
+        return 0.0
+    is_inside = contains(ranges, calls.start[row[computes]])
+    return int(duration[is_inside].sum()) / int(duration.sum())
+
+
+def measure_waits_for_device(divided: DividedTrace) -> Waits:
+    """Measure the runtime calls in which the host waits, by the operator that made them."""
+    trace, activity = divided.trace, divided.activity
+    calls = trace.columns("runtime_calls", ("name", "operator", *_TIMES))
+    waits = union(activity.waits)
+    rows = contains(waits, calls["start_ns"]) & contains(
+        union(divided.steps.extent), calls["start_ns"]
+    )
+    operators = trace.columns("operators", ("id", "name"))
+    names = dict(zip(operators["id"].tolist(), operators["name"].codes.tolist(), strict=True))
+    totals: Counter[str] = Counter()
+    for row in np.flatnonzero(rows).tolist():
+        code = names.get(int(calls["operator"][row]))
+        name = (
+            calls["name"].values[calls["name"].codes[row]]
+            if code is None
+            else operators["name"].values[code]
+        )
+        totals[str(name)] += int(calls["duration_ns"][row])
+    total_ns = max(1, sum(totals.values()))
+    return Waits(
+        count_per_step=int(rows.sum()) / len(divided.steps.names),
+        operators=[(name, time_ns / total_ns) for name, time_ns in totals.most_common(3)],
+    )
+
+
+def count_allocations(divided: DividedTrace) -> float:
+    """Count the runtime calls per step that allocate or release memory."""
+    calls = divided.trace.columns("runtime_calls", ("name", "start_ns"))
+    return _count_per_step(divided, calls["start_ns"][match_rows(calls["name"], allocates_memory)])
+
+
+def count_compilations(divided: DividedTrace) -> float:
+    """Count the separate times per step in which a compiler ran."""
+    return _count_per_step(divided, union(divided.activity.compilation).start)
+
+
+def measure_pageable_ratio(divided: DividedTrace) -> float | None:
+    """Measure the share of copies to the device that read pageable memory, by duration; None
+    where the profiler did not record the kind of memory."""
+    copies = divided.trace.columns("copies", ("name", "duration_ns"))
+    to_device = match_rows(copies["name"], lambda name: parse_copy_direction(name) == "HtoD")
+    named = match_rows(copies["name"], lambda name: "(" in name) & to_device
+    pageable = match_rows(copies["name"], lambda name: "pageable" in name.lower()) & to_device
+    total_ns = int(copies["duration_ns"][named].sum())
+    return int(copies["duration_ns"][pageable].sum()) / total_ns if total_ns else None
+
+
+def measure_matrix_kernels(divided: DividedTrace) -> MatrixKernels:
+    """Measure the kernels of matrix products inside the steps; precision is guessed from names."""
+    kernels = divided.trace.columns("kernels", ("name", *_TIMES))
+    inside = contains(union(divided.steps.extent), kernels["start_ns"])
+    plain = match_rows(kernels["name"], _is_full_precision) & inside
+    total_ns = int(kernels["duration_ns"][inside].sum())
+    plain_ns = kernels["duration_ns"][plain]
+    if not plain.any() or not total_ns:
+        return MatrixKernels(full_precision_ratio=0.0, largest="")
+    sums = np.bincount(kernels["name"].codes[plain], weights=plain_ns)
+    return MatrixKernels(
+        full_precision_ratio=int(plain_ns.sum()) / total_ns,
+        largest=str(kernels["name"].values[int(sums.argmax())]),
+    )
+
+
+def _is_full_precision(name: str) -> bool:
+    """Return whether a kernel multiplies float32 matrices without tensor cores."""
+    is_matrix = _MATRIX_KERNEL.search(name) is not None
+    return is_matrix and classify_precision(name) == "FP32" and uses_tensor_cores(name) is False
+
+
+def has_tensor_cores(divided: DividedTrace) -> bool:
+    """Return whether the device has tensor cores (compute capability 7.0) as far as recorded."""
+    majors = divided.trace.columns("devices", ("compute_major",))["compute_major"]
+    return bool((majors >= 7).any())
+
+
+def measure_multiprocessor_ratio(divided: DividedTrace) -> float | None:
+    """Measure the share of the multiprocessors for which kernels have a block, the mean over the
+    time of kernels with a known grid; None where the profiler recorded none."""
+    kernels = divided.trace.columns("kernels", ("blocks_per_multiprocessor", *_TIMES))
+    blocks, duration = kernels["blocks_per_multiprocessor"], kernels["duration_ns"]
+    usable = (blocks > 0) & contains(union(divided.steps.extent), kernels["start_ns"])
+    if not duration[usable].sum() or duration[usable].sum() < 0.5 * duration.sum():
+        return None
+    return float(np.average(np.minimum(blocks[usable], 1.0), weights=duration[usable]))
+
+
+def _read_named(divided: DividedTrace, test: Callable[[str], bool]) -> Intervals:
+    """Read the ranges inside the steps with a name, without those nested in others."""
+    parts: list[Intervals] = []
+    for table, condition in (("annotations", "on_device = 0"), ("operators", "")):
+        columns: Columns = divided.trace.columns(table, ("name", *_TIMES), condition=condition)
+        rows: NDArray[np.bool_] = match_rows(columns["name"], test)
+        start = columns["start_ns"][rows]
+        parts.append(Intervals(start, start + columns["duration_ns"][rows]))
+    merged = union(
+        Intervals(
+            np.concatenate([part.start for part in parts]),
+            np.concatenate([part.end for part in parts]),
+        )
+    )
+    inside = overlap(merged, union(divided.steps.extent)) > 0
+    return Intervals(merged.start[inside], merged.end[inside])
+
+
+def _count_per_step(divided: DividedTrace, start: NDArray[np.int64]) -> float:
+    inside = contains(union(divided.steps.extent), start)
+    return int(inside.sum()) / len(divided.steps.names)

@@ -1,0 +1,122 @@
+"""Fixes for causes that traces show, with the step that is left without the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stepscope.diagnosis.advice import CAUSE_FIXES
+from stepscope.diagnosis.cause import CauseFinding
+from stepscope.diagnosis.fix_titles import COMPILE, LARGER_BATCH, OPTIMIZER_KERNELS
+from stepscope.diagnosis.traces.trace_causes import TraceInputs, is_overhead_in_optimizer
+from stepscope.diagnosis.verdict import (
+    UNKNOWN,
+    ContributingCause,
+    Fix,
+    Prediction,
+    Suspect,
+)
+
+FixText = tuple[str, str]
+_FIXES: dict[str, list[FixText]] = {
+    "too_few_workers": [
+        (
+            "Prepare batches in worker processes",
+            "DataLoader(num_workers=4, persistent_workers=True), with as many workers as cores are "
+            "free",
+        ),
+    ],
+    "host_sync": [
+        (
+            "Read values from tensors rarely",
+            "keep metrics as tensors and call .item() every N steps; each call waits for "
+            "everything launched before it",
+        ),
+        (
+            "Remove explicit waits",
+            "torch.cuda.synchronize(), .cpu(), nonzero() and boolean masks wait for the device",
+        ),
+    ],
+    "optimizer": [
+        (
+            OPTIMIZER_KERNELS,
+            "the optimizers of torch.optim update many parameters in one call with them",
+        ),
+    ],
+    "python_overhead": [
+        (
+            "Move work out of the loop",
+            "do the script's own Python once for several steps, or beside the training",
+        ),
+    ],
+}
+_CONDITIONS = {
+    "too_few_workers": "no step waited for its batch",
+    UNKNOWN: "no step waited for its batch",
+    "host_to_device_copies": "copies ran while the device computes",
+    "straggler": "all ranks were equally fast",
+    "uneven_ranks": "all ranks were equally fast",
+    "gradient_exchange": "communication ran while the device computes",
+    "collectives": "communication ran while the device computes",
+    "host_sync": "the device never ran out of work after a wait of the host",
+    "recompilation": "nothing was compiled",
+    "memory_allocation": "no device memory was allocated or released",
+}
+"""Assumption of the prediction for each cause."""
+_LAUNCH_FIXES: list[FixText] = [
+    (
+        COMPILE,
+        "model = torch.compile(model); with fixed shapes also CUDA graphs (mode='reduce-overhead')",
+    ),
+    (LARGER_BATCH, "a larger batch costs little while operators are this small"),
+]
+
+
+def list_trace_fixes(
+    finding: CauseFinding,
+    suspect: Suspect,
+    contributing: Sequence[ContributingCause],
+    inputs: TraceInputs,
+    step_ns: float,
+) -> list[Fix]:
+    """List the fixes for the cause of the verdict, then the first for each contributing cause."""
+    reason = finding.evidence[0].text if finding.evidence else ""
+    share = _measure_removable(finding.cause, suspect, inputs)
+    fixes = _make_fixes(finding.cause, reason, share, step_ns, inputs)
+    for cause in contributing:
+        fixes += _make_fixes(cause.cause, cause.text, cause.share_ratio, step_ns, inputs)[:1]
+    return fixes
+
+
+def _make_fixes(
+    cause: str, reason: str, share: float | None, step_ns: float, inputs: TraceInputs
+) -> list[Fix]:
+    prediction = None
+    if share is not None:
+        condition = "this took no time"
+        prediction = Prediction.from_step(step_ns * (1 - share), step_ns, condition, is_bound=True)
+    return [
+        Fix(title=title, instructions=instructions, why=reason, prediction=prediction)
+        for title, instructions in _list_texts(cause, inputs)
+    ]
+
+
+def _list_texts(cause: str, inputs: TraceInputs) -> list[FixText]:
+    if cause in {"tiny_operators", "dispatch_overhead"}:
+        if is_overhead_in_optimizer(inputs):
+            return [*_FIXES["optimizer"], *_LAUNCH_FIXES]
+        return _LAUNCH_FIXES
+    return _FIXES.get(cause) or CAUSE_FIXES.get(cause, [])
+
+
+def _measure_removable(cause: str, suspect: Suspect, inputs: TraceInputs) -> float | None:
+    """Measure the share of the step that a fix can save at most; None where that is not known."""
+    shares = inputs.shares
+    if cause in {"straggler", "uneven_ranks"}:
+        return inputs.waits.add_excess(shares.rank_wait[suspect])
+    if cause in {"too_few_workers", UNKNOWN} and suspect == "data_pipeline":
+        return shares.parts["data_loader"]
+    if cause == "host_to_device_copies":
+        return shares.parts["copy_to_device"]
+    if suspect == "communication":
+        return shares.suspects["communication"]
+    return inputs.overhead_parts.get(cause)

@@ -1,0 +1,286 @@
+"""Verdict on the traces of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.diagnosis.accuracy import estimate_accuracy
+from stepscope.diagnosis.attribution import Attribution, AttributionThresholds
+from stepscope.diagnosis.cause import CONTRIBUTING_RATIO
+from stepscope.diagnosis.headline import write_headline
+from stepscope.diagnosis.traces.trace_causes import (
+    TraceInputs,
+    find_model_cause,
+    find_trace_cause,
+    mean_step_ns,
+)
+from stepscope.diagnosis.traces.trace_fixes import list_trace_fixes
+from stepscope.diagnosis.traces.trace_shares import (
+    TraceShares,
+    build_part_matrix,
+    compute_trace_shares,
+    measure_categories,
+    measure_waits,
+)
+from stepscope.diagnosis.verdict import (
+    SUSPECTS,
+    ContributingCause,
+    Evidence,
+    RuledOut,
+    Suspect,
+    Verdict,
+)
+from stepscope.quantities import count_of, duration, percent
+from stepscope.run import DividedTrace, Run, StepSource, divide_trace, reading_ahead
+
+MAX_UNEXPLAINED_RATIO = 0.25
+"""A trace of the device alone has a verdict only if the device is busy for the rest of the time."""
+WHOLE_RATIO = 0.5
+"""Confidence where no steps were found: start-up and evaluation count as well."""
+_SOURCES: tuple[StepSource, ...] = ("job", "named", "optimizer", "ranges", "whole")
+"""Sources of steps, the most reliable first."""
+SHARE_OF: dict[StepSource, str] = {
+    "job": "step time in the traces, until the device work of a step is done",
+    "named": "step time in the traces, until the device work of a step is done",
+    "optimizer": "time between the ends of optimizer steps in the traces",
+    "ranges": "time between the starts of a repeated range in the traces",
+    "whole": "time from the first to the last event of the host in the traces",
+}
+
+
+def diagnose_traces(
+    run: Run, thresholds: AttributionThresholds, notes: Sequence[str] = ()
+) -> Verdict:
+    """Diagnose the traces of a run that holds no watched steps. Abstains, with the reason, where
+    they do not tell.
+
+    Args:
+        run: a run with traces.
+        thresholds: those of verdicts on jobs.
+        notes: notes on the run, for the verdict.
+    """
+    divided = [divide_trace(run, trace) for trace in reading_ahead(run.traces)]
+    divided = [one for one in divided if one.steps.wall_ns.sum() > 0]
+    sources = {one.source for one in divided}
+    source = next((name for name in _SOURCES if name in sources), _SOURCES[-1])
+    traces = [one for one in divided if one.source == source]
+    left_out = len(run.traces) - len(traces)
+    if not traces:
+        return _abstain("the traces contain no time", notes)
+    waits, matrix = measure_waits(traces), build_part_matrix(traces)
+    shares = compute_trace_shares(matrix, waits)
+    obstacle = _find_obstacle(traces, shares)
+    if obstacle is not None:
+        return _abstain(obstacle, notes)
+    inputs = TraceInputs(traces=traces, shares=shares, waits=waits)
+    attribution = _attribute(inputs, shares, thresholds)
+    finding = find_trace_cause(inputs, attribution)
+    step_ns = mean_step_ns(traces)
+    step_count = len(matrix)
+    contributing = [
+        ContributingCause(suspect=attribution.suspect, cause=cause, share_ratio=share, text=text)
+        for cause, share, text in finding.contributing
+    ] + _find_other_suspects(inputs, attribution, thresholds)
+    stability = _estimate_stability(inputs, matrix, attribution, thresholds)
+    accuracy = estimate_accuracy(finding.cause, finding.evidence_kind)
+    certainty = WHOLE_RATIO if source == "whole" else step_count / (step_count + 1)
+    phases = measure_categories(traces)
+    return Verdict(
+        suspect=attribution.suspect,
+        cause=finding.cause,
+        share_ratio=attribution.share,
+        share_of=SHARE_OF[source],
+        confidence_ratio=round(stability * certainty * accuracy.ratio, 3),
+        confidence_basis=accuracy.basis,
+        evidence_kind=finding.evidence_kind,
+        headline=write_headline(attribution, finding),
+        stages=finding.stages,
+        evidence=[_describe_categories(phases), *finding.evidence],
+        ruled_out=_rule_out(inputs, attribution.suspect, thresholds),
+        also=contributing,
+        fixes=list_trace_fixes(finding, attribution.suspect, contributing, inputs, step_ns),
+        notes=[*notes, *_list_notes(traces, source, left_out)],
+        step_count=step_count,
+        mean_step_ns=step_ns,
+        phases=phases,
+    )
+
+
+def _abstain(obstacle: str, notes: Sequence[str]) -> Verdict:
+    return Verdict(
+        suspect="insufficient_evidence",
+        cause="insufficient_evidence",
+        share_ratio=0.0,
+        confidence_ratio=0.0,
+        headline=f"No verdict: {obstacle}.",
+        evidence_kind="traced",
+        stages=[],
+        evidence=[],
+        ruled_out=[],
+        fixes=[],
+        notes=list(notes),
+    )
+
+
+def _find_obstacle(traces: Sequence[DividedTrace], shares: TraceShares) -> str | None:
+    """Find the reason why there can be no verdict; None where there can be one."""
+    unexplained = shares.parts["dispatch"] + shares.parts["python"]
+    if unexplained <= MAX_UNEXPLAINED_RATIO:
+        return None
+    if not any(one.has_host for one in traces):
+        return (
+            f"the device is idle for {percent(unexplained)} of the time, and the trace has no "
+            "operators to tell why; record CPU activities too"
+        )
+    if not any(len(one.work) or one.part_ns["compute"].sum() for one in traces):
+        return "the trace contains neither device work nor operators that compute"
+    return None
+
+
+def _attribute(
+    inputs: TraceInputs, shares: TraceShares, thresholds: AttributionThresholds
+) -> Attribution:
+    """Attribute the step to the largest suspect above its threshold; else to the model if it
+    computes less well than the device can, or heavily; else to none."""
+    exceeded = [
+        Attribution(suspect=suspect, share=shares.suspects[suspect])
+        for suspect in thresholds.by_suspect
+        if _is_exceeded(suspect, inputs, shares, thresholds)
+    ]
+    rank_wait = inputs.waits.add_excess(shares.rank_wait.get("model", 0.0))
+    if rank_wait >= thresholds.slow_rank:
+        exceeded.append(Attribution(suspect="model", share=rank_wait, cause="slow_rank"))
+    if exceeded:
+        return max(exceeded, key=lambda attribution: attribution.share)
+    model = shares.suspects["model"]
+    is_heavy = (
+        model >= thresholds.heavy_compute
+        and model * mean_step_ns(inputs.traces) >= thresholds.heavy_model_core_ns
+    )
+    is_model = is_heavy or find_model_cause(inputs) is not None
+    return Attribution(suspect="model" if is_model else "healthy", share=model)
+
+
+def _is_exceeded(
+    suspect: Suspect,
+    inputs: TraceInputs,
+    shares: TraceShares,
+    thresholds: AttributionThresholds,
+) -> bool:
+    if shares.suspects[suspect] < thresholds.by_suspect[suspect]:
+        return False
+    largest = max(*inputs.overhead_parts.values(), shares.rank_wait.get(suspect, 0.0))
+    return suspect != "framework_overhead" or largest >= thresholds.overhead_cause
+
+
+def _find_other_suspects(
+    inputs: TraceInputs, attribution: Attribution, thresholds: AttributionThresholds
+) -> list[ContributingCause]:
+    """Find the causes of other suspects that are worth a fix, largest first."""
+    shares = inputs.shares.suspects
+    others = [
+        suspect
+        for suspect in sorted(thresholds.by_suspect, key=lambda name: -shares[name])
+        if suspect != attribution.suspect and shares[suspect] >= CONTRIBUTING_RATIO
+    ]
+    causes = []
+    for suspect in others:
+        attributed = Attribution(suspect=suspect, share=shares[suspect])
+        finding = find_trace_cause(inputs, attributed)
+        causes.append(
+            ContributingCause(
+                suspect=suspect,
+                cause=finding.cause,
+                share_ratio=shares[suspect],
+                text=finding.evidence[0].text,
+            )
+        )
+    return causes
+
+
+def _estimate_stability(
+    inputs: TraceInputs,
+    matrix: NDArray[np.int64],
+    attribution: Attribution,
+    thresholds: AttributionThresholds,
+) -> float:
+    """Estimate how often resampled steps give the same suspect (bootstrap, Efron 1979)."""
+    generator = np.random.default_rng(0)
+    same_count = 0
+    for _ in range(thresholds.resamples):
+        rows = generator.integers(0, len(matrix), size=len(matrix))
+        resampled = compute_trace_shares(matrix[rows], inputs.waits)
+        same_count += _attribute(inputs, resampled, thresholds).suspect == attribution.suspect
+    return same_count / thresholds.resamples
+
+
+def _rule_out(
+    inputs: TraceInputs, suspect: Suspect, thresholds: AttributionThresholds
+) -> list[RuledOut]:
+    """Give the reason against each suspect other than that of the verdict."""
+    shares, limits = inputs.shares.suspects, thresholds.by_suspect
+    is_host = inputs.traces[0].on_host
+    meanwhile = "" if is_host else " while the device has no other work"
+    reasons: dict[Suspect, str] = {
+        "data_pipeline": f"fetching batches and copying them to the device take{meanwhile}",
+        "model": "sizeable operators take" if is_host else "computation takes",
+        "communication": "exposed communication takes",
+        "framework_overhead": "calling operators, Python and waits take"
+        if is_host
+        else "the device has no work for other reasons in",
+    }
+    ruled_out = []
+    for name in SUSPECTS:
+        share = percent(shares[name])
+        if name == suspect:
+            continue
+        if name in limits and _is_exceeded(name, inputs, inputs.shares, thresholds):
+            why = f"{share} of step time as well; look at it next."
+        elif name in limits:
+            why = f"{reasons[name]} {share} of step time (threshold {percent(limits[name])})."
+        else:
+            why = f"{reasons[name]} {share} of step time."
+        ruled_out.append(RuledOut(suspect=name, share_ratio=shares[name], why=why))
+    return ruled_out
+
+
+def _describe_categories(categories: dict[str, float]) -> Evidence:
+    parts = [
+        f"{name.replace('_', ' ')} {percent(share)}"
+        for name, share in categories.items()
+        if share >= 0.005
+    ]
+    return Evidence(text=f"Step time by category: {', '.join(parts)}.", source="steps")
+
+
+def _list_notes(traces: Sequence[DividedTrace], source: StepSource, left_out: int) -> list[str]:
+    """List what limits the verdict."""
+    first = traces[0]
+    notes = []
+    if source == "whole":
+        notes.append(
+            "The traces mark no steps, and no range repeats, so shares are of all of the recorded "
+            "time, start-up included."
+        )
+    elif source in {"optimizer", "ranges"}:
+        notes.append(
+            f"The traces name no steps: a step is the time from one range “{first.range_name}” to "
+            "the next."
+        )
+    if left_out:
+        notes.append(f"{count_of(left_out, 'trace')} without such steps left out.")
+    if any(one.trace.has_stacks for one in traces):
+        notes.append(
+            "Python functions were recorded, which makes the host slower: its time between "
+            "operators is shorter without."
+        )
+    step_count = sum(len(one.steps.names) for one in traces)
+    if step_count < len(traces) + 1 and source != "whole":
+        notes.append(
+            f"Only one step per trace was recorded ({duration(mean_step_ns(traces))}): whether it "
+            "is typical is not known."
+        )
+    return notes

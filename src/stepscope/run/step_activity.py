@@ -1,0 +1,175 @@
+"""Activity of one trace by which its steps are divided into parts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analysis import (
+    WORK_NS,
+    Columns,
+    DeviceWork,
+    StepActivity,
+    TraceSteps,
+    allocates_memory,
+    break_down_steps,
+    divide_host_steps,
+    divide_steps,
+    find_device_categories,
+    find_trace_steps,
+    is_compilation,
+    is_data_loader,
+    is_host_communication,
+    is_step,
+    is_synchronization,
+    match_rows,
+    merge_categories,
+    parse_copy_direction,
+)
+from stepscope.intervals import EMPTY, Int, Intervals, unite
+from stepscope.run import Run
+from stepscope.run.device_work import calls_of, device_work_of
+from stepscope.run.trace_steps import StepSource, host_categories, marked_steps
+from stepscope.run.traces import Trace
+
+TIMES = ("start_ns", "duration_ns")
+_BLOCKING_COPY = re.compile(r"(cuda|hip)Memcpy(WithStream|2D|ToSymbol|FromSymbol|Peer)?$")
+"""Copies that return when they are done."""
+_RANGE = re.compile(r"Optimizer\.(step|zero_grad)#|##|\[pl\]|DistributedDataParallel\.forward")
+"""Ranges that older profilers wrote as operators."""
+
+
+def is_range(name: str) -> bool:
+    """Return True if an operator is a range of a framework or of the script, not an operator.
+
+    >>> is_range("Optimizer.step#SGD.step"), is_range("aten::mm")
+    (True, False)
+    """
+    return bool(_RANGE.match(name)) or is_step(name) or is_data_loader(name)
+
+
+def step_activity_of(trace: Trace, work: DeviceWork) -> StepActivity:
+    """Read the activity of one trace.
+
+    Args:
+        trace: a trace.
+        work: its device work.
+    """
+    calls = trace.columns("runtime_calls", ("id", "name", *TIMES))
+    copies = trace.columns("copies", ("name", "launch", *TIMES))
+    operators = trace.columns("operators", ("name", *TIMES))
+    marks = trace.columns("annotations", ("name", *TIMES), condition="on_device = 0")
+    functions = trace.columns(
+        "python_functions", ("name", *TIMES), condition="name LIKE '%torch/_%'"
+    )
+    to_device, to_host = (_find_copies(copies, way) for way in (_reads_host, _writes_host))
+    starts_to_device = np.isin(calls["id"], copies["launch"][to_device])
+    waits = match_rows(calls["name"], _waits) | np.isin(calls["id"], copies["launch"][to_host])
+    device = find_device_categories(work)
+    within_device = _select(copies, ~(to_device | to_host))
+    ranges = [operators, marks]
+    return StepActivity(
+        compute=unite(device["kernel"], device["memset"], within_device),
+        communication=unite(
+            device["communication"], *(_named(part, is_host_communication) for part in ranges)
+        ),
+        copy_to_device=unite(_select(copies, to_device), _select(calls, starts_to_device)),
+        copy_to_host=_select(copies, to_host),
+        data_loader=unite(EMPTY, *(_named(part, is_data_loader) for part in ranges)),
+        compilation=unite(EMPTY, *(_named(part, is_compilation) for part in (*ranges, functions))),
+        allocation=_named(calls, allocates_memory),
+        waits=_select(calls, waits),
+        host=unite(_named(operators, lambda name: not is_range(name)), _extent(calls)),
+        device=work.intervals,
+    )
+
+
+def _waits(name: str) -> bool:
+    return is_synchronization(name) or _BLOCKING_COPY.match(name) is not None
+
+
+def _reads_host(direction: str) -> bool:
+    return direction.startswith("H") and direction != "HtoH"
+
+
+def _writes_host(direction: str) -> bool:
+    return direction.endswith("toH")
+
+
+def _find_copies(copies: Columns, test: Callable[[str], bool]) -> NDArray[np.bool_]:
+    return match_rows(copies["name"], lambda name: test(parse_copy_direction(name)))
+
+
+def _named(columns: Columns, test: Callable[[str], bool]) -> Intervals:
+    return _select(columns, match_rows(columns["name"], test))
+
+
+def _extent(columns: Columns) -> Intervals:
+    return Intervals(columns["start_ns"], columns["start_ns"] + columns["duration_ns"])
+
+
+def _select(columns: Columns, rows: NDArray[np.bool_]) -> Intervals:
+    extent = _extent(columns)
+    return Intervals(extent.start[rows], extent.end[rows])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DividedTrace:
+    """Steps of one trace, divided into parts; arrays have one entry per step."""
+
+    trace: Trace
+    steps: TraceSteps
+    source: StepSource
+    range_name: str
+    """Name of the ranges that the steps come from, where it is not that of a step."""
+    part_ns: dict[str, Int]
+    """Time by part of `STEP_PARTS`; sums to the wall time."""
+    category_ns: dict[str, Int]
+    """Time by category of `CATEGORIES`; sums to the wall time."""
+    work: DeviceWork
+    activity: StepActivity
+    has_host: bool
+    """False if the trace has no operators and no Python functions."""
+
+    @property
+    def on_host(self) -> bool:
+        """True without work of a device: the host computes itself."""
+        return not len(self.work)
+
+    @property
+    def name(self) -> str:
+        """The rank, or the trace's name where the rank is unknown."""
+        return self.trace.name if self.trace.rank is None else f"rank {self.trace.rank}"
+
+
+def divide_trace(run: Run, trace: Trace) -> DividedTrace:
+    """Divide the steps of one trace into parts."""
+    work, calls, marked = device_work_of(trace, "keep"), calls_of(trace), marked_steps(run, trace)
+    steps = find_trace_steps(marked.steps, work, calls)
+    activity = step_activity_of(trace, work)
+    host = host_categories(trace, calls)
+    categories = merge_categories(find_device_categories(work), host)
+    return DividedTrace(
+        trace=trace,
+        steps=steps,
+        source=marked.source,
+        range_name=marked.range_name,
+        part_ns=divide_steps(steps.extent, activity)
+        if len(work)
+        else divide_host_steps(steps.extent, activity, *_read_sizeable_operators(trace)),
+        category_ns=break_down_steps(steps.extent, categories),
+        work=work,
+        activity=activity,
+        has_host=any(len(host[category].start) for category in ("cpu_exec", "data_loader")),
+    )
+
+
+def _read_sizeable_operators(trace: Trace) -> tuple[Intervals, Int]:
+    """Read the operators that take long themselves, and that time of each."""
+    operators = trace.columns("operators", ("name", *TIMES, "host_self_ns"))
+    rows = (operators["host_self_ns"] >= WORK_NS) & ~match_rows(operators["name"], is_range)
+    return _select(operators, rows), operators["host_self_ns"][rows]

@@ -1,0 +1,241 @@
+"""Verdicts on drawn traces: what the simulated job waits for, in three severities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stepscope.diagnosis import Verdict, diagnose
+from stepscope.testing.traces import TraceJob
+from tests.support.imported_runs import import_into
+
+STEPS = 6
+GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
+PLAIN_GEMM = "ampere_sgemm_128x64_tn"
+ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4>"
+Draw = Callable[[TraceJob, float], None]
+
+
+def judge(directory: Path, *jobs: TraceJob) -> Verdict:
+    files = []
+    for number, job in enumerate(jobs):
+        file = directory / f"{number}.json"
+        file.write_bytes(job.encode())
+        files.append(file)
+    return diagnose(import_into(directory / "run", *files))
+
+
+def draw_steps(draw: Draw, severity: float, **rank: int) -> TraceJob:
+    job = TraceJob(**rank)
+    for _ in range(STEPS):
+        with job.step():
+            draw(job, severity)
+    return job
+
+
+def compute(job: TraceJob, total: float = 20_000, pieces: int = 20, name: str = GEMM) -> None:
+    """Compute for some microseconds in kernels that take longer than their launch."""
+    for _ in range(pieces):
+        job.operator("aten::mm", 20, kernel=(name, total / pieces))
+
+
+def fetch_alone(job: TraceJob, severity: float) -> None:
+    job.wait()
+    job.fetch(20_000 * severity)
+    compute(job)
+
+
+def fetch_from_workers(job: TraceJob, severity: float) -> None:
+    job.wait()
+    job.fetch(20_000 * severity, workers=True)
+    compute(job)
+
+
+def read_values(job: TraceJob, severity: float) -> None:
+    """After each read the host prepares the next kernels alone."""
+    for _ in range(round(20 * severity)):
+        compute(job, 1_000, 1)
+        job.item()
+        job.python(800)
+
+
+def launch_tiny_kernels(job: TraceJob, severity: float) -> None:
+    compute(job, 5_000, 5)
+    job.wait()
+    for _ in range(round(500 * severity)):
+        job.operator("aten::add", 15, kernel=(ELEMENTWISE, 3))
+    job.wait()
+
+
+def update_one_by_one(job: TraceJob, severity: float) -> None:
+    compute(job, 10_000, 10)
+    job.wait()
+    with job.optimizer():
+        for _ in range(round(500 * severity)):
+            job.operator("aten::mul_", 15, kernel=(ELEMENTWISE, 3))
+    job.wait()
+
+
+def copy_pageable(job: TraceJob, severity: float) -> None:
+    job.copy(15_000 * severity, route="HtoD (Pageable -> Device)")
+    compute(job)
+    job.wait()
+
+
+def allocate(job: TraceJob, severity: float) -> None:
+    for _ in range(10):
+        compute(job, 1_000, 1)
+        job.allocate(700 * severity)
+        job.allocate(700 * severity, "cudaFree")
+
+
+def recompile(job: TraceJob, severity: float) -> None:
+    compute(job)
+    job.wait()
+    job.compile(20_000 * severity)
+
+
+def exchange(job: TraceJob, severity: float) -> None:
+    with job.range("DistributedDataParallel.forward"):
+        compute(job)
+    job.collective("AllReduce", 20_000 * severity)
+    job.join()
+    compute(job, 1_000, 1)
+
+
+def compute_plain(job: TraceJob, severity: float) -> None:
+    compute(job, 20_000 * severity, name=PLAIN_GEMM)
+
+
+def compute_in_few_blocks(job: TraceJob, severity: float) -> None:
+    for _ in range(20):
+        job.operator("aten::mm", 20, kernel=(GEMM, 1_000 * severity), **{"blocks per SM": 0.1})
+
+
+@pytest.mark.parametrize("severity", [0.6, 1.0, 2.0])
+@pytest.mark.parametrize(
+    ("draw", "suspect", "cause"),
+    [
+        (fetch_alone, "data_pipeline", "too_few_workers"),
+        (fetch_from_workers, "data_pipeline", "unknown"),
+        (copy_pageable, "data_pipeline", "host_to_device_copies"),
+        (read_values, "framework_overhead", "host_sync"),
+        (launch_tiny_kernels, "framework_overhead", "tiny_operators"),
+        (update_one_by_one, "framework_overhead", "tiny_operators"),
+        (allocate, "framework_overhead", "memory_allocation"),
+        (recompile, "framework_overhead", "recompilation"),
+        (exchange, "communication", "gradient_exchange"),
+        (compute_plain, "model", "full_precision"),
+        (compute_in_few_blocks, "model", "low_occupancy"),
+    ],
+)
+def test_the_cause_of_a_drawn_job(
+    tmp_path: Path, draw: Draw, suspect: str, cause: str, severity: float
+) -> None:
+    verdict = judge(tmp_path, draw_steps(draw, severity))
+    assert (verdict.suspect, verdict.cause) == (suspect, cause)
+    assert verdict.step_count == STEPS
+    assert verdict.evidence_kind == "traced"
+    assert sum(verdict.phases.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        pytest.param(lambda job, _: compute(job), id="compute only"),
+        pytest.param(lambda job, _: (job.fetch(300), compute(job)), id="fetches behind the device"),
+        pytest.param(
+            lambda job, _: (job.fetch(1_000, workers=True), compute(job), job.item()),
+            id="one value per step",
+        ),
+    ],
+)
+def test_healthy_jobs(tmp_path: Path, draw: Draw) -> None:
+    verdict = judge(tmp_path, draw_steps(draw, 1.0))
+    assert (verdict.suspect, verdict.cause) == ("healthy", "none")
+
+
+def test_shares_and_savings_of_fetches(tmp_path: Path) -> None:
+    """A step waits 1 us, fetches 20 ms and computes 20 ms; its first kernel starts 25 us later."""
+    verdict = judge(tmp_path, draw_steps(fetch_alone, 1.0))
+    assert verdict.share_ratio == pytest.approx(0.5, abs=0.01)
+    assert verdict.mean_step_ns == pytest.approx(40e6, rel=0.01)
+    prediction = verdict.fixes[0].prediction
+    assert prediction is not None
+    assert prediction.is_bound
+    assert prediction.saving_ratio == pytest.approx(0.5, abs=0.01)
+
+
+def test_the_optimizer_is_named_where_it_has_the_overhead(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, draw_steps(update_one_by_one, 1.0))
+    assert verdict.fixes[0].title == "Use a fused or foreach optimizer"
+
+
+def slow_rank(job: TraceJob, extra: float, others: float) -> None:
+    """Compute longer than the other ranks; the exchange ends at the same time on all of them."""
+    with job.range("DistributedDataParallel.forward"):
+        compute(job, 20_000 + extra)
+    job.collective("AllReduce", 1_000 + others - extra)
+    job.join()
+
+
+def test_a_slow_rank_is_the_model_s(tmp_path: Path) -> None:
+    """Three ranks wait 15 ms of 36 for the fourth."""
+    jobs = [
+        draw_steps(
+            lambda job, extra: slow_rank(job, extra, 15_000),
+            15_000 if rank == 2 else 0,
+            rank=rank,
+            world_size=4,
+        )
+        for rank in range(4)
+    ]
+    verdict = judge(tmp_path, *jobs)
+    assert (verdict.suspect, verdict.cause) == ("model", "straggler")
+    assert verdict.stages[0].name == "rank 2"
+
+
+def test_steps_from_optimizer_steps(tmp_path: Path) -> None:
+    job = TraceJob()
+    for _ in range(4):
+        compute(job)
+        with job.optimizer("SGD"):
+            compute(job, 1_000, 1)
+        job.wait()
+        job.fetch(20_000)
+    verdict = judge(tmp_path, job)
+    assert verdict.step_count == 3
+    assert verdict.suspect == "data_pipeline"
+    assert "Optimizer.step#SGD.step" in " ".join(verdict.notes)
+
+
+def test_steps_from_a_repeated_range(tmp_path: Path) -> None:
+    job = TraceJob()
+    for number in range(4):
+        with job.range(f"generate {number}"):
+            compute(job)
+            job.item()
+    verdict = judge(tmp_path, job)
+    assert (verdict.suspect, verdict.step_count) == ("healthy", 3)
+    assert "“generate *”" in " ".join(verdict.notes)
+
+
+def test_without_any_step_the_whole_window_counts(tmp_path: Path) -> None:
+    job = TraceJob()
+    compute(job)
+    verdict = judge(tmp_path, job)
+    assert (verdict.suspect, verdict.step_count) == ("healthy", 1)
+    assert "start-up included" in " ".join(verdict.notes)
+
+
+def test_a_device_that_is_idle_for_unknown_reasons(tmp_path: Path) -> None:
+    job = TraceJob()
+    for _ in range(5):
+        job.launch(GEMM, 100)
+        job.python(1_000)
+    job.events = [event for event in job.events if event["cat"] == "kernel"]
+    verdict = judge(tmp_path, job)
+    assert verdict.suspect == "insufficient_evidence"
+    assert "record CPU activities too" in verdict.headline
