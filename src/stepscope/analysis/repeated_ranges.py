@@ -94,11 +94,11 @@ def _is_part_of_step(name: str) -> bool:
 
 def _drop_nested(ranges: Iterable[NamedRange]) -> list[NamedRange]:
     """Drop ranges inside one before."""
-    kept: list[NamedRange] = []
+    outermost: list[NamedRange] = []
     for row in ranges:
-        if not kept or row.start >= kept[-1].end:
-            kept.append(row)
-    return kept
+        if not outermost or row.start >= outermost[-1].end:
+            outermost.append(row)
+    return outermost
 
 
 def _make_steps(borders: Sequence[int]) -> HostSteps:

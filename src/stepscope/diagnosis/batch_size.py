@@ -70,7 +70,7 @@ def is_batch_small_for(run: Run, shares: Shares, profile: ComputeProfile) -> boo
 
 
 def is_batch_sufficient(run: Run, shares: Shares) -> bool:
-    """Return whether dispatch is the largest overhead and cannot be mended: the operators of the
+    """Return whether dispatch is the largest overhead and cannot be reduced: the operators of the
     model are called once per batch, and twice the batch would save little.
 
     A compiler merges few operators of a model on a CPU. On a GPU one launch can replace all of a

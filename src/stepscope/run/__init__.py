@@ -42,8 +42,9 @@ from stepscope.run.span_table import (
     spans_of,
 )
 from stepscope.run.stack_table import find_stack_samples, sampling_period_ns
-from stepscope.run.step_activity import DividedTrace, divide_trace, is_range
+from stepscope.run.step_activity import DividedTrace, divide_traces, is_range
 from stepscope.run.trace_steps import (
+    MarkedSteps,
     RecordedWork,
     StepSource,
     host_categories,
@@ -78,6 +79,7 @@ __all__ = [
     "JobStatistics",
     "LoaderWorker",
     "LoggedScalars",
+    "MarkedSteps",
     "NodeMetrics",
     "Period",
     "QualityIssue",
@@ -103,7 +105,7 @@ __all__ = [
     "choose_contents",
     "collective_calls",
     "device_work_of",
-    "divide_trace",
+    "divide_traces",
     "embedding_ratio",
     "find_epochs",
     "find_listening_nodes",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +31,11 @@ from stepscope.analysis import (
     merge_categories,
     parse_copy_direction,
 )
-from stepscope.intervals import EMPTY, Int, Intervals, unite
+from stepscope.intervals import EMPTY, Int, Intervals, overlap, union, unite
 from stepscope.run import Run
 from stepscope.run.device_work import calls_of, device_work_of
 from stepscope.run.trace_steps import StepSource, host_categories, marked_steps
-from stepscope.run.traces import Trace
+from stepscope.run.traces import Trace, reading_ahead
 
 TIMES = ("start_ns", "duration_ns")
 _BLOCKING_COPY = re.compile(r"(cuda|hip)Memcpy(WithStream|2D|ToSymbol|FromSymbol|Peer)?$")
@@ -117,9 +118,12 @@ def _select(columns: Columns, rows: NDArray[np.bool_]) -> Intervals:
     return Intervals(extent.start[rows], extent.end[rows])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class DividedTrace:
-    """Steps of one trace, divided into parts; arrays have one entry per step."""
+    """Steps of one trace, divided into parts; arrays have one entry per step.
+
+    Work and activity are read again where a cause needs them: of many traces they exceed memory.
+    """
 
     trace: Trace
     steps: TraceSteps
@@ -130,20 +134,42 @@ class DividedTrace:
     """Time by part of `STEP_PARTS`; sums to the wall time."""
     category_ns: dict[str, Int]
     """Time by category of `CATEGORIES`; sums to the wall time."""
-    work: DeviceWork
-    activity: StepActivity
+    busy_ns: Int
+    """Time in which the device had any work."""
+    on_host: bool
+    """True without work of a device: the host computes itself."""
     has_host: bool
     """False if the trace has no operators and no Python functions."""
 
+    @cached_property
+    def work(self) -> DeviceWork:
+        """Device work of the trace."""
+        return device_work_of(self.trace, "keep")
+
+    @cached_property
+    def activity(self) -> StepActivity:
+        """Activity in the trace."""
+        return step_activity_of(self.trace, self.work)
+
     @property
-    def on_host(self) -> bool:
-        """True without work of a device: the host computes itself."""
-        return not len(self.work)
+    def marked(self) -> bool:
+        """False for a trace without steps: one step covers all of it."""
+        return self.source != "whole"
 
     @property
     def name(self) -> str:
         """The rank, or the trace's name where the rank is unknown."""
         return self.trace.name if self.trace.rank is None else f"rank {self.trace.rank}"
+
+
+def divide_traces(run: Run) -> list[DividedTrace]:
+    """Divide the steps of every trace that has any; computed once per run."""
+    return run.derive(_divide_traces)
+
+
+def _divide_traces(run: Run) -> list[DividedTrace]:
+    divided = [divide_trace(run, trace) for trace in reading_ahead(run.traces)]
+    return [one for one in divided if one.steps.wall_ns.sum() > 0]
 
 
 def divide_trace(run: Run, trace: Trace) -> DividedTrace:
@@ -162,8 +188,8 @@ def divide_trace(run: Run, trace: Trace) -> DividedTrace:
         if len(work)
         else divide_host_steps(steps.extent, activity, *_read_sizeable_operators(trace)),
         category_ns=break_down_steps(steps.extent, categories),
-        work=work,
-        activity=activity,
+        busy_ns=overlap(steps.extent, union(work.intervals)),
+        on_host=not len(work),
         has_host=any(len(host[category].start) for category in ("cpu_exec", "data_loader")),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -75,13 +75,14 @@ def marked_steps(run: Run, trace: Trace) -> MarkedSteps:
     if watched.numbers:
         names = [str(number) for number in watched.numbers]
         return MarkedSteps(HostSteps(names=names, extent=watched.extent), "job")
-    ranges = _read_ranges(trace)
-    found = find_optimizer_steps(ranges) if run.rank_of(trace) is None else None
-    if found is not None:
-        return MarkedSteps(found.steps, "optimizer", found.name)
-    found = find_repeated_steps(ranges) if run.rank_of(trace) is None else None
-    if found is not None:
-        return MarkedSteps(found.steps, "ranges", found.name)
+    if run.rank_of(trace) is None:
+        ranges = _read_ranges(trace)
+        optimizer = find_optimizer_steps(ranges)
+        if optimizer is not None:
+            return MarkedSteps(optimizer.steps, "optimizer", optimizer.name)
+        repeated = find_repeated_steps(ranges)
+        if repeated is not None:
+            return MarkedSteps(repeated.steps, "ranges", repeated.name)
     tables = ("operators", "python_functions")
     host = _concatenate([_extent(trace.columns(table, _TIMES)) for table in tables])
     if not len(host.start):
@@ -198,7 +199,19 @@ def recorded_work(run: Run, carry_over: CarryOver) -> list[RecordedWork]:
     return [_recorded_work(run, trace, carry_over) for trace in reading_ahead(run.traces)]
 
 
-def join_step_durations(recorded: Sequence[RecordedWork]) -> Int:
+class WithSteps(Protocol):
+    """Anything with the steps of one trace."""
+
+    @property
+    def steps(self) -> TraceSteps:
+        """The steps."""
+
+    @property
+    def marked(self) -> bool:
+        """False for a trace without steps."""
+
+
+def join_step_durations(recorded: Sequence[WithSteps]) -> Int:
     """Join the durations of the marked steps of several traces, in nanoseconds."""
     durations = [part.steps.wall_ns for part in recorded if part.marked]
     return np.concatenate([*durations, np.empty(0, dtype=np.int64)])

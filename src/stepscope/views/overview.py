@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -10,7 +11,16 @@ from stepscope.analysis import Statistics, average_present, summarize
 from stepscope.cost import PricedJob, PriceUsed, price_job, price_verdict
 from stepscope.diagnosis import Verdict, diagnose
 from stepscope.rule_feed import recorded_rules
-from stepscope.run import Run, Trace, is_lost, job_borders, machine_count
+from stepscope.run import (
+    DividedTrace,
+    Run,
+    Trace,
+    divide_traces,
+    is_lost,
+    job_borders,
+    join_step_durations,
+    machine_count,
+)
 from stepscope.schema import JobState, JobStatus, RuleRecord, field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality
@@ -121,6 +131,8 @@ class Overview(Ranged, frozen=True, kw_only=True):
     git_revision: str | None
     versions: dict[str, str]
     rank_count: int
+    devices: list[str]
+    """Models of the GPUs in traces."""
     nodes: list[NodeStatus]
     recordings: list[Recording]
     """Profiler windows of the job, or imported traces."""
@@ -130,12 +142,13 @@ class Overview(Ranged, frozen=True, kw_only=True):
     duration_ns: int
     """Time from the start of the job, or of the first trace, to its end or last heartbeat."""
     step_ns: Statistics | None
-    """Measured steps of all ranks."""
+    """Measured steps of all ranks; of a run of traces the steps that they mark."""
     step_parts: list[StepPart]
     suspect_step_ns: Annotated[float | None, field_label("suspect's time per step")]
     """Part of the mean step that the suspect owns."""
     gpu_busy_ratio: float | None
-    """Mean over nodes, GPUs and samples."""
+    """Mean over nodes, GPUs and samples; of a run of traces the share of step time in which the
+    device had any work."""
     cpu_busy_ratio: float | None
     money: Money | None
     money_missing: str | None
@@ -150,6 +163,7 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
     versions: dict[str, str] = {"stepscope": info.stepscope_version}
     for rank in run.ranks:
         versions |= rank.process.versions
+    divided = [] if run.ranks else divide_traces(run)
     verdict = diagnose(run)
     start_ns, end_ns = job_borders(run)
     nodes = [
@@ -169,24 +183,39 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         created_ns=info.created_ns,
         git_revision=info.git_revision,
         versions=versions,
-        rank_count=len(run.ranks),
+        rank_count=len(run.ranks) or len({trace.rank for trace in run.traces}),
+        devices=_list_devices(run),
         nodes=nodes,
         recordings=[_show_trace(trace) for trace in run.traces],
         quality=note_run_quality(run, run.traces),
         verdict=verdict,
         duration_ns=end_ns - start_ns,
-        step_ns=summarize(run.measured_step_ns),
+        step_ns=summarize(join_step_durations(divided) if divided else run.measured_step_ns),
         step_parts=_show_step_parts(verdict),
         suspect_step_ns=None
         if verdict.mean_step_ns is None
         else verdict.owned_step_ratio * verdict.mean_step_ns,
-        gpu_busy_ratio=average_present(node.gpu_busy_ratio for node in nodes),
+        gpu_busy_ratio=_measure_busy_ratio(divided)
+        if divided
+        else average_present(node.gpu_busy_ratio for node in nodes),
         cpu_busy_ratio=average_present(node.cpu_busy_ratio for node in nodes),
         money=None if isinstance(priced, str) else _price_verdict(priced, verdict),
         money_missing=priced if isinstance(priced, str) else None,
         findings=_show_findings(run, recorded),
         findings_missing=NOT_EVALUATED if recorded is None else None,
     )
+
+
+def _measure_busy_ratio(divided: Sequence[DividedTrace]) -> float | None:
+    """Measure the share of step time in which the devices had work; None without devices."""
+    on_device = [one for one in divided if not one.on_host]
+    wall_ns = sum(int(one.steps.wall_ns.sum()) for one in on_device)
+    return sum(int(one.busy_ns.sum()) for one in on_device) / wall_ns if wall_ns else None
+
+
+def _list_devices(run: Run) -> list[str]:
+    names = run.reader.table("devices", columns=["name"])["name"].tolist() if run.traces else []
+    return sorted({name for name in names if name})
 
 
 def _show_step_parts(verdict: Verdict) -> list[StepPart]:

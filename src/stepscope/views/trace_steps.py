@@ -21,6 +21,7 @@ from stepscope.analysis import (
 from stepscope.intervals import Int, Intervals
 from stepscope.run import (
     CarryOver,
+    MarkedSteps,
     Run,
     Trace,
     calls_of,
@@ -38,6 +39,7 @@ COLLECTIVE_CATEGORIES = ("communication",)
 RUNTIME_CATEGORIES = ("runtime",)
 HOST_CATEGORIES = ("data_loader", "cpu_exec")
 NO_STEPS = "the trace has no steps and is shown as one step"
+DERIVED_STEPS = "the trace names no steps: a step is the time from one range “{name}” to the next"
 NO_HOST = (
     "the trace has no operators, annotations or Python functions, so the activity of the host is "
     "unknown"
@@ -128,7 +130,7 @@ def show_trace_steps(run: Run, trace: Trace, options: ViewOptions) -> TraceSteps
         ],
         steps=_show_steps(steps, times, unknown),
         host_steps=_show_host_steps(steps, measure_overlap(steps.host, work)) if len(work) else [],
-        notes=_write_notes(trace, steps, marked=marked.marked, unknown=unknown),
+        notes=_write_notes(trace, steps, marked=marked, unknown=unknown),
         quality=note_trace_quality(trace, "device", "launches"),
     )
 
@@ -185,9 +187,11 @@ def _find_unknown_categories(work: DeviceWork, host: Mapping[str, Intervals]) ->
 
 
 def _write_notes(
-    trace: Trace, steps: TraceSteps, *, marked: bool, unknown: tuple[str, ...]
+    trace: Trace, steps: TraceSteps, *, marked: MarkedSteps, unknown: tuple[str, ...]
 ) -> list[str]:
-    notes = [] if marked else [explain_missing(NO_STEPS, "steps", trace)]
+    notes = [explain_missing(NO_STEPS, "steps", trace)] if marked.source == "whole" else []
+    if marked.range_name:
+        notes.append(DERIVED_STEPS.format(name=marked.range_name))
     if DEVICE_CATEGORIES[0] in unknown:
         notes.append(explain_no_device_work(trace))
     if HOST_CATEGORIES[0] in unknown:

@@ -173,11 +173,11 @@ def test_the_optimizer_is_named_where_it_has_the_overhead(tmp_path: Path) -> Non
     assert verdict.fixes[0].title == "Use a fused or foreach optimizer"
 
 
-def slow_rank(job: TraceJob, extra: float, others: float) -> None:
+def slow_rank(job: TraceJob, extra: float, longest: float) -> None:
     """Compute longer than the other ranks; the exchange ends at the same time on all of them."""
     with job.range("DistributedDataParallel.forward"):
         compute(job, 20_000 + extra)
-    job.collective("AllReduce", 1_000 + others - extra)
+    job.collective("AllReduce", 1_000 + longest - extra)
     job.join()
 
 

@@ -135,11 +135,11 @@ def find_trace_cause(inputs: TraceInputs, attribution: Attribution) -> CauseFind
 
 def _list_stages(inputs: TraceInputs, suspect: Suspect) -> list[Stage]:
     names = PART_NAMES | (HOST_PART_NAMES if inputs.traces[0].on_host else {})
-    wanted = "model" if suspect == "healthy" else suspect
+    owner = "model" if suspect == "healthy" else suspect
     return [
         Stage(name=names[part], detail="", share_ratio=share)
         for part, share in sorted(inputs.shares.parts.items(), key=lambda item: -item[1])
-        if SUSPECT_OF_PART[part] == wanted and share >= 0.01
+        if SUSPECT_OF_PART[part] == owner and share >= 0.01
     ]
 
 

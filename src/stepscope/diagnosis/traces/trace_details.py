@@ -1,4 +1,4 @@
-"""What one trace shows of a cause: fetches, launches, waits, allocations, precision, occupancy."""
+"""Details of one trace that tell causes apart: fetches, launches, waits, precision, occupancy."""
 
 from __future__ import annotations
 
@@ -192,9 +192,9 @@ def measure_pageable_ratio(divided: DividedTrace) -> float | None:
     where the profiler did not record the kind of memory."""
     copies = divided.trace.columns("copies", ("name", "duration_ns"))
     to_device = match_rows(copies["name"], lambda name: parse_copy_direction(name) == "HtoD")
-    named = match_rows(copies["name"], lambda name: "(" in name) & to_device
+    in_words = match_rows(copies["name"], lambda name: "(" in name) & to_device
     pageable = match_rows(copies["name"], lambda name: "pageable" in name.lower()) & to_device
-    total_ns = int(copies["duration_ns"][named].sum())
+    total_ns = int(copies["duration_ns"][in_words].sum())
     return int(copies["duration_ns"][pageable].sum()) / total_ns if total_ns else None
 
 

@@ -92,7 +92,7 @@ def _make_fixes(
 ) -> list[Fix]:
     prediction = None
     if share is not None:
-        condition = "this took no time"
+        condition = _CONDITIONS.get(cause, "there were no gaps between operators")
         prediction = Prediction.from_step(step_ns * (1 - share), step_ns, condition, is_bound=True)
     return [
         Fix(title=title, instructions=instructions, why=reason, prediction=prediction)

@@ -34,7 +34,7 @@ from stepscope.diagnosis.verdict import (
     Verdict,
 )
 from stepscope.quantities import count_of, duration, percent
-from stepscope.run import DividedTrace, Run, StepSource, divide_trace, reading_ahead
+from stepscope.run import DividedTrace, Run, StepSource, divide_traces
 
 MAX_UNEXPLAINED_RATIO = 0.25
 """A trace of the device alone has a verdict only if the device is busy for the rest of the time."""
@@ -62,8 +62,7 @@ def diagnose_traces(
         thresholds: those of verdicts on jobs.
         notes: notes on the run, for the verdict.
     """
-    divided = [divide_trace(run, trace) for trace in reading_ahead(run.traces)]
-    divided = [one for one in divided if one.steps.wall_ns.sum() > 0]
+    divided = divide_traces(run)
     sources = {one.source for one in divided}
     source = next((name for name in _SOURCES if name in sources), _SOURCES[-1])
     traces = [one for one in divided if one.source == source]
@@ -135,7 +134,7 @@ def _find_obstacle(traces: Sequence[DividedTrace], shares: TraceShares) -> str |
             f"the device is idle for {percent(unexplained)} of the time, and the trace has no "
             "operators to tell why; record CPU activities too"
         )
-    if not any(len(one.work) or one.part_ns["compute"].sum() for one in traces):
+    if not any(one.busy_ns.sum() or one.part_ns["compute"].sum() for one in traces):
         return "the trace contains neither device work nor operators that compute"
     return None
 
@@ -181,13 +180,13 @@ def _find_other_suspects(
 ) -> list[ContributingCause]:
     """Find the causes of other suspects that are worth a fix, largest first."""
     shares = inputs.shares.suspects
-    others = [
+    contributing = [
         suspect
         for suspect in sorted(thresholds.by_suspect, key=lambda name: -shares[name])
         if suspect != attribution.suspect and shares[suspect] >= CONTRIBUTING_RATIO
     ]
     causes = []
-    for suspect in others:
+    for suspect in contributing:
         attributed = Attribution(suspect=suspect, share=shares[suspect])
         finding = find_trace_cause(inputs, attributed)
         causes.append(
@@ -274,8 +273,8 @@ def _list_notes(traces: Sequence[DividedTrace], source: StepSource, left_out: in
         notes.append(f"{count_of(left_out, 'trace')} without such steps left out.")
     if any(one.trace.has_stacks for one in traces):
         notes.append(
-            "Python functions were recorded, which makes the host slower: its time between "
-            "operators is shorter without."
+            "Python functions were recorded, which slows the host down: without them, its time "
+            "between operators is shorter."
         )
     step_count = sum(len(one.steps.names) for one in traces)
     if step_count < len(traces) + 1 and source != "whole":
