@@ -36,7 +36,7 @@ from stepscope.store import open_run
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 TIMEOUT_S = 150.0
 """Time limit of a job."""
-SHARED = ("common.py", "drawn.py")
+SHARED = ("common.py", "drawn.py", "traced.py")
 """Modules that scripts import from their directory."""
 BUSY = "while True: pass"
 _STEP = re.compile(r"([\d.]+) ms a step")

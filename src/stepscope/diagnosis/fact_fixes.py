@@ -10,6 +10,7 @@ from msgspec import UNSET
 from stepscope.diagnosis.fix_titles import (
     CALL_LESS,
     COMPILE,
+    FASTER_DEVICES,
     LARGER_BATCH,
     OPTIMIZER_KERNELS,
     SMALL_BATCH,
@@ -21,6 +22,7 @@ PREPARE_ONCE = "Prepare less in every step"
 SPARSE_UPDATES = "Update only what changed"
 MOSTLY_TABLES_RATIO = 0.5
 """Sparse updates are the first advice where lookup tables are at least this share of the model."""
+BUSY_HARDWARE = "the hardware is busy with the model and nothing else slows it down"
 FixText = tuple[str, str]
 """Title and instructions."""
 
@@ -91,8 +93,8 @@ def list_compute_fixes(facts: JobFacts) -> list[FixText]:
     return [
         *fixes,
         (
-            "Use a smaller model, or more or faster devices",
-            "the hardware is busy with the model and nothing else slows it down",
+            FASTER_DEVICES,
+            BUSY_HARDWARE,
         ),
     ]
 

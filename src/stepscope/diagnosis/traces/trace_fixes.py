@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 from stepscope.diagnosis.advice import CAUSE_FIXES
 from stepscope.diagnosis.cause import CauseFinding
-from stepscope.diagnosis.fix_titles import COMPILE, LARGER_BATCH, OPTIMIZER_KERNELS
+from stepscope.diagnosis.fact_fixes import BUSY_HARDWARE, FixText
+from stepscope.diagnosis.fix_titles import (
+    COMPILE,
+    FASTER_DEVICES,
+    LARGER_BATCH,
+    OPTIMIZER_KERNELS,
+)
 from stepscope.diagnosis.traces.trace_causes import TraceInputs, is_overhead_in_optimizer
 from stepscope.diagnosis.verdict import (
     UNKNOWN,
@@ -16,7 +22,6 @@ from stepscope.diagnosis.verdict import (
     Suspect,
 )
 
-FixText = tuple[str, str]
 _FIXES: dict[str, list[FixText]] = {
     "too_few_workers": [
         (
@@ -36,6 +41,7 @@ _FIXES: dict[str, list[FixText]] = {
             "torch.cuda.synchronize(), .cpu(), nonzero() and boolean masks wait for the device",
         ),
     ],
+    "compute": [(FASTER_DEVICES, BUSY_HARDWARE)],
     "optimizer": [
         (
             OPTIMIZER_KERNELS,

@@ -1,0 +1,20 @@
+# /// scenario
+# suspect = "model"
+# cause = "full_precision"
+# stage = "computation"
+# fix = "use tensor cores: autocast, set_float32_matmul_precision"
+# severities = [1.0, 2.0, 3.0]
+# drawn = true
+# ///
+"""The trace of a job that multiplies float32 matrices on a GPU with tensor cores."""
+
+from traced import PLAIN_CORES, Step, run_traced
+
+
+def make_steps(severity):
+    """Make the steps of the ranks."""
+    return [Step(matrix_name=PLAIN_CORES, kernel=400 * severity)]
+
+
+if __name__ == "__main__":
+    run_traced(__doc__, make_steps, lambda severity: [Step()])

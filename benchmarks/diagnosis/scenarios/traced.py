@@ -1,0 +1,124 @@
+"""Shared code of drawn traces: one training step on a GPU, with parameters that can be at fault.
+
+A step fetches a batch, copies it, runs the layers of a model forwards and backwards, exchanges
+gradients between ranks, updates the parameters and reads the loss. What the trace shows follows
+from the simulation of host and streams (`stepscope.testing.traces`). Times are microseconds.
+"""
+
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from drawn import drawn_arguments
+
+from stepscope.testing.traces import TraceJob
+
+STEPS = 6
+TENSOR_CORES = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
+PLAIN_CORES = "ampere_sgemm_128x64_nn"
+ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::Functor<float>>"
+MULTI_TENSOR = "void at::native::multi_tensor_apply_kernel<Adam>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One training step."""
+
+    fetch: float = 300
+    """Time of the training thread for a batch."""
+    workers: bool = True
+    copy: float = 400
+    memory: str = "Pinned"
+    layers: int = 24
+    kernel: float = 300
+    """Matrix product of a layer; twice in the backward pass."""
+    operator: float = 18
+    """Time of the host to call an operator."""
+    reads: int = 1
+    """Values read from tensors per step, the last one at its end."""
+    after_read: float = 50
+    """Python between a read and the next operator."""
+    updates: int = 4
+    """Kernels of the optimizer."""
+    allocations: int = 0
+    allocation: float = 0
+    compiling: float = 0
+    matrix_name: str = TENSOR_CORES
+    blocks: float = 9.3
+    exchange: float = 0
+    """Collective after each quarter of the backward pass."""
+    arrival: float = 0
+    """Time that a rank waits for the last one, in the last collective."""
+
+
+def draw_step(job, step):
+    """Draw one step."""
+    with job.step():
+        job.fetch(step.fetch, workers=step.workers)
+        job.copy(step.copy, route=f"HtoD ({step.memory} -> Device)")
+        if step.compiling:
+            job.compile(step.compiling)
+        if step.exchange:
+            with job.range("DistributedDataParallel.forward"):
+                draw_forward(job, step)
+        else:
+            draw_forward(job, step)
+        draw_backward(job, step)
+        with job.optimizer():
+            for _ in range(step.updates):
+                job.operator("aten::_foreach_add_", step.operator, kernel=(MULTI_TENSOR, 4))
+        if step.reads:
+            job.item()
+
+
+def draw_forward(job, step):
+    """Draw the forward pass, with the values that are read in it and its allocations."""
+    between = max(1, step.layers // max(1, step.reads))
+    for layer in range(step.layers):
+        kernel = (step.matrix_name, step.kernel)
+        job.operator("aten::addmm", step.operator, kernel=kernel, **{"blocks per SM": step.blocks})
+        job.operator("aten::gelu", step.operator, kernel=(ELEMENTWISE, min(20, step.kernel)))
+        if layer < step.allocations:
+            job.allocate(step.allocation)
+            job.allocate(step.allocation, "cudaFree")
+        if step.reads > 1 and layer % between == between - 1:
+            job.item()
+            job.python(step.after_read)
+
+
+def draw_backward(job, step):
+    """Draw the backward pass, with the exchange of gradients."""
+    for layer in range(step.layers):
+        for _ in range(2):
+            kernel = (step.matrix_name, step.kernel)
+            job.operator("aten::mm", step.operator, kernel=kernel, **{"blocks per SM": step.blocks})
+        if step.exchange and layer % 6 == 5:
+            waits = step.arrival if layer == step.layers - 1 else 0
+            job.collective("AllReduce", step.exchange + waits)
+    job.join()
+
+
+def run_traced(description, faulty, fixed):
+    """Write the traces of a job, import them into the run, and print the step time.
+
+    Args:
+        description: of the scenario.
+        faulty: makes the steps of the ranks from the severity.
+        fixed: the same for the fixed job.
+    """
+    args = drawn_arguments(description)
+    steps = (fixed if args.fixed else faulty)(args.severity)
+    with tempfile.TemporaryDirectory() as directory:
+        files = []
+        for rank, step in enumerate(steps):
+            job = TraceJob(rank=rank if len(steps) > 1 else None, world_size=len(steps))
+            for _ in range(STEPS):
+                draw_step(job, step)
+            job.wait()
+            files.append(Path(directory, f"rank{rank}.json"))
+            files[-1].write_bytes(job.encode())
+        command = [sys.executable, "-m", "stepscope", "import", *files, "-o", args.run]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    print(f"{STEPS} steps of 64 samples: {job.now / 1e3 / STEPS:.4f} ms a step")
