@@ -43,6 +43,7 @@ from stepscope.run.span_table import (
 )
 from stepscope.run.stack_table import find_stack_samples, sampling_period_ns
 from stepscope.run.step_activity import DividedTrace, divide_traces, is_range
+from stepscope.run.trace_fetches import Fetches, measure_fetches
 from stepscope.run.trace_steps import (
     MarkedSteps,
     RecordedWork,
@@ -74,6 +75,7 @@ __all__ = [
     "DividedTrace",
     "EndedSpans",
     "Epochs",
+    "Fetches",
     "Frame",
     "FrameColumns",
     "JobStatistics",
@@ -130,6 +132,7 @@ __all__ = [
     "machine_count",
     "make_window_request",
     "marked_steps",
+    "measure_fetches",
     "named_steps",
     "open_run",
     "read_annotations",

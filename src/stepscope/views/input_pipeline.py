@@ -7,12 +7,13 @@ from typing import Annotated, Any
 import msgspec
 
 from stepscope.analysis import BatchCreation, DataWait
-from stepscope.run import Rank, Run
+from stepscope.run import Rank, Run, divide_traces, measure_fetches
 from stepscope.schema import field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
 from stepscope.views.steps import NO_STEPS
 
+NO_FETCHES = "no trace contains fetches of a torch DataLoader in a step"
 NO_BATCHES = "no torch DataLoader created a batch"
 
 
@@ -67,22 +68,64 @@ class RankPipeline(msgspec.Struct, frozen=True, kw_only=True):
     missing: str | None
 
 
+class TracePipeline(msgspec.Struct, frozen=True, kw_only=True):
+    """Fetches of batches in one trace."""
+
+    rank: str
+    """The rank, or the name of the trace where the rank is unknown."""
+    has_workers: Annotated[bool, field_label("batches made by")]
+    """True if workers make the batches; false if the training process does."""
+    fetches_per_step: Annotated[float, field_label("fetches per step", unit="count")]
+    fetch_step_ns: Annotated[float, field_label("fetching per step")]
+    """Time of the training thread in fetches, per step."""
+    exposed_ratio: Annotated[float, field_label("waiting for data", display="bar")]
+    """Share of step time in fetches that no work of the device hides."""
+    copy_ratio: Annotated[float, field_label("copies to the device", display="bar")]
+    """Share of step time in copies to the device that no other work hides."""
+
+
 class InputPipelineView(Ranged, frozen=True, kw_only=True):
     """Payload of `input-pipeline`."""
 
     share_of: str
     ranks: list[RankPipeline]
+    traces: list[TracePipeline]
+    """Imported traces that contain fetches of a DataLoader."""
     missing: str | None
 
 
 def show_input_pipeline(run: Run, _options: ViewOptions = DEFAULTS) -> InputPipelineView:
     """Show batch creation and the data wait of the training thread."""
     ranks = [_show_rank(run, rank) for rank in run.ranks]
+    traces = [] if ranks else _show_traces(run)
+    missing = NO_FETCHES if run.traces else NO_STEPS
     return InputPipelineView(
-        share_of="wall time of the rank's measured steps without evaluation",
+        share_of="wall time of the rank's measured steps without evaluation"
+        if ranks
+        else "step time in the trace, until the device work of a step is done",
         ranks=ranks,
-        missing=None if ranks else NO_STEPS,
+        traces=traces,
+        missing=None if ranks or traces else missing,
     )
+
+
+def _show_traces(run: Run) -> list[TracePipeline]:
+    """Show the traces with fetches."""
+    shown = []
+    for divided in divide_traces(run):
+        fetches, wall_ns = measure_fetches(divided), int(divided.steps.wall_ns.sum())
+        if fetches is not None:
+            shown.append(
+                TracePipeline(
+                    rank=divided.name,
+                    has_workers=fetches.has_workers,
+                    fetches_per_step=fetches.count_per_step,
+                    fetch_step_ns=fetches.ns_per_step,
+                    exposed_ratio=int(divided.part_ns["data_loader"].sum()) / wall_ns,
+                    copy_ratio=int(divided.part_ns["copy_to_device"].sum()) / wall_ns,
+                )
+            )
+    return shown
 
 
 def _show_rank(run: Run, rank: Rank) -> RankPipeline:

@@ -290,7 +290,7 @@ export interface Verdict {
   /** Source of that accuracy. */
   confidence_basis: string;
   /** Evidence that decided on the cause. */
-  evidence_kind: "configured" | "profiled" | "sampled" | "timed";
+  evidence_kind: "configured" | "profiled" | "sampled" | "timed" | "traced";
   headline: string;
   stages: Stage[];
   evidence: Evidence[];

@@ -657,6 +657,8 @@ export interface InputPipelineView {
   range: TimeRange | null;
   share_of: string;
   ranks: RankPipeline[];
+  /** Imported traces that contain fetches of a DataLoader. */
+  traces: TracePipeline[];
   missing: string | null;
 }
 
@@ -1173,6 +1175,8 @@ export interface Overview {
   git_revision: string | null;
   versions: Record<string, string>;
   rank_count: number;
+  /** Models of the GPUs in traces. */
+  devices: string[];
   nodes: NodeStatus[];
   /** Profiler windows of the job, or imported traces. */
   recordings: Recording[];
@@ -1181,12 +1185,12 @@ export interface Overview {
   verdict: Verdict;
   /** Time from the start of the job, or of the first trace, to its end or last heartbeat. */
   duration_ns: number;
-  /** Measured steps of all ranks. */
+  /** Measured steps of all ranks; of a run of traces the steps that they mark. */
   step_ns: Statistics | null;
   step_parts: StepPart[];
   /** Part of the mean step that the suspect owns. */
   suspect_step_ns: number | null;
-  /** Mean over nodes, GPUs and samples. */
+  /** Mean over nodes, GPUs and samples; of a run of traces the share of step time in which the device had any work. */
   gpu_busy_ratio: number | null;
   cpu_busy_ratio: number | null;
   money: Money | null;
@@ -2006,6 +2010,21 @@ export interface TraceOperators {
   missing: string | null;
   notes: string[];
   quality: QualityNote[];
+}
+
+/** Fetches of batches in one trace. */
+export interface TracePipeline {
+  /** The rank, or the name of the trace where the rank is unknown. */
+  rank: string;
+  /** True if workers make the batches; false if the training process does. */
+  has_workers: boolean;
+  fetches_per_step: number;
+  /** Time of the training thread in fetches, per step. */
+  fetch_step_ns: number;
+  /** Share of step time in fetches that no work of the device hides. */
+  exposed_ratio: number;
+  /** Share of step time in copies to the device that no other work hides. */
+  copy_ratio: number;
 }
 
 /** Roofline of one trace. */

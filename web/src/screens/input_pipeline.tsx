@@ -1,5 +1,5 @@
 // Input pipeline: waiting for batches, and a breakdown of batch creation.
-import type { InputPipelineView, MakingView, RankPipeline, WaitingView } from "../api/views";
+import type { InputPipelineView, MakingView, RankPipeline, TracePipeline, WaitingView } from "../api/views";
 import { count, countOf, percent } from "../base/quantities";
 import { words } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
@@ -26,7 +26,9 @@ function Content({ payload }: { payload: InputPipelineView }) {
     <>
       <PageHeader title="Input pipeline" description={`Shares are of ${payload.share_of}.`}>{rankSelect}</PageHeader>
       <QualityNotes quality={[]} range={payload.range} />
-      {rank === undefined ? <EmptyState text={payload.missing ?? "no rank was watched"} /> : <Rank rank={rank} />}
+      {rank === undefined ? null : <Rank rank={rank} />}
+      {payload.traces.length === 0 ? null : <TraceTable traces={payload.traces} />}
+      {payload.missing === null ? null : <EmptyState text={payload.missing} />}
       {ranks.length < 2 ? null : <RankTable ranks={ranks} />}
     </>
   );
@@ -116,6 +118,22 @@ function RankTable({ ranks }: { ranks: RankPipeline[] }) {
         "RankPipeline", "rank",
         ...innerColumns("WaitingView", "ratio", (row: RankPipeline) => row.waiting, "share_ratio"),
         ...innerColumns("MakingView", "ns", (row: RankPipeline) => row.making, "mean_ns"),
+      )}
+    />
+  );
+}
+
+function TraceTable({ traces }: { traces: readonly TracePipeline[] }) {
+  return (
+    <LinkedTable
+      title="Fetches in traces"
+      testid="table-traces"
+      description="Fetches of batches by the training thread; waiting is the part that no work of the device hides."
+      rows={traces}
+      fields={columns(
+        "TracePipeline", "rank",
+        ["has_workers", { value: (row) => row.has_workers ? "workers" : "training process" }],
+        "fetches_per_step", "fetch_step_ns", "exposed_ratio", "copy_ratio",
       )}
     />
   );

@@ -16,6 +16,22 @@ def write_input_pipeline(out: Console, payload: InputPipelineView) -> None:
         out.print(payload.missing)
     for rank in payload.ranks:
         _write_rank_pipeline(out, rank, payload.share_of)
+    if payload.traces:
+        _write_traces(out, payload)
+
+
+def _write_traces(out: Console, payload: InputPipelineView) -> None:
+    rows = table("trace", "batches made by", "fetching per step", "waiting for data", "copies")
+    for trace in payload.traces:
+        rows.add_row(
+            escape(trace.rank),
+            "workers" if trace.has_workers else "the training process",
+            duration(trace.fetch_step_ns),
+            percent(trace.exposed_ratio),
+            percent(trace.copy_ratio),
+        )
+    out.print(rows)
+    out.print(f"Shares are of {payload.share_of}.")
 
 
 def _write_rank_pipeline(out: Console, rank: RankPipeline, share_of: str) -> None:

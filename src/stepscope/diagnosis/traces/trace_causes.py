@@ -18,7 +18,6 @@ from stepscope.diagnosis.traces.trace_details import (
     count_allocations,
     count_compilations,
     has_tensor_cores,
-    measure_fetches,
     measure_launches,
     measure_matrix_kernels,
     measure_multiprocessor_ratio,
@@ -30,7 +29,7 @@ from stepscope.diagnosis.traces.trace_details import (
 from stepscope.diagnosis.traces.trace_shares import SUSPECT_OF_PART, TraceShares, TraceWaits
 from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage, Suspect
 from stepscope.quantities import count, duration, number, percent
-from stepscope.run import DividedTrace
+from stepscope.run import DividedTrace, measure_fetches
 
 SHORT_RATIO = 0.5
 """Operators are tiny where this share of them is too short to hide their launch."""

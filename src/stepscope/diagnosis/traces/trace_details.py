@@ -15,7 +15,6 @@ from stepscope.analysis import (
     allocates_memory,
     classify_precision,
     divide_steps,
-    is_data_loader,
     match_rows,
     parse_copy_direction,
     uses_tensor_cores,
@@ -30,16 +29,6 @@ _MATRIX_KERNEL = re.compile(
     r"gemm|gemv|conv|wgrad|dgrad|winograd|cijk_|cutlass|cudnn::(cnn|detail)", re.IGNORECASE
 )
 _OPTIMIZER = "Optimizer.step#"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetches:
-    """Fetches of batches by the training thread."""
-
-    has_workers: bool
-    """True if workers prepare the batches."""
-    ns_per_step: float
-    count_per_step: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,31 +61,6 @@ class MatrixKernels:
     """Share of all kernel time in those that compute in float32 without tensor cores."""
     largest: str
     """Name of the longest-running one of these."""
-
-
-def measure_fetches(divided: DividedTrace) -> Fetches | None:
-    """Measure the fetches inside the steps; None without any."""
-    steps = divided.steps
-    starts, durations, has_workers = [], [], False
-    for table, condition in (("annotations", "on_device = 0"), ("operators", "")):
-        columns = divided.trace.columns(table, ("name", *_TIMES), condition=condition)
-        rows = match_rows(columns["name"], is_data_loader)
-        starts.append(columns["start_ns"][rows])
-        durations.append(columns["duration_ns"][rows])
-        has_workers |= bool(match_rows(columns["name"], _has_workers)[rows].any())
-    start, duration = np.concatenate(starts), np.concatenate(durations)
-    inside = contains(union(steps.extent), start)
-    if not inside.any():
-        return None
-    return Fetches(
-        has_workers=has_workers,
-        ns_per_step=float(duration[inside].sum()) / len(steps.names),
-        count_per_step=int(inside.sum()) / len(steps.names),
-    )
-
-
-def _has_workers(name: str) -> bool:
-    return "MultiProcessing" in name
 
 
 def measure_launches(divided: DividedTrace) -> Launches:
