@@ -76,11 +76,22 @@ function overviewTiles(payload: Payload): Tile[] {
       testid: "step-mean",
     }),
     ...costTiles(payload.money),
-    tile("Overview", payload, "rank_count", { caption: payload.nodes.length === 0 ? "no rank was watched" : `on ${countOf(payload.nodes.length, "node")}` }),
-    tile("Overview", payload, "gpu_busy_ratio", { caption: payload.gpu_busy_ratio === null ? "no GPU samples" : "mean over nodes, GPUs and samples", testid: "gpu-busy" }),
+    tile("Overview", payload, "rank_count", { caption: rankCaption(payload) }),
+    tile("Overview", payload, "gpu_busy_ratio", { caption: busyCaption(payload), testid: "gpu-busy" }),
     tile("Overview", payload, "cpu_busy_ratio", { caption: payload.cpu_busy_ratio === null ? "no samples" : "mean over nodes and samples", testid: "cpu-busy" }),
     { label: "Traces", value: count(recordings.length), caption: recordings.length === 0 ? "no profiler traces" : countOf(events, "event") },
   ];
+}
+
+function rankCaption({ nodes, recordings, devices }: Payload): string {
+  if (nodes.length > 0) return `on ${countOf(nodes.length, "node")}`;
+  if (recordings.length === 0) return "no rank was watched";
+  return devices.length > 0 ? devices.join(", ") : "in traces";
+}
+
+function busyCaption({ gpu_busy_ratio, nodes }: Payload): string {
+  if (gpu_busy_ratio === null) return nodes.length > 0 ? "no GPU samples" : "no GPU work in traces";
+  return nodes.length > 0 ? "mean over nodes, GPUs and samples" : "of step time in the traces";
 }
 
 function costTiles(cost: Payload["money"]): Tile[] {

@@ -31,6 +31,10 @@ def write_overview(out: Console, payload: Overview) -> None:
         out.print("  ".join(parts) + (f"  [dim]{escape(node.reason)}[/dim]" if node.reason else ""))
     if payload.recordings:
         _write_recordings(out, payload.recordings)
+    if payload.devices:
+        busy = payload.gpu_busy_ratio
+        share = f"; busy {percent(busy)} of step time" if not payload.nodes and busy else ""
+        out.print(escape(f"GPU: {', '.join(payload.devices)}{share}"))
     write_quality(out, payload.quality)
     write_verdict(out, payload.verdict)
 
