@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from stepscope.analysis import count_exchanges_per_step
 from stepscope.diagnosis.cause import CauseFinding, CauseInputs
-from stepscope.diagnosis.rank_waiting import STRAGGLER_RATIO, compute_input_ratio
+from stepscope.diagnosis.rank_waiting import STRAGGLER_RATIO, RankWaits, compute_input_ratio
 from stepscope.diagnosis.verdict import Evidence, Stage, Suspect
 from stepscope.quantities import count_of, duration, multiple, number, percent
 from stepscope.run import Rank
@@ -78,7 +78,7 @@ def find_slow_rank_cause(inputs: CauseInputs, suspect: Suspect) -> CauseFinding:
             unit="ns",
             source="distributed",
         ),
-        _describe_largest_excess(slow_rank, peers),
+        _describe_largest_excess(slow_rank, waits),
     ]
     input_ratio = compute_input_ratio(slow_rank, peers)
     name = slow_rank.name
@@ -114,15 +114,10 @@ def _describe_turns(slowest_ratio: float, slow_rank: Rank) -> Evidence:
     )
 
 
-def _describe_largest_excess(slow_rank: Rank, peers: Sequence[Rank]) -> Evidence:
-    """Describe the phase in which the slow rank exceeds the others most, except the phases in which
-    it waits for them."""
-    excess_ns = {
-        phase: _measure_mean_ns(slow_rank, phase)
-        - sum(_measure_mean_ns(rank, phase) for rank in peers) / len(peers)
-        for phase in slow_rank.steps.phase_ns
-        if phase not in {"communication", "backward"}
-    }
+def _describe_largest_excess(slow_rank: Rank, waits: RankWaits) -> Evidence:
+    """Describe the phase in which the slow rank exceeds the others most, without the waiting in
+    backward passes."""
+    excess_ns = waits.excess_ns
     phase = max(excess_ns, key=lambda phase: excess_ns[phase])
     return Evidence(
         text=f"{_name(slow_rank)} spends {duration(excess_ns[phase])} more per step in "
@@ -131,10 +126,6 @@ def _describe_largest_excess(slow_rank: Rank, peers: Sequence[Rank]) -> Evidence
         unit="ns",
         source="steps",
     )
-
-
-def _measure_mean_ns(rank: Rank, phase: str) -> float:
-    return float(rank.steps.phase_ns[phase][rank.steps.measured()].mean())
 
 
 def _describe_ranks(ranks: Sequence[Rank]) -> Evidence:

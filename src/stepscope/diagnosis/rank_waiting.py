@@ -64,6 +64,9 @@ class RankWaits:
     """Share of the waiting that is for that rank."""
     work_ns: tuple[float, ...] = ()
     """Work of each rank in the mean step: everything but communication."""
+    excess_ns: Mapping[str, float] = field(default_factory=dict)
+    """Time by which the slowest rank exceeds the mean of the others in the mean step, by phase
+    without communication."""
     exchange_ns: tuple[float, ...] = ()
     """Exposed gradient exchange of each rank in the mean step; empty without shared steps."""
 
@@ -112,6 +115,10 @@ def measure_rank_waits(ranks: Sequence[Rank]) -> RankWaits:
         slowest_index=slowest,
         slowest_ratio=float(waited_for[slowest] / waited_for.sum()),
         work_ns=work_ns,
+        excess_ns={
+            name: float(times[slowest].mean() - np.delete(times, slowest, axis=0).mean())
+            for name, times in phases.items()
+        },
         exchange_ns=exchange_ns,
     )
 

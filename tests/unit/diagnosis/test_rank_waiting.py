@@ -169,3 +169,17 @@ def test_steps_of_different_length_are_no_waiting(new_run: RunMaker) -> None:
     waits = measure_rank_waits(run.ranks)
     assert waits.ratio == 0
     assert waits.exchange_ns == pytest.approx((15e6, 15e6))
+
+
+def test_the_excess_of_a_slow_rank_is_found_in_each_phase(new_run: RunMaker) -> None:
+    """Rank 1 works 30 ms longer in forward and 10 ms longer in the optimizer."""
+    builder = new_run()
+    builder.rank(0).draw("forward 20 | communication 45 | optimizer 10", 60)
+    builder.rank(1).draw("forward 50 | communication 5 | optimizer 20", 60)
+    run = builder.open()
+    waits = measure_rank_waits(run.ranks)
+    assert waits.slowest_index == 1
+    assert (waits.excess_ns["forward"], waits.excess_ns["optimizer"]) == (30e6, 10e6)
+    assert "30 ms more per step in forward" in " ".join(
+        evidence.text for evidence in diagnose(run).evidence
+    )
