@@ -38,6 +38,7 @@ Traces of a framework's profiler, each of one process and one window:
     gpu_metrics       utilization, SM efficiency, occupancy, tensor cores
     idle              idle time of streams by reason
     launches          cost of launches, delays, queue depth
+    kernel_sequences  kernels that operators launch again and again
     activity          kinds of activity and of copies
     collectives       matching across ranks: wait, transfer, bandwidth
     rank_time         time of one rank, and of its collectives

@@ -2,8 +2,10 @@ from .activity import (
     ACTIVITIES as ACTIVITIES,
     ACTIVITY_COPY_COLUMNS as ACTIVITY_COPY_COLUMNS,
     ActivityKind as ActivityKind,
+    CopyBandwidth as CopyBandwidth,
     CopyKind as CopyKind,
     is_synchronization as is_synchronization,
+    measure_copy_bandwidth as measure_copy_bandwidth,
     parse_copy_direction as parse_copy_direction,
     summarize_activities as summarize_activities,
     summarize_copies as summarize_copies,
@@ -115,6 +117,12 @@ from .kernel_classes import (
     match_rows as match_rows,
     uses_tensor_cores as uses_tensor_cores,
 )
+from .kernel_sequences import (
+    SEQUENCE_KERNEL_COLUMNS as SEQUENCE_KERNEL_COLUMNS,
+    SEQUENCE_OPERATOR_COLUMNS as SEQUENCE_OPERATOR_COLUMNS,
+    KernelSequence as KernelSequence,
+    find_kernel_sequences as find_kernel_sequences,
+)
 from .kernel_table import (
     GRAPH_COLUMNS as GRAPH_COLUMNS,
     LAUNCHER_COLUMNS as LAUNCHER_COLUMNS,
@@ -136,6 +144,7 @@ from .launches import (
     measure_queue_depths as measure_queue_depths,
     summarize_launches as summarize_launches,
     summarize_launches_by_call as summarize_launches_by_call,
+    summarize_launches_by_operator as summarize_launches_by_operator,
 )
 from .memory_blocks import (
     MemoryBlockRow as MemoryBlockRow,

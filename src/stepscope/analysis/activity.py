@@ -13,7 +13,9 @@ from typing import Annotated
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from stepscope.analysis.buckets import Buckets
 from stepscope.analysis.columns import Columns, Strings
 from stepscope.analysis.kernel_classes import is_communication, match_rows
 from stepscope.intervals import Int
@@ -133,6 +135,56 @@ def summarize_copies(copies: Columns) -> list[CopyKind]:
         for i, (direction, source, target) in enumerate(routes)
     ]
     return sorted((kind for kind in kinds if kind.count), key=lambda kind: -kind.total_ns)
+
+
+class CopyBandwidth(msgspec.Struct, frozen=True, kw_only=True):
+    """Bandwidth of copies of one direction over time."""
+
+    direction: str
+    curve_bytes_per_s: Annotated[
+        list[float], field_label("bandwidth over time", unit="bytes_per_s", display="curve")
+    ]
+    """Mean over each bucket, idle time included."""
+
+
+def measure_copy_bandwidth(copies: Columns, buckets: Buckets) -> list[CopyBandwidth]:
+    """Measure the bandwidth of copies in each bucket, by direction; each copy moves its bytes
+    evenly over its duration.
+
+    Args:
+        copies: columns `name`, `start_ns`, `duration_ns` and `bytes`; copies of unknown size do
+            not count.
+        buckets: buckets of the curves.
+    """
+    names: Strings = copies["name"]
+    directions = [parse_copy_direction(name or "") for name in names.values]
+    sized = (copies["bytes"] > 0) & (copies["duration_ns"] > 0)
+    curves = []
+    for direction in sorted(set(directions)):
+        codes = [code for code, way in enumerate(directions) if way == direction]
+        rows = np.isin(names.codes, codes) & sized
+        if rows.any():
+            start, duration = copies["start_ns"][rows], copies["duration_ns"][rows]
+            moved = _integrate_rates(start, duration, copies["bytes"][rows], buckets.edges)
+            width_s = np.diff(buckets.edges) / 1e9
+            curve = (np.diff(moved) / width_s).tolist()
+            curves.append(CopyBandwidth(direction=direction, curve_bytes_per_s=curve))
+    return curves
+
+
+def _integrate_rates(
+    start: Int, duration: Int, moved_bytes: Int, times: Int
+) -> NDArray[np.float64]:
+    """Compute the bytes that were moved until each time."""
+    origin = int(min(start.min(), times.min()))
+    rate = moved_bytes / duration
+    change = np.concatenate([rate, -rate])
+    when = np.concatenate([start, start + duration]) - origin
+    order = np.argsort(when, kind="stable")
+    when, rates = when[order], np.cumsum(change[order])
+    moved = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(when))])
+    integral: NDArray[np.float64] = np.interp(times - origin, when, moved)
+    return integral
 
 
 def parse_copy_direction(name: str) -> str:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.buckets import Buckets
-from stepscope.analysis.columns import Strings
+from stepscope.analysis.columns import Columns, Strings
 from stepscope.analysis.device_work import DeviceWork, RuntimeCalls
 from stepscope.analysis.statistics import summarize
 from stepscope.intervals import Int
@@ -161,6 +161,35 @@ def summarize_launches_by_call(
         for name, rows in groups
         if (statistics := summarize_launches(name, launches, rows)) is not None
     ]
+
+
+def summarize_launches_by_operator(
+    launches: Launches, calls: RuntimeCalls, operator: Int, operators: Columns, *, top: int = 0
+) -> list[CallLaunches]:
+    """Summarize the launches by the operator that made the call, by descending launch count.
+
+    Args:
+        launches: launches of one trace.
+        calls: the runtime calls that `launches.call` indexes.
+        operator: id of the operator of each runtime call, -1 for none, by the row it was read from.
+        operators: columns `id` and `name`.
+        top: limit of the rows, 0 for none.
+    """
+    order = np.argsort(operators["id"], kind="stable")
+    ids = operators["id"][order]
+    launching = operator[calls.row[launches.call]]
+    index = np.searchsorted(ids, launching)
+    inside = (launching >= 0) & (index < len(ids))
+    code = np.full(len(launching), -1, dtype=np.int64)
+    code[inside] = operators["name"].codes[order[index[inside]]]
+    counts = np.bincount(code[code >= 0], minlength=1)
+    rows = []
+    for value in np.argsort(-counts, kind="stable")[: top or None].tolist():
+        name = operators["name"].values[value] if counts[value] else None
+        summary = summarize_launches(name, launches, code == value) if name is not None else None
+        if summary is not None:
+            rows.append(summary)
+    return rows
 
 
 class StreamQueue(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,11 +7,14 @@ import msgspec
 from stepscope.analysis import (
     ACTIVITY_COPY_COLUMNS,
     ActivityKind,
+    CopyBandwidth,
     CopyKind,
+    measure_copy_bandwidth,
     summarize_activities,
     summarize_copies,
 )
 from stepscope.run import CarryOver, Run, Trace
+from stepscope.views.curves import choose_buckets
 from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
@@ -26,6 +29,9 @@ class TraceActivity(msgspec.Struct, frozen=True, kw_only=True):
     trace: str
     activities: list[ActivityKind]
     copies: list[CopyKind]
+    bucket_ns: int | None
+    """Width of the buckets of the curves, which cover the whole trace."""
+    bandwidth: list[CopyBandwidth]
     missing: str | None
     quality: list[QualityNote]
 
@@ -46,16 +52,18 @@ def show_activity(run: Run, options: ViewOptions = DEFAULTS) -> ActivitiesView:
     return ActivitiesView(
         share_of="sum of the durations of all activities",
         carry_over=options.carry_over,
-        traces=[_show_trace(trace, options.carry_over) for trace in traces],
+        traces=[_show_trace(trace, options) for trace in traces],
         missing=explain_no_traces(run, traces),
         quality=note_run_quality(run, traces),
     )
 
 
-def _show_trace(trace: Trace, carry_over: CarryOver) -> TraceActivity:
-    condition = "carry_over = 0" if carry_over == "drop" else ""
+def _show_trace(trace: Trace, options: ViewOptions) -> TraceActivity:
+    condition = "carry_over = 0" if options.carry_over == "drop" else ""
     kernels = trace.columns("kernels", ("name", "duration_ns"), condition=condition)
-    copies = trace.columns("copies", ACTIVITY_COPY_COLUMNS, condition=condition)
+    columns = ("start_ns", *ACTIVITY_COPY_COLUMNS)
+    copies = trace.columns("copies", columns, condition=condition)
+    buckets = choose_buckets(trace, options)
     calls = trace.columns(
         "runtime_calls", ("name", "duration_ns"), condition="name ILIKE '%synchron%'"
     )
@@ -66,6 +74,8 @@ def _show_trace(trace: Trace, carry_over: CarryOver) -> TraceActivity:
         trace=trace.name,
         activities=activities if any(activity.total_ns for activity in activities) else [],
         copies=summarize_copies(copies),
+        bucket_ns=buckets.width_ns if buckets is not None else None,
+        bandwidth=measure_copy_bandwidth(copies, buckets) if buckets is not None else [],
         missing=None if has_device_work else explain_no_device_work(trace),
         quality=note_trace_quality(trace, "device"),
     )

@@ -8,14 +8,20 @@ import msgspec
 
 from stepscope.analysis import (
     DEFAULT_LAUNCH_THRESHOLDS,
+    SEQUENCE_KERNEL_COLUMNS,
+    SEQUENCE_OPERATOR_COLUMNS,
     CallLaunches,
+    KernelSequence,
     RuntimeCalls,
     StreamQueue,
+    find_kernel_sequences,
     find_launches,
+    match_rows,
     measure_queue_depths,
     summarize_launches_by_call,
+    summarize_launches_by_operator,
 )
-from stepscope.run import Run, Trace, device_work_of, streams_of
+from stepscope.run import Run, Trace, device_work_of, is_range, streams_of
 from stepscope.schema import field_label
 from stepscope.views.curves import choose_buckets
 from stepscope.views.missing_data import explain_missing, explain_no_device_work
@@ -34,6 +40,11 @@ class TraceLaunches(msgspec.Struct, frozen=True, kw_only=True):
     trace: str
     calls: list[CallLaunches]
     """All calls together, then by runtime function, most used first."""
+    operators: list[CallLaunches]
+    """By the operator that made the call, most launches first."""
+    sequences: list[KernelSequence]
+    """Kernels that one outermost operator launches again and again, by kernel time: candidates for
+    fusion."""
     bucket_ns: int | None
     queues: list[StreamQueue]
     missing: str | None
@@ -66,7 +77,8 @@ def show_launches(run: Run, options: ViewOptions = DEFAULTS) -> LaunchesView:
 
 
 def _show_trace(trace: Trace, options: ViewOptions) -> TraceLaunches:
-    columns = trace.columns("runtime_calls", ("id", "name", "start_ns", "duration_ns"))
+    columns = trace.columns("runtime_calls", ("id", "name", "operator", "start_ns", "duration_ns"))
+    operators = trace.columns("operators", SEQUENCE_OPERATOR_COLUMNS)
     calls = RuntimeCalls.from_columns(columns)
     work = device_work_of(trace, "keep")
     launches = find_launches(work, calls)
@@ -82,6 +94,15 @@ def _show_trace(trace: Trace, options: ViewOptions) -> TraceLaunches:
         rank=trace.rank,
         trace=trace.name,
         calls=summarize_launches_by_call(launches, calls, columns["name"]),
+        operators=summarize_launches_by_operator(
+            launches, calls, columns["operator"], operators, top=options.top
+        ),
+        sequences=find_kernel_sequences(
+            trace.columns("kernels", SEQUENCE_KERNEL_COLUMNS),
+            operators,
+            match_rows(operators["name"], is_range),
+            top=options.top,
+        ),
         bucket_ns=buckets.width_ns if buckets is not None else None,
         queues=measure_queue_depths(launches, buckets, streams=streams_of(trace)),
         missing=missing,

@@ -287,6 +287,13 @@ export interface Contributions {
   missing: string | null;
 }
 
+/** Bandwidth of copies of one direction over time. */
+export interface CopyBandwidth {
+  direction: string;
+  /** Mean over each bucket, idle time included. */
+  curve_bytes_per_s: number[];
+}
+
 /** Copies between the same two kinds of memory, or sets. */
 export interface CopyKind {
   /** HtoD, DtoH, DtoD, PtoP, HtoH, memset; the profiler's name if it contains none of these. */
@@ -790,6 +797,20 @@ export interface KernelLaunches {
   block: [number, number, number] | null;
   registers_per_thread: number | null;
   shared_memory_bytes: number | null;
+}
+
+/** Kernels that an operator launches one after another. */
+export interface KernelSequence {
+  operator: string;
+  /** Names by start. */
+  kernels: string[];
+  repeat_count: number;
+  /** Sum of the durations of the kernels. */
+  total_ns: number;
+  /** Time between the kernels of a sequence, summed. */
+  gap_ns: number;
+  /** Share of the durations of all kernels. */
+  share_ratio: number;
 }
 
 /** Kernels of one name in all traces. */
@@ -1860,6 +1881,9 @@ export interface TraceActivity {
   trace: string;
   activities: ActivityKind[];
   copies: CopyKind[];
+  /** Width of the buckets of the curves, which cover the whole trace. */
+  bucket_ns: number | null;
+  bandwidth: CopyBandwidth[];
   missing: string | null;
   quality: QualityNote[];
 }
@@ -1930,6 +1954,10 @@ export interface TraceLaunches {
   trace: string;
   /** All calls together, then by runtime function, most used first. */
   calls: CallLaunches[];
+  /** By the operator that made the call, most launches first. */
+  operators: CallLaunches[];
+  /** Kernels that one outermost operator launches again and again, by kernel time: candidates for fusion. */
+  sequences: KernelSequence[];
   bucket_ns: number | null;
   queues: StreamQueue[];
   missing: string | null;

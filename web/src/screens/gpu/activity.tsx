@@ -7,6 +7,7 @@ import { pieOfShares } from "../../charts/from_payload";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
 import { columns } from "../../widgets/fields";
+import { bandwidthFigure } from "./figures";
 
 export function Activity({ tabs }: { tabs: ComponentChildren }) {
   return (
@@ -15,6 +16,11 @@ export function Activity({ tabs }: { tabs: ComponentChildren }) {
         <>
           {trace.activities.length === 0 ? null : <ActivityKinds rows={trace.activities} shareOf={payload.share_of} />}
           {trace.copies.length === 0 ? null : <CopyKinds rows={trace.copies} />}
+          {trace.bandwidth.length === 0 ? null : (
+            <div class="panels">
+              <FigurePanel wide testid="copy-bandwidth" block={bandwidthFigure(trace)} />
+            </div>
+          )}
         </>
       )}
     </TraceScreen>

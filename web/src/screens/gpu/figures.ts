@@ -1,5 +1,5 @@
 // Figures of the GPU screens.
-import type { DeviceMetrics, StreamIdle, TraceLaunches, TraceMetrics } from "../../api/views";
+import type { DeviceMetrics, StreamIdle, TraceActivity, TraceLaunches, TraceMetrics } from "../../api/views";
 import { duration } from "../../base/quantities";
 import { partsOf } from "../../charts/from_payload";
 import type { Plot } from "../../charts/plot";
@@ -33,6 +33,22 @@ export function queueDepthFigure(trace: TraceLaunches): Plot {
       name: queue.stream === null ? "unknown stream" : `stream ${queue.stream}`,
       x: queue.depth_curve.map((_, index) => index * bucket),
       y: queue.depth_curve,
+      draw: "step" as const,
+    })),
+  };
+}
+
+export function bandwidthFigure(trace: TraceActivity): Plot {
+  const bucket = trace.bucket_ns ?? 1;
+  return {
+    kind: "plot",
+    title: "Bandwidth of copies",
+    x: { name: "after the start of the trace", unit: "ns", min: 0 },
+    y: { name: `mean of ${duration(bucket)}`, unit: "bytes_per_s" },
+    series: trace.bandwidth.map((row) => ({
+      name: row.direction,
+      x: row.curve_bytes_per_s.map((_, index) => index * bucket),
+      y: row.curve_bytes_per_s,
       draw: "step" as const,
     })),
   };

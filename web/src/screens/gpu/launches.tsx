@@ -1,7 +1,7 @@
 // Launches: duration of the calls, and delay of the work after them.
 import type { ComponentChildren } from "preact";
 
-import type { TraceLaunches } from "../../api/views";
+import type { CallLaunches, KernelSequence, TraceLaunches } from "../../api/views";
 import { count, duration } from "../../base/quantities";
 import { FigurePanel } from "../../charts/figure_panel";
 import { LinkedTable } from "../../parts/linked_table";
@@ -28,11 +28,45 @@ export function Launches({ tabs }: { tabs: ComponentChildren }) {
                 "delay_p50_ns", "delay_p95_ns", "delay_max_ns", "short_count", "long_call_count", "long_delay_count",
               )}
             />
+            {trace.operators.length === 0 ? null : <OperatorTable rows={trace.operators} />}
+            {trace.sequences.length === 0 ? null : <SequenceTable rows={trace.sequences} />}
             {trace.queues.length === 0 ? null : <QueueTable trace={trace} blockedDepth={payload.blocked_depth} />}
           </>
         )
       }
     </TraceScreen>
+  );
+}
+
+function OperatorTable({ rows }: { rows: readonly CallLaunches[] }) {
+  return (
+    <LinkedTable
+      id="operators"
+      title="Launches by operator"
+      testid="table-launching-operators"
+      rows={rows}
+      fields={columns(
+        "CallLaunches", ["call", { title: "operator" }], "launch_count", "work_count", "call_mean_ns",
+        "device_mean_ns", "delay_p50_ns", "delay_p95_ns", "delay_max_ns", "short_count", "long_delay_count",
+      )}
+    />
+  );
+}
+
+function SequenceTable({ rows }: { rows: readonly KernelSequence[] }) {
+  return (
+    <LinkedTable
+      id="sequences"
+      title="Repeated kernel sequences"
+      testid="table-sequences"
+      description="Kernels that one call of an operator launches one after another, where that happens again: candidates for fusion."
+      rows={rows}
+      fields={columns(
+        "KernelSequence", "operator",
+        ["kernels", { numeric: false, value: (row) => row.kernels.join(", ") }],
+        "repeat_count", "total_ns", "gap_ns", "share_ratio",
+      )}
+    />
   );
 }
 

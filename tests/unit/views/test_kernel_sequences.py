@@ -1,0 +1,73 @@
+"""Kernels that operators launch again and again, and launches by operator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stepscope.testing.traces import TraceJob
+from stepscope.views import VIEWS
+from tests.support.imported_runs import import_into
+
+
+def draw(job: TraceJob) -> None:
+    """Norm launches two kernels of 3 and 5 us, 5 us of launch apart; mm launches one."""
+    with job.step():
+        for _ in range(3):
+            start = job.now
+            job.now += 2
+            job.launch("mean", 3)
+            job.launch("scale", 5)
+            job.events.append(
+                {
+                    "ph": "X",
+                    "cat": "cpu_op",
+                    "name": "aten::norm",
+                    "pid": 100,
+                    "tid": 100,
+                    "ts": 1_700_000_000_000_000 + start,
+                    "dur": job.now - start,
+                    "args": {},
+                }
+            )
+            job.operator("aten::mm", 10, kernel=("gemm", 40))
+
+
+def test_sequences_and_delays(tmp_path: Path) -> None:
+    job = TraceJob()
+    draw(job)
+    (tmp_path / "trace.json").write_bytes(job.encode())
+    run = import_into(tmp_path / "run", tmp_path / "trace.json")
+    (trace,) = VIEWS["launches"](run).traces
+    (sequence,) = trace.sequences
+    assert (sequence.operator, sequence.kernels) == ("aten::norm", ["mean", "scale"])
+    assert (sequence.repeat_count, sequence.total_ns) == (3, 3 * 8_000)
+    # The first pair runs at once: 2 us remain of the second launch. Later the stream is busy.
+    assert sequence.gap_ns == 2_000
+    assert sequence.share_ratio == pytest.approx(24 / (24 + 120))
+    assert [(row.call, row.launch_count) for row in trace.operators] == [
+        ("aten::norm", 6),
+        ("aten::mm", 3),
+    ]
+
+
+def test_the_bandwidth_of_copies_over_time(tmp_path: Path) -> None:
+    """Two copies of 100 us at 10 GB/s, one after the other."""
+    job = TraceJob()
+    with job.step():
+        for _ in range(2):
+            job.copy(100)
+            job.events[-1]["args"]["bytes"] = 1_000_000
+        job.wait()
+    (tmp_path / "trace.json").write_bytes(job.encode())
+    run = import_into(tmp_path / "run", tmp_path / "trace.json")
+    (trace,) = VIEWS["activity"](run).traces
+    (curve,) = trace.bandwidth
+    assert curve.direction == "HtoD"
+    rates, width_ns = curve.curve_bytes_per_s, trace.bucket_ns
+    start_ns, end_ns = run.traces[0].extent
+    last_ns = end_ns - start_ns - width_ns * (len(rates) - 1)  # the last bucket is longer
+    moved = sum(rate * width_ns for rate in rates[:-1]) + rates[-1] * last_ns
+    assert moved / 1e9 == pytest.approx(2_000_000)
+    assert max(rates) == pytest.approx(1e10)
