@@ -58,6 +58,11 @@ _FILE = re.compile(r"\.json(\.gz)?$|\.gz$")
     default=True,
     help="Include the spans that stepscope recorded in the same process. Default: --spans.",
 )
+@click.option(
+    "--counters",
+    is_flag=True,
+    help="Add counters: the queue depth of each stream and the bandwidth of copies.",
+)
 @json_option
 def command(
     run: str,
@@ -68,12 +73,14 @@ def command(
     rank: int | None,
     merge: bool,
     spans: bool,
+    counters: bool,
     as_json: bool,
 ) -> None:
     if form == "timeline":
-        if trace is not None or rank is not None or merge:
+        if trace is not None or rank is not None or merge or counters:
             raise UsageError(
-                "--to timeline exports the whole run; remove --trace, --rank and --merge."
+                "--to timeline exports the whole run; remove --trace, --rank, --merge and "
+                "--counters."
             )
         _write_timeline(run, output, as_json=as_json)
         return
@@ -84,7 +91,10 @@ def command(
     if missing is not None:
         raise UsageError(f"Nothing to export: {missing}.")
     files = _files(recordings, output, merge=merge)
-    written = [export_chrome(traces, path, spans=spans) for path, traces in files.items()]
+    written = [
+        export_chrome(traces, path, spans=spans, counters=counters)
+        for path, traces in files.items()
+    ]
     _report(written, run, form, as_json=as_json)
 
 

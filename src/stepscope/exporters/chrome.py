@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from stepscope.errors import IncompleteExportError
+from stepscope.exporters.chrome_counters import counter_events
 from stepscope.exporters.chrome_events import (
     arrow_count,
     arrows_between,
@@ -48,7 +49,9 @@ class Exported:
     """Length of the JSON, before compression."""
 
 
-def export_chrome(traces: Sequence[Trace], path: Path, *, spans: bool = True) -> Exported:
+def export_chrome(
+    traces: Sequence[Trace], path: Path, *, spans: bool = True, counters: bool = False
+) -> Exported:
     """Write traces into one file, compressed when its name ends in `.gz`.
 
     Several traces become separate processes. Numbers in arguments, such as correlations, stay
@@ -59,6 +62,7 @@ def export_chrome(traces: Sequence[Trace], path: Path, *, spans: bool = True) ->
         path: the file; an existing one is replaced when the new one is complete.
         spans: add a track with the spans that stepscope recorded in the same process during the
             trace.
+        counters: add the queue depth of each stream and the bandwidth of copies.
 
     Raises:
         IncompleteExportError: not every event could be written.
@@ -75,6 +79,8 @@ def export_chrome(traces: Sequence[Trace], path: Path, *, spans: bool = True) ->
             number = index if len(traces) > 1 else None
             for texts in trace_events(trace, number, base_ns, spans=spans):
                 events.write(texts)
+            if counters:
+                events.write(list(counter_events(trace, _choose_pid(trace, number), base_ns)))
         file.write("\n]}\n")
     return Exported(
         path=str(path),
@@ -82,6 +88,13 @@ def export_chrome(traces: Sequence[Trace], path: Path, *, spans: bool = True) ->
         event_count=sum(trace.event_count for trace in traces),
         text_bytes=file.text_bytes,
     )
+
+
+def _choose_pid(trace: Trace, number: int | None) -> int | str:
+    """Choose the process of the first device of a trace, or its first process."""
+    tracks = place_tracks(trace, number)
+    pids = [track.pid for track in tracks if track.stream] or [track.pid for track in tracks]
+    return pids[0] if pids else 0
 
 
 class EventList:
