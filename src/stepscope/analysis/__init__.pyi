@@ -15,6 +15,7 @@ from .annotation_table import (
     AnnotationGroup as AnnotationGroup,
     AnnotationHistogram as AnnotationHistogram,
     build_annotation_histograms as build_annotation_histograms,
+    match_annotations as match_annotations,
     summarize_annotations as summarize_annotations,
 )
 from .buckets import Buckets as Buckets, cut_into_buckets as cut_into_buckets

@@ -124,6 +124,16 @@ def _compute_quantiles(ordered: Int, starts: Int, counts: Int, share: float) -> 
     return quantiles
 
 
+def match_annotations(names: Strings, name: str) -> NDArray[np.bool_]:
+    """Mask the annotations with a name.
+
+    Args:
+        names: names of annotations.
+        name: the name, or a shell-style pattern such as `ProfilerStep#*`.
+    """
+    return match_rows(names, lambda text: text == name or fnmatch.fnmatchcase(text, name))
+
+
 def build_annotation_histograms(
     annotations: Columns, name: str, *, bucket_ns: int | None = None
 ) -> list[AnnotationHistogram]:
@@ -134,9 +144,7 @@ def build_annotation_histograms(
         name: the name, or a shell-style pattern such as `ProfilerStep#*`.
         bucket_ns: width of the buckets; None for a round width that gives about twenty.
     """
-    rows = match_rows(
-        annotations["name"], lambda text: text == name or fnmatch.fnmatchcase(text, name)
-    )
+    rows = match_annotations(annotations["name"], name)
     histograms = []
     for on_device in (0, 1):
         duration = annotations["duration_ns"][rows & (annotations["on_device"] == on_device)]

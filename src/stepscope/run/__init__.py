@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from stepscope.run.annotations import read_annotations, read_script_annotations
+from stepscope.run.annotations import (
+    read_annotated_kernels,
+    read_annotations,
+    read_script_annotations,
+)
 from stepscope.run.clock import RunClock
 from stepscope.run.data_loading import DataLoaderAnalysis, LoaderWorker, analyse_loading
 from stepscope.run.device_work import CarryOver, calls_of, device_work_of, streams_of
@@ -135,6 +139,7 @@ __all__ = [
     "measure_fetches",
     "named_steps",
     "open_run",
+    "read_annotated_kernels",
     "read_annotations",
     "read_ended_spans",
     "read_job_samples",

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from stepscope.analysis import ANNOTATION_COLUMNS, EXCLUDED_NAMES, EXCLUDED_PREFIXES, Columns
+from stepscope.analysis import (
+    ANNOTATION_COLUMNS,
+    EXCLUDED_NAMES,
+    EXCLUDED_PREFIXES,
+    NAME_COLUMNS,
+    Columns,
+    match_annotations,
+)
+from stepscope.intervals import Intervals, contains, union
+from stepscope.run.device_work import calls_of
 from stepscope.run.run import Run
 from stepscope.run.traces import Trace
 from stepscope.schema import ProcessInfo
@@ -26,6 +35,29 @@ def read_annotations(trace: Trace) -> Columns:
         columns = trace.columns("operators", ("name", "duration_ns"), condition=_MARKS)
         columns["on_device"] = np.zeros(len(columns["duration_ns"]), dtype=np.int64)
     return columns
+
+
+def read_annotated_kernels(trace: Trace, name: str) -> Columns:
+    """Read `NAME_COLUMNS` of the kernels that were launched while a range of the host was open.
+
+    Args:
+        trace: a trace.
+        name: as of `analysis.match_annotations`.
+    """
+    times = ("start_ns", "duration_ns")
+    ranges = trace.columns("annotations", ("name", *times), condition="on_device = 0")
+    rows = match_annotations(ranges["name"], name)
+    start = ranges["start_ns"][rows]
+    is_open = union(Intervals(start, start + ranges["duration_ns"][rows]))
+    kernels, calls = trace.columns("kernels", (*NAME_COLUMNS, "launch")), calls_of(trace)
+    call = calls.find_rows(kernels["launch"])
+    inside = call >= 0
+    inside[inside] = contains(is_open, calls.start[call[inside]])
+    names = kernels["name"]
+    return {
+        "name": replace(names, codes=names.codes[inside]),
+        **{column: kernels[column][inside] for column in NAME_COLUMNS[1:]},
+    }
 
 
 def read_script_annotations(run: Run) -> list[tuple[ProcessInfo, Columns]]:

@@ -8,10 +8,18 @@ from stepscope.analysis import (
     AnnotationGroup,
     AnnotationHistogram,
     Columns,
+    KernelGroup,
     build_annotation_histograms,
+    build_kernel_table,
     summarize_annotations,
 )
-from stepscope.run import Run, Trace, read_annotations, read_script_annotations
+from stepscope.run import (
+    Run,
+    Trace,
+    read_annotated_kernels,
+    read_annotations,
+    read_script_annotations,
+)
 from stepscope.views.names import list_names
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
@@ -35,6 +43,8 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     """All annotations, unless one is requested by name."""
     histograms: list[AnnotationHistogram]
     """Histograms of the requested annotation: on the host, then on devices."""
+    kernels: list[KernelGroup]
+    """Kernels that were launched while the requested annotation was open on the host."""
     missing: str | None
     quality: list[QualityNote]
 
@@ -68,8 +78,14 @@ def _show_trace(trace: Trace, options: ViewOptions) -> Annotations:
         options,
         rank=trace.rank,
         trace=trace.name,
+        kernels=_list_kernels(trace, options) if options.name is not None else [],
         quality=note_trace_quality(trace),
     )
+
+
+def _list_kernels(trace: Trace, options: ViewOptions) -> list[KernelGroup]:
+    kernels = read_annotated_kernels(trace, options.name or "")
+    return build_kernel_table(kernels, top=options.top).rows
 
 
 def _show_processes(run: Run, options: ViewOptions) -> list[Annotations]:
@@ -87,6 +103,7 @@ def _show_source(
     rank: int | None,
     trace: str | None = None,
     process: str | None = None,
+    kernels: list[KernelGroup] | None = None,
     quality: list[QualityNote] | None = None,
 ) -> Annotations:
     table = summarize_annotations(columns, top=options.top)
@@ -104,6 +121,7 @@ def _show_source(
         row_count=table.row_count,
         annotations=table.rows if options.name is None else [],
         histograms=histograms,
+        kernels=kernels or [],
         missing=missing,
         quality=quality or [],
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.testing.traces import TraceJob
-from stepscope.views import VIEWS
+from stepscope.views import VIEWS, ViewOptions
 from tests.support.imported_runs import import_into
 
 
@@ -71,3 +71,19 @@ def test_the_bandwidth_of_copies_over_time(tmp_path: Path) -> None:
     moved = sum(rate * width_ns for rate in rates[:-1]) + rates[-1] * last_ns
     assert moved / 1e9 == pytest.approx(2_000_000)
     assert max(rates) == pytest.approx(1e10)
+
+
+def test_the_kernels_of_an_annotation(tmp_path: Path) -> None:
+    """Kernels count by their launch: those of the optimizer run after its range has ended."""
+    job = TraceJob()
+    with job.step():
+        job.operator("aten::mm", 10, kernel=("gemm", 500))
+        with job.optimizer("SGD"):
+            for _ in range(3):
+                job.operator("aten::add_", 10, kernel=("update", 20))
+    (tmp_path / "trace.json").write_bytes(job.encode())
+    run = import_into(tmp_path / "run", tmp_path / "trace.json")
+    options = ViewOptions(name="Optimizer.step#SGD.step")
+    (source,) = VIEWS["annotations"](run, options).sources
+    (kernel,) = source.kernels
+    assert (kernel.name, kernel.calls, kernel.total_ns) == ("update", 3, 60_000)

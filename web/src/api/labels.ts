@@ -224,6 +224,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     row_count: {"title":"rows","unit":"count","description":"Names; a name counts twice if it is both on the host and on devices."},
     annotations: {"title":"annotations","unit":"none","description":"All annotations, unless one is requested by name."},
     histograms: {"title":"histograms","unit":"none","description":"Histograms of the requested annotation: on the host, then on devices."},
+    kernels: {"title":"kernels","unit":"none","description":"Kernels that were launched while the requested annotation was open on the host."},
     missing: {"title":"missing","unit":"none"},
     quality: {"title":"quality","unit":"none"},
   },

@@ -67,6 +67,8 @@ export interface Annotations {
   annotations: AnnotationGroup[];
   /** Histograms of the requested annotation: on the host, then on devices. */
   histograms: AnnotationHistogram[];
+  /** Kernels that were launched while the requested annotation was open on the host. */
+  kernels: KernelGroup[];
   missing: string | null;
   quality: QualityNote[];
 }

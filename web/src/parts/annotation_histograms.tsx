@@ -7,10 +7,12 @@ import { duration } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import { durationHistogram } from "../charts/from_payload";
 import { useView } from "../state/fetch";
+import { columns } from "../widgets/fields";
 import { Icon } from "../widgets/icon";
 import { IconButton } from "../widgets/icon_button";
 import { Panel } from "../widgets/panel";
 import { EmptyState, ResourceView } from "../widgets/resource_view";
+import { LinkedTable } from "./linked_table";
 import { toggleItem, useTexts } from "./url_options";
 
 const MAX_TITLE_LENGTH = 120;
@@ -63,6 +65,7 @@ function HistogramPanel({ name, onClose }: { name: string; onClose: () => void }
   const resource = useView("annotations", { name });
   const close = <IconButton icon={X} label={`Remove histogram of ${name.slice(0, 80)}`} onClick={onClose} />;
   const histograms = resource.data === null ? [] : histogramsOf(resource.data);
+  const kernels = resource.data === null ? [] : resource.data.sources.flatMap((source) => source.kernels);
   if (histograms.length === 0) {
     return (
       <Panel title={name.slice(0, MAX_TITLE_LENGTH)} tools={close}>
@@ -80,6 +83,15 @@ function HistogramPanel({ name, onClose }: { name: string; onClose: () => void }
           tools={index === 0 ? close : undefined}
         />
       ))}
+      {kernels.length === 0 ? null : (
+        <LinkedTable
+          id={`kernels-${name}`}
+          title={`Kernels launched in ${name.slice(0, MAX_TITLE_LENGTH)}`}
+          testid="table-annotated-kernels"
+          rows={kernels}
+          fields={columns("KernelGroup", "name", "calls", "total_ns", "share_ratio", "mean_ns")}
+        />
+      )}
     </>
   );
 }
