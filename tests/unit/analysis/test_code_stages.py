@@ -54,6 +54,8 @@ def staged(short: str, *, collating: bool = False) -> tuple[str, str] | None:
         (f"__call__@{BASE} > _batch_encode_plus@{FAST}", "tokenise", "transformers tokenizer"),
         ("Encoding.encode@tiktoken/core.py", "tokenise", "tiktoken encode"),
         ("ViTImageProcessor.preprocess@transformers/image_processing_utils.py", "augment", None),
+        # Containers of arrays are read.
+        ("Dataset.__getitem__@h5py/_hl/dataset.py", "read", "h5py __getitem__"),
         # A network read is reading under any caller.
         ("fetch_row > get@requests/api.py > send@urllib3/connection.py", "read", "fetch_row"),
         (f"download > urlopen@python:urllib/request.py > {HTTP}", "read", "download"),
