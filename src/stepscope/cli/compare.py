@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from stepscope.cli.opening import resolve_run
 from stepscope.cli.options import epochs_option, json_option, split_names
 from stepscope.cli.output import json_text
 from stepscope.cli.price_options import price_options
@@ -97,7 +98,8 @@ def _compare(base: str, run: str, options: CompareOptions) -> int:
         instance_type=options.instance_type,
         prices=options.prices,
     )
-    before, after = _priced(base, request), _priced(run, request)
+    locations = [resolve_run(base), resolve_run(run)]
+    before, after = (_priced(location, request) for location in locations)
     comparison = compare_runs(
         before,
         after,

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import click
 
+from stepscope.cli.opening import open_run
 from stepscope.cli.options import epochs_option, json_option, parse_amount, run_argument
 from stepscope.cli.output import print_json
 from stepscope.cli.price_options import price_options
 from stepscope.cost import PriceRequest, report_cost
-from stepscope.run import Run
-from stepscope.store import open_run
 
 
 @click.command(
@@ -39,7 +38,7 @@ def command(  # noqa: PLR0917 - click passes options by name
     as_json: bool,
 ) -> None:
     request = PriceRequest(usd_per_hour=usd_per_hour, instance_type=instance_type, prices=prices)
-    report = report_cost(Run(open_run(run)), request, epochs=epochs, hours=hours)
+    report = report_cost(open_run(run), request, epochs=epochs, hours=hours)
     if as_json:
         print_json(report)
         return

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
+from stepscope.cli.opening import open_run
 from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json
 from stepscope.errors import UsageError
 from stepscope.exporters import Exported, export_chrome, export_timeline
 from stepscope.quantities import count_of
-from stepscope.run import Run, Trace
-from stepscope.store import open_run
+from stepscope.run import Trace
 from stepscope.views import ViewOptions, explain_no_traces, select_traces
 
 _FILE = re.compile(r"\.json(\.gz)?$|\.gz$")
@@ -85,7 +85,7 @@ def command(
         _write_timeline(run, output, as_json=as_json)
         return
     options = ViewOptions(rank=rank, trace=trace)
-    signals = Run(open_run(run))
+    signals = open_run(run)
     recordings = select_traces(signals, options)
     missing = explain_no_traces(signals, recordings)
     if missing is not None:
@@ -101,7 +101,7 @@ def command(
 def _write_timeline(run: str, output: Path, *, as_json: bool) -> None:
     if output.is_dir():
         raise UsageError(f"{output} is a directory; pass a file to -o.")
-    written = export_timeline(Run(open_run(run)), output)
+    written = export_timeline(open_run(run), output)
     if as_json:
         payload = {"run": run, "format": "timeline", "files": [written]}
         print_json(payload)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import signal
-import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
@@ -14,26 +11,22 @@ from pathlib import Path
 
 import click
 
-from stepscope._version import __version__
+from stepscope.cli.importing import describe_import, ended_by_sigterm, import_all
 from stepscope.cli.options import json_option
-from stepscope.cli.output import print_json, say
-from stepscope.errors import StepscopeError, UnreadableTraceError, UsageError
+from stepscope.cli.output import print_json
+from stepscope.errors import StepscopeError, UsageError
 from stepscope.importers import (
     Imported,
-    ProgressCallback,
     Recorded,
     Refused,
     Result,
     find_files,
-    import_files,
     start_worker,
 )
 from stepscope.quantities import count, count_of
-from stepscope.schema import SCHEMA_VERSION, RunInfo
+from stepscope.schema import RunInfo
 from stepscope.store import check_free, create_run, is_remote, upload_run
 
-NODE = "imported"
-"""Node name of imported files, which do not describe their machine."""
 _SILENCE_S = 60
 """Timeout for a server that sends nothing."""
 
@@ -46,39 +39,20 @@ _SILENCE_S = 60
 @json_option
 def command(sources: Sequence[str], run: str, as_json: bool) -> None:
     with ExitStack() as stack:
-        files = find_files(_local(stack, source) for source in sources)
+        local = {source: _local(stack, source) for source in sources}
+        files = find_files(local.values())
         if not files:
             raise UsageError(
                 f"No files in {', '.join(sources)}; pass a trace or a directory of traces."
             )
-        info = RunInfo(
-            schema_version=SCHEMA_VERSION,
-            run_id=run.rstrip("/").rpartition("/")[2] if is_remote(run) else Path(run).name,
-            created_ns=time.time_ns(),
-            command=["stepscope", "import", *sources],
-            working_directory=str(Path.cwd()),
-            stepscope_version=__version__,
-        )
+        run_id = run.rstrip("/").rpartition("/")[2] if is_remote(run) else Path(run).name
+        originals = find_files(path for source, path in local.items() if path == Path(source))
+        info = describe_import(run_id, sources, originals)
         making = _new_remote_run(run, info) if is_remote(run) else _new_run(run, info)
-        with _ended_by_sigterm(), making as directory:
-            with _progress(len(files)) as on_progress:
-                results = import_files(files, directory, NODE, on_progress)
-            _check_any(results, run)
+        with ended_by_sigterm(), making as directory:
+            outcome = f"Nothing was imported, and {run} was not created."
+            results = import_all(files, directory, outcome)
     _report(results, run, as_json=as_json)
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Clean up on SIGTERM, which a scheduler sends, as on Ctrl-C."""
-
-    def end(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -137,16 +111,6 @@ def _ask_free(pipe: Connection, run: str) -> None:
         pipe.send(None)
 
 
-def _check_any(results: Sequence[Result], run: str) -> None:
-    refused = [result for result in results if isinstance(result, Refused)]
-    if len(refused) == len(results) == 1:
-        raise UnreadableTraceError(refused[0].reason)
-    for result in refused:
-        say(result.reason)
-    if len(refused) == len(results):
-        raise UnreadableTraceError(f"Nothing was imported, and {run} was not created.")
-
-
 def _local(stack: ExitStack, source: str) -> Path:
     """Return the source as a local path; download URLs and copy pipes to a temporary directory."""
     if source.startswith(("http://", "https://")):
@@ -187,35 +151,10 @@ def _fetch(url: str, target: Path) -> None:
         raise UsageError(f"Cannot download {url}: {reason}.") from error
 
 
-@contextmanager
-def _progress(count: int) -> Iterator[ProgressCallback]:
-    """Show a progress bar if stderr is a terminal. It has no thread, because workers are forked."""
-    if not sys.stderr.isatty():
-        yield lambda _file, _share: None
-        return
-    from rich.console import Console  # 10% of the time of a small import
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    hidden = not console.is_terminal
-    with Progress(console=console, transient=True, auto_refresh=False, disable=hidden) as progress:
-        task = progress.add_task("reading", total=float(count))
-        shares = [0.0] * count
-
-        def update(number: int, share: float) -> None:
-            shares[number] = share
-            progress.update(task, completed=sum(shares), refresh=True)
-
-        yield update
-
-
 def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
     read = [result for result in results if isinstance(result, Imported)]
     recorded = [result for result in results if isinstance(result, Recorded)]
     refused = [result for result in results if isinstance(result, Refused)]
-    for result in results:
-        if not isinstance(result, Refused) and result.lost:
-            say(f"{result.name} was only partly imported: {result.lost}.")
     if as_json:
         payload = {
             "run": run,

@@ -24,7 +24,8 @@ def json_option(command: Decorated) -> Decorated:
 
 
 def run_argument(command: Decorated) -> Decorated:
-    """Add the argument RUN: a run directory, or the URL of a run in an object store."""
+    """Add the argument RUN: a run directory, the URL of a run in an object store, or, for commands
+    that use `stepscope.cli.opening`, a trace."""
     return click.argument("run", metavar="RUN")(command)
 
 

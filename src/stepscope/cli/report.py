@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from stepscope.cli.opening import open_run, resolve_run
 from stepscope.cli.options import (
     config_option,
     json_option,
@@ -18,8 +19,6 @@ from stepscope.cli.output import json_text
 from stepscope.errors import UsageError
 from stepscope.output_files import atomic_write
 from stepscope.report import render_html, render_notebook
-from stepscope.run import Run
-from stepscope.store import open_run
 from stepscope.views.profiling_report import choose_report_rules, make_report, make_report_facts
 
 FORMS = (".html", ".ipynb", ".json")
@@ -56,7 +55,8 @@ def command(
     if output is None and not as_json:
         raise UsageError("Pass a file for the report: -o report.html, .ipynb or .json.")
     form = ".json" if output is None else _form(output)
-    signals = Run(open_run(run))
+    location = resolve_run(run)
+    signals = open_run(location)
     rules = choose_report_rules(names, config=config, settings=assignments)
 
     @cache
@@ -68,7 +68,9 @@ def command(
             if form == ".html":
                 file.write(render_html(make_report(signals, rules)).encode())
             elif form == ".ipynb":
-                file.write(render_notebook(run, rules=names, config=config, settings=assignments))
+                file.write(
+                    render_notebook(location, rules=names, config=config, settings=assignments)
+                )
             else:
                 file.write(facts().encode())
     click.echo(facts() if as_json else f"{output}: the report on {run}")

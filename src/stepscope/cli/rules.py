@@ -65,11 +65,11 @@ def check(
     assignments: tuple[str, ...],
     as_json: bool,
 ) -> int:
+    from stepscope.cli.opening import open_run
     from stepscope.rule_feed import check_rules, choose_rules
-    from stepscope.store import open_run
 
     rules = choose_rules(names, config=config, assignments=assignments)
-    report = check_rules(open_run(run), rules)
+    report = check_rules(open_run(run).reader, rules)
     if as_json:
         print_json(report)
     else:

@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
+from stepscope.cli.opening import open_run
 from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json
-from stepscope.run import Run
-from stepscope.store import open_run
 from stepscope.views import OPTION_FLAGS, VIEWS, parse_option
 
 
@@ -72,7 +71,7 @@ def _uses(field: str) -> str:
 def command(run: str, view: str, as_json: bool, **options: Any) -> None:
     show_view = VIEWS[view]
     options_given = {field: value for field, value in options.items() if value is not None}
-    payload = show_view(Run(open_run(run)), show_view.make_options(view, options_given))
+    payload = show_view(open_run(run), show_view.make_options(view, options_given))
     if as_json:
         print_json(payload)
         return

@@ -55,7 +55,15 @@ from stepscope.schema.finding import (
     RuleStatus,
 )
 from stepscope.schema.json_schemas import make_schemas
-from stepscope.schema.run import SCHEMA_VERSION, JobState, JobStatus, NodeInfo, ProcessInfo, RunInfo
+from stepscope.schema.run import (
+    SCHEMA_VERSION,
+    JobState,
+    JobStatus,
+    NodeInfo,
+    ProcessInfo,
+    RunInfo,
+    SourceFile,
+)
 from stepscope.schema.table import Column, Table
 from stepscope.schema.tables.collectives import COLLECTIVES
 from stepscope.schema.tables.counters import COUNTERS
@@ -71,6 +79,12 @@ from stepscope.schema.tables.stacks import STACKS
 from stepscope.schema.tables.timeline import TIMELINE
 from stepscope.schema.tables.traces import TRACES
 from stepscope.schema.tables.tracks import TRACKS
+from stepscope.schema.trace_names import (
+    TRACE_SUFFIXES,
+    TraceFileName,
+    parse_trace_name,
+    rank_in_name,
+)
 from stepscope.schema.trials import Change, LossComparison, TrialPair, TriedChange
 from stepscope.schema.units import Unit
 
@@ -86,6 +100,7 @@ __all__ = [
     "SPAN_KINDS",
     "STREAM_TABLES",
     "TABLES",
+    "TRACE_SUFFIXES",
     "TRACE_TABLES",
     "Argument",
     "Change",
@@ -119,11 +134,13 @@ __all__ = [
     "RuleStatus",
     "RunInfo",
     "SettingsFact",
+    "SourceFile",
     "SourceLineFact",
     "StackCapture",
     "StackSamplerFact",
     "Table",
     "ThinnedFact",
+    "TraceFileName",
     "TrialPair",
     "TriedChange",
     "Unit",
@@ -136,6 +153,8 @@ __all__ = [
     "field_label",
     "labels_of",
     "make_schemas",
+    "parse_trace_name",
+    "rank_in_name",
     "structs_in",
     "title_of",
 ]

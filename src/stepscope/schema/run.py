@@ -28,6 +28,16 @@ class JobState(enum.StrEnum):
         return self in {JobState.COMPLETED, JobState.FAILED, JobState.STOPPED}
 
 
+class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
+    """File that was imported into a run, as it was then."""
+
+    path: str
+    """Absolute, without links."""
+    size_bytes: int
+    changed_ns: int
+    """Modification time, epoch nanoseconds."""
+
+
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """`run.json`: written once, when the run is created."""
 
@@ -43,6 +53,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """Commit of the working directory, with '-dirty' if it has changes; null outside git."""
     options: dict[str, Any] = {}
     """Options of `stepscope run` that affect the recording."""
+    sources: list[SourceFile] = []
+    """Trace files that were imported; empty for a recorded run."""
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ from stepscope.store.opening import open_run
 from stepscope.store.reader import RunReader
 from stepscope.store.repeats import repeated_runs
 from stepscope.store.revision import revision_of, revision_of_entries, size_of
+from stepscope.store.run_cache import CachedRun, describe_source
 from stepscope.store.upload import check_free, upload_run
 from stepscope.store.window_requests import (
     RequestState,
@@ -45,6 +46,7 @@ __all__ = [
     "RUN_KEY",
     "Bucket",
     "BucketLocation",
+    "CachedRun",
     "DictColumn",
     "Entry",
     "LocalStore",
@@ -62,6 +64,7 @@ __all__ = [
     "cache_home",
     "check_free",
     "create_run",
+    "describe_source",
     "is_hidden",
     "is_path",
     "is_remote",

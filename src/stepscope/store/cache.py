@@ -36,6 +36,37 @@ def cache_home() -> Path:
     return Path(base if Path(base).is_absolute() else Path.home() / ".cache") / "stepscope"
 
 
+def make_private_directory(directory: Path) -> None:
+    """Create a directory that only this user can read: other users may not see the runs.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if directory.stat().st_mode & 0o077:
+        directory.chmod(0o700)
+
+
+@contextmanager
+def write_errors(directory: Path, content: str) -> Iterator[None]:
+    """Explain errors of the block as those of a cache directory.
+
+    Raises:
+        OSError: an error of the block, with the remedy.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise _cannot_write(directory, content, error) from error
+
+
+def _cannot_write(directory: Path, content: str, error: OSError) -> OSError:
+    reason = (
+        f"cannot cache {content} here: {error.strerror}; set XDG_CACHE_HOME to another directory"
+    )
+    return OSError(error.errno or errno.EIO, reason, str(directory))
+
+
 class ObjectCache:
     """Copies of the objects of one store.
 
@@ -66,10 +97,10 @@ class ObjectCache:
             OSError: the file cannot be written, or an error of `fill`.
         """
         part = path.with_name(f".{path.name}{_PART}")
-        with self._write_errors():
+        with write_errors(self.directory, "objects"):
             self._make_directories()
         while not path.exists():
-            with self._write_errors():
+            with write_errors(self.directory, "objects"):
                 file = part.open("ab")
             with file:
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -82,16 +113,16 @@ class ObjectCache:
                 except OSError as error:
                     part.unlink(missing_ok=True)
                     if error.filename is None:  # of this file, not of its source
-                        raise self._cannot_write(error) from error
+                        raise _cannot_write(self.directory, "objects", error) from error
                     raise
-                with self._write_errors():
+                with write_errors(self.directory, "objects"):
                     file.flush()
                     os.fsync(file.fileno())
                     part.replace(path)
 
     def staging_path(self, name: str) -> Path:
         """Create an empty file that no reader opens."""
-        with self._write_errors():
+        with write_errors(self.directory, "objects"):
             self._make_directories()
             descriptor, path = tempfile.mkstemp(_PART, f".{name}.", self.directory)
         os.close(descriptor)
@@ -99,7 +130,7 @@ class ObjectCache:
 
     def evict(self) -> None:
         """Remove the least recently used copies of all stores, down to the limit."""
-        limit = _limit_bytes()
+        limit = cache_limit_bytes()
         now = time.time()
         files = sorted(_files(self._root))
         total = sum(size for _, size, _ in files)
@@ -112,24 +143,8 @@ class ObjectCache:
                 total -= size
 
     def _make_directories(self) -> None:
-        """Create the directories, readable by this user only: other users may not see the runs."""
         for directory in (self._root, self.directory):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if directory.stat().st_mode & 0o077:
-                directory.chmod(0o700)
-
-    @contextmanager
-    def _write_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise self._cannot_write(error) from error
-
-    def _cannot_write(self, error: OSError) -> OSError:
-        reason = (
-            f"cannot cache objects here: {error.strerror}; set XDG_CACHE_HOME to another directory"
-        )
-        return OSError(error.errno or errno.EIO, reason, str(self.directory))
+            make_private_directory(directory)
 
 
 def _is_same_file(part: Path, file: BinaryIO) -> bool:
@@ -149,7 +164,12 @@ def _files(directory: Path) -> Iterator[tuple[float, int, Path]]:
         yield status.st_mtime, status.st_size, path
 
 
-def _limit_bytes() -> float:
+def cache_limit_bytes() -> float:
+    """Return the size to which each part of the cache is limited.
+
+    Raises:
+        UsageError: the variable for it is not a number.
+    """
     text = os.environ.get(LIMIT_VARIABLE, "")
     try:
         return 1e9 * (float(text) if text else DEFAULT_LIMIT_GB)

@@ -2,6 +2,8 @@
 
 base        protocol of catalogs, and errors
 directory   runs below a directory
+walk        directories below a directory
+trace_files trace files below a directory
 bucket      runs below a URL of an object store
 opening     the catalog of a directory or URL
 """
@@ -16,12 +18,14 @@ from stepscope.run.catalog.base import (
     missing_run_error,
 )
 from stepscope.run.catalog.opening import is_removed, map_runs, open_catalog, resolve_root
+from stepscope.run.catalog.trace_files import find_traces
 
 __all__ = [
     "Catalog",
     "CatalogRun",
     "RunListing",
     "RunRemovedError",
+    "find_traces",
     "is_removed",
     "map_runs",
     "missing_run_error",

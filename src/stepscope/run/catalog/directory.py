@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 from stepscope.errors import StepscopeError
 from stepscope.run.catalog.base import (
-    MAX_DEPTH,
     MAX_RUNS,
     ROOT_ID,
     CatalogRun,
     RunListing,
     missing_run_error,
 )
-from stepscope.store import RUN_KEY, revision_of
-
-MAX_DIRECTORIES = 100_000
+from stepscope.run.catalog.walk import created_ns_of, walk_directories
+from stepscope.store import revision_of
 
 
 class DirectoryCatalog:
@@ -38,7 +33,9 @@ class DirectoryCatalog:
         """List all current runs."""
         notes: list[str] = []
         runs: list[CatalogRun] = []
-        for directory, created_ns in self._walk(notes):
+        for directory, created_ns in walk_directories(self.root, notes):
+            if created_ns is None:
+                continue
             try:
                 run_id = str(directory.relative_to(self.root))
                 run_id.encode()
@@ -55,7 +52,7 @@ class DirectoryCatalog:
     def locate(self, run_id: str) -> str:
         """See `Catalog.locate`."""
         directory = self._resolve(run_id)
-        if directory is not None and _created_ns(directory) is not None:
+        if directory is not None and created_ns_of(directory) is not None:
             self._former_ids.add(run_id)
             return str(directory)
         raise missing_run_error(run_id, existed=run_id in self._former_ids)
@@ -85,49 +82,3 @@ class DirectoryCatalog:
         except (OSError, RuntimeError, ValueError):  # no such file, a loop of links, no valid name
             return None
         return directory if directory.is_relative_to(self.root) else None
-
-    def _walk(self, notes: list[str]) -> Iterator[tuple[Path, int]]:
-        """Yield the directories of runs with their creation times; a run contains no other runs."""
-        pending, visited = [(self.root, 0)], {self.root}
-        while pending:
-            directory, depth = pending.pop()
-            created_ns = _created_ns(directory)
-            if created_ns is not None:
-                yield directory, created_ns
-            elif depth < MAX_DEPTH:
-                children = set(self._children(directory)) - visited
-                visited |= children
-                pending += [(child, depth + 1) for child in children]
-            if len(visited) > MAX_DIRECTORIES:
-                notes.append(
-                    f"There are more than {MAX_DIRECTORIES} directories; the others were not "
-                    "searched for runs."
-                )
-                return
-
-    def _children(self, directory: Path) -> Iterator[Path]:
-        try:
-            with os.scandir(directory) as scan:
-                entries = [entry for entry in scan if not entry.name.startswith(".")]
-        except OSError:  # not readable, or removed
-            return
-        for entry in entries:
-            path = Path(entry.path)
-            if entry.is_symlink():
-                try:
-                    path = path.resolve(strict=True)
-                except (OSError, RuntimeError):  # a broken link, or a loop
-                    continue
-                if path.is_relative_to(self.root) and path.is_dir():
-                    yield path
-            elif entry.is_dir(follow_symlinks=False):
-                yield path
-
-
-def _created_ns(directory: Path) -> int | None:
-    """Creation time of the run in a directory; None if there is no run."""
-    try:
-        status = (directory / RUN_KEY).lstat()
-    except OSError:
-        return None
-    return status.st_mtime_ns if stat.S_ISREG(status.st_mode) else None

@@ -1,0 +1,64 @@
+"""Opening of RUN, which may be a trace: it is imported into a cache once, and used from there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from stepscope import store
+from stepscope._version import __version__
+from stepscope.cli.output import say
+from stepscope.run import Run
+from stepscope.run.catalog import find_traces
+from stepscope.store import (
+    RUN_KEY,
+    CachedRun,
+    create_run,
+    describe_source,
+    is_remote,
+    repeated_runs,
+)
+
+
+def open_run(location: str) -> Run:
+    """Open RUN: the directory or URL of a run, a trace file, or a directory of traces.
+
+    Raises:
+        StepscopeError: there is neither a run nor a trace, or it cannot be read.
+        OSError: a bucket cannot be reached, or the cache cannot be written.
+    """
+    return Run(store.open_run(resolve_run(location)))
+
+
+def resolve_run(location: str) -> str:
+    """Return the location of a run: RUN itself, or its cached import if it is a trace.
+
+    An import forks processes, so that every RUN of a command is resolved before one is opened.
+
+    Raises:
+        UnreadableTraceError: a file is not a trace.
+        OSError: the cache cannot be written.
+    """
+    if is_remote(location):
+        return location
+    path = Path(location)
+    if path.is_file():
+        return str(_cached_import(path, [path]))
+    if not path.is_dir() or (path / RUN_KEY).exists() or repeated_runs(path) != [location]:
+        return location
+    traces = find_traces(path)
+    return str(_cached_import(path, traces)) if traces else location
+
+
+def _cached_import(source: Path, files: Sequence[Path]) -> Path:
+    cached = CachedRun(map(describe_source, files), __version__)
+    if cached.use():
+        say(f"{source} has not changed since its import into {cached.path}.")
+        return cached.path
+    from stepscope.cli.importing import describe_import, ended_by_sigterm, import_all  # 40 ms
+
+    with ended_by_sigterm(), cached.create() as staged:
+        create_run(staged, describe_import(source.resolve().name, [str(source)], files))
+        import_all(files, staged, f"None of the {len(files)} files in {source} can be imported.")
+    say(f"{source} was imported into {cached.path}, which further commands use as well.")
+    return cached.path

@@ -1,0 +1,68 @@
+"""Names of trace files: the worker, host, process, rank and time in them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
+"""Endings of names that torch.profiler's `tensorboard_trace_handler` gives."""
+_NAME = re.compile(r"(?P<worker>.+?)(?:\.(?P<time>\d{13}|\d{19}))?\.pt\.trace\.json(?:\.gz)?")
+_HOST = re.compile(r"(?P<host>.+)_(?P<pid>\d+)")
+_RANK = re.compile(r"(?:^|[^a-z])rank[-_ ]?(\d+)", re.IGNORECASE)
+_DIGITS_OF_NS = 19
+_NS_PER_MS = 1_000_000
+_NS_PER_S = 1_000_000_000
+
+
+class TraceFileName(NamedTuple):
+    """Parsed name of a file `<worker>.<time>.pt.trace.json`, plain or `.gz`.
+
+    It is the name that torch.profiler's `tensorboard_trace_handler` gives
+    (https://github.com/pytorch/pytorch/blob/main/torch/profiler/profiler.py): the worker is
+    `<host>_<process id>` unless the script chose another name.
+    """
+
+    worker: str
+    host: str | None
+    """Host of a worker that is named after host and process; None for any other."""
+    pid: int | None
+    """Process, if there is a host."""
+    written_ns: int | None
+    """Time at which the file was written, by which TensorBoard tells spans of a worker apart; epoch
+    nanoseconds."""
+
+    @property
+    def dated_worker(self) -> str:
+        """Worker and time to the second (UTC)."""
+        if self.written_ns is None:
+            return self.worker
+        written = datetime.fromtimestamp(self.written_ns // _NS_PER_S, UTC)
+        return f"{self.worker} {written:%Y-%m-%d %H:%M:%S}"
+
+
+def parse_trace_name(name: str) -> TraceFileName | None:
+    """Parse the name of a file; None if it does not have this form.
+
+    >>> parse_trace_name("node3_4711.1623143089861.pt.trace.json.gz")
+    TraceFileName(worker='node3_4711', host='node3', pid=4711, written_ns=1623143089861000000)
+    """
+    parts = _NAME.fullmatch(name)
+    if parts is None:
+        return None
+    worker, time = parts["worker"], parts["time"]
+    origin = None if rank_in_name(worker) is not None else _HOST.fullmatch(worker)
+    return TraceFileName(
+        worker=worker,
+        host=origin["host"] if origin else None,
+        pid=int(origin["pid"]) if origin else None,
+        # Before 2023 torch wrote milliseconds.
+        written_ns=int(time) * (1 if len(time) == _DIGITS_OF_NS else _NS_PER_MS) if time else None,
+    )
+
+
+def rank_in_name(name: str) -> int | None:
+    """Return the rank that a name of a file or a worker states, such as `rank-3.json`."""
+    match = _RANK.search(name)
+    return int(match[1]) if match else None
