@@ -14,11 +14,10 @@ from stepscope.importers.kineto.cells import integers_of, text_of
 from stepscope.importers.kineto.gather import Gathered
 from stepscope.importers.kineto.kinds import MEMORY_EVENT, OPERATOR, PYTHON_FUNCTION, OtherKind
 from stepscope.importers.kineto.tables import TableMaker
-from stepscope.schema import EVENT_KINDS
+from stepscope.schema import EVENT_KINDS, TraceFileName, rank_in_name
 from stepscope.store import DictColumn
 
 _RANK_DIRECTORY = re.compile(r"rank[-_ ]?(\d+)", re.IGNORECASE)
-_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])rank[-_ ]?(\d+)", re.IGNORECASE)
 _STORED_APART = frozenset(
     {"traceEvents", "deviceProperties", "distributedInfo", "baseTimeNanoseconds"}
 )
@@ -45,6 +44,8 @@ class Identity:
     name: str
     directories: tuple[str, ...] = ()
     """Names of the directories around the file, innermost last."""
+    file_name: TraceFileName | None = None
+    """Parts of the name of the file, if torch.profiler chose it."""
     node: str | None = None
     process: str | None = None
     window: int | None = None
@@ -88,9 +89,24 @@ class Description:
         stated = _integer(self.header.distributed.get("rank"))
         if stated is not None:
             return stated
-        matches = [_RANK_IN_NAME.search(self.identity.name)]
-        matches += map(_RANK_DIRECTORY.fullmatch, reversed(self.identity.directories))
+        in_name = rank_in_name(self.identity.name)
+        if in_name is not None:
+            return in_name
+        matches = map(_RANK_DIRECTORY.fullmatch, reversed(self.identity.directories))
         return next((int(match[1]) for match in matches if match), None)
+
+    @property
+    def node(self) -> str | None:
+        """Node that the caller knows, or the host in the name of the file.
+
+        A worker `a_7` is on host `a` only if its trace is of process 7: scripts choose such names,
+        too.
+        """
+        origin = self.identity.file_name
+        if self.identity.node is not None or origin is None:
+            return self.identity.node
+        pids = {str(pid) for pid, _ in self.gathered.tracks}
+        return origin.host if str(origin.pid) in pids else None
 
     def tables(self, maker: TableMaker) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield the tables with at least one row."""
@@ -124,7 +140,7 @@ class Description:
         }
         texts = {
             "name": self.identity.name,
-            "node": self.identity.node,
+            "node": self.node,
             "process": self.identity.process,
             "backend": distributed.get("backend"),
             "metadata": msgspec.json.encode(rest).decode(),

@@ -15,12 +15,12 @@ from typing import Any
 
 from stepscope.errors import UnreadableTraceError
 from stepscope.importers.kineto.describe import Identity
+from stepscope.importers.kineto.identify import identify_files
 from stepscope.importers.kineto.trace_file import import_trace
 from stepscope.importers.results import Imported, ProgressCallback, Refused, Result, ignore_progress
 from stepscope.importers.workers import start_worker
 from stepscope.store import RunWriter, available_cores
 
-_MAX_NAME_DEPTH = 8
 Outcome = Imported | Refused
 
 
@@ -41,7 +41,9 @@ class KinetoImporter:
         """Import traces into an existing run; see `registry.Importer.import_files`."""
         cores = available_cores()
         processes = max(1, min(cores, len(files)))
-        job = _Job(files=files, names=_names(files), run=run, node=node, processes=processes)
+        job = _Job(
+            files=files, identities=identify_files(files), run=run, node=node, processes=processes
+        )
         if processes > 1:
             return [*_import_in_parallel(job, progress)]
         with RunWriter(run, node) as writer:
@@ -54,7 +56,7 @@ class KinetoImporter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
     files: Sequence[Path]
-    names: Sequence[str]
+    identities: Sequence[Identity]
     run: Path
     node: str
     processes: int
@@ -69,7 +71,7 @@ class _Job:
             return import_trace(
                 path,
                 writer,
-                Identity(name=self.names[index], directories=path.parts[-3:-1]),
+                self.identities[index],
                 scratch=self.run,
                 workers=decoders,
                 parallel_imports=self.processes,
@@ -146,12 +148,3 @@ def _work(pipe: Connection, job: _Job) -> None:
                 pipe.send((index, message))
         except (EOFError, ConnectionError):
             return
-
-
-def _names(files: Sequence[Path]) -> list[str]:
-    """Name each file by its file name and as many parent directories as make names unique."""
-    for depth in range(1, _MAX_NAME_DEPTH):
-        names = ["/".join(path.parts[-depth:]) for path in files]
-        if len(set(names)) == len(names):
-            return names
-    return [str(path) for path in files]

@@ -11,7 +11,7 @@ TRACES = Table(
     key=("trace",),
     columns=(
         column("trace", "BIGINT", "Number of the trace, unique within the run."),
-        column("name", "VARCHAR", "Label: the imported file, or the process and window."),
+        column("name", "VARCHAR", "Label: the imported file, its worker, or process and window."),
         column("node", "VARCHAR NULL", "Host on which it was recorded, if known."),
         column(
             "process",
@@ -19,7 +19,12 @@ TRACES = Table(
             "Process that recorded it; its manifest is processes/<process>.json. Null for an "
             "imported file.",
         ),
-        column("window", "INTEGER NULL", "Number of the window in its process; null if imported."),
+        column(
+            "window",
+            "INTEGER NULL",
+            "Number of the window in its process; of an imported file, that of the span of its "
+            "worker, from 1, if a worker has several.",
+        ),
         column("rank", "INTEGER NULL", "Rank of the process in its job."),
         column("world_size", "INTEGER NULL", "Ranks of the job.", "count"),
         column("backend", "VARCHAR NULL", "Communication backend in the file, such as nccl."),
