@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
 from stepscope.cli.importing import describe_import, ended_by_sigterm, import_all
 from stepscope.cli.options import json_option
-from stepscope.cli.output import print_json
+from stepscope.cli.output import print_json, say
 from stepscope.errors import StepscopeError, UsageError
 from stepscope.importers import (
     Imported,
@@ -23,21 +24,31 @@ from stepscope.importers import (
     find_files,
     start_worker,
 )
-from stepscope.quantities import count, count_of
+from stepscope.quantities import count, count_of, file_size
 from stepscope.schema import RunInfo
-from stepscope.store import check_free, create_run, is_remote, upload_run
+from stepscope.store import Download, check_free, create_run, download_files, is_remote, upload_run
 
+T = TypeVar("T")
 _SILENCE_S = 60
 """Timeout for a server that sends nothing."""
 
 
-@click.command("import", help="Import traces (files, directories, URLs) into the new run RUN.")
+@click.command(
+    "import",
+    help="Import traces (files, directories, URLs, also of object stores) into the new run RUN.",
+)
 @click.argument("sources", metavar="SOURCE…", nargs=-1, required=True)
 @click.option(
     "-o", "--output", "run", metavar="RUN", required=True, help="Directory or URL of the new run."
 )
+@click.option(
+    "--progress",
+    "as_lines",
+    is_flag=True,
+    help="Print the share that is done on standard error, one number per line, for other programs.",
+)
 @json_option
-def command(sources: Sequence[str], run: str, as_json: bool) -> None:
+def command(sources: Sequence[str], run: str, as_lines: bool, as_json: bool) -> None:
     with ExitStack() as stack:
         local = {source: _local(stack, source) for source in sources}
         files = find_files(local.values())
@@ -51,7 +62,7 @@ def command(sources: Sequence[str], run: str, as_json: bool) -> None:
         making = _new_remote_run(run, info) if is_remote(run) else _new_run(run, info)
         with ended_by_sigterm(), making as directory:
             outcome = f"Nothing was imported, and {run} was not created."
-            results = import_all(files, directory, outcome)
+            results = import_all(files, directory, outcome, as_lines=as_lines)
     _report(results, run, as_json=as_json)
 
 
@@ -80,21 +91,8 @@ def _new_run(run: str, info: RunInfo) -> Iterator[Path]:
 def _new_remote_run(run: str, info: RunInfo) -> Iterator[Path]:
     """Create a run in a temporary directory, and upload it to a bucket unless an error occurs.
 
-    A separate process checks beforehand that the URL is free: the client of the object store has
-    threads, and the processes that import are forked later.
-    """
-    pipe, process = start_worker(_ask_free, [], run)
-    try:
-        refusal = pipe.recv()
-    except EOFError:
-        raise UsageError(
-            f"Cannot check {run}: the process that contacted the object store was killed."
-        ) from None
-    finally:
-        pipe.close()
-        process.join()
-    if refusal is not None:
-        raise refusal
+    Beforehand it checks that the URL is free."""
+    _in_process(run, check_free, run)
     with tempfile.TemporaryDirectory(prefix="stepscope-import-") as directory:
         run_directory = Path(directory, "run")
         create_run(run_directory, info)
@@ -102,13 +100,32 @@ def _new_remote_run(run: str, info: RunInfo) -> Iterator[Path]:
         upload_run(run_directory, run)
 
 
-def _ask_free(pipe: Connection, run: str) -> None:
+def _in_process(url: str, work: Callable[..., T], *arguments: Any) -> T:
+    """Call a function that uses an object store in a process of its own.
+
+    The client of the object store has threads, and the processes that import are forked later.
+    """
+    pipe, process = start_worker(_answer, [], work, arguments)
     try:
-        check_free(run)
+        answer = pipe.recv()
+    except EOFError:
+        raise UsageError(
+            f"Cannot read {url}: the process that contacted the object store was killed."
+        ) from None
+    finally:
+        pipe.close()
+        process.join()
+    if isinstance(answer, Exception):
+        raise answer
+    result: T = answer
+    return result
+
+
+def _answer(pipe: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    try:
+        pipe.send(work(*arguments))
     except (StepscopeError, OSError) as error:
         pipe.send(error)
-    else:
-        pipe.send(None)
 
 
 def _local(stack: ExitStack, source: str) -> Path:
@@ -117,6 +134,12 @@ def _local(stack: ExitStack, source: str) -> Path:
         target = _temporary(stack, source.rstrip("/").rpartition("/")[2].partition("?")[0])
         _fetch(source, target)
         return target
+    if is_remote(source):
+        # The last part of a prefix may name the rank.
+        directory = _temporary(stack, source.rstrip("/").rpartition("/")[2])
+        directory.mkdir()
+        _say_download(source, _in_process(source, download_files, source, directory))
+        return directory
     path = Path(source)
     if not path.exists():
         raise UsageError(f"{source} does not exist; pass a trace, a directory or a URL.")
@@ -126,6 +149,14 @@ def _local(stack: ExitStack, source: str) -> Path:
     with path.open("rb") as pipe, target.open("wb") as file:
         shutil.copyfileobj(pipe, file)
     return target
+
+
+def _say_download(url: str, download: Download) -> None:
+    ignored = count_of(download.ignored_count, "object")
+    say(
+        f"Downloaded {count_of(download.file_count, 'file')} of {file_size(download.size_bytes)} "
+        f"from {url}" + (f"; ignored {ignored} of other types." if download.ignored_count else ".")
+    )
 
 
 def _temporary(stack: ExitStack, name: str) -> Path:

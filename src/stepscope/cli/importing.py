@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
+
 from stepscope._version import __version__
 from stepscope.cli.output import say
 from stepscope.errors import UnreadableTraceError
@@ -16,6 +18,7 @@ from stepscope.importers import ProgressCallback, Refused, Result, import_files
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import describe_source
 
+MIN_PROGRESS = 0.01
 NODE = "imported"
 """Node name of imported files, which do not describe their machine."""
 
@@ -42,17 +45,20 @@ def describe_import(run_id: str, sources: Sequence[str], files: Sequence[Path]) 
     )
 
 
-def import_all(files: Sequence[Path], directory: Path, outcome: str) -> list[Result]:
+def import_all(
+    files: Sequence[Path], directory: Path, outcome: str, *, as_lines: bool = False
+) -> list[Result]:
     """Import files into the new run in a directory, with a progress bar.
 
     Args:
         outcome: what follows if no file can be imported, as a sentence.
+        as_lines: print the progress as numbers from 0 to 1.
 
     Raises:
         UnreadableTraceError: no file can be imported.
         OSError: the run cannot be written.
     """
-    with _progress(len(files)) as on_progress:
+    with _lines(len(files)) if as_lines else _progress(len(files)) as on_progress:
         results = import_files(files, directory, NODE, on_progress)
     refused = [result for result in results if isinstance(result, Refused)]
     if len(refused) == len(results) == 1:
@@ -79,6 +85,23 @@ def ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _lines(count: int) -> Iterator[ProgressCallback]:
+    """Print the share that is done whenever it has grown by one percent."""
+    shares = [0.0] * count
+    printed = 0.0
+
+    def update(number: int, share: float) -> None:
+        nonlocal printed
+        shares[number] = share
+        done = sum(shares) / count
+        if done >= printed + MIN_PROGRESS:
+            printed = done
+            click.echo(f"{done:.2f}", err=True)
+
+    yield update
 
 
 @contextmanager

@@ -80,6 +80,7 @@ from stepscope.schema.tables.timeline import TIMELINE
 from stepscope.schema.tables.traces import TRACES
 from stepscope.schema.tables.tracks import TRACKS
 from stepscope.schema.trace_names import (
+    PROFILER_SUFFIXES,
     TRACE_SUFFIXES,
     TraceFileName,
     parse_trace_name,
@@ -94,6 +95,7 @@ __all__ = [
     "FACT_TYPES",
     "METRIC_TYPES",
     "NESTED_TABLES",
+    "PROFILER_SUFFIXES",
     "QUALITY_CHECKS",
     "SCHEMA_VERSION",
     "SPANS",

@@ -6,7 +6,9 @@ import re
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
+TRACE_SUFFIXES = (".json", ".json.gz")
+"""Endings of names by which traces are looked for among other files."""
+PROFILER_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
 """Endings of names that torch.profiler's `tensorboard_trace_handler` gives."""
 _NAME = re.compile(r"(?P<worker>.+?)(?:\.(?P<time>\d{13}|\d{19}))?\.pt\.trace\.json(?:\.gz)?")
 _HOST = re.compile(r"(?P<host>.+)_(?P<pid>\d+)")

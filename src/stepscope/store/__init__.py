@@ -20,6 +20,7 @@ from stepscope.store.bucket import (
 )
 from stepscope.store.cache import cache_home
 from stepscope.store.columns import NUMPY_TYPES, DictColumn
+from stepscope.store.download import Download, download_files
 from stepscope.store.engine import available_cores, literal
 from stepscope.store.layout import RUN_KEY
 from stepscope.store.local import LocalStore
@@ -48,6 +49,7 @@ __all__ = [
     "BucketLocation",
     "CachedRun",
     "DictColumn",
+    "Download",
     "Entry",
     "LocalStore",
     "ObjectStore",
@@ -65,6 +67,7 @@ __all__ = [
     "check_free",
     "create_run",
     "describe_source",
+    "download_files",
     "is_hidden",
     "is_path",
     "is_remote",

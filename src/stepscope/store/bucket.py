@@ -166,15 +166,15 @@ class Bucket:
             return False
         return True
 
-    def download(self, key: str, tag: str, file: BinaryIO) -> None:
-        """Write to `file` the content that an object had when it was listed.
+    def download(self, key: str, file: BinaryIO, *, tag: str | None = None) -> None:
+        """Write the content of an object to `file`; with `tag`, the content that has this tag.
 
         Raises:
-            FileNotFoundError: the object was removed or replaced since.
+            FileNotFoundError: the object does not exist, or was replaced since it was listed.
         """
         with self._translated_errors(key):
             response = self._obstore.get(self._client, self._path(key))
-            if _tag(response.meta) != tag:
+            if tag is not None and _tag(response.meta) != tag:
                 raise FileNotFoundError(
                     errno.ENOENT, "The object was replaced", (self.location / key).url
                 )

@@ -140,7 +140,9 @@ class RemoteStore:
     def _fetch(self, download: tuple[Entry, Path]) -> None:
         entry, path = download
         try:
-            self._cache.add(path, lambda file: self._bucket.download(entry.key, entry.tag, file))
+            self._cache.add(
+                path, lambda file: self._bucket.download(entry.key, file, tag=entry.tag)
+            )
         except FileNotFoundError:
             self.refresh()
             raise

@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 
 from stepscope import open as open_in_python
+from stepscope.store import Bucket, BucketLocation
 from stepscope.testing import RunBuilder
 from tests.support.buckets import TestBucket
 from tests.support.command import run_command
+from tests.support.google_storage import google_storage
 from tests.support.kineto_files import kernel, launch, op, trace
 
 STEPSCOPE = [sys.executable, "-m", "stepscope"]
@@ -83,6 +85,62 @@ def test_an_import_reads_the_same_from_a_bucket(
     beside = stepscope("import", str(traces), "-o", bucket.url("team"))
     assert beside.returncode == 2
     assert "is not empty" in beside.stderr
+
+
+def test_traces_in_a_bucket(traces: Path, tmp_path: Path, bucket: TestBucket) -> None:
+    """A prefix is a directory of traces, without the objects of other types, and a file a file."""
+    bucket.put("log/rank0/a.json", (traces / "rank0.json").read_bytes())
+    bucket.put("log/rank1/a.json", (traces / "rank1.json").read_bytes())
+    bucket.put("log/checkpoint.pt")
+    bucket.put("log/.cache/old.json", (traces / "rank0.json").read_bytes())
+    done = stepscope("import", bucket.url("log"), "-o", str(tmp_path / "both"), "--json")
+    assert done.returncode == 0, done.stderr
+    names = [(item["name"], item["rank"]) for item in json.loads(done.stdout)["traces"]]
+    assert names == [("rank0/a.json", 0), ("rank1/a.json", 1)]
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("stepscope: Downloaded 2 files of ")
+    assert line.endswith(f"from {bucket.url('log')}; ignored 1 object of other types.")
+
+    one = bucket.url("log/rank1/a.json")
+    done = stepscope("import", one, "-o", bucket.url("run"), "--json")
+    assert [item["rank"] for item in json.loads(done.stdout)["traces"]] == [1]
+    shown = json.loads(answered("show", bucket.url("run"), "recordings", "--json"))
+    assert [item["rank"] for item in shown["recordings"]] == [1]
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("log", "There is no trace at or below"),
+        ("nothing/trace.json", "There is no trace at or below"),
+        ("run", "is a run already"),
+    ],
+)
+def test_prefixes_without_traces(tmp_path: Path, bucket: TestBucket, key: str, says: str) -> None:
+    bucket.put("log/checkpoint.pt")
+    bucket.put("run/run.json", b"{}")
+    done = stepscope("import", bucket.url(key), "-o", str(tmp_path / "run"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("stepscope: ")
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr
+    assert bucket.url(key) in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_trace_in_google_storage(
+    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with google_storage() as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        client = Bucket(BucketLocation.parse("gs://bucket/log"))
+        client.put("trace.json", (traces / "rank1.json").read_bytes())
+        for number, url in enumerate(("gs://bucket/log", "gs://bucket/log/trace.json")):
+            run = tmp_path / f"run{number}"
+            done = stepscope("import", url, "-o", str(run), "--json", **environment)
+            assert done.returncode == 0, done.stderr
+            assert [item["rank"] for item in json.loads(done.stdout)["traces"]] == [1]
 
 
 def test_an_import_of_nothing_leaves_nothing(tmp_path: Path, bucket: TestBucket) -> None:

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stepscope.run.catalog.walk import walk_directories
-from stepscope.schema import TRACE_SUFFIXES
+from stepscope.schema import PROFILER_SUFFIXES, TRACE_SUFFIXES
 
-_SUFFIXES = (".json", ".json.gz")
 _HEAD_BYTES = 1 << 16
 _GZIP = 16 + zlib.MAX_WBITS
 """Argument of zlib for data with the header of gzip."""
@@ -40,7 +39,7 @@ def list_traces(directory: Path) -> Iterator[Path]:
     except OSError:  # not readable, or removed
         return
     for entry in entries:
-        if entry.name.startswith(".") or not entry.name.endswith(_SUFFIXES):
+        if entry.name.startswith(".") or not entry.name.endswith(TRACE_SUFFIXES):
             continue
         try:
             status = entry.stat(follow_symlinks=False)
@@ -55,7 +54,7 @@ def list_traces(directory: Path) -> Iterator[Path]:
 @functools.lru_cache(maxsize=4 * MAX_TRACES)
 def _is_trace(path: str, _size_bytes: int, _changed_ns: int) -> bool:
     """Check a file; the result is cached for this size and modification time."""
-    if path.endswith(TRACE_SUFFIXES):
+    if path.endswith(PROFILER_SUFFIXES):
         return True
     try:
         with Path(path).open("rb") as file:

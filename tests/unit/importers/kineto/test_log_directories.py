@@ -38,7 +38,7 @@ print(os.getpid())
 def test_files_of_the_handler_itself(tmp_path: Path, form: str) -> None:
     """Two spans of one process: windows 1 and 2 on this host."""
     command = [sys.executable, "-c", RECORD, str(tmp_path / "log"), form]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     worker = f"{socket.gethostname()}_{done.stdout.split()[-1]}"
     first, second = import_into(tmp_path / "run", tmp_path / "log").traces
     assert [first.window, second.window] == [1, 2]
@@ -111,7 +111,7 @@ def test_spans_are_windows_of_all_ranks(tmp_path: Path) -> None:
     """Rank 1 lacks the second span."""
     for rank, times in enumerate([(MS * 10**6 + 90, MS * 10**6 + 10**10), (MS * 10**6 + 95,)]):
         for number, time in enumerate(times):
-            write(tmp_path, f"log/rank{rank}.{time}.pt.trace.json", start=number * 10**10)
+            write(tmp_path / "log", f"rank{rank}.{time}.pt.trace.json", start=number * 10**10)
     run = import_into(tmp_path / "run", tmp_path / "log")
     second = datetime.fromtimestamp(MS // 1000, UTC)
     assert f"{second:%Y-%m-%d %H:%M:%S}" == "2021-06-08 09:04:49"
