@@ -9,6 +9,7 @@ from stepscope.comparison.conditions import Condition
 from stepscope.comparison.configuration import compare_settings
 from stepscope.comparison.contributions import find_contributions
 from stepscope.comparison.gate import evaluate_gate
+from stepscope.comparison.headline import write_headline
 from stepscope.comparison.job_figures import SCOPE, compare_figures
 from stepscope.comparison.names import (
     NameChanges,
@@ -26,17 +27,14 @@ from stepscope.comparison.programs import (
 )
 from stepscope.comparison.step_changes import (
     MIN_RUNS,
-    MIN_STEPS,
     StepDifference,
     compare_steps,
 )
 from stepscope.comparison.workload_contract import (
     ContractGroup,
-    ContractTerms,
     compare_contracts,
 )
 from stepscope.intervals import EMPTY, Intervals
-from stepscope.quantities import change, duration, percent
 from stepscope.run import RecordedWork, Run
 
 TOP = 20
@@ -45,8 +43,9 @@ SHARE_OF = {
     "recorded": "the mean step of all traces, until its device work is done",
 }
 NOISE = (
-    "beyond noise: 0 is outside the middle 95% of the differences of runs with steps resampled in "
-    "blocks, and the change exceeds the noise floor, the difference between halves of one run"
+    "beyond noise: 0 is outside the 95% interval, which covers the differences of runs with steps "
+    "resampled in blocks, and around the change the noise floor, the difference between halves of "
+    "one run"
 )
 NOISE_BETWEEN = (
     "beyond noise: 0 is outside the 90% Hodges-Lehmann interval of the differences between {}; the "
@@ -119,7 +118,7 @@ def compare_runs(
             quality_issues=issues,
         )
     return Comparison(
-        headline=_write_headline(difference) + _describe_batch_change(terms),
+        headline=write_headline(difference, terms),
         base_run=descriptions[0],
         other_run=descriptions[1],
         steps=steps,
@@ -165,41 +164,12 @@ def _list_step_changes(
     return StepChanges(
         source=source,
         noise_of=difference.noise_of,
-        interval_percent=95 if pairing is None else 90,
+        interval_percent=difference.interval_percent,
         share_of=SHARE_OF[source],
         figures=[difference.mean, difference.p50, difference.p95],
         parts=[part for part in difference.parts.values() if part.base_ns or part.other_ns],
         noise=noise if pairing is None else NOISE_BETWEEN.format(pairing),
     )
-
-
-def _describe_batch_change(terms: Sequence[ContractTerms]) -> str:
-    """Describe different batches: a longer step with more samples can be the faster one."""
-    is_different = any(group.group == "batch" and group.standing == "different" for group in terms)
-    return " The runs use different batches." if is_different else ""
-
-
-def _write_headline(difference: StepDifference | None) -> str:
-    if difference is None:
-        return "The steps of the two runs cannot be compared."
-    mean = difference.mean
-    change_text = change(mean.estimate_ns, "ns")
-    if mean.noise_ns is None:
-        return (
-            f"Too few steps to tell a change of the mean step ({change_text}) from noise: at least "
-            f"{MIN_STEPS} consecutive steps of each run are needed."
-        )
-    if not mean.beyond_noise:
-        return f"The mean step did not change beyond noise ({change_text})."
-    share = f" ({percent(abs(mean.estimate_ns) / mean.base_ns)})" if mean.base_ns else ""
-    direction = "shorter" if mean.estimate_ns < 0 else "longer"
-    summary = f"The mean step is {duration(abs(mean.estimate_ns))}{share} {direction}"
-    # A part that changed within noise explains nothing.
-    parts = {name: part.estimate_ns for name, part in difference.parts.items() if part.beyond_noise}
-    if not parts:
-        return f"{summary}; no single part changed beyond noise."
-    name = max(parts, key=lambda name: abs(parts[name]))
-    return f"{summary}; largest part: {name.replace('_', ' ')}, {change(parts[name], 'ns')}."
 
 
 # --- kernels and operators -----------------------------------------------------------------------

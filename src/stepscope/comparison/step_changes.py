@@ -2,19 +2,19 @@
 
 The difference of the mean step is the sum of the differences of its parts.
 
-Whether a difference exceeds noise follows from the steps themselves, by two tests that must both
-agree:
+Whether a difference exceeds noise follows from the steps themselves: 0 must be outside an interval
+around it, which contains two others:
 
-    interval     Slow steps come in groups, so runs are resampled in blocks of n^(1/3) consecutive
-                 moments (circular block bootstrap, Politis and Romano 1992): 0 must be outside the
-                 middle 95% of the resampled differences.
-    noise floor  That interval covers only changes within a block. A machine drifts over minutes,
-                 and two runs of one program then differ by more. The drift shows in each run alone:
-                 it is cut into two contiguous halves, at `ROTATIONS` positions around it, and the
-                 figure is computed for both. The difference must exceed the largest such difference
-                 of either run, times the square root of 2: in a random walk, neighbouring sections
-                 differ in proportion to the root of their length, and whole runs are twice as long
-                 as halves.
+    resamples    Slow steps come in groups, so runs are resampled in blocks of n^(1/3) consecutive
+                 moments (circular block bootstrap, Politis and Romano 1992): the middle 95% of the
+                 resampled differences.
+    noise floor  Those cover only changes within a block. A machine drifts over minutes, and two
+                 runs of one program then differ by more. The drift shows in each run alone: it is
+                 cut into two contiguous halves, at `ROTATIONS` positions around it, and the figure
+                 is computed for both. The floor is the largest such difference of either run, times
+                 the square root of 2: in a random walk, neighbouring sections differ in proportion
+                 to the root of their length, and whole runs are twice as long as halves. The
+                 interval reaches that far to both sides, so few or uneven steps widen it.
 
 Both follow a run through time, not from rank to rank: ranks that train together have each step at
 the same moment, are slow at the same moment, and differ from one another permanently. So a moment
@@ -61,7 +61,8 @@ NoiseOf = Literal["steps", "runs", "pairs"]
 """Source of the noise: the steps of single runs, several runs of one program, or pairs of runs, one
 of each program, that were recorded one after the other."""
 RESAMPLES = 400
-INTERVAL_PERCENT = (2.5, 97.5)
+TAIL_WITHIN_RUN = 0.025
+"""Tail of the interval from the steps of single runs, at each end."""
 TAIL_BETWEEN_RUNS = 0.05
 """Tail of the interval between runs, at each end. Runs are few, and one in an unusual state must
 not hide a change; the conditions of a gate are one-sided."""
@@ -141,14 +142,14 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
     """Estimate of the change from all runs of both programs, used by a gate; with one run of each,
     `change_ns`."""
     low_ns: Annotated[float | None, field_label("lowest change")]
-    """Lower bound of the change; null, as are the upper bound and the noise floor, with too few
-    steps."""
+    """Lower bound of the interval of the change; null, as are the upper bound and the noise floor,
+    with too few steps."""
     high_ns: Annotated[float | None, field_label("highest change")]
     noise_ns: Annotated[float | None, field_label("noise floor")]
     """Noise floor: the difference between halves of one run; with repeated runs half of the
     interval's width."""
     beyond_noise: bool
-    """0 is outside the interval, and the change of a single run exceeds the noise floor."""
+    """0 is outside the interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +162,16 @@ class StepDifference:
     parts: dict[str, StepChange]
     """Parts of the mean step; their changes sum to that of the mean."""
     noise_of: NoiseOf
+    step_count: int
+    """Steps of the representative run with fewer."""
     representatives: tuple[int, int]
     """Indices of the runs that represent their programs."""
+
+    @property
+    def interval_percent(self) -> int:
+        """Confidence level of the intervals."""
+        tail = TAIL_WITHIN_RUN if self.noise_of == "steps" else TAIL_BETWEEN_RUNS
+        return round(100 * (1 - 2 * tail))
 
 
 def compare_steps(
@@ -200,9 +209,7 @@ def compare_steps(
         is_sufficient = moment_count >= MIN_STEPS and (index != _P95 or step_count >= MIN_STEPS_P95)
         base_ns = float(base_figures[representatives[0], index])
         other_ns = float(other_figures[representatives[1], index])
-        return noise.judge_change(
-            name, index, base_ns, other_ns, noise_of=noise_of, is_sufficient=is_sufficient
-        )
+        return noise.judge_change(name, index, base_ns, other_ns, is_sufficient=is_sufficient)
 
     return StepDifference(
         mean=compare_figure("mean", _MEAN),
@@ -210,6 +217,7 @@ def compare_steps(
         p95=compare_figure("p95", _P95),
         parts={name: compare_figure(name, _PARTS + i) for i, name in enumerate(names)},
         noise_of=noise_of,
+        step_count=step_count,
         representatives=representatives,
     )
 
@@ -260,14 +268,7 @@ class _Noise:
         return cls(low=low, high=high, floor=(high - low) / 2, estimate=estimate)
 
     def judge_change(
-        self,
-        name: str,
-        index: int,
-        base_ns: float,
-        other_ns: float,
-        *,
-        noise_of: NoiseOf,
-        is_sufficient: bool,
+        self, name: str, index: int, base_ns: float, other_ns: float, *, is_sufficient: bool
     ) -> StepChange:
         """Judge the change of one figure.
 
@@ -278,8 +279,6 @@ class _Noise:
         change_ns = other_ns - base_ns
         low, high, floor = (float(bound[index]) for bound in (self.low, self.high, self.floor))
         estimate_ns = change_ns if self.estimate is None else float(self.estimate[index])
-        excludes_zero = low > 0 if estimate_ns > 0 else high < 0
-        exceeds_floor = noise_of != "steps" or abs(change_ns) > floor
         return StepChange(
             name=name,
             base_ns=base_ns,
@@ -290,7 +289,7 @@ class _Noise:
             low_ns=low if is_sufficient else None,
             high_ns=high if is_sufficient else None,
             noise_ns=floor if is_sufficient else None,
-            beyond_noise=is_sufficient and excludes_zero and exceeds_floor,
+            beyond_noise=is_sufficient and not low <= 0 <= high,
         )
 
 
@@ -298,8 +297,11 @@ def _measure_step_noise(runs: Sequence[StepTimes], names: Sequence[str]) -> _Noi
     """Measure the noise from the steps of one run of each program."""
     moments = [_Moments.cut(run, names, seed=seed) for seed, run in enumerate(runs)]
     base_figures, other_figures = (run.resample(seed=seed) for seed, run in enumerate(moments))
-    low, high = np.percentile(other_figures - base_figures, INTERVAL_PERCENT, axis=0)
+    tails = (TAIL_WITHIN_RUN, 1 - TAIL_WITHIN_RUN)
+    low, high = np.quantile(other_figures - base_figures, tails, axis=0)
     floor = np.maximum(moments[0].measure_noise_floor(), moments[1].measure_noise_floor())
+    change = runs[1].compute_figures(names) - runs[0].compute_figures(names)
+    low, high = np.minimum(low, change - floor), np.maximum(high, change + floor)
     return _Noise(low=low, high=high, floor=floor, estimate=None)
 
 

@@ -13,21 +13,23 @@ runs with equal digests may be compared.
 The module with the most parameters counts: the way in which a script calls its parts, and the
 classes that wrap them, may be the subject of a change. The shapes of its inputs are those of the
 first forward passes; a dimension that varied among them is "*", because it depends on the order of
-the data. The version of stepscope is not part of the contract. A property that only one run
+the data. A run without a monitored job has the layers of its first trace instead (see
+`trace_work`). The version of stepscope is not part of the contract. A property that only one run
 recorded is unknown, which is neither equal nor different.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Annotated, Literal, get_args
 
 import msgspec
 import numpy as np
 
-from stepscope.quantities import count, number
+from stepscope.comparison.trace_work import TraceWork, describe_trace_work
+from stepscope.quantities import count, count_of, number
 from stepscope.run import Rank, Run, inputs_of, largest_model
 from stepscope.schema import ModelFact, ModelInputsFact, OptimizerFact, field_label
 
@@ -61,7 +63,7 @@ class ContractTerms(msgspec.Struct, frozen=True, kw_only=True):
     differences: list[ContractDifference]
 
 
-Terms = Mapping[str, str]
+Terms = dict[str, str]
 """Recorded properties of one group, by name."""
 
 
@@ -77,9 +79,10 @@ def collect_terms(run: Run) -> dict[ContractGroup, Terms]:
     optimizers = rank.facts(OptimizerFact) if rank else []
     model = largest_model(rank) if rank else None
     inputs = inputs_of(rank, model) if rank else []
+    work = describe_trace_work(run.traces[0]) if rank is None and run.traces else None
     return {
-        "model": _describe_model(model, optimizers),
-        "batch": _describe_batch(rank, inputs),
+        "model": _describe_model(model, optimizers) | _describe_layers(work),
+        "batch": _describe_batch(rank, inputs) | _describe_samples(work),
         "precision": _describe_precision(model, inputs, optimizers),
         "hardware": _describe_hardware(run),
         "software": _describe_software(run, rank),
@@ -94,8 +97,11 @@ def compute_digest(terms: Terms) -> str | None:
     """
     if not terms:
         return None
-    text = msgspec.json.encode(dict(sorted(terms.items())))
-    return hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
+    return _hash(dict(sorted(terms.items())))
+
+
+def _hash(values: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(values)).hexdigest()[:DIGEST_LENGTH]
 
 
 def _compare_group(group: ContractGroup, base_terms: Terms, other_terms: Terms) -> ContractTerms:
@@ -132,6 +138,18 @@ def _describe_model(model: ModelFact | None, optimizers: Sequence[OptimizerFact]
         trained = sum(optimizer.parameter_count for optimizer in optimizers)
         terms["parameters that are trained"] = count(trained)
     return terms
+
+
+def _describe_layers(work: TraceWork | None) -> Terms:
+    if work is None:
+        return {}
+    weights = [" ".join(weight) for weight in sorted(work.weights)]
+    digest = _hash(weights)
+    return {"layers of the trace": f"{count_of(len(weights), 'shape')} of weights, digest {digest}"}
+
+
+def _describe_samples(work: TraceWork | None) -> Terms:
+    return {} if work is None else {"samples in the inputs of layers": count(work.batch)}
 
 
 def _describe_batch(rank: Rank | None, inputs: Sequence[ModelInputsFact]) -> Terms:
@@ -203,7 +221,7 @@ def _describe_hardware(run: Run) -> Terms:
         rows = run.reader.table(
             "devices", ("name",), condition=f"trace = {trace.trace}", traces=[trace.trace]
         )
-        terms["devices of the recording"] = _count_names(rows["name"].tolist())
+        terms["GPUs of the trace"] = _count_names(rows["name"].tolist())
     return terms
 
 

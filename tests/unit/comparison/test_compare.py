@@ -59,7 +59,7 @@ def test_the_same_run_is_noise(tmp_path: Path) -> None:
     assert result.steps is not None
     assert not any(change.beyond_noise for change in (*result.steps.figures, *result.steps.parts))
     assert result.settings == []
-    assert "did not change beyond noise" in result.headline
+    assert "No change of the step beyond noise: mean unchanged" in result.headline
 
 
 def draw_steps(gemm: int, *extra: str) -> list[dict[str, object]]:
