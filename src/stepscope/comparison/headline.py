@@ -62,8 +62,8 @@ def _describe_change(difference: StepDifference | None) -> str:
     )
     beyond = [_describe_figure(p50)] if p50.beyond_noise else []
     if parts:
-        named = ", ".join(map(_describe_part, parts[:MAX_NAMED]))
-        beyond.append(f"{'parts' if beyond else 'Parts of the step'} beyond noise: {named}")
+        changes = ", ".join(map(_describe_part, parts[:MAX_NAMED]))
+        beyond.append(f"{'parts' if beyond else 'Parts of the step'} beyond noise: {changes}")
     if not beyond:
         return f"No change of the step beyond noise: mean {_describe_shift(mean)}; {interval}."
     rest = "" if p50.beyond_noise else f", the median {_describe_shift(p50)}"
