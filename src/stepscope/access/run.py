@@ -167,7 +167,8 @@ class OpenRun:
 
         Columns: rank, step, phase, kind, name, start_ns, end_ns, duration_ns, depth, flags, value,
         labels, node, process, role, thread. Kinds, flags and values are those of the table
-        `spans`; `run.job_spans` defines phase and step.
+        `spans`; `run.job_spans` defines phase and step. The duration of an aggregate, such as all
+        calls of a transform for a batch, is the sum of their times.
 
         Args:
             kind, phase: names; UsageError for an unknown one.

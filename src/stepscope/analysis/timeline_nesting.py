@@ -1,6 +1,8 @@
 """Events within a range of time, summed by name and by path of names.
 
     clipped   an event counts with its portion inside the range
+    total     time with at least one event of a name, where events nest: a function that calls
+              itself counts once
     self      its clipped duration minus those of the events directly inside it, at least 0: an
               event may end slightly after the one around it
     count     events that start in the range, and those that were open at its start
@@ -31,6 +33,8 @@ class ClippedEvents:
     line: Int
     start: Int
     end: Int
+    added_ns: Int
+    """Part of the clipped duration in which no earlier event of the same name runs on the line."""
     self_ns: Int
     parent: Int
     """Index of the event around each event, -1 for none."""
@@ -58,6 +62,7 @@ def clip_events(
         is_first: true for the first chunk of a range.
         nests: true for lines whose events nest; events of other lines have no parent.
     """
+    slices = slices.rename(str)  # equal names get one number
     chunk_start, chunk_end = chunk
     start = np.maximum(slices.start, chunk_start)
     end = np.minimum(slices.start + slices.duration, chunk_end)
@@ -78,6 +83,7 @@ def clip_events(
         line=ordered.line,
         start=start[order],
         end=end[order],
+        added_ns=_subtract_earlier(ordered.name, shifted, shifted + duration),
         self_ns=np.maximum(duration - inside_ns, 0),
         parent=parent,
         depth=depths(parent),
@@ -87,12 +93,36 @@ def clip_events(
     )
 
 
+def _subtract_earlier(group: Int, start: Int, end: Int) -> Int:
+    """Measure the part of each interval after the ends of all earlier ones of its group.
+
+    Args:
+        group: number of the group of each interval.
+        start, end: intervals, by start.
+    """
+    count = len(start)
+    order = np.argsort(group, kind="stable")
+    ends = np.sort(end)
+    # Ranks of the ends are small enough to be offset by group, so one pass keeps groups apart.
+    rank = np.searchsorted(ends, end[order])
+    group_number = np.cumsum(np.diff(group[order], prepend=group[order][:1]) != 0)
+    reach = np.maximum.accumulate(rank + group_number * count)
+    is_first = np.diff(group_number, prepend=-1) != 0
+    earlier_end = ends[np.roll(reach, 1) % max(1, count)]
+    free_from = np.where(is_first, start[order], np.maximum(start[order], earlier_end))
+    added = np.empty(count, dtype=np.int64)
+    added[order] = np.maximum(end[order] - free_from, 0)
+    return added
+
+
 @dataclass(slots=True)
 class NameSums:
     """Sums over the events of one name."""
 
     count: int = 0
     total_ns: int = 0
+    duration_ns: int = 0
+    """Sum of the durations; more than `total_ns` if events of the name are nested."""
     self_ns: int = 0
     max_ns: int = 0
 
@@ -112,8 +142,10 @@ class LineSums:
         """Add events to the sums of their names."""
         codes, group = np.unique(events.name[rows], return_inverse=True)
         duration = events.duration[rows]
+        added = events.added_ns[rows]
         counts = np.bincount(group, weights=events.counts[rows]).astype(np.int64)
-        totals = np.bincount(group, weights=duration).astype(np.int64)
+        totals = np.bincount(group, weights=added).astype(np.int64)
+        sums_ns = np.bincount(group, weights=duration).astype(np.int64)
         selves = np.bincount(group, weights=events.self_ns[rows]).astype(np.int64)
         maxima = np.zeros(len(codes), dtype=np.int64)
         np.maximum.at(maxima, group, duration)
@@ -121,6 +153,7 @@ class LineSums:
             sums = self.names.setdefault(events.names[code], NameSums())
             sums.count += int(counts[index])
             sums.total_ns += int(totals[index])
+            sums.duration_ns += int(sums_ns[index])
             sums.self_ns += int(selves[index])
             sums.max_ns = max(sums.max_ns, int(maxima[index]))
         self.event_count += int(events.counts[rows].sum())

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from stepscope.exporters.chrome_header import naming_event, place_pid
 from stepscope.exporters.chrome_sql import microseconds
 from stepscope.run import Trace
+from stepscope.timeline import IS_AGGREGATE, SPAN_NAME
 
 _FIRST_TID = 2**31
 """First thread number of the tracks of spans, above all thread numbers of operating systems."""
 
-_NAME = "to_json(CASE WHEN name = kind THEN kind ELSE concat(kind, ': ', name) END)"
+_NAME = f"to_json({SPAN_NAME})"
 _START = microseconds("start_ns - $4")
 _END = microseconds("coalesce(end_ns, $3) - $4")
 _DURATION = microseconds("coalesce(end_ns, $3) - start_ns")
@@ -24,7 +25,7 @@ _PAIR = "'\"id\":', to_json(concat_ws('/', process, log, seq)), ','"
 
 
 def span_text(position: str) -> str:
-    """Return SQL that writes a row of `spans` as Chrome events.
+    """Return SQL that writes a row of `spans` as Chrome events; an aggregate becomes an instant.
 
     In it, $3 is the end of spans that never ended, and $4 the base of the times.
 
@@ -34,7 +35,7 @@ def span_text(position: str) -> str:
     common = f"""'"cat":"user_annotation","name":', {_NAME}, ',', {position}, ',"ts":'"""
     return f"""
     CASE
-        WHEN end_ns = start_ns
+        WHEN end_ns = start_ns OR {IS_AGGREGATE}
             THEN concat('{{"ph":"i","s":"t",', {common}, {_START}, {_ARGUMENTS}, '}}}}')
         WHEN flags & 1 = 1
             THEN concat(

@@ -22,7 +22,7 @@ from stepscope.analysis import (
 )
 from stepscope.run.frames import FrameColumns
 from stepscope.run.run import Run
-from stepscope.schema import ProcessInfo
+from stepscope.schema import AGGREGATE_KINDS, ProcessInfo
 from stepscope.store import DictColumn, RunReader
 
 _STORED = (
@@ -56,7 +56,8 @@ def read_job_spans(
 ) -> FrameColumns:
     """Read the spans that overlap the range from `start_ns` to before `end_ns`, in order of start.
 
-    None means all. `steps` are the first step and the step after the last.
+    The duration of an aggregate (`schema.AGGREGATE_KINDS`) is its sum, not its extent. None means
+    all. `steps` are the first step and the step after the last.
     """
     conditions: list[str] = []
     parameters: list[object] = []
@@ -145,6 +146,9 @@ def _add_rank_and_step(
             numbers = find_step_at(start[spans_of_process], process_steps)
             step[spans_of_process[numbers >= 0]] = numbers[numbers >= 0]
     roles = [processes[name].role if name in processes else None for name in process.values]
+    duration = rows["end_ns"] - start
+    is_aggregate = np.isin(rows["kind"].values, list(AGGREGATE_KINDS))[rows["kind"].codes]
+    duration[is_aggregate] = rows["value"][is_aggregate]
     threads = np.array([int((log or "0c")[:-1]) for log in rows["log"].values], dtype=np.int64)
     return {
         "rank": rank,
@@ -154,7 +158,7 @@ def _add_rank_and_step(
         "name": rows["name"],
         "start_ns": start,
         "end_ns": rows["end_ns"],
-        "duration_ns": rows["end_ns"] - start,
+        "duration_ns": duration,
         "depth": rows["depth"],
         "flags": rows["flags"],
         "value": rows["value"],

@@ -74,7 +74,7 @@ from stepscope.schema.tables.other_events import OTHER_EVENTS
 from stepscope.schema.tables.process_groups import PROCESS_GROUPS
 from stepscope.schema.tables.quality import QUALITY, QUALITY_CHECKS
 from stepscope.schema.tables.scalars import SCALARS
-from stepscope.schema.tables.spans import SPAN_KINDS, SPANS
+from stepscope.schema.tables.spans import AGGREGATE_KINDS, SPAN_KINDS, SPANS
 from stepscope.schema.tables.stacks import STACKS
 from stepscope.schema.tables.timeline import TIMELINE
 from stepscope.schema.tables.traces import TRACES
@@ -90,6 +90,7 @@ from stepscope.schema.trials import Change, LossComparison, TrialPair, TriedChan
 from stepscope.schema.units import Unit
 
 __all__ = [
+    "AGGREGATE_KINDS",
     "EVENT_KINDS",
     "EVENT_TABLES",
     "FACT_TYPES",

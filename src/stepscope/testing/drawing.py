@@ -18,7 +18,8 @@ first. Words are kinds of spans (`schema`), those of `SHORTHAND`, and
 
 The value of `fetch` is the share of its time that it computes (default 1), that of a `transform`
 its milliseconds, that of a forward pass (`forward`, `predict`; in evaluation mode `evaluate`, with
-gradients `test`) the elements of its input; other values are stored unchanged.
+gradients `test`) the elements of its input; other values are stored unchanged. A `transform` has
+the extent of the `samples` before it, as capture records it.
 """
 
 from __future__ import annotations
@@ -219,6 +220,9 @@ class Drawing:
             if kind == "forward" and piece.value is not None:
                 flags |= FLAG_SIZED
             value = self._value(kind, piece, self.now - start)
+            if kind == "transform":
+                extents = [(span.start, span.end) for span in self.spans if span.kind == "samples"]
+                start, end = extents[-1] if extents else (start, end)
             self.spans[index] = DrawnSpan(kind, piece.name, start, end, depth, flags, value)
         elif piece.word in CATEGORIES:
             self.events.append(DrawnEvent(CATEGORIES[piece.word], piece.name, start, self.now))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,14 +12,14 @@ import numpy as np
 
 from stepscope.analysis import Slices
 from stepscope.run import Run
-from stepscope.schema import STREAM_TABLES
+from stepscope.schema import AGGREGATE_KINDS, STREAM_TABLES
 from stepscope.timeline.blocks import EVENT_TABLES, build_event_query
 from stepscope.timeline.content import Content
-from stepscope.timeline.spans import SPAN_NAME
+from stepscope.timeline.spans import SPAN_NAME, SlicePart
 from stepscope.timeline.steps import find_step_at
 from stepscope.timeline.trace import get_timelines
 from stepscope.timeline.tracks import TrackId, parse_track, track_id
-from stepscope.timeline.window import read_window
+from stepscope.timeline.window import read_parts, read_window
 
 Relation = Literal[
     "launches", "launched by", "operator", "backward", "forward", "parent", "captured by"
@@ -108,6 +109,8 @@ class EventDetails(msgspec.Struct, frozen=True, kw_only=True):
     row: int
     self_ns: int | None
     """Duration without nested events; null where events do not nest."""
+    spread_ns: int | None = None
+    """Of an aggregate, whose duration is a sum of times: the extent that they are in."""
     step: str | None
     """Step that contains the start of the event."""
     args: dict[str, Any]
@@ -115,6 +118,8 @@ class EventDetails(msgspec.Struct, frozen=True, kw_only=True):
     stack: list[str]
     """Python frames around the event, innermost first, as `file(line): function`."""
     links: list[LinkedEvent]
+    parts: dict[str, int] = {}
+    """Aggregates inside the event by name: nanoseconds."""
 
 
 def find_event(run: Run, track: TrackId, event: int) -> EventDetails | None:
@@ -163,9 +168,12 @@ def find_span(run: Run, track: TrackId, event: int) -> EventDetails | None:
     row = {name: _to_python(values, 0) for name, values in columns.items()}
     after_ns = row["start_ns"] - run.clock.origin_ns
     end = run.clock.end_ns if row["end_ns"] is None else row["end_ns"]
-    duration_ns = max(end - row["start_ns"], 0)
+    extent_ns = max(end - row["start_ns"], 0)
     context = _TrackContext(run, track)
-    row_index, parents = _find_parents(context, event, after_ns)
+    is_aggregate = row["kind"] in AGGREGATE_KINDS
+    slice_event = _find_container(run, row) if is_aggregate else event
+    row_index, parents = _find_parents(context, slice_event, after_ns)
+    parts = read_parts(run, [track], (after_ns, after_ns + max(extent_ns, 1)), min_duration_ns=1)
     args = _collect_arguments(
         {name: row[name] for name in ("kind", "name", "value", "flags", "labels")}
     )
@@ -177,14 +185,34 @@ def find_span(run: Run, track: TrackId, event: int) -> EventDetails | None:
         name=row["label"],
         kind=row["kind"],
         after_ns=after_ns,
-        duration_ns=duration_ns,
+        duration_ns=row["value"] if is_aggregate else extent_ns,
         row=row_index,
-        self_ns=_compute_self_ns(context, after_ns, duration_ns, row_index),
+        self_ns=None if is_aggregate else _compute_self_ns(context, after_ns, extent_ns, row_index),
+        spread_ns=extent_ns if is_aggregate else None,
         step=find_step_at(run, track, after_ns),
         args={**args, "name": row["name"]},
         stack=[],
         links=parents,
+        parts=_sum_parts(part for part in parts if part.event == event),
     )
+
+
+def _find_container(run: Run, row: Mapping[str, Any]) -> int:
+    """Find the span inside which an aggregate is drawn; -1 if there is none."""
+    columns = run.reader.sql(
+        "SELECT seq FROM spans WHERE kind = ? AND process = ? AND log = ? "
+        "AND start_ns = ? AND end_ns = ?",
+        [AGGREGATE_KINDS[row["kind"]], *(row[n] for n in ("process", "log", "start_ns", "end_ns"))],
+    )
+    return int(columns["seq"][0]) if len(columns["seq"]) else -1
+
+
+def _sum_parts(parts: Iterable[SlicePart]) -> dict[str, int]:
+    """Sum the aggregates of a slice by name, the largest first."""
+    sums: Counter[str] = Counter()
+    for part in parts:
+        sums[part.name] += part.spent_ns
+    return dict(sums.most_common())
 
 
 def _collect_arguments(row: Mapping[str, Any]) -> dict[str, Any]:

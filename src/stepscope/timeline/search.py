@@ -10,7 +10,7 @@ import msgspec
 
 from stepscope.run import Run
 from stepscope.timeline.blocks import build_event_query
-from stepscope.timeline.spans import SPAN_NAME
+from stepscope.timeline.spans import SPAN_DURATION, SPAN_NAME
 from stepscope.timeline.trace import get_timelines
 from stepscope.timeline.tracks import TrackId, track_id
 
@@ -28,7 +28,7 @@ _MATCHES = f"""
         FROM ({_EVENTS})
         UNION ALL
         SELECT concat_ws('/', process, log), -1, seq, label,
-            greatest(coalesce(end_ns, $2), start_ns) - start_ns, depth, start_ns - $3
+            {SPAN_DURATION}, depth, start_ns - $3
         FROM (SELECT *, {SPAN_NAME} AS label FROM spans)
         WHERE contains(lower(label), $1)
     ) WHERE after_ns >= $6 AND after_ns < $7 AND (len($8) = 0 OR list_contains($8, track))

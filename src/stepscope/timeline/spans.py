@@ -1,32 +1,52 @@
 """Spans of the job on the timeline.
 
 The few long spans are cached in memory. All others start within a window or shortly before it, and
-for wide windows the store summarizes them.
+for wide windows the store summarizes them. Aggregates (`schema.AGGREGATE_KINDS`) are no slices: a
+sum of times is a part of the slice in which they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stepscope.analysis import Slices, merge_slices
-from stepscope.intervals import separate_overlaps
+from stepscope.intervals import Int, separate_overlaps
 from stepscope.run import RunClock
+from stepscope.schema import AGGREGATE_KINDS
 from stepscope.store import RunReader, literal
 from stepscope.timeline.tracks import TrackId
 
-SPAN_NAME = "CASE WHEN name IN ('', kind) THEN kind ELSE name END"
+SPAN_NAME = (
+    "CASE WHEN name IN ('', kind) THEN kind WHEN kind IN ('annotation', 'mode') THEN name "
+    "ELSE concat(kind, ': ', name) END"
+)
+"""SQL for the name of a span on the timeline. Without the kind, the fetch, samples and sample of a
+dataset would have one name."""
+
+
+def _select_kinds(kinds: Iterable[str]) -> str:
+    return f"kind IN ({', '.join(map(literal, kinds))})"
+
+
+IS_AGGREGATE = _select_kinds(AGGREGATE_KINDS)
+"""SQL condition for spans that are no intervals."""
+SPAN_DURATION = f"if({IS_AGGREGATE}, value, greatest(coalesce(end_ns, $2), start_ns) - start_ns)"
+"""SQL for the duration of a span, or the sum of an aggregate; $2 is the end of the run."""
+IS_SLICE = f"NOT {_select_kinds(k for k, container in AGGREGATE_KINDS.items() if k != container)}"
+"""SQL condition for spans that have a slice: all except the aggregates inside another slice."""
 LONG_SHARE = 256
 """A span is long if it takes at least 1/LONG_SHARE of the run."""
 _THREAD = "hash(process, log)"
 """Thread as a number: comparing strings row by row would dominate the time."""
 _LONG = f"""
     SELECT {_THREAD} AS thread, depth, seq, start_ns,
-        greatest(coalesce(end_ns, $1), start_ns) AS until, {SPAN_NAME} AS label
-    FROM spans WHERE end_ns IS NULL OR end_ns - start_ns >= $2
+        greatest(coalesce(end_ns, $1), start_ns) AS until, {SPAN_NAME} AS label,
+        {IS_AGGREGATE} AS is_aggregate
+    FROM spans WHERE {IS_SLICE} AND (end_ns IS NULL OR end_ns - start_ns >= $2)
 """  # noqa: S608 - constants
 _THREADS = f"SELECT {_THREAD} AS thread FROM (SELECT unnest($1) AS process, unnest($2) AS log)"  # noqa: S608
 _DURATION_ORDER = f"CAST(until - start_ns AS HUGEINT) * {1 << 40} - seq"
@@ -35,18 +55,54 @@ _DURATION_ORDER = f"CAST(until - start_ns AS HUGEINT) * {1 << 40} - seq"
 # span that is drawn individually.
 _SHORT = f"""
     SELECT {_THREAD} AS thread, depth, seq, start_ns,
-        greatest(end_ns, start_ns) AS until, {SPAN_NAME} AS label
+        greatest(end_ns, start_ns) AS until, {SPAN_NAME} AS label,
+        if({IS_AGGREGATE}, value, until - start_ns) AS busy
     FROM spans
     WHERE start_ns >= $1 - $3 AND start_ns < $2 AND (end_ns > $1 OR start_ns >= $1)
-        AND end_ns - start_ns < $3 AND {{tracks}}
+        AND end_ns - start_ns < $3 AND {{condition}}
 """  # noqa: S608
 _SUMMARIES = f"""
     SELECT thread, depth, min(start_ns) AS start_ns, max(until) AS until, count(*) AS n,
-        CAST(sum(until - start_ns) AS BIGINT) AS busy, max(until - start_ns) AS longest,
+        CAST(sum(busy) AS BIGINT) AS busy, max(until - start_ns) AS longest,
         arg_max(label, {_DURATION_ORDER}) AS label, min(seq) AS seq
     FROM ({_SHORT})
     GROUP BY thread, depth, CASE WHEN until - start_ns >= $4 THEN seq ELSE -1 END, start_ns // $4
 """  # noqa: S608
+_CONTAINER = (
+    "CASE kind "
+    + " ".join(f"WHEN '{kind}' THEN '{container}'" for kind, container in AGGREGATE_KINDS.items())
+    + " END"
+)
+_PARTS = f"""
+    SELECT part.thread AS thread, container.seq AS event, part.label AS label, part.value AS value
+    FROM (
+        SELECT *, {_THREAD} AS thread, {SPAN_NAME} AS label, {_CONTAINER} AS container
+        FROM spans WHERE {IS_AGGREGATE} AND {{condition}}
+    ) AS part JOIN (
+        SELECT *, {_THREAD} AS thread
+        FROM spans WHERE {_select_kinds(AGGREGATE_KINDS.values())} AND {{condition}}
+    ) AS container ON container.thread = part.thread AND container.kind = part.container
+        AND container.start_ns = part.start_ns AND container.end_ns = part.end_ns
+    ORDER BY part.thread, part.seq
+"""  # noqa: S608
+_LONG_PARTS = _PARTS.format(condition="end_ns - start_ns >= $1")
+# Parameters as of `_SHORT`; $4 is the minimum duration of a span whose parts are read.
+_SHORT_PARTS = _PARTS.format(
+    condition="start_ns >= $1 - $3 AND start_ns < $2 AND end_ns > $1 "
+    "AND end_ns - start_ns >= $4 AND end_ns - start_ns < $3"
+)
+
+
+class SlicePart(NamedTuple):
+    """Aggregate inside a slice."""
+
+    line: int
+    """Line of the slice."""
+    event: int
+    """Event of the slice."""
+    name: str
+    spent_ns: int
+    """Sum of the times; where in the slice they are is not recorded."""
 
 
 class SpanTimeline:
@@ -67,8 +123,19 @@ class SpanTimeline:
         """Columns of the long spans."""
         return self._reader.sql(_LONG, [self._end_ns, self._long_ns])
 
+    @cached_property
+    def _long_parts(self) -> dict[str, Any]:
+        """Columns of the parts of long spans."""
+        return self._reader.sql(_LONG_PARTS, [self._long_ns])
+
     def window(
-        self, tracks: Sequence[TrackId], lines: Sequence[int], extent: tuple[int, int], width: int
+        self,
+        tracks: Sequence[TrackId],
+        lines: Sequence[int],
+        extent: tuple[int, int],
+        width: int,
+        *,
+        aggregates: bool,
     ) -> Slices:
         """Read spans of threads that overlap a range; spans shorter than `width` are summarized.
 
@@ -77,29 +144,68 @@ class SpanTimeline:
             lines: line of each thread in the result.
             extent: epoch nanoseconds, the end exclusive.
             width: nanoseconds; 1 keeps every span individual.
+            aggregates: also read the extents of aggregates that are drawn in no other slice.
         """
-        words = [list(words) for words in zip(*(track.words for track in tracks), strict=True)]
-        threads = self._reader.sql(_THREADS, words)["thread"]
-        processes = ", ".join(sorted(set(map(literal, words[0]))))
+        processes = ", ".join(sorted({literal(track.words[0]) for track in tracks}))
+        condition = IS_SLICE if aggregates else f"NOT {IS_AGGREGATE}"
         short = self._reader.sql(
-            _SUMMARIES.format(tracks=f"process IN ({processes})"),
+            _SUMMARIES.format(condition=f"{condition} AND process IN ({processes})"),
             [*extent, self._long_ns, width],
             within=(extent[0] - self._long_ns, extent[1]),
         )
-        order = np.argsort(threads)
+        long = self._long
+        if not aggregates:
+            long = {name: values[~long["is_aggregate"]] for name, values in long.items()}
         parts = []
-        for spans in (short, self._long):
-            position = np.searchsorted(threads[order], spans["thread"])
-            position = order[np.minimum(position, len(order) - 1)]
-            rows = np.lexsort((spans["thread"], spans["seq"]))  # the store has no order of its own
-            rows = rows[threads[position[rows]] == spans["thread"][rows]]
-            columns = {name: values[rows] for name, values in spans.items()}
-            parts.append(_build_slices(columns, np.asarray(lines, dtype=np.int64)[position[rows]]))
+        for spans in (short, long):
+            order = np.lexsort((spans["thread"], spans["seq"]))  # the store has no order of its own
+            line = self._find_lines(spans["thread"][order], tracks, lines)
+            columns = {name: values[order[line >= 0]] for name, values in spans.items()}
+            parts.append(_build_slices(columns, line[line >= 0]))
         slices = merge_slices([parts[0], parts[1].overlapping(*extent)])
         row = separate_overlaps(
             slices.line, slices.row, slices.start, slices.start + slices.duration
         )
         return slices.place_on_rows(row)
+
+    def parts(
+        self,
+        tracks: Sequence[TrackId],
+        lines: Sequence[int],
+        extent: tuple[int, int],
+        min_duration_ns: int,
+    ) -> list[SlicePart]:
+        """Read the aggregates inside the slices that overlap a range.
+
+        Args:
+            tracks, lines, extent: as for `window`.
+            min_duration_ns: of the slices.
+        """
+        short = self._reader.sql(
+            _SHORT_PARTS,
+            [*extent, self._long_ns, min_duration_ns],
+            within=(extent[0] - self._long_ns, extent[1]),
+        )
+        return [
+            SlicePart(*part)
+            for columns in (short, self._long_parts)
+            for part in zip(
+                self._find_lines(columns["thread"], tracks, lines).tolist(),
+                *(columns[name].tolist() for name in ("event", "label", "value")),
+                strict=True,
+            )
+            if part[0] >= 0
+        ]
+
+    def _find_lines(self, thread: Any, tracks: Sequence[TrackId], lines: Sequence[int]) -> Int:
+        """Find the line of each span by its thread; -1 if the thread was not requested."""
+        words = [list(words) for words in zip(*(track.words for track in tracks), strict=True)]
+        threads = self._reader.sql(_THREADS, words)["thread"]
+        order = np.argsort(threads)
+        position = np.searchsorted(threads[order], thread)
+        position = order[np.minimum(position, len(order) - 1)]
+        line: Int = np.where(threads[position] == thread, np.asarray(lines)[position], -1)
+        return line
 
 
 def _build_slices(columns: dict[str, Any], line: Any) -> Slices:

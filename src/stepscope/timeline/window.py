@@ -12,6 +12,7 @@ import numpy as np
 from stepscope.analysis import Slices, merge_slices
 from stepscope.intervals import Int
 from stepscope.run import Run
+from stepscope.timeline.spans import SlicePart
 from stepscope.timeline.trace import get_timelines
 from stepscope.timeline.tracks import TrackId
 
@@ -25,6 +26,7 @@ def read_window(
     extent: tuple[int, int],
     *,
     width: int = 1,
+    aggregates: bool = True,
 ) -> Slices:
     """Read the slices of tracks that overlap a range.
 
@@ -33,6 +35,7 @@ def read_window(
         tracks: the line of a slice is the index of its track among these.
         extent: nanoseconds after the run's origin, the end exclusive.
         width: events shorter than this may be summarized; 1 for single events.
+        aggregates: also read the extents of aggregates, which are no intervals.
     """
     parts: list[Slices] = []
     clock = run.clock
@@ -48,17 +51,42 @@ def read_window(
     if span_indices:
         trace_extent = extent[0] + clock.origin_ns, extent[1] + clock.origin_ns
         span_slices = get_timelines(run).spans.window(
-            [tracks[index] for index in span_indices], span_indices, trace_extent, width
+            [tracks[index] for index in span_indices],
+            span_indices,
+            trace_extent,
+            width,
+            aggregates=aggregates,
         )
         parts.append(span_slices.shift(-clock.origin_ns))
     get_timelines(run).evict()
     return merge_slices(parts)
 
 
+def read_parts(
+    run: Run, tracks: Sequence[TrackId], extent: tuple[int, int], *, min_duration_ns: int
+) -> list[SlicePart]:
+    """Read the aggregates inside the slices of tracks.
+
+    Args:
+        run, tracks, extent: as for `read_window`; lines are indices of tracks.
+        min_duration_ns: of the slices.
+    """
+    _, span_indices = _group_by_source(run, tracks)
+    if not span_indices:
+        return []
+    origin_ns = run.clock.origin_ns
+    return get_timelines(run).spans.parts(
+        [tracks[index] for index in span_indices],
+        span_indices,
+        (extent[0] + origin_ns, extent[1] + origin_ns),
+        min_duration_ns,
+    )
+
+
 def read_chunks(
     run: Run, tracks: Sequence[TrackId], extent: tuple[int, int]
 ) -> Iterator[tuple[int, int, Slices]]:
-    """Read every event of tracks in a range, chunk by chunk.
+    """Read every event of tracks in a range, chunk by chunk, without aggregates.
 
     Yields start and end of a chunk, and the events that overlap it. A chunk bounds the memory used.
     """
@@ -79,7 +107,7 @@ def read_chunks(
         extent[0] + (extent[1] - extent[0]) * i // chunk_count for i in range(chunk_count + 1)
     ]
     for start, end in itertools.pairwise(borders):
-        yield start, end, read_window(run, tracks, (start, end))
+        yield start, end, read_window(run, tracks, (start, end), aggregates=False)
 
 
 def split_by_line(slices: Slices, count: int) -> list[Slices]:

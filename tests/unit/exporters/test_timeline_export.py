@@ -99,6 +99,18 @@ def test_every_span_is_on_its_track(run: Run, export: Callable[..., Any]) -> Non
     assert exported.span_count == len(ends)
 
 
+def test_an_aggregate_is_an_instant_with_its_sum(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    run.rank().draw("fetch ( samples ( do 40 ) | transform:Crop=9 | collate 4 )")
+    exported = export_timeline(run.open(), tmp_path / "timeline.json")
+    events = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
+    spans = {e["name"]: e for e in events if e.get("cat") == "user_annotation"}
+    assert exported.span_count == len(spans) == 4
+    assert spans["transform: Crop"]["ph"] == "i"
+    assert spans["transform: Crop"]["args"]["value"] == 9 * MS
+    assert {spans[name]["ph"] for name in ("fetch", "samples", "collate")} == {"X"}
+
+
 def test_ranks_come_first_and_numbers_are_unique(export: Callable[..., Any]) -> None:
     _, events = export()
     order = {e["pid"]: e["args"]["sort_index"] for e in events

@@ -524,10 +524,12 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     duration_ns: {"title":"duration","unit":"ns"},
     row: {"title":"row","unit":"none","display":"identifier"},
     self_ns: {"title":"self","unit":"ns","description":"Duration without nested events; null where events do not nest."},
+    spread_ns: {"title":"spread","unit":"ns","description":"Of an aggregate, whose duration is a sum of times: the extent that they are in."},
     step: {"title":"step","unit":"none","display":"identifier","description":"Step that contains the start of the event."},
     args: {"title":"args","unit":"none","description":"Recorded attributes, under column names if there are any: bytes, shapes, grid, …"},
     stack: {"title":"stack","unit":"none","description":"Python frames around the event, innermost first, as `file(line): function`."},
     links: {"title":"links","unit":"none"},
+    parts: {"title":"parts","unit":"none","description":"Aggregates inside the event by name: nanoseconds."},
   },
   Evidence: {
     text: {"title":"text","unit":"none"},
@@ -909,7 +911,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   NameTime: {
     name: {"title":"name","unit":"none"},
     count: {"title":"count","unit":"count"},
-    total_ns: {"title":"total","unit":"ns","description":"Time within the range: events are clipped at its ends."},
+    total_ns: {"title":"total","unit":"ns","description":"Time within the range: events are clipped at its ends. An event inside another of the same name counts once."},
     self_ns: {"title":"self time","unit":"ns","description":"The same without nested events."},
     mean_ns: {"title":"mean","unit":"ns"},
     max_ns: {"title":"longest","unit":"ns"},
@@ -1658,6 +1660,9 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     count: {"title":"count","unit":"count","description":"Number of events in the slice."},
     busy_ratio: {"title":"busy","unit":"ratio","description":"Share of the slice that its events cover; 1 for an event."},
     event: {"title":"event","unit":"none","display":"identifier","description":"Id for `timeline-slice`, together with the track; -1 for a summary."},
+    part_slice: {"title":"part slice","unit":"none","description":"Aggregates inside slices, as the calls of one transform for a batch: index of the slice."},
+    part_name: {"title":"part name","unit":"none","display":"identifier","description":"Index into `names`."},
+    part_ns: {"title":"part","unit":"ns","description":"Sum of the times, which are anywhere in the slice."},
   },
   TrackSummary: {
     track: {"title":"track","unit":"none"},

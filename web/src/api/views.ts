@@ -498,6 +498,8 @@ export interface EventDetails {
   row: number;
   /** Duration without nested events; null where events do not nest. */
   self_ns: number | null;
+  /** Of an aggregate, whose duration is a sum of times: the extent that they are in. */
+  spread_ns: number | null;
   /** Step that contains the start of the event. */
   step: string | null;
   /** Recorded attributes, under column names if there are any: bytes, shapes, grid, … */
@@ -505,6 +507,8 @@ export interface EventDetails {
   /** Python frames around the event, innermost first, as `file(line): function`. */
   stack: string[];
   links: LinkedEvent[];
+  /** Aggregates inside the event by name: nanoseconds. */
+  parts: Record<string, number>;
 }
 
 /** One chart of a finding. */
@@ -1043,7 +1047,7 @@ export interface NameChanges {
 export interface NameTime {
   name: string;
   count: number;
-  /** Time within the range: events are clipped at its ends. */
+  /** Time within the range: events are clipped at its ends. An event inside another of the same name counts once. */
   total_ns: number;
   /** The same without nested events. */
   self_ns: number;
@@ -2142,6 +2146,12 @@ export interface TrackSlices {
   busy_ratio: number[];
   /** Id for `timeline-slice`, together with the track; -1 for a summary. */
   event: number[];
+  /** Aggregates inside slices, as the calls of one transform for a batch: index of the slice. */
+  part_slice: number[];
+  /** Index into `names`. */
+  part_name: number[];
+  /** Sum of the times, which are anywhere in the slice. */
+  part_ns: number[];
 }
 
 /** Sums of a track within a range. */

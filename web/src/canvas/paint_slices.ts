@@ -1,8 +1,8 @@
 // Slices of the visible lines: one rectangle each, and a label where it fits.
-import { withOpacity } from "./colours";
+import { packHex, withOpacity } from "./colours";
 import { SOLID, HATCHED } from "./rectangles";
 import { MAX_LABELS, type Frame, type Region } from "./scene";
-import { firstEndingAfter, type Names, type Slices } from "./slices";
+import { firstEndingAfter, partShares, type Names, type Slices } from "./slices";
 import { GROUP_HEADER_PX, type Line } from "./tree";
 import { toPixel } from "./viewport";
 
@@ -10,6 +10,8 @@ import { toPixel } from "./viewport";
 const LABEL_PX = 28;
 const LABEL_ROW_PX = 12;
 const PADDING_PX = 4;
+/** Height of the stacked bar of the parts of a slice. */
+const PARTS_PX = 5;
 /** Opacity of slices that do not match the search. */
 const DIMMED = 0.22;
 
@@ -95,16 +97,46 @@ function paintRow(frame: Frame, slices: Slices, band: Row): void {
     const style = isSummary && widthPx >= 4 && band.fullHeight >= 8 ? HATCHED : SOLID;
     const visibleEnd = widthPx >= 3 ? x1 - 0.8 : x1;
     rectangles.add(x0, band.top, visibleEnd, band.bottom, withOpacity(ink.slices.fill[hue] ?? 0, opacity), style);
+    const hasParts = slices.parts.has(index) && band.fullHeight >= LABEL_ROW_PX;
+    if (hasParts) {
+      const bar = { x0: toPixel(scale, start - band.shift), x1: toPixel(scale, (slices.end[index] ?? 0) - band.shift) };
+      paintParts(frame, slices, index, { ...bar, minX: x0, maxX: visibleEnd, top: band.bottom - PARTS_PX, bottom: band.bottom }, searchMatches);
+    }
     if (widthPx < LABEL_PX || band.bottom - band.top < LABEL_ROW_PX) continue;
     if (frame.labels.length >= MAX_LABELS) continue;
     const text = slices.names.labels[name] ?? "";
     frame.labels.push({
       x: Math.max(0, x0) + PADDING_PX,
-      y: (band.top + band.bottom) / 2,
+      y: (band.top + band.bottom - (hasParts ? PARTS_PX : 0)) / 2,
       maxWidth: Math.min(scale.width, x1) - Math.max(0, x0) - 2 * PADDING_PX,
       text: isSummary ? `${text} +${count - 1}` : text,
       colour: isDimmed ? ink.muted : isSummary ? ink.text : (ink.slices.text[hue] ?? ink.text),
     });
+  }
+}
+
+interface PartsBar {
+  /** Ends of the slice, in view or not. */
+  x0: number;
+  x1: number;
+  /** Drawn section. */
+  minX: number;
+  maxX: number;
+  top: number;
+  bottom: number;
+}
+
+/** Draw the parts of a slice as a stacked bar: widths are sums of time, positions mean nothing. */
+function paintParts(frame: Frame, slices: Slices, index: number, bar: PartsBar, searchMatches: Uint8Array | null): void {
+  const { rectangles, ink } = frame;
+  rectangles.add(bar.minX, bar.top, bar.maxX, bar.bottom, packHex(ink.surface));
+  let x = bar.x0;
+  for (const { name, share } of partShares(slices, index)) {
+    const end = x + share * (bar.x1 - bar.x0);
+    const opacity = searchMatches !== null && searchMatches[name] !== 1 ? DIMMED : 1;
+    const colour = ink.slices.fill[slices.names.colour[name] ?? 0] ?? 0;
+    rectangles.add(Math.max(x, bar.minX), bar.top + 1, Math.min(end, bar.maxX), bar.bottom, withOpacity(colour, opacity));
+    x = end;
   }
 }
 

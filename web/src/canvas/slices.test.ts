@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
 
 import type { SlicesView } from "../api/views";
-import { firstEndingAfter, emptySlices, sliceAt, slicesOf } from "./slices";
+import { firstEndingAfter, emptySlices, partShares, sliceAt, slicesOf } from "./slices";
 
 function view(track: Partial<SlicesView["tracks"][0]>): SlicesView {
-  const empty = { row_count: 2, row: [], after_ns: [], duration_ns: [], name: [], count: [], busy_ratio: [], event: [] };
+  const empty = { row_count: 2, row: [], after_ns: [], duration_ns: [], name: [], count: [], busy_ratio: [], event: [], part_slice: [], part_name: [], part_ns: [] };
   return {
     from_after_ns: 1000, to_after_ns: 2000, names: ["a", "b"], omitted_tracks: [],
     tracks: [{ track: "t", ...empty, ...track }],
@@ -29,6 +29,14 @@ describe("slices", () => {
     expect([...slices.end]).toEqual([1050, 1150, 1015]);
     expect([...slices.rowOffsets]).toEqual([0, 2, 3]);
     expect(slices.complete).toBe(false);
+  });
+
+  test("have parts in a stacked bar, by their sums and never longer than the slice", () => {
+    const parts = { part_slice: [0, 0, 1, 1], part_name: [1, 0, 1, 0], part_ns: [20, 30, 75, 25] };
+    const slices = parsedTrack({ ...TWO_ROWS, ...parts });
+    expect(partShares(slices, 0)).toEqual([{ name: 1, share: 0.2 }, { name: 0, share: 0.3 }]);
+    expect(partShares(slices, 1)).toEqual([{ name: 1, share: 0.75 }, { name: 0, share: 0.25 }]);
+    expect(partShares(slices, 2)).toEqual([]);
   });
 
   test("are looked up by time within a row", () => {

@@ -12,6 +12,13 @@ export interface Names {
   bytes: number;
 }
 
+/** Sum of times that are anywhere in a slice, such as all calls of one transform for a batch. */
+export interface SlicePart {
+  /** Index into the names. */
+  name: number;
+  ns: number;
+}
+
 export interface Slices {
   names: Names;
   rowCount: number;
@@ -25,12 +32,15 @@ export interface Slices {
   busy: Float32Array;
   /** Event id; -1 for a summary of several events. */
   event: Float64Array;
+  /** Parts of slices by index of the slice. */
+  parts: ReadonlyMap<number, readonly SlicePart[]>;
   /** Every slice is a single event: zooming in shows nothing new. */
   complete: boolean;
   bytes: number;
 }
 
 const BYTES_PER_SLICE = 4 * 8 + 2 * 4;
+const BYTES_PER_PART = 60;
 
 export function namesOf(names: readonly string[]): Names {
   const colour = Uint8Array.from(names, colourIndex);
@@ -55,7 +65,8 @@ export function slicesOf(view: SlicesView): Map<string, Slices> {
 /** Track without slices. */
 export function emptySlices(): Slices {
   const none = { track: "", row_count: 0, row: [], after_ns: [], duration_ns: [], name: [] };
-  return toColumns({ ...none, count: [], busy_ratio: [], event: [] }, 0, namesOf([]));
+  const noParts = { part_slice: [], part_name: [], part_ns: [] };
+  return toColumns({ ...none, ...noParts, count: [], busy_ratio: [], event: [] }, 0, namesOf([]));
 }
 
 function toColumns(track: TrackSlices, from: number, names: Names): Slices {
@@ -72,8 +83,9 @@ function toColumns(track: TrackSlices, from: number, names: Names): Slices {
     count: new Float64Array(count),
     busy: new Float32Array(count),
     event: new Float64Array(count),
+    parts: partsOf(track, order),
     complete: true,
-    bytes: count * BYTES_PER_SLICE + 4 * rowCount + 200,
+    bytes: count * BYTES_PER_SLICE + BYTES_PER_PART * track.part_slice.length + 4 * rowCount + 200,
   };
   let row = -1;
   order.forEach((sourceIndex, index) => {
@@ -90,6 +102,27 @@ function toColumns(track: TrackSlices, from: number, names: Names): Slices {
     if (event < 0) slices.complete = false;
   });
   return slices;
+}
+
+function partsOf(track: TrackSlices, order: readonly number[]): Map<number, SlicePart[]> {
+  const parts = new Map<number, SlicePart[]>();
+  if (track.part_slice.length === 0) return parts;
+  const indexOfSource = new Map(order.map((sourceIndex, index) => [sourceIndex, index]));
+  track.part_slice.forEach((sourceIndex, position) => {
+    const index = indexOfSource.get(sourceIndex);
+    if (index === undefined) return;
+    const part = { name: finiteOr(track.part_name[position], 0), ns: Math.max(0, finiteOr(track.part_ns[position], 0)) };
+    parts.set(index, [...(parts.get(index) ?? []), part]);
+  });
+  return parts;
+}
+
+/** Widths of the parts of a slice in a stacked bar, as shares of the slice; together at most 1. */
+export function partShares(slices: Slices, index: number): { name: number; share: number }[] {
+  const parts = slices.parts.get(index) ?? [];
+  const length = (slices.end[index] ?? 0) - (slices.start[index] ?? 0);
+  const sum = parts.reduce((total, part) => total + part.ns, 0);
+  return parts.map(({ name, ns }) => ({ name, share: ns / Math.max(length, sum, 1) }));
 }
 
 function rowAt(track: TrackSlices, index: number | undefined): number {

@@ -66,3 +66,8 @@ SPAN_KINDS: dict[str, str] = {
     "window": "Window of the framework's own profiler. value: the number of the window.",
 }
 """Every value of `kind`, with its meaning and that of `value`."""
+
+AGGREGATE_KINDS: dict[str, str] = {"transform": "samples", "run_queue": "run_queue"}
+"""Kinds of which a span is no interval, but a sum of short times: `value` is the sum, and they are
+somewhere between `start_ns` and `end_ns`. With each, the kind of the span of the same thread and
+extent inside which the sum is drawn."""

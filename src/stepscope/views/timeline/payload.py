@@ -106,6 +106,12 @@ class TrackSlices(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the slice that its events cover; 1 for an event."""
     event: list[int]
     """Id for `timeline-slice`, together with the track; -1 for a summary."""
+    part_slice: list[int]
+    """Aggregates inside slices, as the calls of one transform for a batch: index of the slice."""
+    part_name: Annotated[list[int], field_label(display="identifier")]
+    """Index into `names`."""
+    part_ns: list[int]
+    """Sum of the times, which are anywhere in the slice."""
 
 
 class SlicesView(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,7 +170,8 @@ class NameTime(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     count: int
     total_ns: int
-    """Time within the range: events are clipped at its ends."""
+    """Time within the range: events are clipped at its ends. An event inside another of the same
+    name counts once."""
     self_ns: Annotated[int, field_label("self time")]
     """The same without nested events."""
     mean_ns: float

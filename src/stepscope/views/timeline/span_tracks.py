@@ -6,17 +6,17 @@ from collections import defaultdict
 from string import ascii_lowercase
 
 from stepscope.run import Run
-from stepscope.timeline import track_id
+from stepscope.timeline import IS_SLICE, track_id
 from stepscope.views.timeline.payload import Track
 
-_LOGS = """
-    SELECT process, log, count(*) AS n, max(depth) AS deepest,
+_LOGS = f"""
+    SELECT process, log, count(*) FILTER ({IS_SLICE}) AS n, max(depth) AS deepest,
         any_value(coalesce(labels->>'$.phase', labels->>'$.tensor')) AS label,
         bool_and(kind = 'device') AS on_device,
         bool_or(kind IN ('optimizer', 'backward')) AS trains,
         any_value(kind) AS kind
     FROM spans GROUP BY process, log ORDER BY process, n DESC, log
-"""
+"""  # noqa: S608 - a constant
 
 
 def list_span_tracks(run: Run) -> dict[str, list[Track]]:

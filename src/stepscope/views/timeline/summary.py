@@ -57,6 +57,6 @@ def _summarize_name(name: str, sums: NameSums) -> NameTime:
         count=sums.count,
         total_ns=sums.total_ns,
         self_ns=sums.self_ns,
-        mean_ns=sums.total_ns / max(1, sums.count),
+        mean_ns=sums.duration_ns / max(1, sums.count),
         max_ns=sums.max_ns,
     )

@@ -13,8 +13,10 @@ from hypothesis import Phase, given, settings, strategies as st
 
 from stepscope.run import Run
 from stepscope.store import DictColumn, RunWriter, create_run, open_run
+from stepscope.testing import RunBuilder
 from stepscope.timeline.tracks import track_id
 from stepscope.timeline.window import read_window
+from stepscope.views.timeline.payload import FlameNode
 from tests.support.drawn_timelines import INFO, view
 
 Span = tuple[str, int, int | None, int]
@@ -118,3 +120,103 @@ def test_a_picture_is_the_same_however_rows_lie_in_the_store(tmp_path: Path, pix
     assert payload == view(shuffled, "timeline-slices", pixels=pixels, **options)
     assert payload.names
     assert len(payload.names) == len(set(payload.names))
+
+
+MS = 10**6
+BATCH = (
+    "fetch:Photos ( samples:Photos ( sample:Photos 30 | sample:Photos 8 | do 2 ) "
+    "| transform:Crop=9 | transform:Blur=21 | collate 4 )"
+)
+"""A batch whose transforms take 30 of the 40 ms in which its samples are created."""
+BATCHES = 5
+
+
+@pytest.fixture
+def loading(tmp_path: Path) -> Run:
+    run = RunBuilder(tmp_path / "run")
+    rank = run.rank(workers=1).draw(
+        "wait=0 44 | forward:Net 20 | backward 15 | optimizer 5", BATCHES
+    )
+    rank.workers[0].draw(BATCH, BATCHES)
+    return run.open()
+
+
+def worker_track(run: Run) -> str:
+    (worker,) = (p.process for p in run.processes if p.role == "dataloader_worker")
+    (log,) = run.reader.sql("SELECT DISTINCT log FROM spans WHERE process = ?", [worker])["log"]
+    return str(track_id("spans", worker, log))
+
+
+def test_self_times_of_a_track_sum_to_its_busy_time(loading: Run) -> None:
+    extent_ns = loading.clock.end_ns - loading.clock.origin_ns
+    tracks = view(loading, "timeline-summary", top=0).tracks
+    assert len(tracks) == 2
+    for track in tracks:
+        assert sum(name.self_ns for name in track.names) == track.busy_ns
+        assert max(name.total_ns for name in track.names) <= extent_ns
+
+
+def test_transforms_are_no_intervals(loading: Run) -> None:
+    track = worker_track(loading)
+    (summary,) = view(loading, "timeline-summary", tracks=track, top=0).tracks
+    assert {name.name: (name.count, name.self_ns // MS) for name in summary.names} == {
+        "fetch: Photos": (BATCHES, 0),
+        "samples: Photos": (BATCHES, BATCHES * 2),
+        "sample: Photos": (2 * BATCHES, BATCHES * 38),
+        "collate": (BATCHES, BATCHES * 4),
+    }
+    flame = view(loading, "timeline-flame", tracks=track)
+    assert names_in(flame.roots) == {name.name for name in summary.names}
+
+
+@pytest.mark.parametrize("pixels", [200, 20_000])
+def test_transforms_are_parts_of_the_samples_of_their_batch(loading: Run, pixels: int) -> None:
+    payload = view(loading, "timeline-slices", tracks=worker_track(loading), pixels=pixels)
+    (track,) = payload.tracks
+    drawn = Counter(
+        (payload.names[track.name[index]], track.after_ns[index], payload.names[name], spent)
+        for index, name, spent in zip(track.part_slice, track.part_name, track.part_ns, strict=True)
+    )
+    starts = [44 * MS * number for number in range(BATCHES)]
+    parts = (("transform: Crop", 9 * MS), ("transform: Blur", 21 * MS))
+    assert drawn == Counter(
+        ("samples: Photos", start, name, spent) for start in starts for name, spent in parts
+    )
+    assert not {"transform: Crop", "transform: Blur"} & {payload.names[n] for n in track.name}
+
+
+def test_parts_of_slices_that_are_too_narrow_are_not_sent(loading: Run) -> None:
+    (track,) = view(loading, "timeline-slices", tracks=worker_track(loading), pixels=4).tracks
+    assert (track.part_slice, track.part_name, track.part_ns) == ([], [], [])
+
+
+def test_an_aggregate_that_is_found_shows_its_sum(loading: Run) -> None:
+    result = view(loading, "timeline-search", name="blur")
+    assert (result.match_count, result.total_ns) == (BATCHES, BATCHES * 21 * MS)
+    match = result.matches[1]
+    assert (match.after_ns, match.duration_ns, match.row) == (44 * MS, 21 * MS, 1)
+    event = view(loading, "timeline-slice", track=match.track, event=match.event)
+    assert (event.name, event.kind, event.row) == ("transform: Blur", "transform", 1)
+    assert (event.duration_ns, event.spread_ns, event.self_ns) == (21 * MS, 40 * MS, None)
+    samples = view(loading, "timeline-search", name="samples").matches[1]
+    event = view(loading, "timeline-slice", track=samples.track, event=samples.event)
+    assert event.parts == {"transform: Blur": 21 * MS, "transform: Crop": 9 * MS}
+    assert (event.self_ns, event.spread_ns) == (2 * MS, None)
+
+
+def test_time_without_a_core_is_part_of_the_interval_between_samples(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    run.rank().draw(f"run_queue={3 * MS} 10", 4)
+    run = run.open()
+    payload = view(run, "timeline-slices", pixels=1000)
+    (track,) = payload.tracks
+    assert track.duration_ns == [10 * MS] * 4
+    assert list(zip(track.part_slice, track.part_ns, strict=True)) == [
+        (index, 3 * MS) for index in range(4)
+    ]
+    assert view(run, "timeline-summary").tracks == []
+    assert view(run, "timeline-search", name="run_queue").total_ns == 12 * MS
+
+
+def names_in(nodes: list[FlameNode]) -> set[str]:
+    return {node.name for node in nodes}.union(*(names_in(node.children) for node in nodes))

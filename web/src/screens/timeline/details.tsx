@@ -51,6 +51,7 @@ export function Details({ model, commands }: Props) {
         ) : null}
         {selectionError.value === null ? null : <p class="error-notice" role="alert">{selectionError.value}</p>}
       </section>
+      {sliceDetails === null ? null : <PartsTable slice={sliceDetails} />}
       {sliceDetails === null ? null : <ArgumentTable slice={sliceDetails} />}
       {sliceDetails === null ? null : <LinkTable slice={sliceDetails} model={model} commands={commands} />}
       {sliceDetails === null ? null : <Stack slice={sliceDetails} />}
@@ -60,11 +61,17 @@ export function Details({ model, commands }: Props) {
 
 function TimingFacts({ selected, slice }: { selected: SliceRef; slice: EventDetails | null }) {
   const { after_ns, duration_ns } = selected;
-  const facts: [string, string][] = [
-    ["duration", `${duration(duration_ns)} (${count(duration_ns)} ns)`],
-    ["start", `${exactTime(after_ns)} after the origin`],
-    ["end", exactTime(after_ns + duration_ns)],
-  ];
+  const spread = slice?.spread_ns ?? null;
+  const facts: [string, string][] = spread === null
+    ? [
+        ["duration", `${duration(duration_ns)} (${count(duration_ns)} ns)`],
+        ["start", `${exactTime(after_ns)} after the origin`],
+        ["end", exactTime(after_ns + duration_ns)],
+      ]
+    : [
+        ["sum", `${duration(duration_ns)} (${count(duration_ns)} ns)`],
+        ["anywhere in", `${duration(spread)} from ${exactTime(after_ns)} after the origin`],
+      ];
   if (slice !== null) {
     if (slice.self_ns !== null) {
       const share = duration_ns > 0 ? `, ${percent(slice.self_ns / duration_ns)} of its duration` : "";
@@ -77,6 +84,28 @@ function TimingFacts({ selected, slice }: { selected: SliceRef; slice: EventDeta
     <dl class="tl-key-values">
       {facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{displayText(value, 300)}</dd></div>)}
     </dl>
+  );
+}
+
+function PartsTable({ slice }: { slice: EventDetails }) {
+  const parts = Object.entries(slice.parts);
+  if (parts.length === 0) return null;
+  return (
+    <section>
+      <h3>Parts</h3>
+      <table class="tl-table">
+        <caption class="hidden">Sums of time inside the slice</caption>
+        <tbody>
+          {parts.map(([name, ns]) => (
+            <tr key={name}>
+              <th scope="row"><bdi>{displayText(name, 100)}</bdi></th>
+              <td class="number">{duration(ns)}</td>
+              <td class="number muted">{percent(ns / Math.max(slice.duration_ns, 1))} of it</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
   );
 }
 

@@ -4,6 +4,7 @@ import { signal } from "@preact/signals";
 import { countOf, duration, percent } from "../../base/quantities";
 import type { HitTarget, HitSlice, HitValue } from "../../canvas/hit_test";
 import { valueText } from "../../canvas/paint_counters";
+import type { Slices } from "../../canvas/slices";
 import { displayText } from "../../canvas/text";
 import { exactTime } from "../../canvas/ticks";
 import type { Model } from "./model";
@@ -66,13 +67,24 @@ function describeSlice({ slices, index }: HitSlice): TooltipText {
   const length = (slices.end[index] ?? start) - start;
   const eventCount = slices.count[index] ?? 1;
   if ((slices.event[index] ?? -1) >= 0) {
-    return { title: name, lines: [`${duration(length)}, from ${exactTime(start)}`] };
+    return { title: name, lines: [`${duration(length)}, from ${exactTime(start)}`, ...partLines(slices, index, length)] };
   }
   const busy = `${percent(slices.busy[index] ?? 0)} of ${duration(length)} busy`;
   return {
     title: eventCount === 1 ? name : countOf(eventCount, "event"),
     lines: eventCount === 1 ? [busy] : [busy, `longest: ${name}`, "zoom in to see them"],
   };
+}
+
+/** Listed parts of a slice. */
+const MAX_PARTS = 8;
+
+function partLines(slices: Slices, index: number, length: number): string[] {
+  const parts = [...(slices.parts.get(index) ?? [])].sort((a, b) => b.ns - a.ns);
+  const lines = parts.slice(0, MAX_PARTS).map(({ name, ns }) =>
+    `${displayText(slices.names.full[name] ?? "", MAX_TITLE_LENGTH)}: ${duration(ns)} of it, ${percent(ns / Math.max(length, 1))}`);
+  if (parts.length > MAX_PARTS) lines.push(`${parts.length - MAX_PARTS} more`);
+  return lines;
 }
 
 function describeValue(name: string, { counter, index }: HitValue): TooltipText {
