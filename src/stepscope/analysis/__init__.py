@@ -39,6 +39,7 @@ Traces of a framework's profiler, each of one process and one window:
     idle              idle time of streams by reason
     launches          cost of launches, delays, queue depth
     kernel_sequences  kernels that operators launch again and again
+    graph_replays     work of replayed graphs, and the operators that were captured
     activity          kinds of activity and of copies
     collectives       matching across ranks: wait, transfer, bandwidth
     rank_time         time of one rank, and of its collectives

@@ -39,7 +39,10 @@ from .columns import Columns as Columns, nan_to_none as nan_to_none
 from .core_delays import measure_core_delays as measure_core_delays
 from .device_work import (
     COPY_COLUMNS as COPY_COLUMNS,
+    KERNEL as KERNEL,
     KERNEL_COLUMNS as KERNEL_COLUMNS,
+    MEMCPY as MEMCPY,
+    MEMSET as MEMSET,
     DeviceWork as DeviceWork,
     RuntimeCalls as RuntimeCalls,
     combine_device_work as combine_device_work,
@@ -72,6 +75,20 @@ from .gpu_time import (
     GpuTime as GpuTime,
     measure_gpu_time as measure_gpu_time,
     measure_gpu_time_by_device as measure_gpu_time_by_device,
+)
+from .graph_replays import (
+    GRAPH_WORK_COLUMNS as GRAPH_WORK_COLUMNS,
+    Capture as Capture,
+    GraphKernel as GraphKernel,
+    GraphReplays as GraphReplays,
+    GraphWork as GraphWork,
+    ReplayedOperator as ReplayedOperator,
+    build_graph_table as build_graph_table,
+    collect_graph_work as collect_graph_work,
+    list_graph_kernels as list_graph_kernels,
+    name_captured_operators as name_captured_operators,
+    split_graph_time as split_graph_time,
+    sum_replayed_operators as sum_replayed_operators,
 )
 from .grouping import group_rows as group_rows
 from .growth import Growth as Growth, measure_growth as measure_growth
@@ -125,15 +142,12 @@ from .kernel_sequences import (
     find_kernel_sequences as find_kernel_sequences,
 )
 from .kernel_table import (
-    GRAPH_COLUMNS as GRAPH_COLUMNS,
     LAUNCHER_COLUMNS as LAUNCHER_COLUMNS,
     NAME_COLUMNS as NAME_COLUMNS,
     PROPERTY_COLUMNS as PROPERTY_COLUMNS,
-    GraphReplays as GraphReplays,
     KernelGroup as KernelGroup,
     KernelLaunches as KernelLaunches,
     KernelTable as KernelTable,
-    build_graph_table as build_graph_table,
     build_kernel_table as build_kernel_table,
     build_kernel_table_by_properties as build_kernel_table_by_properties,
 )
@@ -182,7 +196,8 @@ from .modules import (
     find_python_module_calls as find_python_module_calls,
 )
 from .operator_table import (
-    LAUNCHED_KERNEL_COLUMNS as LAUNCHED_KERNEL_COLUMNS,
+    LAUNCHED_WORK_COLUMNS as LAUNCHED_WORK_COLUMNS,
+    NO_OPERATOR as NO_OPERATOR,
     TABLE_COLUMNS as TABLE_COLUMNS,
     OperatorGroup as OperatorGroup,
     OperatorShape as OperatorShape,

@@ -7,8 +7,6 @@ For the kernels in one group:
                             count separately
     mean of a property      sum(value x duration) / sum(duration), over the kernels that have the
                             property; a kernel without duration has no weight
-
-A kernel of a replayed graph belongs to the launch of the graph: `build_graph_table` groups by it.
 """
 
 from __future__ import annotations
@@ -42,8 +40,6 @@ PROPERTY_COLUMNS = (
 """Launch properties that `build_kernel_table_by_properties` groups by."""
 LAUNCHER_COLUMNS = ("operator", "captured_operator")
 """Columns that give the operator of a kernel; in a replayed graph, the one that was captured."""
-GRAPH_COLUMNS = ("name", "duration_ns", "graph", "launch")
-"""Columns of `kernels` that `build_graph_table` reads."""
 
 
 class KernelGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,20 +92,6 @@ class KernelTable:
     communication_ns: int
 
 
-class GraphReplays(msgspec.Struct, frozen=True, kw_only=True):
-    """One captured graph and its replays; its kernels are also in the table of kernels."""
-
-    graph: Annotated[int, field_label(display="identifier")]
-    replays: Annotated[int, field_label(unit="count")]
-    """Number of launches of the graph in the trace."""
-    kernel_count: int
-    distinct_kernel_count: int
-    """Number of distinct kernel names."""
-    total_ns: int
-    share_ratio: float
-    """Share of the summed durations of all kernels."""
-
-
 def build_kernel_table(kernels: Columns, *, top: int = 0) -> KernelTable:
     """Group kernels by name.
 
@@ -150,38 +132,6 @@ def build_kernel_table_by_properties(
         }
 
     return _build_table(KernelLaunches, kernels, groups, read_properties, top)
-
-
-def build_graph_table(kernels: Columns, total_ns: int) -> list[GraphReplays]:
-    """Summarize replayed graphs by descending kernel time.
-
-    Args:
-        kernels: `GRAPH_COLUMNS` of the kernels that were run by graphs.
-        total_ns: sum of the durations of all kernels of the trace.
-    """
-    groups = group_rows(kernels["graph"])
-    durations = groups.sums(kernels["duration_ns"])
-    replays = _count_distinct(kernels["graph"], kernels["launch"], len(groups))
-    distinct_names = _count_distinct(kernels["graph"], kernels["name"].codes, len(groups))
-    return [
-        GraphReplays(
-            graph=int(kernels["graph"][groups.first[g]]),
-            replays=int(replays[g]),
-            kernel_count=int(count),
-            distinct_kernel_count=int(distinct_names[g]),
-            total_ns=int(durations[g]),
-            share_ratio=int(durations[g]) / total_ns if total_ns else 0.0,
-        )
-        for g, count in sorted(enumerate(groups.counts()), key=lambda item: -durations[item[0]])
-    ]
-
-
-def _count_distinct(key: Int, values: NDArray[Any], count: int) -> Int:
-    """Count distinct values by group of `key`, without missing ones."""
-    present = values >= 0
-    pairs = group_rows(key[present], values[present])
-    groups = group_rows(key).group[present][pairs.first]
-    return np.bincount(groups, minlength=count).astype(np.int64)
 
 
 def _build_table(

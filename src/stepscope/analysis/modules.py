@@ -92,7 +92,7 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
     """Forward and backward time; null without a device."""
     device_self_ns: int | None
     device_ratio: Annotated[float | None, field_label("share", display="bar")]
-    """Share of `operator_device_ns`."""
+    """Share of the device time of operators and of work without one."""
     backward_host_ns: int | None
     """Time of the operators that compute its gradients, including the modules inside."""
     backward_device_ns: int | None
@@ -106,7 +106,7 @@ class ModuleTable:
     rows: list[Module]
     module_count: int
     operator_device_ns: int | None
-    """Device time of all operators: the denominator of `device_ratio`."""
+    """Device time of all operators."""
     outside_device_ns: int | None
     """Portion of `operator_device_ns` outside every module."""
 
@@ -178,6 +178,7 @@ def build_module_table(
     operators: Columns,
     *,
     on_device: bool,
+    no_operator_device_ns: int = 0,
     top: int = 0,
 ) -> ModuleTable:
     """Build the table of modules.
@@ -187,6 +188,8 @@ def build_module_table(
         tree: operators of the trace.
         operators: `MODULE_OPERATOR_COLUMNS` of the same rows.
         on_device: true if the trace has device work.
+        no_operator_device_ns: time of device work that no operator launched; counts in the
+            denominator of the shares.
         top: limit of modules, those with most time; their ancestors are added. 0 for all.
     """
     paths = find_paths(calls.parent, calls.name, calls.instance)
@@ -198,6 +201,7 @@ def build_module_table(
     first = calls.start_ns[paths.first].copy()
     np.minimum.at(first, paths.of_call, calls.start_ns)
     all_device_ns = int(operators["device_self_ns"].sum())
+    denominator_ns = all_device_ns + no_operator_device_ns
     linked = bool((operators["forward"] >= 0).any())
     weight = device_total if on_device else sums["host"]
     rows = [
@@ -212,7 +216,7 @@ def build_module_table(
             device_total_ns=int(device_total[p]) if on_device else None,
             device_self_ns=int(device[p]) if on_device else None,
             device_ratio=(
-                int(device_total[p]) / all_device_ns if on_device and all_device_ns else None
+                int(device_total[p]) / denominator_ns if on_device and denominator_ns else None
             ),
             backward_host_ns=int(totals["backward_host"][p]) if linked else None,
             backward_device_ns=(

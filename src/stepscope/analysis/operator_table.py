@@ -13,12 +13,14 @@ For the calls in one group (chains merged, see `operator_tree`):
                    total ratio: the same for the call and all calls below it
 
 The total of an operator that calls itself indirectly counts the inner call twice, as in other
-tools. Work whose launch is not in the trace (carry-over) belongs to no operator.
+tools. Device work that no operator launched is in rows of its own, by the reason: a replayed graph
+launched it, it was launched before the window, or else. So the device self times of all rows sum to
+the durations of all device work, unless a range of time cuts operators off from their work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -41,8 +43,15 @@ from stepscope.schema import field_label
 
 TABLE_COLUMNS = (*TREE_COLUMNS, "duration_ns", "host_self_ns", "device_self_ns", "device_total_ns")
 """Columns of `operators` that `build_operator_table` reads; `input_dims` too to group by shape."""
-LAUNCHED_KERNEL_COLUMNS = ("name", "operator", "duration_ns")
-"""Columns of `kernels` that `build_operator_table` reads."""
+LAUNCHED_WORK_COLUMNS = ("name", "operator", "duration_ns", "launch", "graph", "carry_over")
+"""Columns of `kernels` and `copies` that `build_operator_table` reads."""
+NO_OPERATOR = (
+    "no operator (graph)",
+    "no operator (carry-over)",
+    "no operator",
+)
+"""Names of the rows of work that no operator launched: graphs did, it was launched before the
+window, or else; in this order of precedence."""
 
 _ELIGIBLE = frozenset(
     "aten::" + name
@@ -70,7 +79,10 @@ _ELIGIBLE_GRADIENTS = frozenset(
 
 
 class OperatorGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of one operator; device figures are null in a trace without a device."""
+    """Calls of one operator, or device work that no operator launched (then `calls` is 0).
+
+    Device figures are null in a trace without a device.
+    """
 
     name: Annotated[str, field_label("operator")]
     calls: int
@@ -115,13 +127,15 @@ class OperatorTable:
     host_self_ns: int
     """Host self time of all calls: the denominator of `host_self_ratio`."""
     device_self_ns: int | None
-    """Device self time of all calls: the denominator of `device_self_ratio`."""
+    """Device self time of all rows: the denominator of `device_self_ratio`."""
 
 
 def build_operator_table(
     operators: Columns,
     kernels: Columns | None,
+    copies: Columns | None = None,
     *,
+    graph_calls: Int | None = None,
     shapes: RowLabels | None = None,
     stacks: RowLabels | None = None,
     top: int = 0,
@@ -130,7 +144,9 @@ def build_operator_table(
 
     Args:
         operators: `TABLE_COLUMNS` of the table.
-        kernels: `LAUNCHED_KERNEL_COLUMNS` of the table; None for a trace without device work.
+        kernels, copies: `LAUNCHED_WORK_COLUMNS` of the tables; no kernels for a trace without
+            device work.
+        graph_calls: ids of the calls that launch graphs.
         shapes, stacks: additional labels to group by, at most one of them.
         top: group limit; 0 for all.
     """
@@ -150,8 +166,12 @@ def build_operator_table(
     weight = sums["device_self_ns"] if on_device else sums["host_self_ns"]
     order = np.lexsort((tree.name[calls[groups.first]], -sums["host_self_ns"], -weight))
     counts = groups.counts()
-    host_ns, device_ns = int(sums["host_self_ns"].sum()), int(sums["device_self_ns"].sum())
-    rows = []
+    tables = [table for table in (kernels, copies) if table is not None]
+    outside = _sum_outside_operators(tree, tables, graph_calls) if on_device else {}
+    outside_ns = sum(work.device_ns for work in outside.values())
+    host_ns = int(sums["host_self_ns"].sum())
+    device_ns = int(sums["device_self_ns"].sum()) + outside_ns
+    rows = _make_outside_rows(kind, labels, outside, device_ns)
     for group in order[: top or None].tolist():
         first = calls[groups.first[group]]
         device_self_ns = int(sums["device_self_ns"][group])
@@ -171,13 +191,77 @@ def build_operator_table(
                 tensor_core_total_ratio=none_if_nan(cores.total_ratio[group]) if cores else None,
             )
         )
+    if outside:
+        rows.sort(key=lambda row: -(row.device_self_ns or 0))
     return OperatorTable(
-        rows=rows,
-        group_count=len(groups),
+        rows=rows[: top or None],
+        group_count=len(groups) + len(outside),
         call_count=len(calls),
         host_self_ns=host_ns,
         device_self_ns=device_ns if on_device else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _OutsideWork:
+    """Device work that no operator launched, of one reason."""
+
+    device_ns: int
+    tensor_core_ratio: float | None
+
+
+def _sum_outside_operators(
+    tree: OperatorTree, tables: Sequence[Columns], graph_calls: Int | None
+) -> dict[str, _OutsideWork]:
+    """Sum the device work that no operator launched, by the names `NO_OPERATOR`.
+
+    Steps, loaders and optimizers that are recorded as operators are none.
+    """
+    is_operator = np.append(tree.counted[tree.merged], True)
+    calls = np.empty(0, dtype=np.int64) if graph_calls is None else graph_calls
+    device_ns, kernel_ns, core_ns = (dict.fromkeys(NO_OPERATOR, 0) for _ in range(3))
+    for table in tables:
+        # An operator that is not in the range of time is one: row -1 is the appended one.
+        launcher = is_operator[tree.find_rows(table["operator"])] & (table["operator"] >= 0)
+        by_graph = np.isin(table["launch"], calls) | (table["graph"] > 0)
+        reason = np.where(by_graph, 0, np.where(table["carry_over"] == 1, 1, 2))
+        on_cores = match_rows(table["name"], uses_tensor_cores)
+        for index, name in enumerate(NO_OPERATOR):
+            rows = ~launcher & (reason == index)
+            device_ns[name] += int(table["duration_ns"][rows].sum())
+            if table is tables[0]:
+                kernel_ns[name] += int(table["duration_ns"][rows].sum())
+                core_ns[name] += int(table["duration_ns"][rows & on_cores].sum())
+    return {
+        name: _OutsideWork(ns, core_ns[name] / kernel_ns[name] if kernel_ns[name] else None)
+        for name, ns in device_ns.items()
+        if ns
+    }
+
+
+def _make_outside_rows(
+    kind: type[OperatorGroup],
+    labels: Mapping[str, RowLabels],
+    outside: Mapping[str, _OutsideWork],
+    device_ns: int,
+) -> list[OperatorGroup]:
+    return [
+        kind(
+            **dict.fromkeys(labels),
+            name=name,
+            calls=0,
+            host_self_ns=0,
+            host_total_ns=0,
+            host_self_ratio=0.0,
+            device_self_ns=work.device_ns,
+            device_total_ns=work.device_ns,
+            device_self_ratio=work.device_ns / device_ns,
+            tensor_core_eligible=None,
+            tensor_core_self_ratio=work.tensor_core_ratio,
+            tensor_core_total_ratio=work.tensor_core_ratio,
+        )
+        for name, work in outside.items()
+    ]
 
 
 def _choose_kind(

@@ -10,6 +10,7 @@ from stepscope.run.data_loading import DataLoaderAnalysis, LoaderWorker, analyse
 from stepscope.run.device_work import CarryOver, calls_of, device_work_of, streams_of
 from stepscope.run.epochs import Epochs, find_epochs
 from stepscope.run.frames import Frame, FrameColumns, frame_of, frame_of_query, frame_of_table
+from stepscope.run.graph_captures import Replays, graph_calls_of, replays_of
 from stepscope.run.heatmaps import SampledHeatmap, build_sampled_heatmap
 from stepscope.run.job_samples import read_job_samples
 from stepscope.run.job_spans import list_phases, read_job_spans, summarize_job_spans
@@ -91,6 +92,7 @@ __all__ = [
     "QualityIssue",
     "Rank",
     "RecordedWork",
+    "Replays",
     "RequestState",
     "RequestStatus",
     "Run",
@@ -121,6 +123,7 @@ __all__ = [
     "frame_of",
     "frame_of_query",
     "frame_of_table",
+    "graph_calls_of",
     "has_records",
     "host_categories",
     "input_bytes",
@@ -152,6 +155,7 @@ __all__ = [
     "reading_ahead",
     "recorded_work",
     "reopen_run",
+    "replays_of",
     "samples_at_a_time",
     "sampling_period_ns",
     "send_window_request",

@@ -64,6 +64,14 @@ from stepscope.schema.run import (
     RunInfo,
     SourceFile,
 )
+from stepscope.schema.runtime_names import (
+    CAPTURE_BEGIN,
+    CAPTURE_END,
+    COPY_LAUNCH,
+    GRAPH_LAUNCH,
+    SET_LAUNCH,
+    WORK_LAUNCHES,
+)
 from stepscope.schema.table import Column, Table
 from stepscope.schema.tables.collectives import COLLECTIVES
 from stepscope.schema.tables.counters import COUNTERS
@@ -91,20 +99,26 @@ from stepscope.schema.units import Unit
 
 __all__ = [
     "AGGREGATE_KINDS",
+    "CAPTURE_BEGIN",
+    "CAPTURE_END",
+    "COPY_LAUNCH",
     "EVENT_KINDS",
     "EVENT_TABLES",
     "FACT_TYPES",
+    "GRAPH_LAUNCH",
     "METRIC_TYPES",
     "NESTED_TABLES",
     "PROFILER_SUFFIXES",
     "QUALITY_CHECKS",
     "SCHEMA_VERSION",
+    "SET_LAUNCH",
     "SPANS",
     "SPAN_KINDS",
     "STREAM_TABLES",
     "TABLES",
     "TRACE_SUFFIXES",
     "TRACE_TABLES",
+    "WORK_LAUNCHES",
     "Argument",
     "Change",
     "Column",

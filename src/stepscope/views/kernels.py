@@ -7,10 +7,10 @@ from typing import Annotated
 import msgspec
 
 from stepscope.analysis import (
-    GRAPH_COLUMNS,
     LAUNCHER_COLUMNS,
     NAME_COLUMNS,
     PROPERTY_COLUMNS,
+    GraphKernel,
     GraphReplays,
     KernelGroup,
     KernelLaunches,
@@ -18,8 +18,9 @@ from stepscope.analysis import (
     build_graph_table,
     build_kernel_table,
     build_kernel_table_by_properties,
+    list_graph_kernels,
 )
-from stepscope.run import CarryOver, Run, Trace
+from stepscope.run import CarryOver, Run, Trace, replays_of
 from stepscope.schema import field_label
 from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.options import DEFAULTS, KERNEL_GROUPS, ViewOptions
@@ -48,6 +49,8 @@ class TraceKernels(msgspec.Struct, frozen=True, kw_only=True):
     launches: list[KernelLaunches]
     """Used instead of `kernels` when grouped by properties."""
     graphs: list[GraphReplays]
+    graph_kernels: list[GraphKernel]
+    """Kernels of the graphs, with the operators that were captured."""
     missing: str | None
     quality: list[QualityNote]
 
@@ -70,13 +73,13 @@ def show_kernels(run: Run, options: ViewOptions = DEFAULTS) -> KernelsView:
         share_of="sum of the durations of all kernels of the trace, simultaneous kernels each",
         by=options.by or KERNEL_GROUPS[0],
         carry_over=options.carry_over,
-        traces=[_show_trace(trace, options) for trace in traces],
+        traces=[_show_trace(run, trace, options) for trace in traces],
         missing=explain_no_traces(run, traces),
         quality=note_run_quality(run, traces),
     )
 
 
-def _show_trace(trace: Trace, options: ViewOptions) -> TraceKernels:
+def _show_trace(run: Run, trace: Trace, options: ViewOptions) -> TraceKernels:
     condition = "carry_over = 0" if options.carry_over == "drop" else ""
     carried = trace.columns("kernels", ("duration_ns",), condition="carry_over = 1")["duration_ns"]
     if options.by == "properties":
@@ -87,11 +90,7 @@ def _show_trace(trace: Trace, options: ViewOptions) -> TraceKernels:
     else:
         columns = trace.columns("kernels", NAME_COLUMNS, condition=condition)
         table = build_kernel_table(columns, top=options.top)
-    # Profilers write graph 0 for a kernel that was launched on its own.
-    in_graph = " AND ".join(part for part in (condition, "graph > 0") if part)
-    graphs = build_graph_table(
-        trace.columns("kernels", GRAPH_COLUMNS, condition=in_graph), table.total_ns
-    )
+    replays = replays_of(trace, run.whole_run.traces, condition=condition)
     return TraceKernels(
         rank=trace.rank,
         trace=trace.name,
@@ -104,7 +103,10 @@ def _show_trace(trace: Trace, options: ViewOptions) -> TraceKernels:
         carry_over_ns=int(carried.sum()),
         kernels=table.rows if options.by != "properties" else [],
         launches=[row for row in table.rows if isinstance(row, KernelLaunches)],
-        graphs=graphs,
+        graphs=build_graph_table(replays.work, table.total_ns),
+        graph_kernels=list_graph_kernels(
+            replays.work, replays.operators, table.total_ns, top=options.top
+        ),
         missing=None if table.call_count else explain_no_device_work(trace),
         quality=note_trace_quality(trace, "device"),
     )

@@ -47,6 +47,8 @@ class TraceModules(msgspec.Struct, frozen=True, kw_only=True):
     outside_device_ns: Annotated[int | None, field_label("device time outside of modules")]
     """Part of `operator_device_ns` outside every module: loss, optimizer, and backward operators
     that are not attributed."""
+    no_operator_device_ns: Annotated[int | None, field_label("device time without an operator")]
+    """Work launched by graphs, before the window, or by no operator: it belongs to no module."""
     modules: list[Module]
     missing: str | None
     notes: list[str]
@@ -66,7 +68,7 @@ def show_modules(run: Run, options: ViewOptions = DEFAULTS) -> ModulesView:
     """Show the time of the modules of the model."""
     traces = select_traces(run, options)
     return ModulesView(
-        share_of="device time of all operators of the trace",
+        share_of="device time of all operators of the trace, and of work without an operator",
         traces=[_show_trace(trace, options.top) for trace in traces],
         missing=explain_no_traces(run, traces),
         quality=note_run_quality(run, traces),
@@ -86,13 +88,24 @@ def read_module_calls(trace: Trace) -> tuple[ModuleCalls, Columns]:
     return calls, operators
 
 
+def _measure_work_without_operator(trace: Trace) -> int:
+    tables = [
+        trace.columns(table, ("duration_ns",), condition="operator IS NULL")
+        for table in ("kernels", "copies")
+    ]
+    return sum(int(table["duration_ns"].sum()) for table in tables)
+
+
 def _show_trace(trace: Trace, top: int) -> TraceModules:
     calls, operators = read_module_calls(trace)
+    no_operator_ns = _measure_work_without_operator(trace)
+    on_device = no_operator_ns > 0 or bool(operators["device_self_ns"].any())
     table = build_module_table(
         calls,
         build_operator_tree(operators),
         operators,
-        on_device=bool(operators["device_self_ns"].any()),
+        on_device=on_device,
+        no_operator_device_ns=no_operator_ns,
         top=top,
     )
     linked = bool((operators["forward"] >= 0).any())
@@ -103,6 +116,7 @@ def _show_trace(trace: Trace, top: int) -> TraceModules:
         module_count=table.module_count,
         operator_device_ns=table.operator_device_ns,
         outside_device_ns=table.outside_device_ns,
+        no_operator_device_ns=no_operator_ns if on_device else None,
         modules=[
             msgspec.structs.replace(row, name="  " * row.depth + row.name) for row in table.rows
         ],

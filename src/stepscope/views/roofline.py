@@ -111,7 +111,7 @@ def _show_trace(
         communication_ns=account.communication_ns,
         carry_over_ns=account.carry_over_ns,
         group_count=len(groups),
-        families=sum_families(groups, total_ns),
+        families=sum_families(groups, total_ns, no_operator_ns=account.unlinked_ns),
         groups=groups[: options.top or None],
         gaps=find_largest_gaps(groups, total_ns, top=MAX_GAPS),
         utilization=utilization,

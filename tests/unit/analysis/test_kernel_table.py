@@ -1,4 +1,4 @@
-"""Kernels by name and by properties, and replayed graphs."""
+"""Kernels by name and by properties."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import pytest
 from stepscope.analysis.kernel_table import (
     KernelGroup,
     KernelLaunches,
-    build_graph_table,
     build_kernel_table,
     build_kernel_table_by_properties,
 )
-from tests.support.drawn_operators import kernel_columns, numbers, op, operator_columns
+from tests.support.drawn_operators import kernel_columns, op, operator_columns
 
 GEMM, COPY, REDUCE = (
     "volta_fp16_s884gemm_fp16",
@@ -85,22 +84,7 @@ def properties_of(row: KernelGroup) -> tuple[Any, ...]:
     return tuple(getattr(row, name) for name in PROPERTIES)
 
 
-def test_replayed_graphs() -> None:
-    kernels, _ = recording()
-    kernels["graph"] = numbers([7, 7, 9, 9, 9, 9])
-    kernels["launch"] = numbers([1, 2, 3, 3, 3, 3])
-    nine, seven = build_graph_table(kernels, 100)
-    assert (seven.graph, seven.replays, seven.kernel_count, seven.total_ns) == (7, 2, 2, 40)
-    assert (nine.graph, nine.replays, nine.distinct_kernel_count, nine.share_ratio) == (
-        9,
-        1,
-        2,
-        0.6,
-    )
-
-
 def test_no_kernels() -> None:
     kernels, operators = kernel_columns(), operator_columns()
     assert build_kernel_table(kernels).rows == []
     assert build_kernel_table_by_properties(kernels, operators).rows == []
-    assert build_graph_table(kernels, 0) == []

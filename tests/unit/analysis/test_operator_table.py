@@ -63,6 +63,30 @@ def test_excluded_ranges_do_not_hide_operators_inside() -> None:
     assert set(rows) == {"add", "stack", "mul", "conv"}
 
 
+def test_work_without_an_operator_is_a_row_of_its_own() -> None:
+    """Work of graphs, of carry-over and of neither; a step is no operator."""
+    calls = (op("mm", 1, kernels=[(SLOW, 10)]), op("ProfilerStep#5", 1, kernels=[(FAST, 2)]))
+    operators = operator_columns(*calls)
+    kernels = kernel_columns(*calls, op("lost", 1, kernels=[(FAST, 60), (SLOW, 20), (SLOW, 5)]))
+    kernels["operator"][2:] = -1
+    kernels["launch"][2:4] = 90
+    kernels["carry_over"][4] = 1
+    copies = kernel_columns(op("lost", 1, kernels=[("Memcpy", 3)]))
+    copies["operator"][:] = -1
+    table = build_operator_table(operators, kernels, copies, graph_calls=numbers([90]))
+    assert [(row.name, row.device_self_ns, row.calls) for row in table.rows] == [
+        ("no operator (graph)", 80, 0),
+        ("mm", 10, 1),
+        ("no operator (carry-over)", 5, 0),
+        ("no operator", 2 + 3, 0),
+    ]
+    assert table.device_self_ns == 10 + 2 + 60 + 20 + 5 + 3
+    assert sum(row.device_self_ratio or 0 for row in table.rows) == pytest.approx(1)
+    assert table.rows[0].tensor_core_self_ratio == 0.75
+    top = build_operator_table(operators, kernels, graph_calls=numbers([90]), top=1)
+    assert [row.name for row in top.rows] == ["no operator (graph)"]
+
+
 def test_tensor_cores() -> None:
     rows = table(
         op("aten::linear", 1, op("aten::addmm", 1, kernels=[(FAST, 30), (SLOW, 10)])),

@@ -11,6 +11,8 @@ from stepscope.analysis.roofline.groups import RooflineGroup
 from stepscope.schema import field_label
 
 NO_FAMILY = "without a model"
+NO_OPERATOR_FAMILY = "no operator"
+"""Work in the window whose operator is unknown, such as that of replayed graphs."""
 
 
 class FamilyTotals(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,17 +40,31 @@ class RooflineGap(msgspec.Struct, frozen=True, kw_only=True):
     roofline_ratio: Annotated[float, field_label("of the roofline")]
 
 
-def sum_families(groups: Sequence[RooflineGroup], total_ns: int) -> list[FamilyTotals]:
-    """Sum groups by family, by descending time.
+def sum_families(
+    groups: Sequence[RooflineGroup], total_ns: int, *, no_operator_ns: int = 0
+) -> list[FamilyTotals]:
+    """Sum groups by family, by descending time; work without an operator is one of its own.
 
     Args:
         groups: groups of one trace.
         total_ns: denominator of the shares.
+        no_operator_ns: time of the work whose operator is unknown, part of `total_ns`.
     """
     families: dict[str, list[RooflineGroup]] = {}
     for group in groups:
         families.setdefault(group.family or NO_FAMILY, []).append(group)
     totals = [_sum_family(name, members, total_ns) for name, members in families.items()]
+    if no_operator_ns:
+        totals.append(
+            FamilyTotals(
+                family=NO_OPERATOR_FAMILY,
+                device_ns=no_operator_ns,
+                time_ratio=no_operator_ns / total_ns,
+                total_flop=None,
+                total_bytes=None,
+                roofline_ratio=None,
+            )
+        )
     return sorted(totals, key=lambda family: -family.device_ns)
 
 

@@ -18,13 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.importers.kineto.gather import Gathered
-from stepscope.importers.kineto.joins import LAUNCHES, Counts
+from stepscope.importers.kineto.joins import Counts
 from stepscope.importers.kineto.kinds import CALL_KINDS, KERNEL, MEMCPY, MEMSET, WORK_KINDS, Kind
+from stepscope.schema import CAPTURE_BEGIN, CAPTURE_END, COPY_LAUNCH, SET_LAUNCH, WORK_LAUNCHES
 
 Int = NDArray[np.int64]
-
-_BEGIN = ("cudaStreamBeginCapture", "hipStreamBeginCapture", "cuStreamBeginCapture")
-_END = ("cudaStreamEndCapture", "hipStreamEndCapture", "cuStreamEndCapture")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +83,12 @@ def _graph_nodes(gathered: Gathered) -> dict[int, dict[int, Kind]]:
 def find_captures(gathered: Gathered) -> Captures:
     """Find the captures in a trace."""
     captures = Captures([], [])
-    begins, ends, launches = map(gathered.names_with, (_BEGIN, _END, LAUNCHES))
+    begins, ends, launches = map(
+        gathered.names_with, ((CAPTURE_BEGIN,), (CAPTURE_END,), WORK_LAUNCHES)
+    )
     if not begins or not ends:
         return captures
-    copies, sets = gathered.names_with(("Memcpy",)), gathered.names_with(("Memset",))
+    copies, sets = gathered.names_with((COPY_LAUNCH,)), gathered.names_with((SET_LAUNCH,))
     parts = [gathered.columns(kind, "id", "start", "track", "name") for kind in CALL_KINDS]
     calls = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     marks = np.flatnonzero(np.isin(calls["name"], begins + ends))

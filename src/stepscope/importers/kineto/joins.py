@@ -23,11 +23,9 @@ from stepscope.importers.kineto.kinds import (
     OtherKind,
 )
 from stepscope.intervals import nesting_order, sort_order
+from stepscope.schema import WORK_LAUNCHES
 
 Int = NDArray[np.int64]
-
-LAUNCHES = ("LaunchKernel", "LaunchCooperativeKernel", "Memcpy", "Memset")
-"""Parts of the names of calls that put one piece of work on a device."""
 
 
 @dataclass(slots=True)
@@ -71,7 +69,7 @@ def join_launches(gathered: Gathered, counts: Counts, captured: Int) -> None:
     parts = [gathered.select(kind, names, "correlation") for kind in CALL_KINDS]
     calls = {name: np.concatenate([part[name] for part in parts]) for name in names}
     ids, starts, keys = calls["id"], calls["start"], calls["correlation"]
-    launching = np.isin(calls["name"], gathered.names_with(LAUNCHES))
+    launching = np.isin(calls["name"], gathered.names_with(WORK_LAUNCHES))
     if len(captured):
         launching &= ~np.isin(ids, captured)
     usable = np.flatnonzero((keys > 0) & ~impossible(calls, gathered.bounds))
