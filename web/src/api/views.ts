@@ -625,9 +625,24 @@ export interface GpuTimeView {
   quality: QualityNote[];
 }
 
+/** Kernels of one name and captured operator in the replays of one graph. */
+export interface GraphKernel {
+  number: number;
+  name: string;
+  /** Null where the run has no capture that fits. */
+  operator: string | null;
+  calls: number;
+  total_ns: number;
+  /** Share of the summed durations of all kernels. */
+  share_ratio: number;
+}
+
 /** One captured graph and its replays; its kernels are also in the table of kernels. */
 export interface GraphReplays {
-  graph: number;
+  /** Number by the time of the first replay, from 1. */
+  number: number;
+  /** Null where the profiler records none, as for HIP. */
+  graph: number | null;
   /** Number of launches of the graph in the trace. */
   replays: number;
   kernel_count: number;
@@ -973,7 +988,7 @@ export interface Module {
   /** Forward and backward time; null without a device. */
   device_total_ns: number | null;
   device_self_ns: number | null;
-  /** Share of `operator_device_ns`. */
+  /** Share of the device time of operators and of work without one. */
   device_ratio: number | null;
   /** Time of the operators that compute its gradients, including the modules inside. */
   backward_host_ns: number | null;
@@ -1103,7 +1118,7 @@ export interface NodeView {
   metrics_missing: Record<string, string>;
 }
 
-/** Calls of one operator; device figures are null in a trace without a device. */
+/** Calls of one operator, or device work that no operator launched (then `calls` is 0). Device figures are null in a trace without a device. */
 export interface OperatorGroup {
   name: string;
   calls: number;
@@ -1445,6 +1460,16 @@ export interface RecordingsView {
   missing: string | null;
 }
 
+/** Device work in replayed graphs of one captured operator. */
+export interface ReplayedOperator {
+  name: string;
+  /** Kernels, copies and sets. */
+  work_count: number;
+  device_ns: number;
+  /** Share of the device time of the trace. */
+  device_ratio: number;
+}
+
 /** Time that calls of one group would save on their roofline. */
 export interface RooflineGap {
   name: string;
@@ -1650,12 +1675,12 @@ export interface StepChange {
   change_ratio: number | null;
   /** Estimate of the change from all runs of both programs, used by a gate; with one run of each, `change_ns`. */
   estimate_ns: number;
-  /** Lower bound of the change; null, as are the upper bound and the noise floor, with too few steps. */
+  /** Lower bound of the interval of the change; null, as are the upper bound and the noise floor, with too few steps. */
   low_ns: number | null;
   high_ns: number | null;
   /** Noise floor: the difference between halves of one run; with repeated runs half of the interval's width. */
   noise_ns: number | null;
-  /** 0 is outside the interval, and the change of a single run exceeds the noise floor. */
+  /** 0 is outside the interval. */
   beyond_noise: boolean;
 }
 
@@ -1950,6 +1975,8 @@ export interface TraceKernels {
   /** Used instead of `kernels` when grouped by properties. */
   launches: KernelLaunches[];
   graphs: GraphReplays[];
+  /** Kernels of the graphs, with the operators that were captured. */
+  graph_kernels: GraphKernel[];
   missing: string | null;
   quality: QualityNote[];
 }
@@ -2004,6 +2031,8 @@ export interface TraceModules {
   operator_device_ns: number | null;
   /** Part of `operator_device_ns` outside every module: loss, optimizer, and backward operators that are not attributed. */
   outside_device_ns: number | null;
+  /** Work launched by graphs, before the window, or by no operator: it belongs to no module. */
+  no_operator_device_ns: number | null;
   modules: Module[];
   missing: string | null;
   notes: string[];
@@ -2034,13 +2063,15 @@ export interface TraceOperators {
   call_count: number;
   /** Sum over all calls. */
   host_self_ns: number;
-  /** Sum over all calls. */
+  /** Sum over all rows, including work that no operator launched. */
   device_self_ns: number | null;
   operators: OperatorGroup[];
   /** Used instead of `operators` when grouped by shape. */
   shapes: OperatorShape[];
   /** Used instead of `operators` when grouped by stack. */
   stacks: OperatorStack[];
+  /** Operators captured into graphs; their rows in the table above do not include this time. */
+  replayed: ReplayedOperator[];
   missing: string | null;
   notes: string[];
   quality: QualityNote[];
