@@ -72,6 +72,9 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     framework: str
     half: Half
     """Programs of the development half were known to the authors of the rules."""
+    frozen_at: str | None = None
+    """Revision of the rules at the first verdict on a program that was held out; several rounds
+    were frozen one after another, and what one showed was mended before the next."""
     fixes: list[MeasuredFix]
     why: str
     verdict: GivenVerdict
@@ -153,7 +156,7 @@ def render(programs: Sequence[Program]) -> str:
                         "abstentions",
                         "sign",
                     ],
-                    [_score(half, programs) for half in ("development", "held out")],
+                    [_score(*round_, programs) for round_ in _list_rounds(programs)],
                 ),
                 "## Programs",
                 _table(
@@ -195,14 +198,19 @@ and causes are shares of all verdicts given, false alarms of all programs withou
 was predicted. Intervals (Wilson, 95 %) are in brackets."""
 
 
-def _score(half: str, programs: Iterable[Program]) -> list[str]:
-    selected = [program for program in programs if program.half == half]
+def _list_rounds(programs: Iterable[Program]) -> list[tuple[Half, str | None]]:
+    """List the development half, then the rounds of programs that were held out."""
+    return list(dict.fromkeys((program.half, program.frozen_at) for program in programs))
+
+
+def _score(half: Half, frozen_at: str | None, programs: Iterable[Program]) -> list[str]:
+    selected = [p for p in programs if (p.half, p.frozen_at) == (half, frozen_at)]
     grades = [grade(program) for program in selected]
     answers = [graded for graded in grades if not graded.abstained]
     healthy = [g for p, g in zip(selected, grades, strict=True) if not p.select_proven()]
     signs = [graded.sign_right for graded in grades if graded.sign_right is not None]
     return [
-        half,
+        half if frozen_at is None else f"{half}, rules of {frozen_at}",
         str(len(selected)),
         _rate([graded.suspect_right for graded in answers]),
         _rate([graded.cause_right for graded in answers]),
