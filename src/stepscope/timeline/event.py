@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
 from stepscope.analysis import Slices
 from stepscope.run import Run
-from stepscope.schema import AGGREGATE_KINDS, STREAM_TABLES
+from stepscope.schema import AGGREGATE_KINDS, STREAM_TABLES, field_label
 from stepscope.timeline.blocks import EVENT_TABLES, build_event_query
 from stepscope.timeline.content import Content
 from stepscope.timeline.spans import SPAN_NAME, SlicePart
@@ -118,7 +118,7 @@ class EventDetails(msgspec.Struct, frozen=True, kw_only=True):
     stack: list[str]
     """Python frames around the event, innermost first, as `file(line): function`."""
     links: list[LinkedEvent]
-    parts: dict[str, int] = {}
+    parts: Annotated[dict[str, int], field_label(unit="ns")] = {}
     """Aggregates inside the event by name: nanoseconds."""
 
 

@@ -201,7 +201,7 @@ def test_markdown(runs: Path) -> None:
         )
     same = compare(runs, "base", "again", "--markdown", "pull.md")
     assert same.returncode == 0
-    assert (runs / "pull.md").read_text().startswith("### The mean step did not change")
+    assert (runs / "pull.md").read_text().startswith("### No change of the step beyond noise")
 
 
 def test_a_price_for_runs_without_one(runs: Path) -> None:

@@ -531,7 +531,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     args: {"title":"args","unit":"none","description":"Recorded attributes, under column names if there are any: bytes, shapes, grid, …"},
     stack: {"title":"stack","unit":"none","description":"Python frames around the event, innermost first, as `file(line): function`."},
     links: {"title":"links","unit":"none"},
-    parts: {"title":"parts","unit":"none","description":"Aggregates inside the event by name: nanoseconds."},
+    parts: {"title":"parts","unit":"ns","description":"Aggregates inside the event by name: nanoseconds."},
   },
   Evidence: {
     text: {"title":"text","unit":"none"},
@@ -1680,7 +1680,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     count: {"title":"count","unit":"count","description":"Number of events in the slice."},
     busy_ratio: {"title":"busy","unit":"ratio","description":"Share of the slice that its events cover; 1 for an event."},
     event: {"title":"event","unit":"none","display":"identifier","description":"Id for `timeline-slice`, together with the track; -1 for a summary."},
-    part_slice: {"title":"part slice","unit":"none","description":"Aggregates inside slices, as the calls of one transform for a batch: index of the slice."},
+    part_slice: {"title":"part slice","unit":"none","display":"identifier","description":"Aggregates inside slices, as the calls of one transform for a batch: index of the slice."},
     part_name: {"title":"part name","unit":"none","display":"identifier","description":"Index into `names`."},
     part_ns: {"title":"part","unit":"ns","description":"Sum of the times, which are anywhere in the slice."},
   },

@@ -106,7 +106,7 @@ class TrackSlices(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the slice that its events cover; 1 for an event."""
     event: list[int]
     """Id for `timeline-slice`, together with the track; -1 for a summary."""
-    part_slice: list[int]
+    part_slice: Annotated[list[int], field_label(display="identifier")]
     """Aggregates inside slices, as the calls of one transform for a batch: index of the slice."""
     part_name: Annotated[list[int], field_label(display="identifier")]
     """Index into `names`."""
