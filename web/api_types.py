@@ -20,6 +20,8 @@ from stepscope.server.payloads import (
     CaptureAccepted,
     CaptureProgress,
     CaptureRequest,
+    ImportProgress,
+    ImportRequest,
     RunSession,
     SourceLines,
     StopAccepted,
@@ -39,6 +41,8 @@ SERVER: tuple[Payload, ...] = (
     CaptureRequest,
     CaptureAccepted,
     CaptureProgress,
+    ImportRequest,
+    ImportProgress,
     StopJobRequest,
     StopAccepted,
 )

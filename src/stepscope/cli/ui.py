@@ -22,7 +22,8 @@ TOKEN_VARIABLE = "STEPSCOPE_TOKEN"  # noqa: S105 - a name
 @click.command(
     "ui",
     help="Show the runs below DIR, or a URL such as s3://bucket/runs, in a browser, including runs "
-    f"that are being recorded. Default: {RUNS_DIRECTORY} if it exists, else the current directory. "
+    "that are being recorded, and import traces below DIR. Default: "
+    f"{RUNS_DIRECTORY} if it exists, else the current directory. "
     "Ctrl-C stops the server, not the jobs.",
 )
 @click.argument("location", metavar="[DIR|URL]", required=False)
@@ -77,8 +78,11 @@ def command(  # noqa: PLR0917 - click passes options by name
     from stepscope.run.catalog import resolve_root
     from stepscope.server import serve, url_of
 
+    root = resolve_root(_default_location() if location is None else location)
+    in_runs = isinstance(root, Path) and root.name == RUNS_DIRECTORY
     settings = Settings(
-        root=resolve_root(_default_location() if location is None else location),
+        root=root,
+        runs_directory="." if in_runs else RUNS_DIRECTORY,
         host=host,
         port=port,
         token=token or None,

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -14,14 +15,16 @@ from starlette.routing import Route
 from stepscope._version import __version__
 from stepscope.errors import NotARunError
 from stepscope.run import cache_home
-from stepscope.run.catalog import CatalogRun, missing_run_error, open_catalog
+from stepscope.run.catalog import RunListing, missing_run_error, open_catalog
 from stepscope.server.compression import VARY, json_response
 from stepscope.server.endpoints import ENDPOINTS, EVENT_STREAM
+from stepscope.server.imports import Imports
 from stepscope.server.live import Feed, Feeds
-from stepscope.server.payloads import CaptureRequest, StopJobRequest
+from stepscope.server.payloads import CaptureRequest, ImportRequest, StopJobRequest
 from stepscope.server.requests import (
     cancel_on_disconnect,
     query_of,
+    read_chunks,
     read_json,
     take_parameter,
 )
@@ -46,6 +49,7 @@ class Api:
         self._workers = Workers(settings.tasks, settings.limits)
         self._feeds = Feeds()
         self._summaries = Summaries(self._workers, lambda: self._feeds.hint(_JOBS), cache_home())
+        self._imports = Imports(settings, lambda: self._feeds.hint(_JOBS))
         self._revisions: dict[str, tuple[float, int]] = {}
         self._openapi: bytes | None = None
         self._read_ahead_location: str | None = None
@@ -73,6 +77,7 @@ class Api:
         self._starting.cancel()
         for task in self._read_ahead_tasks:
             task.cancel()
+        await self._imports.close()
         await self._summaries.close()
         await self._workers.close()
 
@@ -92,6 +97,8 @@ class Api:
             listed=runs,
             summaries=self._summaries.by_run(),
             notes=listing.notes,
+            traces=listing.traces,
+            why_not_import=self._imports.obstacle,
         )
 
     async def view(self, request: Request) -> Response:
@@ -173,13 +180,17 @@ class Api:
         return _stream(request, self._feeds.feed(_JOBS, self._jobs_revision))
 
     async def _jobs_revision(self) -> int:
-        def read() -> tuple[list[CatalogRun], dict[str, int]]:
-            runs = self._catalog.list_runs().runs
-            return runs, self._catalog.revisions(runs)
+        def read() -> tuple[RunListing, dict[str, int]]:
+            listing = self._catalog.list_runs()
+            return listing, self._catalog.revisions(listing.runs)
 
-        runs, revisions = await asyncio.to_thread(read)
-        self._summaries.request((run, revisions[run.id]) for run in runs if run.id in revisions)
-        return hash((frozenset(revisions.items()), self._summaries.count)) & _MAX_REVISION
+        listing, revisions = await asyncio.to_thread(read)
+        self._summaries.request(
+            (run, revisions[run.id]) for run in listing.runs if run.id in revisions
+        )
+        traces = frozenset((trace.id, trace.source.changed_ns) for trace in listing.traces)
+        state = (frozenset(revisions.items()), traces, self._summaries.count)
+        return hash(state) & _MAX_REVISION
 
     # --- actions -----------------------------------------------------------------------------
 
@@ -240,6 +251,35 @@ class Api:
         body = await read_json(request, StopJobRequest, self._settings.limits)
         client = request.client.host if request.client is not None else "unknown"
         return await self._respond_for_run(request, "stop", body.run, client=client)
+
+    async def import_traces(self, request: Request) -> Response:
+        """Import traces below the served directory as one run."""
+        body = await read_json(request, ImportRequest, self._settings.limits)
+        paths = await asyncio.to_thread(lambda: list(map(self._catalog.locate_trace, body.traces)))
+        name = paths[0].name if len(paths) == 1 else paths[0].parent.name
+        import_id = self._imports.prepare(name)
+        self._imports.start(import_id, paths)
+        return await self._report_import(request, import_id)
+
+    async def upload(self, request: Request) -> Response:
+        """Import a trace that the page sends."""
+        import_id = self._imports.prepare(take_parameter(query_of(request), "name"))
+        try:
+            chunks = read_chunks(request, self._settings.limits)
+            path = await self._imports.receive(import_id, chunks)
+        except BaseException:
+            self._imports.abandon(import_id)
+            raise
+        self._imports.start(import_id, [path])
+        return await self._report_import(request, import_id)
+
+    async def import_progress(self, request: Request) -> Response:
+        """Report the progress of an import."""
+        return await self._report_import(request, take_parameter(query_of(request), "import"))
+
+    async def _report_import(self, request: Request, import_id: str) -> Response:
+        progress = self._imports.progress(import_id)
+        return await json_response(request, msgspec.json.encode(progress))
 
     # --- shared ------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 VIEW_PATH = "/api/views/{view}"
 EVENT_STREAM = "text/event-stream"
+BYTES = "application/octet-stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,8 @@ class Endpoint:
     """Required query parameters."""
     body: str | None = None
     """Type of the body, as `module:name`: the server itself has no use for most of these types."""
+    content: str = "application/json"
+    """Type of the content of the body."""
     response: str | None = None
     """Type of the payload, as `module:name`; None for an event stream, or for several types."""
 
@@ -61,6 +64,27 @@ ENDPOINTS = (
         method="POST",
         body="stepscope.server.payloads:CaptureRequest",
         response="stepscope.server.payloads:CaptureAccepted",
+    ),
+    Endpoint(
+        path="/api/import",
+        handler="import_progress",
+        query=("import",),
+        response="stepscope.server.payloads:ImportProgress",
+    ),
+    Endpoint(
+        path="/api/import",
+        handler="import_traces",
+        method="POST",
+        body="stepscope.server.payloads:ImportRequest",
+        response="stepscope.server.payloads:ImportProgress",
+    ),
+    Endpoint(
+        path="/api/upload",
+        handler="upload",
+        method="POST",
+        query=("name",),
+        content=BYTES,
+        response="stepscope.server.payloads:ImportProgress",
     ),
     Endpoint(
         path="/api/stop",

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from stepscope.run import Run, open_run, reopen_run
+from stepscope.schema import SourceFile
 from stepscope.views import JobRow
 
 MAX_OPEN_RUNS = 3
@@ -24,6 +25,8 @@ class OpenRuns:
         self._cache: OrderedDict[str, _CachedRun] = OrderedDict()
         self.rows: dict[str, tuple[object, JobRow]] = {}
         """Rows of the list of jobs by run, each with the key of its inputs."""
+        self.sources: dict[str, list[SourceFile]] = {}
+        """Imported files by run, of the runs in `rows`."""
 
     def open(self, location: str, revision: int) -> Run:
         """Open a run at this or a later revision. A run of another revision is read again, except

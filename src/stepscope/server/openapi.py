@@ -62,9 +62,10 @@ def _operation(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
         "parameters": [_required(name) for name in endpoint.query],
         "responses": _responses(content, schemas),
     }
-    if endpoint.body is not None:
-        schema = schemas[resolve_name(endpoint.body)]
-        operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": schema}}}
+    if endpoint.method == "POST":
+        schema = {} if endpoint.body is None else schemas[resolve_name(endpoint.body)]
+        content = {endpoint.content: {"schema": schema}}
+        operation["requestBody"] = {"required": True, "content": content}
     return operation
 
 

@@ -9,6 +9,9 @@ import msgspec
 from stepscope.run import MAX_REQUESTED_STEPS, RequestStatus
 from stepscope.schema import field_label
 
+MAX_TRACES = 4096
+"""Maximum number of traces of one import."""
+
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """Reason why there is no payload."""
@@ -85,6 +88,27 @@ class CaptureProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Reason why nothing is recorded, once that is certain."""
     nodes: dict[str, RequestStatus]
     """Responses by node; a node without a response is missing."""
+
+
+class ImportRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Request to import traces below the served directory as one run."""
+
+    traces: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MAX_TRACES)]
+    """Their ids in the list of jobs."""
+
+
+class ImportProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """Progress of an import."""
+
+    id: str
+    finished: bool
+    """True when nothing more will happen."""
+    done_ratio: float | None
+    """Share of the work that is done; null before it starts."""
+    run: str | None
+    """Id of the new run, once it is complete."""
+    failure: str | None
+    """Reason why there is no run, once that is certain."""
 
 
 class StopJobRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

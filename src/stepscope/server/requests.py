@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from stepscope.quantities import duration
+from stepscope.quantities import duration, file_size
+from stepscope.server.endpoints import BYTES
 from stepscope.server.settings import Limits
 from stepscope.server.workers import Refusal, retrieve_exception
 
@@ -44,12 +45,38 @@ async def read_json(request: Request, as_type: type[T], limits: Limits) -> T:
     Raises:
         Refusal: it is not JSON of this type, too large, or too slow.
     """
-    if _content_type(request) != _JSON:
-        raise Refusal(400, f"The content type of the body must be {_JSON}.")
+    _check_content_type(request, _JSON)
     try:
         return msgspec.json.decode(await _read_body(request, limits), type=as_type)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Refusal(400, f"The body is invalid: {error}.") from None
+
+
+async def read_chunks(request: Request, limits: Limits) -> AsyncIterator[bytes]:
+    """Yield the parts of a trace that a page sends.
+
+    Raises:
+        Refusal: it is of another type, too large, or too slow.
+    """
+    # A page of another origin cannot send this type without the permission of the server.
+    _check_content_type(request, BYTES)
+    size_bytes = 0
+    stream = request.stream()
+    try:
+        while True:
+            async with asyncio.timeout(limits.body_s):
+                chunk = await anext(stream, None)
+            if chunk is None:
+                return
+            size_bytes += len(chunk)
+            if size_bytes > limits.trace_bytes:
+                limit = file_size(limits.trace_bytes)
+                raise Refusal(413, f"The trace is larger than {limit}; use `stepscope import`.")
+            yield chunk
+    except TimeoutError:
+        raise Refusal(400, "The trace did not arrive completely.") from None
+    except ClientDisconnect:
+        raise _disconnected() from None
 
 
 async def read_form_or_json(request: Request, limits: Limits) -> tuple[dict[str, str], bool]:
@@ -104,6 +131,11 @@ async def _read_body(request: Request, limits: Limits) -> bytes:
 
 def _disconnected() -> Refusal:
     return Refusal(_CLIENT_CLOSED_REQUEST, "The client has disconnected.")
+
+
+def _check_content_type(request: Request, content_type: str) -> None:
+    if _content_type(request) != content_type:
+        raise Refusal(400, f"The content type of the body must be {content_type}.")
 
 
 def _content_type(request: Request) -> str:

@@ -26,7 +26,9 @@ class Limits:
     body_bytes: int = 64_000
     """Size of the body of a request."""
     body_s: float = 10.0
-    """Time for the body of a request to arrive."""
+    """Time for the body of a request, or for the next part of a trace, to arrive."""
+    trace_bytes: int = 20_000 * MB
+    """Size of a trace that a page sends."""
     worker_bytes: int = 220 * MB
     """Memory growth above which a worker is replaced after its response."""
 
@@ -47,6 +49,8 @@ class Settings:
     source_roots: tuple[Path, ...] = ()
     """Directories below which source files may be shown."""
     limits: Limits = field(default_factory=Limits)
+    runs_directory: str = "."
+    """Directory below the root for the runs of imported traces."""
     tasks: str = TASKS
     """Module with `TASKS`, which workers import."""
 

@@ -15,7 +15,8 @@ from stepscope._version import __version__
 from stepscope.comparison import compare_runs
 from stepscope.errors import StepscopeError
 from stepscope.run import open_run, size_of
-from stepscope.run.catalog import CatalogRun, map_runs
+from stepscope.run.catalog import CatalogRun, CatalogTrace, map_runs
+from stepscope.schema import SourceFile
 from stepscope.server.capture import capture, capture_obstacle, capture_progress
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.openapi import openapi
@@ -32,6 +33,7 @@ from stepscope.views import (
     JobSummary,
     list_jobs,
     make_job_row,
+    make_trace_row,
     make_unopened_row,
     summarize_job,
 )
@@ -59,11 +61,14 @@ def jobs(
     listed: list[tuple[CatalogRun, int]],
     summaries: Mapping[str, bytes | str],
     notes: list[str],
+    traces: list[CatalogTrace],
+    why_not_import: str | None,
 ) -> Jobs:
     """Create the list of jobs.
 
     Args:
         listed: the runs, each with its revision.
+        traces: trace files below the root; those that are in a run are left out.
         summaries: results of `summary` by run id, or the sentence of its error.
     """
 
@@ -77,7 +82,14 @@ def jobs(
     missing = rows.count(None)
     if missing:
         notes = [*notes, f"{missing} runs have not been read yet. Reload to see them."]
-    return list_jobs(root, [row for row in rows if row is not None], notes)
+    imported = {source for run, _ in listed for source in runs.sources.get(run.id, ())}
+    return list_jobs(
+        root,
+        [row for row in rows if row is not None],
+        notes,
+        traces=[make_trace_row(t.id, t.source) for t in traces if t.source not in imported],
+        why_not_import=why_not_import,
+    )
 
 
 def _cached_row(
@@ -86,20 +98,24 @@ def _cached_row(
     """Get the row of a run, from the cache unless its inputs have changed."""
     key, row = runs.rows.get(run.id, (None, None))
     if row is None or key != (revision, summary) or row.status in {"InProgress", "Stopping"}:
-        row = _make_row(run, summary)
+        row, runs.sources[run.id] = _make_row(run, summary)
         runs.rows[run.id] = (revision, summary), row
     return row
 
 
-def _make_row(run: CatalogRun, summary: bytes | str | None) -> JobRow:
+def _make_row(run: CatalogRun, summary: bytes | str | None) -> tuple[JobRow, list[SourceFile]]:
+    """Make the row of a run and list the files that were imported into it."""
     try:
         decoded = (
             msgspec.json.decode(summary, type=JobSummary) if isinstance(summary, bytes) else None
         )
-        row = make_job_row(open_run(run.location).reader, run.id, decoded)
+        reader = open_run(run.location).reader
+        row = make_job_row(reader, run.id, decoded)
     except (StepscopeError, OSError) as error:
-        return make_unopened_row(run.id, str(error))
-    return msgspec.structs.replace(row, problem=summary) if isinstance(summary, str) else row
+        return make_unopened_row(run.id, str(error)), []
+    if isinstance(summary, str):
+        row = msgspec.structs.replace(row, problem=summary)
+    return row, reader.info.sources
 
 
 def read_ahead(runs: OpenRuns, *, location: str, revision: int, is_first: bool) -> bool:

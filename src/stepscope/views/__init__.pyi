@@ -22,6 +22,7 @@ from .jobs import (
     JobSummary as JobSummary,
     list_jobs as list_jobs,
     make_job_row as make_job_row,
+    make_trace_row as make_trace_row,
     make_unopened_row as make_unopened_row,
     summarize_job as summarize_job,
 )

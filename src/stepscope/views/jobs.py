@@ -15,7 +15,15 @@ from stepscope.cost import price_job
 from stepscope.diagnosis import Suspect, diagnose
 from stepscope.rule_feed import progress_of
 from stepscope.run import Run, is_lost, machine_count
-from stepscope.schema import JobState, JobStatus, NodeInfo, field_label
+from stepscope.schema import (
+    JobState,
+    JobStatus,
+    NodeInfo,
+    SourceFile,
+    field_label,
+    parse_trace_name,
+    rank_in_name,
+)
 from stepscope.store import RunReader
 
 MAX_COMMAND_LENGTH = 1000
@@ -100,6 +108,20 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """Reason why the run or its verdict is not available."""
 
 
+class TraceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One trace file that is in no run yet."""
+
+    id: Annotated[str, field_label("trace")]
+    """Path of the file below the served directory."""
+    worker: str | None
+    """Worker in the name of the file, as torch.profiler's `tensorboard_trace_handler` writes it."""
+    rank: int | None
+    """Rank in the name of the file; null if there is none."""
+    changed_ms: Annotated[float, field_label("written", unit="epoch_ms")]
+    """Milliseconds since 1970."""
+    size_bytes: Annotated[int, field_label(display="file_size")]
+
+
 class Jobs(msgspec.Struct, frozen=True, kw_only=True):
     """Payload of the list of jobs, newest run first."""
 
@@ -108,6 +130,10 @@ class Jobs(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[JobRow]
     pending_count: Annotated[int, field_label("pending runs")]
     """Runs whose verdict is still being computed."""
+    traces: list[TraceRow]
+    """Trace files that are in no run yet, newest first."""
+    why_not_import: str | None
+    """Reason why the page can import no traces, as a sentence."""
     notes: list[str]
 
 
@@ -178,13 +204,36 @@ def make_unopened_row(run_id: str, problem: str) -> JobRow:
     )
 
 
-def list_jobs(root: str, rows: Iterable[JobRow], notes: Iterable[str] = ()) -> Jobs:
-    """Sort rows into the list of jobs."""
+def make_trace_row(trace_id: str, source: SourceFile) -> TraceRow:
+    """Make the row of a trace file by its path and state."""
+    name = trace_id.rpartition("/")[2]
+    parts = parse_trace_name(name)
+    written_ns = parts.written_ns if parts is not None else None
+    return TraceRow(
+        id=trace_id,
+        worker=parts.worker if parts is not None else None,
+        rank=rank_in_name(name),
+        changed_ms=(source.changed_ns if written_ns is None else written_ns) / 1e6,
+        size_bytes=source.size_bytes,
+    )
+
+
+def list_jobs(
+    root: str,
+    rows: Iterable[JobRow],
+    notes: Iterable[str] = (),
+    *,
+    traces: Iterable[TraceRow] = (),
+    why_not_import: str | None = None,
+) -> Jobs:
+    """Sort rows into the list of jobs, and traces into that of traces."""
     ordered = sorted(rows, key=lambda row: (-row.created_ms, row.id))
     return Jobs(
         root=root,
         jobs=ordered,
         pending_count=sum(row.verdict is None and row.problem is None for row in ordered),
+        traces=sorted(traces, key=lambda trace: (-trace.changed_ms, trace.id)),
+        why_not_import=why_not_import,
         notes=list(notes),
     )
 

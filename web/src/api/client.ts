@@ -73,6 +73,17 @@ export function post<T>(path: string, body: unknown): Promise<T> {
   );
 }
 
+/** Send the content of a file. */
+export function postFile<T>(path: string, options: Options, file: Blob): Promise<T> {
+  return requestJson<T>(
+    fetch(`${path}?${query(options)}`, {
+      method: "POST",
+      headers: { "content-type": "application/octet-stream" },
+      body: file,
+    }),
+  );
+}
+
 /** State of a payload that a screen requests. */
 export interface Resource<T> {
   data: T | null;

@@ -37,6 +37,25 @@ export interface EditorLinks {
   pycharm: string | null;
 }
 
+/** Progress of an import. */
+export interface ImportProgress {
+  id: string;
+  /** True when nothing more will happen. */
+  finished: boolean;
+  /** Share of the work that is done; null before it starts. */
+  done_ratio: number | null;
+  /** Id of the new run, once it is complete. */
+  run: string | null;
+  /** Reason why there is no run, once that is certain. */
+  failure: string | null;
+}
+
+/** Request to import traces below the served directory as one run. */
+export interface ImportRequest {
+  /** Their ids in the list of jobs. */
+  traces: string[];
+}
+
 /** State of a request, or of one window of it. */
 export type RequestState = "failed" | "importing" | "planned" | "recording" | "stored" | "waiting";
 

@@ -769,6 +769,10 @@ export interface Jobs {
   jobs: JobRow[];
   /** Runs whose verdict is still being computed. */
   pending_count: number;
+  /** Trace files that are in no run yet, newest first. */
+  traces: TraceRow[];
+  /** Reason why the page can import no traces, as a sentence. */
+  why_not_import: string | null;
   notes: string[];
 }
 
@@ -2114,6 +2118,19 @@ export interface TraceRoofline {
   missing: string | null;
   notes: string[];
   quality: QualityNote[];
+}
+
+/** One trace file that is in no run yet. */
+export interface TraceRow {
+  /** Path of the file below the served directory. */
+  id: string;
+  /** Worker in the name of the file, as torch.profiler's `tensorboard_trace_handler` writes it. */
+  worker: string | null;
+  /** Rank in the name of the file; null if there is none. */
+  rank: number | null;
+  /** Milliseconds since 1970. */
+  changed_ms: number;
+  size_bytes: number;
 }
 
 /** Steps of one trace. */

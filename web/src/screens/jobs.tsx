@@ -12,6 +12,7 @@ import { PageHeader } from "../widgets/page_header";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { jobFields } from "./jobs/fields";
 import { PERIODS, STATUS_FILTERS, filterJobs } from "./jobs/filters";
+import { ImportButton, ImportStates, TraceTable } from "./jobs/traces";
 
 export default function JobsScreen() {
   const resource = useJobs();
@@ -19,6 +20,7 @@ export default function JobsScreen() {
   return (
     <>
       <PageHeader title="Jobs" description={resource.data === null ? null : countText(resource.data)} />
+      <ImportStates />
       <ResourceView resource={resource}>{(payload) => <Content payload={payload} />}</ResourceView>
     </>
   );
@@ -39,7 +41,13 @@ function Content({ payload }: { payload: Jobs }) {
     [checkedIds.join("\n")],
   );
   if (payload.jobs.length === 0) {
-    return <EmptyState title="No runs yet" text={`${payload.root} contains no runs. Record one with \`stepscope run -- python train.py\`, or import a trace with \`stepscope import FILE\``} />;
+    return (
+      <>
+        <EmptyState title="No runs yet" text={`${payload.root} contains no runs. Record one with \`stepscope run -- python train.py\`, or import a trace with \`stepscope import FILE\``} />
+        {payload.why_not_import === null ? <ImportButton /> : null}
+        <TraceTable payload={payload} />
+      </>
+    );
   }
   const rows = filterJobs(payload.jobs, status, period, Date.now());
   return (
@@ -56,10 +64,12 @@ function Content({ payload }: { payload: Jobs }) {
             <SelectedRunActions ids={payload.jobs.map((job) => job.id).filter((id) => checkedIds.includes(id))} />
             {statusSelect}
             {periodSelect}
+            {payload.why_not_import === null ? <ImportButton /> : null}
           </>
         }
         footnote={filter === "" && rows.length < payload.jobs.length ? `${count(payload.jobs.length - rows.length)} hidden by filters` : null}
       />
+      <TraceTable payload={payload} />
     </>
   );
 }

@@ -13,6 +13,7 @@ from __future__ import annotations
 from stepscope.run.catalog.base import (
     Catalog,
     CatalogRun,
+    CatalogTrace,
     RunListing,
     RunRemovedError,
     missing_run_error,
@@ -23,6 +24,7 @@ from stepscope.run.catalog.trace_files import find_traces
 __all__ = [
     "Catalog",
     "CatalogRun",
+    "CatalogTrace",
     "RunListing",
     "RunRemovedError",
     "find_traces",

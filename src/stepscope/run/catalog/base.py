@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from stepscope.errors import NotARunError
+from stepscope.errors import NotARunError, UsageError
+from stepscope.schema import SourceFile
 
 MAX_DEPTH = 6
 """Maximum number of directories between the root and a run."""
@@ -27,11 +30,20 @@ class RunRemovedError(NotARunError):
     """A run that existed before has been removed."""
 
 
+class CatalogTrace(NamedTuple):
+    """Trace file in a catalog, imported or not."""
+
+    id: str
+    """Name in the API: the path below the root."""
+    source: SourceFile
+
+
 class RunListing(NamedTuple):
-    """Runs in no particular order, and notes on runs that were left out."""
+    """Runs and traces in no particular order, and notes on those that were left out."""
 
     runs: list[CatalogRun]
     notes: list[str]
+    traces: Sequence[CatalogTrace] = ()
 
 
 class Catalog(Protocol):
@@ -53,6 +65,14 @@ class Catalog(Protocol):
         """
         ...
 
+    def locate_trace(self, trace_id: str) -> Path:
+        """Find a trace file.
+
+        Raises:
+            UsageError: there is no trace of this name.
+        """
+        ...
+
     def revision(self, location: str) -> int:
         """See `stepscope.store.revision_of`."""
         ...
@@ -67,6 +87,11 @@ def missing_run_error(run_id: str, *, existed: bool) -> NotARunError:
     if existed:
         return RunRemovedError(f"The run {quote_id(run_id)} has been removed.")
     return NotARunError(f"There is no run {quote_id(run_id)}.")
+
+
+def missing_trace_error(trace_id: str) -> UsageError:
+    """Create the error for a name that leads to no trace."""
+    return UsageError(f"There is no trace {quote_id(trace_id)}.")
 
 
 def quote_id(run_id: str) -> str:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from stepscope.errors import UsageError
 from stepscope.run.catalog.base import (
@@ -15,6 +16,7 @@ from stepscope.run.catalog.base import (
     CatalogRun,
     RunListing,
     missing_run_error,
+    missing_trace_error,
     quote_id,
 )
 from stepscope.store import (
@@ -96,6 +98,10 @@ class BucketCatalog:
             self._former_ids.add(run_id)
             return run_url.url  # the revision reveals a removal since the listing
         raise missing_run_error(run_id, existed=run_id in self._former_ids)
+
+    def locate_trace(self, trace_id: str) -> Path:
+        """See `Catalog.locate_trace`; traces in buckets are not listed."""
+        raise missing_trace_error(trace_id)
 
     def revision(self, location: str) -> int:
         """See `Catalog.revision`."""
