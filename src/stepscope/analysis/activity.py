@@ -38,7 +38,7 @@ class ActivityKind(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     total_ns: int
     """Sum of the durations: simultaneous work on several streams counts several times."""
-    share_ratio: float
+    share_ratio: float | None
     """Share of the durations of all kinds."""
     mean_ns: float | None
 

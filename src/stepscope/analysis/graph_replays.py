@@ -95,7 +95,7 @@ class GraphReplays(msgspec.Struct, frozen=True, kw_only=True):
     distinct_kernel_count: int
     """Number of distinct kernel names."""
     total_ns: int
-    share_ratio: float
+    share_ratio: float | None
     """Share of the summed durations of all kernels."""
 
 
@@ -108,7 +108,7 @@ class GraphKernel(msgspec.Struct, frozen=True, kw_only=True):
     """Null where the run has no capture that fits."""
     calls: int
     total_ns: int
-    share_ratio: float
+    share_ratio: float | None
     """Share of the summed durations of all kernels."""
 
 

@@ -39,7 +39,7 @@ class KernelSequence(msgspec.Struct, frozen=True, kw_only=True):
     """Sum of the durations of the kernels."""
     gap_ns: Annotated[int, field_label("gaps")]
     """Time between the kernels of a sequence, summed."""
-    share_ratio: Annotated[float, field_label("share", display="bar")]
+    share_ratio: Annotated[float | None, field_label("share", display="bar")]
     """Share of the durations of all kernels."""
 
 

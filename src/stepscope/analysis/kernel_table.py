@@ -48,7 +48,7 @@ class KernelGroup(msgspec.Struct, frozen=True, kw_only=True):
     name: Annotated[str, field_label("kernel")]
     calls: int
     total_ns: int
-    share_ratio: float
+    share_ratio: float | None
     mean_ns: float
     min_ns: int
     max_ns: int

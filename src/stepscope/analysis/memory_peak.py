@@ -70,7 +70,7 @@ class MemoryPurpose(msgspec.Struct, frozen=True, kw_only=True):
 
     purpose: str
     held_bytes: int
-    held_ratio: Annotated[float, field_label("share", display="bar")]
+    held_ratio: Annotated[float | None, field_label("share", display="bar")]
     """Share of the peak."""
 
 

@@ -93,7 +93,7 @@ class OperatorGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Kernels, copies and sets launched by the calls and by all operators below them."""
     host_self_ns: int
     """Durations without the operators and runtime calls inside."""
-    host_self_ratio: Annotated[float, field_label("host share", display="bar")]
+    host_self_ratio: Annotated[float | None, field_label("host share", display="bar")]
     host_total_ns: int
     tensor_core_eligible: bool | None
     tensor_core_self_ratio: Annotated[float | None, field_label("self time on Tensor Cores")]

@@ -20,7 +20,7 @@ class PhaseShare(msgspec.Struct, frozen=True, kw_only=True):
     """Time of one phase over the measured steps."""
 
     name: Annotated[str, field_label("phase")]
-    share_ratio: float
+    share_ratio: float | None
     """Share of the wall time of the measured steps."""
     mean_ns: float
     p50_ns: float

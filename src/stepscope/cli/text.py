@@ -113,8 +113,10 @@ def clock_time(epoch_ns: int) -> str:
     return time.strftime("%H:%M:%S", time.localtime(epoch_ns / 1e9))
 
 
-def bar(ratio: float) -> str:
-    """Draw a bar of 24 cells for a ratio."""
+def bar(ratio: float | None) -> str:
+    """Draw a bar of 24 cells for a ratio; empty if it is missing."""
+    if ratio is None:
+        return ""
     cells = min(BAR_CELLS, max(0, round(ratio * BAR_CELLS)))
     return "█" * cells + "·" * (BAR_CELLS - cells)
 

@@ -45,7 +45,7 @@ from stepscope.diagnosis.verdict import (
 )
 from stepscope.diagnosis.what_if import WhatIf
 from stepscope.quantities import count, count_of, duration, percent
-from stepscope.run import Rank, Run
+from stepscope.run import Rank, Run, make_with_damage
 
 MIN_NOTED_THROTTLING = 0.05
 MIN_NOTED_WAITING = 0.01
@@ -55,7 +55,14 @@ MIN_NOTED_DELAY = 0.05
 
 
 def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdict:
-    """Diagnose a run. Abstains, with the reason, where the evidence is not sufficient."""
+    """Diagnose a run. Abstains, with the reason, where evidence is damaged or not sufficient."""
+    verdict, damage = make_with_damage(run, lambda source: _diagnose(source, thresholds))
+    if not damage:
+        return verdict
+    return _abstain(run, f"a part of the run is damaged; {damage[0].rstrip('.')}")
+
+
+def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
     if not run.ranks and run.traces:
         return diagnose_traces(run, thresholds, _list_loss_notes(run))
     obstacle = _find_obstacle(run, thresholds)

@@ -6,6 +6,7 @@ from stepscope.run.annotations import (
     read_script_annotations,
 )
 from stepscope.run.clock import RunClock
+from stepscope.run.damage import make_with_damage
 from stepscope.run.data_loading import DataLoaderAnalysis, LoaderWorker, analyse_loading
 from stepscope.run.device_work import CarryOver, calls_of, device_work_of, streams_of
 from stepscope.run.epochs import Epochs, find_epochs
@@ -138,6 +139,7 @@ __all__ = [
     "load_traces",
     "machine_count",
     "make_window_request",
+    "make_with_damage",
     "marked_steps",
     "measure_fetches",
     "named_steps",

@@ -226,6 +226,10 @@ class Run:
         """Return the run restricted to a range of epoch nanoseconds, the end exclusive."""
         return Run(self.reader, whole_run=self.whole_run, period=Period(start_ns, end_ns))
 
+    def reread(self, reader: RunReader) -> Run:
+        """Return the same run or range, which reads everything again."""
+        return Run(reader) if self.is_whole else Run(reader).between(*self.period)
+
     @cached_property
     def processes(self) -> list[ProcessInfo]:
         """Processes of the job, by rank."""

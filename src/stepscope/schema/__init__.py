@@ -55,6 +55,7 @@ from stepscope.schema.finding import (
     RuleStatus,
 )
 from stepscope.schema.json_schemas import make_schemas
+from stepscope.schema.payload import Payload
 from stepscope.schema.run import (
     SCHEMA_VERSION,
     JobState,
@@ -145,6 +146,7 @@ __all__ = [
     "ModelInputsFact",
     "NodeInfo",
     "OptimizerFact",
+    "Payload",
     "ProcessInfo",
     "Progress",
     "RuleRecord",

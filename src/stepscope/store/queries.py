@@ -1,8 +1,8 @@
 """DuckDB queries over the segments of a run that may be growing.
 
 Each query lists the segments again; only their damage and the extents of their times are cached. A
-segment that cannot be read is left out and named in `damage`; the others stay readable. Files are
-checked one by one only after a query has failed.
+segment that cannot be read is left out and named in `damage_of`; the others stay readable. Files
+are checked one by one only after a query has failed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -82,21 +82,23 @@ class TableQueries:
         self._store = store
         self._upgrades = upgrades
         self._threads = threads
-        self._broken: dict[str, str] = {}  # key of a segment -> sentence
+        self._broken: dict[str, tuple[str, str]] = {}  # key of a segment -> table, sentence
         self._gaps: dict[str, list[Segment]] = {}
         self._extents: dict[str, dict[Segment, Extents]] = {}
         self._lock = threading.Lock()
         self._reset_connection()
 
-    @property
-    def damage(self) -> list[str]:
-        """One sentence per segment that is unreadable or missing, as far as queries noticed."""
+    def damage_of(self, tables: Collection[str]) -> list[str]:
+        """One sentence per segment of some tables that is unreadable or missing, as far as queries
+        noticed."""
+        unreadable = [text for table, text in self._broken.values() if table in tables]
         missing = [
             f"{gap.key} and the files it was merged from are missing."
-            for gaps in self._gaps.values()
+            for table, gaps in self._gaps.items()
             for gap in gaps
+            if table in tables
         ]
-        return [*self._broken.values(), *missing]
+        return [*unreadable, *missing]
 
     def run(self, tables: Sequence[str], query: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         """Run a query over the current segments of some tables.
@@ -258,7 +260,8 @@ class TableQueries:
             except duckdb.Error as error:
                 if self._store.has_local_file(segment.key):
                     reason = str(error).strip().splitlines()[0]
-                    self._broken[segment.key] = f"{segment.key} cannot be read: {reason}."
+                    text = f"{segment.key} cannot be read: {reason}."
+                    self._broken[segment.key] = segment.table, text
         return len(self._broken) > before
 
 

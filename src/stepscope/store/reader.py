@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
@@ -55,6 +57,7 @@ class RunReader:
         self._store = store
         self._queries = TableQueries(store, upgrades, threads=threads or available_cores())
         self._broken: dict[str, str] = {}  # key of a manifest -> sentence
+        self._used: set[str] = set()  # tables and keys of manifests
 
     @property
     def is_local(self) -> bool:
@@ -68,7 +71,22 @@ class RunReader:
     @property
     def damage(self) -> list[str]:
         """One sentence per file that could not be read so far."""
-        return [*self._broken.values(), *self._queries.damage]
+        return [*self._broken.values(), *self._queries.damage_of(TABLES)]
+
+    @property
+    def damage_used(self) -> list[str]:
+        """The same of the tables and manifests that were read with this object."""
+        manifests = [text for key, text in self._broken.items() if key in self._used]
+        return [*manifests, *self._queries.damage_of(self._used)]
+
+    @contextmanager
+    def trace_use(self) -> Iterator[RunReader]:
+        """Give a reader of the same run whose `damage_used` begins empty; what it reads counts for
+        this one too."""
+        reader = copy.copy(self)
+        reader._used = set()
+        yield reader
+        self._used |= reader._used
 
     # --- manifests ---------------------------------------------------------------------------
 
@@ -115,6 +133,7 @@ class RunReader:
     def _decode(self, key: str, content: bytes | None, as_type: type[T]) -> T | None:
         if content is None:
             return None
+        self._used.add(key)
         try:
             manifest = msgspec.json.decode(content, type=as_type)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -127,13 +146,13 @@ class RunReader:
 
     def has(self, table: str) -> bool:
         """Return True if a table has rows."""
-        find_table(table)
+        self._used.add(find_table(table).name)
         return bool(self._queries.list_segments(table))
 
     def row_count(self, table: str) -> int:
         """Number of rows of a table; it is in the Parquet footers, so no row is read."""
         query = select("count(*) AS n", find_table(table).name)
-        counts = self._queries.run([table], lambda engine: engine.execute(query).fetchnumpy())
+        counts = self._run([table], lambda engine: engine.execute(query).fetchnumpy())
         return int(counts["n"][0])
 
     @overload
@@ -208,12 +227,16 @@ class RunReader:
                 for column in selected
             }
 
-        return self._queries.run([name], fetch)
+        return self._run([name], fetch)
+
+    def _run(self, tables: Sequence[str], query: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+        self._used.update(tables)
+        return self._queries.run(tables, query)
 
     def times(self, table: str) -> dict[str, Extents]:
         """First and last value of each time column by node, from the Parquet footers."""
         times: dict[str, Extents] = {}
-        extents = self._queries.run([table], lambda _: self._queries.segment_extents(table))
+        extents = self._run([table], lambda _: self._queries.segment_extents(table))
         for segment, segment_extents in extents.items():
             node_times = times.setdefault(segment.node, {})
             for column, (first, last) in segment_extents.items():
@@ -249,5 +272,5 @@ class RunReader:
             filtered = self._queries.filtered_tables(tables, condition)
             return engine.execute(with_tables(filtered, query), list(parameters)).fetchnumpy()
 
-        result = self._queries.run(tables, fetch)
+        result = self._run(tables, fetch)
         return {name: unmask_objects(values) for name, values in result.items()}

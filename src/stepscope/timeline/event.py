@@ -12,7 +12,7 @@ import numpy as np
 
 from stepscope.analysis import Slices
 from stepscope.run import Run
-from stepscope.schema import AGGREGATE_KINDS, STREAM_TABLES, field_label
+from stepscope.schema import AGGREGATE_KINDS, STREAM_TABLES, Payload, field_label
 from stepscope.timeline.blocks import EVENT_TABLES, build_event_query
 from stepscope.timeline.content import Content
 from stepscope.timeline.spans import SPAN_NAME, SlicePart
@@ -96,7 +96,7 @@ class LinkedEvent(msgspec.Struct, frozen=True, kw_only=True):
     row: int
 
 
-class EventDetails(msgspec.Struct, frozen=True, kw_only=True):
+class EventDetails(Payload, frozen=True, kw_only=True):
     """`timeline-slice`: details of one event."""
 
     track: str

@@ -100,7 +100,7 @@ class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     launch_count: int
     total_ns: int
-    share_ratio: float
+    share_ratio: float | None
     """Share of the durations of all kernels."""
     precision: str | None
     """Precision of the inputs, guessed from the name."""
@@ -116,7 +116,7 @@ class TimeShare(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     count: int
     total_ns: int
-    share_ratio: float
+    share_ratio: float | None
 
 
 class Breakdown(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,10 +20,10 @@ NO_BATCHES = "no torch DataLoader created a batch"
 class WaitingView(msgspec.Struct, frozen=True, kw_only=True):
     """Data wait by reason, as shares of the rank's measured steps; they sum to `share_ratio`."""
 
-    share_ratio: Annotated[float, field_label("waiting for data")]
-    starting_ratio: Annotated[float, field_label("starting workers")]
-    handing_over_ratio: Annotated[float, field_label("handing over")]
-    making_ratio: Annotated[float, field_label("batch creation")]
+    share_ratio: Annotated[float | None, field_label("waiting for data")]
+    starting_ratio: Annotated[float | None, field_label("starting workers")]
+    handing_over_ratio: Annotated[float | None, field_label("handing over")]
+    making_ratio: Annotated[float | None, field_label("batch creation")]
     starved_ratio: Annotated[float | None, field_label("worker queues empty")]
     """Share of batch requests that found the prefetch queue empty; null without workers."""
 
@@ -32,9 +32,9 @@ class StageView(msgspec.Struct, frozen=True, kw_only=True):
     """Stage of batch creation."""
 
     name: Annotated[str, field_label("stage")]
-    of_making_ratio: Annotated[float, field_label("of batch creation", display="bar")]
+    of_making_ratio: Annotated[float | None, field_label("of batch creation", display="bar")]
     """Share of batch creation time."""
-    of_step_ratio: Annotated[float, field_label("of step time", display="bar")]
+    of_step_ratio: Annotated[float | None, field_label("of step time", display="bar")]
     """Share of the step: data wait caused by batch creation, times `of_making_ratio`."""
     labels: Annotated[dict[str, float], field_label("functions", unit="ratio")]
     """Parts of the stage, as shares of batch creation time."""
@@ -45,9 +45,9 @@ class MakingView(msgspec.Struct, frozen=True, kw_only=True):
 
     batch_count: int
     mean_ns: Annotated[float, field_label("batch creation")]
-    cpu_ratio: float
+    cpu_ratio: float | None
     samples_ratio: float | None
-    collate_ratio: float
+    collate_ratio: float | None
     transforms: Annotated[dict[str, float], field_label(unit="ratio")]
     stack_sample_count: int
     stages: list[StageView]
@@ -78,9 +78,9 @@ class TracePipeline(msgspec.Struct, frozen=True, kw_only=True):
     fetches_per_step: Annotated[float, field_label("fetches per step", unit="count")]
     fetch_step_ns: Annotated[float, field_label("fetching per step")]
     """Time of the training thread in fetches, per step."""
-    exposed_ratio: Annotated[float, field_label("waiting for data", display="bar")]
+    exposed_ratio: Annotated[float | None, field_label("waiting for data", display="bar")]
     """Share of step time in fetches that no work of the device hides."""
-    copy_ratio: Annotated[float, field_label("copies to the device", display="bar")]
+    copy_ratio: Annotated[float | None, field_label("copies to the device", display="bar")]
     """Share of step time in copies to the device that no other work hides."""
 
 

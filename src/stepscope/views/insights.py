@@ -89,7 +89,7 @@ def _evaluate(run: Run) -> RuleRecord:
         written_ns=checked.end_ns or 0,
         findings=checked.findings,
         deliveries=checked.deliveries,
-        notes=checked.damage,
+        notes=[],
     )
 
 

@@ -10,7 +10,9 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 
 from stepscope.errors import UsageError
-from stepscope.run import CarryOver, Run
+from stepscope.run import CarryOver, Run, make_with_damage
+from stepscope.schema import Payload
+from stepscope.views.damage import note_damage
 from stepscope.views.ranges import Ranged, describe_range
 
 _TIME_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
@@ -137,7 +139,7 @@ class View:
     """Required options."""
 
     def __call__(self, run: Run, options: ViewOptions = DEFAULTS) -> msgspec.Struct:
-        """Make the payload.
+        """Make the payload. If files behind it are damaged, it says so and withholds shares.
 
         Raises:
             UsageError: a required option is missing, or an option has an impossible value.
@@ -145,6 +147,10 @@ class View:
         missing = [OPTION_FLAGS[field] for field in self.needs if getattr(options, field) is None]
         if missing:
             raise UsageError(f"This view needs {' and '.join(missing)}.")
+        payload, damage = make_with_damage(run, lambda source: self._show(source, options))
+        return note_damage(payload, damage) if damage and isinstance(payload, Payload) else payload
+
+    def _show(self, run: Run, options: ViewOptions) -> msgspec.Struct:
         show = self.load()
         if (options.from_ns, options.to_ns) == (None, None) or not issubclass(self.payload, Ranged):
             return show(run, options)

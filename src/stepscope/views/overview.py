@@ -87,7 +87,7 @@ class StepPart(msgspec.Struct, frozen=True, kw_only=True):
 
     phase: str
     mean_ns: float
-    share_ratio: float
+    share_ratio: float | None
 
 
 class Money(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from stepscope.run import Run
+from stepscope.schema import Payload
 from stepscope.views.names import list_names
 
 RANGE_OF = (
@@ -30,7 +31,7 @@ class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
     """Excluded traces."""
 
 
-class Ranged(msgspec.Struct, frozen=True, kw_only=True):
+class Ranged(Payload, frozen=True, kw_only=True):
     """Payload that can be restricted to a range of time."""
 
     range: TimeRange | None = None

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from stepscope.run import Run
-from stepscope.schema import field_label
+from stepscope.schema import Payload, field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.trace_choice import explain_no_traces
 
@@ -29,7 +29,7 @@ class RecordingName(msgspec.Struct, frozen=True, kw_only=True):
     """First step of its window; null for an imported file."""
 
 
-class RecordingsView(msgspec.Struct, frozen=True, kw_only=True):
+class RecordingsView(Payload, frozen=True, kw_only=True):
     """Payload of `recordings`."""
 
     recordings: list[RecordingName]

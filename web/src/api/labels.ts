@@ -189,6 +189,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     share_of: {"title":"share of","unit":"none"},
   },
   ActivitiesView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     carry_over: {"title":"carry over","unit":"none"},
@@ -232,6 +233,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     quality: {"title":"quality","unit":"none"},
   },
   AnnotationsView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     name: {"title":"name","unit":"none"},
     sources: {"title":"sources","unit":"none"},
@@ -409,12 +411,14 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     largest: {"title":"largest","unit":"inherited"},
   },
   CountersView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     piece_ns: {"title":"piece","unit":"ns"},
     series: {"title":"series","unit":"none"},
   },
   Dashboard: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     gpu_active: {"title":"GPU active","unit":"none","description":"From the samples of the job, or else from traces."},
     cpu_active: {"title":"CPU active","unit":"none"},
@@ -498,6 +502,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     peaks: {"title":"peaks","unit":"none"},
   },
   DistributedView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     transfer_of: {"title":"transfer of","unit":"none","description":"Definition of transfer and waiting."},
@@ -519,6 +524,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     waiting_ns: {"title":"waiting","unit":"ns"},
   },
   EventDetails: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     track: {"title":"track","unit":"none"},
     event: {"title":"event","unit":"none","display":"identifier"},
     name: {"title":"name","unit":"none"},
@@ -592,6 +598,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     children: {"title":"children","unit":"none"},
   },
   FlameView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     total_ns: {"title":"total","unit":"ns","description":"Sum over the outermost calls."},
@@ -605,6 +612,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     conditions: {"title":"conditions","unit":"none"},
   },
   GpuMetricsView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     traces: {"title":"traces","unit":"none"},
@@ -619,6 +627,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     busy_ratio: {"title":"busy","unit":"ratio"},
   },
   GpuTimeView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     carry_over: {"title":"carry over","unit":"none","description":"Whether work launched before the window counts."},
@@ -660,6 +669,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     neither_ns: {"title":"neither","unit":"ns"},
   },
   IdleView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     kernel_wait_below_ns: {"title":"kernel wait below","unit":"ns"},
@@ -669,6 +679,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     quality: {"title":"quality","unit":"none"},
   },
   InputPipelineView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     ranks: {"title":"ranks","unit":"none"},
@@ -676,6 +687,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     missing: {"title":"missing","unit":"none"},
   },
   InsightsView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     source: {"title":"source","unit":"none","description":"Time of evaluation: while the job ran, or for this answer."},
     progress: {"title":"progress","unit":"none"},
@@ -777,6 +789,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     communication: {"title":"communication","unit":"none","description":"Kernel of a collective, by its name."},
   },
   KernelsView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     by: {"title":"by","unit":"none"},
@@ -786,6 +799,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     quality: {"title":"quality","unit":"none"},
   },
   LaunchesView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     long_call_ns: {"title":"long call","unit":"ns"},
     long_delay_ns: {"title":"long delay","unit":"ns"},
@@ -845,6 +859,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     held_ratio: {"title":"share","unit":"ratio","display":"bar","description":"Share of the peak."},
   },
   MemoryView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     traces: {"title":"traces","unit":"none"},
     missing: {"title":"missing","unit":"none"},
@@ -881,6 +896,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     backward_device_ns: {"title":"backward device","unit":"ns"},
   },
   ModulesFlameView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     by: {"title":"by","unit":"none"},
     time_of: {"title":"time of","unit":"none","description":"Definition of the time of the nodes."},
@@ -889,6 +905,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     quality: {"title":"quality","unit":"none"},
   },
   ModulesView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     traces: {"title":"traces","unit":"none"},
@@ -1018,6 +1035,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     stack: {"title":"called from","unit":"none","description":"Python stack, innermost first, joined by ';'; null where it was not recorded."},
   },
   OperatorsView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     by: {"title":"by","unit":"none"},
@@ -1026,6 +1044,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     quality: {"title":"quality","unit":"none"},
   },
   Overview: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     run_id: {"title":"run ID","unit":"none"},
     command: {"title":"command","unit":"none"},
@@ -1194,6 +1213,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     first_step: {"title":"first step","unit":"none","display":"identifier","description":"First step of its window; null for an imported file."},
   },
   RecordingsView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recordings: {"title":"recordings","unit":"none","description":"Traces by rank."},
     missing: {"title":"missing","unit":"none"},
   },
@@ -1243,6 +1263,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     reason: {"title":"reason","unit":"none","description":"Reason for missing figures."},
   },
   RooflineView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     traces: {"title":"traces","unit":"none"},
     missing: {"title":"missing","unit":"none"},
@@ -1293,6 +1314,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     value: {"title":"value","unit":"inherited","description":"Null for a point without a finite value."},
   },
   SearchView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     name: {"title":"name","unit":"none"},
     match_count: {"title":"matches","unit":"count"},
     before_count: {"title":"matches before","unit":"count","description":"Matches before the first listed one."},
@@ -1314,6 +1336,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     last_after_ns: {"title":"last after","unit":"ns","description":"Time after the run's origin."},
   },
   SlicesView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     names: {"title":"names","unit":"none"},
@@ -1397,6 +1420,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     mfu_ratio: {"title":"utilization","unit":"ratio","display":"bar","description":"Null if most of the time of matrix operators has no model."},
   },
   StepsView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none","description":"Denominator of the shares of the phases in `ranks`."},
     ranks: {"title":"ranks","unit":"none","description":"Steps of the whole run, from its spans."},
@@ -1432,12 +1456,14 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     depth_curve: {"title":"depth over time","unit":"count","display":"curve","description":"Largest depth in each bucket."},
   },
   SummaryView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     tracks: {"title":"tracks","unit":"none"},
     notes: {"title":"notes","unit":"none"},
   },
   SystemHeatView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     start_after_ns: {"title":"start after","unit":"ns","description":"Start of the first column, after the run's origin."},
     column_ns: {"title":"column","unit":"ns"},
@@ -1446,6 +1472,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     missing: {"title":"missing","unit":"none"},
   },
   SystemSeriesView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     start_after_ns: {"title":"start after","unit":"ns","description":"Start of the first bin, after the run's origin."},
     piece_ns: {"title":"piece","unit":"ns","description":"Width of the bins."},
@@ -1456,11 +1483,13 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     missing: {"title":"missing","unit":"none"},
   },
   SystemView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     nodes: {"title":"nodes","unit":"none"},
     missing: {"title":"missing","unit":"none"},
   },
   TensorsView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     scalars: {"title":"scalars","unit":"none"},
     left_out_count: {"title":"omitted series","unit":"count","description":"Series that exceed the limit and are omitted."},
@@ -1488,6 +1517,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     row: {"title":"row","unit":"none","display":"identifier"},
   },
   TimelineView: {
+    damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     origin_ns: {"title":"origin","unit":"ns","description":"Epoch nanoseconds that times count from, as text: doubles cannot hold them."},
     end_after_ns: {"title":"end after","unit":"ns","description":"End of the recorded data."},
     groups: {"title":"groups","unit":"none"},

@@ -10,6 +10,8 @@ export interface ActiveShare {
 
 /** Payload of `activity`. */
 export interface ActivitiesView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -27,7 +29,7 @@ export interface ActivityKind {
   /** Sum of the durations: simultaneous work on several streams counts several times. */
   total_ns: number;
   /** Share of the durations of all kinds. */
-  share_ratio: number;
+  share_ratio: number | null;
   mean_ns: number | null;
 }
 
@@ -75,6 +77,8 @@ export interface Annotations {
 
 /** Payload of `annotations`. */
 export interface AnnotationsView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   name: string | null;
@@ -327,6 +331,8 @@ export interface CounterSeries {
 
 /** `timeline-counters`. */
 export interface CountersView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   from_after_ns: number;
   to_after_ns: number;
   piece_ns: number;
@@ -335,6 +341,8 @@ export interface CountersView {
 
 /** Payload of `dashboard`. */
 export interface Dashboard {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   /** From the samples of the job, or else from traces. */
@@ -459,6 +467,8 @@ export interface DeviceView {
 
 /** Payload of `distributed`. */
 export interface DistributedView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -488,6 +498,8 @@ export interface DividedSteps {
 
 /** `timeline-slice`: details of one event. */
 export interface EventDetails {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   track: string;
   event: number;
   name: string;
@@ -540,7 +552,7 @@ export interface FamilyTotals {
   family: string;
   device_ns: number;
   /** Share of `computing_ns`. */
-  time_ratio: number;
+  time_ratio: number | null;
   total_flop: number | null;
   total_bytes: number | null;
   /** Roofline time divided by device time, over the groups that have both. */
@@ -576,6 +588,8 @@ export interface FlameNode {
 
 /** `timeline-flame`: a range of tracks by path of names, largest first. */
 export interface FlameView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   from_after_ns: number;
   to_after_ns: number;
   /** Sum over the outermost calls. */
@@ -596,6 +610,8 @@ export interface Gate {
 
 /** Payload of `gpu-metrics`. */
 export interface GpuMetricsView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -615,6 +631,8 @@ export interface GpuShares {
 
 /** Payload of `gpu-time`. */
 export interface GpuTimeView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -634,7 +652,7 @@ export interface GraphKernel {
   calls: number;
   total_ns: number;
   /** Share of the summed durations of all kernels. */
-  share_ratio: number;
+  share_ratio: number | null;
 }
 
 /** One captured graph and its replays; its kernels are also in the table of kernels. */
@@ -650,7 +668,7 @@ export interface GraphReplays {
   distinct_kernel_count: number;
   total_ns: number;
   /** Share of the summed durations of all kernels. */
-  share_ratio: number;
+  share_ratio: number | null;
 }
 
 /** One step as marked by the host, and device activity in that time. */
@@ -669,6 +687,8 @@ export interface HostStep {
 
 /** Payload of `idle`. */
 export interface IdleView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -681,6 +701,8 @@ export interface IdleView {
 
 /** Payload of `input-pipeline`. */
 export interface InputPipelineView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -692,6 +714,8 @@ export interface InputPipelineView {
 
 /** Payload of `insights`. */
 export interface InsightsView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   /** Time of evaluation: while the job ran, or for this answer. */
@@ -781,7 +805,7 @@ export interface KernelGroup {
   name: string;
   calls: number;
   total_ns: number;
-  share_ratio: number;
+  share_ratio: number | null;
   mean_ns: number;
   min_ns: number;
   max_ns: number;
@@ -802,7 +826,7 @@ export interface KernelLaunches {
   name: string;
   calls: number;
   total_ns: number;
-  share_ratio: number;
+  share_ratio: number | null;
   mean_ns: number;
   min_ns: number;
   max_ns: number;
@@ -835,7 +859,7 @@ export interface KernelSequence {
   /** Time between the kernels of a sequence, summed. */
   gap_ns: number;
   /** Share of the durations of all kernels. */
-  share_ratio: number;
+  share_ratio: number | null;
 }
 
 /** Kernels of one name in all traces. */
@@ -844,7 +868,7 @@ export interface KernelTime {
   launch_count: number;
   total_ns: number;
   /** Share of the durations of all kernels. */
-  share_ratio: number;
+  share_ratio: number | null;
   /** Precision of the inputs, guessed from the name. */
   precision: string | null;
   /** Use of tensor or matrix cores, guessed from the name. */
@@ -855,6 +879,8 @@ export interface KernelTime {
 
 /** Payload of `kernels`. */
 export interface KernelsView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -867,6 +893,8 @@ export interface KernelsView {
 
 /** Payload of `launches`. */
 export interface LaunchesView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   long_call_ns: number;
@@ -893,9 +921,9 @@ export interface LinkedEvent {
 export interface MakingView {
   batch_count: number;
   mean_ns: number;
-  cpu_ratio: number;
+  cpu_ratio: number | null;
   samples_ratio: number | null;
-  collate_ratio: number;
+  collate_ratio: number | null;
   transforms: Record<string, number>;
   stack_sample_count: number;
   stages: StageView[];
@@ -944,11 +972,13 @@ export interface MemoryPurpose {
   purpose: string;
   held_bytes: number;
   /** Share of the peak. */
-  held_ratio: number;
+  held_ratio: number | null;
 }
 
 /** Payload of `memory`. */
 export interface MemoryView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   traces: TraceMemory[];
@@ -1001,6 +1031,8 @@ export interface Module {
 
 /** Payload of `modules-flame`. */
 export interface ModulesFlameView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   by: "device" | "host";
@@ -1013,6 +1045,8 @@ export interface ModulesFlameView {
 
 /** Payload of `modules`. */
 export interface ModulesView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -1133,7 +1167,7 @@ export interface OperatorGroup {
   device_total_ns: number | null;
   /** Durations without the operators and runtime calls inside. */
   host_self_ns: number;
-  host_self_ratio: number;
+  host_self_ratio: number | null;
   host_total_ns: number;
   tensor_core_eligible: boolean | null;
   /** Share of the time of kernels launched by the calls themselves, guessed from kernel names. */
@@ -1166,7 +1200,7 @@ export interface OperatorShape {
   device_total_ns: number | null;
   /** Durations without the operators and runtime calls inside. */
   host_self_ns: number;
-  host_self_ratio: number;
+  host_self_ratio: number | null;
   host_total_ns: number;
   tensor_core_eligible: boolean | null;
   /** Share of the time of kernels launched by the calls themselves, guessed from kernel names. */
@@ -1188,7 +1222,7 @@ export interface OperatorStack {
   device_total_ns: number | null;
   /** Durations without the operators and runtime calls inside. */
   host_self_ns: number;
-  host_self_ratio: number;
+  host_self_ratio: number | null;
   host_total_ns: number;
   tensor_core_eligible: boolean | null;
   /** Share of the time of kernels launched by the calls themselves, guessed from kernel names. */
@@ -1201,6 +1235,8 @@ export interface OperatorStack {
 
 /** Payload of `operators`. */
 export interface OperatorsView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -1212,6 +1248,8 @@ export interface OperatorsView {
 
 /** Payload of `overview`. */
 export interface Overview {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   run_id: string;
@@ -1274,7 +1312,7 @@ export interface PeakRateView {
 export interface PhaseShare {
   name: string;
   /** Share of the wall time of the measured steps. */
-  share_ratio: number;
+  share_ratio: number | null;
   mean_ns: number;
   p50_ns: number;
   p95_ns: number;
@@ -1459,6 +1497,8 @@ export interface RecordingName {
 
 /** Payload of `recordings`. */
 export interface RecordingsView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Traces by rank. */
   recordings: RecordingName[];
   missing: string | null;
@@ -1481,8 +1521,8 @@ export interface RooflineGap {
   bound: "compute" | "memory" | null;
   saved_ns: number;
   /** Share of `computing_ns`. */
-  saved_ratio: number;
-  roofline_ratio: number;
+  saved_ratio: number | null;
+  roofline_ratio: number | null;
 }
 
 /** Calls of one operator with the same arguments; unknown figures are null. */
@@ -1494,7 +1534,7 @@ export interface RooflineGroup {
   /** Time of all calls: union of the work each one launched; host time without devices. */
   device_ns: number;
   /** Share of `computing_ns`. */
-  time_ratio: number;
+  time_ratio: number | null;
   mean_ns: number;
   p50_ns: number;
   min_ns: number;
@@ -1536,6 +1576,8 @@ export interface RooflineGroup {
 
 /** Payload of `roofline`. */
 export interface RooflineView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   traces: TraceRoofline[];
@@ -1603,6 +1645,8 @@ export interface ScalarSeries {
 
 /** `timeline-search`: events by part of their name, regardless of case, in time order. With `around` (nanoseconds after the origin), the matches next to that time are listed. */
 export interface SearchView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   name: string;
   match_count: number;
   /** Matches before the first listed one. */
@@ -1634,6 +1678,8 @@ export interface ShortFinding {
 
 /** `timeline-slices`: a window of tracks at the detail that the requested pixels can show. */
 export interface SlicesView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   from_after_ns: number;
   to_after_ns: number;
   names: string[];
@@ -1646,9 +1692,9 @@ export interface SlicesView {
 export interface StageView {
   name: string;
   /** Share of batch creation time. */
-  of_making_ratio: number;
+  of_making_ratio: number | null;
   /** Share of the step: data wait caused by batch creation, times `of_making_ratio`. */
-  of_step_ratio: number;
+  of_step_ratio: number | null;
   /** Parts of the stage, as shares of batch creation time. */
   labels: Record<string, number>;
 }
@@ -1742,7 +1788,7 @@ export interface StepMatrix {
 export interface StepPart {
   phase: string;
   mean_ns: number;
-  share_ratio: number;
+  share_ratio: number | null;
 }
 
 /** FLOPs utilization of one step. */
@@ -1757,6 +1803,8 @@ export interface StepUtilization {
 
 /** Payload of `steps`. */
 export interface StepsView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   /** Denominator of the shares of the phases in `ranks`. */
@@ -1811,6 +1859,8 @@ export interface StreamQueue {
 
 /** `timeline-summary`: a range of tracks in numbers. */
 export interface SummaryView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   from_after_ns: number;
   to_after_ns: number;
   tracks: TrackSummary[];
@@ -1819,6 +1869,8 @@ export interface SummaryView {
 
 /** Payload of `system-heat`. */
 export interface SystemHeatView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   /** Start of the first column, after the run's origin. */
@@ -1832,6 +1884,8 @@ export interface SystemHeatView {
 
 /** Payload of `system-series`. */
 export interface SystemSeriesView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   /** Start of the first bin, after the run's origin. */
@@ -1849,6 +1903,8 @@ export interface SystemSeriesView {
 
 /** Payload of `system`. */
 export interface SystemView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   nodes: NodeView[];
@@ -1857,6 +1913,8 @@ export interface SystemView {
 
 /** Payload of `tensors`. */
 export interface TensorsView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Null for the whole run. */
   range: TimeRange | null;
   scalars: ScalarSeries[];
@@ -1883,7 +1941,7 @@ export interface TimeShare {
   name: string;
   count: number;
   total_ns: number;
-  share_ratio: number;
+  share_ratio: number | null;
 }
 
 /** An event and its position on the timeline. */
@@ -1898,6 +1956,8 @@ export interface TimelineEvent {
 
 /** `timeline`: the tree of tracks, with steps and findings. */
 export interface TimelineView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
   /** Epoch nanoseconds that times count from, as text: doubles cannot hold them. */
   origin_ns: string;
   /** End of the recorded data. */
@@ -2091,9 +2151,9 @@ export interface TracePipeline {
   /** Time of the training thread in fetches, per step. */
   fetch_step_ns: number;
   /** Share of step time in fetches that no work of the device hides. */
-  exposed_ratio: number;
+  exposed_ratio: number | null;
   /** Share of step time in copies to the device that no other work hides. */
-  copy_ratio: number;
+  copy_ratio: number | null;
 }
 
 /** Roofline of one trace. */
@@ -2209,7 +2269,7 @@ export interface TrackSummary {
   /** Time covered by at least one event. */
   busy_ns: number;
   /** Share of the range. */
-  busy_ratio: number;
+  busy_ratio: number | null;
   gap_count: number;
   longest_gap_ns: number;
   name_count: number;
@@ -2248,10 +2308,10 @@ export interface Utilization {
 
 /** Data wait by reason, as shares of the rank's measured steps; they sum to `share_ratio`. */
 export interface WaitingView {
-  share_ratio: number;
-  starting_ratio: number;
-  handing_over_ratio: number;
-  making_ratio: number;
+  share_ratio: number | null;
+  starting_ratio: number | null;
+  handing_over_ratio: number | null;
+  making_ratio: number | null;
   /** Share of batch requests that found the prefetch queue empty; null without workers. */
   starved_ratio: number | null;
 }

@@ -18,7 +18,7 @@ export function pieOf(title: string, breakdown: Breakdown): Pie {
     kind: "pie",
     title,
     share_of: breakdown.share_of,
-    slices: breakdown.parts.map(({ name, share_ratio }) => ({ name: singleLine(name), share_ratio })),
+    slices: breakdown.parts.flatMap(({ name, share_ratio }) => (share_ratio === null ? [] : [{ name: singleLine(name), share_ratio }])),
   };
 }
 

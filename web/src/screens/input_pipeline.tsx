@@ -48,7 +48,7 @@ function Rank({ rank }: { rank: RankPipeline }) {
       />
       <div class="panels">
         <Panel title="Wait breakdown" wide description={`Breakdown of the ${percent(waiting.share_ratio, 1)} of step time spent waiting.`}>
-          <ShareBar label="Wait breakdown" segments={waitSegments(waiting)} />
+          {waiting.share_ratio === null ? null : <ShareBar label="Wait breakdown" segments={waitSegments(waiting, waiting.share_ratio)} />}
         </Panel>
         {making === null ? null : <Stages making={making} />}
         {rank.loader === null ? null : <LoaderSettings loader={rank.loader} cores={rank.cores_available} />}
@@ -59,11 +59,11 @@ function Rank({ rank }: { rank: RankPipeline }) {
 }
 
 /** Shares of step time, with the remainder. */
-function waitSegments(waiting: WaitingView) {
+function waitSegments(waiting: WaitingView, share_ratio: number) {
   const parts = ["starting_ratio", "making_ratio", "handing_over_ratio"] as const;
   return [
-    ...parts.map((part) => ({ name: labelOf("WaitingView", part).title, ratio: waiting[part] })),
-    { name: "not waiting for data", ratio: Math.max(0, 1 - waiting.share_ratio) },
+    ...parts.map((part) => ({ name: labelOf("WaitingView", part).title, ratio: waiting[part] ?? 0 })),
+    { name: "not waiting for data", ratio: Math.max(0, 1 - share_ratio) },
   ];
 }
 

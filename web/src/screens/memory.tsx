@@ -106,7 +106,7 @@ function Peak({ peak }: { peak: MemoryPeak }) {
             kind: "pie",
             title: "Memory at the peak by purpose",
             share_of: `the ${memory(peak.allocated_bytes)} ${peak.share_of}`,
-            slices: peak.purposes.map((purpose) => ({ name: `${purpose.purpose} (${memory(purpose.held_bytes)})`, share_ratio: purpose.held_ratio })),
+            slices: peak.purposes.flatMap(({ purpose, held_bytes, held_ratio }) => (held_ratio === null ? [] : [{ name: `${purpose} (${memory(held_bytes)})`, share_ratio: held_ratio }])),
           }}
         />
       )}

@@ -17,12 +17,28 @@ export function ResourceView<T>({ resource, children }: Props<T>) {
     return (
       <div class={resource.loading ? "resource stale" : "resource"} aria-busy={resource.loading}>
         {resource.error === null ? null : <ErrorNotice text={resource.error.message} />}
+        <DamageNotice damage={damageOf(resource.data)} />
         {children(resource.data)}
       </div>
     );
   }
   if (resource.error !== null) return <ErrorNotice text={resource.error.message} />;
   return <Skeleton />;
+}
+
+/** Unreadable files behind a payload. */
+function damageOf(payload: unknown): string[] {
+  if (typeof payload !== "object" || payload === null || !("damage" in payload) || !Array.isArray(payload.damage)) return [];
+  return payload.damage.map(String);
+}
+
+function DamageNotice({ damage }: { damage: string[] }) {
+  if (damage.length === 0) return null;
+  return (
+    <div class="error-notice" role="alert" data-testid="damage">
+      <ul>{damage.map((text) => <li key={text}>{text}</li>)}</ul>
+    </div>
+  );
 }
 
 export function ErrorNotice({ text }: { text: string }) {

@@ -42,7 +42,7 @@ class RooflineGroup(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     device_ns: Annotated[int, field_label("device time")]
     """Time of all calls: union of the work each one launched; host time without devices."""
-    time_ratio: Annotated[float, field_label("share", display="bar")]
+    time_ratio: Annotated[float | None, field_label("share", display="bar")]
     """Share of `computing_ns`."""
     mean_ns: float
     p50_ns: float

@@ -20,7 +20,7 @@ class FamilyTotals(msgspec.Struct, frozen=True, kw_only=True):
 
     family: str
     device_ns: Annotated[int, field_label("device time")]
-    time_ratio: Annotated[float, field_label("share", display="bar")]
+    time_ratio: Annotated[float | None, field_label("share", display="bar")]
     """Share of `computing_ns`."""
     total_flop: Annotated[int | None, field_label("work")]
     total_bytes: Annotated[int | None, field_label("moved")]
@@ -35,9 +35,9 @@ class RooflineGap(msgspec.Struct, frozen=True, kw_only=True):
     input_dims: Annotated[str | None, field_label("input shapes")]
     bound: Annotated[Literal["compute", "memory"] | None, field_label("bound by")]
     saved_ns: float
-    saved_ratio: Annotated[float, field_label("share", display="bar")]
+    saved_ratio: Annotated[float | None, field_label("share", display="bar")]
     """Share of `computing_ns`."""
-    roofline_ratio: Annotated[float, field_label("of the roofline")]
+    roofline_ratio: Annotated[float | None, field_label("of the roofline")]
 
 
 def sum_families(

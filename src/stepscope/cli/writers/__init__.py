@@ -14,7 +14,7 @@ from rich.console import Console
 from stepscope.cli.writers.compare import write_comparison
 from stepscope.cli.writers.cost import write_cost
 from stepscope.cli.writers.distributed import write_distributed
-from stepscope.cli.writers.generic import write_generic, write_range
+from stepscope.cli.writers.generic import write_damage, write_generic, write_range
 from stepscope.cli.writers.input_pipeline import write_input_pipeline
 from stepscope.cli.writers.insights import write_insights
 from stepscope.cli.writers.overview import write_overview
@@ -28,6 +28,7 @@ from stepscope.cli.writers.steps import write_steps
 from stepscope.cli.writers.system import write_system
 from stepscope.comparison import Comparison
 from stepscope.cost import Cost
+from stepscope.schema import Payload
 from stepscope.views import (
     Dashboard,
     DistributedView,
@@ -62,6 +63,8 @@ __all__ = ["write", "write_generic"]
 
 def write(out: Console, payload: msgspec.Struct) -> None:
     """Write the payload of any view."""
+    if isinstance(payload, Payload):
+        write_damage(out, payload.damage)
     if isinstance(payload, Ranged) and payload.range is not None:
         write_range(out, payload.range)
     _WRITERS.get(type(payload), write_generic)(out, payload)

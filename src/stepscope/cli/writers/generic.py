@@ -5,7 +5,7 @@ other scalars                                 one line each
 a list of structs of scalars                  a table
 a struct, or a list of other structs          the same again, below its title
 a list of numbers displayed as a curve        a curve
-missing, notes, share_of, quality, range      sentences
+missing, notes, share_of, quality, range, …   sentences
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stepscope.views import QualityNote, TimeRange
 
 IDENTITY = ("rank", "trace", "process", "node", "device", "device_name", "stream")
 """Fields that identify the subject of a part of a payload."""
-SENTENCES = ("missing", "notes", "share_of", "quality", "range")
+SENTENCES = ("missing", "notes", "share_of", "quality", "range", "damage")
 MAX_LISTED = 8
 """Longer lists of scalars are not a cell of a table."""
 MAX_CURVE_CELLS = 80
@@ -47,6 +47,12 @@ class Field(NamedTuple):
 def write_generic(out: Console, payload: msgspec.Struct) -> None:
     """Write any payload."""
     _write_struct(out, payload, "none")
+
+
+def write_damage(out: Console, damage: Sequence[str]) -> None:
+    """Write which files behind a payload cannot be read."""
+    for sentence in damage:
+        out.print(f"[red]![/red] {escape(sentence)}")
 
 
 def write_range(out: Console, time_range: TimeRange) -> None:

@@ -42,7 +42,7 @@ def _write_rank_steps(out: Console, rank: RankStepsView) -> None:
     out.print(rows)
     phases = table("phase", "share of step", "", "mean", "p50", "p95")
     for phase in rank.phases:
-        if phase.share_ratio:
+        if phase.share_ratio != 0:
             phases.add_row(
                 phase.name,
                 bar(phase.share_ratio),

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from stepscope.schema import field_label
+from stepscope.schema import Payload, field_label
 from stepscope.timeline import TimelineEvent
 from stepscope.views.flame_nodes import FlameNode
 from stepscope.views.quality import QualityNote
@@ -68,7 +68,7 @@ class FindingMark(msgspec.Struct, frozen=True, kw_only=True):
     last_after_ns: int
 
 
-class TimelineView(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineView(Payload, frozen=True, kw_only=True):
     """`timeline`: the tree of tracks, with steps and findings."""
 
     origin_ns: str
@@ -114,7 +114,7 @@ class TrackSlices(msgspec.Struct, frozen=True, kw_only=True):
     """Sum of the times, which are anywhere in the slice."""
 
 
-class SlicesView(msgspec.Struct, frozen=True, kw_only=True):
+class SlicesView(Payload, frozen=True, kw_only=True):
     """`timeline-slices`: a window of tracks at the detail that the requested pixels can show."""
 
     from_after_ns: int
@@ -140,7 +140,7 @@ class CounterSeries(msgspec.Struct, frozen=True, kw_only=True):
     largest: list[float | None]
 
 
-class CountersView(msgspec.Struct, frozen=True, kw_only=True):
+class CountersView(Payload, frozen=True, kw_only=True):
     """`timeline-counters`."""
 
     from_after_ns: int
@@ -149,7 +149,7 @@ class CountersView(msgspec.Struct, frozen=True, kw_only=True):
     series: list[CounterSeries]
 
 
-class SearchView(msgspec.Struct, frozen=True, kw_only=True):
+class SearchView(Payload, frozen=True, kw_only=True):
     """`timeline-search`: events by part of their name, regardless of case, in time order.
 
     With `around` (nanoseconds after the origin), the matches next to that time are listed.
@@ -185,7 +185,7 @@ class TrackSummary(msgspec.Struct, frozen=True, kw_only=True):
     event_count: int
     busy_ns: Annotated[int, field_label("busy time")]
     """Time covered by at least one event."""
-    busy_ratio: Annotated[float, field_label("busy", display="bar")]
+    busy_ratio: Annotated[float | None, field_label("busy", display="bar")]
     """Share of the range."""
     gap_count: int
     longest_gap_ns: int
@@ -194,7 +194,7 @@ class TrackSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The `top` names with the most self time."""
 
 
-class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
+class SummaryView(Payload, frozen=True, kw_only=True):
     """`timeline-summary`: a range of tracks in numbers."""
 
     from_after_ns: int
@@ -203,7 +203,7 @@ class SummaryView(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
-class FlameView(msgspec.Struct, frozen=True, kw_only=True):
+class FlameView(Payload, frozen=True, kw_only=True):
     """`timeline-flame`: a range of tracks by path of names, largest first."""
 
     from_after_ns: int

@@ -1,0 +1,13 @@
+"""Base of the payloads of views."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Payload(msgspec.Struct, frozen=True, kw_only=True):
+    """Payload of a view."""
+
+    damage: list[str] = msgspec.field(default_factory=list)
+    """Consequences of files that cannot be read, and these files; empty if the payload depends on
+    none of them."""
