@@ -118,7 +118,7 @@ class EventDetails(Payload, frozen=True, kw_only=True):
     stack: list[str]
     """Python frames around the event, innermost first, as `file(line): function`."""
     links: list[LinkedEvent]
-    parts: Annotated[dict[str, int], field_label(unit="ns")] = {}
+    parts: Annotated[dict[str, int], field_label(unit="ns")] = msgspec.field(default_factory=dict)
     """Aggregates inside the event by name: nanoseconds."""
 
 
