@@ -85,7 +85,7 @@ def nest(start: Int, end: Int, tolerance: int = 0) -> Nesting:
     Args:
         start, end: in nesting order.
         tolerance: an interval that starts inside another and ends after it counts as its child if
-            it ends at most this much later.
+            it ends at most this much later. An empty interval contains none.
     """
     excess = np.zeros(len(start), dtype=np.int64)
     return Nesting(_parents(start, end, tolerance, excess), excess)
@@ -100,9 +100,11 @@ def _parents(start: Int, end: Int, tolerance: int, excess: Int | None) -> Int:
     """
     if (end[:-1] <= start[1:]).all() and (end[:-1] < end[1:]).all():  # consecutive
         return np.full(len(start), -1, dtype=np.int64)
+    # Calls that took no microsecond follow each other at one time: they are not inside each other.
+    reach = np.where(end > start, end, start - 1)
     parent = np.arange(-1, len(start) - 1, dtype=np.int64)
     pending = np.arange(1, len(start), dtype=np.int64)
-    pending_start, pending_end, parent_end = start[1:], end[1:], end[:-1]
+    pending_start, pending_end, parent_end = start[1:], end[1:], reach[:-1]
     while len(pending):
         # A candidate that ends as late contains the interval, even an empty one at its end.
         short = np.flatnonzero(parent_end < pending_end)
@@ -119,7 +121,7 @@ def _parents(start: Int, end: Int, tolerance: int, excess: Int | None) -> Int:
         wrong = wrong[grandparent >= 0]
         pending = pending[wrong]
         pending_start, pending_end = pending_start[wrong], pending_end[wrong]
-        parent_end = end[parent[pending]]
+        parent_end = reach[parent[pending]]
     return parent
 
 

@@ -63,6 +63,12 @@ def test_a_tree_and_its_segments() -> None:
     ]
 
 
+def test_empty_intervals_contain_nothing() -> None:
+    start, end = array(5, 5, 5, 6, 6), array(6, 5, 5, 6, 6)
+    assert parents(start, end).tolist() == [-1, 0, 0, 0, 0]
+    assert nesting_rows(array(0, 0, 0), array(7, 7, 7), array(7, 7, 7)).tolist() == [0, 0, 0]
+
+
 def test_deep_nesting_before_a_sibling() -> None:
     depth = 500
     start = np.concatenate([np.arange(depth), [5 * depth]]).astype(np.int64)

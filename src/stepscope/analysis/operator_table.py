@@ -41,7 +41,7 @@ from stepscope.analysis.operator_tree import (
 from stepscope.intervals import Int
 from stepscope.schema import field_label
 
-TABLE_COLUMNS = (*TREE_COLUMNS, "duration_ns", "host_self_ns", "device_self_ns", "device_total_ns")
+TABLE_COLUMNS = (*TREE_COLUMNS, "host_self_ns", "device_self_ns", "device_total_ns")
 """Columns of `operators` that `build_operator_table` reads; `input_dims` too to group by shape."""
 LAUNCHED_WORK_COLUMNS = ("name", "operator", "duration_ns", "launch", "graph", "carry_over")
 """Columns of `kernels` and `copies` that `build_operator_table` reads."""

@@ -4,6 +4,10 @@ A call whose only child operator has the same name is one call recorded twice (a
 the operator it dispatches to): the child is merged into it. The caller's duration and totals
 represent both, the self times of both add up, and the child's children become the caller's. The
 caller's own runtime calls are kept, unlike in the tool that this definition comes from.
+
+In a trace with microseconds, a call of length zero at the start or end of another may as well be
+the one before or after it (`aten::as_strided`, thousands of times in a row). It is merged only if
+longer calls of that name show that the operator dispatches to its own name.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from numpy.typing import NDArray
 from stepscope.analysis.columns import Columns
 from stepscope.intervals import Int
 
-TREE_COLUMNS = ("id", "name", "parent", "depth")
+TREE_COLUMNS = ("id", "name", "parent", "depth", "start_ns", "duration_ns")
 """Columns of `operators` that `build_operator_tree` reads."""
 EXCLUDED_PREFIXES = (
     "ProfilerStep#",
@@ -104,7 +108,8 @@ def build_operator_tree(operators: Columns) -> OperatorTree:
     ids = operators["id"]
     name = operators["name"]
     parent = find_rows(ids, operators["parent"])
-    merged = _merge_chains(parent, name.codes)
+    start = operators["start_ns"]
+    merged = _merge_chains(parent, name.codes, start, start + operators["duration_ns"])
     names = [value or "" for value in name.values]
     counted = merged == np.arange(len(ids))
     if names:
@@ -153,12 +158,15 @@ def sum_by_row(rows: Int, values: NDArray[Any], count: int) -> Int:
     return np.rint(np.bincount(rows, weights=values, minlength=count)).astype(np.int64)
 
 
-def _merge_chains(parent: Int, name: NDArray[np.int32]) -> Int:
+def _merge_chains(parent: Int, name: NDArray[np.int32], start: Int, end: Int) -> Int:
     """Find the row that each row is merged into, by the rule at the top of this file."""
     nested = parent >= 0
     children = np.bincount(parent[nested], minlength=len(parent))
     caller = np.where(nested, parent, 0)
     same = nested & (children[caller] == 1) & (name[caller] == name) if len(parent) else nested
+    is_at_border = (start == end) & ((start == start[caller]) | (end == end[caller]))
+    dispatching = np.unique(name[same & ~is_at_border])
+    same &= ~is_at_border | np.isin(name, dispatching)
     merged = np.where(same, parent, np.arange(len(parent)))
     while True:
         further = merged[merged]

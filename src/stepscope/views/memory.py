@@ -137,7 +137,7 @@ class _TraceContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, trace: Trace, events: dict[str, Any], options: ViewOptions) -> _TraceContext:
-        columns = trace.columns("operators", (*TREE_COLUMNS, "start_ns", "forward_thread"))
+        columns = trace.columns("operators", (*TREE_COLUMNS, "forward_thread"))
         tree = build_operator_tree(columns)
         backward = is_backward(tree, columns["forward_thread"])
         ranges = trace.columns(

@@ -52,6 +52,13 @@ def test_only_child_of_the_same_name_is_merged() -> None:
     assert (rows["copy"].calls, rows["copy"].host_total_ns) == (3, 5)
 
 
+def test_calls_of_no_length_are_not_the_call_beside_them() -> None:
+    views = [op("unbind", 1, op("view", 1, op("view", 0))), op("unbind", 1, op("view", 0))]
+    assert table(*views)["view"].calls == 3
+    dispatched = [op("to", 1, op("to", 1)), op("to", 1, op("to", 0))]
+    assert table(*dispatched)["to"].calls == 2
+
+
 def test_excluded_ranges_do_not_hide_operators_inside() -> None:
     rows = table(
         op("ProfilerStep#5", 1, op("add", 1)),
@@ -173,7 +180,7 @@ trees = st.recursive(
     st.builds(
         op,
         st.sampled_from(["a", "b", "aten::mm", "ProfilerStep#1"]),
-        st.integers(0, 9),
+        st.integers(1, 9),
         runtime=st.integers(0, 9),
         kernels=st.lists(st.tuples(st.sampled_from([FAST, SLOW]), st.integers(0, 9)), max_size=2),
     ),
@@ -182,7 +189,7 @@ trees = st.recursive(
         st.builds(
             op,
             st.sampled_from(["a", "b", "aten::mm"]),
-            st.integers(0, 9),
+            st.integers(1, 9),
             runtime=st.integers(0, 9),
             kernels=st.lists(st.tuples(st.just(FAST), st.integers(0, 9)), max_size=1),
         ),

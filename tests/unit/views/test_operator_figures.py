@@ -18,6 +18,7 @@ import pytest
 from stepscope.run import Run
 from stepscope.views import VIEWS, ViewOptions
 from stepscope.views.flame_nodes import FlameNode
+from tests.support.drawn_trace import event
 from tests.support.imported_runs import REAL_TRACES
 
 Real = Callable[[str], Run]
@@ -49,6 +50,21 @@ def test_resnet50_operators_with_stacks(real: Real) -> None:
     for row in show(real, RESNET, "operators", by="stack").stacks:
         sums[row.name] += row.device_self_ns
     assert sums == {name: row.device_self_ns for name, row in by_name.items()}
+
+
+def test_calls_shorter_than_the_clock_of_the_trace_are_counted(
+    imported: Callable[..., Run],
+) -> None:
+    calls = [event("Operator", "aten::as_strided", 5 + at // 5, 0) for at in range(100)]
+    run = imported(a=[event("Operator", "aten::unbind", 0, 100), *calls])
+    (trace,) = VIEWS["operators"](run, ViewOptions(top=EVERYTHING)).traces
+    assert {row.name: row.calls for row in trace.operators} == {
+        "aten::unbind": 1,
+        "aten::as_strided": 100,
+    }
+    assert run.reader.sql("SELECT DISTINCT depth FROM operators ORDER BY depth")[
+        "depth"
+    ].tolist() == [0, 1]
 
 
 def test_resnet50_kernels(real: Real) -> None:
