@@ -17,6 +17,9 @@ from stepscope.schema import field_label
 OUTLIER_RANGES = 3.0
 """Tukey's far-out fence: an outlier is more than this many interquartile ranges above p75.
 https://en.wikipedia.org/wiki/Outlier#Tukey's_fences"""
+MIN_OUTLIER_EXCESS = 0.25
+"""An outlier is also at least this share of the median above it: where values hardly differ, the
+fence alone is next to the median."""
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +35,8 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     maximum: Annotated[float, field_label("max", unit="inherited")] = msgspec.field(name="max")
     outlier_count: int
     outlier_threshold: float
-    """Outliers are values above this: p75 + 3 (p75 - p25)."""
+    """Outliers are values above this: p75 + 3 (p75 - p25), or a quarter above the median if that is
+    more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +89,7 @@ def summarize(values: ArrayLike) -> Statistics | None:
     if not len(sample):
         return None
     p25, p50, p75, p95, p99 = np.percentile(sample, [25, 50, 75, 95, 99])
-    threshold = p75 + OUTLIER_RANGES * (p75 - p25)
+    threshold = max(p75 + OUTLIER_RANGES * (p75 - p25), p50 + MIN_OUTLIER_EXCESS * abs(p50))
     return Statistics(
         count=len(sample),
         mean=float(sample.mean()),

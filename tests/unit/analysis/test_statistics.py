@@ -34,9 +34,14 @@ def test_outlier_is_beyond_the_far_fence() -> None:
     assert distribution is not None
     p25, p75 = 0.75, 2 + 0.25 * 3.75
     assert distribution.outlier_threshold == pytest.approx(p75 + 3 * (p75 - p25))
-    constant = summarize([7.0] * 9 + [7.1])
-    assert constant is not None
-    assert (constant.outlier_threshold, constant.outlier_count) == (7.0, 1)
+
+
+@pytest.mark.parametrize(("value", "outlier_count"), [(7.4, 0), (8.75, 0), (8.76, 1)])
+def test_an_outlier_is_a_quarter_above_the_median(value: float, outlier_count: int) -> None:
+    almost_constant = summarize([7.0] * 9 + [value])
+    assert almost_constant is not None
+    assert almost_constant.outlier_threshold == 1.25 * 7
+    assert almost_constant.outlier_count == outlier_count
 
 
 def test_empty_sample_is_not_zero() -> None:
