@@ -1364,7 +1364,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     p99: {"title":"p99","unit":"inherited"},
     max: {"title":"max","unit":"inherited"},
     outlier_count: {"title":"outliers","unit":"count"},
-    outlier_threshold: {"title":"outlier threshold","unit":"inherited","description":"Outliers are values above this: p75 + 3 (p75 - p25)."},
+    outlier_threshold: {"title":"outlier threshold","unit":"inherited","description":"Outliers are values above this: p75 + 3 (p75 - p25), or a quarter above the median if that is more."},
   },
   StepChange: {
     name: {"title":"part","unit":"none","description":"`mean`, `p50`, `p95`, or a part of the mean step."},

@@ -1710,7 +1710,7 @@ export interface Statistics {
   p99: number;
   max: number;
   outlier_count: number;
-  /** Outliers are values above this: p75 + 3 (p75 - p25). */
+  /** Outliers are values above this: p75 + 3 (p75 - p25), or a quarter above the median if that is more. */
   outlier_threshold: number;
 }
 
