@@ -74,6 +74,8 @@ def _write_phases(out: Console, verdict: Verdict) -> None:
     width = max([MIN_NAME_WIDTH, *map(len, phases)]) + 1
     for name, share in phases.items():
         out.print(f"  {name:<{width}}{bar(share)} {percent(share):>4}")
+    if verdict.share_basis:
+        out.print(f"[dim]{verdict.share_basis}[/dim]")
 
 
 def _write_stages(out: Console, verdict: Verdict) -> None:

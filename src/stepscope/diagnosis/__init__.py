@@ -6,6 +6,7 @@
     debug_switches   debug switches that were on, and their cost
     batch_size       saving per sample with twice the batch
     attribution      suspects above their thresholds, and the stability of the largest
+    share_basis      parts of the suspect's share in words
     causes           cause within a suspect, by data_causes, overhead_causes and rank_causes
     stalls           evidence of checkpoints, compilations and garbage collections
     cpu_budget       cores shared by intra-op threads and workers

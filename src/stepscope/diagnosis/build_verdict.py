@@ -22,6 +22,7 @@ from stepscope.diagnosis.headline import write_headline
 from stepscope.diagnosis.job_facts import JobFacts
 from stepscope.diagnosis.overhead_causes import describe_outside_load
 from stepscope.diagnosis.pipeline_model import Pipeline
+from stepscope.diagnosis.share_basis import explain_share
 from stepscope.diagnosis.shares import (
     PhaseSplit,
     Shares,
@@ -99,6 +100,7 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
         confidence_basis=accuracy.basis,
         evidence_kind=finding.evidence_kind,
         headline=write_headline(attribution, finding),
+        share_basis=explain_share(attribution, shares, phases),
         stages=finding.stages,
         evidence=[_describe_phases(phases), *finding.evidence],
         ruled_out=_rule_out(run, attribution.suspect, shares, attributor),

@@ -245,6 +245,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     evidence_kind: EvidenceKind = "timed"
     """Evidence that decided on the cause."""
     headline: str
+    share_basis: str = ""
+    """Parts of `share_ratio` in one sentence; empty where it is the share of one phase."""
     stages: list[Stage]
     evidence: list[Evidence]
     ruled_out: list[RuledOut]
@@ -257,6 +259,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     mean_step_ns: float | None = None
     phases: Annotated[dict[str, float], field_label("mean time by phase", unit="ns")] = {}
     """Share of the step by phase."""
+
+    @property
+    def has_bottleneck(self) -> bool:
+        """Return True if a suspect is the bottleneck."""
+        return self.suspect in SUSPECTS
 
     @property
     def owned_step_ratio(self) -> float:

@@ -77,6 +77,8 @@ def _build_verdict(verdict: Verdict) -> Section:
             [_name(phase), 100 * share] for phase, share in verdict.phases.items() if share
         ]
         blocks.append(Table(title="Step time by phase", columns=columns, rows=shares))
+    if verdict.share_basis:
+        blocks.append(Text(text=verdict.share_basis))
     lists = {
         "Evidence": [evidence.text for evidence in verdict.evidence[1:]],
         "Contributing causes": [f"{_name(also.cause)}: {also.text}" for also in verdict.also],

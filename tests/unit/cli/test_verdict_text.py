@@ -46,6 +46,7 @@ def test_source_lines_are_not_markup() -> None:
         confidence_ratio=0.9,
         confidence_basis="On public programs, “slow augmentation” was right for 5 of 6.",
         headline="Bottleneck: overhead, 50% of step time.",
+        share_basis="The 50% are Python between the phases 30%, checkpoint 20%.",
         stages=[Stage(name="between", detail="a[0] [bold]", share_ratio=0.5)],
         evidence=[Evidence(text="Step time by phase: other 50%."), Evidence(text=LINE)],
         ruled_out=[],
@@ -56,7 +57,7 @@ def test_source_lines_are_not_markup() -> None:
     write_verdict(Console(file=out, width=200), verdict)
     text = out.getvalue()
     assert text.count(LINE) == 2
-    for part in ("a[0] [bold]", "move [it]: use [/x]", "note [1]"):
+    for part in (verdict.share_basis, "a[0] [bold]", "move [it]: use [/x]", "note [1]"):
         assert part in text
 
 

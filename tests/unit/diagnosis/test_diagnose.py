@@ -125,6 +125,23 @@ def test_thresholds(new_run: RunMaker, step: str, suspect: str, share: float) ->
     assert [entry.suspect for entry in verdict.ruled_out] == remaining
 
 
+@pytest.mark.parametrize(
+    ("step", "basis"),
+    [
+        ("wait 20 | forward 60 | optimizer 20", ""),
+        (
+            "wait 60 | h2d 4 | forward 26 | optimizer 10",
+            "The 64% are waiting for batches 60%, copies to the device 4%.",
+        ),
+        ("forward 61 | optimizer 39", "The 100% are forward 61%, optimizer 39%."),
+    ],
+)
+def test_a_share_of_several_phases_names_its_parts(
+    new_run: RunMaker, step: str, basis: str
+) -> None:
+    assert diagnose_steps(new_run(), step).share_basis == basis
+
+
 def test_shares_of_the_four_suspects_sum_to_the_step(new_run: RunMaker) -> None:
     verdict = diagnose_steps(
         new_run(), "wait 9 | forward 40 | communication 7 | do 3 | optimizer 5 | save 2"

@@ -1770,6 +1770,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     confidence_basis: {"title":"confidence basis","unit":"none","description":"Source of that accuracy."},
     evidence_kind: {"title":"evidence kind","unit":"none","description":"Evidence that decided on the cause."},
     headline: {"title":"headline","unit":"none"},
+    share_basis: {"title":"share basis","unit":"none","description":"Parts of `share_ratio` in one sentence; empty where it is the share of one phase."},
     stages: {"title":"stages","unit":"none"},
     evidence: {"title":"evidence","unit":"none"},
     ruled_out: {"title":"ruled out","unit":"none"},

@@ -292,6 +292,8 @@ export interface Verdict {
   /** Evidence that decided on the cause. */
   evidence_kind: "configured" | "profiled" | "sampled" | "timed" | "traced";
   headline: string;
+  /** Parts of `share_ratio` in one sentence; empty where it is the share of one phase. */
+  share_basis: string;
   stages: Stage[];
   evidence: Evidence[];
   ruled_out: RuledOut[];

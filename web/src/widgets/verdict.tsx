@@ -63,6 +63,7 @@ function Phases({ verdict }: { verdict: Verdict }) {
           </li>
         ))}
       </ul>
+      {verdict.share_basis === "" ? null : <p class="muted" data-testid="share-basis">{verdict.share_basis}</p>}
     </div>
   );
 }

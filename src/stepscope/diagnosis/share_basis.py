@@ -1,0 +1,73 @@
+"""Parts of the suspect's share in words: why it differs from the bars of the phases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stepscope.diagnosis.attribution import Attribution
+from stepscope.diagnosis.shares import Shares
+from stepscope.diagnosis.verdict import Suspect
+from stepscope.quantities import percent
+
+MIN_PART = 0.005
+"""Smaller parts are not listed."""
+_WAITING = "waiting for the slowest rank"
+_OVERHEAD_NAMES = {
+    "between_phases": "Python between the phases",
+    "framework_calls": "calls of torch between the phases",
+    "inside_compute": "dispatch inside the compute phases",
+    "slow_rank": _WAITING,
+}
+
+
+def explain_share(attribution: Attribution, shares: Shares, phases: Mapping[str, float]) -> str:
+    """Name the parts of the share of a suspect in one sentence.
+
+    Empty where the share is that of one phase, and where the share is not a sum of parts of the
+    step, as that of evaluation or of time without a core.
+
+    Args:
+        attribution: the suspect and its share.
+        shares: shares that the suspect's share was taken from.
+        phases: shares of the phases as the verdict shows them.
+    """
+    if attribution.cause is not None:
+        return ""
+    suspect = attribution.suspect if attribution.suspect != "healthy" else "model"
+    parts = {
+        name: share for name, share in _list_parts(suspect, shares).items() if share >= MIN_PART
+    }
+    total = percent(attribution.share)
+    if len(parts) == 1 and total in {percent(share) for share in phases.values()}:
+        return ""
+    ordered = sorted(parts.items(), key=lambda part: -part[1])
+    names = ", ".join(f"{name} {percent(share)}" for name, share in ordered)
+    sentence = f"The {total} are {names}."
+    if shares.without_core >= MIN_PART:
+        without_core = percent(shares.without_core)
+        sentence += f" Phases include {without_core} without a core; this share does not."
+    return sentence
+
+
+def _list_parts(suspect: Suspect, shares: Shares) -> dict[str, float]:
+    """List the terms of `Shares.suspects`."""
+    waiting = {_WAITING: shares.rank_wait.get(suspect, 0.0)}
+    match suspect:
+        case "data_pipeline":
+            return {
+                "waiting for batches": shares.phases["data_wait"] - shares.delayed_by_others,
+                "copies to the device": shares.phases["h2d"],
+                "data preparation in the training thread": shares.inline_data,
+                "training thread without a core because of workers": shares.worker_contention,
+            } | waiting
+        case "communication":
+            return {
+                "collectives": shares.collectives,
+                "exposed gradient exchange": shares.exchange,
+            } | waiting
+        case "framework_overhead":
+            return {
+                _OVERHEAD_NAMES.get(name, name.replace("_", " ")): share
+                for name, share in shares.overhead_parts.items()
+            }
+    return shares.compute_work | waiting
