@@ -21,7 +21,6 @@ from stepscope.diagnosis import (
     LOOP_SHARE,
     STEP_SHARE,
     SUSPECT_NAMES,
-    SUSPECTS,
     Fix,
     Suspect,
     Verdict,
@@ -257,7 +256,7 @@ class _Savings:
 
     def price_suspect(self, verdict: Verdict) -> SuspectCost | None:
         """Price the bottleneck; None where there is none."""
-        if verdict.suspect not in SUSPECTS:
+        if not verdict.has_bottleneck:
             return None
         hour_share = self._scale_to_hour(verdict.share_ratio, verdict.share_of)
         return SuspectCost(

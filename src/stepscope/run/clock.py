@@ -32,6 +32,13 @@ class RunClock:
     shift_by_trace_ns: dict[int, int] = field(default_factory=dict)
     """Shift in nanoseconds by trace, for traces without a clock base."""
 
+    def count_until(self, t_ns: int) -> int:
+        """Count the nanoseconds from the run's origin to a time, at most to the end of the run.
+
+        Scans of rules end at fixed intervals, the last one after the end of the run.
+        """
+        return min(t_ns, self.end_ns) - self.origin_ns
+
     def shift_ns(self, trace: int) -> int:
         """Return the nanoseconds that convert times of a trace to the run's clock."""
         return self.shift_by_trace_ns.get(trace, 0)

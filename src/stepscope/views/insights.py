@@ -109,8 +109,8 @@ def _show_rule(
         triggered_count=finding.rule_triggered,
         violation_count=finding.violations,
         datapoint_count=finding.datapoints,
-        first_after_ns=_count_from_origin(finding.first_ns, origin_ns),
-        last_after_ns=_count_from_origin(finding.last_ns, origin_ns),
+        first_after_ns=_count_until(run, finding.first_ns),
+        last_after_ns=_count_until(run, finding.last_ns),
         sentences=finding.sentences,
         recommendation=finding.recommendation,
         nodes=finding.nodes,
@@ -128,8 +128,8 @@ def _show_rule(
     )
 
 
-def _count_from_origin(t_ns: int | None, origin_ns: int) -> int | None:
-    return None if t_ns is None else t_ns - origin_ns
+def _count_until(run: Run, t_ns: int | None) -> int | None:
+    return None if t_ns is None else run.clock.count_until(t_ns)
 
 
 def _show_parameters(finding: Finding, rule: Rule[Any] | None) -> list[RuleParameter]:

@@ -58,7 +58,8 @@ class RuleInsight(msgspec.Struct, frozen=True, kw_only=True):
     violation_count: int
     datapoint_count: Annotated[int, field_label("data points")]
     first_after_ns: int | None
-    """End of the first scan in which the rule fired, after the run's origin."""
+    """End of the first scan in which the rule fired, or of the run, after the run's origin; null
+    for a rule that checks the run as a whole."""
     last_after_ns: int | None
     sentences: list[str]
     recommendation: str

@@ -103,7 +103,7 @@ class Money(msgspec.Struct, frozen=True, kw_only=True):
     step_usd: Annotated[float | None, field_label("cost per step")]
     """Cost of the mean step; null without steps."""
     suspect_step_usd: Annotated[float | None, field_label("suspect's cost per step")]
-    """Share of `step_usd` that the suspect owns."""
+    """Share of `step_usd` that the suspect owns; null without a bottleneck."""
     fix_savings_usd: Annotated[list[float | None], field_label("savings by fix")]
     """Predicted saving per step of each fix of the verdict; null without a prediction."""
 
@@ -145,7 +145,7 @@ class Overview(Ranged, frozen=True, kw_only=True):
     """Measured steps of all ranks; of a run of traces the steps that they mark."""
     step_parts: list[StepPart]
     suspect_step_ns: Annotated[float | None, field_label("suspect's time per step")]
-    """Part of the mean step that the suspect owns."""
+    """Part of the mean step that the suspect owns; null without a bottleneck."""
     gpu_busy_ratio: float | None
     """Mean over nodes, GPUs and samples; of a run of traces the share of step time in which the
     device had any work."""
@@ -193,7 +193,7 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         step_ns=summarize(join_step_durations(divided) if divided else run.measured_step_ns),
         step_parts=_show_step_parts(verdict),
         suspect_step_ns=None
-        if verdict.mean_step_ns is None
+        if verdict.mean_step_ns is None or not verdict.has_bottleneck
         else verdict.owned_step_ratio * verdict.mean_step_ns,
         gpu_busy_ratio=_measure_busy_ratio(divided)
         if divided
@@ -234,7 +234,7 @@ def _price_verdict(priced: PricedJob, verdict: Verdict) -> Money:
         instance_count=priced.cost.instance_count,
         job_usd=priced.job_usd,
         step_usd=None if step is None else step.step_usd,
-        suspect_step_usd=None if step is None else step.suspect_usd,
+        suspect_step_usd=None if step is None or not verdict.has_bottleneck else step.suspect_usd,
         fix_savings_usd=[None] * len(verdict.fixes) if step is None else step.fix_savings_usd,
     )
 
@@ -242,15 +242,15 @@ def _price_verdict(priced: PricedJob, verdict: Verdict) -> Money:
 def _show_findings(run: Run, recorded: RuleRecord | None) -> list[ShortFinding]:
     if recorded is None or not recorded.fired:
         return []
-    origin = run.clock.origin_ns
+    count_until = run.clock.count_until
     return [
         ShortFinding(
             rule=finding.rule,
             triggered_count=finding.rule_triggered,
             sentence=finding.sentences[0] if finding.sentences else "",
             recommendation=finding.recommendation,
-            first_after_ns=None if finding.first_ns is None else finding.first_ns - origin,
-            last_after_ns=None if finding.last_ns is None else finding.last_ns - origin,
+            first_after_ns=None if finding.first_ns is None else count_until(finding.first_ns),
+            last_after_ns=None if finding.last_ns is None else count_until(finding.last_ns),
         )
         for finding in sorted(recorded.fired, key=lambda rule: -rule.rule_triggered)
     ]

@@ -49,6 +49,21 @@ def test_the_mean_step_and_its_parts(tmp_path: Path) -> None:
     assert payload.findings_missing == NOT_EVALUATED
 
 
+def test_a_healthy_job_has_no_time_of_a_suspect(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    run.rank(0).draw("wait 5 | forward 50 | backward 40 | optimizer 5", 100)
+    path = run.write()
+    manifest = msgspec.json.decode((path / "run.json").read_bytes())
+    manifest["options"] = {"usd_per_hour": "32.77"}
+    (path / "run.json").write_bytes(msgspec.json.encode(manifest))
+    payload = show_overview(Run(open_run(path)))
+    assert payload.verdict.suspect == "healthy"
+    assert payload.suspect_step_ns is None
+    assert payload.money is not None
+    assert payload.money.step_usd is not None
+    assert payload.money.suspect_step_usd is None
+
+
 def test_money_per_step(tmp_path: Path) -> None:
     path = starving(tmp_path / "run").write()
     manifest = msgspec.json.decode((path / "run.json").read_bytes())

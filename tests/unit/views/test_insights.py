@@ -23,6 +23,7 @@ from stepscope.views import VIEWS, ViewOptions
 from stepscope.views.evidence import MARGIN_NS, MAX_POINTS, STEP
 from stepscope.views.insights import NO_PAGE, show_insights
 from stepscope.views.insights_payload import InsightsView, RuleInsight
+from stepscope.views.overview import show_overview
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -115,6 +116,28 @@ def test_what_was_recorded_while_the_job_ran(run_path: Path) -> None:
     assert (payload.source, payload.progress, payload.notes) == ("recorded", "running", ["n"])
     assert (rule.page, rule.charts, rule.first_after_ns) == (NO_PAGE, [], 60 * S)
     assert [(p.name, p.value, p.default) for p in rule.parameters] == [("limit", "5", None)]
+
+
+def test_a_rule_fires_within_the_run_however_long_its_scans_are(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder.rank(0).draw("wait 600 | forward 320 | optimizer 80", 34)
+    finding = Finding(
+        rule="Once",
+        status=RuleStatus.ISSUES_FOUND,
+        rule_triggered=1,
+        first_ns=EPOCH_NS + 60 * S,
+        last_ns=EPOCH_NS + 60 * S,
+    )
+    run = recorded(builder.write(), finding)
+    (rule,) = show_insights(run).rules
+    assert (rule.first_after_ns, rule.last_after_ns) == (34 * S, 34 * S)
+    (short,) = show_overview(run).findings
+    assert (short.first_after_ns, short.last_after_ns) == (34 * S, 34 * S)
+    (mark,) = VIEWS["timeline"](run, ViewOptions()).findings
+    assert (mark.first_after_ns, mark.last_after_ns) == (34 * S, 34 * S)
+    out = io.StringIO()
+    write(Console(file=out, width=200), show_insights(run))
+    assert "Once  at 34 s" in out.getvalue()
 
 
 def recorded(run_path: Path, *findings: Finding, **fields: Any) -> Run:

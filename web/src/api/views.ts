@@ -1066,7 +1066,7 @@ export interface Money {
   job_usd: number;
   /** Cost of the mean step; null without steps. */
   step_usd: number | null;
-  /** Share of `step_usd` that the suspect owns. */
+  /** Share of `step_usd` that the suspect owns; null without a bottleneck. */
   suspect_step_usd: number | null;
   /** Predicted saving per step of each fix of the verdict; null without a prediction. */
   fix_savings_usd: (number | null)[];
@@ -1272,7 +1272,7 @@ export interface Overview {
   /** Measured steps of all ranks; of a run of traces the steps that they mark. */
   step_ns: Statistics | null;
   step_parts: StepPart[];
-  /** Part of the mean step that the suspect owns. */
+  /** Part of the mean step that the suspect owns; null without a bottleneck. */
   suspect_step_ns: number | null;
   /** Mean over nodes, GPUs and samples; of a run of traces the share of step time in which the device had any work. */
   gpu_busy_ratio: number | null;
@@ -1593,7 +1593,7 @@ export interface RuleInsight {
   triggered_count: number;
   violation_count: number;
   datapoint_count: number;
-  /** End of the first scan in which the rule fired, after the run's origin. */
+  /** End of the first scan in which the rule fired, or of the run, after the run's origin; null for a rule that checks the run as a whole. */
   first_after_ns: number | null;
   last_after_ns: number | null;
   sentences: string[];

@@ -98,9 +98,12 @@ function costTiles(cost: Payload["money"]): Tile[] {
   if (cost === null) return [];
   return [
     tile("Money", cost, "job_usd", { caption: `${countOf(cost.instance_count, "machine")} at ${dollars(cost.usd_per_hour)} per hour, ${cost.price.said}`, testid: "cost" }),
-    ...(cost.suspect_step_usd === null || cost.step_usd === null
+    ...(cost.step_usd === null
       ? []
-      : [tile("Money", cost, "step_usd", { caption: `${dollars(cost.suspect_step_usd)} of it for the suspect`, testid: "step-cost" })]),
+      : [tile("Money", cost, "step_usd", {
+          caption: cost.suspect_step_usd === null ? null : `${dollars(cost.suspect_step_usd)} of it for the suspect`,
+          testid: "step-cost",
+        })]),
   ];
 }
 

@@ -41,7 +41,8 @@ def _write_fired(out: Console, rule: RuleInsight) -> None:
     out.print()
     when = ""
     if rule.first_after_ns is not None and rule.last_after_ns is not None:
-        when = f"  from {duration(rule.first_after_ns)} to {duration(rule.last_after_ns)}"
+        first, last = duration(rule.first_after_ns), duration(rule.last_after_ns)
+        when = f"  at {first}" if first == last else f"  from {first} to {last}"
     out.print(f"[bold]{escape(rule.rule)}[/bold][dim]{when}[/dim]")
     for sentence in rule.sentences:
         out.print(escape(sentence))

@@ -43,14 +43,13 @@ def timeline(run: Run, options: ViewOptions) -> TimelineView:
 
 
 def _list_findings(run: Run) -> list[FindingMark]:
-    origin_ns = run.clock.origin_ns
     recorded = recorded_rules(run.reader)
     return [
         FindingMark(
             rule=finding.rule,
             sentence=finding.sentences[0] if finding.sentences else finding.rule,
-            first_after_ns=finding.first_ns - origin_ns,
-            last_after_ns=(finding.last_ns or finding.first_ns) - origin_ns,
+            first_after_ns=run.clock.count_until(finding.first_ns),
+            last_after_ns=run.clock.count_until(finding.last_ns or finding.first_ns),
         )
         for finding in (recorded.fired if recorded else [])
         if finding.first_ns is not None

@@ -84,12 +84,20 @@ function SentenceList({ sentences }: { sentences: string[] }) {
 /** Upper bound of listed nodes, ranks or devices. */
 const MAX_NAMES = 24;
 
+/** Times of the first and last trigger as text; a rule may check the run as a whole. */
+export function triggerTimes({ triggered_count, first_after_ns, last_after_ns }: RuleInsight): string {
+  if (triggered_count === 0) return "never";
+  if (first_after_ns === null) return "over the whole run";
+  const [first, last] = [duration(first_after_ns), duration(last_after_ns)];
+  return first === last ? `${first} after the start` : `${first} and ${last} after the start`;
+}
+
 function ruleFacts(rule: RuleInsight) {
   const joined = (names: string[]): string => (names.length === 0 ? "all" : names.slice(0, MAX_NAMES).join(", "));
   return entries(
     "RuleInsight", rule, "triggered_count",
     ["violation_count", `${count(rule.violation_count)} of ${count(rule.datapoint_count)} data points`],
-    ["First and last trigger", rule.first_after_ns === null ? "never" : `${duration(rule.first_after_ns)} and ${duration(rule.last_after_ns)} after the start`],
+    [rule.triggered_count === 1 ? "Trigger" : "First and last trigger", triggerTimes(rule)],
     ...(["nodes", "ranks", "devices"] as const).map((name) => [name, joined(rule[name])] as const),
   );
 }
