@@ -159,7 +159,10 @@ def test_distribution_equals_the_textbook_formulas(values: list[int]) -> None:
     ):
         assert value == pytest.approx(interpolated(values, quantile))
     low, high = interpolated(values, 0.25), interpolated(values, 0.75)
-    assert distribution.outlier_threshold == pytest.approx(high + 3 * (high - low))
+    median = interpolated(values, 0.5)
+    assert distribution.outlier_threshold == pytest.approx(
+        max(high + 3 * (high - low), median + abs(median) / 4)
+    )
     assert distribution.outlier_count == sum(
         value > distribution.outlier_threshold for value in values
     )
