@@ -141,6 +141,7 @@ def kernel_columns(*roots: Op) -> dict[str, Any]:
         "carry_over": numbers([0] * count),
         "blocks_per_multiprocessor": np.full(count, np.nan),
         "occupancy_percent": np.full(count, np.nan),
+        "warps_per_multiprocessor": np.full(count, np.nan),
     }
     properties = ("grid", "block")
     for column in (f"{name}_{axis}" for name in properties for axis in "xyz"):

@@ -4,13 +4,19 @@ For one device over a range T, the steps of the trace from the first start to th
 
     utilization        |union of its kernels inside T| / T; copies and sets do not count,
                        kernels of collectives do
-    SM efficiency      integral over T of min(1, sum of blocks per multiprocessor of the kernels
-                       running at that moment) / T; idle time counts as 0, kernels whose blocks
-                       per multiprocessor are unknown or not positive are ignored
+    SM efficiency      integral over K of min(1, sum of blocks per multiprocessor of the kernels
+                       running at that moment) / |K|, with K = T without the time in which a kernel
+                       runs whose blocks per multiprocessor are unknown; idle time counts as 0
     occupancy          sum(occupancy * time inside T) / sum(time inside T) over the kernels whose
-                       occupancy is known and not negative; not divided by T
+                       occupancy is known; not divided by T
     tensor cores       sum of the durations of kernels on tensor cores / that of all kernels, by
-                       name: a heuristic
+                       name: a heuristic, and a lower bound if names do not show it
+    unknown            share of kernel time that a figure does not cover: of the time inside T for
+                       efficiency and occupancy, of all durations for tensor cores
+
+Profilers write whole percents of occupancy, and 0 also where they could not estimate it. A kernel
+with W warps per multiprocessor, of at most 64, has an occupancy of about W / 64: 0 is rounded if
+that is below half a percent, else it is unknown.
 
 A figure without data is None, and so is a share of an empty range. Efficiency and occupancy are
 estimates: they come from the launch configuration, not from hardware counters.
@@ -24,10 +30,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.buckets import Buckets
-from stepscope.analysis.columns import Columns
-from stepscope.analysis.kernel_classes import match_rows, uses_tensor_cores
-from stepscope.intervals import Int, Intervals, union
+from stepscope.analysis.columns import Columns, nan_to_none
+from stepscope.analysis.kernel_classes import hides_tensor_cores, match_rows, uses_tensor_cores
+from stepscope.intervals import Int, Intervals, contains, union
 
+OCCUPANCY_COLUMNS = ("occupancy_percent", "warps_per_multiprocessor")
+"""Columns of `kernels` that `read_occupancy` reads."""
 METRIC_KERNEL_COLUMNS = (
     "device",
     "name",
@@ -37,9 +45,11 @@ METRIC_KERNEL_COLUMNS = (
     "grid_y",
     "grid_z",
     "blocks_per_multiprocessor",
-    "occupancy_percent",
+    *OCCUPANCY_COLUMNS,
 )
 """Columns of `kernels` that are read here."""
+_MAX_WARPS = 64
+"""Warps that fit on a multiprocessor: the most of any device, so that no possible 0 is dropped."""
 _MILLIONTHS = 1_000_000
 """Blocks per multiprocessor are summed as integer millionths, the precision of profilers, so that
 the amount added at a kernel's start is exactly the amount removed at its end."""
@@ -57,6 +67,8 @@ class DeviceKernels:
     """Occupancy, NaN if unknown."""
     tensor_cores: NDArray[np.bool_]
     """True for kernels on tensor cores."""
+    hidden_cores: NDArray[np.bool_]
+    """True for kernels whose names do not show whether they run on tensor cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +80,25 @@ class GpuMetrics:
     sm_efficiency_ratio: float | None
     occupancy_ratio: float | None
     tensor_core_ratio: float | None
+    unknown_grid_ratio: float | None
+    unknown_occupancy_ratio: float | None
+    unknown_tensor_core_ratio: float | None
     utilization_curve: list[float]
     """Utilization in each bucket."""
-    sm_efficiency_curve: list[float] | None
+    sm_efficiency_curve: list[float | None] | None
+    """None in buckets in which kernels with unknown blocks ran all the time."""
+
+
+def read_occupancy(kernels: Columns) -> NDArray[np.float64]:
+    """Read the occupancy of kernels in percent; NaN where the profiler could not estimate it.
+
+    Args:
+        kernels: `OCCUPANCY_COLUMNS`.
+    """
+    percent: NDArray[np.float64] = kernels["occupancy_percent"]
+    warps = kernels["warps_per_multiprocessor"]
+    is_rounded = warps / _MAX_WARPS < 0.005  # False for NaN
+    return np.where((percent > 0) | ((percent == 0) & is_rounded), percent, np.nan)
 
 
 def split_by_device(columns: Columns, multiprocessors: dict[int, int]) -> dict[int, DeviceKernels]:
@@ -87,7 +115,8 @@ def split_by_device(columns: Columns, multiprocessors: dict[int, int]) -> dict[i
     grid = [columns[f"grid_{axis}"].astype(np.int64) for axis in "xyz"]
     has_grid = (grid[0] >= 0) & (grid[1] >= 0) & (grid[2] >= 0)
     tensor_cores = match_rows(columns["name"], uses_tensor_cores)
-    occupancy = columns["occupancy_percent"] / 100
+    hidden_cores = match_rows(columns["name"], hides_tensor_cores)
+    occupancy = read_occupancy(columns) / 100
     kernels = {}
     for device in np.unique(columns["device"]).tolist():
         rows = columns["device"] == device
@@ -103,6 +132,7 @@ def split_by_device(columns: Columns, multiprocessors: dict[int, int]) -> dict[i
             blocks=device_blocks,
             occupancy_ratio=occupancy[rows],
             tensor_cores=tensor_cores[rows],
+            hidden_cores=hidden_cores[rows],
         )
     return kernels
 
@@ -121,16 +151,22 @@ def measure_gpu_metrics(
     start = np.clip(kernels.start, start_ns, end_ns)
     inside_ns = np.clip(kernels.end, start_ns, end_ns) - start
     load = MultiprocessorLoad.from_kernels(kernels)
-    has_occupancy = kernels.occupancy_ratio >= 0  # False for NaN
+    has_occupancy = ~np.isnan(kernels.occupancy_ratio)
+    has_blocks = kernels.blocks > 0  # False for NaN
+    unknown = union(Intervals(kernels.start[~has_blocks], kernels.end[~has_blocks]))
     weight = inside_ns[has_occupancy].sum()
     duration = kernels.end - kernels.start
     busy = union(Intervals(kernels.start, kernels.end))
     clipped = union(Intervals(start, start + inside_ns))
+
+    def share_of(kernel_ns: Int, rows: NDArray[np.bool_]) -> float | None:
+        return float(kernel_ns[rows].sum() / kernel_ns.sum()) if kernel_ns.any() else None
+
     return GpuMetrics(
         kernel_count=len(start),
         utilization_ratio=clipped.total_ns / range_ns if range_ns else None,
         sm_efficiency_ratio=(
-            load.mean(np.array([start_ns, end_ns]))[0] if load and range_ns else None
+            load.mean(np.array([start_ns, end_ns]), unknown)[0] if load and range_ns else None
         ),
         occupancy_ratio=(
             float(
@@ -139,11 +175,12 @@ def measure_gpu_metrics(
             if weight
             else None
         ),
-        tensor_core_ratio=(
-            float(duration[kernels.tensor_cores].sum() / duration.sum()) if duration.any() else None
-        ),
+        tensor_core_ratio=share_of(duration, kernels.tensor_cores),
+        unknown_grid_ratio=share_of(inside_ns, ~has_blocks),
+        unknown_occupancy_ratio=share_of(inside_ns, ~has_occupancy),
+        unknown_tensor_core_ratio=share_of(duration, kernels.hidden_cores),
         utilization_curve=buckets.covered_ratio(busy) if buckets else [],
-        sm_efficiency_curve=load.mean(buckets.edges) if load and buckets else None,
+        sm_efficiency_curve=load.mean(buckets.edges, unknown) if load and buckets else None,
     )
 
 
@@ -170,10 +207,34 @@ class MultiprocessorLoad:
         integral = np.concatenate([[0], np.cumsum(level[:-1] * np.diff(time))])
         return cls(time=time, level=level, integral=integral)
 
-    def mean(self, edges: Int) -> list[float]:
-        """Mean load between each edge and the next, as a ratio."""
-        index = np.searchsorted(self.time, edges, side="right") - 1
+    def mean(self, edges: Int, left_out: Intervals) -> list[float | None]:
+        """Mean load between each edge and the next, as a ratio; None where all time is left out.
+
+        Args:
+            edges: ascending times.
+            left_out: merged intervals that do not count.
+        """
+        load = np.diff(self._integrate(edges))
+        # An interval may extend over several edges: it is cut at each of them.
+        cuts = np.unique(np.concatenate([edges, left_out.start, left_out.end]))
+        is_left_out = contains(left_out, cuts[:-1])
+        piece = np.searchsorted(edges, cuts[:-1], side="right") - 1
+        inside = is_left_out & (piece >= 0) & (piece < len(edges) - 1)
+        count = len(edges) - 1
+        lost = np.diff(self._integrate(cuts))[inside]
+        load = load - np.bincount(piece[inside], weights=lost, minlength=count)
+        time = np.diff(edges) - np.bincount(
+            piece[inside], weights=np.diff(cuts)[inside], minlength=count
+        )
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return nan_to_none(np.where(time > 0, load / time / _MILLIONTHS, np.nan))
+
+    def _integrate(self, times: Int) -> Int:
+        """Integral of the level from the first change to each time."""
+        index = np.searchsorted(self.time, times, side="right") - 1
         clipped = np.maximum(index, 0)
-        since = np.maximum(edges - self.time[clipped], 0)
-        integral = np.where(index >= 0, self.integral[clipped] + self.level[clipped] * since, 0)
-        return list((np.diff(integral) / np.diff(edges) / _MILLIONTHS).tolist())
+        since = np.maximum(times - self.time[clipped], 0)
+        integral: Int = np.where(
+            index >= 0, self.integral[clipped] + self.level[clipped] * since, 0
+        )
+        return integral

@@ -2,7 +2,8 @@
 
 Profilers do not record whether a kernel communicates, whether it ran on tensor or matrix cores, or
 in which precision it computed. Its name usually shows it; all such guesses are here, and every
-view that shows one labels it as a heuristic.
+view that shows one labels it as a heuristic. A name that no pattern knows says nothing: unknown is
+not "no".
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from stepscope.analysis.columns import Strings
 
-Precision = Literal["FP64", "TF32", "FP32", "BF16", "FP16", "FP8", "INT"]
+Precision = Literal["FP64", "TF32", "FP32", "BF16", "FP16", "FP8", "FP4", "MXFP4", "INT"]
 
 _COMMUNICATION = re.compile(r"nccl|rccl|cross_device_reduce", re.IGNORECASE)
 _HOST_COMMUNICATION = re.compile(r"(gloo|mpi|ucc):", re.IGNORECASE)
@@ -41,9 +42,40 @@ _TENSOR_CORES = re.compile(
 )
 _PLAIN_CORES = re.compile(r"ffma|simt", re.IGNORECASE)
 """A name with one of these is not a tensor-core kernel, regardless of other patterns."""
+_PLAIN_MATRIX = re.compile(
+    # Matrix products and convolutions of libraries, of instructions for vector units.
+    r"(?<![a-z])[sdcz]gemm|(maxwell|pascal|volta|turing|ampere)_(fp16_)?[sdcz]?(gemm|cgemm|scudnn)"
+    r"|scudnn|gemv|gemmk1|dot_kernel|depthwise|winograd|fft|(?<!x)_gtc_|Cijk_|splitk_?reduce"
+    r"|(dgrad|wgrad)\d?d?_(alg\d_)?engine|convolve_(s|common_engine)",
+    re.IGNORECASE,
+)
+_MATRIX_WORK = re.compile(
+    r"gemm|matmul|[bm]mm(?![a-z])|conv(?!ert)|attn|attention|sdpa|fmha|mla|moe|lstm|gru|rnn"
+    r"|linear_(?!interp)|einsum|mma|grad_engine",
+    re.IGNORECASE,
+)
+"""Parts of names of kernels that may multiply matrices."""
+_VECTOR_WORK = re.compile(
+    r"at::native::|triton_(poi|red|per)_|elementwise|vectorized|element_?wise|reduce|reduction"
+    r"|softmax|norm|(?<![a-z])bn_|rotary|rope|embedding|gather|scatter|index|copy|memcpy|cat_?array"
+    r"|fill|memset|dropout|pool|activation|act_and_mul|relu|gelu|silu|sigmoid|tanh|sort|top_?k|argmax"
+    r"|sampl|cumsum|scan|multi_tensor_apply|im2col|col2im|transpose|permute|nchw|nhwc|(?<![a-z])pad_"
+    r"|optimizer|adam|sgd|quant|random|distribution|loss|mask|tensorop|op\dd?tensor|add_?tensor"
+    r"|scale_?tensor|cast|bias|reshape_and_cache|store_kvcache",
+    re.IGNORECASE,
+)
+"""Parts of names of kernels whose work has no matrix products."""
 
 _PRECISIONS: tuple[tuple[Precision, re.Pattern[str]], ...] = (
-    ("FP8", re.compile(r"e[45]m[23]|fp8|float8|qmma|nvjet_(sm\d+_)?[a-z]*q|Cijk_\w+?_[FB]8")),
+    ("MXFP4", re.compile(r"mx_?fp4|mx_?(f4)?e2m1|mxf4(?!nvf4)")),
+    ("FP4", re.compile(r"e2m1|(?<![a-z])(nv)?fp4|nvf4|(?<=x)fp4|Cijk_\w+?_F4")),
+    (
+        "FP8",
+        re.compile(
+            # 0 is the type of a cache that is not in FP8.
+            r"e[45]m[23]|fp8(?!kvcachedatatype\)0)|float8|qmma|nvjet_(sm\d+_)?[a-z]*q|Cijk_\w+?_[FB]8"
+        ),
+    ),
     ("INT", re.compile(r"imma|i8816|i16832|(?<![a-z0-9])i8(i8|i32|f32)|s8s8|int8|Cijk_\w+?_I8")),
     ("BF16", re.compile(r"bf16|bfloat16|nvjet_(sm\d+_)?[a-z]*t[a-z]*_|Cijk_\w+?_B[BS]S?_")),
     (
@@ -90,15 +122,32 @@ def is_host_communication(name: str) -> bool:
 
 
 @lru_cache(_CACHE_SIZE)
-def uses_tensor_cores(name: str) -> bool:
+def uses_tensor_cores(name: str) -> bool | None:
     """Guess from its name if a kernel runs on tensor cores (NVIDIA) or matrix cores (AMD).
+
+    Returns:
+        None if the name does not show it: it may multiply matrices, or no pattern knows it.
 
     >>> uses_tensor_cores("volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn")
     True
     >>> uses_tensor_cores("volta_sgemm_128x64_nt")
     False
+    >>> uses_tensor_cores("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1")
     """
-    return _TENSOR_CORES.search(name) is not None and _PLAIN_CORES.search(name) is None
+    if _PLAIN_CORES.search(name):
+        return False
+    if _TENSOR_CORES.search(name):
+        return True
+    if _PLAIN_MATRIX.search(name) or is_communication(name):
+        return False
+    if _MATRIX_WORK.search(name) or not _VECTOR_WORK.search(name):
+        return None
+    return False
+
+
+def hides_tensor_cores(name: str) -> bool:
+    """Return True if the name of a kernel does not show whether it runs on tensor cores."""
+    return uses_tensor_cores(name) is None
 
 
 @lru_cache(_CACHE_SIZE)
@@ -114,10 +163,10 @@ def classify_precision(name: str) -> Precision | None:
     return next((precision for precision, names in _PRECISIONS if names.search(text)), None)
 
 
-def match_rows(strings: Strings, predicate: Callable[[str], bool]) -> NDArray[np.bool_]:
-    """Mask the rows whose string satisfies a predicate; null does not.
+def match_rows(strings: Strings, predicate: Callable[[str], bool | None]) -> NDArray[np.bool_]:
+    """Mask the rows whose string satisfies a predicate; null does not, nor does None as result.
 
     The predicate is called once for each distinct string.
     """
-    matches = [value is not None and predicate(value) for value in strings.values]
+    matches = [value is not None and bool(predicate(value)) for value in strings.values]
     return np.array([*matches, False], dtype=np.bool_)[strings.codes]

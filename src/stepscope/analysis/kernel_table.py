@@ -20,9 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.columns import Columns, Strings, none_if_nan, none_if_negative
+from stepscope.analysis.gpu_metrics import OCCUPANCY_COLUMNS, read_occupancy
 from stepscope.analysis.grouping import Grouping, group_rows
 from stepscope.analysis.kernel_classes import (
     classify_precision,
+    hides_tensor_cores,
     is_communication,
     match_rows,
     uses_tensor_cores,
@@ -31,7 +33,7 @@ from stepscope.analysis.operator_tree import find_rows
 from stepscope.intervals import Int
 from stepscope.schema import field_label
 
-NAME_COLUMNS = ("name", "duration_ns", "blocks_per_multiprocessor", "occupancy_percent")
+NAME_COLUMNS = ("name", "duration_ns", "blocks_per_multiprocessor", *OCCUPANCY_COLUMNS)
 """Columns of `kernels` that `build_kernel_table` reads."""
 PROPERTY_COLUMNS = (
     *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
@@ -57,9 +59,9 @@ class KernelGroup(msgspec.Struct, frozen=True, kw_only=True):
     ]
     """Mean weighted by duration."""
     mean_occupancy_percent: Annotated[float | None, field_label("occupancy")]
-    """Mean weighted by duration, as the profiler estimates it."""
-    tensor_cores: bool
-    """Use of tensor or matrix cores, guessed from the name."""
+    """Mean weighted by duration, as the profiler estimates it; null where it could not."""
+    tensor_cores: bool | None
+    """Use of tensor or matrix cores, guessed from the name; null if the name does not show it."""
     precision: str | None
     """Precision of the inputs, guessed from the name."""
     communication: bool
@@ -89,6 +91,8 @@ class KernelTable:
     """Sum of the durations of all kernels: the denominator of every share."""
     tensor_core_ns: int
     """Portion of `total_ns` on tensor cores, guessed from the names."""
+    unknown_tensor_core_ns: int
+    """Portion of `total_ns` in kernels whose names do not show it."""
     communication_ns: int
 
 
@@ -146,7 +150,7 @@ def _build_table(
     totals, counts = groups.sums(duration), groups.counts()
     minima, maxima = groups.minima(duration), groups.maxima(duration)
     blocks = _average_weighted(groups, kernels["blocks_per_multiprocessor"], duration)
-    occupancy = _average_weighted(groups, kernels["occupancy_percent"], duration)
+    occupancy = _average_weighted(groups, read_occupancy(kernels), duration)
     total_ns = int(totals.sum())
     code = names.codes[groups.first]
     rows = [
@@ -173,6 +177,7 @@ def _build_table(
         call_count=len(duration),
         total_ns=total_ns,
         tensor_core_ns=int(duration[match_rows(names, uses_tensor_cores)].sum()),
+        unknown_tensor_core_ns=int(duration[match_rows(names, hides_tensor_cores)].sum()),
         communication_ns=int(duration[match_rows(names, is_communication)].sum()),
     )
 

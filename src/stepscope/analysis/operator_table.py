@@ -11,6 +11,7 @@ For the calls in one group (chains merged, see `operator_tree`):
                    or one below it launched such a kernel
                    self ratio:  time of its kernels on tensor cores / time of its kernels
                    total ratio: the same for the call and all calls below it
+                   unknown ratio: that of kernels whose names do not show it
 
 The total of an operator that calls itself indirectly counts the inner call twice, as in other
 tools. Device work that no operator launched is in rows of its own, by the reason: a replayed graph
@@ -31,7 +32,7 @@ from numpy.typing import NDArray
 from stepscope.analysis.call_paths import RowLabels
 from stepscope.analysis.columns import Columns, none_if_nan
 from stepscope.analysis.grouping import Grouping, group_rows
-from stepscope.analysis.kernel_classes import match_rows, uses_tensor_cores
+from stepscope.analysis.kernel_classes import hides_tensor_cores, match_rows, uses_tensor_cores
 from stepscope.analysis.operator_tree import (
     TREE_COLUMNS,
     OperatorTree,
@@ -100,6 +101,8 @@ class OperatorGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the time of kernels launched by the calls themselves, guessed from kernel names."""
     tensor_core_total_ratio: Annotated[float | None, field_label("on Tensor Cores")]
     """Share of the time of kernels launched by the calls and by all operators below them."""
+    unknown_tensor_core_ratio: Annotated[float | None, field_label("Tensor Cores unknown")]
+    """Share of the same time in kernels whose names do not show whether they use tensor cores."""
 
 
 class OperatorShape(OperatorGroup, frozen=True, kw_only=True):
@@ -189,6 +192,9 @@ def build_operator_table(
                 tensor_core_eligible=bool(cores.eligible[group]) if cores else None,
                 tensor_core_self_ratio=none_if_nan(cores.self_ratio[group]) if cores else None,
                 tensor_core_total_ratio=none_if_nan(cores.total_ratio[group]) if cores else None,
+                unknown_tensor_core_ratio=(
+                    none_if_nan(cores.unknown_ratio[group]) if cores else None
+                ),
             )
         )
     if outside:
@@ -208,6 +214,7 @@ class _OutsideWork:
 
     device_ns: int
     tensor_core_ratio: float | None
+    unknown_tensor_core_ratio: float | None
 
 
 def _sum_outside_operators(
@@ -219,21 +226,27 @@ def _sum_outside_operators(
     """
     is_operator = np.append(tree.counted[tree.merged], True)
     calls = np.empty(0, dtype=np.int64) if graph_calls is None else graph_calls
-    device_ns, kernel_ns, core_ns = (dict.fromkeys(NO_OPERATOR, 0) for _ in range(3))
+    device_ns, kernel_ns, core_ns, hidden_ns = (dict.fromkeys(NO_OPERATOR, 0) for _ in range(4))
     for table in tables:
         # An operator that is not in the range of time is one: row -1 is the appended one.
         launcher = is_operator[tree.find_rows(table["operator"])] & (table["operator"] >= 0)
         by_graph = np.isin(table["launch"], calls) | (table["graph"] > 0)
         reason = np.where(by_graph, 0, np.where(table["carry_over"] == 1, 1, 2))
         on_cores = match_rows(table["name"], uses_tensor_cores)
+        is_hidden = match_rows(table["name"], hides_tensor_cores)
         for index, name in enumerate(NO_OPERATOR):
             rows = ~launcher & (reason == index)
             device_ns[name] += int(table["duration_ns"][rows].sum())
             if table is tables[0]:
                 kernel_ns[name] += int(table["duration_ns"][rows].sum())
                 core_ns[name] += int(table["duration_ns"][rows & on_cores].sum())
+                hidden_ns[name] += int(table["duration_ns"][rows & is_hidden].sum())
     return {
-        name: _OutsideWork(ns, core_ns[name] / kernel_ns[name] if kernel_ns[name] else None)
+        name: _OutsideWork(
+            ns,
+            core_ns[name] / kernel_ns[name] if kernel_ns[name] else None,
+            hidden_ns[name] / kernel_ns[name] if kernel_ns[name] else None,
+        )
         for name, ns in device_ns.items()
         if ns
     }
@@ -259,6 +272,7 @@ def _make_outside_rows(
             tensor_core_eligible=None,
             tensor_core_self_ratio=work.tensor_core_ratio,
             tensor_core_total_ratio=work.tensor_core_ratio,
+            unknown_tensor_core_ratio=work.unknown_tensor_core_ratio,
         )
         for name, work in outside.items()
     ]
@@ -287,6 +301,7 @@ class _TensorCores:
     eligible: NDArray[np.bool_]
     self_ratio: NDArray[np.float64]
     total_ratio: NDArray[np.float64]
+    unknown_ratio: NDArray[np.float64]
 
 
 def _measure_tensor_cores(
@@ -296,6 +311,8 @@ def _measure_tensor_cores(
     launcher = tree.find_rows(kernels["operator"])
     duration = kernels["duration_ns"]
     on_cores = match_rows(kernels["name"], uses_tensor_cores)
+    is_hidden = match_rows(kernels["name"], hides_tensor_cores)
+    hidden_ns = sum_by_row(launcher, np.where(is_hidden, duration, 0), len(tree))
     kernel_ns = sum_by_row(launcher, duration, len(tree))
     core_ns = sum_by_row(launcher, np.where(on_cores, duration, 0), len(tree))
     eligible = tree.mask(is_tensor_core_eligible) | (core_ns > 0)
@@ -309,4 +326,5 @@ def _measure_tensor_cores(
         eligible=groups.sums(tree.totals(eligible)[calls]) > 0,
         self_ratio=divide_sums(tree.sum_merged(core_ns), tree.sum_merged(kernel_ns)),
         total_ratio=divide_sums(tree.totals(core_ns), tree.totals(kernel_ns)),
+        unknown_ratio=divide_sums(tree.totals(hidden_ns), tree.totals(kernel_ns)),
     )

@@ -104,7 +104,7 @@ class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the durations of all kernels."""
     precision: str | None
     """Precision of the inputs, guessed from the name."""
-    tensor_cores: bool
+    tensor_cores: bool | None
     """Use of tensor or matrix cores, guessed from the name."""
     communication: bool
     """Kernel of a collective, by its name."""

@@ -15,6 +15,7 @@ from stepscope.analysis import (
     measure_gpu_metrics,
     split_by_device,
 )
+from stepscope.quantities import percent
 from stepscope.run import Run, Trace, calls_of, device_work_of, marked_steps
 from stepscope.schema import field_label
 from stepscope.views.curves import choose_buckets
@@ -24,11 +25,18 @@ from stepscope.views.quality import QualityNote, note_run_quality, note_trace_qu
 from stepscope.views.ranges import Ranged
 from stepscope.views.trace_choice import explain_no_traces, select_traces
 
-NO_GRID = (
-    "the profiler recorded no grid of any kernel of device {device}, so its SM efficiency cannot "
-    "be estimated"
+UNKNOWN_GRID = (
+    "SM efficiency leaves out {share} of the kernel time of device {device}: the profiler recorded "
+    "no grid of these kernels"
 )
-NO_OCCUPANCY = "the profiler recorded no occupancy of any kernel of device {device}"
+UNKNOWN_OCCUPANCY = (
+    "occupancy leaves out {share} of the kernel time of device {device}: the profiler recorded none "
+    "or wrote 0 because it could not estimate it"
+)
+UNKNOWN_CORES = (
+    "the names of {share} of the kernel time of device {device} do not show whether it is on "
+    "tensor or matrix cores, so the share on them is a lower bound"
+)
 EMPTY_RANGE = "the steps of this trace have no duration, so there are no shares of it"
 HEURISTIC = "use of tensor or matrix cores is guessed from kernel names"
 
@@ -45,15 +53,25 @@ class DeviceMetrics(msgspec.Struct, frozen=True, kw_only=True):
     utilization_ratio: float | None
     """Share of `range_ns` in which a kernel ran."""
     est_sm_efficiency_ratio: float | None
-    """Mean over `range_ns` of min(1, blocks per multiprocessor of the running kernels)."""
+    """Mean over `range_ns`, without the time of kernels with an unknown grid, of min(1, blocks per
+    multiprocessor of the running kernels)."""
+    unknown_grid_ratio: Annotated[float | None, field_label("grid unknown")]
+    """Share of kernel time that the SM efficiency leaves out."""
     est_achieved_occupancy_ratio: Annotated[float | None, field_label("est. occupancy")]
     """Mean over kernels, weighted by duration."""
+    unknown_occupancy_ratio: Annotated[float | None, field_label("occupancy unknown")]
+    """Share of kernel time that the occupancy leaves out: not recorded, or 0 where the profiler
+    could not estimate it."""
     tensor_core_ratio: Annotated[float | None, field_label("on Tensor Cores")]
-    """Share of the durations of its kernels, guessed from their names."""
+    """Share of the durations of its kernels, guessed from their names; a lower bound if there are
+    unknown kernels."""
+    unknown_tensor_core_ratio: Annotated[float | None, field_label("Tensor Cores unknown")]
+    """Share of the durations of kernels whose names do not show it."""
     utilization_curve_ratio: Annotated[list[float], field_label("utilization over time")]
     est_sm_efficiency_curve_ratio: Annotated[
-        list[float] | None, field_label("est. SM efficiency over time")
+        list[float | None] | None, field_label("est. SM efficiency over time")
     ]
+    """Null where kernels with an unknown grid ran all the time."""
 
 
 class TraceMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,8 +168,11 @@ def _show_device(device: int, facts: dict[str, Any], metrics: GpuMetrics) -> Dev
         kernel_count=metrics.kernel_count,
         utilization_ratio=metrics.utilization_ratio,
         est_sm_efficiency_ratio=metrics.sm_efficiency_ratio,
+        unknown_grid_ratio=metrics.unknown_grid_ratio,
         est_achieved_occupancy_ratio=metrics.occupancy_ratio,
+        unknown_occupancy_ratio=metrics.unknown_occupancy_ratio,
         tensor_core_ratio=metrics.tensor_core_ratio,
+        unknown_tensor_core_ratio=metrics.unknown_tensor_core_ratio,
         utilization_curve_ratio=metrics.utilization_curve,
         est_sm_efficiency_curve_ratio=metrics.sm_efficiency_curve,
     )
@@ -160,10 +181,14 @@ def _show_device(device: int, facts: dict[str, Any], metrics: GpuMetrics) -> Dev
 def _write_notes(devices: list[DeviceMetrics]) -> list[str]:
     if any(device.utilization_ratio is None for device in devices):
         return [EMPTY_RANGE]
-    grids = [NO_GRID.format(device=d.device) for d in devices if d.est_sm_efficiency_ratio is None]
-    occupancies = [
-        NO_OCCUPANCY.format(device=d.device)
-        for d in devices
-        if d.est_achieved_occupancy_ratio is None
+    unknown = [
+        sentence.format(share=percent(share, 1), device=device.device)
+        for device in devices
+        for sentence, share in (
+            (UNKNOWN_CORES, device.unknown_tensor_core_ratio),
+            (UNKNOWN_GRID, device.unknown_grid_ratio),
+            (UNKNOWN_OCCUPANCY, device.unknown_occupancy_ratio),
+        )
+        if share
     ]
-    return [HEURISTIC, *grids, *occupancies] if devices else []
+    return [HEURISTIC, *unknown] if devices else []

@@ -39,7 +39,9 @@ class TraceKernels(msgspec.Struct, frozen=True, kw_only=True):
     total_ns: Annotated[int, field_label("total kernel time")]
     """Sum of the durations of all kernels."""
     tensor_core_ratio: Annotated[float | None, field_label("on Tensor Cores")]
-    """Share of `total_ns` on tensor cores."""
+    """Share of `total_ns` on tensor cores; a lower bound if there are unknown kernels."""
+    unknown_tensor_core_ratio: Annotated[float | None, field_label("Tensor Cores unknown")]
+    """Share of `total_ns` in kernels whose names do not show whether they use tensor cores."""
     communication_ratio: float | None
     """Share of `total_ns` in kernels of collectives."""
     carry_over_count: Annotated[int, field_label("launched before the window")]
@@ -98,6 +100,7 @@ def _show_trace(run: Run, trace: Trace, options: ViewOptions) -> TraceKernels:
         call_count=table.call_count,
         total_ns=table.total_ns,
         tensor_core_ratio=_compute_share(table.tensor_core_ns, table),
+        unknown_tensor_core_ratio=_compute_share(table.unknown_tensor_core_ns, table),
         communication_ratio=_compute_share(table.communication_ns, table),
         carry_over_count=len(carried),
         carry_over_ns=int(carried.sum()),

@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from stepscope.analysis.buckets import cut_into_buckets
-from stepscope.analysis.gpu_metrics import DeviceKernels, measure_gpu_metrics, split_by_device
+from stepscope.analysis.gpu_metrics import (
+    DeviceKernels,
+    measure_gpu_metrics,
+    read_occupancy,
+    split_by_device,
+)
 from stepscope.store import DictColumn
 
 NAN = float("nan")
@@ -27,6 +32,7 @@ def kernels(*drawn: Drawn, tensor_cores: list[int] | None = None) -> DeviceKerne
         blocks=rows[:, 2],
         occupancy_ratio=rows[:, 3],
         tensor_cores=flags,
+        hidden_cores=np.zeros(len(rows), dtype=np.bool_),
     )
 
 
@@ -64,7 +70,7 @@ def test_time_outside_the_range_does_not_count() -> None:
 
 def test_without_grids_there_is_no_estimate() -> None:
     metrics = measure_gpu_metrics(
-        kernels((0, 50, NAN, NAN), (60, 70, NAN, -1)), 0, 100, cut_into_buckets(0, 100, 50)
+        kernels((0, 50, NAN, NAN), (60, 70, NAN, NAN)), 0, 100, cut_into_buckets(0, 100, 50)
     )
     assert metrics.utilization_ratio == 0.6
     assert metrics.sm_efficiency_ratio is None
@@ -73,16 +79,28 @@ def test_without_grids_there_is_no_estimate() -> None:
     assert metrics.utilization_curve == [1, 0.2]
 
 
-def test_kernels_without_positive_block_counts_are_ignored() -> None:
+def test_time_of_kernels_without_positive_block_counts_is_left_out() -> None:
     metrics = measure_gpu_metrics(
         kernels((0, 50, 0, 0.2), (50, 100, 0.5, 0.4), (0, 9, NAN, 0.2)), 0, 100, None
     )
-    assert metrics.sm_efficiency_ratio == 0.25
+    assert metrics.sm_efficiency_ratio == 0.5
+    assert metrics.unknown_grid_ratio == pytest.approx(59 / 109)
+
+
+def test_zeros_that_the_profiler_could_not_estimate_are_unknown() -> None:
+    """Of 64 warps, 12 per multiprocessor are 19 %, and 0.3 are rounded to 0 %."""
+    occupancy = read_occupancy(
+        {
+            "occupancy_percent": np.array([0.0, 0.0, 0.0, 30.0, NAN]),
+            "warps_per_multiprocessor": np.array([12.0, 0.3, NAN, 20.0, 20.0]),
+        }
+    )
+    assert occupancy.tolist() == pytest.approx([NAN, 0, NAN, 30, NAN], nan_ok=True)
 
 
 @given(
     drawn=st.lists(
-        st.tuples(st.integers(-20, 90), st.integers(1, 40), st.integers(1, 2_000_000)), min_size=1
+        st.tuples(st.integers(-20, 90), st.integers(1, 40), st.integers(0, 2_000_000)), min_size=1
     ),
     width=st.integers(1, 70),
 )
@@ -95,22 +113,27 @@ def test_efficiency_equals_a_count_per_nanosecond(
     cut = cut_into_buckets(0, 70, width)
     assert cut is not None
     metrics = measure_gpu_metrics(device_kernels, 0, 70, cut)
-    level = [
-        min(
-            1_000_000,
-            sum(blocks for start, duration, blocks in drawn if start <= t < start + duration),
-        )
-        / 1e6
+    running = [
+        [blocks for start, duration, blocks in drawn if start <= t < start + duration]
         for t in range(70)
     ]
-    assert metrics.sm_efficiency_ratio == pytest.approx(sum(level) / 70)
+    level = [min(1_000_000, sum(blocks)) / 1e6 if all(blocks) else NAN for blocks in running]
+
+    def average(values: list[float]) -> float | None:
+        present = [value for value in values if not np.isnan(value)]
+        return float(np.mean(present)) if present else None
+
+    if not any(blocks for _, _, blocks in drawn):
+        assert metrics.sm_efficiency_ratio is metrics.sm_efficiency_curve is None
+        return
+    assert metrics.sm_efficiency_ratio == pytest.approx(average(level))
     busy = sum(
         any(start <= t < start + duration for start, duration, _ in drawn) for t in range(70)
     )
     assert metrics.utilization_ratio == pytest.approx(busy / 70)
     edges = cut.edges.tolist()
     assert metrics.sm_efficiency_curve == pytest.approx(
-        [float(np.mean(level[a:b])) for a, b in itertools.pairwise(edges)]
+        [average(level[a:b]) for a, b in itertools.pairwise(edges)]
     )
 
 
@@ -125,6 +148,7 @@ def test_devices_are_split_and_blocks_follow_from_the_grid() -> None:
         "grid_z": np.array([1, 2, -1]),
         "blocks_per_multiprocessor": np.array([0.25, NAN, NAN]),
         "occupancy_percent": np.array([50.0, NAN, 100.0]),
+        "warps_per_multiprocessor": np.array([NAN, NAN, NAN]),
     }
     devices = split_by_device(columns, {1: 80})
     assert devices[0].blocks.tolist() == [0.25]

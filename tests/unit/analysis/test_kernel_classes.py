@@ -78,7 +78,38 @@ def test_tensor_cores(name: str) -> None:
     ],
 )
 def test_no_tensor_cores(name: str) -> None:
-    assert not uses_tensor_cores(name)
+    assert uses_tensor_cores(name) is False
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_swiGlu_dynB_sm100f",
+        "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1_swiglu",
+        "attn_fwd.kd",
+        "kernel_unified_attention_2d",
+        "my_own_kernel",
+    ],
+)
+def test_names_that_do_not_show_tensor_cores(name: str) -> None:
+    assert uses_tensor_cores(name) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void at::native::reduce_kernel<512, 1, ReduceOp<float, MeanOps<float>>>",
+        "void at::native::conv_depthwise2d_forward_kernel<3, float>",
+        "void vllm::rotary_embedding_kernel<c10::BFloat16, true>",
+        "void vllm::reshape_and_cache_flash_kernel<__hip_bfloat16, __hip_bfloat16>",
+        "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, 1>",
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+        "std::enable_if<vllm::_typeConvert<c10::BFloat16>::exists>::type vllm::fused_add_rms_norm",
+        "Cijk_Ailk_Bljk_SB_MT64x64x8_SE_K1",
+    ],
+)
+def test_vector_kernels_are_not_unknown(name: str) -> None:
+    assert uses_tensor_cores(name) is False
 
 
 @pytest.mark.parametrize(
@@ -105,6 +136,20 @@ def test_no_tensor_cores(name: str) -> None:
         ("void at::native::elementwise_kernel<2, BinaryFunctor<long, long, bool>>", "INT"),
         ("void CatArrayBatchedCopy<OpaqueType<2u>, unsigned int, 4, 64, 64>", None),
         ("my_own_kernel", None),
+        ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1", "MXFP4"),
+        ("bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3", "MXFP4"),
+        ("bmm_E2m1_E2m1E2m1_Fp32_t128x8x512u2_s6", "FP4"),
+        ("bmm_E4m3_E4m3E4m3_Fp32_t128x8x128u2_s6", "FP8"),
+        ("nvfp4_gemm_cutlass", "FP4"),
+        ("vectorized_elementwise_kernel<float4>", "FP32"),
+        (
+            "reshape_and_cache_flash<__hip_bfloat16, (vllm::Fp8KVCacheDataType)0>",
+            "BF16",
+        ),
+        (
+            "reshape_and_cache_flash<__hip_bfloat16, (vllm::Fp8KVCacheDataType)1>",
+            "FP8",
+        ),
     ],
 )
 def test_precision(name: str, precision: str | None) -> None:

@@ -55,6 +55,18 @@ def test_by_name() -> None:
     assert (table.tensor_core_ns, table.communication_ns) == (40, 50)
 
 
+def test_unknown_tensor_cores_and_occupancy_are_told_apart_from_none() -> None:
+    calls = (op("mm", 1, kernels=[("_matmul_ogs_NNT", 60), (COPY, 30), (COPY, 10)]),)
+    operator_columns(*calls)
+    kernels = kernel_columns(*calls)
+    kernels["occupancy_percent"] = np.array([0.0, 0.0, 40.0])
+    kernels["warps_per_multiprocessor"] = np.array([16.0, 16.0, 30.0])
+    product, copy = build_kernel_table(kernels).rows
+    assert (product.tensor_cores, copy.tensor_cores) == (None, False)
+    assert (product.mean_occupancy_percent, copy.mean_occupancy_percent) == (None, 40)
+    assert build_kernel_table(kernels).unknown_tensor_core_ns == 60
+
+
 def test_by_properties() -> None:
     kernels, operators = recording()
     kernels["operator"][5] = -1

@@ -108,6 +108,8 @@ def test_tensor_cores() -> None:
         0,
         0.25,
     )
+    unknown = table(op("mine", 1, kernels=[(FAST, 30), ("my_own_kernel", 10)]))["mine"]
+    assert (unknown.tensor_core_total_ratio, unknown.unknown_tensor_core_ratio) == (0.75, 0.25)
     eligible = {name for name, row in rows.items() if row.tensor_core_eligible}
     assert eligible == {"aten::linear", "aten::addmm", "mine", "block"}
 

@@ -116,6 +116,27 @@ def test_fp4_element_is_two_numbers() -> None:
     assert estimate.bytes == 16 * 32 + 32 * 64 + 2 * 16 * 64
 
 
+def test_formats_of_four_bits_are_told_by_their_scales_and_operands() -> None:
+    fp4, blocks = "c10::Float4_e2m1fn_x2", (512,)
+    operands = ((16, 32), fp4), ((32, 64), fp4)
+
+    def precision_of(*arguments: Any) -> str:
+        return work("_scaled_mm", *arguments, None, None, "15").precision
+
+    power_of_two = (blocks, "c10::Float8_e8m0fnu")
+    assert precision_of(*operands, (blocks, FP8), (blocks, FP8)) == "fp4"
+    assert precision_of(*operands, power_of_two, power_of_two) == "mxfp4"
+    mixed = ((16, 64), FP8), ((32, 64), fp4), power_of_two, power_of_two
+    assert precision_of(*mixed) == "fp8"
+    estimate = work("_scaled_mm", *mixed, None, None, "15")
+    assert estimate.flops == 2 * 16 * 64 * 64
+    assert estimate.bytes == 16 * 64 + 32 * 64 + 2 * 16 * 64
+
+
+def test_operands_of_two_precisions_are_multiplied_in_the_wider_one() -> None:
+    assert work("mm", ((16, 32), FP8), ((32, 64), BF16)).precision == "bf16"
+
+
 def test_integers_and_groups() -> None:
     estimate = work("_int_mm", ((16, 32), "signed char"), ((32, 64), "signed char"))
     assert (estimate.bytes, estimate.precision) == (16 * 32 + 32 * 64 + 4 * 16 * 64, "int8")

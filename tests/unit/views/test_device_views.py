@@ -214,11 +214,26 @@ def test_gpu_metrics(imported: Imported) -> None:
     assert (device.device_name, device.compute_capability) == ("NVIDIA A100", "8.0")
     assert payload.range_ns == 200 * US
     assert device.utilization_ratio == pytest.approx(2 * 40 / 200)
-    assert device.est_sm_efficiency_ratio == pytest.approx(0.8 * 2 * 20 / 200)
+    # Both all-reduces, of 30 us each, have no grid, and begin 10 us before the products end.
+    assert device.est_sm_efficiency_ratio == pytest.approx(0.8 * 2 * 10 / (200 - 2 * 30))
+    assert device.unknown_grid_ratio == pytest.approx(60 / 100)
+    assert (device.unknown_tensor_core_ratio, device.unknown_occupancy_ratio) == (0, 1)
     assert device.tensor_core_ratio == pytest.approx(40 / 100)
     assert device.est_achieved_occupancy_ratio is None
     assert any("guessed" in note for note in payload.notes)
-    assert any("occupancy" in note for note in payload.notes)
+    assert any("SM efficiency leaves out 60.0%" in note for note in payload.notes)
+    assert any("occupancy leaves out 100.0%" in note for note in payload.notes)
+
+
+def test_curves_with_unknown_values_are_written(imported: Imported) -> None:
+    """A kernel without a grid fills the first half of the curve."""
+    drawn = [step(1, 0, 100), kernel("mine", 0, 50, 1), kernel("gemm", 60, 10, 2)]
+    drawn[-1]["args"]["blocks per SM"] = 0.5
+    view = show_gpu_metrics(imported(a=drawn), ViewOptions(bucket_ns=25 * US))
+    (device,) = view.traces[0].devices
+    assert device.est_sm_efficiency_curve_ratio == pytest.approx([None, None, 0.2, 0])
+    assert device.unknown_tensor_core_ratio == 1
+    assert "est. SM efficiency over time    █·  up to 20.0%" in text(view)
 
 
 def test_gpu_metrics_of_steps_that_take_no_time(imported: Imported) -> None:

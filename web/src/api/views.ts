@@ -442,14 +442,21 @@ export interface DeviceMetrics {
   kernel_count: number;
   /** Share of `range_ns` in which a kernel ran. */
   utilization_ratio: number | null;
-  /** Mean over `range_ns` of min(1, blocks per multiprocessor of the running kernels). */
+  /** Mean over `range_ns`, without the time of kernels with an unknown grid, of min(1, blocks per multiprocessor of the running kernels). */
   est_sm_efficiency_ratio: number | null;
+  /** Share of kernel time that the SM efficiency leaves out. */
+  unknown_grid_ratio: number | null;
   /** Mean over kernels, weighted by duration. */
   est_achieved_occupancy_ratio: number | null;
-  /** Share of the durations of its kernels, guessed from their names. */
+  /** Share of kernel time that the occupancy leaves out: not recorded, or 0 where the profiler could not estimate it. */
+  unknown_occupancy_ratio: number | null;
+  /** Share of the durations of its kernels, guessed from their names; a lower bound if there are unknown kernels. */
   tensor_core_ratio: number | null;
+  /** Share of the durations of kernels whose names do not show it. */
+  unknown_tensor_core_ratio: number | null;
   utilization_curve_ratio: number[];
-  est_sm_efficiency_curve_ratio: number[] | null;
+  /** Null where kernels with an unknown grid ran all the time. */
+  est_sm_efficiency_curve_ratio: (number | null)[] | null;
 }
 
 /** Device and its peak rates, without sparsity. */
@@ -811,10 +818,10 @@ export interface KernelGroup {
   max_ns: number;
   /** Mean weighted by duration. */
   mean_blocks_per_multiprocessor: number | null;
-  /** Mean weighted by duration, as the profiler estimates it. */
+  /** Mean weighted by duration, as the profiler estimates it; null where it could not. */
   mean_occupancy_percent: number | null;
-  /** Use of tensor or matrix cores, guessed from the name. */
-  tensor_cores: boolean;
+  /** Use of tensor or matrix cores, guessed from the name; null if the name does not show it. */
+  tensor_cores: boolean | null;
   /** Precision of the inputs, guessed from the name. */
   precision: string | null;
   /** Kernel of a collective, by its name. */
@@ -832,10 +839,10 @@ export interface KernelLaunches {
   max_ns: number;
   /** Mean weighted by duration. */
   mean_blocks_per_multiprocessor: number | null;
-  /** Mean weighted by duration, as the profiler estimates it. */
+  /** Mean weighted by duration, as the profiler estimates it; null where it could not. */
   mean_occupancy_percent: number | null;
-  /** Use of tensor or matrix cores, guessed from the name. */
-  tensor_cores: boolean;
+  /** Use of tensor or matrix cores, guessed from the name; null if the name does not show it. */
+  tensor_cores: boolean | null;
   /** Precision of the inputs, guessed from the name. */
   precision: string | null;
   /** Kernel of a collective, by its name. */
@@ -872,7 +879,7 @@ export interface KernelTime {
   /** Precision of the inputs, guessed from the name. */
   precision: string | null;
   /** Use of tensor or matrix cores, guessed from the name. */
-  tensor_cores: boolean;
+  tensor_cores: boolean | null;
   /** Kernel of a collective, by its name. */
   communication: boolean;
 }
@@ -1174,6 +1181,8 @@ export interface OperatorGroup {
   tensor_core_self_ratio: number | null;
   /** Share of the time of kernels launched by the calls and by all operators below them. */
   tensor_core_total_ratio: number | null;
+  /** Share of the same time in kernels whose names do not show whether they use tensor cores. */
+  unknown_tensor_core_ratio: number | null;
 }
 
 /** Memory allocated by the calls of one operator on one device, including operators below them unless `self`. */
@@ -1207,6 +1216,8 @@ export interface OperatorShape {
   tensor_core_self_ratio: number | null;
   /** Share of the time of kernels launched by the calls and by all operators below them. */
   tensor_core_total_ratio: number | null;
+  /** Share of the same time in kernels whose names do not show whether they use tensor cores. */
+  unknown_tensor_core_ratio: number | null;
   /** Shapes of the inputs as JSON; null where they were not recorded. */
   input_dims: string | null;
 }
@@ -1229,6 +1240,8 @@ export interface OperatorStack {
   tensor_core_self_ratio: number | null;
   /** Share of the time of kernels launched by the calls and by all operators below them. */
   tensor_core_total_ratio: number | null;
+  /** Share of the same time in kernels whose names do not show whether they use tensor cores. */
+  unknown_tensor_core_ratio: number | null;
   /** Python stack, innermost first, joined by ';'; null where it was not recorded. */
   stack: string | null;
 }
@@ -1540,7 +1553,7 @@ export interface RooflineGroup {
   min_ns: number;
   max_ns: number;
   /** Precision; TF32 if kernels multiplied FP32 operands in TF32. */
-  precision: "bf16" | "fp16" | "fp32" | "fp4" | "fp64" | "fp8" | "int8" | "tf32" | null;
+  precision: "bf16" | "fp16" | "fp32" | "fp4" | "fp64" | "fp8" | "int8" | "mxfp4" | "tf32" | null;
   /** Floating-point operations of one call; a multiply-add is two. */
   call_flop: number | null;
   /** Bytes that one call must read and write. */
@@ -2028,8 +2041,10 @@ export interface TraceKernels {
   call_count: number;
   /** Sum of the durations of all kernels. */
   total_ns: number;
-  /** Share of `total_ns` on tensor cores. */
+  /** Share of `total_ns` on tensor cores; a lower bound if there are unknown kernels. */
   tensor_core_ratio: number | null;
+  /** Share of `total_ns` in kernels whose names do not show whether they use tensor cores. */
+  unknown_tensor_core_ratio: number | null;
   /** Share of `total_ns` in kernels of collectives. */
   communication_ratio: number | null;
   /** Kernels launched before the window; the other figures exclude them if they are dropped. */
@@ -2296,7 +2311,7 @@ export interface UtilisationOverTime {
 /** Model FLOPs utilization (MFU). */
 export interface Utilization {
   share_of: string;
-  precision: "bf16" | "fp16" | "fp32" | "fp4" | "fp64" | "fp8" | "int8" | "tf32" | null;
+  precision: "bf16" | "fp16" | "fp32" | "fp4" | "fp64" | "fp8" | "int8" | "mxfp4" | "tf32" | null;
   peak_flop_per_s: number | null;
   /** FLOPs of all steps divided by their time and the peak. */
   mean_mfu_ratio: number | null;

@@ -35,6 +35,7 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
           tile("TraceKernels", trace, "call_count", { testid: "kernel-launches" }),
           tile("TraceKernels", trace, "total_ns", { caption: "sum of durations, including overlaps", testid: "kernel-time" }),
           tile("TraceKernels", trace, "tensor_core_ratio", { caption: "of kernel time, by kernel name" }),
+          tile("TraceKernels", trace, "unknown_tensor_core_ratio", { caption: "of kernel time: names do not show it" }),
           tile("TraceKernels", trace, "communication_ratio", { caption: "of kernel time" }),
         ]}
       />
@@ -52,6 +53,15 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
         {kernelPies(rows, trace).map((pie) => <FigurePanel key={pie.title} block={pie} />)}
       </div>
       {trace.graphs.length === 0 ? null : <GraphTable graphs={trace.graphs} />}
+      {trace.graph_kernels.length === 0 ? null : (
+        <LinkedTable
+          id="graph-kernels"
+          title="Kernels of graphs"
+          description="Operators are those of the capture, if a trace of the run has it."
+          rows={trace.graph_kernels}
+          fields={columns("GraphKernel", "number", "name", "operator", "calls", "total_ns", "share_ratio")}
+        />
+      )}
     </>
   );
 }
@@ -111,10 +121,10 @@ function GraphTable({ graphs }: { graphs: GraphReplays[] }) {
   return (
     <LinkedTable
       id="graphs"
-      title="CUDA graphs"
-      description="Their kernels are included in the table above."
+      title="Graphs"
+      description="Replays of CUDA and HIP graphs. Their kernels are included in the table above."
       rows={graphs}
-      fields={columns("GraphReplays", "graph", "replays", "kernel_count", "distinct_kernel_count", "total_ns", "share_ratio")}
+      fields={columns("GraphReplays", "number", "graph", "replays", "kernel_count", "distinct_kernel_count", "total_ns", "share_ratio")}
     />
   );
 }

@@ -54,6 +54,14 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
         footnote={omittedRows(rows.length, trace.group_count)}
         renderSelected={(row) => <OperatorDetails row={row} />}
       />
+      {trace.replayed.length === 0 ? null : (
+        <LinkedTable
+          id="replayed"
+          title="Operators captured into graphs"
+          rows={trace.replayed}
+          fields={columns("ReplayedOperator", "name", "work_count", "device_ns", "device_ratio")}
+        />
+      )}
       <div class="panels halves">
         {operatorPies(rows).map((pie) => <FigurePanel key={pie.title} block={pie} />)}
       </div>
@@ -70,6 +78,7 @@ export function operatorFields(rows: readonly Row[]): Field<Row>[] {
       hasDeviceTime && "device_self_ns", hasDeviceTime && "device_self_ratio", hasDeviceTime && "device_total_ns",
       "host_self_ns", "host_self_ratio", "host_total_ns",
       hasDeviceTime && "tensor_core_eligible", hasDeviceTime && "tensor_core_total_ratio",
+      hasDeviceTime && "unknown_tensor_core_ratio",
     ),
     ...columns<"OperatorShape", Row>("OperatorShape", rows.some((row) => row.input_dims !== undefined) && "input_dims"),
     ...columns<"OperatorStack", Row>(
@@ -90,7 +99,7 @@ function OperatorDetails({ row }: { row: Row }) {
               ? []
               : [
                   ["device_self_ns", `${duration(row.device_self_ns)} (${percent(row.device_self_ratio, 1)})`] as const,
-                  ...(["device_total_ns", "tensor_core_self_ratio", "tensor_core_total_ratio"] as const),
+                  ...(["device_total_ns", "tensor_core_self_ratio", "tensor_core_total_ratio", "unknown_tensor_core_ratio"] as const),
                 ]),
             ["host_self_ns", `${duration(row.host_self_ns)} (${percent(row.host_self_ratio, 1)})`],
             "host_total_ns",

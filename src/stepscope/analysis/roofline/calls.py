@@ -23,7 +23,10 @@ Family = Literal[
 ]
 MATRIX_FAMILIES: frozenset[Family] = frozenset({"gemm", "convolution", "attention"})
 """Families whose arithmetic is matrix products, the purpose of matrix units."""
-Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8"]
+Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "mxfp4", "int8"]
+"""`mxfp4` is FP4 with one power of two as scale per block of 32 (OCP Microscaling Formats, 2023,
+https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf); `fp4` is FP4
+with other scales, such as NVFP4."""
 
 ITEM_BYTES: dict[str, int] = {
     "double": 8,

@@ -14,9 +14,17 @@ from stepscope.analysis.roofline.calls import (
     SCALAR_TYPE_BYTES,
     Call,
     NotModelledError,
+    Precision,
     Tensor,
     Work,
 )
+
+_WIDTHS: tuple[Precision, ...] = (
+    *("mxfp4", "fp4", "int8", "fp8", "fp16", "bf16", "tf32", "fp32", "fp64"),
+)
+"""Precisions by the width of their numbers; of 16 bits, the one with the larger range is wider."""
+_MX_SCALE = "c10::Float8_e8m0fnu"
+"""Type of the scales of microscaling formats: a power of two."""
 
 
 def product(
@@ -45,9 +53,18 @@ def product(
         flops=batch * (2 * m * n * k + (m * n if bias_elements else 0)),
         bytes=batch * (m * k * a.item_bytes + k * n * b.item_bytes + m * n * item_bytes)
         + bias_elements * item_bytes,
-        precision=a.precision,
+        precision=choose_wider(a.precision, b.precision),
         matrix=True,
     )
+
+
+def choose_wider(a: Precision, b: Precision) -> Precision:
+    """Choose the precision in which operands of two precisions are multiplied: the wider one.
+
+    >>> choose_wider("fp4", "bf16"), choose_wider("fp8", "mxfp4")
+    ('bf16', 'fp8')
+    """
+    return max(a, b, key=_WIDTHS.index)
 
 
 def mm(call: Call) -> Work:
@@ -119,23 +136,27 @@ def scaled_mm(call: Call) -> Work:
     """Estimate `_scaled_mm(a[M,K], b[K,N], scales…, bias, out_dtype)` of FP8 or FP4 matrices.
 
     As `mm`, with the result in `out_dtype` (two bytes per element if that was not recorded). An
-    element of FP4 is two numbers, so K is twice the size in the shape. The scales, one per tensor,
-    row or block, are ignored: they are thousands of times smaller. A bias differs from them by its
-    two bytes per element.
+    element of FP4 is two numbers, so K is twice the size in its shape. FP4 with scales in E8M0 is
+    MXFP4. The bytes of the scales, one per tensor, row or block, are ignored: they are few. A bias
+    differs from them by its two bytes per element.
     """
     a, b = call.matrix(0, 2), call.matrix(1, 2)
     m, n = a.dims[0], b.dims[1]
-    packed = 2 if a.precision == "fp4" else 1
+    packed_k = a.dims[1] * (2 if a.precision == "fp4" else 1)
+    precision = choose_wider(a.precision, b.precision)
+    if precision == "fp4" and any(t.type == _MX_SCALE for t in call.tensors(2)):
+        precision = "mxfp4"
     bias = next((t for t in call.tensors(2) if t.dims == (n,) and t.item_bytes == 2), None)
     out = 2
     for position in range(2, len(call.types)):
         text = call.values[position] if position < len(call.values) else ""
         out = SCALAR_TYPE_BYTES.get(text, out)
-    work = product(
-        a, b, (m, n, a.dims[1]), bias_elements=bias.count if bias else 0, out_item_bytes=out
+    return Work(
+        flops=2 * m * n * packed_k + (m * n if bias else 0),
+        bytes=a.bytes + b.bytes + (m * n + (n if bias else 0)) * out,
+        precision=precision,
+        matrix=True,
     )
-    flops = 2 * m * n * a.dims[1] * packed + (m * n if bias else 0)
-    return Work(flops=flops, bytes=work.bytes, precision=a.precision, matrix=True)
 
 
 def int_mm(call: Call) -> Work:
@@ -165,7 +186,7 @@ def grouped_mm(call: Call) -> Work:
     return Work(
         flops=2 * m * n * k,
         bytes=a.bytes + b.bytes + results * m * n * 2,
-        precision=a.precision,
+        precision=choose_wider(a.precision, b.precision),
         matrix=True,
     )
 

@@ -47,7 +47,8 @@ class Peaks:
             return self.flops_per_s.get("fp64_matrix", self.flops_per_s.get("fp64"))
         if precision == "fp32":
             return self.flops_per_s.get("fp32_matrix", self.flops_per_s.get("fp32"))
-        return self.flops_per_s.get(precision)
+        # Units multiply FP4 at one rate, whatever the scales are.
+        return self.flops_per_s.get("fp4" if precision == "mxfp4" else precision)
 
 
 def find_peaks(

@@ -121,7 +121,7 @@ def _write_part(out: Console, label: FieldLabel, value: Any) -> None:
     elif isinstance(value[0], msgspec.Struct):
         _write_structs(out, label, value)
     elif label.display == "curve":
-        end = f"  up to {text_of(label, max(value))}"
+        end = f"  up to {text_of(label, max(filter(None, value), default=0))}"
         room = out.width - len(label.title) - GAP - len(end)
         out.print(f"{title}  {curve(value, min(room, MAX_CURVE_CELLS))}{end}")
     else:
@@ -215,13 +215,21 @@ def cut(text: str, width: int) -> str:
 # --- values --------------------------------------------------------------------------------------
 
 
-def curve(values: Sequence[float], room: int) -> str:
-    """Draw numbers as a line of bars between 0 and their maximum."""
+def curve(values: Sequence[float | None], room: int) -> str:
+    """Draw numbers as a line of bars between 0 and their maximum; a blank for unknown ones."""
     cells = max(1, min(len(values), room))
     edges = [i * len(values) // cells for i in range(cells + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
-    top = max(means) or 1
-    return "".join(LEVELS[round(max(0, mean) / top * (len(LEVELS) - 1))] for mean in means)
+    means = [_average_present(values[a:b]) for a, b in itertools.pairwise(edges)]
+    top = max(filter(None, means), default=1) or 1
+    return "".join(
+        " " if mean is None else LEVELS[round(max(0, mean) / top * (len(LEVELS) - 1))]
+        for mean in means
+    )
+
+
+def _average_present(values: Sequence[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return sum(present) / len(present) if present else None
 
 
 def _fields(part: msgspec.Struct, inherited: Unit = "none") -> list[Field]:

@@ -32,7 +32,8 @@ function Content({ trace, shareOf }: { trace: TraceMetrics; shareOf: string }) {
         rows={trace.devices}
         fields={columns(
           "DeviceMetrics", "device", "device_name", "memory_bytes", "compute_capability", "multiprocessor_count", "kernel_count",
-          "utilization_ratio", "est_sm_efficiency_ratio", "est_achieved_occupancy_ratio", "tensor_core_ratio",
+          "utilization_ratio", "est_sm_efficiency_ratio", "unknown_grid_ratio", "est_achieved_occupancy_ratio",
+          "unknown_occupancy_ratio", "tensor_core_ratio", "unknown_tensor_core_ratio",
         )}
       />
     </>

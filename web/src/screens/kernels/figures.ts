@@ -4,7 +4,8 @@ import type { KernelGroup, TraceKernels } from "../../api/views";
 import { pieOfShares } from "../../charts/from_payload";
 
 export function kernelPies(rows: readonly KernelGroup[], trace: TraceKernels): Pie[] {
-  const { tensor_core_ratio } = trace;
+  const { tensor_core_ratio, unknown_tensor_core_ratio } = trace;
+  const unknown_ratio = unknown_tensor_core_ratio ?? 0;
   const share_of = "total kernel time";
   return [
     pieOfShares("Kernels by time", share_of, rows.map((row) => [row.name, row.share_ratio])),
@@ -17,7 +18,8 @@ export function kernelPies(rows: readonly KernelGroup[], trace: TraceKernels): P
             share_of,
             slices: [
               { name: "on Tensor Cores", share_ratio: tensor_core_ratio },
-              { name: "other", share_ratio: 1 - tensor_core_ratio },
+              { name: "unknown", share_ratio: unknown_ratio },
+              { name: "other", share_ratio: 1 - tensor_core_ratio - unknown_ratio },
             ],
           },
         ]),
