@@ -244,7 +244,7 @@ def test_an_interrupted_download_is_repeated(
     grow(writer, spans, up_to=1)
     url = bucket.put_run(run, "run")
 
-    def torn(_self: object, _key: str, _tag: str, file: Any) -> None:
+    def torn(_self: object, _key: str, file: Any, *, tag: str) -> None:
         file.write(b"half a seg")
         raise UnreachableError(5, "the network went away", "s3://somewhere")
 
