@@ -129,10 +129,14 @@ from .input_pipeline import (
     weigh_samples as weigh_samples,
 )
 from .kernel_classes import (
+    CommunicationDefinition as CommunicationDefinition,
     classify_precision as classify_precision,
+    is_collective_operator as is_collective_operator,
     is_communication as is_communication,
     is_host_communication as is_host_communication,
+    is_narrow_communication as is_narrow_communication,
     match_rows as match_rows,
+    may_communicate as may_communicate,
     uses_tensor_cores as uses_tensor_cores,
 )
 from .kernel_sequences import (

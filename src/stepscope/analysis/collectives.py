@@ -57,10 +57,10 @@ _BYTES = {
     "bool": 1,
 }
 _KINDS = (
-    ("all_reduce", re.compile("all_?reduce")),
+    ("all_reduce", re.compile("all_?reduce|cross_device_reduce")),
     ("reduce_scatter", re.compile("reduce_?scatter")),
     ("all_gather", re.compile("all_?gather")),
-    ("all_to_all", re.compile("all_?to_?all")),
+    ("all_to_all", re.compile("all_?to_?all|(deep_?ep|node|node_ll)(::)?(dispatch|combine)")),
     ("broadcast", re.compile("broadcast")),
     ("send_recv", re.compile("send|recv")),
     ("reduce", re.compile("reduce")),

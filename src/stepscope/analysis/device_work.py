@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -72,12 +73,15 @@ class DeviceWork:
         return replace(work, start=np.maximum(work.start, start), end=np.minimum(work.end, end))
 
 
-def combine_device_work(kernels: Columns, copies: Columns) -> DeviceWork:
+def combine_device_work(
+    kernels: Columns, copies: Columns, is_collective: Callable[[str], bool] = is_communication
+) -> DeviceWork:
     """Combine the tables of kernels and of copies.
 
     Args:
         kernels: `KERNEL_COLUMNS` of the table `kernels`.
         copies: `COPY_COLUMNS` of the table `copies`.
+        is_collective: true for the name of a kernel of a collective.
     """
     sets = match_rows(copies["kind"], lambda kind: kind == "memset")
     count = len(kernels["start_ns"])
@@ -89,7 +93,7 @@ def combine_device_work(kernels: Columns, copies: Columns) -> DeviceWork:
     kind = np.zeros(len(start), dtype=np.int8)
     kind[count:] = np.where(sets, MEMSET, MEMCPY)
     communication = np.zeros(len(start), dtype=np.bool_)
-    communication[:count] = match_rows(kernels["name"], is_communication)
+    communication[:count] = match_rows(kernels["name"], is_collective)
     return DeviceWork(
         track=concatenate("track"),
         device=concatenate("device"),

@@ -20,7 +20,32 @@ from stepscope.analysis.columns import Strings
 
 Precision = Literal["FP64", "TF32", "FP32", "BF16", "FP16", "FP8", "FP4", "MXFP4", "INT"]
 
-_COMMUNICATION = re.compile(r"nccl|rccl|cross_device_reduce", re.IGNORECASE)
+CommunicationDefinition = Literal["wide", "narrow"]
+"""`narrow` is that of published references: NCCL, RCCL and `cross_device_reduce`. `wide` adds the
+kernels of all libraries below, and those that operators of collectives launch."""
+
+_NARROW_COMMUNICATION = re.compile(r"nccl|rccl|cross_device_reduce", re.IGNORECASE)
+_COMMUNICATION = re.compile(
+    _NARROW_COMMUNICATION.pattern
+    # Any collective by its name, as of symmetric memory and multimem (PyTorch), one- and two-shot
+    # kernels (vLLM, TensorRT-LLM, FlashInfer, quick reduce of AMD). Reductions within a block or a
+    # warp have the name, too.
+    + r"|(?<!block)(?<!warp)(?<!cg)(?<!block_)(?<!warp_)_?all_?reduce|all_?gather|reduce_?scatter"
+    r"|all_?to_?all|cross_device_store|multimem|symm(etric)?_mem|(one|two)_?shot"
+    r"|(put|wait)_signal_kernel|lamport"
+    # NVSHMEM and rocSHMEM, DeepEP, MSCCL and MSCCL++, oneCCL.
+    r"|shmem|deep_?ep(::|\d)|(inter|intra)node(_ll)?(::|\d+)(\w*)(dispatch|combine|notify|barrier)"
+    r"|msccl|oneccl|(?<![a-z])ccl(::|_)|oneapi(::|\d)ccl",
+    re.IGNORECASE,
+)
+_COMPILED_FUSION = re.compile(r"triton_(poi|red|per|tem)_", re.IGNORECASE)
+"""Kernels of Inductor contain the names of the operators around them, collectives too."""
+_COLLECTIVE_OPERATOR = re.compile(
+    r"(c10d|symm_mem|_c10d_functional|_?deep_ep|nvshmem|mscclpp|oneccl|_C_custom_ar)::"
+    r"|record_param_comms$|(nccl|rccl|xccl|gloo|mpi|ucc):"
+)
+_PLAIN_TORCH = re.compile(r"at::native::|at_cuda_detail::|Memcpy|Memset")
+"""Kernels that operators of collectives launch to prepare buffers."""
 _HOST_COMMUNICATION = re.compile(r"(gloo|mpi|ucc):", re.IGNORECASE)
 _TENSOR_CORES = re.compile(
     # Instruction shapes in kernel libraries: Volta 884, Turing 1688, Ampere 16816, FP8, INT8.
@@ -102,12 +127,40 @@ name is that of indices."""
 
 @lru_cache(_CACHE_SIZE)
 def is_communication(name: str) -> bool:
-    """Return True if a kernel belongs to a collective: NCCL, RCCL, or a single-node all-reduce.
+    """Return True if a kernel belongs to a collective, by the wide definition.
 
     >>> is_communication("ncclDevKernel_AllReduce_Sum_f32_RING_LL")
     True
+    >>> is_communication("void multimem_all_reduce_kernel<c10::BFloat16, 16>")
+    True
     """
-    return _COMMUNICATION.search(name) is not None
+    return _COMMUNICATION.search(name) is not None and _COMPILED_FUSION.search(name) is None
+
+
+def is_narrow_communication(name: str) -> bool:
+    """Return True if a kernel belongs to a collective, by the narrow definition.
+
+    >>> is_narrow_communication("void multimem_all_reduce_kernel<c10::BFloat16, 16>")
+    False
+    """
+    return _NARROW_COMMUNICATION.search(name) is not None
+
+
+def is_collective_operator(name: str) -> bool:
+    """Return True if an operator carries out collectives.
+
+    >>> is_collective_operator("symm_mem::one_shot_all_reduce"), is_collective_operator("aten::mm")
+    (True, False)
+    """
+    return _COLLECTIVE_OPERATOR.match(name) is not None
+
+
+def may_communicate(name: str) -> bool:
+    """Return True if a kernel that an operator of collectives launches is one of a collective.
+
+    Copies and matrix products of such operators are not.
+    """
+    return _PLAIN_TORCH.search(name) is None and uses_tensor_cores(name) is not True
 
 
 def is_host_communication(name: str) -> bool:

@@ -96,25 +96,35 @@ class KernelTable:
     communication_ns: int
 
 
-def build_kernel_table(kernels: Columns, *, top: int = 0) -> KernelTable:
+def build_kernel_table(
+    kernels: Columns, *, is_collective: Callable[[str], bool] = is_communication, top: int = 0
+) -> KernelTable:
     """Group kernels by name.
 
     Args:
         kernels: `NAME_COLUMNS` of the table.
+        is_collective: true for the name of a kernel of a collective.
         top: group limit; 0 for all.
     """
     groups = group_rows(kernels["name"].codes)
-    return _build_table(KernelGroup, kernels, groups, lambda row: {}, top)
+    return _build_table(
+        KernelGroup, kernels, groups, lambda row: {}, is_collective=is_collective, top=top
+    )
 
 
 def build_kernel_table_by_properties(
-    kernels: Columns, operators: Columns, *, top: int = 0
+    kernels: Columns,
+    operators: Columns,
+    *,
+    is_collective: Callable[[str], bool] = is_communication,
+    top: int = 0,
 ) -> KernelTable:
     """Group kernels by name, operator, grid, block, registers and shared memory.
 
     Args:
         kernels: `NAME_COLUMNS`, `PROPERTY_COLUMNS` and `LAUNCHER_COLUMNS` of the table.
         operators: columns `id` and `name` of the table.
+        is_collective: true for the name of a kernel of a collective.
         top: group limit; 0 for all.
     """
     captured: Int = kernels["captured_operator"]
@@ -135,7 +145,9 @@ def build_kernel_table_by_properties(
             "shared_memory_bytes": none_if_negative(kernels["shared_memory_bytes"][row]),
         }
 
-    return _build_table(KernelLaunches, kernels, groups, read_properties, top)
+    return _build_table(
+        KernelLaunches, kernels, groups, read_properties, is_collective=is_collective, top=top
+    )
 
 
 def _build_table(
@@ -143,6 +155,8 @@ def _build_table(
     kernels: Columns,
     groups: Grouping,
     read_properties: Callable[[int], dict[str, Any]],
+    *,
+    is_collective: Callable[[str], bool],
     top: int,
 ) -> KernelTable:
     names: Strings = kernels["name"]
@@ -167,7 +181,7 @@ def _build_table(
             mean_occupancy_percent=none_if_nan(occupancy[g]),
             tensor_cores=uses_tensor_cores(names.values[code[g]] or ""),
             precision=classify_precision(names.values[code[g]] or ""),
-            communication=is_communication(names.values[code[g]] or ""),
+            communication=is_collective(names.values[code[g]] or ""),
         )
         for g in np.lexsort((code, -totals))[: top or None].tolist()
     ]
@@ -178,7 +192,7 @@ def _build_table(
         total_ns=total_ns,
         tensor_core_ns=int(duration[match_rows(names, uses_tensor_cores)].sum()),
         unknown_tensor_core_ns=int(duration[match_rows(names, hides_tensor_cores)].sum()),
-        communication_ns=int(duration[match_rows(names, is_communication)].sum()),
+        communication_ns=int(duration[match_rows(names, is_collective)].sum()),
     )
 
 

@@ -36,6 +36,13 @@ def _uses(field: str) -> str:
     "Count device work that was launched before the window, or drop it. Default: keep. "
     + _uses("carry_over"),
 )
+@_option(
+    "communication",
+    "wide|narrow",
+    "Kernels that count as communication: those of all known libraries and of operators of "
+    "collectives, or by name those of NCCL, RCCL and cross_device_reduce alone. Default: wide. "
+    + _uses("communication"),
+)
 @_option("rank", "N", "Show only rank N.")
 @_option("trace", "NAME", "Show only the trace NAME.")
 @_option("top", "N", "Maximum rows of a sorted list, 0 for all. Default: 20. " + _uses("top"))

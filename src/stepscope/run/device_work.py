@@ -9,6 +9,7 @@ import numpy as np
 from stepscope.analysis import (
     COPY_COLUMNS,
     KERNEL_COLUMNS,
+    CommunicationDefinition,
     DeviceWork,
     RuntimeCalls,
     combine_device_work,
@@ -21,11 +22,20 @@ CarryOver = Literal["keep", "drop"]
 """Whether work that was launched before the trace began counts."""
 
 
-def device_work_of(trace: Trace, carry_over: CarryOver) -> DeviceWork:
-    """Read the device work of one trace, with or without work launched before it."""
+def device_work_of(
+    trace: Trace, carry_over: CarryOver, communication: CommunicationDefinition = "wide"
+) -> DeviceWork:
+    """Read the device work of one trace, with or without work launched before it.
+
+    Args:
+        trace: the trace.
+        carry_over: whether work launched before the trace counts.
+        communication: definition of communication.
+    """
     condition = "carry_over = 0" if carry_over == "drop" else ""
     kernels = trace.columns("kernels", KERNEL_COLUMNS, condition=condition)
-    return combine_device_work(kernels, trace.columns("copies", COPY_COLUMNS, condition=condition))
+    copies = trace.columns("copies", COPY_COLUMNS, condition=condition)
+    return combine_device_work(kernels, copies, trace.collectives.predicate(communication))
 
 
 def host_work_of(trace: Trace) -> DeviceWork:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from stepscope.analysis import (
     CollectiveCalls,
     Columns,
+    CommunicationDefinition,
     RankCalls,
     classify_collective,
-    is_communication,
     look_up_element_bytes,
 )
 from stepscope.intervals import Int
@@ -36,7 +36,9 @@ _WORDS = ("name", "dtype", "group", "group_description")
 _HOST = "name LIKE 'gloo:%' OR name LIKE 'mpi:%' OR name LIKE 'ucc:%'"
 
 
-def collective_calls(traces: Sequence[Trace]) -> RankCalls:
+def collective_calls(
+    traces: Sequence[Trace], communication: CommunicationDefinition = "wide"
+) -> RankCalls:
     """Read the collective calls of one trace per rank; `calls.rank` is the index in `traces`.
 
     Calls are kernels of collectives, or for a rank without any the calls of its host. Facts belong
@@ -44,7 +46,10 @@ def collective_calls(traces: Sequence[Trace]) -> RankCalls:
     """
     facts = columns_of(traces, "collectives", (*_NUMBERS, *_WORDS))
     kernels = columns_of(
-        traces, "kernels", ("id", "operator", "name", *_TIMES), condition=_communication(traces)
+        traces,
+        "kernels",
+        ("id", "operator", "name", *_TIMES),
+        condition=_communication(traces, communication),
     )
     kernel_calls = [_kernels(*pair) for pair in zip(kernels, facts, strict=True)]
     traces_without_kernels = [
@@ -71,12 +76,12 @@ class _Part:
     numbers: dict[str, Int]
 
 
-def _communication(traces: Sequence[Trace]) -> str:
+def _communication(traces: Sequence[Trace], definition: CommunicationDefinition) -> str:
     """Build the SQL condition for kernels of collectives."""
     if not traces:
         return "false"
     names = traces[0].reader.sql("SELECT DISTINCT name FROM kernels WHERE name IS NOT NULL")["name"]
-    matching_names = sorted(filter(is_communication, names.tolist()))
+    matching_names = sorted(filter(traces[0].collectives.predicate(definition), names.tolist()))
     return f"name IN ({', '.join(map(literal, matching_names))})" if matching_names else "false"
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from stepscope.analysis import (
     Columns,
+    CommunicationDefinition,
     DeviceWork,
     HostSteps,
     NamedRange,
@@ -194,9 +195,13 @@ class RecordedWork:
         return (start, end) if start <= end else None
 
 
-def recorded_work(run: Run, carry_over: CarryOver) -> list[RecordedWork]:
-    """Read work and steps of every trace."""
-    return [_recorded_work(run, trace, carry_over) for trace in reading_ahead(run.traces)]
+def recorded_work(
+    run: Run, carry_over: CarryOver, communication: CommunicationDefinition = "wide"
+) -> list[RecordedWork]:
+    """Read work and steps of every trace; arguments are those of `device_work_of`."""
+    return [
+        _recorded_work(run, trace, carry_over, communication) for trace in reading_ahead(run.traces)
+    ]
 
 
 class WithSteps(Protocol):
@@ -217,8 +222,10 @@ def join_step_durations(recorded: Sequence[WithSteps]) -> Int:
     return np.concatenate([*durations, np.empty(0, dtype=np.int64)])
 
 
-def _recorded_work(run: Run, trace: Trace, carry_over: CarryOver) -> RecordedWork:
-    work = device_work_of(trace.whole, carry_over)
+def _recorded_work(
+    run: Run, trace: Trace, carry_over: CarryOver, communication: CommunicationDefinition
+) -> RecordedWork:
+    work = device_work_of(trace.whole, carry_over, communication)
     on_host = not len(work)
     marked = marked_steps(run, trace)
     return RecordedWork(

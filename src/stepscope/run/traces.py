@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.intervals import Intervals
+from stepscope.run.communication import CollectiveKernels
 from stepscope.run.windows import WindowKey
 from stepscope.schema import TABLES, Table, WindowFact
 from stepscope.store import DictColumn, RunReader
@@ -57,6 +58,7 @@ class Trace:
     window_facts: WindowFact | None
     """Facts that the process reported of the window; None for an imported file."""
     record: QualityRecord = field(repr=False)
+    collectives: CollectiveKernels = field(repr=False, compare=False)
     within: tuple[int, int] | None = None
     """Start and end on the trace's clock, the end exclusive: only events that start in between
     count. None for all events."""
@@ -252,6 +254,7 @@ def load_traces(
         windows: by process and number; see `run.windows`.
     """
     rows, record = reader.table("traces"), QualityRecord(reader)
+    collectives = CollectiveKernels(reader)
     traces = [
         Trace(
             reader=reader,
@@ -272,6 +275,7 @@ def load_traces(
             has_memory=bool(rows["has_memory"][i]),
             metadata=msgspec.json.decode(rows["metadata"][i], type=dict[str, Any]),
             record=record,
+            collectives=collectives,
             window_facts=(windows or {}).get((rows["process"][i], _optional(rows["window"], i))),
         )
         for i in range(len(rows["trace"]))

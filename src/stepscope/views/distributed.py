@@ -7,6 +7,7 @@ from typing import Literal
 
 from stepscope.analysis import (
     CollectiveTime,
+    CommunicationDefinition,
     MatchedCalls,
     Matrix,
     RankCalls,
@@ -32,7 +33,7 @@ from stepscope.views.distributed_payload import (
 )
 from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.names import list_names
-from stepscope.views.options import DEFAULTS, ViewOptions
+from stepscope.views.options import COMMUNICATION_OF, DEFAULTS, ViewOptions
 from stepscope.views.quality import note_run_quality
 from stepscope.views.trace_choice import explain_no_traces
 
@@ -63,14 +64,18 @@ ONE_RANK = (
 
 def show_distributed(run: Run, options: ViewOptions = DEFAULTS) -> DistributedView:
     """Show computation, communication and waiting of ranks."""
-    recorded = recorded_work(run, options.carry_over)
+    recorded = recorded_work(run, options.carry_over, options.communication)
     matrix = _build_run_matrix(run) or _build_trace_matrix(recorded)
     return DistributedView(
         share_of=SHARE_OF,
+        communication_of=COMMUNICATION_OF[options.communication],
         transfer_of=TRANSFER_OF,
         bandwidth_of=BANDWIDTH_OF,
         carry_over=options.carry_over,
-        windows=[_show_window(name, work) for name, work in _group_by_window(recorded).items()],
+        windows=[
+            _show_window(name, work, options.communication)
+            for name, work in _group_by_window(recorded).items()
+        ],
         matrix=matrix,
         missing=None if matrix is not None else explain_no_traces(run, run.traces),
         quality=note_run_quality(run, run.traces),
@@ -94,8 +99,10 @@ def _group_by_window(recorded: Sequence[RecordedWork]) -> dict[str, list[Recorde
     return windows
 
 
-def _show_window(name: str, recorded: list[RecordedWork]) -> RankWindow:
-    rank_calls = collective_calls([work.trace.whole for work in recorded])
+def _show_window(
+    name: str, recorded: list[RecordedWork], communication: CommunicationDefinition
+) -> RankWindow:
+    rank_calls = collective_calls([work.trace.whole for work in recorded], communication)
     # All calls are matched: within the range alone, the n-th calls of two ranks would differ.
     matches = match_calls(rank_calls.calls)
     selected = rank_calls.calls.starting_within([work.trace.within for work in recorded])

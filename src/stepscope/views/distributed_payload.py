@@ -113,6 +113,8 @@ class DistributedView(Ranged, frozen=True, kw_only=True):
     """Payload of `distributed`."""
 
     share_of: str
+    communication_of: str
+    """Definition of communication."""
     transfer_of: str
     """Definition of transfer and waiting."""
     bandwidth_of: str

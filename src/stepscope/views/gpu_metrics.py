@@ -30,8 +30,8 @@ UNKNOWN_GRID = (
     "no grid of these kernels"
 )
 UNKNOWN_OCCUPANCY = (
-    "occupancy leaves out {share} of the kernel time of device {device}: the profiler recorded none "
-    "or wrote 0 because it could not estimate it"
+    "occupancy leaves out {share} of the kernel time of device {device}: the profiler recorded "
+    "none or wrote 0 because it could not estimate it"
 )
 UNKNOWN_CORES = (
     "the names of {share} of the kernel time of device {device} do not show whether it is on "

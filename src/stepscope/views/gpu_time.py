@@ -11,7 +11,7 @@ from stepscope.analysis import GpuTime, measure_gpu_time, measure_gpu_time_by_de
 from stepscope.run import CarryOver, Run, Trace, device_work_of
 from stepscope.schema import field_label
 from stepscope.views.missing_data import explain_no_device_work
-from stepscope.views.options import DEFAULTS, ViewOptions
+from stepscope.views.options import COMMUNICATION_OF, DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
 from stepscope.views.ranges import Ranged
 from stepscope.views.trace_choice import explain_no_traces, select_traces
@@ -77,6 +77,8 @@ class GpuTimeView(Ranged, frozen=True, kw_only=True):
     """Payload of `gpu-time`."""
 
     share_of: str
+    communication_of: str
+    """Definition of communication."""
     carry_over: CarryOver
     """Whether work launched before the window counts."""
     traces: list[TraceGpuTime]
@@ -89,8 +91,9 @@ def show_gpu_time(run: Run, options: ViewOptions = DEFAULTS) -> GpuTimeView:
     traces = select_traces(run, options)
     return GpuTimeView(
         share_of="total: time from the first start to the last end of work on the devices",
+        communication_of=COMMUNICATION_OF[options.communication],
         carry_over=options.carry_over,
-        traces=[_show_trace(trace, options.carry_over) for trace in traces],
+        traces=[_show_trace(trace, options) for trace in traces],
         missing=explain_no_traces(run, traces),
         quality=note_run_quality(run, traces),
     )
@@ -101,8 +104,8 @@ _NO_TIMES: dict[str, None] = dict.fromkeys(
 )
 
 
-def _show_trace(trace: Trace, carry_over: CarryOver) -> TraceGpuTime:
-    work = device_work_of(trace.whole, carry_over)
+def _show_trace(trace: Trace, options: ViewOptions) -> TraceGpuTime:
+    work = device_work_of(trace.whole, options.carry_over, options.communication)
     devices = measure_gpu_time_by_device(work, trace.within)
     total = devices[min(devices)] if len(devices) == 1 else measure_gpu_time(work, trace.within)
     times = asdict(total) if total is not None else _NO_TIMES | {"gpu_event_count": 0}

@@ -23,7 +23,7 @@ from stepscope.analysis import (
 from stepscope.run import CarryOver, Run, Trace, replays_of
 from stepscope.schema import field_label
 from stepscope.views.missing_data import explain_no_device_work
-from stepscope.views.options import DEFAULTS, KERNEL_GROUPS, ViewOptions
+from stepscope.views.options import COMMUNICATION_OF, DEFAULTS, KERNEL_GROUPS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
 from stepscope.views.ranges import Ranged
 from stepscope.views.trace_choice import explain_no_traces, select_traces
@@ -61,6 +61,8 @@ class KernelsView(Ranged, frozen=True, kw_only=True):
     """Payload of `kernels`."""
 
     share_of: str
+    communication_of: str
+    """Definition of communication."""
     by: str
     carry_over: CarryOver
     traces: list[TraceKernels]
@@ -73,6 +75,7 @@ def show_kernels(run: Run, options: ViewOptions = DEFAULTS) -> KernelsView:
     traces = select_traces(run, options)
     return KernelsView(
         share_of="sum of the durations of all kernels of the trace, simultaneous kernels each",
+        communication_of=COMMUNICATION_OF[options.communication],
         by=options.by or KERNEL_GROUPS[0],
         carry_over=options.carry_over,
         traces=[_show_trace(run, trace, options) for trace in traces],
@@ -84,14 +87,17 @@ def show_kernels(run: Run, options: ViewOptions = DEFAULTS) -> KernelsView:
 def _show_trace(run: Run, trace: Trace, options: ViewOptions) -> TraceKernels:
     condition = "carry_over = 0" if options.carry_over == "drop" else ""
     carried = trace.columns("kernels", ("duration_ns",), condition="carry_over = 1")["duration_ns"]
+    is_collective = trace.collectives.predicate(options.communication)
     if options.by == "properties":
         names = (*NAME_COLUMNS, *PROPERTY_COLUMNS, *LAUNCHER_COLUMNS)
         columns = trace.columns("kernels", names, condition=condition)
         operators = trace.columns("operators", ("id", "name"))
-        table = build_kernel_table_by_properties(columns, operators, top=options.top)
+        table = build_kernel_table_by_properties(
+            columns, operators, is_collective=is_collective, top=options.top
+        )
     else:
         columns = trace.columns("kernels", NAME_COLUMNS, condition=condition)
-        table = build_kernel_table(columns, top=options.top)
+        table = build_kernel_table(columns, is_collective=is_collective, top=options.top)
     replays = replays_of(trace, run.whole_run.traces, condition=condition)
     return TraceKernels(
         rank=trace.rank,

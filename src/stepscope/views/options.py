@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
+from stepscope.analysis import CommunicationDefinition
 from stepscope.errors import UsageError
 from stepscope.run import CarryOver, Run, make_with_damage
 from stepscope.schema import Payload
@@ -29,12 +30,23 @@ shape or stack are also groups by name."""
 MODULE_TIMES = ("host", "device")
 """Values of `--by` for the flame graph of modules; the first is the default."""
 
+COMMUNICATION_OF: dict[CommunicationDefinition, str] = {
+    "wide": (
+        "kernels whose names are those of collectives (NCCL, RCCL, symmetric memory, "
+        "multimem, one- and two-shot all-reduce, NVSHMEM, DeepEP, MSCCL++, oneCCL), or that an "
+        "operator of collectives (c10d, symm_mem, record_param_comms) launched"
+    ),
+    "narrow": ("kernels of NCCL, RCCL and cross_device_reduce by name, as in published references"),
+}
+
 
 class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a view; every view accepts the defaults."""
 
     carry_over: CarryOver = "keep"
     """Whether device work that was launched before the window counts."""
+    communication: CommunicationDefinition = "wide"
+    """Definition of communication; `COMMUNICATION_OF` explains them."""
     rank: Count | None = None
     """Only traces of this rank."""
     trace: str | None = None
@@ -68,6 +80,7 @@ class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULTS = ViewOptions()
 OPTION_FLAGS = {
     "carry_over": "--carry-over",
+    "communication": "--communication",
     "rank": "--rank",
     "trace": "--trace",
     "top": "--top",

@@ -47,7 +47,9 @@ BUILT_IN_VIEWS: dict[str, View] = {
     "system-heat": View(_show("system_heat"), ("name", *RANGE_OPTIONS)),
     "system-series": View(_show("system_series"), ("name", *RANGE_OPTIONS)),
     "input-pipeline": View(_show("input_pipeline"), RANGE_OPTIONS),
-    "gpu-time": View(_show("gpu_time"), ("carry_over", *TRACE_OPTIONS, *RANGE_OPTIONS)),
+    "gpu-time": View(
+        _show("gpu_time"), ("carry_over", "communication", *TRACE_OPTIONS, *RANGE_OPTIONS)
+    ),
     "idle": View(_show("idle"), ("carry_over", *TRACE_OPTIONS, *RANGE_OPTIONS)),
     "launches": View(_show("launches"), ("bucket_ns", *TRACE_OPTIONS, *RANGE_OPTIONS)),
     "gpu-metrics": View(_show("gpu_metrics"), ("bucket_ns", *TRACE_OPTIONS, *RANGE_OPTIONS)),
@@ -56,7 +58,9 @@ BUILT_IN_VIEWS: dict[str, View] = {
         _show("operators"), ("by", "top", *TRACE_OPTIONS, *RANGE_OPTIONS), OPERATOR_GROUPS
     ),
     "kernels": View(
-        _show("kernels"), ("by", "top", "carry_over", *TRACE_OPTIONS, *RANGE_OPTIONS), KERNEL_GROUPS
+        _show("kernels"),
+        ("by", "top", "carry_over", "communication", *TRACE_OPTIONS, *RANGE_OPTIONS),
+        KERNEL_GROUPS,
     ),
     "memory": View(_show("memory"), ("name", "top", "bucket_ns", *TRACE_OPTIONS, *RANGE_OPTIONS)),
     "modules": View(_show("modules"), ("top", *TRACE_OPTIONS, *RANGE_OPTIONS)),
@@ -67,7 +71,7 @@ BUILT_IN_VIEWS: dict[str, View] = {
     "annotations": View(
         _show("annotations"), ("name", "top", "bucket_ns", *TRACE_OPTIONS, *RANGE_OPTIONS)
     ),
-    "distributed": View(_show("distributed"), ("carry_over", *RANGE_OPTIONS)),
+    "distributed": View(_show("distributed"), ("carry_over", "communication", *RANGE_OPTIONS)),
     "dashboard": View(_show("dashboard"), RANGE_OPTIONS),
     "insights": View(_show("insights"), RANGE_OPTIONS),
     "tensors": View(_show("tensors"), ("name", *RANGE_OPTIONS)),

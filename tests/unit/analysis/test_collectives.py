@@ -129,7 +129,10 @@ def test_unmatched_call_counts_with_its_duration() -> None:
         ("all_to_allv", "all_to_all"),
         ("gloo:broadcast", "broadcast"),
         ("reduce", "reduce"),
-        ("cross_device_reduce_1stage", "reduce"),
+        ("cross_device_reduce_1stage", "all_reduce"),
+        ("void deep_ep::internode_ll::dispatch<true, 7168>", "all_to_all"),
+        ("deep_ep::intranode::combine<__nv_bfloat16, 8>", "all_to_all"),
+        ("multimem_all_reduce_kernel<c10::BFloat16, 16>", "all_reduce"),
     ],
 )
 def test_kinds(name: str, kind: str) -> None:

@@ -7,8 +7,11 @@ import pytest
 
 from stepscope.analysis.kernel_classes import (
     classify_precision,
+    is_collective_operator,
     is_communication,
+    is_narrow_communication,
     match_rows,
+    may_communicate,
     uses_tensor_cores,
 )
 from stepscope.store import DictColumn
@@ -35,7 +38,91 @@ def test_communication(name: str) -> None:
     assert is_communication(name)
 
 
-@pytest.mark.parametrize("name", [ADD, "hipMemcpy", "elementwise_reduce_kernel"])
+LIBRARIES = {
+    "symmetric memory": [
+        "void c10d::symmetric_memory::(anonymous namespace)::barrier_kernel(unsigned int**)",
+        "void (anonymous namespace)::one_shot_all_reduce_kernel<c10::BFloat16, 16, 8>",
+        "void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<float, 16, 8>",
+        "put_signal_kernel(unsigned int**, int, int)",
+    ],
+    "multimem": [
+        "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>",
+        "multimem_all_gather_kernel<16>",
+    ],
+    "one- and two-shot": [
+        "void tensorrt_llm::kernels::oneShotAllReduceKernel<__half, 8, true>",
+        "void tensorrt_llm::kernels::twoShotAllReduceKernel<__half, 8, true>",
+        "flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<__half>",
+        "quickreduce::allreduce_prototype_twoshot<AllReduceTwoshot>",
+    ],
+    "NVSHMEM": [
+        "nvshmemi_barrier_threadgroup",
+        "void nvshmemx_alltoall_kernel<int>",
+        "rocshmem_put_kernel",
+    ],
+    "DeepEP": [
+        "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)",
+        "void deep_ep::internode_ll::combine<false, 7168, 10>(void*)",
+        "_ZN7deep_ep9internode15notify_dispatchILb0ELi8EEEvPKiPii",
+    ],
+    "MSCCL++": [
+        "void mscclpp::executionKernel<__half, mscclpp::LL16Packet>",
+        "mscclKernel_Sum_half_Simple_false",
+    ],
+    "RCCL": ["rcclGenericKernel<1, false>", "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage)"],
+    "oneCCL": [
+        "oneccl_allreduce_large_read_kernel",
+        "ccl::v1::allreduce_medium<sycl::half>",
+        "typeinfo name for oneapi::ccl::arc_ll256",
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("library", "name"), [(library, name) for library, names in LIBRARIES.items() for name in names]
+)
+def test_communication_of_each_library(library: str, name: str) -> None:
+    assert is_communication(name), library
+    assert is_narrow_communication(name) == ("ccl" in name and library == "RCCL")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_collective"),
+    [
+        ("c10d::allreduce_", True),
+        ("symm_mem::multimem_all_reduce_", True),
+        ("record_param_comms", True),
+        ("_c10d_functional::all_gather_into_tensor", True),
+        ("nccl:all_reduce", True),
+        ("aten::mm", False),
+        ("my::record_param_comms", False),
+    ],
+)
+def test_operators_of_collectives(name: str, is_collective: bool) -> None:
+    assert is_collective_operator(name) == is_collective
+
+
+@pytest.mark.parametrize(
+    ("name", "may"),
+    [("my_own_kernel", True), (ADD, False), (HOPPER, False), ("barrier_kernel", True)],
+)
+def test_copies_and_products_of_collective_operators_are_no_communication(
+    name: str, may: bool
+) -> None:
+    assert may_communicate(name) == may
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ADD,
+        "hipMemcpy",
+        "elementwise_reduce_kernel",
+        "triton_poi_fused_all_gather_into_tensor_0",
+        "softmax_warp_all_reduce_kernel",
+        "LayerNormForward<BlockAllReduce<float>>",
+    ],
+)
 def test_no_communication(name: str) -> None:
     assert not is_communication(name)
 

@@ -34,7 +34,8 @@ def test_the_help_says_which_view_looks_at_what() -> None:
         (
             "gpu-time",
             {"top": 20},
-            "does not accept --top. Options: --carry-over, --rank, --trace, --from, --to.",
+            "does not accept --top. Options: --carry-over, --communication, --rank, --trace, "
+            "--from, --to.",
         ),
         ("overview", {"top": 3, "bucket_ns": 5}, "does not accept --top and --bucket"),
     ],

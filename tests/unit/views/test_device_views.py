@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -17,13 +18,25 @@ from stepscope.errors import UsageError
 from stepscope.run import Run
 from stepscope.views import VIEWS, ViewOptions
 from stepscope.views.activity import show_activity
+from stepscope.views.distributed import show_distributed
 from stepscope.views.gpu_metrics import EMPTY_RANGE, show_gpu_metrics
 from stepscope.views.gpu_time import show_gpu_time
 from stepscope.views.idle import show_idle
+from stepscope.views.kernels import show_kernels
 from stepscope.views.launches import show_launches
+from stepscope.views.options import COMMUNICATION_OF
 from stepscope.views.overview import show_overview
 from stepscope.views.steps import show_steps
-from tests.support.drawn_trace import copy, distributed, event, kernel, launch, step, training
+from tests.support.drawn_trace import (
+    Event,
+    copy,
+    distributed,
+    event,
+    kernel,
+    launch,
+    step,
+    training,
+)
 
 Imported = Callable[..., Run]
 US = 1_000
@@ -87,6 +100,43 @@ def test_gpu_time(imported: Imported) -> None:
     assert payload.comm_hidden_ratio == pytest.approx(1 / 3)
     (device,) = payload.devices
     assert {key: getattr(device, key) for key in KEYS} == figures
+
+
+def collectives_of_today() -> list[Event]:
+    """Draw kernels of 10 us that operators of collectives launch, beside a product of 20 us."""
+    launches = [
+        ("aten::mm", "ampere_fp16_s16816gemm", 20),
+        ("symm_mem::one_shot_all_reduce", "my_barrier", 10),
+        ("c10d::allreduce_", "void at::native::vectorized_elementwise_kernel<4>", 10),
+        ("record_param_comms", "my_reduce", 10),
+        ("aten::add", "multimem_all_reduce_kernel<c10::BFloat16, 16>", 10),
+    ]
+    events = []
+    for index, (operator, name, duration) in enumerate(launches):
+        at = 40 * index
+        events += [event("cpu_op", operator, at, 10), launch(index + 1, at + 2)]
+        events.append(kernel(name, at + 15, duration, index + 1))
+    return events
+
+
+@pytest.mark.parametrize(("definition", "comm_us"), [("wide", 30), ("narrow", 0)])
+def test_communication_by_operator_and_by_name(
+    imported: Imported, definition: Literal["wide", "narrow"], comm_us: int
+) -> None:
+    """Of operators of collectives, all kernels but those of at::native."""
+    run = imported(a=collectives_of_today())
+    options = ViewOptions(communication=definition)
+    time = show_gpu_time(run, options)
+    assert time.communication_of == COMMUNICATION_OF[definition]
+    assert time.traces[0].comm_ns == comm_us * US
+    assert time.traces[0].compute_ns == (60 - comm_us) * US
+    kernels = show_kernels(run, options)
+    assert kernels.communication_of == COMMUNICATION_OF[definition]
+    assert kernels.traces[0].communication_ratio == pytest.approx(comm_us / 60)
+    ranks = show_distributed(run, options)
+    assert ranks.communication_of == COMMUNICATION_OF[definition]
+    assert ranks.windows[0].ranks[0].communication_ns == comm_us * US
+    assert ranks.windows[0].ranks[0].collective_count == comm_us // 10
 
 
 def test_work_launched_before_the_window(imported: Imported) -> None:

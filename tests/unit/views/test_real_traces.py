@@ -27,8 +27,12 @@ GPU_TIMES: dict[str, dict[str, int]] = (
 def test_gpu_time_to_the_nanosecond(real: Real, name: str) -> None:
     if not GPU_TIMES:
         pytest.skip("../shared/traces/expected_gpu_time.json is not here")
-    (payload,) = show_gpu_time(real(name)).traces
+    view = show_gpu_time(real(name), ViewOptions(communication="narrow"))
+    (payload,) = view.traces
+    assert "published" in view.communication_of
     assert {key: getattr(payload, key) for key in GPU_TIMES[name]} == GPU_TIMES[name]
+    # These jobs only communicate with NCCL and RCCL.
+    assert show_gpu_time(real(name)).traces == [payload]
 
 
 def test_without_what_was_launched_before_the_window(real: Real) -> None:

@@ -479,6 +479,8 @@ export interface DistributedView {
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
+  /** Definition of communication. */
+  communication_of: string;
   /** Definition of transfer and waiting. */
   transfer_of: string;
   /** Definition of the two bandwidths. */
@@ -643,6 +645,8 @@ export interface GpuTimeView {
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
+  /** Definition of communication. */
+  communication_of: string;
   /** Whether work launched before the window counts. */
   carry_over: "drop" | "keep";
   traces: TraceGpuTime[];
@@ -891,6 +895,8 @@ export interface KernelsView {
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
+  /** Definition of communication. */
+  communication_of: string;
   by: string;
   carry_over: "drop" | "keep";
   traces: TraceKernels[];

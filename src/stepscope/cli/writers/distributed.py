@@ -20,7 +20,12 @@ def write_distributed(out: Console, payload: DistributedView) -> None:
     for window in payload.windows:
         _write_window(out, window)
     if payload.windows:
-        for note in (payload.share_of, payload.transfer_of, payload.bandwidth_of):
+        for note in (
+            payload.share_of,
+            f"communication: {payload.communication_of}",
+            payload.transfer_of,
+            payload.bandwidth_of,
+        ):
             out.print(f"[dim]{escape(note)}[/dim]")
     if payload.matrix is not None:
         _write_matrix(out, payload.matrix)
