@@ -153,7 +153,6 @@ def measure_gpu_metrics(
     load = MultiprocessorLoad.from_kernels(kernels)
     has_occupancy = ~np.isnan(kernels.occupancy_ratio)
     has_blocks = kernels.blocks > 0  # False for NaN
-    unknown = union(Intervals(kernels.start[~has_blocks], kernels.end[~has_blocks]))
     weight = inside_ns[has_occupancy].sum()
     duration = kernels.end - kernels.start
     busy = union(Intervals(kernels.start, kernels.end))
@@ -166,7 +165,7 @@ def measure_gpu_metrics(
         kernel_count=len(start),
         utilization_ratio=clipped.total_ns / range_ns if range_ns else None,
         sm_efficiency_ratio=(
-            load.mean(np.array([start_ns, end_ns]), unknown)[0] if load and range_ns else None
+            load.mean(np.array([start_ns, end_ns]))[0] if load and range_ns else None
         ),
         occupancy_ratio=(
             float(
@@ -180,7 +179,7 @@ def measure_gpu_metrics(
         unknown_occupancy_ratio=share_of(inside_ns, ~has_occupancy),
         unknown_tensor_core_ratio=share_of(duration, kernels.hidden_cores),
         utilization_curve=buckets.covered_ratio(busy) if buckets else [],
-        sm_efficiency_curve=load.mean(buckets.edges, unknown) if load and buckets else None,
+        sm_efficiency_curve=load.mean(buckets.edges) if load and buckets else None,
     )
 
 
@@ -192,11 +191,14 @@ class MultiprocessorLoad:
     level: Int
     integral: Int
     """Integral of the level from `time[0]` to each time."""
+    unknown: Intervals
+    """Time in which kernels run whose blocks are unknown, merged: it does not count."""
 
     @classmethod
     def from_kernels(cls, kernels: DeviceKernels) -> MultiprocessorLoad | None:
         """Sum the blocks of running kernels; None without known blocks per multiprocessor."""
-        usable = (kernels.blocks > 0) & (kernels.end > kernels.start)
+        has_blocks = kernels.blocks > 0  # False for NaN
+        usable = has_blocks & (kernels.end > kernels.start)
         if not usable.any():
             return None
         blocks = np.rint(kernels.blocks[usable] * _MILLIONTHS).astype(np.int64)
@@ -205,21 +207,17 @@ class MultiprocessorLoad:
         time = times[order]
         level = np.minimum(np.cumsum(np.concatenate([blocks, -blocks])[order]), _MILLIONTHS)
         integral = np.concatenate([[0], np.cumsum(level[:-1] * np.diff(time))])
-        return cls(time=time, level=level, integral=integral)
+        unknown = union(Intervals(kernels.start[~has_blocks], kernels.end[~has_blocks]))
+        return cls(time=time, level=level, integral=integral, unknown=unknown)
 
-    def mean(self, edges: Int, left_out: Intervals) -> list[float | None]:
-        """Mean load between each edge and the next, as a ratio; None where all time is left out.
-
-        Args:
-            edges: ascending times.
-            left_out: merged intervals that do not count.
-        """
+    def mean(self, edges: Int) -> list[float | None]:
+        """Mean load between each edge and the next, as a ratio; None where no time counts."""
         load = np.diff(self._integrate(edges))
-        # An interval may extend over several edges: it is cut at each of them.
-        cuts = np.unique(np.concatenate([edges, left_out.start, left_out.end]))
-        is_left_out = contains(left_out, cuts[:-1])
+        # Unknown time may extend over several edges: it is cut at each of them.
+        cuts = np.unique(np.concatenate([edges, *self.unknown]))
+        is_unknown = contains(self.unknown, cuts[:-1])
         piece = np.searchsorted(edges, cuts[:-1], side="right") - 1
-        inside = is_left_out & (piece >= 0) & (piece < len(edges) - 1)
+        inside = is_unknown & (piece >= 0) & (piece < len(edges) - 1)
         count = len(edges) - 1
         lost = np.diff(self._integrate(cuts))[inside]
         load = load - np.bincount(piece[inside], weights=lost, minlength=count)

@@ -252,7 +252,7 @@ class DeviceLoad:
     def size_bytes(self) -> int:
         """Memory in bytes."""
         load = self.load
-        columns = (load.time, load.level, load.integral) if load else ()
+        columns = (load.time, load.level, load.integral, *load.unknown) if load else ()
         return sum(column.nbytes for column in (*self.busy, *columns))
 
     def bin_values(self, measure: str, extent: tuple[int, int], width: int) -> Bins:
@@ -262,7 +262,11 @@ class DeviceLoad:
         if measure == "utilization":
             share = np.diff(covered_until(edges, self.busy)) / width
         else:
-            share = np.array(self.load.mean(edges)) if self.load else np.full(count, np.nan)
+            share = (
+                np.array(self.load.mean(edges), dtype=np.float64)
+                if self.load
+                else np.full(count, np.nan)
+            )
         inside = (edges[1:] > self.busy.start.min()) & (edges[:-1] < self.busy.end.max())
         indices = np.flatnonzero(inside & ~np.isnan(share))
         return Bins(
