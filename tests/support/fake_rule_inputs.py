@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stepscope.analysis import PHASES, ActivityKind, CopyKind, GpuTime, StreamIdle
-from stepscope.rules import Batches, Device, RankStepTimes, Rule, Series
+from stepscope.analysis import (
+    CATEGORIES,
+    PHASES,
+    STEP_PARTS,
+    ActivityKind,
+    CopyKind,
+    GpuTime,
+    StreamIdle,
+)
+from stepscope.rules import (
+    Batches,
+    Device,
+    RankStepTimes,
+    Rule,
+    Series,
+    StepTimes,
+    TracedBatches,
+    TracedGpu,
+    TracedSteps,
+)
 from stepscope.schema import Finding, NodeInfo, ProcessInfo
 
 ORIGIN_NS = 1_700_000_000_000_000_000
@@ -45,6 +63,12 @@ class FakeTrace:
     name: str = "window"
     rank: str = "rank 0"
     end_ns: int = ORIGIN_NS + 10 * SECOND_NS
+    is_watched: bool = True
+    steps: TracedSteps | None = None
+    batches: TracedBatches | None = None
+    gpus: Sequence[TracedGpu] = ()
+    range_names: Collection[str] = ()
+    eligible_ratio: float | None = None
     step_count: int | None = 10
     gpu_time: GpuTime | None = None
     copies: Sequence[CopyKind] = ()
@@ -54,6 +78,98 @@ class FakeTrace:
     operator_ns: Mapping[str, int] = field(default_factory=dict)
     device_ns: Mapping[str, int] = field(default_factory=dict)
     compiled_variants: Mapping[str, int] = field(default_factory=dict)
+
+
+def traced_steps(
+    rank: int | None = 0,
+    *,
+    first: int = 0,
+    has_host: bool = True,
+    are_marked: bool = True,
+    categories_ms: Mapping[str, ArrayLike] | None = None,
+    **parts_ms: ArrayLike,
+) -> TracedSteps:
+    """Return consecutive steps of a trace; parts in milliseconds, a scalar applies to every step.
+
+    Categories default to the parts of the same name; the rest of a step is `other`.
+    """
+    count = max(np.size(values) for values in parts_ms.values())
+
+    def spread(values: ArrayLike) -> np.ndarray:
+        rows = np.rint(np.asarray(values) * 1e6).astype(np.int64)
+        return np.broadcast_to(rows, (count,)).copy()
+
+    part_ns = {part: spread(parts_ms.get(part, 0)) for part in STEP_PARTS}
+    wall = np.sum(list(part_ns.values()), axis=0)
+    category_ns = {name: spread((categories_ms or parts_ms).get(name, 0)) for name in CATEGORIES}
+    category_ns["other"] = wall - np.sum(list(category_ns.values()), axis=0)
+    end = ORIGIN_NS + np.cumsum(wall)
+    return TracedSteps(
+        times=StepTimes(
+            rank="window" if rank is None else f"rank {rank}",
+            node="",
+            first=first,
+            start_ns=end - wall,
+            end_ns=end,
+            wall_ns=wall,
+            phase_ns=part_ns,
+            profiled=np.zeros(count, dtype=np.bool_),
+        ),
+        rank_number=rank,
+        category_ns=category_ns,
+        are_marked=are_marked,
+        has_host=has_host,
+        on_host=False,
+    )
+
+
+def traced_gpu(
+    number: int = 0,
+    *,
+    busy: ArrayLike = 1.0,
+    capability: float | None = 8.0,
+    utilization: float | None = 1.0,
+    tensor_cores: float | None = 0.5,
+    least: ArrayLike | None = None,
+    peak: ArrayLike | None = None,
+) -> TracedGpu:
+    """Return a GPU of a trace; `least` and `peak` are shares of its memory by step."""
+
+    def size(ratio: ArrayLike | None) -> np.ndarray | None:
+        return None if ratio is None else np.rint(np.atleast_1d(ratio) * GPU_BYTES).astype(np.int64)
+
+    return TracedGpu(
+        number=number,
+        model="drawn",
+        memory_bytes=GPU_BYTES,
+        compute_capability=capability,
+        busy_ratio=np.atleast_1d(np.asarray(busy, dtype=np.float64)),
+        utilization_ratio=utilization,
+        tensor_core_ratio=tensor_cores,
+        least_bytes=size(least),
+        peak_bytes=size(peak),
+    )
+
+
+def make_stream(*, busy: int, host_wait: int, device: int = 0) -> StreamIdle:
+    return StreamIdle(
+        stream=7 + device,
+        device=device,
+        work_count=2,
+        span_ns=busy + host_wait,
+        busy_ns=busy,
+        idle_ns=host_wait,
+        host_wait_ns=host_wait,
+        kernel_wait_ns=0,
+        other_ns=0,
+        host_wait_ratio=1.0,
+        kernel_wait_ratio=0.0,
+        other_ratio=0.0,
+        host_wait_count=1,
+        kernel_wait_count=0,
+        other_count=0,
+        longest_host_wait_ns=host_wait,
+    )
 
 
 @dataclass(kw_only=True)
@@ -167,6 +283,20 @@ class FakeRuleInputs:
         self.traces.append(FakeTrace(**fields))  # type: ignore[arg-type]
         self.end_ns = max(self.end_ns, self.traces[-1].end_ns)
         return self
+
+    def imported(
+        self, rank: int | None = 0, *, name: str = "", steps: TracedSteps, **fields: object
+    ) -> FakeRuleInputs:
+        """Add an imported trace."""
+        name = name or f"trace {rank}"
+        return self.trace(
+            name=name,
+            rank=name if rank is None else f"rank {rank}",
+            end_ns=int(steps.times.end_ns[-1]),
+            is_watched=False,
+            steps=steps,
+            **fields,
+        )
 
     def compile(self, rank: str, at_s: ArrayLike, each_s: float = 0.05) -> FakeRuleInputs:
         """Add stack samples in a compiler; an empty array means that stacks were sampled."""

@@ -163,6 +163,10 @@ def recompiling(run: RunBuilder) -> None:
         rank.draw(STEP, 4).draw("forward 2000 ( do:compile 1500 ) | backward 450 | optimizer 200")
 
 
+def idling(run: RunBuilder) -> None:
+    run.rank(0).draw("window ( kernel:gemm 10 | do:log 40 | kernel:gemm 10 )")
+
+
 FAULTY: dict[str, Draw] = {
     "CPUBottleneck": starving(busy=0.98, iowait=0),
     "IOBottleneck": starving(busy=0.3, iowait=0.6),
@@ -183,5 +187,6 @@ FAULTY: dict[str, Draw] = {
     "CheckpointStall": steps(f"{STEP} | {STEP} | {STEP} | {STEP} | save 1000", 40),
     "StepTimeRegression": slower,
     "RecompileStorm": recompiling,
+    "TraceRecommendations": idling,
 }
 """Run on which the rule fires, for every rule that can fire."""

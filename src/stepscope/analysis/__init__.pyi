@@ -66,6 +66,7 @@ from .function_profile import (
 )
 from .gpu_metrics import (
     METRIC_KERNEL_COLUMNS as METRIC_KERNEL_COLUMNS,
+    DeviceKernels as DeviceKernels,
     GpuMetrics as GpuMetrics,
     MultiprocessorLoad as MultiprocessorLoad,
     measure_gpu_metrics as measure_gpu_metrics,
@@ -175,6 +176,7 @@ from .memory_curve import (
     CURVE_COLUMNS as CURVE_COLUMNS,
     DeviceMemory as DeviceMemory,
     downsample_curve as downsample_curve,
+    measure_step_memory as measure_step_memory,
     split_memory_by_device as split_memory_by_device,
 )
 from .memory_operators import (
@@ -207,6 +209,7 @@ from .operator_table import (
     OperatorShape as OperatorShape,
     OperatorStack as OperatorStack,
     build_operator_table as build_operator_table,
+    measure_eligible_ratio as measure_eligible_ratio,
 )
 from .operator_tree import (
     EXCLUDED_NAMES as EXCLUDED_NAMES,
@@ -310,6 +313,9 @@ from .statistics import (
     summarize_groups as summarize_groups,
 )
 from .step_parts import (
+    DATA_PARTS as DATA_PARTS,
+    OVERHEAD_PARTS as OVERHEAD_PARTS,
+    PART_NAMES as PART_NAMES,
     STEP_PARTS as STEP_PARTS,
     StepActivity as StepActivity,
     allocates_memory as allocates_memory,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from stepscope.analysis.columns import Columns
 from stepscope.analysis.grouping import group_rows
-from stepscope.intervals import Int
+from stepscope.intervals import Int, Intervals
 
 CURVE_COLUMNS = (
     *("t_ns", "device_type", "device", "size_bytes"),
@@ -105,6 +105,24 @@ def _select_device(events: Columns, rows: Int) -> DeviceMemory:
         reserved_bytes=None if is_host or not (reserved >= 0).all() else reserved,
         absolute=absolute,
     )
+
+
+def measure_step_memory(memory: DeviceMemory, extent: Intervals) -> tuple[Int, Int]:
+    """Measure the least and the most bytes that are allocated in each step.
+
+    The level at the start of a step counts too.
+
+    Args:
+        memory: events of one device, at least one.
+        extent: the steps, by start.
+    """
+    level = np.concatenate([[memory.start_bytes], memory.allocated_bytes])
+    # The index of the level that holds at a time is the count of events up to then.
+    first = np.searchsorted(memory.t_ns, extent.start, side="right")
+    end = np.searchsorted(memory.t_ns, extent.end) + 1
+    rows = [level[i : max(j, i + 1)] for i, j in zip(first.tolist(), end.tolist(), strict=True)]
+    least = np.array([row.min() for row in rows], dtype=np.int64)
+    return least, np.array([row.max() for row in rows], dtype=np.int64)
 
 
 def downsample_curve(

@@ -292,6 +292,26 @@ def is_tensor_core_eligible(name: str) -> bool:
     return name in _ELIGIBLE or name.rstrip("0123456789") in _ELIGIBLE_GRADIENTS
 
 
+def measure_eligible_ratio(operators: Columns, kernels: Columns) -> float | None:
+    """Measure the share of kernel time that operators launched which could use tensor cores.
+
+    An operator could if it, or one that it calls, is eligible by name.
+
+    Args:
+        operators: `TREE_COLUMNS` of the table.
+        kernels: columns `operator` and `duration_ns`.
+
+    Returns:
+        The share, None without kernel time.
+    """
+    tree, duration = build_operator_tree(operators), kernels["duration_ns"]
+    if not duration.any():
+        return None
+    launcher = tree.find_rows(kernels["operator"])
+    eligible = np.append(tree.totals(tree.mask(is_tensor_core_eligible)) > 0, False)
+    return int(duration[eligible[launcher]].sum()) / int(duration.sum())
+
+
 def _write_labels(labels: Mapping[str, RowLabels], row: int) -> dict[str, Any]:
     return {field: label.text(int(label.codes[row])) for field, label in labels.items()}
 

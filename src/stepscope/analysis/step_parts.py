@@ -43,6 +43,25 @@ STEP_PARTS = (
     "python",
 )
 """Parts by priority."""
+DATA_PARTS = ("copy_to_device", "data_loader")
+"""Parts in which the device waits for data."""
+OVERHEAD_PARTS = tuple(
+    part for part in STEP_PARTS if part not in {"compute", "communication", *DATA_PARTS}
+)
+"""Parts in which the device waits for the host to give it work."""
+PART_NAMES = {
+    "compute": "computation",
+    "communication": "exposed communication",
+    "copy_to_device": "copies to the device",
+    "copy_to_host": "copies to the host",
+    "data_loader": "fetching batches",
+    "compilation": "compiling",
+    "allocation": "allocating device memory",
+    "synchronization": "idle after a wait of the host for the device",
+    "dispatch": "calling operators",
+    "python": "Python between operators",
+}
+"""Names of the parts in sentences."""
 _ALLOCATION = re.compile(
     r"(cuda|hip|cu)(Malloc|Free|HostAlloc|HostFree|HostMalloc|Mem(Alloc|Free))"
 )

@@ -13,25 +13,44 @@ from numpy.typing import NDArray
 from stepscope.analysis import (
     ACTIVITY_COPY_COLUMNS,
     COPY_COLUMNS,
+    CURVE_COLUMNS,
     KERNEL_COLUMNS,
+    METRIC_KERNEL_COLUMNS,
+    TREE_COLUMNS,
     ActivityKind,
     CopyKind,
+    DeviceKernels,
+    DeviceMemory,
     DeviceWork,
     GpuTime,
     RuntimeCalls,
     StreamIdle,
     combine_device_work,
     is_step,
+    measure_eligible_ratio,
+    measure_gpu_metrics,
     measure_gpu_time,
+    measure_step_memory,
     measure_stream_idle,
+    split_by_device,
+    split_memory_by_device,
     summarize_activities,
     summarize_copies,
 )
-from stepscope.intervals import Int
-from stepscope.run import Trace
+from stepscope.intervals import Int, Intervals, overlap, union
+from stepscope.rules import StepTimes, TracedBatches, TracedGpu, TracedSteps
+from stepscope.run import (
+    DividedTrace,
+    Trace,
+    divide_trace,
+    find_marked_steps,
+    read_fetches,
+)
 
 _REGION = re.compile(r"Torch-Compiled Region: (.+)/(\d+)")
 """Number of the compiled frame and of its variant."""
+_AMD = re.compile(r"\bAMD\b")
+"""Profilers write the architecture of AMD's devices where others have the compute capability."""
 
 
 class StoredRuleTrace:
@@ -42,6 +61,7 @@ class StoredRuleTrace:
         self.name = trace.name
         self.rank = trace.name if trace.rank is None else f"rank {trace.rank}"
         self.end_ns = trace.end_ns
+        self.is_watched = trace.process is not None
 
     @cached_property
     def step_count(self) -> int | None:
@@ -49,6 +69,106 @@ class StoredRuleTrace:
         rows = self._trace.columns("annotations", ("name",), condition="on_device = 0")["name"]
         names = {name for name in rows.values if name is not None and is_step(name)}
         return len(names) or None
+
+    @cached_property
+    def steps(self) -> TracedSteps | None:
+        """Steps and their parts; None if the trace has no duration."""
+        divided = self._divided
+        extent = divided.steps.extent
+        if not divided.steps.wall_ns.sum():
+            return None
+        return TracedSteps(
+            times=StepTimes(
+                rank=self.rank,
+                node="",
+                first=int(divided.steps.names[0]),
+                start_ns=extent.start,
+                end_ns=extent.end,
+                wall_ns=divided.steps.wall_ns,
+                phase_ns=divided.part_ns,
+                profiled=np.zeros(len(extent.start), dtype=np.bool_),
+            ),
+            rank_number=self._trace.rank,
+            category_ns=divided.category_ns,
+            are_marked=divided.marked,
+            has_host=divided.has_host,
+            on_host=divided.on_host,
+        )
+
+    @cached_property
+    def batches(self) -> TracedBatches | None:
+        """Fetches of batches from a DataLoader; None without any."""
+        fetches = read_fetches(self._trace)
+        if not len(fetches.duration_ns):
+            return None
+        return TracedBatches(duration_ns=fetches.duration_ns, has_workers=fetches.has_workers)
+
+    @cached_property
+    def gpus(self) -> list[TracedGpu]:
+        """GPUs that ran kernels."""
+        by_device = split_by_device(self._trace.columns("kernels", METRIC_KERNEL_COLUMNS), {})
+        facts = self._read_device_facts()
+        events = self._trace.columns("memory_events", CURVE_COLUMNS)
+        memory = {
+            device.device: device
+            for device in split_memory_by_device(events)
+            if device.device_type != 0 and device.absolute
+        }
+        return [
+            self._describe_gpu(device, kernels, facts.get(device, {}), memory.get(device))
+            for device, kernels in by_device.items()
+        ]
+
+    def _describe_gpu(
+        self,
+        device: int,
+        kernels: DeviceKernels,
+        facts: dict[str, Any],
+        memory: DeviceMemory | None,
+    ) -> TracedGpu:
+        steps = self._divided.steps
+        extent = steps.extent
+        metrics = measure_gpu_metrics(kernels, int(extent.start[0]), int(extent.end[-1]), None)
+        busy_ns = overlap(extent, union(Intervals(kernels.start, kernels.end)))
+        least, peak = (None, None) if memory is None else measure_step_memory(memory, extent)
+        return TracedGpu(
+            number=device,
+            model=facts.get("name"),
+            memory_bytes=facts.get("memory_bytes"),
+            compute_capability=_read_capability(facts),
+            busy_ratio=busy_ns / np.maximum(steps.wall_ns, 1),
+            utilization_ratio=metrics.utilization_ratio,
+            tensor_core_ratio=metrics.tensor_core_ratio,
+            least_bytes=least,
+            peak_bytes=peak,
+        )
+
+    def _read_device_facts(self) -> dict[int, dict[str, Any]]:
+        """Read the recorded facts of each device; those that are missing are absent."""
+        numbers = ("memory_bytes", "compute_major", "compute_minor")
+        columns = self._trace.columns("devices", ("device", "name", *numbers))
+        facts: dict[int, dict[str, Any]] = {}
+        for row, device in enumerate(columns["device"].tolist()):
+            values = {name: int(columns[name][row]) for name in numbers}
+            facts[device] = {name: value for name, value in values.items() if value >= 0}
+            facts[device]["name"] = columns["name"].values[columns["name"].codes[row]]
+        return facts
+
+    @cached_property
+    def range_names(self) -> frozenset[str]:
+        """Names of the ranges and operators on the host."""
+        tables = (("annotations", "on_device = 0"), ("operators", ""))
+        rows = [self._trace.columns(table, ("name",), condition=only) for table, only in tables]
+        return frozenset(name for row in rows for name in row["name"].values if name is not None)
+
+    @cached_property
+    def eligible_ratio(self) -> float | None:
+        """Share of kernel time launched by operators that could use tensor cores, guessed from
+        names; None without kernels."""
+        return measure_eligible_ratio(
+            self._trace.columns("operators", TREE_COLUMNS),
+            self._trace.columns("kernels", ("operator", "duration_ns")),
+        )
 
     @cached_property
     def gpu_time(self) -> GpuTime | None:
@@ -106,11 +226,22 @@ class StoredRuleTrace:
         return {frame: len(numbers) for frame, numbers in variants.items()}
 
     @cached_property
+    def _divided(self) -> DividedTrace:
+        return divide_trace(self._trace, find_marked_steps(self._trace))
+
+    @cached_property
     def _work(self) -> DeviceWork:
         return combine_device_work(
             self._trace.columns("kernels", KERNEL_COLUMNS),
             self._trace.columns("copies", COPY_COLUMNS),
         )
+
+
+def _read_capability(facts: dict[str, Any]) -> float | None:
+    """Return the compute capability of a device as a number, such as 8.6."""
+    if "compute_major" not in facts or _AMD.search(facts.get("name") or ""):
+        return None
+    return float(f"{facts['compute_major']}.{facts.get('compute_minor', 0)}")
 
 
 def _summed(names: Any, time_ns: NDArray[np.int64]) -> dict[str, int]:

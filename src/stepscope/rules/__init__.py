@@ -9,6 +9,7 @@ growing run cheap. Does not belong here: reading a run (`rule_feed`), general fo
     parameters      accepted values of parameters, conversion from text
     settings        parameters of several rules: configuration, `Name.parameter=value`
     inputs          protocol of the inputs of a rule
+    traces          protocol of a trace
     samples         sorted samples, snapshots
     details         details of findings
     quantile_sketch quantiles of a whole run in little memory
@@ -28,7 +29,7 @@ from stepscope.analysis import Device, Series
 from stepscope.rules.base import IncrementalRule, NotApplicable, Rule
 from stepscope.rules.details import BoxPlot, HistogramCounts, read_details
 from stepscope.rules.evaluate import Evaluation
-from stepscope.rules.inputs import Batches, RankStepTimes, RuleInputs, RuleTrace
+from stepscope.rules.inputs import Batches, RankStepTimes, RuleInputs
 from stepscope.rules.pages import page, summary
 from stepscope.rules.parameters import describe_parameters
 from stepscope.rules.profiler import RULE_METRICS
@@ -48,6 +49,7 @@ from stepscope.rules.profiler.step_outlier import RankDurations, StepOutlierDeta
 from stepscope.rules.registry import Registry, installed_rules, load_rule_file
 from stepscope.rules.settings import make_rules, read_assignments, read_configuration
 from stepscope.rules.step_phases import shares_of_total
+from stepscope.rules.traces import RuleTrace, StepTimes, TracedBatches, TracedGpu, TracedSteps
 from stepscope.rules.trigger import Trigger
 
 __all__ = [
@@ -81,6 +83,10 @@ __all__ = [
     "RuleTrace",
     "Series",
     "StepOutlierDetails",
+    "StepTimes",
+    "TracedBatches",
+    "TracedGpu",
+    "TracedSteps",
     "Trigger",
     "describe_parameters",
     "installed_rules",

@@ -61,6 +61,9 @@ class Rule(Generic[P]):
     """One sentence of advice, shown when the rule fires."""
     metrics: ClassVar[tuple[str, ...]] = ()
     """Metrics that the rule reads; those of all built-in rules are read in one query."""
+    missing_in_traces: ClassVar[str] = ""
+    """Reason, instead of that of `NotApplicable`, why the rule does not apply to a run of imported
+    traces: those have what they have, so it says what they lack and not how to record it."""
     evidence: ClassVar[tuple[str, ...]] = ()
     """Views that show the evidence."""
     plots: ClassVar[tuple[str, ...]] = ()

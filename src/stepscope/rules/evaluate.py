@@ -33,6 +33,7 @@ class Evaluation:
     def __init__(self, rules: Iterable[Rule[Any]]) -> None:
         self._entries = [_Entry(rule) for rule in rules]
         self._latest: RuleInputs | None = None
+        self._has_imported_traces = self._has_nodes = False
         for entry in self._entries:
             if isinstance(entry.rule, IncrementalRule):
                 _run_guarded(entry, lambda e: setattr(e, "state", e.rule.start()))
@@ -45,6 +46,8 @@ class Evaluation:
     def feed(self, inputs: RuleInputs) -> None:
         """Evaluate the next time range. It ends where a scan does, unless it is the last."""
         self._latest = inputs
+        self._has_nodes |= bool(inputs.nodes)
+        self._has_imported_traces |= any(not trace.is_watched for trace in inputs.traces)
         for entry in self._entries:
             if isinstance(entry.rule, IncrementalRule) and entry.error is None:
                 _run_guarded(entry, lambda e: setattr(e, "state", e.rule.update(e.state, inputs)))
@@ -59,7 +62,11 @@ class Evaluation:
         try:
             finding: object = self._decide(entry)
         except NotApplicable as reason:
-            return _not_applicable(entry.rule, reason, progress)
+            has_only_traces = self._has_imported_traces and not self._has_nodes
+            in_traces = entry.rule.missing_in_traces if has_only_traces else ""
+            return _not_applicable(
+                entry.rule, NotApplicable(in_traces or reason.missing, reason.datapoints), progress
+            )
         except Exception as error:  # noqa: BLE001 - a failing rule must not affect the others
             return _failed(entry.rule, error)
         if finding is None:

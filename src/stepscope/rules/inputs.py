@@ -14,40 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from stepscope.analysis import ActivityKind, CopyKind, Device, GpuTime, Series, StreamIdle
+from stepscope.analysis import Device, Series
 from stepscope.intervals import Int
+from stepscope.rules.traces import RuleTrace, StepTimes
 from stepscope.schema import NodeInfo, ProcessInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankStepTimes:
-    """Steps of one rank that ended in the range; arrays have one element per step."""
+class RankStepTimes(StepTimes):
+    """Steps of one rank of a watched job that ended in the range, numbered from its start."""
 
-    rank: str
-    """`rank 3`, or `process 4711` outside a distributed job."""
-    node: str
     process: ProcessInfo
-    first: int
-    """Number of the first of these steps, counted from the start of the rank."""
-    start_ns: Int
-    end_ns: Int
-    wall_ns: Int
-    """End minus start minus evaluation inside the step."""
-    phase_ns: Mapping[str, Int]
-    """By phase of `analysis.steps`; sums to `wall_ns`."""
-    profiled: NDArray[np.bool_]
-    """True where the framework's own profiler was recording."""
-
-    def __len__(self) -> int:
-        return len(self.end_ns)
-
-    @property
-    def number(self) -> Int:
-        """Number of each step."""
-        return self.first + np.arange(len(self), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,58 +36,6 @@ class Batches:
     duration_ns: Int
     process: Int
     """A number per process of the node; only equality has a meaning."""
-
-
-class RuleTrace(Protocol):
-    """One trace: what a framework's profiler captured in one window."""
-
-    @property
-    def name(self) -> str:
-        """Name in the run."""
-
-    @property
-    def rank(self) -> str:
-        """`rank 3`; the name if the rank is unknown."""
-
-    @property
-    def end_ns(self) -> int:
-        """End of the window."""
-
-    @property
-    def step_count(self) -> int | None:
-        """Number of training steps, None if the script marks none."""
-
-    @property
-    def gpu_time(self) -> GpuTime | None:
-        """Breakdown of device time; None without device work."""
-
-    @property
-    def copies(self) -> Sequence[CopyKind]:
-        """Copies by direction and memory kinds."""
-
-    @property
-    def activities(self) -> Sequence[ActivityKind]:
-        """Counts and times of device and runtime activity by kind."""
-
-    @property
-    def streams(self) -> Sequence[StreamIdle]:
-        """Causes of idle time by stream."""
-
-    @property
-    def kernel_ns(self) -> Int:
-        """Durations of kernels, communication excluded."""
-
-    @property
-    def operator_ns(self) -> Mapping[str, int]:
-        """Self time of operators on the host, by name."""
-
-    @property
-    def device_ns(self) -> Mapping[str, int]:
-        """Total duration of kernels, by name."""
-
-    @property
-    def compiled_variants(self) -> Mapping[str, int]:
-        """Number of compiled variants that ran, by frame."""
 
 
 class RuleInputs(Protocol):

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from stepscope.analysis import Device, Series
 from stepscope.intervals import Int
-from stepscope.rules.inputs import RuleInputs, RuleTrace, scan_indices
+from stepscope.rules.inputs import RuleInputs, scan_indices
+from stepscope.rules.traces import RuleTrace
 from stepscope.schema import NodeInfo
 
 SNAPSHOT_NS = 20_000_000
@@ -20,6 +21,12 @@ NO_GPU = (
     "`stepscope doctor`)"
 )
 NO_GPU_MEMORY = "no GPU memory samples with a known memory size"
+NO_SAMPLES_IN_TRACES = "imported traces have no samples of the node's CPUs and GPUs"
+NO_FETCHES_IN_TRACES = "the traces contain no fetch of a batch by a torch DataLoader"
+NO_MEMORY_IN_TRACES = (
+    "the traces have too few steps, or no memory events with totals of a GPU of known memory size"
+)
+NO_DEVICE_WORK_IN_TRACES = "the traces have no device work"
 NO_STEPS = (
     "no training steps: fewer than two optimizer steps or backward passes, and the script does not "
     "call stepscope.step()"

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from stepscope.analysis import Device, Series
 from stepscope.rules.base import IncrementalRule, NotApplicable, P, require_more_than
-from stepscope.rules.inputs import RankStepTimes, RuleInputs, RuleTrace
-from stepscope.rules.samples import NO_STEPS
+from stepscope.rules.inputs import RankStepTimes, RuleInputs
+from stepscope.rules.samples import NO_STEPS, sort_traces
+from stepscope.rules.traces import RuleTrace, TracedGpu, TracedSteps, imported_steps
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
 
@@ -35,6 +36,7 @@ class RankState:
     """State of one rank; a rule adds its own fields."""
 
     node: str
+    """Empty for the steps of traces."""
     step_count: int = 0
     """Steps that count: the datapoints."""
     violation_count: int = 0
@@ -44,6 +46,18 @@ class RankState:
 D = TypeVar("D", bound=DeviceState)
 R = TypeVar("R", bound=RankState)
 T = TypeVar("T", bound=msgspec.Struct)
+
+
+class GpuInTrace(NamedTuple):
+    """Results of one GPU in one trace of a job that was not watched."""
+
+    details: msgspec.Struct
+    """As the rule's details have for each GPU."""
+    datapoint_count: int
+    violation_count: int
+    sentence: str
+
+
 Devices = Mapping[Device, D]
 Ranks = Mapping[str, R]
 
@@ -53,13 +67,18 @@ class DeviceStates(Generic[D]):
     """State of a rule with a statistic per device."""
 
     devices: dict[Device, D] = field(default_factory=dict)
+    in_traces: dict[str, GpuInTrace] = field(default_factory=dict)
+    """By trace and GPU."""
+    triggered_ranks: set[str] = field(default_factory=set)
+    """Ranks of the traces on which the rule fired."""
     trigger: Trigger = field(default_factory=Trigger)
 
 
 class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
     """Evaluates a statistic of the samples of each device at the end of each scan.
 
-    Datapoints are those of the device that has most; violations are those of all devices.
+    Datapoints are those of the device that has most; violations are those of all devices. Steps of
+    imported traces count where no device was sampled.
     """
 
     unit: ClassVar[str] = "samples per GPU"
@@ -86,8 +105,12 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
         """Add samples to the state of a device, and scans in which the condition held."""
         raise NotImplementedError
 
+    def evaluate_in_trace(self, gpu: TracedGpu, steps: TracedSteps) -> GpuInTrace | None:
+        """Evaluate the steps of one GPU; None if they lack what the rule needs."""
+        return None
+
     def details(self, devices: Devices[D]) -> msgspec.Struct:
-        """Return the numbers behind the sentences."""
+        """Return the numbers behind the sentences, by GPU in the field `gpus`."""
         raise NotImplementedError
 
     def sentences(self, devices: Devices[D], triggered: Devices[D]) -> Iterable[str]:
@@ -102,11 +125,23 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
             if name not in state.devices:
                 state.devices[name] = self.new_device()
             self.update_device(state.devices[name], series, inputs, state.trigger)
+        for trace in sort_traces(inputs):
+            self._add_trace(state, trace, inputs)
         return state
+
+    def _add_trace(self, state: DeviceStates[D], trace: RuleTrace, inputs: RuleInputs) -> None:
+        steps = None if trace.is_watched else trace.steps
+        for gpu in [] if steps is None else trace.gpus:
+            result = None if steps is None else self.evaluate_in_trace(gpu, steps)
+            if result is not None:
+                state.in_traces[f"{trace.name}, GPU {gpu.number}"] = result
+                if result.violation_count:
+                    state.triggered_ranks.add(trace.rank)
+                    state.trigger.add_times(inputs, [trace.end_ns - 1])
 
     def decide(self, state: DeviceStates[D]) -> Finding | None:
         if not state.devices:
-            raise NotApplicable(self.missing)
+            return self._decide_on_traces(state)
         devices = dict(sorted(state.devices.items()))
         datapoint_count = max(device.datapoint_count for device in devices.values())
         require_more_than(self.patience_count, datapoint_count, self.unit)
@@ -118,6 +153,21 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
             details=self.details(devices),
             sentences=self.sentences(devices, triggered),
             devices=triggered,
+        )
+
+    def _decide_on_traces(self, state: DeviceStates[D]) -> Finding:
+        results = state.in_traces
+        if not results:
+            raise NotApplicable(self.missing)
+        return self.finding(
+            triggered=state.trigger,
+            violations=sum(result.violation_count for result in results.values()),
+            datapoints=max(result.datapoint_count for result in results.values()),
+            details=msgspec.structs.replace(
+                self.details({}), gpus={name: result.details for name, result in results.items()}
+            ),
+            sentences=[f"Trace {name}: {result.sentence}" for name, result in results.items()],
+            ranks=state.triggered_ranks,
         )
 
 
@@ -156,6 +206,9 @@ class PerRankRule(IncrementalRule[P, K], Generic[P, R, K]):
     Datapoints and violations are those of all ranks, plus traces if the rule evaluates them.
     """
 
+    def update_traced(self, state: K, steps: TracedSteps, inputs: RuleInputs) -> None:
+        """Add the marked steps of a trace of a job that was not watched."""
+
     def update_rank(self, state: K, steps: RankStepTimes, inputs: RuleInputs) -> None:
         """Add steps to the state of their rank, and scans in which the condition held."""
         raise NotImplementedError
@@ -189,6 +242,10 @@ class PerRankRule(IncrementalRule[P, K], Generic[P, R, K]):
     def update(self, state: K, inputs: RuleInputs) -> K:
         for steps in inputs.steps:
             self.update_rank(state, steps, inputs)
+        for trace in sort_traces(inputs):
+            traced = imported_steps(trace)
+            if traced is not None:
+                self.update_traced(state, traced, inputs)
         return state
 
     def decide(self, state: K) -> Finding | None:
@@ -203,5 +260,5 @@ class PerRankRule(IncrementalRule[P, K], Generic[P, R, K]):
             details=self.details(state, ranks),
             sentences=self.sentences(state, ranks, triggered),
             ranks=[*triggered, *state.traces.triggered.values()],
-            nodes={rank.node for rank in triggered.values()},
+            nodes={rank.node for rank in triggered.values()} - {""},
         )

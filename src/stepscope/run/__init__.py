@@ -48,12 +48,20 @@ from stepscope.run.span_table import (
     spans_of,
 )
 from stepscope.run.stack_table import find_stack_samples, sampling_period_ns
-from stepscope.run.step_activity import DividedTrace, divide_traces, is_range
+from stepscope.run.step_activity import (
+    DividedTrace,
+    TracedFetches,
+    divide_trace,
+    divide_traces,
+    is_range,
+    read_fetches,
+)
 from stepscope.run.trace_fetches import Fetches, measure_fetches
 from stepscope.run.trace_steps import (
     MarkedSteps,
     RecordedWork,
     StepSource,
+    find_marked_steps,
     host_categories,
     join_step_durations,
     marked_steps,
@@ -103,6 +111,7 @@ __all__ = [
     "SpanRows",
     "StepSource",
     "Trace",
+    "TracedFetches",
     "UnreachableError",
     "WindowContents",
     "aggregate_samples",
@@ -114,10 +123,12 @@ __all__ = [
     "choose_contents",
     "collective_calls",
     "device_work_of",
+    "divide_trace",
     "divide_traces",
     "embedding_ratio",
     "find_epochs",
     "find_listening_nodes",
+    "find_marked_steps",
     "find_next_record",
     "find_processes",
     "find_stack_samples",
@@ -147,6 +158,7 @@ __all__ = [
     "read_annotated_kernels",
     "read_annotations",
     "read_ended_spans",
+    "read_fetches",
     "read_job_samples",
     "read_job_spans",
     "read_request_statuses",

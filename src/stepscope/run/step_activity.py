@@ -34,7 +34,7 @@ from stepscope.analysis import (
 from stepscope.intervals import EMPTY, Int, Intervals, overlap, union, unite
 from stepscope.run import Run
 from stepscope.run.device_work import calls_of, device_work_of
-from stepscope.run.trace_steps import StepSource, host_categories, marked_steps
+from stepscope.run.trace_steps import MarkedSteps, StepSource, host_categories, marked_steps
 from stepscope.run.traces import Trace, reading_ahead
 
 TIMES = ("start_ns", "duration_ns")
@@ -118,6 +118,43 @@ def _select(columns: Columns, rows: NDArray[np.bool_]) -> Intervals:
     return Intervals(extent.start[rows], extent.end[rows])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedFetches:
+    """Fetches of batches in one trace, by the training thread; arrays have one entry per fetch."""
+
+    start_ns: Int
+    duration_ns: Int
+    has_workers: bool
+    """True if DataLoader workers prepare the batches."""
+
+
+def read_fetches(trace: Trace) -> TracedFetches:
+    """Read the fetches of batches in a trace."""
+    parts = [
+        trace.columns("annotations", ("name", *TIMES), condition="on_device = 0"),
+        trace.columns("operators", ("name", *TIMES)),
+    ]
+    rows = [match_rows(part["name"], is_data_loader) for part in parts]
+    by_workers = [
+        match_rows(part["name"], lambda name: "MultiProcessing" in name) for part in parts
+    ]
+    start, duration = (
+        np.concatenate([part[column][row] for part, row in zip(parts, rows, strict=True)])
+        for column in TIMES
+    )
+    return TracedFetches(
+        start_ns=start,
+        duration_ns=duration,
+        has_workers=any(
+            bool((row & workers).any()) for row, workers in zip(rows, by_workers, strict=True)
+        ),
+    )
+
+
+def _has_workers(name: str) -> bool:
+    return "MultiProcessing" in name
+
+
 @dataclass(frozen=True, kw_only=True)
 class DividedTrace:
     """Steps of one trace, divided into parts; arrays have one entry per step.
@@ -168,13 +205,18 @@ def divide_traces(run: Run) -> list[DividedTrace]:
 
 
 def _divide_traces(run: Run) -> list[DividedTrace]:
-    divided = [divide_trace(run, trace) for trace in reading_ahead(run.traces)]
+    divided = [divide_trace(trace, marked_steps(run, trace)) for trace in reading_ahead(run.traces)]
     return [one for one in divided if one.steps.wall_ns.sum() > 0]
 
 
-def divide_trace(run: Run, trace: Trace) -> DividedTrace:
-    """Divide the steps of one trace into parts."""
-    work, calls, marked = device_work_of(trace, "keep"), calls_of(trace), marked_steps(run, trace)
+def divide_trace(trace: Trace, marked: MarkedSteps) -> DividedTrace:
+    """Divide the steps of one trace into parts.
+
+    Args:
+        trace: a trace.
+        marked: its steps.
+    """
+    work, calls = device_work_of(trace, "keep"), calls_of(trace)
     steps = find_trace_steps(marked.steps, work, calls)
     activity = step_activity_of(trace, work)
     host = host_categories(trace, calls)

@@ -64,11 +64,8 @@ class MarkedSteps(NamedTuple):
 
 
 def marked_steps(run: Run, trace: Trace) -> MarkedSteps:
-    """Find the steps of one trace: its named steps, or the steps recorded meanwhile, or those
-    between the ends of optimizer steps, or between the starts of another range that repeats.
-
-    Without any, one step from the first host event to the last.
-    """
+    """Find the steps of one trace: its named steps, or the steps recorded meanwhile, or else those
+    that its ranges show."""
     steps = named_steps(trace)
     if steps is not None:
         return MarkedSteps(steps, "named")
@@ -76,14 +73,33 @@ def marked_steps(run: Run, trace: Trace) -> MarkedSteps:
     if watched.numbers:
         names = [str(number) for number in watched.numbers]
         return MarkedSteps(HostSteps(names=names, extent=watched.extent), "job")
-    if run.rank_of(trace) is None:
-        ranges = _read_ranges(trace)
-        optimizer = find_optimizer_steps(ranges)
-        if optimizer is not None:
-            return MarkedSteps(optimizer.steps, "optimizer", optimizer.name)
-        repeated = find_repeated_steps(ranges)
-        if repeated is not None:
-            return MarkedSteps(repeated.steps, "ranges", repeated.name)
+    return _make_whole_step(trace) if run.rank_of(trace) is not None else _find_ranges(trace)
+
+
+def find_marked_steps(trace: Trace) -> MarkedSteps:
+    """Find the steps of one trace from its own events: its named steps; else, unless it is a window
+    of a watched job, those that its ranges show."""
+    steps = named_steps(trace)
+    if steps is not None:
+        return MarkedSteps(steps, "named")
+    return _make_whole_step(trace) if trace.process is not None else _find_ranges(trace)
+
+
+def _find_ranges(trace: Trace) -> MarkedSteps:
+    """Find the steps between the ends of optimizer steps, or between the starts of another range
+    that repeats; without any, one step covers the trace."""
+    ranges = _read_ranges(trace)
+    optimizer = find_optimizer_steps(ranges)
+    if optimizer is not None:
+        return MarkedSteps(optimizer.steps, "optimizer", optimizer.name)
+    repeated = find_repeated_steps(ranges)
+    if repeated is not None:
+        return MarkedSteps(repeated.steps, "ranges", repeated.name)
+    return _make_whole_step(trace)
+
+
+def _make_whole_step(trace: Trace) -> MarkedSteps:
+    """Make one step from the first host event to the last."""
     tables = ("operators", "python_functions")
     host = _concatenate([_extent(trace.columns(table, _TIMES)) for table in tables])
     if not len(host.start):

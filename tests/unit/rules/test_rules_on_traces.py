@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepscope.analysis import ActivityKind, CopyKind, GpuTime, StreamIdle
+from stepscope.analysis import ActivityKind, CopyKind, GpuTime
 from stepscope.rule_feed.feed import RuleFeed
 from stepscope.rules.profiler.communication_bound import CommunicationBound
 from stepscope.rules.profiler.framework_overhead import FrameworkOverhead
@@ -16,7 +16,7 @@ from stepscope.rules.profiler.pageable_copies import PageableCopies
 from stepscope.rules.profiler.recompile_storm import RecompileStorm
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
-from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule
+from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule, make_stream
 
 MS = 1_000_000
 
@@ -33,27 +33,6 @@ def make_gpu_time(*, total: int, exposed: int = 0) -> GpuTime:
         exposed_memcpy_ns=0,
         same_stream_overlap_count=0,
         gpu_event_count=1,
-    )
-
-
-def make_stream(*, busy: int, host_wait: int, device: int = 0) -> StreamIdle:
-    return StreamIdle(
-        stream=7 + device,
-        device=device,
-        work_count=2,
-        span_ns=busy + host_wait,
-        busy_ns=busy,
-        idle_ns=host_wait,
-        host_wait_ns=host_wait,
-        kernel_wait_ns=0,
-        other_ns=0,
-        host_wait_ratio=1.0,
-        kernel_wait_ratio=0.0,
-        other_ratio=0.0,
-        host_wait_count=1,
-        kernel_wait_count=0,
-        other_count=0,
-        longest_host_wait_ns=host_wait,
     )
 
 

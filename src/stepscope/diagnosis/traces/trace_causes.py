@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from stepscope.analysis import PART_NAMES
 from stepscope.diagnosis.attribution import Attribution
 from stepscope.diagnosis.batch_size import MAX_CALL_NS
 from stepscope.diagnosis.cause import CONTRIBUTING_RATIO, CauseFinding
@@ -41,20 +42,8 @@ MULTIPROCESSOR_RATIO = 0.4
 """Kernels that have a block for fewer multiprocessors leave most of the device idle."""
 OPTIMIZER_COMPUTE_RATIO = 0.4
 """Share of the computation in optimizer steps from which the optimizer is the cause."""
-PART_NAMES = {
-    "compute": "computation",
-    "communication": "exposed communication",
-    "copy_to_device": "copies to the device",
-    "copy_to_host": "copies to the host",
-    "data_loader": "fetching batches",
-    "compilation": "compiling",
-    "allocation": "allocating device memory",
-    "synchronization": "idle after a wait of the host for the device",
-    "dispatch": "calling operators",
-    "python": "Python between operators",
-}
 HOST_PART_NAMES = {"compute": "sizeable operators"}
-"""Names that differ where the host computes itself."""
+"""Names of parts that differ where the host computes itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import CATEGORIES, STEP_PARTS
+from stepscope.analysis import CATEGORIES, DATA_PARTS, OVERHEAD_PARTS, STEP_PARTS
 from stepscope.diagnosis.rank_waiting import STRAGGLER_RATIO, measure_slowest_rank
 from stepscope.diagnosis.verdict import SUSPECTS, Suspect
 from stepscope.run import DividedTrace
@@ -29,14 +29,8 @@ from stepscope.run import DividedTrace
 SUSPECT_OF_PART: Mapping[str, Suspect] = {
     "compute": "model",
     "communication": "communication",
-    "copy_to_device": "data_pipeline",
-    "copy_to_host": "framework_overhead",
-    "data_loader": "data_pipeline",
-    "compilation": "framework_overhead",
-    "allocation": "framework_overhead",
-    "synchronization": "framework_overhead",
-    "dispatch": "framework_overhead",
-    "python": "framework_overhead",
+    **dict.fromkeys(DATA_PARTS, "data_pipeline"),
+    **dict.fromkeys(OVERHEAD_PARTS, "framework_overhead"),
 }
 
 

@@ -30,6 +30,7 @@ from stepscope.rules.profiler.recompile_storm import RecompileStorm
 from stepscope.rules.profiler.step_outlier import StepOutlier
 from stepscope.rules.profiler.step_time_regression import StepTimeRegression
 from stepscope.rules.profiler.thermal_throttling import ThermalThrottling
+from stepscope.rules.profiler.trace_recommendations import TraceRecommendations
 
 RULES: tuple[type[Rule[Any]], ...] = (
     CPUBottleneck,
@@ -53,6 +54,7 @@ RULES: tuple[type[Rule[Any]], ...] = (
     CheckpointStall,
     StepTimeRegression,
     RecompileStorm,
+    TraceRecommendations,
 )
 """Rules that Debugger has, in the order of its reports, then the others."""
 RULE_METRICS = tuple(sorted({metric for rule in RULES for metric in rule.metrics}))

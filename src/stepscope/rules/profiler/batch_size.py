@@ -16,7 +16,13 @@ from stepscope.rules.base import IncrementalRule, NotApplicable, require_more_th
 from stepscope.rules.details import BoxPlot
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.samples import NO_GPU, gpu_memory_ratio, gpu_utilization, node_series
+from stepscope.rules.samples import (
+    NO_GPU,
+    NO_SAMPLES_IN_TRACES,
+    gpu_memory_ratio,
+    gpu_utilization,
+    node_series,
+)
 from stepscope.rules.trigger import Trigger
 from stepscope.rules.usage import UsageSamples
 from stepscope.schema import Finding
@@ -89,6 +95,7 @@ class BatchSize(IncrementalRule[BatchSizeParameters, _State]):
     metrics = ("cpu_busy_ratio", "gpu_busy_ratio", "gpu_memory_used_bytes", "gpu_memory_used_ratio")
     evidence = ("system",)
     plots = ("gpu_busy_ratio", "cpu_busy_ratio", "gpu_memory_used_bytes", "gpu_memory_used_ratio")
+    missing_in_traces = NO_SAMPLES_IN_TRACES
 
     def start(self) -> _State:
         return _State()

@@ -16,7 +16,13 @@ from stepscope.quantities import count, number, percent
 from stepscope.rules.base import IncrementalRule, NotApplicable, require_more_than
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.samples import NO_GPU, find_snapshots, gpu_utilization, node_series
+from stepscope.rules.samples import (
+    NO_GPU,
+    NO_SAMPLES_IN_TRACES,
+    find_snapshots,
+    gpu_utilization,
+    node_series,
+)
 from stepscope.rules.step_phases import PhasesAtTimes, add_times, shares_of_total
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
@@ -205,6 +211,7 @@ class Bottleneck(IncrementalRule[P, BottleneckState], Generic[P]):
 
     core_metric: ClassVar[str]
     """Metric of the busiest core."""
+    missing_in_traces = NO_SAMPLES_IN_TRACES
 
     @property
     def core_threshold(self) -> float:

@@ -58,6 +58,7 @@ class CheckpointStall(StepShare[CheckpointStallParameters, TraceShare]):
     recommendation = "Save less often, asynchronously, or in shards from each rank."
     evidence = ("steps",)
     plots = ("step", "checkpoint")
+    missing_in_traces = "imported traces do not show when checkpoints are saved"
     rank_type = CheckpointShare
     part = "saving checkpoints"
 

@@ -11,7 +11,7 @@ from stepscope.analysis import compute_exposed_exchange_ratio
 from stepscope.intervals import Int
 from stepscope.quantities import percent
 from stepscope.rules.base import NotApplicable
-from stepscope.rules.inputs import RankStepTimes, RuleTrace
+from stepscope.rules.inputs import RankStepTimes
 from stepscope.rules.parameters import Percentage
 from stepscope.rules.profiler.step_share import (
     RankShare,
@@ -20,7 +20,9 @@ from stepscope.rules.profiler.step_share import (
     TracedShare,
     TraceShare,
 )
+from stepscope.rules.samples import NO_DEVICE_WORK_IN_TRACES
 from stepscope.rules.templates import RankStates
+from stepscope.rules.traces import RuleTrace
 from stepscope.schema import DdpFact
 
 
@@ -79,6 +81,7 @@ class CommunicationBound(TracedShare[CommunicationBoundParameters, TraceCommunic
     )
     evidence = ("gpu-time", "steps")
     plots = ("step", "communication")
+    missing_in_traces = NO_DEVICE_WORK_IN_TRACES
     rank_type = CommunicationShare
     part = "exposed communication, with waiting for slower ranks,"
 

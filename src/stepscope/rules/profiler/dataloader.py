@@ -15,6 +15,9 @@ from stepscope.rules.details import HistogramCounts
 from stepscope.rules.inputs import Batches, RuleInputs
 from stepscope.rules.parameters import Positive
 from stepscope.rules.quantile_sketch import DURATION_GRID, LinearGrid, QuantileSketch
+from stepscope.rules.samples import NO_FETCHES_IN_TRACES, sort_traces
+from stepscope.rules.templates import TraceResults
+from stepscope.rules.trigger import Trigger
 from stepscope.schema import DataLoaderFact, Finding
 
 SECOND_NS = 1_000_000_000
@@ -52,12 +55,24 @@ class LoaderUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Time to create a batch."""
 
 
+class TraceFetches(msgspec.Struct, frozen=True, kw_only=True):
+    """Fetches of batches by the training thread in one imported trace."""
+
+    rank: str = ""
+    fetch_count: int = 0
+    has_workers: bool = True
+    """False if the training process creates the batches itself (num_workers=0)."""
+    fetching_p50_s: float = 0.0
+    """Median time of a fetch."""
+
+
 class DataloaderDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """DataLoaders by rank and creation of batches by node."""
+    """DataLoaders by rank, creation of batches by node, fetches by trace."""
 
     loaders: dict[str, DataLoaderFact] = {}
     """DataLoader settings that each rank recorded."""
     nodes: dict[str, LoaderUsage] = {}
+    recordings: dict[str, TraceFetches] = {}
 
 
 @dataclass(slots=True)
@@ -89,6 +104,9 @@ class _State:
     nodes: dict[str, _NodeState] = field(default_factory=dict)
     loaders: dict[str, DataLoaderFact] = field(default_factory=dict)
     """DataLoader settings by rank."""
+    traces: TraceResults[TraceFetches] = field(default_factory=TraceResults)
+    trigger: Trigger = field(default_factory=Trigger)
+    """Scans in which traces end on which the rule fires."""
 
 
 class Dataloader(IncrementalRule[DataloaderParameters, _State]):
@@ -100,7 +118,8 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
     was any is compared with the cores that the job may use: below `min_threshold` percent of them
     is too few, above `max_threshold` too many. A node is evaluated after 10 seconds with batches.
     Datapoints are batches, violations the nodes with a wrong number; RuleTriggered is 1 while there
-    is one.
+    is one. An imported trace shows neither cores nor workers, but who creates the batches: the
+    training process alone is too few for any machine, and a violation.
 
     ## Why it matters
     Too few loader processes leave GPUs waiting for data; too many take cores from everything else.
@@ -120,6 +139,7 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
     recommendation = "Change the number of DataLoader workers."
     evidence = ("input-pipeline", "system")
     plots = ("step", "data_wait", "cpu_busy_ratio")
+    missing_in_traces = NO_FETCHES_IN_TRACES
 
     def start(self) -> _State:
         return _State()
@@ -143,6 +163,21 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
                 state.loaders[steps.rank] = settings[-1]
             if steps.node in state.nodes:
                 state.nodes[steps.node].ranks.add(steps.rank)
+        for trace in sort_traces(inputs):
+            fetches = None if trace.is_watched else trace.batches
+            if fetches is not None:
+                state.traces.add(
+                    trace,
+                    TraceFetches(
+                        rank=trace.rank,
+                        fetch_count=len(fetches.duration_ns),
+                        has_workers=fetches.has_workers,
+                        fetching_p50_s=float(np.median(fetches.duration_ns)) / SECOND_NS,
+                    ),
+                    fires=not fetches.has_workers,
+                    inputs=inputs,
+                    trigger=state.trigger,
+                )
         return state
 
     def _is_wrong(self, node: _NodeState) -> bool:
@@ -156,7 +191,7 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
 
     def decide(self, state: _State) -> Finding | None:
         if not state.nodes:
-            raise NotApplicable("no batches: the job does not use a torch DataLoader")
+            return self._decide_on_traces(state.traces, state.trigger)
         wrong = {name: node for name, node in state.nodes.items() if self._is_wrong(node)}
         details = DataloaderDetails(
             loaders=state.loaders,
@@ -169,6 +204,18 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
             details=details,
             sentences=_sentences(details, wrong),
             nodes=wrong,
+        )
+
+    def _decide_on_traces(self, traces: TraceResults[TraceFetches], trigger: Trigger) -> Finding:
+        if not traces.details:
+            raise NotApplicable("no batches: the job does not use a torch DataLoader")
+        return self.finding(
+            triggered=trigger,
+            violations=len(traces.triggered),
+            datapoints=sum(fetches.fetch_count for fetches in traces.details.values()),
+            details=DataloaderDetails(recordings=traces.details),
+            sentences=_describe_fetches(traces.details),
+            ranks=traces.triggered.values(),
         )
 
 
@@ -190,6 +237,19 @@ def _sentences(details: DataloaderDetails, wrong: Mapping[str, _NodeState]) -> I
         )
     if any(loader.pin_memory is False for loader in details.loaders.values()):
         yield "Batches are not in pinned memory. With GPUs, pin_memory=True speeds up copies."
+
+
+def _describe_fetches(traces: Mapping[str, TraceFetches]) -> Iterable[str]:
+    for name, fetches in traces.items():
+        creators = (
+            "workers create the batches, whose number a trace does not show"
+            if fetches.has_workers
+            else "no DataLoader worker (the training thread creates the batches)"
+        )
+        yield (
+            f"Trace {name}: {creators}. A fetch takes "
+            f"{duration(fetches.fetching_p50_s * SECOND_NS)} at the median."
+        )
 
 
 def _pairs(batches: Batches) -> Int:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from stepscope.analysis import StreamIdle
+from stepscope.analysis import OVERHEAD_PARTS, PART_NAMES, StreamIdle
 from stepscope.intervals import Int
 from stepscope.quantities import duration, number, percent
 from stepscope.rules.base import NotApplicable
-from stepscope.rules.inputs import RankStepTimes, RuleTrace
+from stepscope.rules.inputs import RankStepTimes
 from stepscope.rules.parameters import Percentage, Positive
 from stepscope.rules.profiler.step_share import (
     RankShare,
@@ -22,6 +22,10 @@ from stepscope.rules.profiler.step_share import (
 )
 from stepscope.rules.samples import NO_STEPS
 from stepscope.rules.templates import RankStates
+from stepscope.rules.traces import RuleTrace, TracedSteps
+
+MIN_LISTED_SHARE = 0.01
+"""Parts of the overhead below this share of step time are not listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +34,10 @@ class FrameworkOverheadParameters(StepShareParameters):
 
     threshold: Percentage = 25.0
     """The rule fires if time outside all phases takes more of the step's wall time (%) than this,
-    or waits for the host more of a stream's time in a trace."""
+    overhead more of the step time of an imported trace, or waits for the host more of a stream's
+    time in a window."""
     small_kernel_us: Positive = 20.0
-    """A trace with gaps has small kernels if half of their time is in kernels shorter than
-    this …"""
+    """A trace has small kernels if half of their time is in kernels shorter than this …"""
     syncs_per_step: Positive = 2.0
     """… and it synchronizes in the loop if the host waits for the device more often than this."""
 
@@ -45,12 +49,16 @@ class OverheadShare(RankShare, frozen=True, kw_only=True):
 
 
 class TraceOverhead(TraceShare, frozen=True, kw_only=True):
-    """Waits for the host in one trace."""
+    """Overhead in one trace."""
 
-    waits_for_host_share_ratio: float = 0.0
-    """Share of the time of the busiest stream of each device."""
-    typical_kernel_us: float = 0.0
-    """Half of the kernels' time is in kernels of at most this duration."""
+    overhead_share_ratio: float | None = None
+    """Share of step time; None for a window of a watched job."""
+    part_share_ratio: dict[str, float] = {}  # noqa: RUF012 - copied by msgspec
+    """Share of each part of the overhead, largest first."""
+    waits_for_host_share_ratio: float | None = None
+    """Share of the time of the busiest stream of each device; None without kernels."""
+    typical_kernel_us: float | None = None
+    """Half of the kernels' time is in kernels of at most this duration; None without kernels."""
     synchronizations_per_step: float | None = None
     """None if the trace has no steps."""
 
@@ -60,12 +68,13 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
 
     ## What it checks
     For each rank, at the end of each scan, the share of time outside all phases in the wall time of
-    its last `window` steps: the training thread does something else. And in each trace of the
-    framework's profiler, the share of the time of the busiest stream of each device that it waited
-    for the host to launch work; that fires the rule if it is above `threshold` and either half of
-    the kernels' time is in kernels shorter than `small_kernel_us`, or the host waits for the device
-    more than `syncs_per_step` times per step. Datapoints are steps and traces; violations are those
-    above the threshold.
+    its last `window` steps: the training thread does something else. In each window of the job's
+    profiler, the share of the time of the busiest stream of each device that it waited for the host
+    to launch work; that fires the rule if it is above `threshold` and either half of the kernels'
+    time is in kernels shorter than `small_kernel_us`, or the host waits for the device more than
+    `syncs_per_step` times per step. In each imported trace, the share of step time that the verdict
+    attributes to overhead; small kernels and synchronizations explain it. Datapoints are steps and
+    traces; violations are those above the threshold.
 
     ## Why it matters
     Each operator costs the host some microseconds. If kernels are that short, or if the script
@@ -89,30 +98,67 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
     plots = ("step", "other")
     rank_type = OverheadShare
     part = "time outside all phases"
+    missing_in_traces = (
+        "the traces have no operators to tell why the device has no work, or no work at all"
+    )
 
     def part_ns(self, steps: RankStepTimes) -> Int:
         return steps.phase_ns["other"]
 
     def evaluate_trace(self, trace: RuleTrace) -> tuple[TraceOverhead, bool] | None:
-        overhead = _trace_overhead(trace)
-        return None if overhead is None else (overhead, self._is_host_bound(overhead))
+        if trace.is_watched:
+            overhead = _measure_launches(trace)
+            return None if overhead.typical_kernel_us is None else (overhead, self._gaps(overhead))
+        steps = trace.steps
+        if steps is None or not _tells_overhead(steps):
+            return None
+        share = steps.share(OVERHEAD_PARTS)
+        overhead = msgspec.structs.replace(
+            _measure_launches(trace),
+            overhead_share_ratio=share,
+            part_share_ratio=dict(
+                sorted(
+                    ((part, steps.share([part])) for part in OVERHEAD_PARTS),
+                    key=lambda item: -item[1],
+                )
+            ),
+        )
+        return overhead, 100 * share > self.parameters.threshold
 
-    def _is_host_bound(self, overhead: TraceOverhead) -> bool:
-        p = self.parameters
-        if not 100 * overhead.waits_for_host_share_ratio > p.threshold:
+    def _gaps(self, overhead: TraceOverhead) -> bool:
+        """Return True if a window has gaps because of small kernels or synchronizations."""
+        p, wait = self.parameters, overhead.waits_for_host_share_ratio
+        if wait is None or not 100 * wait > p.threshold:
             return False
+        return self._has_small_kernels(overhead) or self._synchronizes(overhead)
+
+    def _has_small_kernels(self, overhead: TraceOverhead) -> bool:
+        typical_us = overhead.typical_kernel_us
+        return typical_us is not None and typical_us < self.parameters.small_kernel_us
+
+    def _synchronizes(self, overhead: TraceOverhead) -> bool:
         syncs = overhead.synchronizations_per_step
-        has_small_kernels = overhead.typical_kernel_us < p.small_kernel_us
-        return has_small_kernels or (syncs is not None and syncs > p.syncs_per_step)
+        return syncs is not None and syncs > self.parameters.syncs_per_step
 
     def trace_sentence(self, name: str, trace: TraceOverhead) -> str:
-        syncs = trace.synchronizations_per_step
-        return (
-            f"Trace {name}: devices wait for the host "
-            f"{percent(trace.waits_for_host_share_ratio, 1)} of the time. Half of the kernel time "
-            f"is in kernels of at most {duration(trace.typical_kernel_us * 1e3)}"
-            + (f", with {number(syncs)} synchronizations per step." if syncs else ".")
+        if trace.overhead_share_ratio is None:
+            return f"Trace {name}: {_describe_window(trace)}"
+        parts = ", ".join(
+            f"{PART_NAMES[part]} {percent(share)}"
+            for part, share in trace.part_share_ratio.items()
+            if share >= MIN_LISTED_SHARE
         )
+        sentences = [
+            f"Trace {name}: overhead takes {percent(trace.overhead_share_ratio, 1)} of step time "
+            f"(threshold {number(self.parameters.threshold)}%)" + (f": {parts}." if parts else ".")
+        ]
+        if trace.typical_kernel_us is not None and self._has_small_kernels(trace):
+            typical = duration(trace.typical_kernel_us * 1e3)
+            sentences.append(f"Half of the kernel time is in kernels of at most {typical}.")
+        if self._synchronizes(trace):
+            count = number(trace.synchronizations_per_step)
+            sentences.append(f"The host waits for the device {count} times per step.")
+        return " ".join(sentences)
 
     def require_inputs(self, state: RankStates[RankShareState, TraceOverhead]) -> None:
         if not state.ranks and not state.traces.details:
@@ -129,12 +175,24 @@ def _typical_ns(durations: Int) -> int:
     return int(ordered[np.searchsorted(cumulative, cumulative[-1] / 2)])
 
 
-def _trace_overhead(trace: RuleTrace) -> TraceOverhead | None:
-    """Return the overhead in one trace; None without device work."""
-    if not len(trace.kernel_ns) or not trace.streams:
-        return None
+def _describe_window(trace: TraceOverhead) -> str:
+    syncs, typical_us = trace.synchronizations_per_step, trace.typical_kernel_us or 0.0
+    return (
+        f"devices wait for the host {percent(trace.waits_for_host_share_ratio, 1)} of the time. "
+        f"Half of the kernel time is in kernels of at most {duration(typical_us * 1e3)}"
+        + (f", with {number(syncs)} synchronizations per step." if syncs else ".")
+    )
+
+
+def _tells_overhead(steps: TracedSteps) -> bool:
+    """Return True if a trace tells why the device has no work, and has work at all."""
+    return steps.has_host and steps.share(["compute", "communication"]) > 0
+
+
+def _measure_launches(trace: RuleTrace) -> TraceOverhead:
+    """Measure waits for the host, kernels and synchronizations in one trace."""
     busiest: dict[int, StreamIdle] = {}
-    for stream in trace.streams:
+    for stream in trace.streams if len(trace.kernel_ns) else ():
         if stream.device not in busiest or stream.busy_ns > busiest[stream.device].busy_ns:
             busiest[stream.device] = stream
     span_ns = sum(stream.span_ns for stream in busiest.values())
@@ -143,7 +201,7 @@ def _trace_overhead(trace: RuleTrace) -> TraceOverhead | None:
     step_count = trace.step_count
     return TraceOverhead(
         rank=trace.rank,
-        waits_for_host_share_ratio=wait_ns / max(1, span_ns),
-        typical_kernel_us=_typical_ns(trace.kernel_ns) / 1e3,
+        waits_for_host_share_ratio=wait_ns / max(1, span_ns) if busiest else None,
+        typical_kernel_us=_typical_ns(trace.kernel_ns) / 1e3 if busiest else None,
         synchronizations_per_step=syncs / step_count if step_count else None,
     )

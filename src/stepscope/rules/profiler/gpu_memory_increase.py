@@ -15,8 +15,9 @@ from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.quantile_sketch import QuantileSketch
 from stepscope.rules.rolling_window import RollingWindow
-from stepscope.rules.samples import NO_GPU_MEMORY, gpu_memory_ratio
-from stepscope.rules.templates import Devices, DeviceState, PerDeviceRule
+from stepscope.rules.samples import NO_GPU_MEMORY, NO_MEMORY_IN_TRACES, gpu_memory_ratio
+from stepscope.rules.templates import Devices, DeviceState, GpuInTrace, PerDeviceRule
+from stepscope.rules.traces import TracedGpu, TracedSteps
 from stepscope.rules.trigger import Trigger
 
 
@@ -66,7 +67,8 @@ class GPUMemoryIncrease(PerDeviceRule[GPUMemoryIncreaseParameters, _MemoryState]
     At each sample, the mean of the last `window` samples of a GPU's memory against the mean of the
     `window` samples before them, both as a share of its memory. A difference above `increase`
     percentage points is an increase; consecutive samples that show it are one increase, and one
-    violation. Datapoints are the samples of the GPU that has most.
+    violation. Datapoints are the samples of the GPU that has most. In an imported trace with memory
+    events, the peak of each step is compared with that of the step before.
 
     ## Why it matters
     Memory that grows in jumps, for example with longer inputs, ends in an out-of-memory error
@@ -93,6 +95,7 @@ class GPUMemoryIncrease(PerDeviceRule[GPUMemoryIncreaseParameters, _MemoryState]
     evidence = ("system", "memory")
     plots = ("gpu_memory_used_bytes", "gpu_memory_used_ratio")
     missing = NO_GPU_MEMORY
+    missing_in_traces = NO_MEMORY_IN_TRACES
 
     @property
     def patience_count(self) -> int:
@@ -129,6 +132,28 @@ class GPUMemoryIncrease(PerDeviceRule[GPUMemoryIncreaseParameters, _MemoryState]
         device.triggered = device.violation_count > 0
         device.increasing = bool(increases[-1])
         trigger.add_scans(inputs, np.unique(scan_indices(inputs, series.t_ns[index[increases]])))
+
+    def evaluate_in_trace(self, gpu: TracedGpu, steps: TracedSteps) -> GpuInTrace | None:
+        peaks = gpu.ratio_of_memory(gpu.peak_bytes)
+        if peaks is None or len(peaks) < 2:
+            return None
+        points = np.round(100 * np.diff(peaks), 9)
+        rises = points > self.parameters.increase
+        usage = QuantileSketch()
+        usage.add(peaks)
+        largest = max(0.0, float(points.max()))
+        return GpuInTrace(
+            details=MemoryIncreaseDetails(
+                memory_percent=usage.box_plot(100),
+                rise_count=int(rises.sum()),
+                largest_rise_percent=round(largest, 6),
+            ),
+            datapoint_count=len(peaks),
+            violation_count=int(rises.sum()),
+            sentence=f"{count_of(int(rises.sum()), 'increase')} of peak memory from one step to "
+            f"the next, at most {fixed(largest, 1)} points; peak memory use "
+            f"{percent(float(peaks.max()), 1)}.",
+        )
 
     def details(self, devices: Devices[_MemoryState]) -> GPUMemoryIncreaseDetails:
         return GPUMemoryIncreaseDetails(

@@ -14,8 +14,9 @@ from stepscope.intervals import Int
 from stepscope.quantities import duration, fixed
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.samples import NO_GPU_MEMORY, gpu_memory_ratio
-from stepscope.rules.templates import Devices, DeviceState, PerDeviceRule
+from stepscope.rules.samples import NO_GPU_MEMORY, NO_MEMORY_IN_TRACES, gpu_memory_ratio
+from stepscope.rules.templates import Devices, DeviceState, GpuInTrace, PerDeviceRule
+from stepscope.rules.traces import TracedGpu, TracedSteps
 from stepscope.rules.trigger import Trigger
 
 MINUTE_NS = 60_000_000_000
@@ -73,7 +74,9 @@ class GPUMemoryLeak(PerDeviceRule[GPUMemoryLeakParameters, _GrowthState]):
     The minimum memory use of each GPU in each minute. Over the last `window` minutes it never
     decreased, grew in at least `rises` of them, grew by at least `increase` percentage points in
     total, and no single minute contributed more than half of that. A GPU for which this holds at
-    the end of a minute is a violation. Datapoints are minutes of the GPU that has most.
+    the end of a minute is a violation. Datapoints are minutes of the GPU that has most. In an
+    imported trace with memory events, all of its steps take the place of the minutes, if there are
+    more than `rises`.
 
     ## Why it matters
     Tensors that stay referenced (losses that keep their graph, growing lists, unbounded caches)
@@ -97,6 +100,7 @@ class GPUMemoryLeak(PerDeviceRule[GPUMemoryLeakParameters, _GrowthState]):
     evidence = ("system", "memory")
     plots = ("gpu_memory_used_bytes", "gpu_memory_used_ratio")
     missing = NO_GPU_MEMORY
+    missing_in_traces = NO_MEMORY_IN_TRACES
     unit = "minutes with samples per GPU"
 
     @property
@@ -130,19 +134,43 @@ class GPUMemoryLeak(PerDeviceRule[GPUMemoryLeakParameters, _GrowthState]):
         if last + 1 < p.window:
             return False
         minima = device.minima[last + 1 - p.window : last + 1]
-        changes = np.diff(minima)
+        is_leak = self._grows(minima)
+        if is_leak:
+            device.growth = growth = float(minima[-1] - minima[0])
+            minutes = device.minutes[last] - device.minutes[last + 1 - p.window]
+            device.growth_per_hour = growth / float(minutes) * 60
+        return is_leak
+
+    def _grows(self, minima: NDArray[np.float64]) -> bool:
+        """Return True if least use grows steadily."""
+        p, changes = self.parameters, np.diff(minima)
         growth = float(minima[-1] - minima[0])
-        is_leak = bool(
+        return bool(
             100 * growth >= p.increase
             and (changes >= -MAX_DECREASE_RATIO).all()
             and (changes > 0).sum() >= p.rises
             and changes.max() <= MAX_MINUTE_SHARE * growth
         )
-        if is_leak:
-            device.growth = growth
-            minutes = device.minutes[last] - device.minutes[last + 1 - p.window]
-            device.growth_per_hour = growth / float(minutes) * 60
-        return is_leak
+
+    def evaluate_in_trace(self, gpu: TracedGpu, steps: TracedSteps) -> GpuInTrace | None:
+        minima = gpu.ratio_of_memory(gpu.least_bytes)
+        if minima is None or len(minima) <= self.parameters.rises:
+            return None
+        grows = self._grows(minima)
+        growth = float(minima[-1] - minima[0])
+        hours = int(steps.times.end_ns[-1] - steps.times.end_ns[0]) / HOUR_NS
+        change = "grew steadily" if grows else "did not grow steadily"
+        return GpuInTrace(
+            details=MemoryGrowthDetails(
+                growth_percent=round(100 * growth, 6) if grows else 0.0,
+                growth_percent_per_hour=round(100 * growth / hours, 6) if grows else 0.0,
+                least_use_percent=round(100 * float(minima[-1]), 6),
+            ),
+            datapoint_count=len(minima),
+            violation_count=int(grows),
+            sentence=f"least memory use of a step {change}, by {fixed(100 * growth, 1)} percentage "
+            f"points in {len(minima)} steps.",
+        )
 
     def details(self, devices: Devices[_GrowthState]) -> GPUMemoryLeakDetails:
         return GPUMemoryLeakDetails(

@@ -15,7 +15,7 @@ from stepscope.quantities import count_of, number
 from stepscope.rules.base import IncrementalRule, NotApplicable, require_more_than
 from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Ratio
-from stepscope.rules.samples import gpu_utilization
+from stepscope.rules.samples import NO_SAMPLES_IN_TRACES, gpu_utilization
 from stepscope.rules.trigger import Trigger, last_indices
 from stepscope.schema import Finding
 
@@ -88,6 +88,7 @@ class LoadBalancing(IncrementalRule[LoadBalancingParameters, _State]):
     metrics = ("gpu_busy_ratio",)
     evidence = ("system",)
     plots = ("gpu_busy_ratio",)
+    missing_in_traces = NO_SAMPLES_IN_TRACES
 
     def start(self) -> _State:
         return _State()

@@ -12,8 +12,10 @@ from stepscope.quantities import count_of, number, percent
 from stepscope.rules.details import BoxPlot
 from stepscope.rules.inputs import RuleInputs, scan_ends
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.samples import NO_GPU, gpu_utilization
-from stepscope.rules.templates import Devices, DeviceState, PerDeviceRule
+from stepscope.rules.quantile_sketch import QuantileSketch
+from stepscope.rules.samples import NO_DEVICE_WORK_IN_TRACES, NO_GPU, gpu_utilization
+from stepscope.rules.templates import Devices, DeviceState, GpuInTrace, PerDeviceRule
+from stepscope.rules.traces import TracedGpu, TracedSteps
 from stepscope.rules.trigger import Trigger
 from stepscope.rules.usage import UsageSamples
 
@@ -83,7 +85,8 @@ class LowGPUUtilization(PerDeviceRule[LowGPUUtilizationParameters, _UsageState])
     For each GPU, at the end of each scan, the 95th and 5th percentile of its utilization over the
     last `window` samples. *Low*: p95 is below `threshold_p95`. *Fluctuating*: p95 is above it and
     p5 is below `threshold_p5`. Datapoints are the samples of the GPU that has most; a violation is
-    one GPU in one scan.
+    one GPU in one scan. Of an imported trace, the share of each step in which a kernel runs takes
+    the place of the samples.
 
     ## Why it matters
     An idle GPU costs as much as a busy one. Low utilization indicates a bottleneck elsewhere or
@@ -110,6 +113,7 @@ class LowGPUUtilization(PerDeviceRule[LowGPUUtilizationParameters, _UsageState])
     evidence = ("system",)
     plots = ("gpu_busy_ratio",)
     missing = NO_GPU
+    missing_in_traces = NO_DEVICE_WORK_IN_TRACES
 
     @property
     def patience_count(self) -> int:
@@ -139,6 +143,28 @@ class LowGPUUtilization(PerDeviceRule[LowGPUUtilizationParameters, _UsageState])
             device.triggered = True
             device.last_ns = scan_ends(inputs, scans[violation])[-1]
             device.p95, device.p5 = float(p95[violation][-1]), float(p5[violation][-1])
+
+    def evaluate_in_trace(self, gpu: TracedGpu, steps: TracedSteps) -> GpuInTrace | None:
+        p, usage = self.parameters, QuantileSketch()
+        usage.add(gpu.busy_ratio)
+        p95, p5 = usage.quantiles([0.95, 0.05])
+        low = 100 * p95 < p.threshold_p95
+        fluctuating = 100 * p95 > p.threshold_p95 and 100 * p5 < p.threshold_p5
+        state = "underutilized" if low else "fluctuating" if fluctuating else "well used"
+        return GpuInTrace(
+            details=GPUUsageDetails(
+                busy_percent=usage.box_plot(100),
+                low_count=int(low),
+                fluctuating_count=int(fluctuating),
+                window_p95_percent=round(100 * p95, 6) if low or fluctuating else None,
+                window_p5_percent=round(100 * p5, 6) if low or fluctuating else None,
+                last_ns=int(steps.times.end_ns[-1]) if low or fluctuating else None,
+            ),
+            datapoint_count=len(usage),
+            violation_count=int(low or fluctuating),
+            sentence=f"{state}. Share of a step in which a kernel runs: p95 {percent(p95, 1)}, p5 "
+            f"{percent(p5, 1)}, over {count_of(len(usage), 'step')}.",
+        )
 
     def details(self, devices: Devices[_UsageState]) -> LowGPUUtilizationDetails:
         return LowGPUUtilizationDetails(

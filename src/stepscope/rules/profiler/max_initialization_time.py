@@ -73,6 +73,7 @@ class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _St
     recommendation = "Stream the training data instead of downloading all of it before training."
     evidence = ("overview",)
     plots = ("cpu_busy_ratio", "gpu_busy_ratio")
+    missing_in_traces = "imported traces do not show when the job started"
 
     def start(self) -> _State:
         return _State()

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from stepscope.analysis import is_communication
+from stepscope.analysis import PART_NAMES, is_communication
 from stepscope.quantities import percent
 from stepscope.rules.base import IncrementalRule, NotApplicable
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import NoParameters
 from stepscope.rules.samples import sort_traces
 from stepscope.rules.step_phases import add_times, shares_of_total
+from stepscope.rules.traces import imported_steps
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
 
@@ -39,6 +40,8 @@ class OverallFrameworkMetricsDetails(msgspec.Struct, frozen=True, kw_only=True):
     """TRAIN, EVAL and others, as shares of the time of all steps and ranks."""
     step_phase_share_ratio: dict[str, float] = {}
     """Phases, as shares of the wall time of all steps and ranks."""
+    step_part_share_ratio: dict[str, float] = {}
+    """Parts of the steps of imported traces, as shares of their time."""
     forward_backward_share_ratio: dict[str, float] = {}
     cpu_gpu_share_ratio: dict[str, float] = {}
     """Operators on the CPU against kernels on the GPU, by self time."""
@@ -56,6 +59,7 @@ class _State:
     evaluation_ns: int = 0
     step_count: int = 0
     trace_count: int = 0
+    part_ns: dict[str, int] = field(default_factory=dict)
     operator_ns: dict[str, int] = field(default_factory=dict)
     kernel_ns: dict[str, int] = field(default_factory=dict)
     collective_ns: dict[str, int] = field(default_factory=dict)
@@ -69,7 +73,7 @@ class OverallFrameworkMetrics(IncrementalRule[NoParameters, _State]):
     EVAL and others (waits for batches, checkpoints, time between phases); forward against
     backward; and, over all traces of the framework's profiler, operators on the host by self time
     and kernels by name. Tables list entries above 2% of their total, and the listed entries add up
-    to 100%. Datapoints are steps.
+    to 100%. Of imported traces, also the parts of their steps. Datapoints are steps.
 
     ## Why it matters
     Most of the time should be spent in training phases, and the first operator of a table is the
@@ -99,6 +103,11 @@ class OverallFrameworkMetrics(IncrementalRule[NoParameters, _State]):
             add_times(state.phase_ns, {p: int(ns.sum()) for p, ns in steps.phase_ns.items()})
         for trace in sort_traces(inputs):
             state.trace_count += 1
+            traced = imported_steps(trace)
+            if traced is not None:
+                state.step_count += len(traced.times)
+                parts = {part: int(ns.sum()) for part, ns in traced.times.phase_ns.items()}
+                add_times(state.part_ns, parts)
             add_times(state.operator_ns, trace.operator_ns)
             for name, time_ns in trace.device_ns.items():
                 collective = is_communication(name)
@@ -129,6 +138,7 @@ def _details(state: _State) -> OverallFrameworkMetricsDetails:
     return OverallFrameworkMetricsDetails(
         phase_share_ratio=shares_of_total(modes),
         step_phase_share_ratio=shares_of_total(state.phase_ns),
+        step_part_share_ratio=shares_of_total(state.part_ns),
         forward_backward_share_ratio=shares_of_total(passes),
         cpu_gpu_share_ratio=shares_of_total(processors),
         cpu_operators=operator_table(state.operator_ns),
@@ -142,6 +152,10 @@ def _sentences(details: OverallFrameworkMetricsDetails) -> Iterable[str]:
     if details.phase_share_ratio:
         shares = (f"{name} {percent(v)}" for name, v in details.phase_share_ratio.items())
         yield f"Time of all ranks: {', '.join(shares)}."
+    if details.step_part_share_ratio:
+        parts = details.step_part_share_ratio.items()
+        listed = (f"{PART_NAMES[part]} {percent(v)}" for part, v in parts if v >= MIN_LISTED_SHARE)
+        yield f"Step time of the traces: {', '.join(listed)}."
     if details.cpu_operators:
         yield _most_expensive("operator on the CPU", details.cpu_operators[0])
     if details.gpu_kernels:

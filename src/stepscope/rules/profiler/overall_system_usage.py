@@ -16,6 +16,7 @@ from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import NoParameters
 from stepscope.rules.quantile_sketch import RATIO_GRID, LinearGrid, QuantileSketch
 from stepscope.rules.samples import (
+    NO_SAMPLES_IN_TRACES,
     find_snapshots,
     gpu_memory_ratio,
     gpu_utilization,
@@ -110,6 +111,7 @@ class OverallSystemUsage(IncrementalRule[NoParameters, _State]):
 
     topic = "statistics"
     can_fire = False
+    missing_in_traces = NO_SAMPLES_IN_TRACES
     metrics = (
         "cpu_busy_ratio",
         "cpu_iowait_ratio",

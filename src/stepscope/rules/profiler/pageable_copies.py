@@ -9,10 +9,11 @@ import msgspec
 
 from stepscope.quantities import count_of, number, percent
 from stepscope.rules.base import IncrementalRule, NotApplicable
-from stepscope.rules.inputs import RuleInputs, RuleTrace
+from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Percentage
-from stepscope.rules.samples import sort_traces
+from stepscope.rules.samples import NO_DEVICE_WORK_IN_TRACES, sort_traces
 from stepscope.rules.templates import TraceResults
+from stepscope.rules.traces import RuleTrace
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
 
@@ -75,6 +76,7 @@ class PageableCopies(IncrementalRule[PageableCopiesParameters, _State]):
     recommendation = "Use DataLoader(pin_memory=True) and .to(device, non_blocking=True)."
     evidence = ("activity",)
     plots = ("step", "h2d")
+    missing_in_traces = NO_DEVICE_WORK_IN_TRACES
 
     def start(self) -> _State:
         return _State()

@@ -15,11 +15,16 @@ from stepscope.rules.base import NotApplicable
 from stepscope.rules.inputs import RankStepTimes, RuleInputs
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
+from stepscope.rules.traces import TracedSteps
+from stepscope.rules.trigger import Trigger
+from stepscope.schema import Finding
 
 SYNCHRONIZED_PHASES = ("backward", "communication")
 """Phases in which a rank may wait for others."""
 MAX_PENDING = 100_000
 """Steps of a rank kept until all others have reached them."""
+MIN_TRACED_STEPS = 3
+"""Minimum number of steps that the traces of all ranks have in common."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +49,7 @@ class RankWork(msgspec.Struct, frozen=True, kw_only=True):
     slowest_in_count: int = 0
     """Steps in which the rank finished its own work last."""
     straggler_block_count: int = 0
-    """Blocks of `window` steps in which the rank was a straggler."""
+    """Blocks of `window` steps in which the rank was a straggler; the steps of traces are one."""
 
 
 class RankStragglerDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +71,12 @@ class _ComparedRank(RankState):
 class _State(RankStates[_ComparedRank, msgspec.Struct]):
     compared_count: int = 0
     """Steps compared."""
+    is_traced: bool = False
+    """True if they are those of imported traces."""
+    traced: dict[str, Int] = field(default_factory=dict)
+    """Rows of (number, own work, wall, end) of the steps of imported traces, by rank."""
+    trace_ends: Trigger = field(default_factory=Trigger)
+    """Scans in which these traces end."""
 
     @property
     def median_work_ns(self) -> float:
@@ -81,7 +92,9 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
     in which it may wait for others. Steps of all ranks are compared by number, `window` of them at
     a time: a rank whose own work exceeds that of the median rank by more than `threshold` percent
     of the step is a violation. Datapoints are steps that all ranks have completed. The details list
-    the ranks by own work, and the number of steps in which each finished its own work last.
+    the ranks by own work, and the number of steps in which each finished its own work last. In
+    imported traces, own work is all but exposed communication, and the steps that the traces of all
+    ranks have in common, at least three, are compared at once.
 
     ## Why it matters
     Ranks that exchange gradients proceed at the pace of the slowest. On the other ranks the loss
@@ -92,8 +105,8 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
     with something else or its GPU is throttled, and whether all ranks get equal amounts of data.
 
     ## Where the numbers differ from SageMaker Debugger's
-    Debugger has no such rule; its LoadBalancing compares GPU utilization. A rank that is slower
-    only in its backward pass is not detected here: that requires traces of the profiler.
+    Debugger has no such rule; its LoadBalancing compares GPU utilization. A rank of a watched job
+    that is slower only in its backward pass is not detected here: that requires traces.
     """
 
     topic = "step time"
@@ -104,6 +117,9 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
     )
     evidence = ("steps", "system")
     plots = ("step",)
+    missing_in_traces = (
+        f"the traces of two or more ranks do not have {MIN_TRACED_STEPS} steps in common"
+    )
 
     def start(self) -> _State:
         return _State()
@@ -120,6 +136,16 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             rows = np.concatenate([rank.pending, _rows(steps, self.parameters.patience)])
             rank.pending = rows[-MAX_PENDING:]
 
+    def update_traced(self, state: _State, steps: TracedSteps, inputs: RuleInputs) -> None:
+        times = steps.times
+        if steps.rank_number is None:
+            return
+        work_ns = times.wall_ns - times.phase_ns["communication"]
+        rows = np.stack([times.number, work_ns, times.wall_ns, times.end_ns], axis=1)
+        earlier = state.traced.get(times.rank, rows[:0])
+        state.traced[times.rank] = np.concatenate([earlier, rows])
+        state.trace_ends.add_times(inputs, [int(times.end_ns[-1]) - 1])
+
     def _compare_ranks(self, state: _State, inputs: RuleInputs) -> None:
         """Compare complete blocks of steps that all ranks have reached."""
         window = self.parameters.window
@@ -134,12 +160,18 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
         for block in range(len(edges) - 1):
             rows = [r.pending[c[block] : c[block + 1]] for r, c in zip(ranks, cuts, strict=True)]
             if all(len(rank_rows) == window for rank_rows in rows):
-                self._compare_block(state, inputs, np.stack(rows))
+                block_rows = np.stack(rows)
+                if self._compare_block(state, block_rows):
+                    state.trigger.add_times(inputs, [int(block_rows[:, -1, 3].max())])
         for rank, cut in zip(ranks, cuts, strict=True):
             rank.pending = rank.pending[cut[-1] :]
 
-    def _compare_block(self, state: _State, inputs: RuleInputs, rows: NDArray[np.int64]) -> None:
-        """Compare one block: a row per rank and step of (number, own work, wall, end)."""
+    def _compare_block(self, state: _State, rows: NDArray[np.int64]) -> bool:
+        """Compare one block: a row per rank and step of (number, own work, wall, end).
+
+        Returns:
+            True if it has a straggler.
+        """
         work, wall = rows[:, :, 1], rows[:, :, 2]
         means = work.mean(axis=1)
         excess = means - np.median(means)
@@ -155,8 +187,25 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             rank.slowest_count += slowest_count
             rank.violation_count += violations
             rank.triggered = rank.violation_count > 0
-        if is_straggler.any():
-            state.trigger.add_times(inputs, [int(rows[:, -1, 3].max())])
+        return bool(is_straggler.any())
+
+    def _compare_traces(self, state: _State) -> _State:
+        """Compare the steps that the traces of all ranks have in common."""
+        result = _State(is_traced=True)
+        numbers = [rows[:, 0] for rows in state.traced.values()]
+        shared = set.intersection(*(set(row.tolist()) for row in numbers)) if numbers else set()
+        if len(numbers) < 2 or len(shared) < MIN_TRACED_STEPS:
+            return result
+        result.ranks = {name: _ComparedRank(node="") for name in state.traced}
+        firsts = [np.unique(row, return_index=True)[1] for row in numbers]
+        rows = [rows[first] for rows, first in zip(state.traced.values(), firsts, strict=True)]
+        common = [row[np.isin(row[:, 0], list(shared))] for row in rows]
+        if self._compare_block(result, np.stack(common)):
+            result.trigger = state.trace_ends
+        return result
+
+    def decide(self, state: _State) -> Finding | None:
+        return super().decide(state if state.ranks else self._compare_traces(state))
 
     def require_inputs(self, state: _State) -> None:
         if len(state.ranks) < 2:
@@ -187,9 +236,14 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
     ) -> Iterable[str]:
         window = self.parameters.window
         for name, rank in triggered.items():
+            blocks = (
+                f"over the {state.compared_count} steps of the traces"
+                if state.is_traced
+                else f"in {rank.violation_count} of {state.compared_count // window} blocks of "
+                f"{window} steps"
+            )
             yield (
-                f"{name}: straggler in {rank.violation_count} of {state.compared_count // window} "
-                f"blocks of {window} steps. Its own work takes "
+                f"{name}: straggler {blocks}. Its own work takes "
                 f"{duration(rank.work_ns / state.compared_count)} per step, the median rank's "
                 f"{duration(state.median_work_ns)}."
             )

@@ -16,9 +16,12 @@ from stepscope.rules.inputs import RankStepTimes, RuleInputs
 from stepscope.rules.parameters import Count
 from stepscope.rules.samples import sort_series, sort_traces
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
+from stepscope.rules.traces import RuleTrace, imported_steps
 
 MAX_LISTED = 200
 """Steps per rank in the details."""
+MIN_TRACED_STEPS = 3
+"""A trace of fewer steps does not show that compilation repeats."""
 NO_STACKS = "no stack samples of a training thread, and no trace with regions of torch.compile"
 
 
@@ -44,11 +47,17 @@ class RankCompilation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceVariants(msgspec.Struct, frozen=True, kw_only=True):
-    """Compiled variants in one trace."""
+    """Compiled variants and compilation in one trace."""
 
     rank: str = ""
     variant_count: dict[str, int] = {}
     """Variants that ran, by compiled frame."""
+    step_count: int | None = None
+    """Marked steps of an imported trace; None for a window of a watched job."""
+    compiling_step_count: int = 0
+    """Steps of these in which the device has no work while a compiler runs."""
+    compiling_share_ratio: float = 0.0
+    """Share of that time of all steps."""
 
 
 class RecompileStormDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,8 +100,10 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
     ## What it checks
     Stack samples of the training thread inside torch's compiler, by step; the first `patience`
     steps do not count. More than `recompiles` steps with compilation fire the rule. So does a trace
-    in which more variants than that of one compiled frame ran. Datapoints are steps and traces with
-    compiled regions; violations are those steps and traces.
+    in which more variants than that of one compiled frame ran, and an imported trace with more such
+    steps in which a compiler runs while the device has no work, or if all of its steps are, at
+    least three. Datapoints are steps, traces with compiled regions and imported traces with steps;
+    violations are those steps and traces.
 
     ## Why it matters
     Each recompilation takes seconds in which the devices are idle. After a few of them torch gives
@@ -115,6 +126,7 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
     )
     evidence = ("steps", "operators")
     plots = ("step",)
+    missing_in_traces = "the traces have no steps with operators, and no regions of torch.compile"
 
     def start(self) -> _State:
         return _State()
@@ -133,9 +145,9 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
                 state.early_samples.setdefault(name, []).append(samples)
         super().update(state, inputs)
         for trace in sort_traces(inputs):
-            variants = TraceVariants(rank=trace.rank, variant_count=dict(trace.compiled_variants))
-            if variants.variant_count:
-                fires = max(variants.variant_count.values()) > self.parameters.recompiles
+            variants = _measure_compilation(trace)
+            if variants.variant_count or variants.step_count:
+                fires = self._is_storm(variants)
                 state.traces.add(trace, variants, fires=fires, inputs=inputs, trigger=state.trigger)
         return state
 
@@ -161,6 +173,12 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
         excess_end_ns = steps.end_ns[compiles][max(0, p.recompiles - previous_count) :]
         rank.triggered |= len(excess_end_ns) > 0
         state.trigger.add_times(inputs, excess_end_ns)
+
+    def _is_storm(self, trace: TraceVariants) -> bool:
+        """Return True if too many variants ran, or too many steps compiled."""
+        limit, compiling = self.parameters.recompiles, trace.compiling_step_count
+        is_all = compiling >= MIN_TRACED_STEPS and compiling == trace.step_count
+        return compiling > limit or is_all or _count_variants(trace) > limit
 
     def evaluated_ranks(self, state: _State) -> dict[str, _CompilingRank]:
         ranks = sorted(state.ranks.items())
@@ -197,5 +215,29 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
                 "of their time."
             )
         for name in state.traces.triggered:
-            variant_count = max(state.traces.details[name].variant_count.values())
-            yield f"Trace {name}: {variant_count} variants of one compiled frame ran."
+            trace = state.traces.details[name]
+            if _count_variants(trace) > self.parameters.recompiles:
+                yield f"Trace {name}: {_count_variants(trace)} variants of one compiled frame ran."
+            if trace.compiling_step_count:
+                yield (
+                    f"Trace {name}: compilation in {trace.compiling_step_count} of "
+                    f"{trace.step_count} steps, {percent(trace.compiling_share_ratio, 1)} of their "
+                    "time."
+                )
+
+
+def _count_variants(trace: TraceVariants) -> int:
+    return max(trace.variant_count.values(), default=0)
+
+
+def _measure_compilation(trace: RuleTrace) -> TraceVariants:
+    variants = TraceVariants(rank=trace.rank, variant_count=dict(trace.compiled_variants))
+    steps = imported_steps(trace)
+    if steps is None or not steps.has_host:
+        return variants
+    return msgspec.structs.replace(
+        variants,
+        step_count=len(steps.times),
+        compiling_step_count=int((steps.times.phase_ns["compilation"] > 0).sum()),
+        compiling_share_ratio=steps.share(["compilation"]),
+    )

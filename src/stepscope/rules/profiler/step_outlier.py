@@ -15,11 +15,12 @@ from stepscope.intervals import Int
 from stepscope.quantities import count_of, duration, number
 from stepscope.rules.base import NotApplicable
 from stepscope.rules.details import HistogramCounts
-from stepscope.rules.inputs import RankStepTimes, RuleInputs, scan_indices
+from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Choice, Count, Positive
 from stepscope.rules.quantile_sketch import DURATION_GRID, QuantileSketch
 from stepscope.rules.step_phases import add_times, shares_of_total
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
+from stepscope.rules.traces import StepTimes, TracedSteps
 from stepscope.rules.trigger import last_indices
 
 MIN_STEPS = 100
@@ -27,6 +28,8 @@ MIN_STEPS = 100
 MAX_REMEMBERED = 200
 """Longest steps per rank that are remembered individually."""
 BINS = 100
+WHOLE_STEP = (None, "TRAIN")
+"""Values of `mode` for whole steps."""
 MAX_DESCRIBED_RANKS = 4
 """With more ranks, only those on which the rule fired are described."""
 
@@ -116,9 +119,7 @@ class _DurationsOfRank(RankState):
         """Return the mean plus that many standard deviations, over all steps so far."""
         return self.durations.mean + deviations * self.durations.standard_deviation
 
-    def remember_longest(
-        self, steps: RankStepTimes, rows: Int, durations: NDArray[np.float64]
-    ) -> None:
+    def remember_longest(self, steps: StepTimes, rows: Int, durations: NDArray[np.float64]) -> None:
         """Keep the longest steps, with their phases.
 
         Args:
@@ -161,7 +162,8 @@ class StepOutlier(PerRankRule[StepOutlierParameters, _DurationsOfRank, _State]):
     (of the population) of the durations of all its steps so far, and the number of steps longer
     than the mean plus `stddev` standard deviations. More than `n_outliers` fire the rule.
     Datapoints are steps; violations are the current outliers. Steps under a profiler are left out;
-    evaluation inside a step does not count.
+    evaluation inside a step does not count. Of imported traces, the marked steps count, with their
+    parts instead of phases, unless `mode` selects a phase.
 
     ## Why it matters
     Steps do the same work each time. Outliers are stalls: a slow read, a save, garbage
@@ -182,11 +184,16 @@ class StepOutlier(PerRankRule[StepOutlierParameters, _DurationsOfRank, _State]):
     recommendation = "Check for CPU and I/O bottlenecks at the times of the outliers."
     evidence = ("steps", "system")
     plots = ("step",)
+    missing_in_traces = f"no rank has more than {MIN_STEPS} steps in the traces"
 
     def start(self) -> _State:
         return RankStates()
 
-    def update_rank(self, state: _State, steps: RankStepTimes, inputs: RuleInputs) -> None:
+    def update_traced(self, state: _State, steps: TracedSteps, inputs: RuleInputs) -> None:
+        if self.parameters.mode in WHOLE_STEP:
+            self.update_rank(state, steps.times, inputs)
+
+    def update_rank(self, state: _State, steps: StepTimes, inputs: RuleInputs) -> None:
         p = self.parameters
         durations_ns = self._durations(steps)
         rows = np.flatnonzero(~steps.profiled & (durations_ns > 0))
@@ -202,9 +209,9 @@ class StepOutlier(PerRankRule[StepOutlierParameters, _DurationsOfRank, _State]):
         state.trigger.add_scans(inputs, scans[ends[fires]])
         rank.remember_longest(steps, rows, durations)
 
-    def _durations(self, steps: RankStepTimes) -> Int:
+    def _durations(self, steps: StepTimes) -> Int:
         mode = self.parameters.mode
-        return steps.wall_ns if mode in {None, "TRAIN"} else steps.phase_ns[str(mode)]
+        return steps.wall_ns if mode in WHOLE_STEP else steps.phase_ns[str(mode)]
 
     def evaluated_ranks(self, state: _State) -> dict[str, _DurationsOfRank]:
         return {n: r for n, r in sorted(state.ranks.items()) if r.step_count > MIN_STEPS}

@@ -13,16 +13,19 @@ from stepscope.analysis import COMPUTE_PHASES
 from stepscope.intervals import Int
 from stepscope.quantities import number, percent
 from stepscope.rules.base import NotApplicable, require_more_than
-from stepscope.rules.inputs import RankStepTimes, RuleInputs, RuleTrace, scan_indices
+from stepscope.rules.inputs import RankStepTimes, RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.rolling_window import RollingWindow, rolling_sums
 from stepscope.rules.samples import NO_STEPS, sort_traces
 from stepscope.rules.step_phases import add_times, shares_of_total
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
+from stepscope.rules.traces import RuleTrace
 from stepscope.rules.trigger import last_indices
 
 MIN_STEPS = 20
 """Minimum number of steps for a decision."""
+MAX_DESCRIBED = 4
+"""Traces that are described where the rule did not fire on any, and there are no other steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,11 +190,11 @@ class TracedShare(StepShare[P, T], Generic[P, T]):
     """Also evaluates traces, which have more detail than steps."""
 
     def evaluate_trace(self, trace: RuleTrace) -> tuple[T, bool] | None:
-        """Return the details of a trace and True if the rule fires; None without device work."""
+        """Return the details of a trace and True if the rule fires; None if it has no such part."""
         raise NotImplementedError
 
     def trace_sentence(self, name: str, trace: T) -> str:
-        """Describe a trace on which the rule fired."""
+        """Describe a trace."""
         raise NotImplementedError
 
     def update(
@@ -216,5 +219,6 @@ class TracedShare(StepShare[P, T], Generic[P, T]):
         triggered: Ranks[RankShareState],
     ) -> Iterable[str]:
         yield from super().sentences(state, ranks, triggered)
-        for name in state.traces.triggered:
+        described = [] if ranks else list(state.traces.details)[:MAX_DESCRIBED]
+        for name in state.traces.triggered or described:
             yield self.trace_sentence(name, state.traces.details[name])

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from stepscope.intervals import Int
 from stepscope.quantities import duration, relative_change
 from stepscope.rules.base import NotApplicable
-from stepscope.rules.inputs import RankStepTimes, RuleInputs
+from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Positive
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
+from stepscope.rules.traces import StepTimes, TracedSteps
 
 BLOCK = 5
 """Steps whose median is one observation, so that a single slow step is none."""
@@ -94,7 +95,8 @@ class StepTimeRegression(PerRankRule[StepTimeRegressionParameters, _ObservedRank
     the median of those before by more than `threshold` percent, and by more than six of their
     (robust) standard deviations, steps have become slower; the new step time then becomes the
     normal one. Each change is a violation and counts in the scan in which it was certain.
-    Datapoints are steps. Steps under a profiler are left out.
+    Datapoints are steps. Steps under a profiler are left out. Of imported traces, the marked steps
+    count.
 
     ## Why it matters
     A job that loses a fifth of its speed after three hours, because of a noisy neighbor, a full
@@ -113,11 +115,15 @@ class StepTimeRegression(PerRankRule[StepTimeRegressionParameters, _ObservedRank
     recommendation = "Check what changed at that time on the node and in the phases of the step."
     evidence = ("steps", "system")
     plots = ("step",)
+    missing_in_traces = "the traces have too few steps to show a lasting change"
 
     def start(self) -> _State:
         return RankStates()
 
-    def update_rank(self, state: _State, steps: RankStepTimes, inputs: RuleInputs) -> None:
+    def update_traced(self, state: _State, steps: TracedSteps, inputs: RuleInputs) -> None:
+        self.update_rank(state, steps.times, inputs)
+
+    def update_rank(self, state: _State, steps: StepTimes, inputs: RuleInputs) -> None:
         rank = state.ranks.setdefault(steps.rank, _ObservedRank(node=steps.node))
         rows = np.concatenate([rank.pending, _rows(steps, self.parameters.patience)])
         rank.step_count += len(rows) - len(rank.pending)
@@ -235,7 +241,7 @@ def _change(step: int, t_ns: int, before_ns: float, after_ns: float) -> StepTime
     )
 
 
-def _rows(steps: RankStepTimes, patience: int) -> Int:
+def _rows(steps: StepTimes, patience: int) -> Int:
     is_included = ~steps.profiled & (steps.number >= patience)
     rows = np.stack([steps.number, steps.wall_ns, steps.end_ns], axis=1)
     included: Int = rows[is_included]

@@ -13,7 +13,7 @@ from stepscope.quantities import percent
 from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.rolling_window import RollingWindow, rolling_sums
-from stepscope.rules.samples import device_series
+from stepscope.rules.samples import NO_SAMPLES_IN_TRACES, device_series
 from stepscope.rules.templates import Devices, DeviceState, PerDeviceRule
 from stepscope.rules.trigger import Trigger, last_indices
 
@@ -83,6 +83,7 @@ class ThermalThrottling(PerDeviceRule[ThermalThrottlingParameters, _ThrottlingSt
     metrics = ("gpu_throttle_reasons",)
     evidence = ("system",)
     plots = ("gpu_temperature_celsius", "gpu_sm_clock_megahertz")
+    missing_in_traces = NO_SAMPLES_IN_TRACES
     missing = "no GPU reports throttle reasons (gpu_throttle_reasons)"
 
     @property

@@ -1,0 +1,264 @@
+"""Recommendations of the TensorBoard plugin of PyTorch's profiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from stepscope.analysis import (
+    DATA_PARTS,
+    OVERHEAD_PARTS,
+    PART_NAMES,
+    is_communication,
+    is_host_communication,
+)
+from stepscope.quantities import memory, number, percent
+from stepscope.rules.base import IncrementalRule, NotApplicable
+from stepscope.rules.inputs import RuleInputs
+from stepscope.rules.parameters import Percentage, Positive
+from stepscope.rules.samples import sort_traces
+from stepscope.rules.templates import TraceResults
+from stepscope.rules.traces import RuleTrace, TracedGpu, TracedSteps
+from stepscope.rules.trigger import Trigger
+from stepscope.schema import Finding
+
+MIN_CAUSE_SHARE = 0.1
+"""Share of step time from which a part is the cause of low GPU utilization."""
+_DATA_PARALLEL = "DataParallel.forward"
+_DISTRIBUTED = "DistributedDataParallel.forward"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRecommendationsParameters:
+    """Thresholds of the recommendations."""
+
+    data_loader: Percentage = 5.0
+    """Fetches of batches that nothing hides take more of step time (%) than this."""
+    communication: Percentage = 10.0
+    """Communication that no computation hides takes more of step time (%) than this."""
+    utilization: Percentage = 50.0
+    """A GPU runs kernels for less of the time (%) than this."""
+    memory: Percentage = 90.0
+    """The framework allocates more of a GPU's memory (%) than this."""
+    nccl_capability: Positive = 3.5
+    """Compute capability from which a GPU supports NCCL."""
+    tensor_core_capability: Positive = 7.0
+    """Compute capability from which a GPU has tensor cores."""
+
+
+class TraceAdvice(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures behind the recommendations for one trace; None where the trace has no such data."""
+
+    rank: str = ""
+    recommendations: list[str] = []
+    """Sentences, in the order of the list."""
+    data_loader_share_ratio: float | None = None
+    """Share of step time, as the view of steps divides it."""
+    communication_share_ratio: float | None = None
+    """Share of step time, as the view of steps divides it."""
+    utilization_ratio: dict[str, float] = {}
+    """Share of the time of the steps in which a kernel runs, by GPU."""
+    tensor_core_eligible_ratio: float | None = None
+    """Share of kernel time of operators that could use tensor cores, where no kernel does."""
+    peak_memory_ratio: dict[str, float] = {}
+    """Allocated share of the memory at the peak, by GPU."""
+
+
+class TraceRecommendationsDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Recommendations by trace."""
+
+    recordings: dict[str, TraceAdvice] = {}
+
+
+@dataclass(slots=True)
+class _State:
+    traces: TraceResults[TraceAdvice] = field(default_factory=TraceResults)
+    trigger: Trigger = field(default_factory=Trigger)
+
+
+class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _State]):
+    """Gives the recommendations of PyTorch's TensorBoard plugin, with causes that it misses.
+
+    ## What it checks
+    In each trace of the framework's profiler:
+
+    1. Fetches of batches take more than `data_loader` percent of step time.
+    2. `DataParallel` runs on more than one GPU.
+    3. `DistributedDataParallel` runs without NCCL, on a GPU with the compute capability
+       `nccl_capability` or higher.
+    4. Communication takes more than `communication` percent of step time.
+    5. A GPU runs kernels for less than `utilization` percent of the time of the steps.
+    6. No kernel uses tensor cores, although the GPU has them (`tensor_core_capability`), and some
+       kernel time is in operators that could use them.
+    7. The framework allocates more than `memory` percent of a GPU's memory.
+
+    Shares of step time are those of `stepscope show RUN steps`, where kernels and copies hide
+    fetches and communication. Each recommendation is a violation; datapoints are traces.
+
+    ## Why it matters
+    These are the usual first steps after a look at a trace.
+
+    ## What to do
+    Follow the sentences. `stepscope diagnose RUN` ranks causes by their share of the step, with
+    the predicted saving.
+
+    ## Where the numbers differ from SageMaker Debugger's
+    Debugger has no such rule; conditions and defaults are those of the TensorBoard plugin
+    (torch_tb_profiler). Its advice of a larger batch is replaced where waiting for data, for other
+    ranks or for the host is the reason for the low utilization. Kernels on tensor cores are known
+    by more names, AMD's GPUs have no compute capability, and NCCL is also seen in kernels.
+    """
+
+    topic = "traces"
+    parameters_type = TraceRecommendationsParameters
+    recommendation = "Follow the recommendations; `stepscope diagnose RUN` ranks the causes."
+    evidence = ("steps", "gpu-metrics", "memory")
+    plots = ("step",)
+    missing_in_traces = "the traces contain no time"
+
+    def start(self) -> _State:
+        return _State()
+
+    def update(self, state: _State, inputs: RuleInputs) -> _State:
+        for trace in sort_traces(inputs):
+            if trace.steps is not None:
+                advice = self._advise(trace, trace.steps)
+                fires = bool(advice.recommendations)
+                state.traces.add(trace, advice, fires=fires, inputs=inputs, trigger=state.trigger)
+        return state
+
+    def decide(self, state: _State) -> Finding | None:
+        traces = state.traces
+        if not traces.details:
+            raise NotApplicable("no trace of the framework's profiler")
+        return self.finding(
+            triggered=state.trigger,
+            violations=sum(len(trace.recommendations) for trace in traces.details.values()),
+            datapoints=len(traces.details),
+            details=TraceRecommendationsDetails(recordings=traces.details),
+            sentences=[
+                f"Trace {name}: {sentence}"
+                for name in traces.triggered
+                for sentence in traces.details[name].recommendations
+            ],
+            ranks=traces.triggered.values(),
+        )
+
+    def _advise(self, trace: RuleTrace, steps: TracedSteps) -> TraceAdvice:
+        figures = TraceAdvice(
+            rank=trace.rank,
+            data_loader_share_ratio=steps.category_share("data_loader") if trace.batches else None,
+            communication_share_ratio=steps.category_share("communication"),
+            utilization_ratio={
+                _name(gpu): gpu.utilization_ratio
+                for gpu in trace.gpus
+                if gpu.utilization_ratio is not None
+            },
+            tensor_core_eligible_ratio=self._measure_unused_tensor_cores(trace),
+            peak_memory_ratio={
+                _name(gpu): float(peaks.max())
+                for gpu in trace.gpus
+                if (peaks := gpu.ratio_of_memory(gpu.peak_bytes)) is not None
+            },
+        )
+        sentences = [
+            *self._advise_on_data(trace, figures),
+            *self._advise_on_distribution(trace),
+            *self._advise_on_communication(figures),
+            *self._advise_on_utilization(steps, figures),
+            *self._advise_on_precision(figures),
+            *self._advise_on_memory(trace, figures),
+        ]
+        return msgspec.structs.replace(figures, recommendations=sentences)
+
+    def _advise_on_data(self, trace: RuleTrace, figures: TraceAdvice) -> Iterator[str]:
+        share = figures.data_loader_share_ratio
+        if share is not None and trace.batches and 100 * share > self.parameters.data_loader:
+            advice = (
+                "increase num_workers or make the workers faster"
+                if trace.batches.has_workers
+                else "load batches in worker processes (num_workers)"
+            )
+            yield (
+                f"fetching batches takes {percent(share, 1)} of step time (threshold "
+                f"{number(self.parameters.data_loader)}%): {advice}."
+            )
+
+    def _advise_on_distribution(self, trace: RuleTrace) -> Iterator[str]:
+        names = trace.range_names
+        if _DATA_PARALLEL in names and len(trace.gpus) > 1:
+            yield (
+                f"DataParallel runs on {len(trace.gpus)} GPUs: use DistributedDataParallel, with a "
+                "process for each GPU."
+            )
+        capabilities = [gpu.compute_capability or 0.0 for gpu in trace.gpus]
+        supports_nccl = any(value >= self.parameters.nccl_capability for value in capabilities)
+        uses_nccl = any(is_communication(name) for name in (*names, *trace.device_ns))
+        if _DISTRIBUTED in names and supports_nccl and not uses_nccl:
+            backend = "another backend" if any(map(is_host_communication, names)) else "no NCCL"
+            yield f"DistributedDataParallel runs with {backend}: choose the backend nccl."
+
+    def _advise_on_communication(self, figures: TraceAdvice) -> Iterator[str]:
+        share = figures.communication_share_ratio
+        if share is not None and 100 * share > self.parameters.communication:
+            yield (
+                f"communication takes {percent(share, 1)} of step time (threshold "
+                f"{number(self.parameters.communication)}%), waiting for slower ranks included: "
+                "compress gradients, accumulate them over several batches, or increase the batch "
+                "size."
+            )
+
+    def _advise_on_utilization(self, steps: TracedSteps, figures: TraceAdvice) -> Iterator[str]:
+        for name, ratio in figures.utilization_ratio.items():
+            if 100 * ratio < self.parameters.utilization:
+                yield (
+                    f"{name} runs kernels for {percent(ratio, 1)} of the time (threshold "
+                    f"{number(self.parameters.utilization)}%)" + _explain_idle(steps)
+                )
+
+    def _measure_unused_tensor_cores(self, trace: RuleTrace) -> float | None:
+        has_cores = any(
+            gpu.compute_capability is not None
+            and gpu.compute_capability >= self.parameters.tensor_core_capability
+            for gpu in trace.gpus
+        )
+        uses_cores = any(gpu.tensor_core_ratio for gpu in trace.gpus)
+        return trace.eligible_ratio if has_cores and not uses_cores else None
+
+    def _advise_on_precision(self, figures: TraceAdvice) -> Iterator[str]:
+        if figures.tensor_core_eligible_ratio:
+            yield (
+                f"{percent(figures.tensor_core_eligible_ratio)} of kernel time is in operators "
+                "that could use tensor cores, and no kernel does: use automatic mixed precision "
+                "(torch.autocast)."
+            )
+
+    def _advise_on_memory(self, trace: RuleTrace, figures: TraceAdvice) -> Iterator[str]:
+        for gpu in trace.gpus:
+            ratio = figures.peak_memory_ratio.get(_name(gpu), 0.0)
+            if gpu.peak_bytes is not None and 100 * ratio > self.parameters.memory:
+                yield (
+                    f"{_name(gpu)} allocates up to {memory(int(gpu.peak_bytes.max()))}, "
+                    f"{percent(ratio, 1)} of its memory (threshold "
+                    f"{number(self.parameters.memory)}%): use activation checkpointing or "
+                    "automatic mixed precision."
+                )
+
+
+def _name(gpu: TracedGpu) -> str:
+    return f"GPU {gpu.number}"
+
+
+def _explain_idle(steps: TracedSteps) -> str:
+    """Give the advice on a GPU with little work, by what the step waits for most."""
+    waits = {part: steps.share([part]) for part in (*DATA_PARTS, "communication", *OVERHEAD_PARTS)}
+    largest = max(waits, key=lambda part: waits[part])
+    share = waits[largest]
+    if not steps.has_host or share < MIN_CAUSE_SHARE:
+        return ": increase the batch size."
+    cause = f"; {PART_NAMES[largest]} takes {percent(share)} of step time"
+    if largest in OVERHEAD_PARTS:
+        return f"{cause}: make the host faster first (FrameworkOverhead), then try a larger batch."
+    return f"{cause}, and a larger batch does not change that: shorten it first."

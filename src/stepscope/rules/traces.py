@@ -1,0 +1,194 @@
+"""A trace as rules see it, as a protocol: what a framework's profiler captured in one window."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analysis import ActivityKind, CopyKind, GpuTime, StreamIdle
+from stepscope.intervals import Int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """Consecutive steps of one rank; arrays have one element per step."""
+
+    rank: str
+    """`rank 3`; `process 4711` outside a distributed job; the name of a trace of unknown rank."""
+    node: str
+    """Empty for the steps of a trace."""
+    first: int
+    """Number of the first of these steps."""
+    start_ns: Int
+    end_ns: Int
+    wall_ns: Int
+    """End minus start minus evaluation inside the step."""
+    phase_ns: Mapping[str, Int]
+    """By phase of `analysis.steps`, of a trace by part of `analysis.step_parts`; sums to
+    `wall_ns`."""
+    profiled: NDArray[np.bool_]
+    """True where the framework's own profiler recorded the step of a watched job."""
+
+    def __len__(self) -> int:
+        return len(self.end_ns)
+
+    @property
+    def number(self) -> Int:
+        """Number of each step."""
+        return self.first + np.arange(len(self), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedSteps:
+    """Steps of one trace, divided as for the verdict."""
+
+    times: StepTimes
+    rank_number: int | None
+    """None if the rank is unknown."""
+    category_ns: Mapping[str, Int]
+    """By category of `analysis.trace_steps`; sums to the wall time."""
+    are_marked: bool
+    """False for a trace without steps: one step covers all of it."""
+    has_host: bool
+    """False without operators and Python functions: idle time of the device has no reason."""
+    on_host: bool
+    """True without work of a device: the host computes itself."""
+
+    @property
+    def wall_ns(self) -> int:
+        """Wall time of all steps; above 0."""
+        return int(self.times.wall_ns.sum())
+
+    def share(self, parts: Iterable[str]) -> float:
+        """Return the share of some parts in the wall time of all steps."""
+        return sum(int(self.times.phase_ns[part].sum()) for part in parts) / self.wall_ns
+
+    def category_share(self, category: str) -> float:
+        """Return the share of a category in the wall time of all steps."""
+        return int(self.category_ns[category].sum()) / self.wall_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedBatches:
+    """Fetches of batches by the training thread."""
+
+    duration_ns: Int
+    has_workers: bool
+    """False if the training process creates the batches itself (num_workers=0)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedGpu:
+    """A GPU that ran kernels in a trace; arrays have one element per step."""
+
+    number: int
+    model: str | None
+    memory_bytes: int | None
+    """Memory of the GPU; None where not recorded."""
+    compute_capability: float | None
+    """Such as 8.0; None where not recorded, and for AMD."""
+    busy_ratio: NDArray[np.float64]
+    """Share of each step in which a kernel runs."""
+    utilization_ratio: float | None
+    """Share of the time from the start of the first step to the end of the last one in which a
+    kernel runs."""
+    tensor_core_ratio: float | None
+    """Share of kernel time in kernels on tensor cores, guessed from names."""
+    least_bytes: Int | None
+    """Least memory that the framework has allocated in each step; None without totals in the
+    memory events."""
+    peak_bytes: Int | None
+    """Most memory that the framework has allocated in each step."""
+
+    def ratio_of_memory(self, size_bytes: Int | None) -> NDArray[np.float64] | None:
+        """Return sizes as shares of the memory of the GPU; None if either is unknown."""
+        if size_bytes is None or not self.memory_bytes:
+            return None
+        return size_bytes / self.memory_bytes
+
+
+class RuleTrace(Protocol):
+    """One trace."""
+
+    @property
+    def name(self) -> str:
+        """Name in the run."""
+
+    @property
+    def rank(self) -> str:
+        """`rank 3`; the name if the rank is unknown."""
+
+    @property
+    def end_ns(self) -> int:
+        """End of the window."""
+
+    @property
+    def is_watched(self) -> bool:
+        """True for a window of a watched job: its steps are inputs of their own."""
+
+    @property
+    def step_count(self) -> int | None:
+        """Number of training steps, None if the script marks none."""
+
+    @property
+    def steps(self) -> TracedSteps | None:
+        """Steps and their parts; None if the trace has no duration."""
+
+    @property
+    def batches(self) -> TracedBatches | None:
+        """Fetches of batches from a DataLoader; None without any."""
+
+    @property
+    def gpus(self) -> Sequence[TracedGpu]:
+        """GPUs that ran kernels."""
+
+    @property
+    def range_names(self) -> Collection[str]:
+        """Names of the ranges and operators on the host."""
+
+    @property
+    def eligible_ratio(self) -> float | None:
+        """Share of kernel time launched by operators that could use tensor cores, guessed from
+        names; None without kernels."""
+
+    @property
+    def gpu_time(self) -> GpuTime | None:
+        """Breakdown of device time; None without device work."""
+
+    @property
+    def copies(self) -> Sequence[CopyKind]:
+        """Copies by direction and memory kinds."""
+
+    @property
+    def activities(self) -> Sequence[ActivityKind]:
+        """Counts and times of device and runtime activity by kind."""
+
+    @property
+    def streams(self) -> Sequence[StreamIdle]:
+        """Causes of idle time by stream."""
+
+    @property
+    def kernel_ns(self) -> Int:
+        """Durations of kernels, communication excluded."""
+
+    @property
+    def operator_ns(self) -> Mapping[str, int]:
+        """Self time of operators on the host, by name."""
+
+    @property
+    def device_ns(self) -> Mapping[str, int]:
+        """Total duration of kernels, by name."""
+
+    @property
+    def compiled_variants(self) -> Mapping[str, int]:
+        """Number of compiled variants that ran, by frame."""
+
+
+def imported_steps(trace: RuleTrace) -> TracedSteps | None:
+    """Return the steps of a trace of a job that was not watched; None if none are marked."""
+    steps = None if trace.is_watched else trace.steps
+    return steps if steps is not None and steps.are_marked else None
