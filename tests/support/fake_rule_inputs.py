@@ -130,10 +130,10 @@ def traced_gpu(
     capability: float | None = 8.0,
     utilization: float | None = 1.0,
     tensor_cores: float | None = 0.5,
-    least: ArrayLike | None = None,
+    minimum: ArrayLike | None = None,
     peak: ArrayLike | None = None,
 ) -> TracedGpu:
-    """Return a GPU of a trace; `least` and `peak` are shares of its memory by step."""
+    """Return a GPU of a trace; `minimum` and `peak` are shares of its memory by step."""
 
     def size(ratio: ArrayLike | None) -> np.ndarray | None:
         return None if ratio is None else np.rint(np.atleast_1d(ratio) * GPU_BYTES).astype(np.int64)
@@ -146,7 +146,7 @@ def traced_gpu(
         busy_ratio=np.atleast_1d(np.asarray(busy, dtype=np.float64)),
         utilization_ratio=utilization,
         tensor_core_ratio=tensor_cores,
-        least_bytes=size(least),
+        min_bytes=size(minimum),
         peak_bytes=size(peak),
     )
 

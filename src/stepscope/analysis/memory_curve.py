@@ -121,8 +121,8 @@ def measure_step_memory(memory: DeviceMemory, extent: Intervals) -> tuple[Int, I
     first = np.searchsorted(memory.t_ns, extent.start, side="right")
     end = np.searchsorted(memory.t_ns, extent.end) + 1
     rows = [level[i : max(j, i + 1)] for i, j in zip(first.tolist(), end.tolist(), strict=True)]
-    least = np.array([row.min() for row in rows], dtype=np.int64)
-    return least, np.array([row.max() for row in rows], dtype=np.int64)
+    minima = np.array([row.min() for row in rows], dtype=np.int64)
+    return minima, np.array([row.max() for row in rows], dtype=np.int64)
 
 
 def downsample_curve(

@@ -130,7 +130,7 @@ class StoredRuleTrace:
         extent = steps.extent
         metrics = measure_gpu_metrics(kernels, int(extent.start[0]), int(extent.end[-1]), None)
         busy_ns = overlap(extent, union(Intervals(kernels.start, kernels.end)))
-        least, peak = (None, None) if memory is None else measure_step_memory(memory, extent)
+        minima, peaks = (None, None) if memory is None else measure_step_memory(memory, extent)
         return TracedGpu(
             number=device,
             model=facts.get("name"),
@@ -139,8 +139,8 @@ class StoredRuleTrace:
             busy_ratio=busy_ns / np.maximum(steps.wall_ns, 1),
             utilization_ratio=metrics.utilization_ratio,
             tensor_core_ratio=metrics.tensor_core_ratio,
-            least_bytes=least,
-            peak_bytes=peak,
+            min_bytes=minima,
+            peak_bytes=peaks,
         )
 
     def _read_device_facts(self) -> dict[int, dict[str, Any]]:

@@ -98,7 +98,7 @@ class TracedGpu:
     kernel runs."""
     tensor_core_ratio: float | None
     """Share of kernel time in kernels on tensor cores, guessed from names."""
-    least_bytes: Int | None
+    min_bytes: Int | None
     """Least memory that the framework has allocated in each step; None without totals in the
     memory events."""
     peak_bytes: Int | None

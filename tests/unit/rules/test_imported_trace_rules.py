@@ -230,8 +230,8 @@ def test_steps_become_slower() -> None:
     finding = decide(StepTimeRegression(), inputs)
     assert finding.fired
     assert finding.details["ranks"]["rank 0"]["changes"][0]["step"] == 60
-    few = FakeRuleInputs().imported(steps=traced_steps(compute=[1.0] * 6))
-    assert "too few steps" in decide(StepTimeRegression(), few).missing
+    short = FakeRuleInputs().imported(steps=traced_steps(compute=[1.0] * 6))
+    assert "too few steps" in decide(StepTimeRegression(), short).missing
 
 
 @pytest.mark.parametrize(("excess", "fires"), [(11, True), (9, False)])
@@ -264,7 +264,7 @@ def test_traces_of_unknown_ranks_are_not_compared() -> None:
 )
 def test_peak_memory_of_steps(peaks: list[float], rises: int) -> None:
     steps = traced_steps(compute=[10.0] * 3)
-    inputs = FakeRuleInputs().imported(steps=steps, gpus=[traced_gpu(peak=peaks, least=peaks)])
+    inputs = FakeRuleInputs().imported(steps=steps, gpus=[traced_gpu(peak=peaks, minimum=peaks)])
     finding = decide(GPUMemoryIncrease(), inputs)
     assert (finding.violations, finding.datapoints) == (rises, 3)
     assert finding.fired is bool(rises)
@@ -272,26 +272,26 @@ def test_peak_memory_of_steps(peaks: list[float], rises: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("least", "leaks"),
+    ("minima", "leaks"),
     [
         (np.linspace(0.1, 0.2, 8), True),
         ([0.1] * 7 + [0.2], False),  # a jump
         ([0.1, 0.12, 0.14, 0.1, 0.12, 0.14, 0.16, 0.18], False),  # released in between
     ],
 )
-def test_memory_that_stays(least: Any, leaks: bool) -> None:
+def test_memory_that_stays(minima: Any, leaks: bool) -> None:
     inputs = FakeRuleInputs().imported(
-        steps=traced_steps(compute=[3600_000.0] * 8), gpus=[traced_gpu(peak=least, least=least)]
+        steps=traced_steps(compute=[3600_000.0] * 8), gpus=[traced_gpu(peak=minima, minimum=minima)]
     )
     finding = decide(GPUMemoryLeak(), inputs)
     assert finding.fired is leaks
     (gpu,) = finding.details["gpus"].values()
     # A step takes an hour: 10 points in the seven hours from the first to the last end.
     assert gpu["growth_percent_per_hour"] == pytest.approx(10 / 7 if leaks else 0)
-    few = FakeRuleInputs().imported(
-        steps=traced_steps(compute=[1.0] * 5), gpus=[traced_gpu(least=[0.1, 0.2, 0.3, 0.4, 0.5])]
+    short = FakeRuleInputs().imported(
+        steps=traced_steps(compute=[1.0] * 5), gpus=[traced_gpu(minimum=[0.1, 0.2, 0.3, 0.4, 0.5])]
     )
-    assert "too few steps" in decide(GPUMemoryLeak(), few).missing
+    assert "too few steps" in decide(GPUMemoryLeak(), short).missing
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ class GPUMemoryLeak(PerDeviceRule[GPUMemoryLeakParameters, _GrowthState]):
         )
 
     def evaluate_in_trace(self, gpu: TracedGpu, steps: TracedSteps) -> GpuInTrace | None:
-        minima = gpu.ratio_of_memory(gpu.least_bytes)
+        minima = gpu.ratio_of_memory(gpu.min_bytes)
         if minima is None or len(minima) <= self.parameters.rises:
             return None
         grows = self._grows(minima)
