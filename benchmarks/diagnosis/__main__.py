@@ -4,14 +4,15 @@
     python -m benchmarks.diagnosis --each-cause-once  one scenario per cause, an hour
     python -m benchmarks.diagnosis --subset           the quick scenarios, ten minutes
     python -m benchmarks.diagnosis --only NAME        one scenario
+    python -m benchmarks.diagnosis --traces           traces of the jobs by torch.profiler alone
     python -m benchmarks.diagnosis --traceml PROGRAM  also TraceML on the same jobs (pip install
                                                       traceml-ai in an environment with PyTorch)
 
 Every scenario runs once per seed, with its severities in turn, and then with its true fix applied.
 An interrupted benchmark continues; --again repeats disturbed runs, --fresh all runs. Do not run
 anything else on the machine meanwhile. Writes benchmarks/results/diagnosis.json and .md, or
-diagnosis-subset.*; for any other selection of scenarios it prints the page, and writes it only
-with --out.
+diagnosis-subset.* or diagnosis-traces.*; for any other selection of scenarios it prints the page,
+and writes it only with --out.
 """
 
 from __future__ import annotations
@@ -36,21 +37,26 @@ from benchmarks.diagnosis.outcomes import Job, Outcome, OutcomeLog
 from benchmarks.diagnosis.page import collect_calibrations, render
 from benchmarks.diagnosis.plot import plot_reliability
 from benchmarks.diagnosis.results import DISTURBED_CORES, SPLITS, Row, build_rows, summarize
+from benchmarks.diagnosis.trace_labels import split_scenarios
+from benchmarks.diagnosis.trace_page import count_groups, render_traces
 from stepscope._version import __version__
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 LOG = RESULTS / "diagnosis.jsonl.tmp"
+PLOT_SUFFIX = "-reliability.svg"
 
 
 def main() -> None:
     options = _parser().parse_args()
     options.seeds = options.seeds or (1 if options.subset else 3)
+    if options.traces and options.traceml is not None:
+        raise SystemExit("--traces and --traceml exclude each other")
     if options.judge_again and options.keep_runs is None:
         raise SystemExit("--judge-again requires --keep-runs DIR with the runs")
     if options.traceml is not None and not options.traceml.exists():
         raise SystemExit(f"{options.traceml} does not exist")
     try:
-        scenarios = select_scenarios(options)
+        scenarios, omitted = select_scenarios(options)
     except ScenarioError as error:
         raise SystemExit(str(error)) from error
     if options.fresh:
@@ -61,22 +67,31 @@ def main() -> None:
     else:
         outcomes = list(run_all(jobs, scenarios, options))
     rows = build_rows(scenarios, outcomes)
-    name = "diagnosis-subset" if options.subset else "diagnosis"
-    plot_name = f"{name}-reliability.svg"
-    page = render(rows, outcomes, machine=_machine(), plot_name=plot_name)
-    print(page)
+    name = _name_results(options)
+    files = (
+        _report_traces(rows, outcomes, omitted)
+        if options.traces
+        else _report(rows, outcomes, plot_name=name + PLOT_SUFFIX)
+    )
+    print(files[".md"])
     directory = options.out or (RESULTS if _is_complete(options) else None)
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / f"{name}.json").write_text(_as_json(rows, outcomes))
-        (directory / f"{name}.md").write_text(page)
-        (directory / plot_name).write_text(plot_reliability(collect_calibrations(rows)))
+        for suffix, text in files.items():
+            (directory / (name + suffix)).write_text(text)
         print(f"written to {directory / name}.json and .md", file=sys.stderr)
 
 
-def select_scenarios(options: argparse.Namespace) -> list[Scenario]:
-    """Select scenarios by the options."""
+def select_scenarios(
+    options: argparse.Namespace,
+) -> tuple[list[Scenario], list[tuple[Scenario, str]]]:
+    """Select scenarios by the options.
+
+    Returns:
+        The scenarios to run, and those that traces cannot show with the reason.
+    """
     scenarios = catalogue.find_scenarios([catalogue.HERE, *options.scenarios])
+    omitted: list[tuple[Scenario, str]] = []
     if options.only:
         unknown = set(options.only) - {scenario.name for scenario in scenarios}
         if unknown:
@@ -84,12 +99,14 @@ def select_scenarios(options: argparse.Namespace) -> list[Scenario]:
         scenarios = [scenario for scenario in scenarios if scenario.name in options.only]
     if options.subset:
         scenarios = [scenario for scenario in scenarios if scenario.label.quick]
-    if options.each_cause_once:
-        scenarios = catalogue.select_one_per_cause(scenarios)
     if options.held_out != "include":
         held_out = options.held_out == "only"
         scenarios = [scenario for scenario in scenarios if scenario.label.held_out == held_out]
-    return scenarios
+    if options.traces:
+        scenarios, omitted = split_scenarios(scenarios)
+    if options.each_cause_once:
+        scenarios = catalogue.select_one_per_cause(scenarios)
+    return scenarios, omitted
 
 
 def plan_jobs(scenarios: Sequence[Scenario], options: argparse.Namespace) -> Iterator[Job]:
@@ -100,13 +117,14 @@ def plan_jobs(scenarios: Sequence[Scenario], options: argparse.Namespace) -> Ite
             # In the subset, each scenario has one run, of medium severity.
             index = seed if options.seeds > 1 else len(severities) // 2
             job = Job(
-                tool="stepscope",
+                # The verdict on a drawn run of traces is one on traces already.
+                tool="traces" if options.traces and not scenario.label.drawn else "stepscope",
                 scenario=scenario.name,
                 severity=severities[index % len(severities)],
                 seed=seed,
             )
             yield job
-            if not scenario.label.healthy and options.twins:
+            if not scenario.label.healthy and options.twins and not options.traces:
                 yield msgspec.structs.replace(job, fixed=True)
             if options.traceml is not None and seed in (options.traceml_seeds or [seed]):
                 yield msgspec.structs.replace(job, tool="TraceML")
@@ -139,7 +157,7 @@ def rediagnose_all(jobs: Sequence[Job], options: argparse.Namespace) -> Iterator
         outcome, run = log.latest(job), options.keep_runs / job.directory
         if outcome is None:
             continue
-        has_run = job.tool == "stepscope" and run.exists()
+        has_run = job.tool != "TraceML" and run.exists()
         yield running.rediagnose(outcome, run) if has_run else outcome
 
 
@@ -176,13 +194,38 @@ def _machine() -> dict[str, object]:
     }
 
 
-def _as_json(rows: Sequence[Row], outcomes: Sequence[Outcome]) -> str:
+def _report(rows: Sequence[Row], outcomes: Sequence[Outcome], *, plot_name: str) -> dict[str, str]:
+    """Write the results as files, by suffix of their name."""
     tools = sorted({row.outcome.job.tool for row in rows})
+    summaries = [
+        dataclasses.asdict(summarize(rows, tool, split)) for tool in tools for split in SPLITS
+    ]
+    return {
+        ".json": _as_json(rows, outcomes, summaries=summaries),
+        ".md": render(rows, outcomes, machine=_machine(), plot_name=plot_name),
+        PLOT_SUFFIX: plot_reliability(collect_calibrations(rows)),
+    }
+
+
+def _report_traces(
+    rows: Sequence[Row], outcomes: Sequence[Outcome], omitted: Sequence[tuple[Scenario, str]]
+) -> dict[str, str]:
+    """Write the results on traces as files, by suffix of their name."""
+    groups = {
+        name: {"runs": count, "scores": dataclasses.asdict(scores)}
+        for name, (count, scores) in count_groups(rows).items()
+    }
+    reasons = {scenario.name: reason for scenario, reason in omitted}
+    return {
+        ".json": _as_json(rows, outcomes, groups=groups, not_in_traces=reasons),
+        ".md": render_traces(rows, outcomes, omitted, machine=_machine()),
+    }
+
+
+def _as_json(rows: Sequence[Row], outcomes: Sequence[Outcome], **summaries: object) -> str:
     document: dict[str, Any] = {
         "machine": _machine(),
-        "summaries": [
-            dataclasses.asdict(summarize(rows, tool, split)) for tool in tools for split in SPLITS
-        ],
+        **summaries,
         "runs": [_run_json(row) for row in rows],
         "not_scored": [
             msgspec.to_builtins(outcome) for outcome in outcomes if outcome.status != "done"
@@ -205,6 +248,11 @@ def _run_json(row: Row) -> dict[str, Any]:
     }
 
 
+def _name_results(options: argparse.Namespace) -> str:
+    parts = {"subset": options.subset, "traces": options.traces}
+    return "-".join(["diagnosis", *(part for part, is_part in parts.items() if is_part)])
+
+
 def _is_complete(options: argparse.Namespace) -> bool:
     is_selection = options.only or options.scenarios or options.held_out != "include"
     is_selection = is_selection or options.each_cause_once
@@ -220,6 +268,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--subset", action="store_true", help="run the quick scenarios with one seed each"
     )
+    parser.add_argument("--traces", action="store_true",
+                        help="diagnose traces of torch.profiler alone")  # fmt: skip
     parser.add_argument("--each-cause-once", action="store_true",
                         help="run one scenario per cause, and all healthy ones")  # fmt: skip
     parser.add_argument(

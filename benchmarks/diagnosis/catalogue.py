@@ -16,8 +16,8 @@ file without a label is not a scenario. Either `healthy` or `suspect` and `cause
     quick        true: part of the ten-minute subset
     held_out     true: written without knowledge of the rules of the verdict, and not read by
                  developers of these rules; a script that was read is no longer held out
-    drawn        true: the script does not train; it writes a run of a job that this machine
-                 cannot execute into the directory of --run
+    drawn        "run" or "traces": the script does not train; it draws a run, or traces, of a job
+                 that this machine cannot execute, and writes it into the directory of --run
 
 The script accepts --severity, --seed and --fixed, and prints its mean step time as `12.3 ms a step`
 and the batch size as `steps of 32 samples`. In scenarios with neighbours or a CPU limit, the fixed
@@ -30,7 +30,7 @@ import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import msgspec
 
@@ -59,7 +59,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cpu_limit: float | None = None
     quick: bool = False
     held_out: bool = False
-    drawn: bool = False
+    drawn: Literal["run", "traces"] | None = None
 
     @property
     def causes(self) -> list[str]:
@@ -108,13 +108,18 @@ def find_scenarios(directories: Iterable[Path]) -> list[Scenario]:
 
 
 def select_one_per_cause(scenarios: Iterable[Scenario]) -> list[Scenario]:
-    """Select one scenario per cause (the quick one, or the first by name) and all healthy ones."""
+    """Select one scenario per cause (the quick one, or the first by name), all healthy ones and all
+    drawn traces, which take no time."""
     by_cause: dict[tuple[str, ...], Scenario] = {}
     for scenario in sorted(
         scenarios, key=lambda scenario: (not scenario.label.quick, scenario.name)
     ):
         label = scenario.label
-        planted = (scenario.name,) if label.healthy else (label.suspect, *label.causes)
+        planted = (
+            (scenario.name,)
+            if label.healthy or label.drawn == "traces"
+            else (label.suspect, *label.causes)
+        )
         by_cause.setdefault(planted, scenario)
     return sorted(by_cause.values(), key=lambda scenario: scenario.name)
 

@@ -12,7 +12,8 @@ from typing import Literal
 
 import msgspec
 
-Tool = Literal["stepscope", "TraceML"]
+Tool = Literal["stepscope", "traces", "TraceML"]
+"""Tool that answers; `traces` is stepscope on traces that torch.profiler recorded."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,8 +28,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def directory(self) -> str:
         """Name of its run directory."""
-        fixed = "-fixed" if self.fixed else ""
-        return f"{self.scenario}-{self.severity:g}-{self.seed}{fixed}"
+        suffix = ("-fixed" if self.fixed else "") + ("-traces" if self.tool == "traces" else "")
+        return f"{self.scenario}-{self.severity:g}-{self.seed}{suffix}"
 
 
 class SuggestedFix(msgspec.Struct, frozen=True, kw_only=True):

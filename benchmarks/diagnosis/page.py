@@ -42,7 +42,7 @@ def render(
     parts = [
         "# Benchmark of the verdict",
         _PREFACE,
-        _machine(machine, rows),
+        describe_machine(machine, rows),
         "## Scores",
         _scores(summaries),
         *_calibrations(summaries, plot_name),
@@ -52,7 +52,7 @@ def render(
         _scenarios(rows, tools),
         *_doubtful_labels(rows),
         *_lingering_causes(rows),
-        *_incomplete_runs(outcomes),
+        *list_incomplete_runs(outcomes),
         "## Limits",
         _LIMITS,
     ]
@@ -72,7 +72,8 @@ def _tools(rows: Iterable[Row]) -> list[Tool]:
     return [tool for tool in order if tool in tools]
 
 
-def _machine(machine: Mapping[str, object], rows: Sequence[Row]) -> str:
+def describe_machine(machine: Mapping[str, object], rows: Sequence[Row]) -> str:
+    """Describe the machine, and whether other processes used it meanwhile."""
     text = ", ".join(f"{name}: {value}" for name, value in machine.items())
     disturbed = sum(row.disturbed for row in rows)
     if disturbed:
@@ -84,15 +85,15 @@ def _machine(machine: Mapping[str, object], rows: Sequence[Row]) -> str:
 
 
 def _scores(summaries: Sequence[Summary]) -> str:
-    titles = ["tool", "scenarios", "runs", "suspect", "cause", "sub-stage", "both causes"]
-    titles += ["false alarms", "abstentions"]
+    titles = ["tool", "scenarios", "runs", "suspect", "cause", "cause not named"]
+    titles += ["sub-stage", "both causes", "false alarms", "abstentions"]
     lines = []
     for summary in summaries:
         scores = summary.scores
-        rates = [scores.suspect, scores.cause, scores.stage, scores.all_found]
-        rates += [scores.false_alarms, scores.abstentions]
-        lines.append([summary.tool, summary.split, str(summary.runs), *map(_rate, rates)])
-    return _table(titles, lines)
+        rates = [scores.suspect, scores.cause, scores.unnamed, scores.stage]
+        rates += [scores.all_found, scores.false_alarms, scores.abstentions]
+        lines.append([summary.tool, summary.split, str(summary.runs), *map(format_rate, rates)])
+    return format_table(titles, lines)
 
 
 def _calibrations(summaries: Sequence[Summary], plot_name: str) -> list[str]:
@@ -110,7 +111,7 @@ def _calibrations(summaries: Sequence[Summary], plot_name: str) -> list[str]:
 
 
 def _calibration(label: str, calibration: Calibration) -> str:
-    table = _table(
+    table = format_table(
         ["confidence", "answers", "stated", label],
         [
             [
@@ -141,7 +142,7 @@ def _predictions(summaries: Sequence[Summary]) -> str:
         return "No tool made a prediction."
     titles = ["tool", "scenarios", "fix", "predicted", "correct sign", "step: median error"]
     titles += ["within 25%", "saving: median error", "in points"]
-    return _table(titles, lines)
+    return format_table(titles, lines)
 
 
 def _accuracy(accuracy: Accuracy) -> list[str]:
@@ -152,9 +153,9 @@ def _accuracy(accuracy: Accuracy) -> list[str]:
         if accuracy.median_saving_error is None
         else f"{100 * accuracy.median_saving_error:.0f} points"
     )
-    rates = [_rate(accuracy.predicted), _rate(accuracy.sign_right)]
+    rates = [format_rate(accuracy.predicted), format_rate(accuracy.sign_right)]
     saving_text = "" if saving is None else f"{saving:.0%}"
-    return [*rates, error, _rate(accuracy.within_quarter), saving_text, points]
+    return [*rates, error, format_rate(accuracy.within_quarter), saving_text, points]
 
 
 def _scenarios(rows: Sequence[Row], tools: Sequence[Tool]) -> str:
@@ -162,7 +163,7 @@ def _scenarios(rows: Sequence[Row], tools: Sequence[Tool]) -> str:
     lines = []
     for row in (row for row in rows if row.outcome.job.tool == tools[0]):
         name = row.scenario.name + (" *" if row.scenario.label.held_out else "")
-        answers = [_answer_cell(_find_row_of(rows, row, tool)) for tool in tools]
+        answers = [describe_answer(_find_row_of(rows, row, tool)) for tool in tools]
         label = row.scenario.label
         planted = f"{label.suspect}: {' + '.join(label.causes)}"
         lines.append(
@@ -177,7 +178,7 @@ def _scenarios(rows: Sequence[Row], tools: Sequence[Tool]) -> str:
         )
     lines.sort(key=lambda line: (line[0].rstrip(" *"), float(line[2])))
     return (
-        _table(titles, lines)
+        format_table(titles, lines)
         + "\n\n\\* held out; ✓ right, (✓) only the suspect is right, ✗ wrong, … abstention."
     )
 
@@ -196,7 +197,8 @@ def _find_row_of(rows: Sequence[Row], like: Row, tool: Tool) -> Row | None:
     return None
 
 
-def _answer_cell(row: Row | None) -> str:
+def describe_answer(row: Row | None) -> str:
+    """Mark an answer as right or wrong, with its words where it is not right."""
     if row is None:
         return ""
     grade, answer = row.grade, row.answer
@@ -239,7 +241,7 @@ def _doubtful_labels(rows: Sequence[Row]) -> list[str]:
     return [
         "## Doubtful labels",
         "The fixed twin is hardly faster, so the planted cause may not be the bottleneck.",
-        _table(["scenario", "severity", "fix saves"], lines),
+        format_table(["scenario", "severity", "fix saves"], lines),
     ]
 
 
@@ -255,7 +257,8 @@ def _lingering_causes(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _incomplete_runs(outcomes: Sequence[Outcome]) -> list[str]:
+def list_incomplete_runs(outcomes: Sequence[Outcome]) -> list[str]:
+    """List the runs without an answer, as a section; empty without any."""
     lines = [
         [
             outcome.job.tool,
@@ -268,17 +271,19 @@ def _incomplete_runs(outcomes: Sequence[Outcome]) -> list[str]:
     ]
     if not lines:
         return []
-    return ["## Not scored", _table(["tool", "scenario", "status", "reason"], lines)]
+    return ["## Not scored", format_table(["tool", "scenario", "status", "reason"], lines)]
 
 
-def _rate(rate: Rate) -> str:
+def format_rate(rate: Rate) -> str:
+    """Format a rate with its confidence interval; empty where there is none."""
     ratio, interval = rate.ratio, rate.interval
     if ratio is None or interval is None:
         return ""
     return f"{rate.count}/{rate.total} = {ratio:.0%} ({interval[0]:.0%} … {interval[1]:.0%})"
 
 
-def _table(titles: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+def format_table(titles: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Format a Markdown table."""
     rows = [titles, ["---"] * len(titles), *lines]
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows

@@ -1,4 +1,4 @@
-"""Execution of one training job under `stepscope run`, in the environment of its label.
+"""Execution of one training job under `stepscope run` or torch.profiler, as its label describes.
 
 The script runs as a copy without the label, called `train.py`, so that neither reveals the planted
 cause; modules in its original directory stay importable.
@@ -34,6 +34,7 @@ from stepscope.run import Run
 from stepscope.store import open_run
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
+PROFILED_SCRIPT = Path(__file__).with_name("profiled_script.py")
 TIMEOUT_S = 150.0
 """Time limit of a job."""
 SHARED = ("common.py", "drawn.py", "traced.py")
@@ -61,7 +62,7 @@ class JobFailedError(Exception):
 
 
 def run_job(job: Job, scenario: Scenario, *, keep: Path | None = None) -> Outcome:
-    """Run a scenario under stepscope and diagnose the run.
+    """Run a scenario under stepscope, or record and import its traces, and diagnose the run.
 
     Args:
         job: severity, seed and variant.
@@ -71,15 +72,12 @@ def run_job(job: Job, scenario: Scenario, *, keep: Path | None = None) -> Outcom
     digest = compute_digest(scenario)
     try:
         with copied_script(scenario) as work:
-            script = [str(work / "train.py"), *script_arguments(job)]
-            run = work / "run"
-            command = (
-                _drawing(script, run)
-                if scenario.label.drawn
-                else _training(scenario.label, script, run)
-            )
+            run, traces = work / "run", work / "traces"
+            command = _command(job, scenario.label, work / "train.py", run=run, traces=traces)
             completed = run_in_environment(command, job, scenario, cwd=work)
-            verdict = _verdict(run)
+            if job.tool == "traces":
+                _import_traces(traces, run)
+            verdict = json.loads(_stepscope("diagnose", str(run), "--json"))
             if keep is not None:
                 _move(run, keep / job.directory)
     except CannotRunError as error:
@@ -108,13 +106,21 @@ def rediagnose(outcome: Outcome, run: Path) -> Outcome:
     return msgspec.structs.replace(outcome, answer=parse_answer(msgspec.to_builtins(verdict)))
 
 
-def _training(label: Label, script: Sequence[str], run: Path) -> list[str]:
+def _command(job: Job, label: Label, path: Path, *, run: Path, traces: Path) -> list[str]:
+    script = [str(path), *script_arguments(job)]
+    if label.drawn:
+        return [sys.executable, *script, "--run", str(run)]
+    launcher = [sys.executable, *launcher_arguments(label)]
+    if job.tool == "traces":
+        return [*launcher, str(PROFILED_SCRIPT), str(traces), *script]
     command = [sys.executable, "-m", "stepscope", "run", "--quiet", "--no-rules"]
-    return [*command, "--out", str(run), "--", sys.executable, *launcher_arguments(label), *script]
+    return [*command, "--out", str(run), "--", *launcher, *script]
 
 
-def _drawing(script: Sequence[str], run: Path) -> list[str]:
-    return [sys.executable, *script, "--run", str(run)]
+def _import_traces(traces: Path, run: Path) -> None:
+    if not any(traces.glob("*.json")):
+        raise CannotRunError("the script ended before its traces, or has no torch optimizer")
+    _stepscope("import", str(traces), "-o", str(run))
 
 
 def parse_answer(verdict: Mapping[str, Any]) -> Answer:
@@ -153,7 +159,8 @@ def parse_metered(stdout: str) -> Metered | None:
 
 def compute_digest(scenario: Scenario) -> str:
     """Compute the digest of a scenario, of stepscope and of this module."""
-    return scenario_digest(scenario, _tree_digest(SOURCES).encode(), Path(__file__).read_bytes())
+    modules = [Path(__file__).read_bytes(), PROFILED_SCRIPT.read_bytes()]
+    return scenario_digest(scenario, _tree_digest(SOURCES).encode(), *modules)
 
 
 def scenario_digest(scenario: Scenario, *more: bytes) -> str:
@@ -351,18 +358,17 @@ def _own_s() -> float:
     return total
 
 
-def _verdict(run: Path) -> dict[str, Any]:
+def _stepscope(command: str, *arguments: str) -> str:
     result = subprocess.run(
-        [sys.executable, "-m", "stepscope", "diagnose", str(run), "--json"],
+        [sys.executable, "-m", "stepscope", command, *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
         check=False,
     )
     if result.returncode:
-        raise JobFailedError(f"no verdict: {result.stderr[-800:]}")
-    verdict: dict[str, Any] = json.loads(result.stdout)
-    return verdict
+        raise JobFailedError(f"stepscope {command} failed: {result.stderr[-800:]}")
+    return result.stdout
 
 
 def _move(run: Path, target: Path) -> None:

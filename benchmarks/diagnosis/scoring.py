@@ -18,6 +18,7 @@ import msgspec
 
 from benchmarks.diagnosis.catalogue import Label
 from benchmarks.diagnosis.outcomes import Answer, Metered, SuggestedFix
+from stepscope.diagnosis.verdict import UNKNOWN
 
 BOTTLENECK_SUSPECTS = frozenset({"data_pipeline", "model", "communication", "framework_overhead"})
 MIN_PLANTED_SAVING = 0.15
@@ -40,6 +41,8 @@ class Grade:
     """None if the tool names no causes."""
     stage_right: bool | None
     """None if the label names no stage."""
+    cause_unnamed: bool
+    """True if the suspect is right and its cause is stated as unknown, which is never right."""
     all_found: bool | None
     """True if both of two causes are identified, the larger one first; None for a single cause."""
     false_alarm: bool
@@ -81,12 +84,19 @@ class Scores:
     cause: Rate
     """Runs with a planted cause in which the cause is right; counts runs in which the tool names a
     cause or abstains, if it names any causes at all."""
+    unnamed: Rate
+    """Runs with a planted cause in which the suspect is right and the cause stated as unknown."""
     stage: Rate
     all_found: Rate
     false_alarms: Rate
     """Healthy runs in which the tool names a suspect."""
     abstentions: Rate
     """Runs in which the tool abstains."""
+
+    @property
+    def named_cause(self) -> Rate:
+        """Right causes among the runs in which the cause is not stated as unknown."""
+        return Rate(count=self.cause.count, total=self.cause.total - self.unnamed.count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,8 +189,9 @@ def grade(label: Label, answer: Answer) -> Grade:
     return Grade(
         planted=not label.healthy,
         abstained=abstained,
-        suspect_right=answer.suspect in {suspect for suspect, _ in label.right},
+        suspect_right=_suspect_right(label, answer),
         cause_right=_cause_right(label, answer),
+        cause_unnamed=answer.cause == UNKNOWN and _suspect_right(label, answer),
         stage_right=None if label.stage is None else names_stage(label.stage, answer),
         all_found=None if len(label.causes) == 1 else _all_found(label, answer),
         false_alarm=label.healthy and answer.suspect in BOTTLENECK_SUSPECTS,
@@ -197,6 +208,7 @@ def count_grades(grades: Iterable[Grade]) -> Scores:
     return Scores(
         suspect=_rate(g.suspect_right for g in planted),
         cause=_rate(g.cause_right for g in planted if names_causes and g.cause_right is not None),
+        unnamed=_rate(g.cause_unnamed for g in planted),
         stage=_rate(g.stage_right for g in planted if g.stage_right is not None),
         all_found=_rate(g.all_found for g in planted if g.all_found is not None),
         false_alarms=_rate(g.false_alarm for g in healthy),
@@ -311,9 +323,13 @@ def compute_accuracy(checks: Iterable[PredictionCheck | None]) -> Accuracy:
 
 def _resolve_remark(label: Label, answer: Answer) -> Answer:
     """Count a remark as an answer if it is correct, otherwise as `healthy`."""
-    if not answer.remark or answer.suspect in {suspect for suspect, _ in label.right}:
+    if not answer.remark or _suspect_right(label, answer):
         return answer
     return msgspec.structs.replace(answer, suspect="healthy")
+
+
+def _suspect_right(label: Label, answer: Answer) -> bool:
+    return answer.suspect in {suspect for suspect, _ in label.right}
 
 
 def _cause_right(label: Label, answer: Answer) -> bool | None:
@@ -321,7 +337,7 @@ def _cause_right(label: Label, answer: Answer) -> bool | None:
         return False
     if answer.cause is None:
         return None
-    return (answer.suspect, answer.cause) in label.right
+    return answer.cause != UNKNOWN and (answer.suspect, answer.cause) in label.right
 
 
 def _all_found(label: Label, answer: Answer) -> bool:

@@ -1,7 +1,7 @@
 # /// scenario
 # healthy = true
 # severities = [1.0, 2.0]
-# drawn = true
+# drawn = "traces"
 # ///
 """The trace of a job that keeps its GPU busy."""
 

@@ -4,7 +4,7 @@
 # stage = "allocating"
 # fix = "let the allocator keep its memory: empty_cache"
 # severities = [1.0, 2.0, 3.0]
-# drawn = true
+# drawn = "traces"
 # ///
 """The trace of a job that empties the allocator's cache, so that every layer allocates."""
 

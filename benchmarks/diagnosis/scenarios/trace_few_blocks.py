@@ -4,7 +4,7 @@
 # stage = "computation"
 # fix = "give each operator more to do: a larger batch"
 # severities = [1.0, 2.0, 3.0]
-# drawn = true
+# drawn = "traces"
 # ///
 """The trace of a job whose batch is too small for the multiprocessors of its GPU."""
 

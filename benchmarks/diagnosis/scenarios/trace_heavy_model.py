@@ -5,7 +5,7 @@
 # stage = "computation"
 # fix = "make the arithmetic cheaper"
 # severities = [1.0, 2.0]
-# drawn = true
+# drawn = "traces"
 # ///
 """The trace of a large model that keeps its GPU busy."""
 

@@ -1,7 +1,7 @@
 # /// scenario
 # healthy = true
 # severities = [0.5, 1.0]
-# drawn = true
+# drawn = "traces"
 # ///
 """The traces of two ranks whose exchange of gradients is hidden."""
 

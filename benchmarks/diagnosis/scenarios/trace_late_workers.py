@@ -1,10 +1,10 @@
 # /// scenario
 # suspect = "data_pipeline"
-# cause = "unknown"
+# cause = "slow_dataset"
 # stage = "fetching"
 # fix = ""
 # severities = [1.0, 2.0, 4.0]
-# drawn = true
+# drawn = "traces"
 # ///
 """The trace of a job whose workers are late; it cannot show what they do."""
 

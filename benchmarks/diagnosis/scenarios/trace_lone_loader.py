@@ -4,7 +4,7 @@
 # stage = "fetching"
 # fix = "prepare batches in worker processes: num_workers"
 # severities = [1.0, 2.0, 4.0]
-# drawn = true
+# drawn = "traces"
 # ///
 """The trace of a job whose training process makes its batches itself."""
 

@@ -4,7 +4,7 @@
 # stage = "calling"
 # fix = "let a compiler fuse the operators: torch.compile"
 # severities = [1.0, 2.0, 3.0]
-# drawn = true
+# drawn = "traces"
 # ///
 """The trace of a deep and narrow model: its kernels are shorter than their launch."""
 

@@ -4,7 +4,7 @@
 # stage = "compiling"
 # fix = "compile once for dynamic shapes: dynamic=True"
 # severities = [1.0, 2.0, 4.0]
-# drawn = true
+# drawn = "traces"
 # ///
 """The trace of a job that compiles for a new shape in every step."""
 

@@ -4,7 +4,7 @@
 # stage = "copies"
 # fix = "pin and overlap the copies: pin_memory and non_blocking"
 # severities = [1.0, 2.0, 4.0]
-# drawn = true
+# drawn = "traces"
 # ///
 """The trace of a job that copies its batches from pageable memory."""
 

@@ -4,7 +4,7 @@
 # stage = "computation"
 # fix = "use tensor cores: autocast, set_float32_matmul_precision"
 # severities = [1.0, 2.0, 3.0]
-# drawn = true
+# drawn = "traces"
 # ///
 """The trace of a job that multiplies float32 matrices on a GPU with tensor cores."""
 

@@ -4,7 +4,7 @@
 # stage = "calling"
 # fix = "use a fused or foreach optimizer"
 # severities = [1.0, 1.5, 2.5]
-# drawn = true
+# drawn = "traces"
 # ///
 """The trace of an optimizer that updates every parameter by kernels of its own."""
 

@@ -4,7 +4,7 @@
 # stage = "communication"
 # fix = "exchange less, or hide it better: no_sync"
 # severities = [1.0, 2.0, 3.0]
-# drawn = true
+# drawn = "traces"
 # ///
 """The trace of two ranks whose last exchange of gradients nothing hides."""
 

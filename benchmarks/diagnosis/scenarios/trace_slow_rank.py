@@ -4,7 +4,7 @@
 # stage = "rank 2"
 # fix = "make the slow rank as fast as the others: spread the work evenly"
 # severities = [1.0, 1.5, 2.0]
-# drawn = true
+# drawn = "traces"
 # ///
 """The traces of four ranks, one of which computes more slowly: the others wait for it."""
 

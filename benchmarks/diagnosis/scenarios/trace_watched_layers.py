@@ -4,7 +4,7 @@
 # stage = "wait"
 # fix = "read values from tensors rarely: item every N steps"
 # severities = [1.0, 2.0, 3.0]
-# drawn = true
+# drawn = "traces"
 # ///
 """The trace of a job that reads a value after every layer, and prints it."""
 

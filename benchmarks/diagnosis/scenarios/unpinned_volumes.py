@@ -4,7 +4,7 @@
 # stage = "copies"
 # fix = "pin and overlap the copies: pin_memory and non_blocking"
 # severities = [0.7, 1.0, 1.5]  # size of a volume
-# drawn = true
+# drawn = "run"
 # ///
 """The record of a job that copies large volumes from pageable memory to its GPU in every step.
 

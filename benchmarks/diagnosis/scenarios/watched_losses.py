@@ -3,7 +3,7 @@
 # cause = "host_sync"
 # fix = "read values from tensors rarely: keep metrics as tensors"
 # severities = [0.7, 1.0, 1.5]  # values that are read in a step
-# drawn = true
+# drawn = "run"
 # ///
 """The record of a job that reads hundreds of values from its GPU between two steps.
 
