@@ -105,7 +105,10 @@ def select_scenarios(
     if options.traces:
         scenarios, omitted = split_scenarios(scenarios)
     if options.each_cause_once:
-        scenarios = catalogue.select_one_per_cause(scenarios)
+        # Drawn traces are a group of their own, and quick.
+        drawn = [one for one in scenarios if options.traces and one.label.drawn]
+        recorded = [scenario for scenario in scenarios if scenario not in drawn]
+        scenarios = catalogue.select_one_per_cause(recorded) + drawn
     return scenarios, omitted
 
 

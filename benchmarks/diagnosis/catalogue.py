@@ -108,18 +108,13 @@ def find_scenarios(directories: Iterable[Path]) -> list[Scenario]:
 
 
 def select_one_per_cause(scenarios: Iterable[Scenario]) -> list[Scenario]:
-    """Select one scenario per cause (the quick one, or the first by name), all healthy ones and all
-    drawn traces, which take no time."""
+    """Select one scenario per cause (the quick one, or the first by name) and all healthy ones."""
     by_cause: dict[tuple[str, ...], Scenario] = {}
     for scenario in sorted(
         scenarios, key=lambda scenario: (not scenario.label.quick, scenario.name)
     ):
         label = scenario.label
-        planted = (
-            (scenario.name,)
-            if label.healthy or label.drawn == "traces"
-            else (label.suspect, *label.causes)
-        )
+        planted = (scenario.name,) if label.healthy else (label.suspect, *label.causes)
         by_cause.setdefault(planted, scenario)
     return sorted(by_cause.values(), key=lambda scenario: scenario.name)
 

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.diagnosis.profiled_script import RECORDED_STEPS
 from benchmarks.diagnosis.results import DISTURBED_CORES
+from stepscope.run import Run, divide_traces
+from stepscope.store import open_run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.quiet]
 
@@ -58,6 +61,24 @@ def test_the_quick_scenarios(tmp_path: Path) -> None:
     fixes = [run["outcome"]["answer"]["fixes"] for run in planted]
     predicted = [suggested for suggested in fixes if suggested and suggested[0]["step_ms"]]
     assert len(predicted) >= 0.8 * len(planted) > 10
+
+
+def test_traces_of_a_scenario_and_of_a_drawn_one(tmp_path: Path) -> None:
+    """The harness records a script without stepscope, and the job ends with its trace."""
+    results = run_benchmark(
+        tmp_path, "--traces", "--only", "gradient_watch", "trace_lone_loader", "cautious_saves",
+        *("--seeds", "1", "--keep-runs", str(tmp_path / "runs")),
+    )  # fmt: skip
+    recorded, drawn = results["runs"]
+    assert recorded["outcome"]["answer"]["suspect"] == "framework_overhead"
+    assert recorded["outcome"]["answer"]["cause"] == "host_sync"
+    assert recorded["outcome"]["metered"] is None  # the script did not reach its end
+    assert drawn["grade"]["cause_right"]
+    assert results["groups"]["all"]["runs"] == 2
+    assert set(results["not_in_traces"]) == {"cautious_saves"}
+    (run,) = (tmp_path / "runs").glob("gradient_watch*")
+    (divided,) = divide_traces(Run(open_run(run)))
+    assert (divided.source, len(divided.steps.names)) == ("named", RECORDED_STEPS)
 
 
 def test_a_predicted_saving_is_checked_with_the_fixed_twin(tmp_path: Path) -> None:

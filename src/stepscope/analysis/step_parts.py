@@ -168,8 +168,7 @@ def divide_host_steps(
         activity.data_loader, activity.communication, activity.compilation, activity.allocation
     )
     row = np.searchsorted(extent.start, work.start, side="right") - 1
-    inside = (row >= 0) & (work.start < extent.end[np.maximum(row, 0)])
-    inside &= overlap(work, apart) == 0
+    inside = contains(extent, work.start) & (overlap(work, apart) == 0)
     sums = np.bincount(row[inside], weights=work_ns[inside], minlength=len(extent.start))
     # Operators of several threads run at the same time: a step has no more than its own time.
     compute = np.minimum(sums.astype(np.int64), parts["dispatch"])

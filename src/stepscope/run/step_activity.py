@@ -188,6 +188,11 @@ class DividedTrace:
         """Activity in the trace."""
         return step_activity_of(self.trace, self.work)
 
+    def divide(self, extent: Intervals) -> dict[str, Int]:
+        """Divide other intervals into parts by the definitions of the steps; they must be sorted
+        and disjoint."""
+        return _divide(extent, self.trace, self.activity, on_host=self.on_host)
+
     @property
     def marked(self) -> bool:
         """False for a trace without steps: one step covers all of it."""
@@ -226,14 +231,20 @@ def divide_trace(trace: Trace, marked: MarkedSteps) -> DividedTrace:
         steps=steps,
         source=marked.source,
         range_name=marked.range_name,
-        part_ns=divide_steps(steps.extent, activity)
-        if len(work)
-        else divide_host_steps(steps.extent, activity, *_read_sizeable_operators(trace)),
+        part_ns=_divide(steps.extent, trace, activity, on_host=not len(work)),
         category_ns=break_down_steps(steps.extent, categories),
         busy_ns=overlap(steps.extent, union(work.intervals)),
         on_host=not len(work),
         has_host=any(len(host[category].start) for category in ("cpu_exec", "data_loader")),
     )
+
+
+def _divide(
+    extent: Intervals, trace: Trace, activity: StepActivity, *, on_host: bool
+) -> dict[str, Int]:
+    if on_host:
+        return divide_host_steps(extent, activity, *_read_sizeable_operators(trace))
+    return divide_steps(extent, activity)
 
 
 def _read_sizeable_operators(trace: Trace) -> tuple[Intervals, Int]:

@@ -65,6 +65,15 @@ class TestGrades:
         graded = grade(DECODE, make_answer("model", "slow_decode"))
         assert (graded.suspect_right, graded.cause_right) == (False, False)
 
+    def test_an_unknown_cause_is_not_named_and_never_right(self) -> None:
+        answer = make_answer("data_pipeline", "unknown")
+        labelled_unknown = Label(suspect="data_pipeline", cause="unknown", fix="")
+        for label in (DECODE, labelled_unknown):
+            graded = grade(label, answer)
+            assert (graded.suspect_right, graded.cause_right) == (True, False)
+            assert graded.cause_unnamed
+        assert not grade(DECODE, make_answer("model", "unknown")).cause_unnamed
+
     def test_an_abstention_is_not_right_and_has_no_confidence(self) -> None:
         graded = grade(DECODE, make_answer(None, confidence_ratio=0.0))
         assert graded.abstained
@@ -123,6 +132,14 @@ def test_rates_count_abstentions_against_the_tool() -> None:
     assert scores.false_alarms == Rate(count=1, total=2)
     assert scores.abstentions == Rate(count=1, total=5)
     assert scores.all_found.ratio is None
+
+
+def test_causes_that_are_not_named_are_counted_apart() -> None:
+    answers = [("data_pipeline", cause) for cause in ("slow_decode", "slow_collate", "unknown")]
+    scores = count_grades([grade(DECODE, make_answer(*answer)) for answer in answers])
+    assert scores.cause == Rate(count=1, total=3)
+    assert scores.unnamed == Rate(count=1, total=3)
+    assert scores.named_cause == Rate(count=1, total=2)
 
 
 def test_a_tool_that_never_names_a_cause_has_no_rate_of_them() -> None:

@@ -114,6 +114,32 @@ def compute_in_few_blocks(job: TraceJob, severity: float) -> None:
         job.operator("aten::mm", 20, kernel=(GEMM, 1_000 * severity), **{"blocks per SM": 0.1})
 
 
+def read_on_host(job: TraceJob, severity: float) -> None:
+    """Read a value of each row, which two operators compute."""
+    job.operator("aten::mm", 5_000)
+    for _ in range(round(500 * severity)):
+        job.operator("aten::abs", 5)
+        job.operator("aten::max", 5)
+        job.operator("aten::item", 5)
+        job.python(5)
+
+
+def update_on_host_by_steps(job: TraceJob, severity: float) -> None:
+    """Update each tensor by operators that take its step count from a tensor, as Adam does."""
+    job.operator("aten::mm", 5_000)
+    with job.optimizer():
+        for _ in range(round(500 * severity)):
+            job.operator("aten::item", 5)
+            job.operator("aten::mul_", 5)
+            job.operator("aten::add_", 5)
+
+
+def update_large_on_host(job: TraceJob, severity: float) -> None:
+    job.operator("aten::mm", 10_000)
+    with job.optimizer():
+        job.operator("aten::mul_", 15_000 * severity)
+
+
 @pytest.mark.parametrize("severity", [0.6, 1.0, 2.0])
 @pytest.mark.parametrize(
     ("draw", "suspect", "cause"),
@@ -129,6 +155,9 @@ def compute_in_few_blocks(job: TraceJob, severity: float) -> None:
         (exchange, "communication", "gradient_exchange"),
         (compute_plain, "model", "full_precision"),
         (compute_in_few_blocks, "model", "low_occupancy"),
+        (read_on_host, "framework_overhead", "host_sync"),
+        (update_on_host_by_steps, "framework_overhead", "tiny_operators"),
+        (update_large_on_host, "model", "optimizer"),
     ],
 )
 def test_the_cause_of_a_drawn_job(
@@ -166,6 +195,16 @@ def test_shares_and_savings_of_fetches(tmp_path: Path) -> None:
     assert prediction is not None
     assert prediction.is_bound
     assert prediction.saving_ratio == pytest.approx(0.5, abs=0.01)
+
+
+def test_the_saving_of_reads_on_the_host(tmp_path: Path) -> None:
+    """Each of the 500 reads of a step follows 20 us after the one before, except the first of all,
+    and beside 5 ms of computation in the first of each step."""
+    verdict = judge(tmp_path, draw_steps(read_on_host, 1.0))
+    prediction = verdict.fixes[0].prediction
+    assert prediction is not None
+    reading, total = (500 * STEPS - 1) * 20, STEPS * (5_000 + 500 * 20)
+    assert prediction.saving_ratio == pytest.approx(reading / total)
 
 
 def test_the_optimizer_is_named_where_it_has_the_overhead(tmp_path: Path) -> None:

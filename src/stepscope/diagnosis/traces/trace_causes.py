@@ -16,6 +16,7 @@ from stepscope.diagnosis.causes import SLOW_RANK_RATIO
 from stepscope.diagnosis.traces.trace_details import (
     Launches,
     MatrixKernels,
+    Reads,
     count_allocations,
     count_compilations,
     has_tensor_cores,
@@ -25,11 +26,12 @@ from stepscope.diagnosis.traces.trace_details import (
     measure_optimizer_ratio,
     measure_optimizer_work_ratio,
     measure_pageable_ratio,
+    measure_reads,
     measure_waits_for_device,
 )
 from stepscope.diagnosis.traces.trace_shares import SUSPECT_OF_PART, TraceShares, TraceWaits
 from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage, Suspect
-from stepscope.quantities import count, duration, number, percent
+from stepscope.quantities import count, count_of, duration, number, percent
 from stepscope.run import DividedTrace, measure_fetches
 
 SHORT_RATIO = 0.5
@@ -60,9 +62,8 @@ class TraceInputs:
 
     def mean_ns(self, *parts: str) -> float:
         """Compute the mean time per step of some parts."""
-        step_count = sum(len(one.steps.names) for one in self.traces)
         return sum(int(one.part_ns[part].sum()) for one in self.traces for part in parts) / max(
-            1, step_count
+            1, self.step_count
         )
 
     @cached_property
@@ -76,22 +77,45 @@ class TraceInputs:
         return measure_matrix_kernels(self.choose("compute"))
 
     @property
+    def on_host(self) -> bool:
+        """True without work of a device: the host computes itself."""
+        return self.traces[0].on_host
+
+    @property
+    def step_count(self) -> int:
+        """Number of steps of all traces."""
+        return sum(len(one.steps.names) for one in self.traces)
+
+    @cached_property
+    def reads(self) -> Reads:
+        """Reads of values in all traces without a device; none with one, where reads are waits."""
+        reads = [measure_reads(one) for one in self.traces if one.on_host]
+        return Reads(
+            count=sum(one.count for one in reads), time_ns=sum(one.time_ns for one in reads)
+        )
+
+    @property
+    def read_ratio(self) -> float:
+        """Share of the step in which a host without a device reads values."""
+        return self.reads.time_ns / (self.step_count * mean_step_ns(self.traces))
+
+    @property
     def overhead_parts(self) -> dict[str, float]:
         """Shares of the step by cause of overhead."""
         parts = self.shares.parts
         host_name = name_host_cause(self)
         return {
-            "host_sync": parts["synchronization"] + parts["copy_to_host"],
+            "host_sync": parts["synchronization"] + parts["copy_to_host"] + self.read_ratio,
             "recompilation": parts["compilation"],
             "memory_allocation": parts["allocation"],
-            host_name: parts["dispatch"] + parts["python"],
+            host_name: max(0.0, parts["dispatch"] + parts["python"] - self.read_ratio),
         }
 
 
 def name_host_cause(inputs: TraceInputs) -> str:
     """Name the cause of time in which the host calls operators, one after another."""
     launches = inputs.launches
-    host_ns = inputs.mean_ns("dispatch", "python")
+    host_ns = inputs.mean_ns("dispatch", "python") - inputs.reads.time_ns / inputs.step_count
     calls = launches.count_per_step
     if host_ns > MAX_CALL_NS * calls:
         shares = inputs.shares.parts
@@ -122,7 +146,7 @@ def find_trace_cause(inputs: TraceInputs, attribution: Attribution) -> CauseFind
 
 
 def _list_stages(inputs: TraceInputs, suspect: Suspect) -> list[Stage]:
-    names = PART_NAMES | (HOST_PART_NAMES if inputs.traces[0].on_host else {})
+    names = PART_NAMES | (HOST_PART_NAMES if inputs.on_host else {})
     owner = "model" if suspect == "healthy" else suspect
     return [
         Stage(name=names[part], detail="", share_ratio=share)
@@ -252,7 +276,7 @@ def describe_overhead(inputs: TraceInputs, cause: str) -> list[Evidence]:
     """Describe one cause of overhead by what the traces show."""
     match cause:
         case "host_sync":
-            return _describe_waits(inputs)
+            return _describe_reads(inputs) if inputs.on_host else _describe_waits(inputs)
         case "recompilation":
             return _describe_calls(
                 count_compilations(inputs.choose("compilation")),
@@ -289,6 +313,15 @@ def _describe_waits(inputs: TraceInputs) -> list[Evidence]:
         names = ", ".join(f"{name} {percent(share)}" for name, share in waits.operators)
         evidence.append(_evidence(f"Where it waits: {names}.", None, "", "launches"))
     return evidence
+
+
+def _describe_reads(inputs: TraceInputs) -> list[Evidence]:
+    time_ns = inputs.reads.time_ns / inputs.step_count
+    text = (
+        f"The host reads {count_of(round(inputs.reads.count / inputs.step_count), 'value')} per "
+        f"step from tensors, one after another, in {duration(time_ns)}."
+    )
+    return [_evidence(text, time_ns, "ns", "launches")]
 
 
 def _describe_launches(inputs: TraceInputs) -> list[Evidence]:

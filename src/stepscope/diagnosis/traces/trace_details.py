@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,6 @@ from stepscope.analysis import (
     Columns,
     allocates_memory,
     classify_precision,
-    divide_steps,
     match_rows,
     parse_copy_direction,
     uses_tensor_cores,
@@ -29,6 +29,10 @@ _MATRIX_KERNEL = re.compile(
     r"gemm|gemv|conv|wgrad|dgrad|winograd|cijk_|cutlass|cudnn::(cnn|detail)", re.IGNORECASE
 )
 _OPTIMIZER = "Optimizer.step#"
+MAX_OPERATORS_BETWEEN_READS = 5
+"""Reads of values with more outermost operators between them do not follow each other."""
+_READS = frozenset(["aten::item", "aten::is_nonzero", "aten::_local_scalar_dense"])
+"""Operators that read a value from a tensor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,15 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """Values that a host without a device reads from tensors, one after another."""
+
+    count: int
+    time_ns: int
+    """Time from read to read, without sizeable operators."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixKernels:
     """Kernels of matrix products and convolutions."""
 
@@ -65,17 +78,12 @@ class MatrixKernels:
 
 def measure_launches(divided: DividedTrace) -> Launches:
     """Measure the launches inside the steps."""
-    extent = union(divided.steps.extent)
     if divided.on_host:
-        operators = divided.trace.columns(
-            "operators", ("name", "depth", *_TIMES), condition="depth <= 1"
-        )
-        rows = ~match_rows(operators["name"], is_range) & contains(extent, operators["start_ns"])
-        rows &= operators["depth"] == operators["depth"][rows].min(initial=1)
-        durations = operators["duration_ns"][rows]
+        durations = _read_outermost(divided).duration_ns
     else:
         work = divided.work
-        durations = (work.end - work.start)[contains(extent, work.start)]
+        inside = contains(union(divided.steps.extent), work.start)
+        durations = (work.end - work.start)[inside]
     if not len(durations):
         return Launches(count_per_step=0.0, short_ratio=0.0, median_ns=0.0)
     return Launches(
@@ -92,8 +100,46 @@ def measure_optimizer_ratio(divided: DividedTrace, *parts: str) -> float:
     total_ns = sum(int(divided.part_ns[part].sum()) for part in parts)
     if not len(ranges.start) or not total_ns:
         return 0.0
-    inside = divide_steps(ranges, divided.activity)
+    inside = divided.divide(ranges)
     return min(1.0, sum(int(inside[part].sum()) for part in parts) / total_ns)
+
+
+def measure_reads(divided: DividedTrace) -> Reads:
+    """Measure the time in which a host without a device reads values one after another.
+
+    It is the time from the end of a read to that of the next, with the operators that prepare the
+    value, if these are at most `MAX_OPERATORS_BETWEEN_READS`. Reads of an optimizer do not count.
+    """
+    operators = _read_outermost(divided)
+    rows = np.flatnonzero(operators.is_read)
+    follows = np.diff(rows) <= MAX_OPERATORS_BETWEEN_READS + 1
+    end = (operators.start_ns + operators.duration_ns)[rows]
+    optimizer = _read_named(divided, lambda name: name.startswith(_OPTIMIZER))
+    follows &= ~contains(optimizer, operators.start_ns[rows[1:]])
+    series = union(Intervals(end[:-1][follows], end[1:][follows]))
+    parts = divided.divide(series)
+    time_ns = int(parts["dispatch"].sum() + parts["python"].sum())
+    return Reads(count=int(follows.sum()), time_ns=time_ns)
+
+
+class _Outermost(NamedTuple):
+    """Outermost operators inside the steps of a trace, by start."""
+
+    start_ns: NDArray[np.int64]
+    duration_ns: NDArray[np.int64]
+    is_read: NDArray[np.bool_]
+
+
+def _read_outermost(divided: DividedTrace) -> _Outermost:
+    operators = divided.trace.columns(
+        "operators", ("name", "depth", *_TIMES), condition="depth <= 1"
+    )
+    start = operators["start_ns"]
+    rows = ~match_rows(operators["name"], is_range) & contains(union(divided.steps.extent), start)
+    rows &= operators["depth"] == operators["depth"][rows].min(initial=1)
+    order = np.flatnonzero(rows)[np.argsort(start[rows], kind="stable")]
+    is_read = match_rows(operators["name"], _READS.__contains__)
+    return _Outermost(start[order], operators["duration_ns"][order], is_read[order])
 
 
 def measure_optimizer_work_ratio(divided: DividedTrace) -> float:

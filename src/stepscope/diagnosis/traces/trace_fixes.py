@@ -68,6 +68,14 @@ _CONDITIONS = {
     "memory_allocation": "no device memory was allocated or released",
 }
 """Assumption of the prediction for each cause."""
+_HOST_CONDITIONS = {"host_sync": "the loop read no value from a tensor"}
+"""Those that differ where the host computes itself."""
+_HOST_READ_FIXES: list[FixText] = [
+    (
+        "Read values from tensors rarely",
+        "compute on whole tensors instead of on their values, and call .item() every N steps",
+    ),
+]
 _LAUNCH_FIXES: list[FixText] = [
     (
         COMPILE,
@@ -98,7 +106,8 @@ def _make_fixes(
 ) -> list[Fix]:
     prediction = None
     if share is not None:
-        condition = _CONDITIONS.get(cause, "there were no gaps between operators")
+        conditions = _CONDITIONS | (_HOST_CONDITIONS if inputs.on_host else {})
+        condition = conditions.get(cause, "there were no gaps between operators")
         prediction = Prediction.from_step(step_ns * (1 - share), step_ns, condition, is_bound=True)
     return [
         Fix(title=title, instructions=instructions, why=reason, prediction=prediction)
@@ -111,6 +120,8 @@ def _list_texts(cause: str, inputs: TraceInputs) -> list[FixText]:
         if is_overhead_in_optimizer(inputs):
             return [*_FIXES["optimizer"], *_LAUNCH_FIXES]
         return _LAUNCH_FIXES
+    if cause == "host_sync" and inputs.on_host:
+        return _HOST_READ_FIXES
     return _FIXES.get(cause) or CAUSE_FIXES.get(cause, [])
 
 

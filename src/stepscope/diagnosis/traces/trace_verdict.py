@@ -221,7 +221,7 @@ def _rule_out(
 ) -> list[RuledOut]:
     """Give the reason against each suspect other than that of the verdict."""
     shares, limits = inputs.shares.suspects, thresholds.by_suspect
-    is_host = inputs.traces[0].on_host
+    is_host = inputs.on_host
     meanwhile = "" if is_host else " while the device has no other work"
     reasons: dict[Suspect, str] = {
         "data_pipeline": f"fetching batches and copying them to the device take{meanwhile}",
