@@ -74,7 +74,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Programs of the development half were known to the authors of the rules."""
     frozen_at: str | None = None
     """Revision of the rules at the first verdict on a program that was held out; several rounds
-    were frozen one after another, and what one showed was mended before the next."""
+    were frozen one after another, and the rules changed after each."""
     fixes: list[MeasuredFix]
     why: str
     verdict: GivenVerdict
