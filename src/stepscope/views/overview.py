@@ -26,6 +26,9 @@ from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality
 from stepscope.views.ranges import Ranged
 
+NOT_EVALUATED_YET = (
+    "rules are evaluated on request: `stepscope rules check RUN` and the view insights do so"
+)
 NOT_EVALUATED = (
     "no rule was evaluated while the job ran: `stepscope rules check RUN` and the view insights "
     "evaluate rules now"
@@ -128,6 +131,9 @@ class Overview(Ranged, frozen=True, kw_only=True):
     command: list[str]
     working_directory: str
     created_ns: Annotated[int, field_label(unit="epoch_ns")]
+    """When the run directory was created: for traces the time of their import."""
+    started_ns: Annotated[int | None, field_label(unit="epoch_ns")]
+    """Start of the job, or of the first imported trace; null where its clock is not known."""
     git_revision: str | None
     versions: dict[str, str]
     rank_count: int
@@ -181,6 +187,7 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         command=info.command,
         working_directory=info.working_directory,
         created_ns=info.created_ns,
+        started_ns=_find_start(run, start_ns),
         git_revision=info.git_revision,
         versions=versions,
         rank_count=len(run.ranks) or len({trace.rank for trace in run.traces}),
@@ -202,8 +209,15 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         money=None if isinstance(priced, str) else _price_verdict(priced, verdict),
         money_missing=priced if isinstance(priced, str) else None,
         findings=_show_findings(run, recorded),
-        findings_missing=NOT_EVALUATED if recorded is None else None,
+        findings_missing=_explain_no_findings(nodes) if recorded is None else None,
     )
+
+
+def _find_start(run: Run, start_ns: int) -> int | None:
+    """Find the start; a trace whose file states no clock base tells none."""
+    if run.reader.statuses() or not run.traces:
+        return start_ns
+    return min((trace.start_ns for trace in run.traces if trace.base_ns), default=None)
 
 
 def _measure_busy_ratio(divided: Sequence[DividedTrace]) -> float | None:
@@ -216,6 +230,10 @@ def _measure_busy_ratio(divided: Sequence[DividedTrace]) -> float | None:
 def _list_devices(run: Run) -> list[str]:
     names = run.reader.table("devices", columns=["name"])["name"].tolist() if run.traces else []
     return sorted({name for name in names if name})
+
+
+def _explain_no_findings(nodes: Sequence[NodeStatus]) -> str:
+    return NOT_EVALUATED if nodes else NOT_EVALUATED_YET
 
 
 def _show_step_parts(verdict: Verdict) -> list[StepPart]:

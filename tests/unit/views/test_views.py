@@ -27,6 +27,8 @@ CODE = {
     "collate": "fetch > collate_rows",
 }
 STEP = "wait=0 60 | forward 12 | backward 20 | optimizer 8"
+from tests.support.imported_runs import import_into
+from tests.support.kineto_files import BASE_NS, trace, training
 
 
 def full(path: Path) -> RunBuilder:
@@ -183,3 +185,13 @@ def test_a_run_of_recordings_that_show_no_work_has_no_verdict(
     assert (recording.start_ns, recording.duration_ns) == (5_000, 16_000)
     assert payload.verdict.suspect == "insufficient_evidence"
     assert "neither device work nor operators that compute" in payload.verdict.headline
+    assert payload.started_ns is None  # the file states no clock base
+
+
+def test_a_recording_starts_when_it_was_recorded(tmp_path: Path) -> None:
+    """And not when it was imported."""
+    file = tmp_path / "trace.json"
+    file.write_bytes(trace(*training()))
+    payload = show_overview(import_into(tmp_path / "run", file))
+    assert payload.started_ns == BASE_NS
+    assert payload.created_ns > BASE_NS

@@ -1274,7 +1274,10 @@ export interface Overview {
   run_id: string;
   command: string[];
   working_directory: string;
+  /** When the run directory was created: for traces the time of their import. */
   created_ns: number;
+  /** Start of the job, or of the first imported trace; null where its clock is not known. */
+  started_ns: number | null;
   git_revision: string | null;
   versions: Record<string, string>;
   rank_count: number;

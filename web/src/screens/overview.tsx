@@ -40,7 +40,7 @@ function Content({ payload }: { payload: Payload }) {
     <>
       <PageHeader
         title={payload.run_id}
-        description={`Started ${dateTime(payload.created_ns / 1e6)}, duration ${duration(payload.duration_ns)}.`}
+        description={timeText(payload)}
       >
         <span class="badge" data-testid="job-status">{jobStatusText(payload.nodes)}</span>
       </PageHeader>
@@ -53,6 +53,12 @@ function Content({ payload }: { payload: Payload }) {
       <RunFacts payload={payload} />
     </>
   );
+}
+
+function timeText({ created_ns, started_ns, duration_ns, nodes }: Payload): string {
+  const started = started_ns === null ? "" : `Started ${dateTime(started_ns / 1e6)}, duration ${duration(duration_ns)}.`;
+  if (nodes.length > 0) return started;
+  return `${started || `Duration ${duration(duration_ns)}; the trace states no date.`} Imported ${dateTime(created_ns / 1e6)}.`;
 }
 
 /** Status of the job over all nodes. */
