@@ -19,6 +19,8 @@ from stepscope.views.input_pipeline import NO_BATCHES, show_input_pipeline
 from stepscope.views.overview import show_overview
 from stepscope.views.steps import show_steps
 from stepscope.views.system import show_system
+from tests.support.imported_runs import import_into
+from tests.support.kineto_files import BASE_NS, trace, training
 
 MS = 1_000_000
 CODE = {
@@ -27,8 +29,6 @@ CODE = {
     "collate": "fetch > collate_rows",
 }
 STEP = "wait=0 60 | forward 12 | backward 20 | optimizer 8"
-from tests.support.imported_runs import import_into
-from tests.support.kineto_files import BASE_NS, trace, training
 
 
 def full(path: Path) -> RunBuilder:
