@@ -75,7 +75,7 @@ _PLAIN_MATRIX = re.compile(
     re.IGNORECASE,
 )
 _MATRIX_WORK = re.compile(
-    r"gemm|matmul|[bm]mm(?![a-z])|conv(?!ert)|attn|attention|sdpa|fmha|mla|moe|lstm|gru|rnn"
+    r"(?<!fb)gemm|matmul|[bm]mm(?![a-z])|conv(?!ert)|attn|attention|sdpa|fmha|mla|moe|lstm|gru|rnn"
     r"|linear_(?!interp)|einsum|mma|grad_engine",
     re.IGNORECASE,
 )
@@ -86,7 +86,7 @@ _VECTOR_WORK = re.compile(
     r"|fill|memset|dropout|pool|activation|act_and_mul|relu|gelu|silu|sigmoid|tanh|sort|top_?k|argmax"
     r"|sampl|cumsum|scan|multi_tensor_apply|im2col|col2im|transpose|permute|nchw|nhwc|(?<![a-z])pad_"
     r"|optimizer|adam|sgd|quant|random|distribution|loss|mask|tensorop|op\dd?tensor|add_?tensor"
-    r"|scale_?tensor|cast|bias|reshape_and_cache|store_kvcache",
+    r"|scale\w*tensor|compute\w*offsets|criterion|cast|bias|reshape_and_cache|store_kvcache",
     re.IGNORECASE,
 )
 """Parts of names of kernels whose work has no matrix products."""

@@ -193,6 +193,9 @@ def test_names_that_do_not_show_tensor_cores(name: str) -> None:
         "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
         "std::enable_if<vllm::_typeConvert<c10::BFloat16>::exists>::type vllm::fused_add_rms_norm",
         "Cijk_Ailk_Bljk_SB_MT64x64x8_SE_K1",
+        "void fbgemm_gpu::permute_2D_data_kernel<false, int, int>",
+        "void cudnn::ops::scalePackedTensor_kernel<float, float>(cudnnTensor4dStruct)",
+        "void cask_cudnn_infer::computeOffsetsKernel<false, false>",
     ],
 )
 def test_vector_kernels_are_not_unknown(name: str) -> None:
