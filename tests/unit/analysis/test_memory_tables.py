@@ -14,7 +14,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from stepscope.analysis.memory_blocks import label_operators, list_largest_blocks, pair_blocks
-from stepscope.analysis.memory_curve import DeviceMemory, downsample_curve, split_memory_by_device
+from stepscope.analysis.memory_curve import (
+    DeviceMemory,
+    downsample_curve,
+    measure_step_memory,
+    split_memory_by_device,
+)
 from stepscope.analysis.memory_operators import summarize_memory_operators
 from stepscope.analysis.memory_peak import (
     NO_BACKWARD,
@@ -24,6 +29,7 @@ from stepscope.analysis.memory_peak import (
     is_backward,
 )
 from stepscope.analysis.operator_tree import build_operator_tree
+from stepscope.intervals import Intervals
 from tests.support.drawn_operators import Op, numbers, op, operator_columns, strings
 
 
@@ -348,3 +354,27 @@ def test_allocations_equal_a_count_call_by_call(roots: list[Op]) -> None:
     for name in ("a", "b"):
         assert rows.pop(name, [0] * 6) == expected[name]
     assert not rows
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=20),
+    st.lists(st.integers(0, 6), min_size=1, max_size=6),
+    st.integers(-3, 10),
+)
+def test_memory_of_steps(sizes: list[int], lengths: list[int], start: int) -> None:
+    """Twin: the level at each nanosecond of a step."""
+    signs = [1 if number % 3 else -1 for number in range(1, len(sizes) + 1)]
+    text = " ".join(f"{'+' if sign > 0 else '-'}a{n}" for sign, n in zip(signs, sizes, strict=True))
+    (memory,) = split_memory_by_device(events(text, before=200))
+    edges = np.cumsum([start, *lengths])
+    extent = Intervals(edges[:-1], edges[1:])
+    low, high = measure_step_memory(memory, extent)
+
+    def level(t: int) -> int:
+        return 200 + sum(
+            sign * size for at, (sign, size) in enumerate(zip(signs, sizes, strict=True)) if at <= t
+        )
+
+    for row, (first, end) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
+        levels = [level(t) for t in range(first, max(end, first + 1))]
+        assert (low[row], high[row]) == (min(levels), max(levels))

@@ -16,6 +16,7 @@ from stepscope.analysis.operator_table import (
     OperatorStack,
     build_operator_table,
     is_tensor_core_eligible,
+    measure_eligible_ratio,
 )
 from tests.support.drawn_operators import Op, kernel_columns, numbers, op, operator_columns, strings
 
@@ -235,3 +236,14 @@ def test_sums_equal_a_count_call_by_call(roots: list[Op]) -> None:
         assert row.tensor_core_total_ratio == (
             pytest.approx(fast_total / device_total) if device_total else None
         )
+
+
+def test_share_of_kernels_that_could_use_tensor_cores() -> None:
+    """Eligible: 30 of `aten::mm`, and 20 of a caller of it; not 50 of an addition."""
+    roots = [
+        op("step", 1, op("aten::mm", 1, kernels=[(SLOW, 30)]), kernels=[(SLOW, 20)]),
+        op("aten::add", 1, kernels=[(SLOW, 50)]),
+    ]
+    columns = operator_columns(*roots)
+    assert measure_eligible_ratio(columns, kernel_columns(*roots)) == 50 / 100
+    assert measure_eligible_ratio(columns, kernel_columns(op("aten::mm", 1))) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -348,3 +350,22 @@ def test_resnet_with_and_without_workers(tmp_path: Path) -> None:
         assert "mixed precision" in advice
         assert loading is None or f"{loading} of step time" in advice
         assert eligible is None or f"{eligible} of kernel time" in advice
+
+
+@pytest.mark.skipif(not REAL_TRACES.exists(), reason="no real traces")
+def test_memory_of_a_real_job(tmp_path: Path) -> None:
+    """Peaks of the five steps, counted from the events of the file."""
+    file = REAL_TRACES / "ddp_2ranks_memory.v100.json.gz"
+    content = json.loads(gzip.decompress(file.read_bytes()))
+    events = [event for event in content["traceEvents"] if event.get("name") == "[memory]"]
+    totals = [
+        event["args"]["Total Allocated"]
+        for event in events
+        if event["args"]["Device Type"] == 1 and event["args"]["Device Id"] == 1
+    ]
+    memory_bytes = content["deviceProperties"][1]["totalGlobalMem"]
+    finding = check_file(tmp_path, file)["GPUMemoryIncrease"]
+    assert finding.datapoints == 5
+    (gpu,) = finding.details["gpus"].values()
+    peak = gpu["memory_percent"]["max"]
+    assert peak == pytest.approx(100 * max(totals) / memory_bytes, abs=0.01)

@@ -88,6 +88,10 @@ def test_communication(share: float, applies: bool) -> None:
             {"compute": 40, "python": 60},
             "; Python between operators takes 60% of step time: make the host faster first",
         ),
+        (
+            {"compute": 40, "python": 60, "has_host": False},
+            "; the trace has no operators to tell why.",
+        ),
     ],
 )
 def test_low_utilization_names_its_cause(parts: dict[str, float], advice: str) -> None:

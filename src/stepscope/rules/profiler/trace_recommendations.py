@@ -256,7 +256,9 @@ def _explain_idle(steps: TracedSteps) -> str:
     waits = {part: steps.share([part]) for part in (*DATA_PARTS, "communication", *OVERHEAD_PARTS)}
     largest = max(waits, key=lambda part: waits[part])
     share = waits[largest]
-    if not steps.has_host or share < MIN_CAUSE_SHARE:
+    if not steps.has_host:
+        return "; the trace has no operators to tell why."
+    if share < MIN_CAUSE_SHARE:
         return ": increase the batch size."
     cause = f"; {PART_NAMES[largest]} takes {percent(share)} of step time"
     if largest in OVERHEAD_PARTS:
