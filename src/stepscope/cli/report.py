@@ -17,11 +17,17 @@ from stepscope.cli.options import (
 )
 from stepscope.cli.output import json_text
 from stepscope.errors import UsageError
+from stepscope.exporters import write_report_workbook
 from stepscope.output_files import atomic_write
 from stepscope.report import render_html, render_notebook
-from stepscope.views.profiling_report import choose_report_rules, make_report, make_report_facts
+from stepscope.views.profiling_report import (
+    ReportFacts,
+    choose_report_rules,
+    make_report,
+    make_report_facts,
+)
 
-FORMS = (".html", ".ipynb", ".json")
+FORMS = (".html", ".ipynb", ".json", ".xlsx")
 
 
 @click.command(
@@ -37,7 +43,8 @@ FORMS = (".html", ".ipynb", ".json")
     metavar="FILE",
     type=click.Path(path_type=Path),
     help="report.html: one self-contained page. report.ipynb: the same as a notebook. "
-    "report.json: the findings of the rules.",
+    "report.json: the findings of the rules. report.xlsx: those and the views of the run, as a "
+    "workbook of tables (extra `xlsx`).",
 )
 @rule_option
 @config_option()
@@ -53,15 +60,15 @@ def command(
     as_json: bool,
 ) -> None:
     if output is None and not as_json:
-        raise UsageError("Pass a file for the report: -o report.html, .ipynb or .json.")
+        raise UsageError("Pass a file for the report: -o report.html, .ipynb, .json or .xlsx.")
     form = ".json" if output is None else _form(output)
     location = resolve_run(run)
     signals = open_run(location)
     rules = choose_report_rules(names, config=config, settings=assignments)
 
     @cache
-    def facts() -> str:
-        return json_text(make_report_facts(signals, rules))
+    def facts() -> ReportFacts:
+        return make_report_facts(signals, rules)
 
     if output is not None:
         with atomic_write(output) as file:
@@ -71,9 +78,11 @@ def command(
                 file.write(
                     render_notebook(location, rules=names, config=config, settings=assignments)
                 )
+            elif form == ".xlsx":
+                write_report_workbook(file, signals, facts())
             else:
-                file.write(facts().encode())
-    click.echo(facts() if as_json else f"{output}: the report on {run}")
+                file.write(json_text(facts()).encode())
+    click.echo(json_text(facts()) if as_json else f"{output}: the report on {run}")
 
 
 def _form(output: Path) -> str:

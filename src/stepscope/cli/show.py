@@ -1,15 +1,21 @@
-"""`stepscope show RUN VIEW`: one view, as text or as its JSON payload."""
+"""`stepscope show RUN VIEW`: one view, as text, as its JSON payload, or as tables in a file."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from stepscope.cli.opening import open_run
 from stepscope.cli.options import json_option, run_argument
-from stepscope.cli.output import print_json
+from stepscope.cli.output import print_json, say
+from stepscope.errors import UsageError
+from stepscope.exporters import choose_table, describe_tables, tabulate, write_csv, write_workbook
+from stepscope.output_files import atomic_write
 from stepscope.views import OPTION_FLAGS, VIEWS, parse_option
 
 
@@ -74,16 +80,75 @@ def _uses(field: str) -> str:
     "TIME",
     "List the events nearest to this time after the start of the run. " + _uses("around_ns"),
 )
+@click.option(
+    "--csv",
+    "csv_file",
+    metavar="FILE",
+    help="Write one table of the view as CSV; - is stdout. Without --table, the table that is "
+    "named like the view, else the longest.",
+)
+@click.option("--table", "table", metavar="NAME", help="Table to write with --csv.")
+@click.option(
+    "--xlsx",
+    "workbook_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write all tables of the view as an XLSX workbook (extra `xlsx`).",
+)
 @json_option
-def command(run: str, view: str, as_json: bool, **options: Any) -> None:
+def command(
+    run: str,
+    view: str,
+    *,
+    csv_file: str | None,
+    table: str | None,
+    workbook_file: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    outputs = {"--json": as_json, "--csv": csv_file is not None, "--xlsx": bool(workbook_file)}
+    if sum(outputs.values()) > 1:
+        raise UsageError(f"Use one of {', '.join(flag for flag, used in outputs.items() if used)}.")
+    if table is not None and csv_file is None:
+        raise UsageError("--table requires --csv.")
     show_view = VIEWS[view]
     options_given = {field: value for field, value in options.items() if value is not None}
     payload = show_view(open_run(run), show_view.make_options(view, options_given))
     if as_json:
         print_json(payload)
         return
+    if csv_file is not None:
+        _write_csv(payload, view, csv_file, table)
+        return
+    if workbook_file is not None:
+        _write_workbook(payload, view, workbook_file)
+        return
     # Only text needs these imports; `--json` must start fast.
     from stepscope.cli.text import console
     from stepscope.cli.writers import write
 
     write(console(), payload)
+
+
+def _write_csv(payload: msgspec.Struct, view: str, file_name: str, table_name: str | None) -> None:
+    tables = tabulate(payload)
+    table = choose_table(tables, view, table_name)
+    missing = getattr(payload, "missing", None)
+    if missing and table_name is None:
+        raise UsageError(f"The view {view} of this run has no rows: {missing}.")
+    if file_name == "-":
+        write_csv(sys.stdout.buffer, table)
+        return
+    path = Path(file_name)
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory; pass a file to --csv, e.g. {view}.csv.")
+    with atomic_write(path) as file:
+        write_csv(file, table)
+    say(f"{path}: {describe_tables([table])}; tables of this view: {describe_tables(tables)}")
+
+
+def _write_workbook(payload: msgspec.Struct, view: str, path: Path) -> None:
+    tables = tabulate(payload)
+    with atomic_write(path) as file:
+        write_workbook(file, {table.name: table for table in tables})
+    say(f"{path}: {describe_tables(tables)}")

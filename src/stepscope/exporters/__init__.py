@@ -1,7 +1,12 @@
-"""Recordings of a run, written in the formats of other tools.
+"""Runs, traces and views, written in the formats of other tools.
 
-Belongs here: one file per format, from the tables of `schema` to a file, in pieces of bounded
-size. Does not belong here: computing (`analysis`), choosing recordings or talking (`cli`).
+Belongs here: one file per format, from the tables of `schema` or the payloads of `views` to a file;
+traces in pieces of bounded size. Does not belong here: computing (`analysis`), choosing traces or
+talking (`cli`).
+
+    chrome, timeline   traces and whole runs as Chrome JSON
+    view_tables        payloads of views as flat tables
+    csv_file, workbook those tables as CSV and XLSX
 """
 
 from __future__ import annotations

@@ -1,2 +1,13 @@
 from .chrome import Exported as Exported, export_chrome as export_chrome
+from .csv_file import write_csv as write_csv
 from .timeline import ExportedTimeline as ExportedTimeline, export_timeline as export_timeline
+from .view_tables import (
+    ViewTable as ViewTable,
+    choose_table as choose_table,
+    describe_tables as describe_tables,
+    tabulate as tabulate,
+)
+from .workbook import (
+    write_report_workbook as write_report_workbook,
+    write_workbook as write_workbook,
+)

@@ -40,6 +40,7 @@ from stepscope.schema.facts import (
     decode_facts,
 )
 from stepscope.schema.field_labels import (
+    IDENTITY_FIELDS,
     FieldLabel,
     field_label,
     labels_of,
@@ -107,6 +108,7 @@ __all__ = [
     "EVENT_TABLES",
     "FACT_TYPES",
     "GRAPH_LAUNCH",
+    "IDENTITY_FIELDS",
     "METRIC_TYPES",
     "NESTED_TABLES",
     "PROFILER_SUFFIXES",

@@ -61,6 +61,8 @@ _DISPLAYS: dict[Display, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """Names of fields with their displays."""
+IDENTITY_FIELDS = ("rank", "trace", "process", "node", "device", "device_name", "stream")
+"""Fields that identify the subject of a part of a payload."""
 _DISPLAY_BY_NAME = {name: display for display, names in _DISPLAYS.items() for name in names}
 _WORDS = {
     "comm": "communication",

@@ -6,6 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import openpyxl
 import pytest
 
 from stepscope.testing import RunBuilder
@@ -34,6 +35,17 @@ def test_every_form(run: Path, tmp_path: Path) -> None:
     assert names == ["report.html", "report.ipynb", "report.json"]
 
 
+def test_workbook_has_the_findings_and_the_views(run: Path, tmp_path: Path) -> None:
+    done = report(tmp_path, run, "-o", "report.xlsx", "--rule", "StepOutlier")
+    assert done.returncode == 0, done.stderr
+    book = openpyxl.load_workbook(tmp_path / "report.xlsx")
+    rules = book["report rules"]
+    names = {row[0] for row in rules.iter_rows(min_row=2, values_only=True)}
+    assert names == {"StepOutlier", "OverallSystemUsage", "OverallFrameworkMetrics"}
+    assert {"overview summary", "steps summary", "system nodes"} <= set(book.sheetnames)
+    assert not any("timeline" in name or "heat" in name for name in book.sheetnames)
+
+
 def test_json_has_debuggers_names(run: Path, tmp_path: Path) -> None:
     report(tmp_path, run, "-o", "report.json", "--rule", "StepOutlier")
     written = json.loads((tmp_path / "report.json").read_text())
@@ -50,7 +62,7 @@ def test_json_has_debuggers_names(run: Path, tmp_path: Path) -> None:
     [
         (["{run}"], "Pass a file for the report"),
         (["{run}", "-o", "report.pdf"], "report.pdf has no known format"),
-        (["{run}", "-o", "report"], "name that ends in .html, .ipynb, .json"),
+        (["{run}", "-o", "report"], "name that ends in .html, .ipynb, .json, .xlsx"),
         (["{run}", "-o", "."], ". is a directory"),
         (["{run}", "-o", "nowhere/report.html"], "nowhere is not a directory"),
         (["{run}", "-o", "file.txt/report.html"], "file.txt is not a directory"),

@@ -21,11 +21,9 @@ from rich.markup import escape
 
 from stepscope.cli.text import duration, table
 from stepscope.cli.writers.units import text_of
-from stepscope.schema import FieldLabel, Unit, labels_of
+from stepscope.schema import IDENTITY_FIELDS, FieldLabel, Unit, labels_of
 from stepscope.views import QualityNote, TimeRange
 
-IDENTITY = ("rank", "trace", "process", "node", "device", "device_name", "stream")
-"""Fields that identify the subject of a part of a payload."""
 SENTENCES = ("missing", "notes", "share_of", "quality", "range", "damage")
 MAX_LISTED = 8
 """Longer lists of scalars are not a cell of a table."""
@@ -75,7 +73,7 @@ def _write_struct(out: Console, part: msgspec.Struct, inherited: Unit) -> None:
     _write_sentences(out, values.get("missing"))
     if values.get("share_of"):
         out.print(f"[dim]shares of: {escape(values['share_of'])}[/dim]")
-    rest = [field for field in fields if field.name not in SENTENCES + IDENTITY]
+    rest = [field for field in fields if field.name not in SENTENCES + IDENTITY_FIELDS]
     scalars = [field for field in rest if _is_scalar(field.value)]
     width = max((len(field.label.title) for field in scalars), default=0)
     for _, label, value in scalars:
@@ -88,7 +86,7 @@ def _write_struct(out: Console, part: msgspec.Struct, inherited: Unit) -> None:
 
 
 def _write_title(out: Console, fields: Iterable[Field]) -> None:
-    identity = [field for name in IDENTITY for field in fields if field.name == name]
+    identity = [field for name in IDENTITY_FIELDS for field in fields if field.name == name]
     words = [
         value if isinstance(value, str) else f"{label.title} {value}"
         for _, label, value in identity
