@@ -8,6 +8,7 @@ Scripts need no changes: `stepscope run -- python train.py`. Optional functions 
     mode(name)                        a region that trains, evaluates or predicts
     scalar(name, value)               a number, such as a loss
     start_profiling, stop_profiling   recording without `stepscope run`
+    StepSchedule                      steps that it records in detail
 
 Recorded data is read with
 
@@ -19,6 +20,7 @@ Importing the package loads only the standard library.
 from stepscope._version import __version__
 from stepscope.capture import (
     Span,
+    StepSchedule,
     annotate,
     annotation_begin,
     annotation_end,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 # Without `open`: `from stepscope import *` must not shadow the built-in function.
 __all__ = [
     "Span",
+    "StepSchedule",
     "__version__",
     "annotate",
     "annotation_begin",

@@ -126,6 +126,21 @@ def test_all_ranks_record_the_same_scheduled_steps(start: Callable[..., Windowed
     assert not list(job.run.rglob("*.json.tmp"))
 
 
+def test_cycles_end_after_their_number(start: Callable[..., WindowedJob]) -> None:
+    cycles = "skip_first=600,wait=290,warmup=10,active=5,repeat=2"
+    job = start("--window", "asked", "--schedule", cycles)
+    wait_until(lambda: len(job.facts()) >= 2)
+
+    def step_count() -> int:
+        kind = "kind = 'optimizer'"
+        return len(open_run(job.run).table("spans", ["start_ns"], condition=kind)["start_ns"])
+
+    wait_until(lambda: step_count() > 600 + 3 * 305 + 10)  # a third window would be recorded
+    assert job.end() == 0
+    windows = [(fact["first_step"], fact["step_count"]) for fact in job.facts()]
+    assert windows == [(900, 5), (1205, 5)]
+
+
 def test_a_window_of_a_running_job_on_all_ranks(start: Callable[..., WindowedJob]) -> None:
     job = start("--window", "asked", command=TORCHRUN)
     done = job.capture("--steps", "5", "--shapes", "--json")

@@ -63,6 +63,27 @@ def test_a_window_has_exactly_the_requested_steps(job: WindowJob) -> None:
     assert fact["recorder"] == "libkineto"
 
 
+@pytest.mark.parametrize("served", [True, False], ids=["libkineto", "profiler"])
+def test_a_window_warms_up_for_some_steps(start: Callable[..., WindowJob], served: bool) -> None:
+    job = start(served=served)
+    job.do("steps 5")
+    job.plan(steps(4, warmup_count=10), WindowStart(first_step=20))
+    job.do("steps 40")
+    job.step_until(OVER)
+    assert job.window()["steps"] == 4
+    (fact,) = job.spool.drain(final=False).facts("window")
+    assert (fact["first_step"], fact["step_count"]) == (20, 4)
+    # A profiler of the job closes a window that warms up, and leaves one that waits.
+    first = job.training_process.steps + 20
+    job.plan(steps(4, warmup_count=10), WindowStart(first_step=first))
+    job.do("steps 15")
+    assert int(job.do("profile 2")) > 50
+    job.step_until(OVER)
+    closed = job.spool.drain(final=False).facts("window")[-1]
+    assert first - 10 <= closed["first_step"] < first
+    assert closed["step_count"] == 0
+
+
 def test_the_steps_of_a_window_are_marked(job: WindowJob) -> None:
     job.plan(steps(4), WindowStart(first_step=20))
     job.do("steps 40")

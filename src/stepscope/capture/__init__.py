@@ -21,9 +21,11 @@ from stepscope.capture.marks import (
     step,
     steps,
 )
+from stepscope.spool import StepSchedule
 
 __all__ = [
     "Span",
+    "StepSchedule",
     "annotate",
     "annotation_begin",
     "annotation_end",

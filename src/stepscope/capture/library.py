@@ -13,7 +13,7 @@ import time
 
 from stepscope.capture import session
 from stepscope.errors import RunExistsError, UsageError
-from stepscope.spool import SPOOL_VARIABLE
+from stepscope.spool import SPOOL_VARIABLE, StepSchedule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,13 +34,17 @@ _library_run: _LibraryRun | None = None
 _registered = False
 
 
-def start_profiling(run: str | None = None, *, interval_ms: int = 500) -> None:
+def start_profiling(
+    run: str | None = None, *, interval_ms: int = 500, schedule: StepSchedule | None = None
+) -> None:
     """Start recording. A second call does nothing.
 
     Args:
         run: directory of the new run. Default: stepscope-runs/<time>-<script>. Ignored under
             `stepscope run`, which creates the run.
         interval_ms: milliseconds between samples of the node. Ignored under `stepscope run`.
+        schedule: steps to record in detail on all ranks; ignored under `stepscope run`, which
+            has `--schedule`.
 
     Raises:
         RunExistsError: the directory already contains a run.
@@ -56,7 +60,7 @@ def start_profiling(run: str | None = None, *, interval_ms: int = 500) -> None:
     if os.path.exists(os.path.join(location, "run.json")):
         raise RunExistsError(f"{location} already holds a run. Use a new directory.")
     try:
-        _library_run = _LibraryRun(location, interval_ms)
+        _library_run = _LibraryRun(location, interval_ms, schedule)
     except OSError as error:  # the job must run even if it cannot be recorded
         session.warn(f"the job is not recorded: {error}")
         return
@@ -81,7 +85,7 @@ class _LibraryRun:
         OSError: no spool can be created, or the monitor cannot be started.
     """
 
-    def __init__(self, location: str, interval_ms: int) -> None:
+    def __init__(self, location: str, interval_ms: int, schedule: StepSchedule | None) -> None:
         from stepscope.capture.bootstrap import activate, environment
         from stepscope.capture.kineto_daemon import make_directory
 
@@ -90,7 +94,7 @@ class _LibraryRun:
         limit = session.DEFAULT_LIMIT_BYTES
         self.spool = _make_spool(limit)
         self.kineto = make_directory()
-        self.monitor = self._start_monitor(limit, interval_ms)
+        self.monitor = self._start_monitor(limit, interval_ms, schedule)
         variables = environment(self.spool, limit, self.kineto)
         self._original_environment = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)
@@ -118,7 +122,9 @@ class _LibraryRun:
             session.warn(f"cannot notify the monitor that the job has ended: {error}")
         self._await_monitor()
 
-    def _start_monitor(self, limit: int, interval_ms: int) -> subprocess.Popen[bytes]:
+    def _start_monitor(
+        self, limit: int, interval_ms: int, schedule: StepSchedule | None
+    ) -> subprocess.Popen[bytes]:
         import json
         import subprocess
 
@@ -134,7 +140,10 @@ class _LibraryRun:
             "job_pid": self.pid,
             "launcher_pid": None,
             "interval_ms": interval_ms,
-            "windows": {"kineto_directory": self.kineto},
+            "windows": {
+                "kineto_directory": self.kineto,
+                "schedule": None if schedule is None else schedule.settings,
+            },
         }
         package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         paths = [os.path.dirname(package), os.environ.get("PYTHONPATH")]

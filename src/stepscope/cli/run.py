@@ -58,6 +58,7 @@ from stepscope.monitor import (
 )
 from stepscope.run import Run
 from stepscope.schema import SCHEMA_VERSION, RunInfo
+from stepscope.spool import StepSchedule
 from stepscope.store import RunWriter, create_run, is_remote, open_run
 from stepscope.watch import STOP_REQUEST_FILE
 
@@ -82,6 +83,7 @@ class RunOptions(DepthOptions):
     start_time: float | None
     duration: float | None
     repeat_interval: float | None
+    cycles: StepSchedule | None
     rules: RulePlan | None
     """None with `--no-rules`."""
     allow_stop: bool
@@ -208,6 +210,7 @@ def _plan_windows(options: RunOptions) -> WindowSettings:
         options.start_time,
         options.duration,
         options.repeat_interval,
+        options.cycles,
         options.contents,
     )
     if planned is not None and options.window == "off":

@@ -12,7 +12,7 @@ from stepscope.errors import UsageError
 from stepscope.monitor import WindowSchedule
 from stepscope.quantities import number
 from stepscope.run import WindowContents, choose_contents
-from stepscope.spool import OPTIONS, Depth
+from stepscope.spool import OPTIONS, Depth, StepSchedule, parse_step_schedule
 
 Decorated = Callable[..., Any]
 
@@ -59,6 +59,17 @@ def depth_options(command: Decorated) -> Decorated:
     )(command)
 
 
+def _parse_cycles(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> StepSchedule | None:
+    try:
+        return None if text is None else parse_step_schedule(text)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{error}; e.g. wait=5,warmup=2,active=10,repeat=3,skip_first=20."
+        ) from None
+
+
 def schedule_options(command: Decorated) -> Decorated:
     """Add the options for windows that are scheduled with the job."""
     options = (
@@ -73,6 +84,10 @@ def schedule_options(command: Decorated) -> Decorated:
         click.option("--every", "repeat_interval", metavar="K",
                      type=click.FloatRange(min=0, min_open=True),
                      help="Repeat the window every K steps, or K seconds with --start-time."),
+        click.option("--schedule", "cycles", callback=_parse_cycles, metavar="NAME=N,…",
+                     help="Open windows in cycles, as torch.profiler.schedule: "
+                     "wait=5,warmup=2,active=10,repeat=3,skip_first=20. Without repeat, or with "
+                     "repeat=0, until the job ends."),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -85,6 +100,7 @@ def schedule(  # noqa: PLR0917 - in the order of the options
     start_time: float | None,
     duration: float | None,
     repeat_interval: float | None,
+    cycles: StepSchedule | None,
     contents: WindowContents,
 ) -> WindowSchedule | None:
     """Return the windows scheduled with the job, None if there are none.
@@ -92,17 +108,23 @@ def schedule(  # noqa: PLR0917 - in the order of the options
     Raises:
         UsageError: the options contradict each other.
     """
+    lengths = (num_steps, duration, repeat_interval)
+    if cycles is not None:
+        if (start_step, start_time, *lengths) != (None,) * 5:
+            raise UsageError(
+                "--schedule conflicts with --start-step, --num-steps, --start-time, --duration and "
+                "--every; remove them."
+            )
+        return WindowSchedule(**cycles.settings, depth=contents.depth, options=contents.options)
     by_steps, by_time = start_step is not None, start_time is not None
     if by_steps and by_time:
         raise UsageError("--start-step conflicts with --start-time; remove one of them.")
     if not by_steps and not by_time:
         light = contents.depth == Depth.LIGHT
-        if (
-            (num_steps, duration, repeat_interval) != (None, None, None)
-            or contents.options
-            or light
-        ):
-            raise UsageError("Set the start of the window with --start-step or --start-time.")
+        if lengths != (None, None, None) or contents.options or light:
+            raise UsageError(
+                "Set the start of the window with --start-step, --start-time or --schedule."
+            )
         return None
     if by_steps and (num_steps is None or duration is not None):
         raise UsageError("--start-step requires --num-steps.")

@@ -31,6 +31,10 @@ class WindowSchedule(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float | None = None
     interval: float | None = None
     """Steps, or seconds, from one start to the next; None for a single window."""
+    warmup_count: int = 0
+    """Steps before each window for which the profiler runs and its records are discarded."""
+    repeat_count: int | None = None
+    """Number of windows of a schedule with an interval; None for no end."""
     depth: str = "full"
     options: list[str] = []
 

@@ -42,6 +42,7 @@ from stepscope.spool.record import (
     make_meta,
     pack_forward,
 )
+from stepscope.spool.step_schedule import StepSchedule, parse_step_schedule
 from stepscope.spool.tree import (
     SPOOL_VARIABLE,
     LogName,
@@ -77,11 +78,13 @@ __all__ = [
     "SpanLog",
     "SpoolFullError",
     "SpoolTree",
+    "StepSchedule",
     "WindowPlan",
     "WindowState",
     "finished_file",
     "make_meta",
     "pack_forward",
+    "parse_step_schedule",
     "process_is_alive",
     "process_start_ticks",
     "read_journal",

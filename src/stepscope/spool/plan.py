@@ -41,6 +41,7 @@ class WindowPlan:
         options: members of `OPTIONS`.
         first_step: number of steps that must end before it; None if it starts at a time.
         steps: number of steps in it; None if it has a duration.
+        warmup_steps: minimum number of steps before it for which the recorder warms up.
         start_ns: earliest monotonic start time.
         longest_ns: limit on its duration: it ends at the first step boundary after this time.
         request: name of the window request in the run, None if there is none.
@@ -57,6 +58,7 @@ class WindowPlan:
         "request",
         "start_ns",
         "steps",
+        "warmup_steps",
     )
 
     def __init__(
@@ -69,6 +71,7 @@ class WindowPlan:
         options: tuple[str, ...] = (),
         first_step: int | None = None,
         steps: int | None = None,
+        warmup_steps: int = 0,
         start_ns: int = 0,
         longest_ns: int | None = None,
         request: str | None = None,
@@ -80,6 +83,7 @@ class WindowPlan:
         self.options = tuple(options)
         self.first_step = first_step
         self.steps = steps
+        self.warmup_steps = warmup_steps
         self.start_ns = start_ns
         self.longest_ns = longest_ns
         self.request = request

@@ -85,6 +85,22 @@ NO_ROOM = """
     stepscope.step(1)
     print("trained")
 """
+SCHEDULED = """
+    import glob, os, time
+    import stepscope
+    cycle = stepscope.StepSchedule(wait=150, warmup=2, active=4, repeat=1)
+    stepscope.start_profiling("run", schedule=cycle)
+    import torch
+    net = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    files = os.environ["STEPSCOPE_SPOOL"] + "/p-*/window-*_*.json"
+    deadline = time.monotonic() + 60
+    while not glob.glob(files) and time.monotonic() < deadline:
+        optimizer.zero_grad()
+        net(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        time.sleep(0.01)
+"""
 JOBS = {
     name: text for name, text in list(globals().items()) if name.isupper() and isinstance(text, str)
 }
@@ -157,6 +173,19 @@ def test_a_script_that_trains(jobs: dict[str, Job]) -> None:
     assert run.info.options["interval_ms"] == 100
     assert run.info.command[-1].endswith("train.py")
     assert not Path(run.info.options["spool"]).exists()
+
+
+def test_steps_of_a_schedule_are_recorded(jobs: dict[str, Job]) -> None:
+    job = jobs["SCHEDULED"]
+    assert job.process.returncode == 0, job.err
+    (window,) = [
+        fact
+        for process in job.run().processes()
+        for fact in process.facts
+        if fact["fact"] == "window" and fact["reason"] == "scheduled"
+    ]
+    assert window["first_step"] >= 152  # later if the monitor was not ready in time
+    assert window["step_count"] == 4
 
 
 def test_one_run_after_another(jobs: dict[str, Job]) -> None:

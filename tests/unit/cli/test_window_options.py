@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +11,15 @@ from click.testing import CliRunner
 from stepscope.cli.capture import command as capture
 from stepscope.cli.window_options import schedule
 from stepscope.errors import StepscopeError, UsageError
+from stepscope.monitor import WindowSchedule
 from stepscope.run.window_requests import WindowContents, choose_contents
+from stepscope.spool import StepSchedule
 from stepscope.spool.plan import OPTIONS
+from tests.support.command import run_command
 
 WHAT = WindowContents(depth="full", options=[])
 NOTHING: dict[str, Any] = dict.fromkeys(
-    ("start_step", "num_steps", "start_time", "duration", "repeat_interval")
+    ("start_step", "num_steps", "start_time", "duration", "repeat_interval", "cycles")
 )
 
 
@@ -50,6 +54,39 @@ def test_a_window_by_steps_and_one_by_time() -> None:
 def test_what_cannot_be(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         schedule(**{**NOTHING, **options}, contents=WHAT)
+
+
+def test_cycles_of_steps() -> None:
+    cycles = StepSchedule(wait=5, warmup=2, active=10, repeat=3, skip_first=20)
+    planned = schedule(**{**NOTHING, "cycles": cycles}, contents=WHAT)
+    assert planned == WindowSchedule(
+        first_step=27, step_count=10, warmup_count=2, interval=17, repeat_count=3
+    )
+    for option in ("start_step", "num_steps", "start_time", "duration", "repeat_interval"):
+        with pytest.raises(UsageError, match="--schedule conflicts with"):
+            schedule(**{**NOTHING, "cycles": cycles, option: 3}, contents=WHAT)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "'' is none of wait, warmup, active"),
+        ("wait=1,warmup=1", "active must be set"),
+        ("active=1", "wait and warmup must be set"),
+        ("wait=1,warmup=1,active=0", "active=0 must be a whole number of at least 1"),
+        ("wait=-1,warmup=1,active=1", "'wait=-1' is not wait=N"),
+        ("wait=1.5,warmup=1,active=1", "'wait=1.5' is not wait=N"),
+        ("wait=1,wait=2,warmup=1,active=1", "wait is set twice"),
+        ("wait=1,pause=2", "'pause' is none of"),
+        ("wait=0,warmup=0,active=5", "windows need a gap"),
+    ],
+)
+def test_no_cycles(tmp_path: Path, text: str, says: str) -> None:
+    done = run_command(tmp_path, "run", "--schedule", text, "--", "true")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_contents() -> None:

@@ -47,6 +47,7 @@ class WindowSpec:
     depth: str = Depth.FULL
     options: tuple[str, ...] = ()
     step_count: int | None = None
+    warmup_count: int = 0
     duration_ns: int | None = None
     request: str | None = None
 
@@ -151,6 +152,7 @@ class Planner:
             options=spec.options,
             first_step=start.first_step,
             steps=steps,
+            warmup_steps=spec.warmup_count,
             start_ns=start.start_ns,
             longest_ns=timeout_ns,
             request=spec.request,

@@ -205,7 +205,8 @@ class WindowService:
     ) -> None:
         planned_count = sum(plan.reason == "scheduled" for plan in alive[0].plans())
         done_count = planned_count + self._skipped_count
-        if done_count and schedule.interval is None:
+        limit = 1 if schedule.interval is None else schedule.repeat_count
+        if limit is not None and done_count >= limit:
             self._until_scheduled_ns = math.inf
             return
         offset = done_count * (schedule.interval or 0)
@@ -221,7 +222,7 @@ class WindowService:
             first_step = schedule.first_step + round(offset)
             last_step = max(process.steps for process in alive)
             step_ns = min((process.step_ns or 0.0) for process in alive)
-            until_ns = (first_step - last_step) * step_ns
+            until_ns = (first_step - schedule.warmup_count - last_step) * step_ns
             is_due, is_late = until_ns < lead_ns + SCHEDULE_MARGIN_NS, last_step >= first_step
         self._until_scheduled_ns = until_ns
         if not is_due or not has_step_times:
@@ -325,5 +326,6 @@ def _scheduled_spec(schedule: WindowSchedule) -> WindowSpec:
         depth=schedule.depth,
         options=tuple(schedule.options),
         step_count=schedule.step_count,
+        warmup_count=schedule.warmup_count,
         duration_ns=None if seconds is None else round(1e9 * seconds),
     )

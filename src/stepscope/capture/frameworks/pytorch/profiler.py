@@ -25,15 +25,21 @@ class ProfilerRecorder:
     def __init__(self, plan: WindowPlan, directory: str) -> None:
         self._path = finished_file(directory, plan.number, os.getpid())
         self._profiler: Any = torch.profiler.profile(**_arguments(plan))
+        self._warms_up = plan.warmup_steps > 0
         self._writer = threading.Thread(target=self._write, name="stepscope-window", daemon=True)
 
     def prepare(self) -> bool:
-        """Return True: no preparation is needed."""
+        """Start the warm-up of a plan that asks for one, and return True."""
+        if self._warms_up:
+            self._profiler.prepare_trace()
         return True
 
     def start(self) -> None:
         """Start recording."""
-        self._profiler.start()
+        if self._warms_up:
+            self._profiler.start_trace()
+        else:
+            self._profiler.start()
 
     def stop(self) -> None:
         """Stop recording."""

@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -50,6 +50,7 @@ _probe = Probe("detailed windows", coarse=True)
 _close_probe = Probe("the end of detailed windows", coarse=True)
 """A separate probe, because the job cannot exit with an open window if the other one has failed."""
 _now = time.monotonic_ns
+T = TypeVar("T")
 
 
 def install() -> None:
@@ -132,13 +133,13 @@ class Window:
             if plan.first_step is None or step >= plan.first_step:
                 self._start(step, now)
             return
-        warm_up = self._recorder.warm_up_steps
+        warm_up = max(self._recorder.warm_up_steps, plan.warmup_steps)
         is_early = plan.first_step is not None and step < plan.first_step - warm_up
         if is_early or now < plan.start_ns:
             return
         self._due_ns = self._due_ns or now
         is_busy = _is_job_profiler_active()
-        if not is_busy and self._recorder.prepare():
+        if not is_busy and _open(self._recorder.prepare):
             self.prepared = True
             if not warm_up:
                 self._start(step, now)
@@ -149,11 +150,7 @@ class Window:
 
     def _start(self, step: int, now: int) -> None:
         self._span = _probe.start(Kind.WINDOW, self.plan.reason, self.plan.number)
-        _follower.opening = True
-        try:
-            self._recorder.start()
-        finally:
-            _follower.opening = False
+        _open(self._recorder.start)
         self._first_step, self._start_ns = step, now
         self._enter(WindowState.RECORDING)
 
@@ -279,6 +276,17 @@ class _Follower:
 
 
 _follower = _Follower()
+
+
+def _open(action: Callable[[], T]) -> T:
+    """Call a recorder that may start the framework's profiler for a window."""
+    _follower.opening = True
+    try:
+        return action()
+    finally:
+        _follower.opening = False
+
+
 _job_profiler: weakref.ref[Any] | None = None
 
 
