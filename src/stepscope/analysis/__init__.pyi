@@ -140,6 +140,11 @@ from .kernel_classes import (
     may_communicate as may_communicate,
     uses_tensor_cores as uses_tensor_cores,
 )
+from .kernel_durations import (
+    SHORT_NS as SHORT_NS,
+    KernelDurationClass as KernelDurationClass,
+    count_kernels_by_duration as count_kernels_by_duration,
+)
 from .kernel_sequences import (
     SEQUENCE_KERNEL_COLUMNS as SEQUENCE_KERNEL_COLUMNS,
     SEQUENCE_OPERATOR_COLUMNS as SEQUENCE_OPERATOR_COLUMNS,

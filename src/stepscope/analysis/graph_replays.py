@@ -119,7 +119,7 @@ class ReplayedOperator(msgspec.Struct, frozen=True, kw_only=True):
     work_count: Annotated[int, field_label("work")]
     """Kernels, copies and sets."""
     device_ns: Annotated[int, field_label("device time")]
-    device_ratio: Annotated[float, field_label("share", display="bar")]
+    device_ratio: Annotated[float | None, field_label("share", display="bar")]
     """Share of the device time of the trace."""
 
 

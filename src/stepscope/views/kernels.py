@@ -10,14 +10,17 @@ from stepscope.analysis import (
     LAUNCHER_COLUMNS,
     NAME_COLUMNS,
     PROPERTY_COLUMNS,
+    SHORT_NS,
     GraphKernel,
     GraphReplays,
+    KernelDurationClass,
     KernelGroup,
     KernelLaunches,
     KernelTable,
     build_graph_table,
     build_kernel_table,
     build_kernel_table_by_properties,
+    count_kernels_by_duration,
     list_graph_kernels,
 )
 from stepscope.run import CarryOver, Run, Trace, replays_of
@@ -53,6 +56,11 @@ class TraceKernels(msgspec.Struct, frozen=True, kw_only=True):
     graphs: list[GraphReplays]
     graph_kernels: list[GraphKernel]
     """Kernels of the graphs, with the operators that were captured."""
+    short_count: Annotated[int, field_label("short kernels")]
+    """Kernels shorter than 10 µs, about the time of a launch."""
+    short_ns: Annotated[int, field_label("time of short kernels")]
+    durations: list[KernelDurationClass]
+    """Kernels by their duration."""
     missing: str | None
     quality: list[QualityNote]
 
@@ -99,6 +107,8 @@ def _show_trace(run: Run, trace: Trace, options: ViewOptions) -> TraceKernels:
         columns = trace.columns("kernels", NAME_COLUMNS, condition=condition)
         table = build_kernel_table(columns, is_collective=is_collective, top=options.top)
     replays = replays_of(trace, run.whole_run.traces, condition=condition)
+    durations = count_kernels_by_duration(columns["duration_ns"])
+    short = [row for row in durations if row.to_ns is not None and row.to_ns <= SHORT_NS]
     return TraceKernels(
         rank=trace.rank,
         trace=trace.name,
@@ -116,6 +126,9 @@ def _show_trace(run: Run, trace: Trace, options: ViewOptions) -> TraceKernels:
         graph_kernels=list_graph_kernels(
             replays.work, replays.operators, table.total_ns, top=options.top
         ),
+        short_count=sum(row.calls for row in short),
+        short_ns=sum(row.total_ns for row in short),
+        durations=durations,
         missing=None if table.call_count else explain_no_device_work(trace),
         quality=note_trace_quality(trace, "device"),
     )

@@ -811,6 +811,19 @@ export interface Jobs {
   notes: string[];
 }
 
+/** Kernels whose duration is in one range. */
+export interface KernelDurationClass {
+  from_ns: number;
+  /** End of the range, exclusive; null for no end. */
+  to_ns: number | null;
+  calls: number;
+  /** Share of all kernels of the trace. */
+  calls_ratio: number | null;
+  total_ns: number;
+  /** Share of the summed durations of all kernels. */
+  share_ratio: number | null;
+}
+
 /** Kernels of one name. */
 export interface KernelGroup {
   name: string;
@@ -1533,7 +1546,7 @@ export interface ReplayedOperator {
   work_count: number;
   device_ns: number;
   /** Share of the device time of the trace. */
-  device_ratio: number;
+  device_ratio: number | null;
 }
 
 /** Time that calls of one group would save on their roofline. */
@@ -2065,6 +2078,11 @@ export interface TraceKernels {
   graphs: GraphReplays[];
   /** Kernels of the graphs, with the operators that were captured. */
   graph_kernels: GraphKernel[];
+  /** Kernels shorter than 10 µs, about the time of a launch. */
+  short_count: number;
+  short_ns: number;
+  /** Kernels by their duration. */
+  durations: KernelDurationClass[];
   missing: string | null;
   quality: QualityNote[];
 }

@@ -1,6 +1,6 @@
 // Kernels of one trace by name, or by launch properties.
 import type { GraphReplays, KernelGroup, KernelLaunches, TraceKernels } from "../api/views";
-import { MISSING, duration, percent } from "../base/quantities";
+import { MISSING, count, duration, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
@@ -37,6 +37,7 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
           tile("TraceKernels", trace, "tensor_core_ratio", { caption: "of kernel time, by kernel name" }),
           tile("TraceKernels", trace, "unknown_tensor_core_ratio", { caption: "of kernel time: names do not show it" }),
           tile("TraceKernels", trace, "communication_ratio", { caption: "of kernel time" }),
+          tile("TraceKernels", trace, "short_count", { caption: `of ${count(trace.call_count)}, ${duration(trace.short_ns)} in total` }),
         ]}
       />
       <LinkedTable
@@ -52,6 +53,15 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
       <div class="panels halves">
         {kernelPies(rows, trace).map((pie) => <FigurePanel key={pie.title} block={pie} />)}
       </div>
+      <LinkedTable
+        id="durations"
+        title="Kernels by duration"
+        testid="table-durations"
+        description={`Shares of time are of ${shareOf}.`}
+        rows={trace.durations}
+        keyOf={(row) => String(row.from_ns)}
+        fields={columns("KernelDurationClass", "from_ns", "to_ns", "calls", "calls_ratio", "total_ns", "share_ratio")}
+      />
       {trace.graphs.length === 0 ? null : <GraphTable graphs={trace.graphs} />}
       {trace.graph_kernels.length === 0 ? null : (
         <LinkedTable
