@@ -243,11 +243,19 @@ from .rank_steps import (
 )
 from .rank_time import (
     Collective as Collective,
+    CollectiveSize as CollectiveSize,
     CollectiveTime as CollectiveTime,
     break_down_range as break_down_range,
     break_down_ranges as break_down_ranges,
     group_collectives as group_collectives,
+    group_collectives_by_size as group_collectives_by_size,
     measure_collective_time as measure_collective_time,
+)
+from .recomputation import (
+    RECOMPUTATION_COLUMNS as RECOMPUTATION_COLUMNS,
+    Recomputation as Recomputation,
+    RecomputedOperator as RecomputedOperator,
+    find_recomputation as find_recomputation,
 )
 from .repeated_ranges import (
     NamedRange as NamedRange,

@@ -17,8 +17,9 @@ call is waiting:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -133,18 +134,11 @@ def measure_collective_time(
     )
 
 
-class Collective(msgspec.Struct, frozen=True, kw_only=True):
-    """Collectives of one name within one group of ranks."""
+class CollectiveFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of some collectives of one name."""
 
     name: Annotated[str, field_label("collective")]
-    rank: int | None
-    """Null for all ranks together."""
-    group: str | None
-    """Name of the group of ranks in the trace; null where it is not recorded."""
-    group_description: str | None
     group_size: Annotated[int | None, field_label("ranks", unit="count")]
-    dtype: Annotated[str | None, field_label("type")]
-    """Data type; null where it is not recorded or several are used."""
     call_count: int
     total_ns: int
     """Sum of the durations."""
@@ -162,6 +156,33 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True):
     """`moved_bytes` divided by the time of these calls: of the transfer, where it is known."""
     bus_bytes_per_s: Annotated[float | None, field_label("bus bandwidth")]
     """Algorithm bandwidth times the part that a link carries; see `bandwidth_of`."""
+
+
+class Collective(CollectiveFigures, frozen=True, kw_only=True):
+    """Collectives of one name within one group of ranks."""
+
+    rank: int | None
+    """Null for all ranks together."""
+    group: str | None
+    """Name of the group of ranks in the trace; null where it is not recorded."""
+    group_description: str | None
+    dtype: Annotated[str | None, field_label("type")]
+    """Data type; null where it is not recorded or several are used."""
+
+
+Reach = Literal["within a node", "between nodes"]
+_REACHES: tuple[Reach, Reach] = ("within a node", "between nodes")
+
+
+class CollectiveSize(CollectiveFigures, frozen=True, kw_only=True):
+    """Collectives of one name, group size and range of sizes, on all ranks."""
+
+    from_bytes: Annotated[int | None, field_label("size from")]
+    """Null where the size is not recorded."""
+    to_bytes: Annotated[int | None, field_label("size to")]
+    """End of the range, exclusive: twice its start."""
+    reach: Reach | None
+    """Null where the node of a rank of the group is unknown."""
 
 
 def group_collectives(
@@ -191,6 +212,55 @@ def group_collectives(
         for part in members
     ]
     return sorted(collectives, key=lambda collective: -collective.total_ns)
+
+
+def group_collectives_by_size(
+    rank_calls: RankCalls, matches: MatchedCalls, nodes: Sequence[str | None]
+) -> list[CollectiveSize]:
+    """Group calls of all ranks by kind, size, and whether their group spans nodes.
+
+    Args:
+        rank_calls: calls of all ranks.
+        matches: result of matching them.
+        nodes: node by index of the rank; None if unknown.
+
+    Returns:
+        By descending total duration.
+    """
+    calls = rank_calls.calls
+    reach = np.array(
+        [_find_reach(rank_calls, g, nodes) for g in range(len(rank_calls.group_names))]
+    )
+    # The exponent e of a size is that of 2^(e-1) <= size < 2^e, 0 for no byte.
+    exponent = np.where(calls.size_bytes >= 0, np.frexp(calls.size_bytes)[1], -1)
+    groups = group_rows(calls.kind, exponent, reach[calls.group], rank_calls.group_size)
+    total_ns = int(calls.duration.sum())
+    sizes = []
+    for number, first in enumerate(groups.first):
+        part = groups.group == number
+        measured = _measure_group(rank_calls.take(part), matches.take(part), None, total_ns)
+        values = {name: getattr(measured, name) for name in CollectiveFigures.__struct_fields__}
+        power, reached = int(exponent[first]), int(reach[calls.group[first]])
+        sizes.append(
+            CollectiveSize(
+                **values,
+                from_bytes=None if power < 0 else 2**power // 2,
+                to_bytes=None if power < 0 else 2**power,
+                reach=_REACHES[reached] if reached >= 0 else None,
+            )
+        )
+    return sorted(sizes, key=lambda size: -size.total_ns)
+
+
+def _find_reach(rank_calls: RankCalls, group: int, nodes: Sequence[str | None]) -> int:
+    """Find whether the ranks of a group are on one node (0) or several (1); -1 if unknown."""
+    rows = rank_calls.calls.group == group
+    ranks = np.unique(rank_calls.calls.rank[rows]).tolist()
+    recorded_nodes = [node for node in (nodes[rank] for rank in ranks) if node is not None]
+    if len(set(recorded_nodes)) > 1:
+        return 1
+    is_complete = len(recorded_nodes) == rank_calls.group_size[rows].max(initial=-1)
+    return 0 if is_complete else -1
 
 
 def _measure_group(

@@ -18,6 +18,7 @@ from stepscope.analysis import (
     fill_step_matrix,
     find_stragglers,
     group_collectives,
+    group_collectives_by_size,
     match_calls,
     measure_collective_time,
     nan_to_none,
@@ -119,6 +120,9 @@ def _show_window(
             for index, work in enumerate(recorded)
         ],
         collectives=group_collectives(rank_calls, matches),
+        collective_sizes=group_collectives_by_size(
+            rank_calls, matches, [work.trace.node for work in recorded]
+        ),
         rank_collectives=rows[:MAX_ROWS],
         notes=[*_note_matching(recorded, rank_calls, matches), *_note_omitted_rows(len(rows))],
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from stepscope.analysis import Collective
+from stepscope.analysis import Collective, CollectiveSize
 from stepscope.run import CarryOver
 from stepscope.schema import field_label
 from stepscope.views.quality import QualityNote
@@ -83,6 +83,8 @@ class RankWindow(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[RankTime]
     collectives: list[Collective]
     """Collectives of all ranks together, the longest in total first."""
+    collective_sizes: list[CollectiveSize]
+    """Collectives of all ranks by size, and by whether their group spans nodes."""
     rank_collectives: list[Collective]
     """Collectives by rank."""
     notes: list[str]

@@ -8,14 +8,17 @@ import msgspec
 
 from stepscope.analysis import (
     LAUNCHED_WORK_COLUMNS,
+    RECOMPUTATION_COLUMNS,
     STACK_COLUMNS,
     TABLE_COLUMNS,
     OperatorGroup,
     OperatorShape,
     OperatorStack,
+    Recomputation,
     ReplayedOperator,
     RowLabels,
     build_operator_table,
+    find_recomputation,
     make_stack_labels,
     make_string_labels,
     split_graph_time,
@@ -61,6 +64,8 @@ class TraceOperators(msgspec.Struct, frozen=True, kw_only=True):
     """Used instead of `operators` when grouped by stack."""
     replayed: list[ReplayedOperator]
     """Operators captured into graphs; their rows in the table above do not include this time."""
+    recomputation: Recomputation | None
+    """Null if unknown: no backward pass in the trace, or no sequence numbers."""
     missing: str | None
     notes: list[str]
     quality: list[QualityNote]
@@ -128,6 +133,9 @@ def _show_trace(run: Run, trace: Trace, by: str, top: int) -> TraceOperators:
         shapes=[row for row in table.rows if isinstance(row, OperatorShape)],
         stacks=[row for row in table.rows if isinstance(row, OperatorStack)],
         replayed=sum_replayed_operators(replays.work, replays.operators, device_ns)[: top or None],
+        recomputation=find_recomputation(
+            trace.columns("operators", RECOMPUTATION_COLUMNS), top=top
+        ),
         missing=None if table.call_count else explain_missing(NO_OPERATORS, "operators", trace),
         notes=notes,
         quality=note_trace_quality(trace, "operators"),

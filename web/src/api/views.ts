@@ -166,14 +166,7 @@ export interface CategoryShare {
 /** Collectives of one name within one group of ranks. */
 export interface Collective {
   name: string;
-  /** Null for all ranks together. */
-  rank: number | null;
-  /** Name of the group of ranks in the trace; null where it is not recorded. */
-  group: string | null;
-  group_description: string | null;
   group_size: number | null;
-  /** Data type; null where it is not recorded or several are used. */
-  dtype: string | null;
   call_count: number;
   /** Sum of the durations. */
   total_ns: number;
@@ -191,6 +184,42 @@ export interface Collective {
   algorithm_bytes_per_s: number | null;
   /** Algorithm bandwidth times the part that a link carries; see `bandwidth_of`. */
   bus_bytes_per_s: number | null;
+  /** Null for all ranks together. */
+  rank: number | null;
+  /** Name of the group of ranks in the trace; null where it is not recorded. */
+  group: string | null;
+  group_description: string | null;
+  /** Data type; null where it is not recorded or several are used. */
+  dtype: string | null;
+}
+
+/** Collectives of one name, group size and range of sizes, on all ranks. */
+export interface CollectiveSize {
+  name: string;
+  group_size: number | null;
+  call_count: number;
+  /** Sum of the durations. */
+  total_ns: number;
+  mean_ns: number;
+  /** Share of the durations of all collectives of this rank, or of all ranks. */
+  share_ratio: number | null;
+  matched_count: number;
+  /** Sum over the matched collectives; see `RankTime`. */
+  transfer_ns: number | null;
+  waiting_ns: number | null;
+  /** The larger of a rank's input and output, summed over the calls with a recorded size. */
+  moved_bytes: number | null;
+  mean_bytes: number | null;
+  /** `moved_bytes` divided by the time of these calls: of the transfer, where it is known. */
+  algorithm_bytes_per_s: number | null;
+  /** Algorithm bandwidth times the part that a link carries; see `bandwidth_of`. */
+  bus_bytes_per_s: number | null;
+  /** Null where the size is not recorded. */
+  from_bytes: number | null;
+  /** End of the range, exclusive: twice its start. */
+  to_bytes: number | null;
+  /** Null where the node of a rank of the group is unknown. */
+  reach: "between nodes" | "within a node" | null;
 }
 
 /** The run that represents one of the two programs. */
@@ -1469,9 +1498,34 @@ export interface RankWindow {
   ranks: RankTime[];
   /** Collectives of all ranks together, the longest in total first. */
   collectives: Collective[];
+  /** Collectives of all ranks by size, and by whether their group spans nodes. */
+  collective_sizes: CollectiveSize[];
   /** Collectives by rank. */
   rank_collectives: Collective[];
   notes: string[];
+}
+
+/** Forward operators that ran again in the backward pass (activation checkpointing). */
+export interface Recomputation {
+  /** Outermost recomputed operators. */
+  call_count: number;
+  device_ns: number;
+  /** Share of the device time that operators launched; null without any. */
+  device_ratio: number | null;
+  host_ns: number;
+  /** Share of the duration of the outermost operators. */
+  host_ratio: number | null;
+  /** By descending device time, then host time. */
+  operators: RecomputedOperator[];
+}
+
+/** Recomputed calls of one operator. */
+export interface RecomputedOperator {
+  name: string;
+  calls: number;
+  /** Time of the kernels, copies and sets launched by the calls and below them. */
+  device_ns: number;
+  host_ns: number;
 }
 
 /** One step; its categories sum to `wall_ns`, with unknown ones in `other_ns`. */
@@ -2178,6 +2232,8 @@ export interface TraceOperators {
   stacks: OperatorStack[];
   /** Operators captured into graphs; their rows in the table above do not include this time. */
   replayed: ReplayedOperator[];
+  /** Null if unknown: no backward pass in the trace, or no sequence numbers. */
+  recomputation: Recomputation | null;
   missing: string | null;
   notes: string[];
   quality: QualityNote[];

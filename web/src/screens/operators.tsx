@@ -1,5 +1,5 @@
 // Operators of one trace: calls and time.
-import type { OperatorGroup, OperatorShape, OperatorStack, TraceOperators } from "../api/views";
+import type { OperatorGroup, OperatorShape, OperatorStack, Recomputation, TraceOperators } from "../api/views";
 import { MISSING, duration, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import { LinkedTable } from "../parts/linked_table";
@@ -65,7 +65,22 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
       <div class="panels halves">
         {operatorPies(rows).map((pie) => <FigurePanel key={pie.title} block={pie} />)}
       </div>
+      {trace.recomputation === null || trace.recomputation.call_count === 0 ? null : <RecomputationTable recomputation={trace.recomputation} />}
     </>
+  );
+}
+
+function RecomputationTable({ recomputation }: { recomputation: Recomputation }) {
+  const { device_ratio: deviceShare, host_ratio: hostShare } = recomputation;
+  return (
+    <LinkedTable
+      id="recomputed"
+      title="Recomputed operators"
+      testid="table-recomputed"
+      description={`Forward operators that activation checkpointing runs again in the backward pass: ${percent(deviceShare, 1)} of device time, ${percent(hostShare, 1)} of host time.`}
+      rows={recomputation.operators}
+      fields={columns("RecomputedOperator", "name", "calls", "device_ns", "host_ns")}
+    />
   );
 }
 

@@ -11,6 +11,7 @@ from stepscope.quantities import MISSING, byte_rate, count, duration, memory, pe
 from stepscope.views import DistributedView, RankTime, RankWindow, StepMatrix
 
 MAX_RANKS = 64
+MAX_SIZES = 20
 
 
 def write_distributed(out: Console, payload: DistributedView) -> None:
@@ -83,6 +84,19 @@ def _write_collectives(out: Console, window: RankWindow) -> None:
             duration(collective.waiting_ns),
             memory(collective.moved_bytes),
             byte_rate(bandwidth),
+        )
+    out.print(rows)
+    rows = table("collective", "nodes", "size", "calls", "total", "mean", "waiting", "bus")
+    for size in window.collective_sizes[:MAX_SIZES]:
+        rows.add_row(
+            escape(size.name),
+            size.reach or "unknown",
+            f"from {memory(size.from_bytes)}" if size.from_bytes is not None else MISSING,
+            count(size.call_count),
+            duration(size.total_ns),
+            duration(size.mean_ns),
+            duration(size.waiting_ns),
+            byte_rate(size.bus_bytes_per_s),
         )
     out.print(rows)
 

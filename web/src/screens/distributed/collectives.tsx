@@ -14,19 +14,33 @@ export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandw
   const rows = selected === "all" ? window.collectives : window.rank_collectives.filter((row) => String(row.rank) === selected);
   if (window.collectives.length === 0) return null;
   return (
-    <LinkedTable
-      id="collectives"
-      title="Collectives"
-      testid="table-collectives"
-      description={bandwidthOf}
-      rows={rows}
-      keyOf={(row) => rowKey(row.name, row.group, row.dtype)}
-      tools={ranks.length < 2 ? null : rankSelect}
-      fields={columns(
-        "Collective", "name", ["group", { value: (row) => row.group_description ?? row.group }], "group_size", "dtype", "call_count",
-        "total_ns", "share_ratio", "mean_ns", "matched_count", "transfer_ns", "waiting_ns",
-        "moved_bytes", "mean_bytes", "algorithm_bytes_per_s", "bus_bytes_per_s",
-      )}
-    />
+    <>
+      <LinkedTable
+        id="collectives"
+        title="Collectives"
+        testid="table-collectives"
+        description={bandwidthOf}
+        rows={rows}
+        keyOf={(row) => rowKey(row.name, row.group, row.dtype)}
+        tools={ranks.length < 2 ? null : rankSelect}
+        fields={columns(
+          "Collective", "name", ["group", { value: (row) => row.group_description ?? row.group }], "group_size", "dtype", "call_count",
+          "total_ns", "share_ratio", "mean_ns", "matched_count", "transfer_ns", "waiting_ns",
+          "moved_bytes", "mean_bytes", "algorithm_bytes_per_s", "bus_bytes_per_s",
+        )}
+      />
+      <LinkedTable
+        id="sizes"
+        title="Collectives by size"
+        testid="table-collective-sizes"
+        description={bandwidthOf}
+        rows={window.collective_sizes}
+        keyOf={(row) => rowKey(row.name, row.reach, String(row.group_size), String(row.from_bytes))}
+        fields={columns(
+          "CollectiveSize", "name", "reach", "group_size", "from_bytes", "to_bytes", "call_count", "total_ns", "share_ratio",
+          "mean_ns", "transfer_ns", "waiting_ns", "moved_bytes", "algorithm_bytes_per_s", "bus_bytes_per_s",
+        )}
+      />
+    </>
   );
 }
