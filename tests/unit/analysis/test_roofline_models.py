@@ -429,12 +429,29 @@ def test_lists_take_their_type_from_the_kernel() -> None:
     assert "element type" in why_not("cat", [(2, 3), (2, 5)], "1")
 
 
-def test_compiled_kernels_have_bytes_only() -> None:
+@pytest.mark.parametrize(
+    ("name", "scalars", "operation_count"),
+    [
+        ("triton_poi_fused_add_3", ("67108864",), 1),
+        ("triton_poi_fused__unsafe_view_mul_silu_2", ("67108864",), 2),
+        ("triton_poi_fused_clamp_min_gelu_backward_view_0", ("67108864",), 2),
+        ("triton_poi_fused_clone_transpose_1", ("32768", "2048"), 0),
+        ("triton_poi_fused_add_3", ("5", "67108864"), 1),  # a size of a dynamic shape
+        ("triton_poi_fused_add_3", ("5",), None),
+        ("triton_poi_fused_add_something_3", ("67108864",), None),
+        ("triton_red_fused_add_mean_mul_pow_rsqrt_0", ("32768", "2048"), None),
+    ],
+)
+def test_compiled_kernels_run_the_operators_of_their_names(
+    name: str, scalars: tuple[str, ...], operation_count: int | None
+) -> None:
     x = ((8, 4096, 2048), BF16)
-    estimate = work("triton_poi_fused_add_3", x, x, x, "67108864")
-    assert estimate.flops is None
-    assert estimate.bytes == 3 * 2 * 8 * 4096 * 2048
+    count = 8 * 4096 * 2048
+    estimate = work(name, x, x, x, *scalars)
+    assert estimate.flops == (None if operation_count is None else operation_count * count)
+    assert estimate.bytes == 3 * 2 * count
     assert estimate.note is not None
+    assert ("unknown" in estimate.note) == (operation_count is None)
 
 
 # --- missing figures --------------------------------------------------------------------------

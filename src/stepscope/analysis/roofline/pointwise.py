@@ -230,23 +230,6 @@ def softmax_backward(call: Call) -> Work:
     )
 
 
-def compiled(call: Call) -> Work:
-    """Estimate a Triton kernel of torch.compile: it reads and writes its arguments.
-
-    bytes = each tensor once; a tensor read and written in place counts once, so this is a lower
-    bound. The arithmetic is unknown.
-    """
-    tensors = call.tensors()
-    if not tensors:
-        raise NotModelledError("no argument is a tensor of a known element type")
-    return Work(
-        flops=None,
-        bytes=sum(tensor.stored_bytes for tensor in tensors),
-        precision=tensors[0].arithmetic,
-        note="lower bound: each argument counts once; the arithmetic is unknown",
-    )
-
-
 def _make_movement(size_bytes: int, tensor: Tensor) -> Work:
     return Work(flops=0, bytes=size_bytes, precision=tensor.arithmetic)
 

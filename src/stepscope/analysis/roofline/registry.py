@@ -15,6 +15,7 @@ from stepscope.analysis.roofline import (
     pointwise,
 )
 from stepscope.analysis.roofline.calls import Call, Family, NotModelledError, Work
+from stepscope.analysis.roofline.compiled import COMPILED_PREFIXES, compiled
 
 _IMPOSSIBLE = 1 << 62
 """Limit of operations or bytes of one call: the fastest device would take an hour."""
@@ -33,7 +34,7 @@ class OperatorModel:
 
 def find_model(name: str) -> OperatorModel | None:
     """Find the model of an operator, None without one."""
-    if name.startswith(_COMPILED_PREFIXES):
+    if name.startswith(COMPILED_PREFIXES):
         return _COMPILED
     return MODELS.get(name)
 
@@ -155,8 +156,10 @@ _FOREACH_LISTS = {
 }
 """`_foreach` operators by the number of lists they accept; three lists mean three operations."""
 
-_COMPILED_PREFIXES = ("triton_poi_", "triton_red_", "triton_per_")
-_COMPILED = OperatorModel("compiled", pointwise.compiled)
+_COMPILED = OperatorModel(
+    "compiled",
+    partial(compiled, arithmetic=frozenset(f"{_UNARY} {_BINARY} where".split()) - {"tril", "triu"}),
+)
 
 MODELS: dict[str, OperatorModel] = {
     **_make_models(
