@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -325,10 +325,10 @@ def _run(command: Sequence[str], *, cwd: Path, extra_path: Path) -> CompletedRun
         try:
             process.wait(TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
-            os.killpg(process.pid, signal.SIGKILL)
+            _kill_all(process.pid)
             raise JobFailedError(f"still running after {TIMEOUT_S:g} s") from error
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
+            _kill_all(process.pid)
             raise
         wall = time.monotonic() - start
         stdout.seek(0)
@@ -338,6 +338,15 @@ def _run(command: Sequence[str], *, cwd: Path, extra_path: Path) -> CompletedRun
         raise JobFailedError(f"exit code {process.returncode}: {errors[-800:]}")
     outside_s = (_busy_s() - busy_before) - (_own_s() - own_before)
     return CompletedRun(stdout=output, wall_s=wall, outside_cores=max(0.0, outside_s / wall))
+
+
+def _kill_all(pid: int) -> None:
+    """Kill a command with its descendants: ranks are in sessions of their own."""
+    descendants = psutil.Process(pid).children(recursive=True)
+    os.killpg(pid, signal.SIGKILL)
+    for process in descendants:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _busy_s() -> float:
