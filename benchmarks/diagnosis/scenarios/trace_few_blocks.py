@@ -13,7 +13,7 @@ from traced import Step, run_traced
 
 def make_steps(severity):
     """Make the steps of the ranks."""
-    return [Step(blocks=0.3 / severity)]
+    return [Step(blocks=0.3 / severity, kernel=600)]
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from stepscope.comparison.step_changes import StepTimes
 from stepscope.comparison.workload_contract import compare_contracts
 from stepscope.diagnosis import diagnose
 from stepscope.intervals import Int
-from stepscope.run import RecordedWork, Run, calls_of, host_categories, recorded_work
+from stepscope.run import RecordedWork, Run, calls_of, host_categories, read_marks, recorded_work
 
 DIFFERENT_SOURCES = (
     "one run has steps of a monitored job and the other only profiler traces: their steps cannot "
@@ -69,7 +69,7 @@ def _select_measured(steps: Steps) -> tuple[Int, Mapping[str, Int]]:
 
 def _break_down(work: RecordedWork) -> tuple[Int, Mapping[str, Int]]:
     device = {} if work.on_host else find_device_categories(work.work)
-    host = host_categories(work.trace, calls_of(work.trace))
+    host = host_categories(work.trace, calls_of(work.trace), read_marks(work.trace))
     parts = break_down_steps(work.steps.extent, merge_categories(device, host))
     return work.steps.extent.start, parts
 

@@ -66,6 +66,7 @@ from stepscope.run.trace_steps import (
     join_step_durations,
     marked_steps,
     named_steps,
+    read_marks,
     recorded_work,
 )
 from stepscope.run.traces import QualityIssue, Trace, load_traces, reading_ahead
@@ -161,6 +162,7 @@ __all__ = [
     "read_fetches",
     "read_job_samples",
     "read_job_spans",
+    "read_marks",
     "read_request_statuses",
     "read_scalars",
     "read_script_annotations",

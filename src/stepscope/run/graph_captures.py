@@ -56,18 +56,21 @@ def graph_calls_of(trace: Trace) -> Int:
     return calls
 
 
-def replays_of(trace: Trace, traces: Sequence[Trace], *, condition: str = "") -> Replays:
+def replays_of(
+    trace: Trace, traces: Sequence[Trace], graph_calls: Int, *, condition: str = ""
+) -> Replays:
     """Read the work of graphs in a trace, with the operators captured in any trace of the run.
 
     Args:
         trace: the trace.
         traces: all traces of the run.
+        graph_calls: `graph_calls_of` the trace.
         condition: additional SQL condition for the work.
     """
     work = collect_graph_work(
         trace.columns("kernels", GRAPH_WORK_COLUMNS, condition=condition),
         trace.columns("copies", (*GRAPH_WORK_COLUMNS, "kind"), condition=condition),
-        graph_calls_of(trace),
+        graph_calls,
     )
     if not len(work):
         return Replays(work=work, operators=[])

@@ -34,7 +34,13 @@ from stepscope.analysis import (
 from stepscope.intervals import EMPTY, Int, Intervals, overlap, union, unite
 from stepscope.run import Run
 from stepscope.run.device_work import calls_of, device_work_of
-from stepscope.run.trace_steps import MarkedSteps, StepSource, host_categories, marked_steps
+from stepscope.run.trace_steps import (
+    MarkedSteps,
+    StepSource,
+    host_categories,
+    marked_steps,
+    read_marks,
+)
 from stepscope.run.traces import Trace, reading_ahead
 
 TIMES = ("start_ns", "duration_ns")
@@ -53,17 +59,17 @@ def is_range(name: str) -> bool:
     return bool(_RANGE.match(name)) or is_step(name) or is_data_loader(name)
 
 
-def step_activity_of(trace: Trace, work: DeviceWork) -> StepActivity:
+def step_activity_of(trace: Trace, work: DeviceWork, marks: Columns) -> StepActivity:
     """Read the activity of one trace.
 
     Args:
         trace: a trace.
         work: its device work.
+        marks: `read_marks` of it.
     """
     calls = trace.columns("runtime_calls", ("id", "name", *TIMES))
     copies = trace.columns("copies", ("name", "launch", *TIMES))
     operators = trace.columns("operators", ("name", *TIMES))
-    marks = trace.columns("annotations", ("name", *TIMES), condition="on_device = 0")
     functions = trace.columns(
         "python_functions", ("name", *TIMES), condition="name LIKE '%torch/_%'"
     )
@@ -186,7 +192,7 @@ class DividedTrace:
     @cached_property
     def activity(self) -> StepActivity:
         """Activity in the trace."""
-        return step_activity_of(self.trace, self.work)
+        return step_activity_of(self.trace, self.work, read_marks(self.trace))
 
     def divide(self, extent: Intervals) -> dict[str, Int]:
         """Divide other intervals into parts by the definitions of the steps; they must be sorted
@@ -223,8 +229,9 @@ def divide_trace(trace: Trace, marked: MarkedSteps) -> DividedTrace:
     """
     work, calls = device_work_of(trace, "keep"), calls_of(trace)
     steps = find_trace_steps(marked.steps, work, calls)
-    activity = step_activity_of(trace, work)
-    host = host_categories(trace, calls)
+    marks = read_marks(trace)
+    activity = step_activity_of(trace, work, marks)
+    host = host_categories(trace, calls, marks)
     categories = merge_categories(find_device_categories(work), host)
     return DividedTrace(
         trace=trace,

@@ -136,15 +136,21 @@ def named_steps(trace: Trace) -> HostSteps | None:
     return find_host_steps(names, *_concatenate([_extent(part) for part in columns]))
 
 
-def host_categories(trace: Trace, calls: RuntimeCalls) -> dict[str, Intervals]:
+def read_marks(trace: Trace) -> Columns:
+    """Read name, start and duration of the annotations on the host."""
+    return trace.columns("annotations", ("name", *_TIMES), condition="on_device = 0")
+
+
+def host_categories(trace: Trace, calls: RuntimeCalls, marks: Columns) -> dict[str, Intervals]:
     """Find when the host was in each category of a step that is not device work.
 
     Args:
         trace: a trace.
         calls: its runtime calls.
+        marks: `read_marks` of it.
     """
     marked = [
-        trace.columns("annotations", ("name", *_TIMES), condition="on_device = 0"),
+        marks,
         trace.columns("operators", ("name", *_TIMES), condition=_NAMED),
     ]
     unnamed_columns = [

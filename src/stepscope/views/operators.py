@@ -104,18 +104,19 @@ def _show_trace(run: Run, trace: Trace, by: str, top: int) -> TraceOperators:
     copies = trace.columns("copies", LAUNCHED_WORK_COLUMNS)
     has_work = any(len(table["duration_ns"]) for table in (kernels, copies))
     on_device = has_work or bool(columns["device_self_ns"].any())
+    graph_calls = graph_calls_of(trace)
     shapes = make_string_labels(columns["input_dims"]) if by == "shape" else None
     stacks = _label_stacks(trace) if by == "stack" else None
     table = build_operator_table(
         columns,
         kernels if on_device else None,
         copies,
-        graph_calls=graph_calls_of(trace),
+        graph_calls=graph_calls,
         shapes=shapes,
         stacks=stacks,
         top=top,
     )
-    replays = replays_of(trace, run.whole_run.traces)
+    replays = replays_of(trace, run.whole_run.traces, graph_calls)
     device_ns = table.device_self_ns or 0
     notes = _note_graphs(replays, device_ns)
     if shapes is not None and not (shapes.codes >= 0).any():

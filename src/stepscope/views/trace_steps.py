@@ -28,6 +28,7 @@ from stepscope.run import (
     device_work_of,
     host_categories,
     marked_steps,
+    read_marks,
 )
 from stepscope.schema import field_label
 from stepscope.views.missing_data import explain_missing, explain_no_device_work
@@ -114,7 +115,7 @@ def show_trace_steps(run: Run, trace: Trace, options: ViewOptions) -> TraceSteps
     marked = marked_steps(run, trace)
     calls = calls_of(trace)
     steps = find_trace_steps(marked.steps, work, calls)
-    host = host_categories(trace, calls)
+    host = host_categories(trace, calls, read_marks(trace))
     times = break_down_steps(steps.extent, merge_categories(find_device_categories(work), host))
     unknown = _find_unknown_categories(work, host)
     return TraceStepsView(

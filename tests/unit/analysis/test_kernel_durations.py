@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_every_kernel_is_in_one_class(durations: list[int]) -> None:
         assert row.share_ratio == pytest.approx(sum(inside) / (sum(durations) or 1))
     assert sum(row.calls for row in classes) == len(durations)
     edges = [(row.from_ns, row.to_ns) for row in classes]
-    assert all(to == following for (_, to), (following, _) in itertools.pairwise(edges))
+    assert all(to == following for (_, to), (following, _) in pairwise(edges))
 
 
 def test_the_limit_of_short_kernels_is_an_edge() -> None:

@@ -148,7 +148,11 @@ def test_the_verdict_on_a_drawn_run_matches_its_label(scenario: Scenario) -> Non
         assert outcome.metered is not None
         outcomes[fixed] = outcome
     planted, repaired = outcomes[False], outcomes[True]
-    assert grade(scenario.label, planted.answer).cause_right
+    graded = grade(scenario.label, planted.answer)
+    if scenario.label.healthy:
+        assert not graded.false_alarm
+        return
+    assert graded.cause_right or (graded.suspect_right and graded.cause_unnamed)
     assert repaired.metered.step_ms < 0.85 * planted.metered.step_ms
     assert repaired.answer.cause not in scenario.label.causes
 

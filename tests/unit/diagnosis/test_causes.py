@@ -37,6 +37,10 @@ def test_causes(new_run: RunMaker, cause: str) -> None:
     check_stages(verdict)
 
 
+CAUSES_IN_TRACES = frozenset(["full_precision", "low_occupancy", "memory_allocation"])
+"""Causes that only traces show; test_trace_verdicts draws them."""
+
+
 def read_documented_causes() -> dict[str, set[str]]:
     text = (Path(__file__).parents[3] / "docs/verdict.md").read_text()
     table = text.split("## The causes")[1].split("**")[0]
@@ -46,14 +50,15 @@ def read_documented_causes() -> dict[str, set[str]]:
 
 def test_every_cause_is_drawn_documented_and_has_advice() -> None:
     assert read_documented_causes() == {suspect: set(causes) for suspect, causes in CAUSES.items()}
-    assert set().union(*read_documented_causes().values()) == set(CAUSE_RUNS)
+    drawn = {*CAUSE_RUNS, *CAUSES_IN_TRACES}
+    assert set().union(*read_documented_causes().values()) == drawn
     assert all(cause in CAUSES[suspect] for cause, (suspect, _) in CAUSE_RUNS.items())
     assert set(STAGE_CAUSES.values()) <= set(CAUSES["data_pipeline"])
     renamed = {"data_preparation", "checkpoint", "framework", "python"}
     assert set(get_args(HostCause)) - renamed <= set(CAUSES["framework_overhead"])
     assert set(STAGE_CAUSES) == set(STAGE_LABELS)
     # Fixes come from the table, except more workers, which depend on the loader's settings.
-    with_advice = set(CAUSE_RUNS) - {"too_few_workers", "unknown"}
+    with_advice = drawn - {"too_few_workers", "unknown"}
     assert set(advice.CAUSE_FIXES) | set(FACT_FIXES) == with_advice
     assert not set(advice.CAUSE_FIXES) & set(FACT_FIXES)
     assert set(CAUSE_RUNS) >= advice._PIPELINE_CAUSES

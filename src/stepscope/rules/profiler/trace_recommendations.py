@@ -11,8 +11,8 @@ from stepscope.analysis import (
     DATA_PARTS,
     OVERHEAD_PARTS,
     PART_NAMES,
-    is_communication,
     is_host_communication,
+    is_narrow_communication,
 )
 from stepscope.quantities import memory, number, percent
 from stepscope.rules.base import IncrementalRule, NotApplicable
@@ -195,7 +195,7 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
             )
         capabilities = [gpu.compute_capability or 0.0 for gpu in trace.gpus]
         supports_nccl = any(value >= self.parameters.nccl_capability for value in capabilities)
-        uses_nccl = any(is_communication(name) for name in (*names, *trace.device_ns))
+        uses_nccl = any(is_narrow_communication(name) for name in (*names, *trace.device_ns))
         if _DISTRIBUTED in names and supports_nccl and not uses_nccl:
             backend = "another backend" if any(map(is_host_communication, names)) else "no NCCL"
             yield f"DistributedDataParallel runs with {backend}: choose the backend nccl."
