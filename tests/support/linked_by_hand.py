@@ -73,14 +73,16 @@ def around(some: list[Range], at: int, track: tuple[Any, Any]) -> Range | None:
 def parent_of(child: Range, some: list[Range]) -> Range | None:
     """Return the innermost range around another one.
 
-    It starts before it and ends after it, or at most a microsecond earlier.
+    It starts before it and ends after it, or at most a microsecond earlier; an empty range is
+    around none.
     """
     before = outer_first(r for r in some if r.track == child.track)
     before = before[: [r.id for r in before].index(child.id)]
     fitting = [
         r
         for r in before
-        if r.end >= child.end or (child.start < r.end and r.end + OVERHANG_NS >= child.end)
+        if r.end > r.start
+        and (r.end >= child.end or (child.start < r.end and r.end + OVERHANG_NS >= child.end))
     ]
     return fitting[-1] if fitting else None
 

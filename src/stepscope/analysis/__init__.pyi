@@ -334,6 +334,7 @@ from .step_parts import (
     allocates_memory as allocates_memory,
     divide_host_steps as divide_host_steps,
     divide_steps as divide_steps,
+    find_idle_before_queued as find_idle_before_queued,
     is_compilation as is_compilation,
 )
 from .step_statistics import (

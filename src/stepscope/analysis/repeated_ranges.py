@@ -1,7 +1,8 @@
 """Steps of a trace that names none, from ranges that repeat.
 
-An optimizer step ends a training step, so the steps are the times between the ends of optimizer
-steps. Without any, a step is the time from one start of a range to the next. The range is the one
+An optimizer step ends a training step if a batch is fetched before the next one, or where no
+fetches are recorded, so the steps are the times between the ends of such optimizer steps. Without
+any, a step is the time from one start of a range to the next. The range is the one
 that covers most of that time on its thread, and at least half of it; numbers in its name do not
 count.
 """
@@ -9,6 +10,7 @@ count.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -59,6 +61,15 @@ def find_optimizer_steps(ranges: Sequence[NamedRange]) -> RepeatedSteps | None:
     outermost = _drop_nested(
         row for row in steps if (row.name, row.track) == (first.name, first.track)
     )
+    fetches = [row.start for row in ranges if is_data_loader(row.name)]
+    if fetches:
+        # Several optimizers, or several updates with one batch, make one step.
+        ended = [
+            row
+            for row, following in pairwise(outermost)
+            if bisect_left(fetches, row.end) < bisect_left(fetches, following.start)
+        ]
+        outermost = ended + outermost[-1:]
     if len(outermost) < MIN_RANGES:
         return None
     return RepeatedSteps(_make_steps([row.end for row in outermost]), first.name)

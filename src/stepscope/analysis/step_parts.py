@@ -6,17 +6,20 @@ Each instant of a step belongs to one part, the first in this order that is acti
     communication    kernels of collectives, and collectives that the host itself executes
     copy_to_device   copies from host memory; the runtime calls that start them
     copy_to_host     copies to host memory
+    queued           idle time of the device that ends with work whose launch had ended before the
+                     idle time began: from one kernel to the next, or a wait for another stream
     data_loader      fetches of batches
     compilation      torch.compile compiles
     allocation       runtime calls that allocate or release memory
     synchronization  idle time of the device that began while the host waited for it, until the
-                     device has work again: the host had nothing prepared
+                     device has work again: the host had nothing prepared. Of each step at most the
+                     time of such waits: without them, the host does the rest all the same
     dispatch         the host runs operators or runtime calls
     python           none of these
 
-From `data_loader` on the device has no work. Without a device, `compute` is the time of operators
-that take long themselves (`operators.WORK_NS`), as far as the parts before it leave room; the other
-operators are `dispatch`.
+From `queued` on the device has no work. Without a device, fetches come first, then operators that
+take long themselves (`operators.WORK_NS`): `compute` is that time of theirs, and what they call is
+`dispatch`.
 """
 
 from __future__ import annotations
@@ -28,13 +31,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.analysis.trace_steps import expose_in_order
-from stepscope.intervals import EMPTY, Int, Intervals, contains, overlap, union, unite
+from stepscope.intervals import EMPTY, Int, Intervals, contains, overlap, union
 
 STEP_PARTS = (
     "compute",
     "communication",
     "copy_to_device",
     "copy_to_host",
+    "queued",
     "data_loader",
     "compilation",
     "allocation",
@@ -46,7 +50,7 @@ STEP_PARTS = (
 DATA_PARTS = ("copy_to_device", "data_loader")
 """Parts in which the device waits for data."""
 OVERHEAD_PARTS = tuple(
-    part for part in STEP_PARTS if part not in {"compute", "communication", *DATA_PARTS}
+    part for part in STEP_PARTS if part not in {"compute", "communication", "queued", *DATA_PARTS}
 )
 """Parts in which the device waits for the host to give it work."""
 PART_NAMES = {
@@ -54,6 +58,7 @@ PART_NAMES = {
     "communication": "exposed communication",
     "copy_to_device": "copies to the device",
     "copy_to_host": "copies to the host",
+    "queued": "idle between queued work",
     "data_loader": "fetching batches",
     "compilation": "compiling",
     "allocation": "allocating device memory",
@@ -62,13 +67,12 @@ PART_NAMES = {
     "python": "Python between operators",
 }
 """Names of the parts in sentences."""
-_ALLOCATION = re.compile(
-    r"(cuda|hip|cu)(Malloc|Free|HostAlloc|HostFree|HostMalloc|Mem(Alloc|Free))"
-)
-_NO_ALLOCATION = re.compile(r"MallocAsync|FreeAsync|GraphExec")
+_ALLOCATION = re.compile(r"(cuda|hip)(Malloc|Free)|cuMem(Alloc|Free)(?!Host)")
+_NO_ALLOCATION = re.compile(r"(Malloc|Free)(Async|Host)|FreeArray")
 _COMPILATION = re.compile(
-    r"\(dynamo_timed\)|torch/_dynamo/convert_frame|torch/_inductor/compile_fx"
-    r"|CachingAutotuner\.benchmark"
+    r"\(dynamo_timed\)|torch/_dynamo/convert_frame|CachingAutotuner\.benchmark"
+    # The module holds wrappers of compiled calls as well.
+    r"|torch/_inductor/compile_fx\.py\(\d+\): (_?compile_fx|fw_compiler|codegen_and_compile)"
 )
 
 
@@ -78,6 +82,8 @@ class StepActivity:
 
     compute: Intervals = EMPTY
     communication: Intervals = EMPTY
+    queued: Intervals = EMPTY
+    """Idle time before work that had been launched when it began."""
     copy_to_device: Intervals = EMPTY
     """Copies, and the runtime calls that start them."""
     copy_to_host: Intervals = EMPTY
@@ -121,18 +127,30 @@ def divide_steps(extent: Intervals, activity: StepActivity) -> dict[str, Int]:
         Nanoseconds of each part of `STEP_PARTS` in each step; they sum to the step's duration.
     """
     idle = find_idle_after_waits(extent, activity.device, activity.waits)
-    ordered: Mapping[str, Intervals] = {
+    ordered = {
         "compute": activity.compute,
         "communication": activity.communication,
         "copy_to_device": activity.copy_to_device,
         "copy_to_host": activity.copy_to_host,
+        "queued": activity.queued,
         "data_loader": activity.data_loader,
         "compilation": activity.compilation,
         "allocation": activity.allocation,
         "synchronization": idle,
         "dispatch": activity.host,
     }
-    return expose_in_order(extent, ordered, rest="python")
+    parts = expose_in_order(extent, ordered, rest="python")
+    without_waits = expose_in_order(extent, ordered | {"synchronization": EMPTY}, rest="python")
+    idle_ns = parts["synchronization"]
+    waited_ns = np.minimum(idle_ns, overlap(extent, union(activity.waits)))
+    ratio = waited_ns / np.maximum(idle_ns, 1)
+    dispatch_ns = without_waits["dispatch"] - parts["dispatch"]
+    moved_ns = np.rint((1 - ratio) * dispatch_ns).astype(np.int64)
+    return parts | {
+        "synchronization": waited_ns,
+        "dispatch": parts["dispatch"] + moved_ns,
+        "python": parts["python"] + idle_ns - waited_ns - moved_ns,
+    }
 
 
 def find_idle_after_waits(extent: Intervals, device: Intervals, waits: Intervals) -> Intervals:
@@ -149,6 +167,20 @@ def find_idle_after_waits(extent: Intervals, device: Intervals, waits: Intervals
     return Intervals(start[began_waiting], stop[began_waiting])
 
 
+def find_idle_before_queued(start: Int, end: Int, launched: Int) -> Intervals:
+    """Find the idle times of a device that end with work whose launch had ended before.
+
+    Args:
+        start, end: work of the device.
+        launched: end of the launching call of each; the largest integer where it is not known.
+    """
+    order = np.argsort(start, kind="stable")
+    start, launched = start[order], launched[order]
+    reach = np.maximum.accumulate(end[order])
+    rows = np.flatnonzero((start[1:] > reach[:-1]) & (launched[1:] <= reach[:-1]))
+    return Intervals(reach[rows], start[rows + 1])
+
+
 def divide_host_steps(
     extent: Intervals, activity: StepActivity, work: Intervals, work_ns: Int
 ) -> dict[str, Int]:
@@ -163,13 +195,22 @@ def divide_host_steps(
     Returns:
         As of `divide_steps`.
     """
-    parts = divide_steps(extent, activity)
-    apart = unite(
-        activity.data_loader, activity.communication, activity.compilation, activity.allocation
-    )
+    ordered: Mapping[str, Intervals] = {
+        "data_loader": activity.data_loader,
+        "compute": work,
+        "communication": activity.communication,
+        "compilation": activity.compilation,
+        "dispatch": activity.host,
+    }
+    exposed = expose_in_order(extent, ordered, rest="python")
+    if not len(extent.start):
+        return dict.fromkeys(STEP_PARTS, np.empty(0, dtype=np.int64))
     row = np.searchsorted(extent.start, work.start, side="right") - 1
-    inside = contains(extent, work.start) & (overlap(work, apart) == 0)
+    inside = (row >= 0) & (work.start < extent.end[np.maximum(row, 0)])
+    inside &= overlap(work, union(activity.data_loader)) == 0
     sums = np.bincount(row[inside], weights=work_ns[inside], minlength=len(extent.start))
     # Operators of several threads run at the same time: a step has no more than its own time.
-    compute = np.minimum(sums.astype(np.int64), parts["dispatch"])
-    return parts | {"compute": compute, "dispatch": parts["dispatch"] - compute}
+    compute = np.minimum(sums.astype(np.int64), exposed["compute"])
+    dispatch = exposed["dispatch"] + exposed["compute"] - compute
+    none = np.zeros_like(compute)
+    return dict.fromkeys(STEP_PARTS, none) | exposed | {"compute": compute, "dispatch": dispatch}

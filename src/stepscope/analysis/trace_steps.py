@@ -82,6 +82,16 @@ class TraceSteps:
         """Duration of each step."""
         return self.extent.end - self.extent.start
 
+    def from_step(self, first: int) -> TraceSteps:
+        """Leave out the steps before one, given by its position."""
+        return TraceSteps(
+            names=self.names[first:],
+            host=Intervals(self.host.start[first:], self.host.end[first:]),
+            extent=Intervals(self.extent.start[first:], self.extent.end[first:]),
+            device_work_count=self.device_work_count[first:],
+            cut_off=self.cut_off,
+        )
+
 
 def is_step(name: str) -> bool:
     """Return True if a name is that of a step range.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +14,7 @@ from stepscope.analysis import (
     WORK_NS,
     Columns,
     DeviceWork,
+    RuntimeCalls,
     StepActivity,
     TraceSteps,
     allocates_memory,
@@ -21,6 +22,7 @@ from stepscope.analysis import (
     divide_host_steps,
     divide_steps,
     find_device_categories,
+    find_idle_before_queued,
     find_trace_steps,
     is_compilation,
     is_data_loader,
@@ -44,6 +46,10 @@ from stepscope.run.trace_steps import (
 from stepscope.run.traces import Trace, reading_ahead
 
 TIMES = ("start_ns", "duration_ns")
+START_FACTOR = 3.0
+"""A first step longer than the median of the others by this factor is start-up …"""
+MIN_STEPS = 3
+"""… where the trace has this many steps."""
 _BLOCKING_COPY = re.compile(r"(cuda|hip)Memcpy(WithStream|2D|ToSymbol|FromSymbol|Peer)?$")
 """Copies that return when they are done."""
 _RANGE = re.compile(r"Optimizer\.(step|zero_grad)#|##|\[pl\]|DistributedDataParallel\.forward")
@@ -69,13 +75,14 @@ def step_activity_of(trace: Trace, work: DeviceWork, marks: Columns) -> StepActi
     """
     calls = trace.columns("runtime_calls", ("id", "name", *TIMES))
     copies = trace.columns("copies", ("name", "launch", *TIMES))
-    operators = trace.columns("operators", ("name", *TIMES))
+    operators = trace.columns("operators", ("name", "track", *TIMES))
     functions = trace.columns(
         "python_functions", ("name", *TIMES), condition="name LIKE '%torch/_%'"
     )
     to_device, to_host = (_find_copies(copies, way) for way in (_reads_host, _writes_host))
     starts_to_device = np.isin(calls["id"], copies["launch"][to_device])
-    waits = match_rows(calls["name"], _waits) | np.isin(calls["id"], copies["launch"][to_host])
+    waits = match_rows(calls["name"], _waits)
+    waits |= np.isin(calls["id"], copies["launch"][to_host & _lasts_for_copy(copies, calls)])
     device = find_device_categories(work)
     within_device = _select(copies, ~(to_device | to_host))
     ranges = [operators, marks]
@@ -86,13 +93,53 @@ def step_activity_of(trace: Trace, work: DeviceWork, marks: Columns) -> StepActi
         ),
         copy_to_device=unite(_select(copies, to_device), _select(calls, starts_to_device)),
         copy_to_host=_select(copies, to_host),
-        data_loader=unite(EMPTY, *(_named(part, is_data_loader) for part in ranges)),
+        queued=find_idle_before_queued(work.start, work.end, _find_launch_ends(work, calls)),
+        data_loader=read_fetch_intervals(ranges),
         compilation=unite(EMPTY, *(_named(part, is_compilation) for part in (*ranges, functions))),
         allocation=_named(calls, allocates_memory),
         waits=_select(calls, waits),
         host=unite(_named(operators, lambda name: not is_range(name)), _extent(calls)),
         device=work.intervals,
     )
+
+
+def read_fetch_intervals(ranges: Sequence[Columns]) -> Intervals:
+    """Read the fetches of batches by the training thread: the one with the steps and optimizer
+    steps, where these are marked. Other threads may fetch ahead.
+
+    Args:
+        ranges: operators and annotations of the host, with `name`, `track` and times.
+    """
+    tracks = [part["track"][match_rows(part["name"], _is_of_training)] for part in ranges]
+    training = np.unique(np.concatenate(tracks))
+    fetches = []
+    for part in ranges:
+        rows = match_rows(part["name"], is_data_loader)
+        if len(training):
+            rows &= np.isin(part["track"], training)
+        fetches.append(_select(part, rows))
+    return unite(EMPTY, *fetches)
+
+
+def _is_of_training(name: str) -> bool:
+    return is_step(name) or name.startswith("Optimizer.")
+
+
+def _find_launch_ends(work: DeviceWork, calls: Columns) -> Int:
+    """Find the end of the call that launched each piece of work, the largest integer for none."""
+    launches = RuntimeCalls.from_columns(calls)
+    rows = launches.find_rows(work.launch)
+    ends = np.append(launches.end, np.iinfo(np.int64).max)
+    return ends[rows]
+
+
+def _lasts_for_copy(copies: Columns, calls: Columns) -> NDArray[np.bool_]:
+    """Mask the copies whose call returns only when they are done: those of pageable memory."""
+    launches = RuntimeCalls.from_columns(calls)
+    rows = launches.find_rows(copies["launch"])
+    call_end = np.append(launches.end, -1)[rows]
+    is_waited_for: NDArray[np.bool_] = call_end >= copies["start_ns"] + copies["duration_ns"]
+    return is_waited_for
 
 
 def _waits(name: str) -> bool:
@@ -135,25 +182,17 @@ class TracedFetches:
 
 
 def read_fetches(trace: Trace) -> TracedFetches:
-    """Read the fetches of batches in a trace."""
-    parts = [
-        trace.columns("annotations", ("name", *TIMES), condition="on_device = 0"),
-        trace.columns("operators", ("name", *TIMES)),
+    """Read the fetches of batches in a trace; of nested fetches the outermost."""
+    columns = ("name", "track", *TIMES)
+    ranges = [
+        trace.columns("annotations", columns, condition="on_device = 0"),
+        trace.columns("operators", columns),
     ]
-    rows = [match_rows(part["name"], is_data_loader) for part in parts]
-    by_workers = [
-        match_rows(part["name"], lambda name: "MultiProcessing" in name) for part in parts
-    ]
-    start, duration = (
-        np.concatenate([part[column][row] for part, row in zip(parts, rows, strict=True)])
-        for column in TIMES
-    )
+    fetches = read_fetch_intervals(ranges)
     return TracedFetches(
-        start_ns=start,
-        duration_ns=duration,
-        has_workers=any(
-            bool((row & workers).any()) for row, workers in zip(rows, by_workers, strict=True)
-        ),
+        start_ns=fetches.start,
+        duration_ns=fetches.end - fetches.start,
+        has_workers=any(bool(match_rows(part["name"], _has_workers).any()) for part in ranges),
     )
 
 
@@ -198,6 +237,20 @@ class DividedTrace:
         """Divide other intervals into parts by the definitions of the steps; they must be sorted
         and disjoint."""
         return _divide(extent, self.trace, self.activity, on_host=self.on_host)
+
+    def without_start(self) -> DividedTrace:
+        """Leave out a first step that takes far longer than the others: what starts up in it does
+        so once."""
+        wall_ns = self.steps.wall_ns
+        if len(wall_ns) < MIN_STEPS or wall_ns[0] <= START_FACTOR * np.median(wall_ns[1:]):
+            return self
+        return replace(
+            self,
+            steps=self.steps.from_step(1),
+            part_ns={part: times[1:] for part, times in self.part_ns.items()},
+            category_ns={name: times[1:] for name, times in self.category_ns.items()},
+            busy_ns=self.busy_ns[1:],
+        )
 
     @property
     def marked(self) -> bool:

@@ -34,7 +34,8 @@ from stepscope.run.traces import Trace, reading_ahead
 _TIMES = ("start_ns", "duration_ns")
 _STEPS = "name LIKE 'ProfilerStep#%'"
 _RANGES = " OR ".join(
-    f"name LIKE '{start}%'" for start in ("Optimizer.step#", "##", "[pl]", "DistributedDataPar")
+    f"name LIKE '{start}%'"
+    for start in ("Optimizer.step#", "##", "[pl]", "DistributedDataPar", "enumerate(Data")
 )
 """Ranges that older profilers wrote as operators."""
 _NAMED = " OR ".join(
@@ -137,8 +138,8 @@ def named_steps(trace: Trace) -> HostSteps | None:
 
 
 def read_marks(trace: Trace) -> Columns:
-    """Read name, start and duration of the annotations on the host."""
-    return trace.columns("annotations", ("name", *_TIMES), condition="on_device = 0")
+    """Read name, track, start and duration of the annotations on the host."""
+    return trace.columns("annotations", ("name", "track", *_TIMES), condition="on_device = 0")
 
 
 def host_categories(trace: Trace, calls: RuntimeCalls, marks: Columns) -> dict[str, Intervals]:

@@ -229,10 +229,14 @@ def _find_communication_cause(inputs: TraceInputs) -> CauseFinding:
 
 def _find_slow_rank(inputs: TraceInputs, suspect: Suspect) -> CauseFinding:
     waits = inputs.waits
+    parts = [part for part in waits.excess_ns if SUSPECT_OF_PART[part] == suspect]
+    part = max(parts, key=lambda name: waits.excess_ns[name])
+    excess_ns = waits.excess_ns[part]
+    subject = waits.slowest if waits.is_one_rank else "the last rank of a step"
     excess = _evidence(
-        f"{waits.slowest[:1].upper()}{waits.slowest[1:]} spends {duration(waits.excess_ns)} more "
-        f"per step on {PART_NAMES[waits.slowest_part]} than the other ranks.",
-        waits.excess_ns,
+        f"{subject[:1].upper()}{subject[1:]} spends {duration(excess_ns)} more per step on "
+        f"{PART_NAMES[part]} than the other ranks.",
+        excess_ns,
         "ns",
         "distributed",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from stepscope.analysis import (
     Columns,
     allocates_memory,
     classify_precision,
+    is_communication,
     match_rows,
     parse_copy_direction,
     uses_tensor_cores,
@@ -29,6 +30,11 @@ _MATRIX_KERNEL = re.compile(
     r"gemm|gemv|conv|wgrad|dgrad|winograd|cijk_|cutlass|cudnn::(cnn|detail)", re.IGNORECASE
 )
 _OPTIMIZER = "Optimizer.step#"
+_CLOSURE = re.compile(
+    r"autograd::engine::evaluate_function|DistributedDataParallel\.forward|Optimizer\.zero_grad#"
+    r"|enumerate\(Data"
+)
+"""Operators and ranges of a closure that an optimizer step calls."""
 MAX_OPERATORS_BETWEEN_READS = 5
 """Reads of values with more outermost operators between them do not follow each other."""
 _READS = frozenset(["aten::item", "aten::is_nonzero", "aten::_local_scalar_dense"])
@@ -96,12 +102,25 @@ def measure_launches(divided: DividedTrace) -> Launches:
 def measure_optimizer_ratio(divided: DividedTrace, *parts: str) -> float:
     """Measure the share of some parts of the steps that falls into optimizer steps; 0 where they
     are not marked."""
-    ranges = _read_named(divided, lambda name: name.startswith(_OPTIMIZER))
+    ranges = read_optimizer_steps(divided)
     total_ns = sum(int(divided.part_ns[part].sum()) for part in parts)
     if not len(ranges.start) or not total_ns:
         return 0.0
     inside = divided.divide(ranges)
     return min(1.0, sum(int(inside[part].sum()) for part in parts) / total_ns)
+
+
+def read_optimizer_steps(divided: DividedTrace) -> Intervals:
+    """Read the optimizer steps. One that calls a closure starts where the last fetch, forward or
+    backward pass inside it ends."""
+    steps = _read_named(divided, lambda name: name.startswith(_OPTIMIZER))
+    inner = _read_named(divided, lambda name: _CLOSURE.match(name) is not None)
+    if not len(steps.start) or not len(inner.start):
+        return steps
+    last = np.searchsorted(inner.start, steps.end) - 1
+    has_closure = (last >= 0) & (inner.start[last] >= steps.start)
+    start = np.where(has_closure, np.minimum(inner.end[last], steps.end), steps.start)
+    return Intervals(start, steps.end)
 
 
 def measure_reads(divided: DividedTrace) -> Reads:
@@ -114,7 +133,7 @@ def measure_reads(divided: DividedTrace) -> Reads:
     rows = np.flatnonzero(operators.is_read)
     follows = np.diff(rows) <= MAX_OPERATORS_BETWEEN_READS + 1
     end = (operators.start_ns + operators.duration_ns)[rows]
-    optimizer = _read_named(divided, lambda name: name.startswith(_OPTIMIZER))
+    optimizer = read_optimizer_steps(divided)
     follows &= ~contains(optimizer, operators.start_ns[rows[1:]])
     series = union(Intervals(end[:-1][follows], end[1:][follows]))
     parts = divided.divide(series)
@@ -145,7 +164,7 @@ def _read_outermost(divided: DividedTrace) -> _Outermost:
 def measure_optimizer_work_ratio(divided: DividedTrace) -> float:
     """Measure the share of the computation that optimizer steps call; 0 where they are not
     marked."""
-    ranges = _read_named(divided, lambda name: name.startswith(_OPTIMIZER))
+    ranges = read_optimizer_steps(divided)
     if not len(ranges.start):
         return 0.0
     if divided.on_host:
@@ -165,9 +184,8 @@ def measure_waits_for_device(divided: DividedTrace) -> Waits:
     trace, activity = divided.trace, divided.activity
     calls = trace.columns("runtime_calls", ("name", "operator", *_TIMES))
     waits = union(activity.waits)
-    rows = contains(waits, calls["start_ns"]) & contains(
-        union(divided.steps.extent), calls["start_ns"]
-    )
+    extent = union(divided.steps.extent)
+    rows = contains(waits, calls["start_ns"]) & contains(extent, calls["start_ns"])
     operators = trace.columns("operators", ("id", "name"))
     names = dict(zip(operators["id"].tolist(), operators["name"].codes.tolist(), strict=True))
     totals: Counter[str] = Counter()
@@ -181,9 +199,16 @@ def measure_waits_for_device(divided: DividedTrace) -> Waits:
         totals[str(name)] += int(calls["duration_ns"][row])
     total_ns = max(1, sum(totals.values()))
     return Waits(
-        count_per_step=int(rows.sum()) / len(divided.steps.names),
+        # A read of a value copies it and waits for the copy: one wait.
+        count_per_step=_count_waits(calls["operator"][rows], names) / len(divided.steps.names),
         operators=[(name, time_ns / total_ns) for name, time_ns in totals.most_common(3)],
     )
+
+
+def _count_waits(operator: NDArray[np.int64], names: Mapping[int, int]) -> int:
+    """Count the waits: calls of one operator are one."""
+    inside = np.isin(operator, list(names))
+    return len(np.unique(operator[inside])) + int((~inside).sum())
 
 
 def count_allocations(divided: DividedTrace) -> float:
@@ -212,6 +237,7 @@ def measure_matrix_kernels(divided: DividedTrace) -> MatrixKernels:
     """Measure the kernels of matrix products inside the steps; precision is guessed from names."""
     kernels = divided.trace.columns("kernels", ("name", *_TIMES))
     inside = contains(union(divided.steps.extent), kernels["start_ns"])
+    inside &= ~match_rows(kernels["name"], is_communication)
     plain = match_rows(kernels["name"], _is_full_precision) & inside
     total_ns = int(kernels["duration_ns"][inside].sum())
     plain_ns = kernels["duration_ns"][plain]
@@ -239,10 +265,12 @@ def has_tensor_cores(divided: DividedTrace) -> bool:
 def measure_multiprocessor_ratio(divided: DividedTrace) -> float | None:
     """Measure the share of the multiprocessors for which kernels have a block, the mean over the
     time of kernels with a known grid; None where the profiler recorded none."""
-    kernels = divided.trace.columns("kernels", ("blocks_per_multiprocessor", *_TIMES))
+    kernels = divided.trace.columns("kernels", ("name", "blocks_per_multiprocessor", *_TIMES))
     blocks, duration = kernels["blocks_per_multiprocessor"], kernels["duration_ns"]
-    usable = (blocks > 0) & contains(union(divided.steps.extent), kernels["start_ns"])
-    if not duration[usable].sum() or duration[usable].sum() < 0.5 * duration.sum():
+    inside = contains(union(divided.steps.extent), kernels["start_ns"])
+    inside &= ~match_rows(kernels["name"], is_communication)
+    usable = (blocks > 0) & inside
+    if not duration[usable].sum() or duration[usable].sum() < 0.5 * duration[inside].sum():
         return None
     return float(np.average(np.minimum(blocks[usable], 1.0), weights=duration[usable]))
 

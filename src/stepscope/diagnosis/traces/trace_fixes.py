@@ -97,7 +97,8 @@ def list_trace_fixes(
     share = _measure_removable(finding.cause, suspect, inputs)
     fixes = _make_fixes(finding.cause, reason, share, step_ns, inputs)
     for cause in contributing:
-        fixes += _make_fixes(cause.cause, cause.text, cause.share_ratio, step_ns, inputs)[:1]
+        share = _measure_removable(cause.cause, cause.suspect, inputs)
+        fixes += _make_fixes(cause.cause, cause.text, share, step_ns, inputs)[:1]
     return fixes
 
 
@@ -105,7 +106,7 @@ def _make_fixes(
     cause: str, reason: str, share: float | None, step_ns: float, inputs: TraceInputs
 ) -> list[Fix]:
     prediction = None
-    if share is not None:
+    if share is not None and inputs.traces[0].marked:
         conditions = _CONDITIONS | (_HOST_CONDITIONS if inputs.on_host else {})
         condition = conditions.get(cause, "there were no gaps between operators")
         prediction = Prediction.from_step(step_ns * (1 - share), step_ns, condition, is_bound=True)
@@ -128,12 +129,17 @@ def _list_texts(cause: str, inputs: TraceInputs) -> list[FixText]:
 def _measure_removable(cause: str, suspect: Suspect, inputs: TraceInputs) -> float | None:
     """Measure the share of the step that a fix can save at most; None where that is not known."""
     shares = inputs.shares
+    waiting = shares.rank_wait.get(suspect, 0.0)
     if cause in {"straggler", "uneven_ranks"}:
-        return inputs.waits.add_excess(shares.rank_wait[suspect])
-    if cause in {"too_few_workers", UNKNOWN} and suspect == "data_pipeline":
-        return shares.parts["data_loader"]
-    if cause == "host_to_device_copies":
-        return shares.parts["copy_to_device"]
+        return min(1.0, inputs.waits.add_excess(waiting))
     if suspect == "communication":
         return shares.suspects["communication"]
-    return inputs.overhead_parts.get(cause)
+    # Where ranks wait for the slowest of them, the fix removes that as well.
+    removed = {
+        "too_few_workers": shares.parts["data_loader"],
+        "host_to_device_copies": shares.parts["copy_to_device"],
+        **inputs.overhead_parts,
+    }
+    if suspect == "data_pipeline":
+        removed[UNKNOWN] = shares.parts["data_loader"]
+    return min(1.0, removed[cause] + waiting) if cause in removed else None

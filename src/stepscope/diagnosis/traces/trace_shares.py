@@ -6,11 +6,12 @@ belong to
     data pipeline    fetches of batches and copies to the device, while it has no other work
     communication    collectives that computation does not hide
     overhead         all other time in which the device does not compute
-    model            computation
+    model            computation, and idle time of the device between queued work
 
 Where ranks were recorded together, the shortest exposed communication of a step is the transfer;
 the rest of the communication of the other ranks is waiting for the slowest of them. It counts for
-the parts on which the slowest rank spends more time than the others.
+the suspects on which the slowest rank spends more time than the others, for each of the R - 1 ranks
+that wait at most by that excess; the rest remains communication.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from stepscope.run import DividedTrace
 SUSPECT_OF_PART: Mapping[str, Suspect] = {
     "compute": "model",
     "communication": "communication",
+    "queued": "model",
     **dict.fromkeys(DATA_PARTS, "data_pipeline"),
     **dict.fromkeys(OVERHEAD_PARTS, "framework_overhead"),
 }
@@ -38,19 +40,15 @@ SUSPECT_OF_PART: Mapping[str, Suspect] = {
 class TraceWaits:
     """Waiting of ranks for the slowest of them."""
 
-    ratio: float = 0.0
-    """Share of all exposed communication."""
-    by_suspect: Mapping[Suspect, float] = field(default_factory=dict)
-    """Split of the waiting by the work of the slowest rank; sums to 1."""
+    ratios: Mapping[Suspect, float] = field(default_factory=dict)
+    """Shares of all exposed communication, by the work of the slowest rank."""
     slowest: str = ""
     """Name of the rank that the others wait for most."""
     slowest_ratio: float = 0.0
     """Share of the waiting that is for that rank."""
     rank_count: int = 1
-    slowest_part: str = ""
-    """Part of the step in which it exceeds the others most."""
-    excess_ns: float = 0.0
-    """By this much per step."""
+    excess_ns: Mapping[str, float] = field(default_factory=dict)
+    """Time per step by which the slowest rank of a step exceeds the mean of the others, by part."""
 
     @property
     def is_one_rank(self) -> bool:
@@ -77,20 +75,26 @@ class TraceShares:
 
 
 def measure_waits(traces: Sequence[DividedTrace]) -> TraceWaits:
-    """Measure the waiting of ranks in the steps that all of their traces have.
+    """Measure the waiting of ranks in the steps that all of them have.
 
-    Ranks without a number, or with several traces each, are not compared.
+    Steps are told by window and name. Traces without a rank are not compared.
     """
-    ranks = [trace.trace.rank for trace in traces]
-    names = [set(trace.steps.names) for trace in traces]
-    shared = sorted(set.intersection(*names)) if names else []
-    if len(traces) < 2 or None in ranks or len(set(ranks)) < len(ranks) or not shared:
+    steps_by_rank: dict[int, dict[tuple[int, str], tuple[DividedTrace, int]]] = {}
+    for trace in traces:
+        if trace.trace.rank is None:
+            return TraceWaits()
+        steps = steps_by_rank.setdefault(trace.trace.rank, {})
+        for row, name in enumerate(trace.steps.names):
+            steps.setdefault((trace.trace.window or 0, name), (trace, row))
+    shared = sorted(set.intersection(*map(set, steps_by_rank.values())))
+    ranks = sorted(steps_by_rank)
+    if len(ranks) < 2 or not shared:
         return TraceWaits()
-    rows = [[trace.steps.names.index(name) for name in shared] for trace in traces]
+    rows = [[steps_by_rank[rank][step] for step in shared] for rank in ranks]
     parts = {
-        part: np.stack(
-            [trace.part_ns[part][steps] for trace, steps in zip(traces, rows, strict=True)]
-        ).astype(float)
+        part: np.array(
+            [[trace.part_ns[part][step] for trace, step in row] for row in rows], dtype=np.float64
+        )
         for part in STEP_PARTS
     }
     communication = parts.pop("communication")
@@ -98,25 +102,38 @@ def measure_waits(traces: Sequence[DividedTrace]) -> TraceWaits:
     if not waiting.any():
         return TraceWaits()
     slowest_ns, peer_ns = measure_slowest_rank(parts, communication)
-    excess = {part: max(0.0, slowest_ns[part] - peer_ns[part]) for part in parts}
-    total = sum(excess.values())
-    by_suspect: dict[Suspect, float] = {}
-    for part, excess_ns in excess.items():
-        if excess_ns:
-            suspect = SUSPECT_OF_PART[part]
-            by_suspect[suspect] = by_suspect.get(suspect, 0.0) + excess_ns / total
+    excess = {part: slowest_ns[part] - peer_ns[part] for part in parts}
     last = communication.argmin(axis=0)
-    waited_for = np.bincount(last, weights=waiting.sum(axis=0), minlength=len(traces))
-    slowest, largest = int(waited_for.argmax()), max(excess, key=lambda part: excess[part])
+    waited_for = np.bincount(last, weights=waiting.sum(axis=0), minlength=len(ranks))
+    slowest = int(waited_for.argmax())
     return TraceWaits(
-        ratio=float(waiting.sum() / communication.sum()) if total else 0.0,
-        by_suspect=by_suspect,
-        slowest=traces[slowest].name,
+        ratios=_split_waiting(
+            excess, float(waiting.sum()), len(ranks) - 1, float(communication.sum())
+        ),
+        slowest=f"rank {ranks[slowest]}",
         slowest_ratio=float(waited_for[slowest] / waited_for.sum()),
-        rank_count=len(traces),
-        slowest_part=largest,
-        excess_ns=excess[largest] / len(shared),
+        rank_count=len(ranks),
+        excess_ns={part: time_ns / len(shared) for part, time_ns in excess.items()},
     )
+
+
+def _split_waiting(
+    excess_ns: Mapping[str, float], waiting_ns: float, peer_count: int, communication_ns: float
+) -> dict[Suspect, float]:
+    """Split the waiting by the suspects in which the slowest rank exceeds the others, as shares of
+    all communication."""
+    by_suspect: dict[Suspect, float] = {}
+    for part, time_ns in excess_ns.items():
+        suspect = SUSPECT_OF_PART[part]
+        by_suspect[suspect] = by_suspect.get(suspect, 0.0) + time_ns
+    positive = {suspect: time_ns for suspect, time_ns in by_suspect.items() if time_ns > 0}
+    total_ns = sum(positive.values())
+    return {
+        suspect: float(
+            min(waiting_ns * time_ns / total_ns, peer_count * time_ns) / communication_ns
+        )
+        for suspect, time_ns in positive.items()
+    }
 
 
 def build_part_matrix(traces: Sequence[DividedTrace]) -> NDArray[np.int64]:
@@ -139,9 +156,8 @@ def compute_trace_shares(part_ns: NDArray[np.int64], waits: TraceWaits) -> Trace
     suspects: dict[Suspect, float] = dict.fromkeys(SUSPECTS, 0.0)
     for part, share in parts.items():
         suspects[SUSPECT_OF_PART[part]] += share
-    waiting = parts["communication"] * waits.ratio
-    rank_wait = {suspect: waiting * ratio for suspect, ratio in waits.by_suspect.items()}
-    suspects["communication"] -= waiting
+    rank_wait = {suspect: parts["communication"] * ratio for suspect, ratio in waits.ratios.items()}
+    suspects["communication"] -= sum(rank_wait.values())
     for suspect, share in rank_wait.items():
         suspects[suspect] += share
     return TraceShares(parts=parts, suspects=suspects, rank_wait=rank_wait)

@@ -33,11 +33,15 @@ from stepscope.diagnosis.verdict import (
     Suspect,
     Verdict,
 )
+from stepscope.intervals import overlap, union
 from stepscope.quantities import count_of, duration, percent
 from stepscope.run import DividedTrace, Run, StepSource, divide_traces
 
 MAX_UNEXPLAINED_RATIO = 0.25
 """A trace of the device alone has a verdict only if the device is busy for the rest of the time."""
+MIN_TOGETHER_RATIO = 0.7
+"""GPUs of one process work in turn if each works for less than this share of the time in which any
+of them does."""
 WHOLE_RATIO = 0.5
 """Confidence where no steps were found: start-up and evaluation count as well."""
 _SOURCES: tuple[StepSource, ...] = ("job", "named", "optimizer", "ranges", "whole")
@@ -65,7 +69,8 @@ def diagnose_traces(
     divided = divide_traces(run)
     sources = {one.source for one in divided}
     source = next((name for name in _SOURCES if name in sources), _SOURCES[-1])
-    traces = [one for one in divided if one.source == source]
+    recorded = [one for one in divided if one.source == source]
+    traces = [one.without_start() for one in recorded]
     left_out = len(run.traces) - len(traces)
     if not traces:
         return _abstain("the traces contain no time", notes)
@@ -101,7 +106,7 @@ def diagnose_traces(
         ruled_out=_rule_out(inputs, attribution.suspect, thresholds),
         also=contributing,
         fixes=list_trace_fixes(finding, attribution.suspect, contributing, inputs, step_ns),
-        notes=[*notes, *_list_notes(traces, source, left_out)],
+        notes=[*notes, *_list_notes(recorded, traces, source, left_out)],
         step_count=step_count,
         mean_step_ns=step_ns,
         phases=phases,
@@ -127,6 +132,9 @@ def _abstain(obstacle: str, notes: Sequence[str]) -> Verdict:
 def _find_obstacle(traces: Sequence[DividedTrace], shares: TraceShares) -> str | None:
     """Find the reason why there can be no verdict; None where there can be one."""
     unexplained = shares.parts["dispatch"] + shares.parts["python"]
+    idle = _find_idle_devices(traces)
+    if idle is not None:
+        return idle
     if unexplained <= MAX_UNEXPLAINED_RATIO:
         return None
     if not any(one.has_host for one in traces):
@@ -136,6 +144,29 @@ def _find_obstacle(traces: Sequence[DividedTrace], shares: TraceShares) -> str |
         )
     if not any(one.busy_ns.sum() or one.part_ns["compute"].sum() for one in traces):
         return "the trace contains neither device work nor operators that compute"
+    return None
+
+
+def _find_idle_devices(traces: Sequence[DividedTrace]) -> str | None:
+    """Find processes whose GPUs work in turn: while one works, the trace tells nothing about the
+    reasons for which the others do not."""
+    for one in traces:
+        work, extent = one.work, union(one.steps.extent)
+        devices = work.kernel_devices
+        if len(devices) < 2:
+            continue
+        busy_ns = [
+            int(overlap(extent, union(work.take(work.device == device).intervals)).sum())
+            for device in devices
+        ]
+        together_ns = int(one.busy_ns.sum())
+        mean_ns = sum(busy_ns) / len(busy_ns)
+        if mean_ns < MIN_TOGETHER_RATIO * together_ns:
+            ratio = percent(mean_ns / int(one.steps.wall_ns.sum()))
+            return (
+                f"the process uses {len(devices)} GPUs, of which each works for {ratio} of step "
+                "time, much of it in turn; the trace does not tell what the others wait for"
+            )
     return None
 
 
@@ -238,6 +269,12 @@ def _rule_out(
             continue
         if name in limits and _is_exceeded(name, inputs, inputs.shares, thresholds):
             why = f"{share} of step time as well; look at it next."
+        elif name in limits and shares[name] >= limits[name]:
+            largest = percent(max(inputs.overhead_parts.values()))
+            why = (
+                f"{reasons[name]} {share} of step time, of which the largest cause has {largest} "
+                f"(threshold {percent(thresholds.overhead_cause)})."
+            )
         elif name in limits:
             why = f"{reasons[name]} {share} of step time (threshold {percent(limits[name])})."
         else:
@@ -255,8 +292,20 @@ def _describe_categories(categories: dict[str, float]) -> Evidence:
     return Evidence(text=f"Step time by category: {', '.join(parts)}.", source="steps")
 
 
-def _list_notes(traces: Sequence[DividedTrace], source: StepSource, left_out: int) -> list[str]:
-    """List what limits the verdict."""
+def _list_notes(
+    recorded: Sequence[DividedTrace],
+    traces: Sequence[DividedTrace],
+    source: StepSource,
+    left_out: int,
+) -> list[str]:
+    """List what limits the verdict.
+
+    Args:
+        recorded: the traces with all of their steps.
+        traces: the same without steps of start-up.
+        source: source of their steps.
+        left_out: number of traces without such steps.
+    """
     first = traces[0]
     notes = []
     if source == "whole":
@@ -268,6 +317,20 @@ def _list_notes(traces: Sequence[DividedTrace], source: StepSource, left_out: in
         notes.append(
             f"The traces name no steps: a step is the time from one range “{first.range_name}” to "
             "the next."
+        )
+    first_ns = max(
+        (
+            int(one.steps.wall_ns[0])
+            for one, used in zip(recorded, traces, strict=True)
+            if one is not used
+        ),
+        default=0,
+    )
+    if first_ns:
+        notes.append(f"The first step took {duration(first_ns)} and is left out as start-up.")
+    if any(len(one.work.kernel_devices) > 1 for one in traces):
+        notes.append(
+            "A process used several GPUs: an instant at which one of them works counts as busy."
         )
     if left_out:
         notes.append(f"{count_of(left_out, 'trace')} without such steps left out.")

@@ -1,7 +1,10 @@
-import { expect, test } from "vitest";
+// @vitest-environment jsdom
+import { expect, test, vi } from "vitest";
 
 import type { ImportProgress } from "../../api/server";
-import { importText } from "./traces";
+
+vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: vi.fn() }));
+const { importText } = await import("./traces");
 
 const PROGRESS: ImportProgress = { id: "1", finished: false, done_ratio: null, run: null, failure: null };
 
