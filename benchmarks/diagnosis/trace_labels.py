@@ -25,6 +25,7 @@ NOT_IN_TRACES: dict[str, str] = {
         ("garbage_collection", "memory_leak"),
         "the profiler has no event of the interpreter's memory, and ten steps have no trend",
     ),
+    "debug_switch": "stacks are captured inside of operators, whose time has no parts",
     "inline_data_preparation": "Python outside of a DataLoader has no event that tells its purpose",
 }
 """Reason by planted cause why a trace cannot show it; scenarios with it are not scored."""

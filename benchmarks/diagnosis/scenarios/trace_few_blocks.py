@@ -17,4 +17,4 @@ def make_steps(severity):
 
 
 if __name__ == "__main__":
-    run_traced(__doc__, make_steps, lambda severity: [Step()])
+    run_traced(__doc__, make_steps, lambda severity: [Step(kernel=100)])

@@ -3,7 +3,8 @@
 Each instant of a step belongs to one part, the first in this order that is active:
 
     compute          kernels that do not communicate, sets, and copies within the device
-    communication    kernels of collectives, and collectives that the host itself executes
+    communication    kernels of collectives, and collectives that the host itself executes, with
+                     the hooks on gradients that prepare them
     copy_to_device   copies from host memory; the runtime calls that start them
     copy_to_host     copies to host memory
     queued           idle time of the device that ends with work whose launch had ended before the

@@ -56,6 +56,11 @@ _RANGE = re.compile(r"Optimizer\.(step|zero_grad)#|##|\[pl\]|DistributedDataPara
 """Ranges that older profilers wrote as operators."""
 
 
+_GRADIENT_NODE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+"""Node of a backward pass that stores the gradient of a parameter and calls the hooks on it. With
+collectives of the host these prepare the exchange: they fill buckets, compress and send."""
+
+
 def is_range(name: str) -> bool:
     """Return True if an operator is a range of a framework or of the script, not an operator.
 
@@ -86,11 +91,12 @@ def step_activity_of(trace: Trace, work: DeviceWork, marks: Columns) -> StepActi
     device = find_device_categories(work)
     within_device = _select(copies, ~(to_device | to_host))
     ranges = [operators, marks]
+    exchanges = [_named(part, is_host_communication) for part in ranges]
+    if not len(work) and any(len(part.start) for part in exchanges):
+        exchanges.append(_named(operators, _GRADIENT_NODE.__eq__))
     return StepActivity(
         compute=unite(device["kernel"], device["memset"], within_device),
-        communication=unite(
-            device["communication"], *(_named(part, is_host_communication) for part in ranges)
-        ),
+        communication=unite(device["communication"], *exchanges),
         copy_to_device=unite(_select(copies, to_device), _select(calls, starts_to_device)),
         copy_to_host=_select(copies, to_host),
         queued=find_idle_before_queued(work.start, work.end, _find_launch_ends(work, calls)),

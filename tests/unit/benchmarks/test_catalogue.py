@@ -133,6 +133,8 @@ def test_number_of_scenarios() -> None:
     assert any(len(scenario.label.causes) == 2 for scenario in SCENARIOS)
 
 
+WORKERS_IN_NO_TRACE = "trace_late_workers"
+"""Its cause is in processes that the trace is not of."""
 DRAWN = [scenario for scenario in SCENARIOS if scenario.label.drawn]
 TRAINED = [scenario for scenario in SCENARIOS if not scenario.label.drawn]
 

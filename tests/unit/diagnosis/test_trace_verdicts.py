@@ -134,6 +134,20 @@ def update_on_host_by_steps(job: TraceJob, severity: float) -> None:
             job.operator("aten::add_", 5)
 
 
+def exchange_on_host(job: TraceJob, severity: float) -> None:
+    """Send gradients in the hook of a parameter, as a communication hook does."""
+    with job.range("DistributedDataParallel.forward"):
+        job.operator("aten::mm", 20_000)
+    store_gradient(job, 20_000 * severity)
+    with job.range("gloo:all_reduce"):
+        job.python(500)
+
+
+def store_gradient(job: TraceJob, duration: float) -> None:
+    name = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+    job.operator(name, duration)
+
+
 def update_large_on_host(job: TraceJob, severity: float) -> None:
     job.operator("aten::mm", 10_000)
     with job.optimizer():
@@ -158,6 +172,7 @@ def update_large_on_host(job: TraceJob, severity: float) -> None:
         (read_on_host, "framework_overhead", "host_sync"),
         (update_on_host_by_steps, "framework_overhead", "tiny_operators"),
         (update_large_on_host, "model", "optimizer"),
+        (exchange_on_host, "communication", "gradient_exchange"),
     ],
 )
 def test_the_cause_of_a_drawn_job(
@@ -179,6 +194,7 @@ def test_the_cause_of_a_drawn_job(
             lambda job, _: (job.fetch(1_000, workers=True), compute(job), job.item()),
             id="one value per step",
         ),
+        pytest.param(lambda job, _: store_gradient(job, 20_000), id="gradients of one process"),
     ],
 )
 def test_healthy_jobs(tmp_path: Path, draw: Draw) -> None:
