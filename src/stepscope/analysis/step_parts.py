@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.analysis.trace_steps import expose_in_order
-from stepscope.intervals import EMPTY, Int, Intervals, contains, overlap, union
+from stepscope.intervals import EMPTY, Int, Intervals, contains, overlap, union, unite
 
 STEP_PARTS = (
     "compute",
@@ -83,6 +83,9 @@ class StepActivity:
 
     compute: Intervals = EMPTY
     communication: Intervals = EMPTY
+    hooks: Intervals = EMPTY
+    """Hooks on gradients, where the host itself executes collectives: they are communication, also
+    where operators compute in them."""
     queued: Intervals = EMPTY
     """Idle time before work that had been launched when it began."""
     copy_to_device: Intervals = EMPTY
@@ -198,6 +201,7 @@ def divide_host_steps(
     """
     ordered: Mapping[str, Intervals] = {
         "data_loader": activity.data_loader,
+        "hooks": activity.hooks,
         "compute": work,
         "communication": activity.communication,
         "compilation": activity.compilation,
@@ -208,10 +212,18 @@ def divide_host_steps(
         return dict.fromkeys(STEP_PARTS, np.empty(0, dtype=np.int64))
     row = np.searchsorted(extent.start, work.start, side="right") - 1
     inside = (row >= 0) & (work.start < extent.end[np.maximum(row, 0)])
-    inside &= overlap(work, union(activity.data_loader)) == 0
+    apart = unite(activity.data_loader, activity.hooks)
+    inside &= overlap(work, apart) == 0
     sums = np.bincount(row[inside], weights=work_ns[inside], minlength=len(extent.start))
     # Operators of several threads run at the same time: a step has no more than its own time.
     compute = np.minimum(sums.astype(np.int64), exposed["compute"])
     dispatch = exposed["dispatch"] + exposed["compute"] - compute
+    communication = exposed["communication"] + exposed.pop("hooks")
     none = np.zeros_like(compute)
-    return dict.fromkeys(STEP_PARTS, none) | exposed | {"compute": compute, "dispatch": dispatch}
+    return {
+        **dict.fromkeys(STEP_PARTS, none),
+        **exposed,
+        "compute": compute,
+        "communication": communication,
+        "dispatch": dispatch,
+    }

@@ -92,11 +92,11 @@ def step_activity_of(trace: Trace, work: DeviceWork, marks: Columns) -> StepActi
     within_device = _select(copies, ~(to_device | to_host))
     ranges = [operators, marks]
     exchanges = [_named(part, is_host_communication) for part in ranges]
-    if not len(work) and any(len(part.start) for part in exchanges):
-        exchanges.append(_named(operators, _GRADIENT_NODE.__eq__))
+    has_hooks = not len(work) and any(len(part.start) for part in exchanges)
     return StepActivity(
         compute=unite(device["kernel"], device["memset"], within_device),
         communication=unite(device["communication"], *exchanges),
+        hooks=_named(operators, _GRADIENT_NODE.__eq__) if has_hooks else EMPTY,
         copy_to_device=unite(_select(copies, to_device), _select(calls, starts_to_device)),
         copy_to_host=_select(copies, to_host),
         queued=find_idle_before_queued(work.start, work.end, _find_launch_ends(work, calls)),

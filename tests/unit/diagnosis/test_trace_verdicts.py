@@ -294,3 +294,132 @@ def test_a_device_that_is_idle_for_unknown_reasons(tmp_path: Path) -> None:
     verdict = judge(tmp_path, job)
     assert verdict.suspect == "insufficient_evidence"
     assert "record CPU activities too" in verdict.headline
+
+
+def test_waiting_for_a_rank_is_limited_by_its_excess(tmp_path: Path) -> None:
+    """Rank 0 waits 400 ms in one step, and rank 1 has 8 us more to do per step."""
+    jobs = []
+    for rank in range(2):
+        job = TraceJob(rank=rank, world_size=2)
+        for number in range(6):
+            with job.step():
+                for _ in range(10):
+                    job.operator("aten::mm", 20 + 0.4 * rank, kernel=(GEMM, 2_000 + rank))
+                job.collective("AllReduce", 400_000 if number == 2 and not rank else 500)
+                job.join()
+        jobs.append(job)
+    verdict = judge(tmp_path, *jobs)
+    assert verdict.cause != "straggler"
+    assert all(fix.prediction is None or fix.prediction.step_ns >= 0 for fix in verdict.fixes)
+
+
+def test_a_wait_saves_at_most_its_own_time(tmp_path: Path) -> None:
+    """The host needs 50 ms for itself: without the wait of 5 ms it still does."""
+    job = TraceJob()
+    for _ in range(6):
+        with job.step():
+            compute(job, 5_000, 5)
+            job.item()
+            job.python(50_000)
+    verdict = judge(tmp_path, job)
+    shares = {cause.cause: cause.share_ratio for cause in verdict.also}
+    assert verdict.suspect == "framework_overhead"
+    assert verdict.cause != "host_sync"
+    assert shares["host_sync"] == pytest.approx(5 / 55, abs=0.01)
+
+
+def test_gaps_before_queued_work_are_the_device_s(tmp_path: Path) -> None:
+    """The host launches all kernels at once; the device leaves 400 us after each of 600."""
+    job = TraceJob()
+    for _ in range(6):
+        with job.step():
+            for _ in range(10):
+                job.launch(GEMM, 600)
+                job.free[7] += 400
+            job.wait()
+    verdict = judge(tmp_path, job)
+    assert verdict.suspect == "healthy"
+    assert verdict.share_ratio == pytest.approx(0.6, abs=0.02)
+    assert "although its next work is queued" in " ".join(verdict.notes)
+
+
+def test_a_fetch_of_another_thread_is_no_wait(tmp_path: Path) -> None:
+    job = TraceJob()
+    for _ in range(6):
+        with job.step():
+            start = job.now
+            compute(job)
+            job.wait()
+        fetch = {"ph": "X", "cat": "user_annotation", "pid": 100, "tid": 555, "args": {}}
+        name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+        times = {"ts": 1_700_000_000_000_000 + start, "dur": job.now - start}
+        job.events.append(fetch | {"name": name} | times)
+    assert judge(tmp_path, job).suspect == "healthy"
+
+
+def test_what_starts_up_in_the_first_step_is_left_out(tmp_path: Path) -> None:
+    job = TraceJob()
+    for number in range(6):
+        with job.step():
+            if not number:
+                job.compile(5_000_000)
+            compute(job)
+    verdict = judge(tmp_path, job)
+    assert (verdict.suspect, verdict.step_count) == ("healthy", 5)
+    assert "left out as start-up" in " ".join(verdict.notes)
+
+
+def test_an_optimizer_that_calls_a_closure_has_only_its_update(tmp_path: Path) -> None:
+    job = TraceJob()
+    for _ in range(6):
+        with job.step(), job.optimizer("Adam"):
+            compute(job, 10_000, 10)
+            job.operator(
+                "autograd::engine::evaluate_function: MmBackward0", 40, kernel=(GEMM, 10_000)
+            )
+            job.operator("aten::_fused_adam_", 20, kernel=(ELEMENTWISE, 400))
+    assert judge(tmp_path, job).cause == "none"
+
+
+def test_two_optimizers_make_one_step(tmp_path: Path) -> None:
+    """Where fetches are recorded, only the last update before one ends a step."""
+    job = TraceJob()
+    for _ in range(6):
+        job.fetch(300)
+        for _ in range(2):
+            compute(job, 10_000, 10)
+            with job.optimizer("Adam"):
+                compute(job, 1_000, 1)
+    verdict = judge(tmp_path, job)
+    assert verdict.step_count == 5
+    assert verdict.mean_step_ns == pytest.approx(22e6, rel=0.02)
+
+
+def test_devices_that_work_in_turn_have_no_verdict(tmp_path: Path) -> None:
+    job = TraceJob()
+    for _ in range(6):
+        with job.step():
+            for device in (0, 1):
+                job.launch(GEMM, 10_000)
+                job.events[-1]["args"]["device"] = device
+                job.events[-1]["pid"] = device
+                job.wait()
+    verdict = judge(tmp_path, job)
+    assert verdict.suspect == "insufficient_evidence"
+    assert "uses 2 GPUs, of which each works for 50% of step time" in verdict.headline
+
+
+def test_collectives_of_a_host_that_computes_meanwhile_are_hidden(tmp_path: Path) -> None:
+    """gloo runs in a thread of its own below ten operators of 2 ms."""
+    job = TraceJob()
+    for _ in range(6):
+        with job.step():
+            start = job.now
+            for _ in range(10):
+                job.operator("aten::mm", 2_000)
+        times = {"ts": 1_700_000_000_000_000 + start + 10_000, "dur": 9_900}
+        gloo = {"ph": "X", "cat": "user_annotation", "pid": 100, "tid": 555, "args": {}}
+        job.events.append(gloo | {"name": "gloo:all_reduce"} | times)
+    verdict = judge(tmp_path, job)
+    assert verdict.suspect == "healthy"
+    assert verdict.share_ratio == pytest.approx(1, abs=0.01)

@@ -106,7 +106,7 @@ def diagnose_traces(
         ruled_out=_rule_out(inputs, attribution.suspect, thresholds),
         also=contributing,
         fixes=list_trace_fixes(finding, attribution.suspect, contributing, inputs, step_ns),
-        notes=[*notes, *_list_notes(recorded, traces, source, left_out)],
+        notes=[*notes, *_list_notes(recorded, traces, source, left_out), *_note_queued(shares)],
         step_count=step_count,
         mean_step_ns=step_ns,
         phases=phases,
@@ -191,7 +191,9 @@ def _attribute(
         and model * mean_step_ns(inputs.traces) >= thresholds.heavy_model_core_ns
     )
     is_model = is_heavy or find_model_cause(inputs) is not None
-    return Attribution(suspect="model" if is_model else "healthy", share=model)
+    if is_model:
+        return Attribution(suspect="model", share=model)
+    return Attribution(suspect="healthy", share=shares.parts["compute"])
 
 
 def _is_exceeded(
@@ -292,6 +294,16 @@ def _describe_categories(categories: dict[str, float]) -> Evidence:
     return Evidence(text=f"Step time by category: {', '.join(parts)}.", source="steps")
 
 
+def _note_queued(shares: TraceShares) -> list[str]:
+    queued = shares.parts["queued"]
+    if queued < CONTRIBUTING_RATIO:
+        return []
+    return [
+        f"For {percent(queued)} of step time the device has no work although its next work is "
+        "queued: gaps between short kernels, or waits for another stream."
+    ]
+
+
 def _list_notes(
     recorded: Sequence[DividedTrace],
     traces: Sequence[DividedTrace],
@@ -316,7 +328,7 @@ def _list_notes(
     elif source in {"optimizer", "ranges"}:
         notes.append(
             f"The traces name no steps: a step is the time from one range “{first.range_name}” to "
-            "the next."
+            "the next, so it is one of several updates where a batch has several."
         )
     first_ns = max(
         (
