@@ -39,6 +39,8 @@ from stepscope.run import DividedTrace, Run, StepSource, divide_traces
 
 MAX_UNEXPLAINED_RATIO = 0.25
 """A trace of the device alone has a verdict only if the device is busy for the rest of the time."""
+MIN_NAMED_RATIO = 0.01
+"""Smaller shares of the step are not named."""
 MIN_TOGETHER_RATIO = 0.7
 """GPUs of one process work in turn if each works for less than this share of the time in which any
 of them does."""
@@ -255,10 +257,12 @@ def _rule_out(
     """Give the reason against each suspect other than that of the verdict."""
     shares, limits = inputs.shares.suspects, thresholds.by_suspect
     is_host = inputs.on_host
-    meanwhile = "" if is_host else " while the device has no other work"
+    meanwhile = "" if is_host else ", while it has no other work,"
+    with_gaps = inputs.shares.parts["queued"] >= MIN_NAMED_RATIO
+    model = "computation with gaps between queued work takes" if with_gaps else "computation takes"
     reasons: dict[Suspect, str] = {
-        "data_pipeline": f"fetching batches and copying them to the device take{meanwhile}",
-        "model": "sizeable operators take" if is_host else "computation takes",
+        "data_pipeline": f"fetching batches and copying them to the device{meanwhile} take",
+        "model": "sizeable operators take" if is_host else model,
         "communication": "exposed communication takes",
         "framework_overhead": "calling operators, Python and waits take"
         if is_host
