@@ -46,7 +46,7 @@ def show_insights(run: Run, _options: ViewOptions = DEFAULTS) -> InsightsView:
     findings = [
         finding
         for finding in record.findings
-        if not finding.fired or _overlaps(finding, record.scan_ns, period)
+        if not finding.fired or _overlaps(finding, record.scan_ns, period, run.clock.end_ns)
     ]
     rules = [
         _show_rule(run, finding, installed, scan_ns=record.scan_ns, origin_ns=origin_ns)
@@ -69,10 +69,12 @@ def show_insights(run: Run, _options: ViewOptions = DEFAULTS) -> InsightsView:
     )
 
 
-def _overlaps(finding: Finding, scan_ns: int, period: Period) -> bool:
+def _overlaps(finding: Finding, scan_ns: int, period: Period, end_ns: int) -> bool:
+    """Return whether the scans of a finding overlap a range; the last one ends with the run."""
     if finding.first_ns is None or finding.last_ns is None:
         return True
-    return finding.first_ns - scan_ns < period.end_ns and finding.last_ns >= period.start_ns
+    last_ns = min(finding.last_ns, end_ns)
+    return finding.first_ns - scan_ns < period.end_ns and last_ns >= period.start_ns
 
 
 def _describe_range(run: Run) -> TimeRange:
