@@ -382,7 +382,7 @@ def test_an_optimizer_that_calls_a_closure_has_only_its_update(tmp_path: Path) -
 
 
 def test_two_optimizers_make_one_step(tmp_path: Path) -> None:
-    """Where fetches are recorded, only the last update before one ends a step."""
+    """Only the last update before a fetch ends a step."""
     job = TraceJob()
     for _ in range(6):
         job.fetch(300)
