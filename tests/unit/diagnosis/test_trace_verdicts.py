@@ -69,6 +69,12 @@ def launch_tiny_kernels(job: TraceJob, severity: float) -> None:
     job.wait()
 
 
+def think_between_tiny_kernels(job: TraceJob, severity: float) -> None:
+    """Run Python of the script once, for longer than it takes to call all of the kernels."""
+    launch_tiny_kernels(job, 1.0)
+    job.python(15_000 * severity)
+
+
 def update_one_by_one(job: TraceJob, severity: float) -> None:
     compute(job, 10_000, 10)
     job.wait()
@@ -163,6 +169,7 @@ def update_large_on_host(job: TraceJob, severity: float) -> None:
         (copy_pageable, "data_pipeline", "host_to_device_copies"),
         (read_values, "framework_overhead", "host_sync"),
         (launch_tiny_kernels, "framework_overhead", "tiny_operators"),
+        (think_between_tiny_kernels, "framework_overhead", "unknown"),
         (update_one_by_one, "framework_overhead", "tiny_operators"),
         (allocate, "framework_overhead", "memory_allocation"),
         (recompile, "framework_overhead", "recompilation"),
@@ -221,6 +228,15 @@ def test_the_saving_of_reads_on_the_host(tmp_path: Path) -> None:
     assert prediction is not None
     reading, total = (500 * STEPS - 1) * 20, STEPS * (5_000 + 500 * 20)
     assert prediction.saving_ratio == pytest.approx(reading / total)
+
+
+def test_python_of_the_script_is_told_from_calls(tmp_path: Path) -> None:
+    """Python takes 20 ms of each step in one gap; calls of 500 operators take 15 us each."""
+    job = draw_steps(think_between_tiny_kernels, 4 / 3)
+    verdict = judge(tmp_path, job)
+    assert verdict.evidence[1].value == pytest.approx(20e6, rel=0.01)
+    (calls,) = [cause for cause in verdict.also if cause.cause == "tiny_operators"]
+    assert calls.share_ratio == pytest.approx(500 * 15 / (job.now / STEPS), rel=0.25)
 
 
 def test_the_optimizer_is_named_where_it_has_the_overhead(tmp_path: Path) -> None:

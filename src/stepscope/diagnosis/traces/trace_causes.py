@@ -17,6 +17,7 @@ from stepscope.diagnosis.traces.trace_details import (
     Launches,
     MatrixKernels,
     Reads,
+    ScriptPython,
     count_allocations,
     count_compilations,
     has_tensor_cores,
@@ -27,6 +28,7 @@ from stepscope.diagnosis.traces.trace_details import (
     measure_optimizer_work_ratio,
     measure_pageable_ratio,
     measure_reads,
+    measure_script_python,
     measure_waits_for_device,
 )
 from stepscope.diagnosis.traces.trace_shares import SUSPECT_OF_PART, TraceShares, TraceWaits
@@ -99,28 +101,33 @@ class TraceInputs:
         """Share of the step in which a host without a device reads values."""
         return self.reads.time_ns / (self.step_count * mean_step_ns(self.traces))
 
+    @cached_property
+    def script_python(self) -> ScriptPython:
+        """Python of the script itself, in the trace with most time between operators."""
+        return measure_script_python(self.choose("python"))
+
     @property
     def overhead_parts(self) -> dict[str, float]:
         """Shares of the step by cause of overhead."""
         parts = self.shares.parts
-        host_name = name_host_cause(self)
+        python = parts["python"] * self.script_python.python_ratio
+        calls = max(0.0, parts["dispatch"] + parts["python"] - python - self.read_ratio)
         return {
             "host_sync": parts["synchronization"] + parts["copy_to_host"] + self.read_ratio,
             "recompilation": parts["compilation"],
             "memory_allocation": parts["allocation"],
-            host_name: max(0.0, parts["dispatch"] + parts["python"] - self.read_ratio),
+            "python_overhead": python,
+            name_call_cause(self, calls): calls,
         }
 
 
-def name_host_cause(inputs: TraceInputs) -> str:
-    """Name the cause of time in which the host calls operators, one after another."""
+def name_call_cause(inputs: TraceInputs, share: float) -> str:
+    """Name the cause of the share of the step in which the host calls operators, one after
+    another."""
     launches = inputs.launches
-    host_ns = inputs.mean_ns("dispatch", "python") - inputs.reads.time_ns / inputs.step_count
-    calls = launches.count_per_step
-    if host_ns > MAX_CALL_NS * calls:
-        shares = inputs.shares.parts
-        return "python_overhead" if shares["python"] >= shares["dispatch"] else "dispatch_overhead"
-    return "tiny_operators" if launches.short_ratio >= SHORT_RATIO else "dispatch_overhead"
+    is_quick = share * mean_step_ns(inputs.traces) <= MAX_CALL_NS * launches.count_per_step
+    is_short = launches.short_ratio >= SHORT_RATIO
+    return "tiny_operators" if is_quick and is_short else "dispatch_overhead"
 
 
 def find_trace_cause(inputs: TraceInputs, attribution: Attribution) -> CauseFinding:
@@ -294,7 +301,9 @@ def describe_overhead(inputs: TraceInputs, cause: str) -> list[Evidence]:
                 "{} meanwhile.",
                 inputs.mean_ns("allocation"),
             )
-    return _describe_launches(inputs)
+        case "python_overhead":
+            return _describe_script_python(inputs)
+    return _describe_launches(inputs, cause)
 
 
 def _describe_calls(calls: float, text: str, time_ns: float) -> list[Evidence]:
@@ -328,12 +337,21 @@ def _describe_reads(inputs: TraceInputs) -> list[Evidence]:
     return [_evidence(text, time_ns, "ns", "launches")]
 
 
-def _describe_launches(inputs: TraceInputs) -> list[Evidence]:
+def _describe_script_python(inputs: TraceInputs) -> list[Evidence]:
+    python_ns = inputs.overhead_parts["python_overhead"] * mean_step_ns(inputs.traces)
+    text = (
+        f"Between operators, {number(inputs.script_python.count_per_step)} times per step, Python "
+        f"runs for more than {duration(MAX_CALL_NS)}: {duration(python_ns)} per step."
+    )
+    return [_evidence(text, python_ns, "ns", "launches")]
+
+
+def _describe_launches(inputs: TraceInputs, cause: str) -> list[Evidence]:
     launches, divided = inputs.launches, inputs.choose("dispatch", "python")
     pieces = "operators" if divided.on_host else "kernels and copies"
     verb = "runs no sizeable operator" if divided.on_host else "has no work"
     subject = "The host" if divided.on_host else "The device"
-    idle_ns = inputs.mean_ns("dispatch", "python")
+    idle_ns = inputs.overhead_parts[cause] * mean_step_ns(inputs.traces)
     evidence = [
         _evidence(
             f"{count(round(launches.count_per_step))} {pieces} per step, half of them shorter "

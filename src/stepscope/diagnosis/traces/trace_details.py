@@ -20,7 +20,8 @@ from stepscope.analysis import (
     parse_copy_direction,
     uses_tensor_cores,
 )
-from stepscope.intervals import Intervals, contains, overlap, union
+from stepscope.diagnosis.batch_size import MAX_CALL_NS
+from stepscope.intervals import Intervals, contains, overlap, union, unite
 from stepscope.run import DividedTrace, calls_of, is_range
 
 SHORT_KERNEL_NS = 10_000
@@ -70,6 +71,15 @@ class Reads:
     count: int
     time_ns: int
     """Time from read to read, without sizeable operators."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptPython:
+    """Python of the script itself: gaps between operators, too long for calling the next."""
+
+    count_per_step: float
+    python_ratio: float
+    """Share of the steps' part `python` that is in these gaps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,16 +139,37 @@ def measure_reads(divided: DividedTrace) -> Reads:
     It is the time from the end of a read to that of the next, with the operators that prepare the
     value, if these are at most `MAX_OPERATORS_BETWEEN_READS`. Reads of an optimizer do not count.
     """
+    series = _find_read_series(divided)
+    parts = divided.divide(union(series))
+    time_ns = int(parts["dispatch"].sum() + parts["python"].sum())
+    return Reads(count=len(series.start), time_ns=time_ns)
+
+
+def measure_script_python(divided: DividedTrace) -> ScriptPython:
+    """Measure the gaps between operators, fetches and compiles that are longer than `MAX_CALL_NS`
+    and not between two reads."""
+    activity, steps = divided.activity, union(divided.steps.extent)
+    calls = unite(activity.host, activity.data_loader, activity.compilation)
+    gaps = Intervals(np.append(steps.start[:1], calls.end), np.append(calls.start, steps.end[-1:]))
+    rows = (gaps.end - gaps.start > MAX_CALL_NS) & contains(steps, gaps.start)
+    if divided.on_host:
+        rows &= ~contains(union(_find_read_series(divided)), gaps.start)
+    inside_ns = divided.divide(Intervals(gaps.start[rows], gaps.end[rows]))["python"]
+    total_ns = int(divided.part_ns["python"].sum())
+    return ScriptPython(
+        count_per_step=int((inside_ns > 0).sum()) / len(divided.steps.names),
+        python_ratio=min(1.0, int(inside_ns.sum()) / total_ns) if total_ns else 0.0,
+    )
+
+
+def _find_read_series(divided: DividedTrace) -> Intervals:
     operators = _read_outermost(divided)
     rows = np.flatnonzero(operators.is_read)
     follows = np.diff(rows) <= MAX_OPERATORS_BETWEEN_READS + 1
     end = (operators.start_ns + operators.duration_ns)[rows]
     optimizer = read_optimizer_steps(divided)
     follows &= ~contains(optimizer, operators.start_ns[rows[1:]])
-    series = union(Intervals(end[:-1][follows], end[1:][follows]))
-    parts = divided.divide(series)
-    time_ns = int(parts["dispatch"].sum() + parts["python"].sum())
-    return Reads(count=int(follows.sum()), time_ns=time_ns)
+    return Intervals(end[:-1][follows], end[1:][follows])
 
 
 class _Outermost(NamedTuple):
