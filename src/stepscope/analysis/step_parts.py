@@ -18,9 +18,9 @@ Each instant of a step belongs to one part, the first in this order that is acti
     dispatch         the host runs operators or runtime calls
     python           none of these
 
-From `queued` on the device has no work. Without a device, fetches come first, then operators that
-take long themselves (`operators.WORK_NS`): `compute` is that time of theirs, and what they call is
-`dispatch`.
+From `queued` on the device has no work. Without a device, fetches and compiles come first, then
+operators that take long themselves (`operators.WORK_NS`): `compute` is that time of theirs, and
+what they call is `dispatch`.
 """
 
 from __future__ import annotations
@@ -202,9 +202,10 @@ def divide_host_steps(
     ordered: Mapping[str, Intervals] = {
         "data_loader": activity.data_loader,
         "hooks": activity.hooks,
+        # Stages of the compiler are operators that take long themselves.
+        "compilation": activity.compilation,
         "compute": work,
         "communication": activity.communication,
-        "compilation": activity.compilation,
         "dispatch": activity.host,
     }
     exposed = expose_in_order(extent, ordered, rest="python")
@@ -212,7 +213,7 @@ def divide_host_steps(
         return dict.fromkeys(STEP_PARTS, np.empty(0, dtype=np.int64))
     row = np.searchsorted(extent.start, work.start, side="right") - 1
     inside = (row >= 0) & (work.start < extent.end[np.maximum(row, 0)])
-    apart = unite(activity.data_loader, activity.hooks)
+    apart = unite(activity.data_loader, activity.hooks, activity.compilation)
     inside &= overlap(work, apart) == 0
     sums = np.bincount(row[inside], weights=work_ns[inside], minlength=len(extent.start))
     # Operators of several threads run at the same time: a step has no more than its own time.

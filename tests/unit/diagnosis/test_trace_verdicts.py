@@ -154,6 +154,13 @@ def store_gradient(job: TraceJob, duration: float) -> None:
     job.operator(name, duration)
 
 
+def compile_on_host(job: TraceJob, severity: float) -> None:
+    """Compile, with an operator of the compiler that takes long itself."""
+    job.operator("aten::mm", 20_000)
+    with job.range("_compile.compile_inner (dynamo_timed)"):
+        job.operator("create_aot_dispatcher_function", 20_000 * severity)
+
+
 def update_large_on_host(job: TraceJob, severity: float) -> None:
     job.operator("aten::mm", 10_000)
     with job.optimizer():
@@ -179,6 +186,7 @@ def update_large_on_host(job: TraceJob, severity: float) -> None:
         (read_on_host, "framework_overhead", "host_sync"),
         (update_on_host_by_steps, "framework_overhead", "tiny_operators"),
         (update_large_on_host, "model", "optimizer"),
+        (compile_on_host, "framework_overhead", "recompilation"),
         (exchange_on_host, "communication", "gradient_exchange"),
     ],
 )
