@@ -35,7 +35,13 @@ from .collectives import (
     match_calls as match_calls,
     measure_bandwidth as measure_bandwidth,
 )
-from .columns import Columns as Columns, nan_to_none as nan_to_none
+from .columns import (
+    TIME_COLUMNS as TIME_COLUMNS,
+    Columns as Columns,
+    make_intervals as make_intervals,
+    nan_to_none as nan_to_none,
+    none_if_negative as none_if_negative,
+)
 from .core_delays import measure_core_delays as measure_core_delays
 from .device_work import (
     COPY_COLUMNS as COPY_COLUMNS,

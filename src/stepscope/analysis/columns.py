@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.intervals import Intervals
+
 
 class Strings(Protocol):
     """Dictionary-encoded strings: row `i` is `values[codes[i]]`, null where the code is -1.
@@ -28,6 +30,20 @@ class Strings(Protocol):
 Columns = Mapping[str, Any]
 """Columns of a table by name, all of one length: integers and doubles as arrays, strings as
 `Strings`. A missing integer is -1, a missing double NaN."""
+TIME_COLUMNS = ("start_ns", "duration_ns")
+
+
+def make_intervals(columns: Columns, rows: NDArray[np.bool_] | None = None) -> Intervals:
+    """Make the intervals of the rows of a table.
+
+    Args:
+        columns: `TIME_COLUMNS`.
+        rows: mask of the rows that count; None for all.
+    """
+    start, duration = (columns[name] for name in TIME_COLUMNS)
+    if rows is not None:
+        start, duration = start[rows], duration[rows]
+    return Intervals(start, start + duration)
 
 
 def none_if_negative(value: int) -> int | None:

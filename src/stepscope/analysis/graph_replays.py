@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from stepscope.analysis.columns import Columns
 from stepscope.analysis.device_work import KERNEL, MEMCPY, MEMSET
 from stepscope.analysis.grouping import group_rows
+from stepscope.analysis.kernel_classes import match_rows
 from stepscope.intervals import Int
 from stepscope.schema import field_label
 
@@ -132,8 +133,8 @@ def collect_graph_work(kernels: Columns, copies: Columns, graph_calls: Int) -> G
     """
     kernel_names = [name or "" for name in kernels["name"].values]
     names = [*kernel_names, *(name or "" for name in copies["name"].values)]
-    is_set = np.array([kind == "memset" for kind in copies["kind"].values] + [False])
-    copy_kind = np.where(is_set[copies["kind"].codes], MEMSET, MEMCPY)
+    is_set = match_rows(copies["kind"], lambda kind: kind == "memset")
+    copy_kind = np.where(is_set, MEMSET, MEMCPY)
     kind = np.concatenate([np.full(len(kernels["start_ns"]), KERNEL), copy_kind]).astype(np.int8)
     name = np.concatenate(
         [kernels["name"].codes.astype(np.int64), copies["name"].codes + len(kernel_names)]

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.columns import Columns
+from stepscope.analysis.operator_tree import find_rows
 from stepscope.intervals import Int
 from stepscope.schema import field_label
 
@@ -98,21 +99,13 @@ def find_kernel_sequences(
 
 def _find_outermost(operators: Columns, is_range: NDArray[np.bool_], ids: Int) -> Int:
     """Find the row of the outermost operator around each operator, -1 for none."""
-    order = np.argsort(operators["id"], kind="stable")
-    sorted_ids = operators["id"][order]
-    if not len(sorted_ids):
+    if not len(is_range):
         return np.full(len(ids), -1, dtype=np.int64)
-
-    def find_rows(searched_ids: Int) -> Int:
-        index = np.minimum(np.searchsorted(sorted_ids, searched_ids), len(sorted_ids) - 1)
-        return np.where(sorted_ids[index] == searched_ids, order[index], -1)
-
-    parent = find_rows(operators["parent"])
-    is_inner = (parent >= 0) & ~is_range[np.maximum(parent, 0)]
+    parent = find_rows(operators["id"], operators["parent"])
+    is_inner = (parent >= 0) & ~is_range[parent]
     outermost = np.where(is_inner, parent, np.arange(len(parent)))
     # Each pass doubles the number of callers that are climbed.
     while (outermost != outermost[outermost]).any():
         outermost = outermost[outermost]
-    rows = find_rows(ids)
-    inside = (rows >= 0) & ~is_range[np.maximum(rows, 0)]
-    return np.where(inside, outermost[np.maximum(rows, 0)], -1)
+    rows = find_rows(operators["id"], ids)
+    return np.where((rows >= 0) & ~is_range[rows], outermost[rows], -1)

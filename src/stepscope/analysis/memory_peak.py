@@ -28,7 +28,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.columns import Columns
+from stepscope.analysis.columns import Columns, make_intervals
 from stepscope.analysis.grouping import group_rows
 from stepscope.analysis.kernel_classes import match_rows
 from stepscope.analysis.memory_blocks import MemoryBlocks, label_operators, look_up_times
@@ -253,8 +253,7 @@ def _is_within(tree: OperatorTree, rows: Int, mask: NDArray[np.bool_]) -> NDArra
 
 def _find_ranges(annotations: Columns, prefix: str) -> Intervals:
     rows = match_rows(annotations["name"], lambda name: name.startswith(prefix))
-    start = annotations["start_ns"][rows]
-    return union(Intervals(start, start + annotations["duration_ns"][rows]))
+    return union(make_intervals(annotations, rows))
 
 
 def _find_next(starts: Int, times: Int) -> Int:

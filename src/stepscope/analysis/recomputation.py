@@ -22,6 +22,7 @@ import numpy as np
 
 from stepscope.analysis.columns import Columns
 from stepscope.analysis.grouping import group_rows
+from stepscope.analysis.kernel_classes import match_rows
 from stepscope.analysis.operator_tree import find_rows
 from stepscope.schema import field_label
 
@@ -72,9 +73,9 @@ def find_recomputation(operators: Columns, *, top: int = 0) -> Recomputation | N
     names = operators["name"]
     texts = [name or "" for name in names.values]
     code = names.codes
-    is_node = np.array([bool(_NODE.search(text)) for text in texts] + [False])[code]
-    is_engine = np.array([text.startswith(_ENGINE) for text in texts] + [False])[code]
-    checkpoints = np.array(["Checkpoint" in text for text in texts] + [False])[code]
+    is_node = match_rows(names, lambda name: _NODE.search(name) is not None)
+    is_engine = match_rows(names, lambda name: name.startswith(_ENGINE))
+    checkpoints = match_rows(names, lambda name: "Checkpoint" in name)
     has_sequence = operators["sequence"] >= 0
     if not is_node.any() or not (has_sequence & ~is_node).any():
         return None

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis import (
+    TIME_COLUMNS,
     CategoryRanges,
     Columns,
     ExposedTime,
@@ -21,6 +22,7 @@ from stepscope.analysis import (
     is_data_loader,
     is_host_communication,
     is_step,
+    make_intervals,
     match_rows,
     partition_steps,
 )
@@ -33,7 +35,6 @@ EVALUATION = "evaluation"
 """Evaluation within a step; it is excluded from the step."""
 REMAINDER = "other"
 """Part of a step without a category or phase."""
-_TIMES = ("start_ns", "duration_ns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +102,10 @@ class _TraceCalls:
         """Load the calls of a trace."""
         trace = work.trace
         operators = _load_operators(trace)
-        runtime = trace.columns("runtime_calls", ("id", *_TIMES, "operator"))
-        kernels = trace.columns("kernels", ("name", *_TIMES, "launch"))
-        copies = trace.columns("copies", ("kind", *_TIMES, "launch"))
-        marks = trace.columns("annotations", ("name", *_TIMES), condition="on_device = 0")
+        runtime = trace.columns("runtime_calls", ("id", *TIME_COLUMNS, "operator"))
+        kernels = trace.columns("kernels", ("name", *TIME_COLUMNS, "launch"))
+        copies = trace.columns("copies", ("kind", *TIME_COLUMNS, "launch"))
+        marks = trace.columns("annotations", ("name", *TIME_COLUMNS), condition="on_device = 0")
         ranges = _select_rows(marks, match_rows(marks["name"], _is_named_range))
         caller = find_rows(operators["id"], runtime["operator"])
         launches = [_find_launches(table, runtime, caller) for table in (kernels, copies)]
@@ -128,7 +129,7 @@ class _TraceCalls:
             on_device=on_device,
             claims=[
                 *tables.list_work_claims(),
-                CategoryRanges(category="runtime", extent=_get_extent(runtime), owner=caller),
+                CategoryRanges(category="runtime", extent=make_intervals(runtime), owner=caller),
                 *tables.list_host_claims(),
                 _find_host_activity(trace),
             ],
@@ -154,7 +155,7 @@ class _TraceCalls:
 
 def _load_operators(trace: Trace) -> dict[str, Any]:
     """Load operators without the ranges that older profilers record for steps."""
-    operators = trace.columns("operators", ("id", "name", "parent", *_TIMES))
+    operators = trace.columns("operators", ("id", "name", "parent", *TIME_COLUMNS))
     return _select_rows(operators, ~match_rows(operators["name"], is_step))
 
 
@@ -212,10 +213,6 @@ def _find_steps(times: Int, steps: Intervals) -> Int:
     return np.where(is_inside, index, -1).astype(np.int64)
 
 
-def _get_extent(columns: Columns) -> Intervals:
-    return Intervals(columns["start_ns"], columns["start_ns"] + columns["duration_ns"])
-
-
 _Selection = tuple[int, NDArray[np.bool_]]
 """Index of a table, and a mask of its rows."""
 _OPERATORS, _KERNELS, _COPIES, _RANGES = range(4)
@@ -250,7 +247,7 @@ class _Tables:
 
     def list_host_claims(self) -> list[CategoryRanges]:
         """List the categories of host work, by descending priority."""
-        extent, owner = find_self_intervals(_get_extent(self.operators), self.parent)
+        extent, owner = find_self_intervals(make_intervals(self.operators), self.parent)
         return [
             self._claim("data_loader", *self._select_names(is_data_loader)),
             CategoryRanges(category="cpu_exec", extent=extent, owner=owner),
@@ -267,7 +264,7 @@ class _Tables:
         tables = (self.operators, self.kernels, self.copies, self.ranges)
         offsets = np.cumsum([0, *(len(table["start_ns"]) for table in tables)]).tolist()
         rows = [np.flatnonzero(mask) for _, mask in selections]
-        extents = [_get_extent(tables[table]) for table, _ in selections]
+        extents = [make_intervals(tables[table]) for table, _ in selections]
         return CategoryRanges(
             category=category,
             extent=Intervals(
@@ -282,10 +279,10 @@ class _Tables:
 
 def _find_host_activity(trace: Trace) -> CategoryRanges:
     """Find Python functions and annotations: work of the host outside of operators."""
-    marks = trace.columns("annotations", ("name", *_TIMES), condition="on_device = 0")
+    marks = trace.columns("annotations", ("name", *TIME_COLUMNS), condition="on_device = 0")
     is_plain = ~match_rows(marks["name"], lambda name: is_step(name) or _is_named_range(name))
-    functions = _get_extent(trace.columns("python_functions", _TIMES))
-    annotations = _get_extent(_select_rows(marks, is_plain)) if is_plain.any() else EMPTY
+    functions = make_intervals(trace.columns("python_functions", TIME_COLUMNS))
+    annotations = make_intervals(marks, is_plain)
     extent = Intervals(
         np.concatenate([functions.start, annotations.start]),
         np.concatenate([functions.end, annotations.end]),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from stepscope.diagnosis.accuracy import estimate_accuracy
 from stepscope.diagnosis.advice import list_even_changes, list_fixes
 from stepscope.diagnosis.attribution import (
@@ -39,10 +37,11 @@ from stepscope.diagnosis.verdict import (
     LOOP_SHARE,
     STEP_SHARE,
     SUSPECTS,
-    Evidence,
     RuledOut,
     Suspect,
     Verdict,
+    describe_step_time,
+    make_abstention,
 )
 from stepscope.diagnosis.what_if import WhatIf
 from stepscope.quantities import count, count_of, duration, percent
@@ -102,7 +101,7 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
         headline=write_headline(attribution, finding),
         share_basis=explain_share(attribution, shares, phases),
         stages=finding.stages,
-        evidence=[_describe_phases(phases), *finding.evidence],
+        evidence=[describe_step_time(phases, "phase"), *finding.evidence],
         ruled_out=_rule_out(run, attribution.suspect, shares, attributor),
         also=contributing,
         fixes=attach_outcomes(
@@ -180,32 +179,12 @@ def _explain_missing_steps(run: Run) -> str:
 
 
 def _abstain(run: Run, obstacle: str) -> Verdict:
-    return Verdict(
-        suspect="insufficient_evidence",
-        cause="insufficient_evidence",
-        share_ratio=0.0,
-        confidence_ratio=0.0,
-        headline=f"No verdict: {obstacle}.",
-        stages=[],
-        evidence=[],
-        ruled_out=[],
-        fixes=[],
-        notes=_list_loss_notes(run),
-        step_count=sum(len(rank.steps) for rank in run.ranks),
-    )
+    step_count = sum(len(rank.steps) for rank in run.ranks)
+    return make_abstention(obstacle, _list_loss_notes(run), step_count=step_count)
 
 
 def _count_measured_steps(run: Run) -> int:
     return sum(int(rank.steps.measured().sum()) for rank in run.ranks)
-
-
-def _describe_phases(phases: Mapping[str, float]) -> Evidence:
-    parts = [
-        f"{name.replace('_', ' ')} {percent(share)}"
-        for name, share in phases.items()
-        if share >= 0.005
-    ]
-    return Evidence(text=f"Step time by phase: {', '.join(parts)}.", source="steps")
 
 
 def _rule_out(run: Run, suspect: Suspect, shares: Shares, attributor: Attributor) -> list[RuledOut]:

@@ -75,10 +75,21 @@ class RankWaits:
 
         Where ranks are late in turn, none has an excess over the run.
         """
-        rank_count = len(self.work_ns)
-        if rank_count < 2 or self.slowest_ratio < STRAGGLER_RATIO:
-            return waiting
-        return waiting * rank_count / (rank_count - 1)
+        return add_excess(waiting, len(self.work_ns), self.slowest_ratio)
+
+
+def add_excess(waiting: float, rank_count: int, slowest_ratio: float) -> float:
+    """Add the excess of the slowest rank, if it is always the same one, to the mean waiting of all
+    ranks for it.
+
+    Args:
+        waiting: mean of all ranks.
+        rank_count: number of ranks.
+        slowest_ratio: share of the waiting that is for that rank.
+    """
+    if rank_count < 2 or slowest_ratio < STRAGGLER_RATIO:
+        return waiting
+    return waiting * rank_count / (rank_count - 1)
 
 
 def measure_rank_waits(ranks: Sequence[Rank]) -> RankWaits:

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 
 from stepscope.diagnosis.attribution import Attribution
 from stepscope.diagnosis.shares import Shares
-from stepscope.diagnosis.verdict import Suspect
+from stepscope.diagnosis.verdict import MIN_LISTED_RATIO, Suspect
 from stepscope.quantities import percent
 
-MIN_PART = 0.005
-"""Smaller parts are not listed."""
 _WAITING = "waiting for the slowest rank"
 _OVERHEAD_NAMES = {
     "between_phases": "Python between the phases",
@@ -35,7 +33,9 @@ def explain_share(attribution: Attribution, shares: Shares, phases: Mapping[str,
         return ""
     suspect = attribution.suspect if attribution.suspect != "healthy" else "model"
     parts = {
-        name: share for name, share in _list_parts(suspect, shares).items() if share >= MIN_PART
+        name: share
+        for name, share in _list_parts(suspect, shares).items()
+        if share >= MIN_LISTED_RATIO
     }
     total = percent(attribution.share)
     if len(parts) == 1 and total in {percent(share) for share in phases.values()}:
@@ -43,7 +43,7 @@ def explain_share(attribution: Attribution, shares: Shares, phases: Mapping[str,
     ordered = sorted(parts.items(), key=lambda part: -part[1])
     names = ", ".join(f"{name} {percent(share)}" for name, share in ordered)
     sentence = f"The {total} are {names}."
-    if shares.without_core >= MIN_PART:
+    if shares.without_core >= MIN_LISTED_RATIO:
         without_core = percent(shares.without_core)
         sentence += f" Phases include {without_core} without a core; this share does not."
     return sentence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -108,6 +109,8 @@ CORE_SHARE = "step wall time without waiting for cores"
 """Denominator where much of the step was time without a core that the job does not cause."""
 LOOP_SHARE = "step and evaluation wall time"
 """Denominator where evaluation is the bottleneck, because evaluation is in no step."""
+MIN_LISTED_RATIO = 0.005
+"""Smaller parts of the step are not listed."""
 MIN_SAVING_RATIO = 0.005
 """Smaller savings, as a share of the step, count as none."""
 
@@ -281,3 +284,37 @@ def name_cause(cause: str) -> str:
     ('CPU contention', 'slow decode')
     """
     return " ".join(_PROPER_WORDS.get(word, word) for word in cause.split("_"))
+
+
+def make_abstention(
+    obstacle: str,
+    notes: Sequence[str],
+    *,
+    evidence_kind: EvidenceKind = "timed",
+    step_count: int = 0,
+) -> Verdict:
+    """Make the verdict that there is none, because of an obstacle."""
+    return Verdict(
+        suspect="insufficient_evidence",
+        cause="insufficient_evidence",
+        share_ratio=0.0,
+        confidence_ratio=0.0,
+        headline=f"No verdict: {obstacle}.",
+        evidence_kind=evidence_kind,
+        stages=[],
+        evidence=[],
+        ruled_out=[],
+        fixes=[],
+        notes=list(notes),
+        step_count=step_count,
+    )
+
+
+def describe_step_time(shares: Mapping[str, float], kind: str) -> Evidence:
+    """List the shares of the step by phase or by category; very small ones are left out."""
+    parts = [
+        f"{name.replace('_', ' ')} {percent(share)}"
+        for name, share in shares.items()
+        if share >= MIN_LISTED_RATIO
+    ]
+    return Evidence(text=f"Step time by {kind}: {', '.join(parts)}.", source="steps")

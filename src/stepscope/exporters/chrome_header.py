@@ -120,7 +120,7 @@ def place_tracks(trace: Trace, number: int | None) -> list[PlacedTrack]:
             row=row,
             pid=place_pid(_parse(row["pid"], row["pid_is_text"] & 1), number),
             tid=_parse(row["tid"], row["pid_is_text"] & 2),
-            label=None if number is None else trace_label(trace),
+            label=None if number is None else trace.label,
             order=(number or 0) * PID_STEP,
         )
         for row in _rows(trace, "tracks", order_by="track")
@@ -132,11 +132,6 @@ def place_pid(pid: int | str | None, number: int | None) -> Any:
     if number is None:
         return pid
     return pid + number * PID_STEP if isinstance(pid, int) else f"{pid} ({number})"
-
-
-def trace_label(trace: Trace) -> str:
-    """Return the label that distinguishes a trace from the others in a file."""
-    return trace.name if trace.rank is None else f"rank {trace.rank}"
 
 
 def naming_events(tracks: Sequence[PlacedTrack]) -> Iterator[str]:

@@ -23,7 +23,6 @@ from stepscope.analysis import (
     DeviceMemory,
     DeviceWork,
     GpuTime,
-    RuntimeCalls,
     StreamIdle,
     combine_device_work,
     is_step,
@@ -40,10 +39,13 @@ from stepscope.analysis import (
 from stepscope.intervals import Int, Intervals, overlap, union
 from stepscope.rules import StepTimes, TracedBatches, TracedGpu, TracedSteps
 from stepscope.run import (
+    DeviceFacts,
     DividedTrace,
     Trace,
+    calls_of,
     divide_trace,
     find_marked_steps,
+    read_devices,
     read_fetches,
 )
 
@@ -59,7 +61,7 @@ class StoredRuleTrace:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self.name = trace.name
-        self.rank = trace.name if trace.rank is None else f"rank {trace.rank}"
+        self.rank = trace.label
         self.end_ns = trace.end_ns
         self.is_watched = trace.process is not None
 
@@ -107,7 +109,7 @@ class StoredRuleTrace:
     def gpus(self) -> list[TracedGpu]:
         """GPUs that ran kernels."""
         by_device = split_by_device(self._trace.columns("kernels", METRIC_KERNEL_COLUMNS), {})
-        facts = self._read_device_facts()
+        facts = read_devices(self._trace)
         events = self._trace.columns("memory_events", CURVE_COLUMNS)
         memory = {
             device.device: device
@@ -115,7 +117,9 @@ class StoredRuleTrace:
             if device.device_type != 0 and device.absolute
         }
         return [
-            self._describe_gpu(device, kernels, facts.get(device, {}), memory.get(device))
+            self._describe_gpu(
+                device, kernels, facts.get(device, DeviceFacts()), memory.get(device)
+            )
             for device, kernels in by_device.items()
         ]
 
@@ -123,7 +127,7 @@ class StoredRuleTrace:
         self,
         device: int,
         kernels: DeviceKernels,
-        facts: dict[str, Any],
+        facts: DeviceFacts,
         memory: DeviceMemory | None,
     ) -> TracedGpu:
         steps = self._divided.steps
@@ -133,8 +137,8 @@ class StoredRuleTrace:
         minima, peaks = (None, None) if memory is None else measure_step_memory(memory, extent)
         return TracedGpu(
             number=device,
-            model=facts.get("name"),
-            memory_bytes=facts.get("memory_bytes"),
+            model=facts.name,
+            memory_bytes=facts.memory_bytes,
             compute_capability=_read_capability(facts),
             busy_ratio=busy_ns / np.maximum(steps.wall_ns, 1),
             utilization_ratio=metrics.utilization_ratio,
@@ -142,17 +146,6 @@ class StoredRuleTrace:
             min_bytes=minima,
             peak_bytes=peaks,
         )
-
-    def _read_device_facts(self) -> dict[int, dict[str, Any]]:
-        """Read the recorded facts of each device; those that are missing are absent."""
-        numbers = ("memory_bytes", "compute_major", "compute_minor")
-        columns = self._trace.columns("devices", ("device", "name", *numbers))
-        facts: dict[int, dict[str, Any]] = {}
-        for row, device in enumerate(columns["device"].tolist()):
-            values = {name: int(columns[name][row]) for name in numbers}
-            facts[device] = {name: value for name, value in values.items() if value >= 0}
-            facts[device]["name"] = columns["name"].values[columns["name"].codes[row]]
-        return facts
 
     @cached_property
     def range_names(self) -> frozenset[str]:
@@ -193,8 +186,7 @@ class StoredRuleTrace:
     @cached_property
     def streams(self) -> list[StreamIdle]:
         """Idle time of streams by reason."""
-        calls = self._trace.columns("runtime_calls", ("id", "start_ns", "duration_ns"))
-        return measure_stream_idle(self._work, RuntimeCalls.from_columns(calls))
+        return measure_stream_idle(self._work, calls_of(self._trace))
 
     @cached_property
     def kernel_ns(self) -> Int:
@@ -237,11 +229,11 @@ class StoredRuleTrace:
         )
 
 
-def _read_capability(facts: dict[str, Any]) -> float | None:
+def _read_capability(facts: DeviceFacts) -> float | None:
     """Return the compute capability of a device as a number, such as 8.6."""
-    if "compute_major" not in facts or _AMD.search(facts.get("name") or ""):
+    if facts.compute_major is None or _AMD.search(facts.name or ""):
         return None
-    return float(f"{facts['compute_major']}.{facts.get('compute_minor', 0)}")
+    return float(f"{facts.compute_major}.{facts.compute_minor or 0}")
 
 
 def _summed(names: Any, time_ns: NDArray[np.int64]) -> dict[str, int]:

@@ -50,13 +50,12 @@ from stepscope.run.span_table import (
 from stepscope.run.stack_table import find_stack_samples, sampling_period_ns
 from stepscope.run.step_activity import (
     DividedTrace,
-    TracedFetches,
     divide_trace,
     divide_traces,
     is_range,
-    read_fetches,
 )
-from stepscope.run.trace_fetches import Fetches, measure_fetches
+from stepscope.run.trace_devices import DeviceFacts, count_multiprocessors, read_devices
+from stepscope.run.trace_fetches import Fetches, TracedFetches, measure_fetches, read_fetches
 from stepscope.run.trace_steps import (
     MarkedSteps,
     RecordedWork,
@@ -68,6 +67,7 @@ from stepscope.run.trace_steps import (
     named_steps,
     read_marks,
     recorded_work,
+    select_named,
 )
 from stepscope.run.traces import QualityIssue, Trace, load_traces, reading_ahead
 from stepscope.run.window_requests import (
@@ -86,6 +86,7 @@ __all__ = [
     "Bins",
     "CarryOver",
     "DataLoaderAnalysis",
+    "DeviceFacts",
     "DictColumn",
     "DividedTrace",
     "EndedSpans",
@@ -123,6 +124,7 @@ __all__ = [
     "choose_bins",
     "choose_contents",
     "collective_calls",
+    "count_multiprocessors",
     "device_work_of",
     "divide_trace",
     "divide_traces",
@@ -158,6 +160,7 @@ __all__ = [
     "open_run",
     "read_annotated_kernels",
     "read_annotations",
+    "read_devices",
     "read_ended_spans",
     "read_fetches",
     "read_job_samples",
@@ -174,6 +177,7 @@ __all__ = [
     "replays_of",
     "samples_at_a_time",
     "sampling_period_ns",
+    "select_named",
     "send_window_request",
     "size_of",
     "spans_of",

@@ -12,11 +12,13 @@ from stepscope.analysis import (
     EXCLUDED_PREFIXES,
     NAME_COLUMNS,
     Columns,
+    make_intervals,
     match_annotations,
 )
-from stepscope.intervals import Intervals, contains, union
+from stepscope.intervals import contains, union
 from stepscope.run.device_work import calls_of
 from stepscope.run.run import Run
+from stepscope.run.trace_steps import read_marks
 from stepscope.run.traces import Trace
 from stepscope.schema import ProcessInfo
 from stepscope.store import literal
@@ -44,11 +46,8 @@ def read_annotated_kernels(trace: Trace, name: str) -> Columns:
         trace: a trace.
         name: as of `analysis.match_annotations`.
     """
-    times = ("start_ns", "duration_ns")
-    ranges = trace.columns("annotations", ("name", *times), condition="on_device = 0")
-    rows = match_annotations(ranges["name"], name)
-    start = ranges["start_ns"][rows]
-    is_open = union(Intervals(start, start + ranges["duration_ns"][rows]))
+    ranges = read_marks(trace)
+    is_open = union(make_intervals(ranges, match_annotations(ranges["name"], name)))
     kernels, calls = trace.columns("kernels", (*NAME_COLUMNS, "launch")), calls_of(trace)
     call = calls.find_rows(kernels["launch"])
     inside = call >= 0

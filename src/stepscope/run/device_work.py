@@ -9,6 +9,7 @@ import numpy as np
 from stepscope.analysis import (
     COPY_COLUMNS,
     KERNEL_COLUMNS,
+    TIME_COLUMNS,
     CommunicationDefinition,
     DeviceWork,
     RuntimeCalls,
@@ -44,7 +45,7 @@ def host_work_of(trace: Trace) -> DeviceWork:
     Outermost operators stand for kernels, and calls of collectives that the host carries out
     (gloo, MPI, UCC) for kernels of collectives.
     """
-    times = ("name", "start_ns", "duration_ns")
+    times = ("name", *TIME_COLUMNS)
     operators = trace.columns("operators", times, condition="depth = 0")
     marks = trace.columns("annotations", times, condition="on_device = 0")
     calls = match_rows(marks["name"], is_host_communication)
@@ -76,6 +77,4 @@ def streams_of(trace: Trace) -> dict[int, int | None]:
 
 def calls_of(trace: Trace) -> RuntimeCalls:
     """Read the intervals of the runtime calls of one trace."""
-    return RuntimeCalls.from_columns(
-        trace.columns("runtime_calls", ("id", "start_ns", "duration_ns"))
-    )
+    return RuntimeCalls.from_columns(trace.columns("runtime_calls", ("id", *TIME_COLUMNS)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ from stepscope.analysis import (
     name_captured_operators,
 )
 from stepscope.intervals import Int
+from stepscope.run.run import Run
 from stepscope.run.traces import Trace, columns_of
 from stepscope.schema import (
     CAPTURE_BEGIN,
@@ -56,14 +56,12 @@ def graph_calls_of(trace: Trace) -> Int:
     return calls
 
 
-def replays_of(
-    trace: Trace, traces: Sequence[Trace], graph_calls: Int, *, condition: str = ""
-) -> Replays:
+def replays_of(run: Run, trace: Trace, graph_calls: Int, *, condition: str = "") -> Replays:
     """Read the work of graphs in a trace, with the operators captured in any trace of the run.
 
     Args:
-        trace: the trace.
-        traces: all traces of the run.
+        run: the run; graphs are also captured outside its range of time.
+        trace: a trace of it.
         graph_calls: `graph_calls_of` the trace.
         condition: additional SQL condition for the work.
     """
@@ -74,27 +72,27 @@ def replays_of(
     )
     if not len(work):
         return Replays(work=work, operators=[])
-    operators = name_captured_operators(work, captures_of(traces))
+    operators = name_captured_operators(work, run.whole_run.derive(read_captures))
     if (work.captured_operator >= 0).any():
         # Captures of the same trace were matched on import.
         columns = trace.whole.columns("operators", ("id", "name"))
         names = columns["name"]
-        for row in np.flatnonzero(work.captured_operator >= 0).tolist():
-            (operator,) = find_rows(columns["id"], work.captured_operator[row : row + 1])
+        matched = np.flatnonzero(work.captured_operator >= 0)
+        operator_rows = find_rows(columns["id"], work.captured_operator[matched])
+        for row, operator in zip(matched.tolist(), operator_rows.tolist(), strict=True):
             operators[row] = names.values[names.codes[operator]] if operator >= 0 else None
     return Replays(work=work, operators=operators)
 
 
-def captures_of(traces: Sequence[Trace]) -> list[Capture]:
-    """Find the captures of graphs in some traces of a run."""
-    whole_traces = [trace.whole for trace in traces]
+def read_captures(run: Run) -> list[Capture]:
+    """Find the captures of graphs in all traces of a run."""
     condition = f"{_contains(CAPTURE_BEGIN)} OR {_contains(CAPTURE_END)}"
     marks = columns_of(
-        whole_traces, "runtime_calls", ("name", "track", "start_ns"), condition=condition
+        run.traces, "runtime_calls", ("name", "track", "start_ns"), condition=condition
     )
     return [
         capture
-        for trace, columns in zip(whole_traces, marks, strict=True)
+        for trace, columns in zip(run.traces, marks, strict=True)
         if len(columns["start_ns"])
         for capture in _find_captures(trace, columns)
     ]

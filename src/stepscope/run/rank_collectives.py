@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis import (
+    TIME_COLUMNS,
     CollectiveCalls,
     Columns,
     CommunicationDefinition,
@@ -21,7 +22,6 @@ from stepscope.intervals import Int
 from stepscope.run.traces import Trace, columns_of
 from stepscope.store import literal
 
-_TIMES = ("start_ns", "duration_ns")
 _NUMBERS = (
     "id",
     "on_device",
@@ -48,7 +48,7 @@ def collective_calls(
     kernels = columns_of(
         traces,
         "kernels",
-        ("id", "operator", "name", *_TIMES),
+        ("id", "operator", "name", *TIME_COLUMNS),
         condition=_communication(traces, communication),
     )
     kernel_calls = [_kernels(*pair) for pair in zip(kernels, facts, strict=True)]
@@ -108,9 +108,9 @@ def _kernels(kernels: Columns, facts: Columns) -> _Part:
 def _host_calls(traces: Sequence[Trace]) -> list[_Part]:
     """Read collectives of hosts: annotations of the library, else its operators."""
     marked = columns_of(
-        traces, "annotations", ("name", *_TIMES), condition=f"on_device = 0 AND ({_HOST})"
+        traces, "annotations", ("name", *TIME_COLUMNS), condition=f"on_device = 0 AND ({_HOST})"
     )
-    operators = columns_of(traces, "operators", ("name", *_TIMES), condition=_HOST)
+    operators = columns_of(traces, "operators", ("name", *TIME_COLUMNS), condition=_HOST)
     return [
         _host_part(annotations if len(annotations["start_ns"]) else calls)
         for annotations, calls in zip(marked, operators, strict=True)

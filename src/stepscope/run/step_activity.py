@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis import (
+    TIME_COLUMNS,
     WORK_NS,
     Columns,
     DeviceWork,
@@ -29,23 +30,27 @@ from stepscope.analysis import (
     is_host_communication,
     is_step,
     is_synchronization,
+    make_intervals,
     match_rows,
     merge_categories,
     parse_copy_direction,
 )
 from stepscope.intervals import EMPTY, Int, Intervals, overlap, union, unite
-from stepscope.run import Run
 from stepscope.run.device_work import calls_of, device_work_of
+from stepscope.run.run import Run
+from stepscope.run.trace_fetches import (
+    find_fetches,
+)
 from stepscope.run.trace_steps import (
     MarkedSteps,
     StepSource,
     host_categories,
     marked_steps,
     read_marks,
+    select_named,
 )
 from stepscope.run.traces import Trace, reading_ahead
 
-TIMES = ("start_ns", "duration_ns")
 START_FACTOR = 3.0
 """A first step longer than the median of the others by this factor is start-up …"""
 MIN_STEPS = 3
@@ -54,8 +59,6 @@ _BLOCKING_COPY = re.compile(r"(cuda|hip)Memcpy(WithStream|2D|ToSymbol|FromSymbol
 """Copies that return when they are done."""
 _RANGE = re.compile(r"Optimizer\.(step|zero_grad)#|##|\[pl\]|DistributedDataParallel\.forward")
 """Ranges that older profilers wrote as operators."""
-
-
 _GRADIENT_NODE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 """Node of a backward pass that stores the gradient of a parameter and calls the hooks on it. With
 collectives of the host these prepare the exchange: they fill buckets, compress and send."""
@@ -70,78 +73,61 @@ def is_range(name: str) -> bool:
     return bool(_RANGE.match(name)) or is_step(name) or is_data_loader(name)
 
 
-def step_activity_of(trace: Trace, work: DeviceWork, marks: Columns) -> StepActivity:
+def step_activity_of(
+    trace: Trace, work: DeviceWork, launches: RuntimeCalls, marks: Columns
+) -> StepActivity:
     """Read the activity of one trace.
 
     Args:
         trace: a trace.
         work: its device work.
+        launches: its runtime calls.
         marks: `read_marks` of it.
     """
-    calls = trace.columns("runtime_calls", ("id", "name", *TIMES))
-    copies = trace.columns("copies", ("name", "launch", *TIMES))
-    operators = trace.columns("operators", ("name", "track", *TIMES))
+    calls = trace.columns("runtime_calls", ("id", "name", *TIME_COLUMNS))
+    copies = trace.columns("copies", ("name", "launch", *TIME_COLUMNS))
+    operators = trace.columns("operators", ("name", "track", *TIME_COLUMNS))
     functions = trace.columns(
-        "python_functions", ("name", *TIMES), condition="name LIKE '%torch/_%'"
+        "python_functions", ("name", *TIME_COLUMNS), condition="name LIKE '%torch/_%'"
     )
     to_device, to_host = (_find_copies(copies, way) for way in (_reads_host, _writes_host))
     starts_to_device = np.isin(calls["id"], copies["launch"][to_device])
     waits = match_rows(calls["name"], _waits)
-    waits |= np.isin(calls["id"], copies["launch"][to_host & _lasts_for_copy(copies, calls)])
+    waits |= np.isin(calls["id"], copies["launch"][to_host & _lasts_for_copy(copies, launches)])
     device = find_device_categories(work)
-    within_device = _select(copies, ~(to_device | to_host))
+    within_device = make_intervals(copies, ~(to_device | to_host))
     ranges = [operators, marks]
-    exchanges = [_named(part, is_host_communication) for part in ranges]
+    exchanges = [select_named(part, is_host_communication) for part in ranges]
     has_hooks = not len(work) and any(len(part.start) for part in exchanges)
     return StepActivity(
         compute=unite(device["kernel"], device["memset"], within_device),
         communication=unite(device["communication"], *exchanges),
-        hooks=_named(operators, _GRADIENT_NODE.__eq__) if has_hooks else EMPTY,
-        copy_to_device=unite(_select(copies, to_device), _select(calls, starts_to_device)),
-        copy_to_host=_select(copies, to_host),
-        queued=find_idle_before_queued(work.start, work.end, _find_launch_ends(work, calls)),
-        data_loader=read_fetch_intervals(ranges),
-        compilation=unite(EMPTY, *(_named(part, is_compilation) for part in (*ranges, functions))),
-        allocation=_named(calls, allocates_memory),
-        waits=_select(calls, waits),
-        host=unite(_named(operators, lambda name: not is_range(name)), _extent(calls)),
+        hooks=select_named(operators, _GRADIENT_NODE.__eq__) if has_hooks else EMPTY,
+        copy_to_device=unite(
+            make_intervals(copies, to_device), make_intervals(calls, starts_to_device)
+        ),
+        copy_to_host=make_intervals(copies, to_host),
+        queued=find_idle_before_queued(work.start, work.end, _find_launch_ends(work, launches)),
+        data_loader=find_fetches(ranges),
+        compilation=unite(
+            EMPTY, *(select_named(part, is_compilation) for part in (*ranges, functions))
+        ),
+        allocation=select_named(calls, allocates_memory),
+        waits=make_intervals(calls, waits),
+        host=unite(select_named(operators, lambda name: not is_range(name)), make_intervals(calls)),
         device=work.intervals,
     )
 
 
-def read_fetch_intervals(ranges: Sequence[Columns]) -> Intervals:
-    """Read the fetches of batches by the training thread: the one with the steps and optimizer
-    steps, where these are marked. Other threads may fetch ahead.
-
-    Args:
-        ranges: operators and annotations of the host, with `name`, `track` and times.
-    """
-    tracks = [part["track"][match_rows(part["name"], _is_of_training)] for part in ranges]
-    training = np.unique(np.concatenate(tracks))
-    fetches = []
-    for part in ranges:
-        rows = match_rows(part["name"], is_data_loader)
-        if len(training):
-            rows &= np.isin(part["track"], training)
-        fetches.append(_select(part, rows))
-    return unite(EMPTY, *fetches)
-
-
-def _is_of_training(name: str) -> bool:
-    return is_step(name) or name.startswith("Optimizer.")
-
-
-def _find_launch_ends(work: DeviceWork, calls: Columns) -> Int:
+def _find_launch_ends(work: DeviceWork, launches: RuntimeCalls) -> Int:
     """Find the end of the call that launched each piece of work, the largest integer for none."""
-    launches = RuntimeCalls.from_columns(calls)
     rows = launches.find_rows(work.launch)
     ends = np.append(launches.end, np.iinfo(np.int64).max)
     return ends[rows]
 
 
-def _lasts_for_copy(copies: Columns, calls: Columns) -> NDArray[np.bool_]:
+def _lasts_for_copy(copies: Columns, launches: RuntimeCalls) -> NDArray[np.bool_]:
     """Mask the copies whose call returns only when they are done: those of pageable memory."""
-    launches = RuntimeCalls.from_columns(calls)
     rows = launches.find_rows(copies["launch"])
     call_end = np.append(launches.end, -1)[rows]
     is_waited_for: NDArray[np.bool_] = call_end >= copies["start_ns"] + copies["duration_ns"]
@@ -162,48 +148,6 @@ def _writes_host(direction: str) -> bool:
 
 def _find_copies(copies: Columns, test: Callable[[str], bool]) -> NDArray[np.bool_]:
     return match_rows(copies["name"], lambda name: test(parse_copy_direction(name)))
-
-
-def _named(columns: Columns, test: Callable[[str], bool]) -> Intervals:
-    return _select(columns, match_rows(columns["name"], test))
-
-
-def _extent(columns: Columns) -> Intervals:
-    return Intervals(columns["start_ns"], columns["start_ns"] + columns["duration_ns"])
-
-
-def _select(columns: Columns, rows: NDArray[np.bool_]) -> Intervals:
-    extent = _extent(columns)
-    return Intervals(extent.start[rows], extent.end[rows])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedFetches:
-    """Fetches of batches in one trace, by the training thread; arrays have one entry per fetch."""
-
-    start_ns: Int
-    duration_ns: Int
-    has_workers: bool
-    """True if DataLoader workers prepare the batches."""
-
-
-def read_fetches(trace: Trace) -> TracedFetches:
-    """Read the fetches of batches in a trace; of nested fetches the outermost."""
-    columns = ("name", "track", *TIMES)
-    ranges = [
-        trace.columns("annotations", columns, condition="on_device = 0"),
-        trace.columns("operators", columns),
-    ]
-    fetches = read_fetch_intervals(ranges)
-    return TracedFetches(
-        start_ns=fetches.start,
-        duration_ns=fetches.end - fetches.start,
-        has_workers=any(bool(match_rows(part["name"], _has_workers).any()) for part in ranges),
-    )
-
-
-def _has_workers(name: str) -> bool:
-    return "MultiProcessing" in name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +181,7 @@ class DividedTrace:
     @cached_property
     def activity(self) -> StepActivity:
         """Activity in the trace."""
-        return step_activity_of(self.trace, self.work, read_marks(self.trace))
+        return step_activity_of(self.trace, self.work, calls_of(self.trace), read_marks(self.trace))
 
     def divide(self, extent: Intervals) -> dict[str, Int]:
         """Divide other intervals into parts by the definitions of the steps; they must be sorted
@@ -263,11 +207,6 @@ class DividedTrace:
         """False for a trace without steps: one step covers all of it."""
         return self.source != "whole"
 
-    @property
-    def name(self) -> str:
-        """The rank, or the trace's name where the rank is unknown."""
-        return self.trace.name if self.trace.rank is None else f"rank {self.trace.rank}"
-
 
 def divide_traces(run: Run) -> list[DividedTrace]:
     """Divide the steps of every trace that has any; computed once per run."""
@@ -289,7 +228,7 @@ def divide_trace(trace: Trace, marked: MarkedSteps) -> DividedTrace:
     work, calls = device_work_of(trace, "keep"), calls_of(trace)
     steps = find_trace_steps(marked.steps, work, calls)
     marks = read_marks(trace)
-    activity = step_activity_of(trace, work, marks)
+    activity = step_activity_of(trace, work, calls, marks)
     host = host_categories(trace, calls, marks)
     categories = merge_categories(find_device_categories(work), host)
     return DividedTrace(
@@ -315,6 +254,6 @@ def _divide(
 
 def _read_sizeable_operators(trace: Trace) -> tuple[Intervals, Int]:
     """Read the operators that take long themselves, and that time of each."""
-    operators = trace.columns("operators", ("name", *TIMES, "host_self_ns"))
+    operators = trace.columns("operators", ("name", *TIME_COLUMNS, "host_self_ns"))
     rows = (operators["host_self_ns"] >= WORK_NS) & ~match_rows(operators["name"], is_range)
-    return _select(operators, rows), operators["host_self_ns"][rows]
+    return make_intervals(operators, rows), operators["host_self_ns"][rows]

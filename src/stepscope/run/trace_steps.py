@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from stepscope.analysis import (
+    TIME_COLUMNS,
     Columns,
     CommunicationDefinition,
     DeviceWork,
@@ -23,15 +24,15 @@ from stepscope.analysis import (
     is_data_loader,
     is_host_communication,
     is_step,
+    make_intervals,
     make_single_step,
     match_rows,
 )
 from stepscope.intervals import Int, Intervals
-from stepscope.run import Run
 from stepscope.run.device_work import CarryOver, calls_of, device_work_of, host_work_of
+from stepscope.run.run import Run
 from stepscope.run.traces import Trace, reading_ahead
 
-_TIMES = ("start_ns", "duration_ns")
 _STEPS = "name LIKE 'ProfilerStep#%'"
 _RANGES = " OR ".join(
     f"name LIKE '{start}%'"
@@ -102,7 +103,7 @@ def _find_ranges(trace: Trace) -> MarkedSteps:
 def _make_whole_step(trace: Trace) -> MarkedSteps:
     """Make one step from the first host event to the last."""
     tables = ("operators", "python_functions")
-    host = _concatenate([_extent(trace.columns(table, _TIMES)) for table in tables])
+    host = _concatenate([make_intervals(trace.columns(table, TIME_COLUMNS)) for table in tables])
     if not len(host.start):
         return MarkedSteps(make_single_step(*trace.extent), "whole")
     return MarkedSteps(make_single_step(int(host.start.min()), int(host.end.max())), "whole")
@@ -110,11 +111,8 @@ def _make_whole_step(trace: Trace) -> MarkedSteps:
 
 def _read_ranges(trace: Trace) -> list[NamedRange]:
     """Read the ranges of frameworks and of the script on the host, by start."""
-    columns = ("name", "track", *_TIMES)
-    marks = [
-        trace.columns("annotations", columns, condition="on_device = 0"),
-        trace.columns("operators", columns, condition=_RANGES),
-    ]
+    columns = ("name", "track", *TIME_COLUMNS)
+    marks = [read_marks(trace), trace.columns("operators", columns, condition=_RANGES)]
     rows = [
         NamedRange(part["name"].values[code], track, start, start + duration)
         for part in marks
@@ -130,16 +128,18 @@ def _read_ranges(trace: Trace) -> list[NamedRange]:
 def named_steps(trace: Trace) -> HostSteps | None:
     """Find the named steps of a trace; None without any."""
     columns = [
-        trace.columns("annotations", ("name", *_TIMES), condition=f"on_device = 0 AND {_STEPS}"),
-        trace.columns("operators", ("name", *_TIMES), condition=_STEPS),
+        trace.columns(
+            "annotations", ("name", *TIME_COLUMNS), condition=f"on_device = 0 AND {_STEPS}"
+        ),
+        trace.columns("operators", ("name", *TIME_COLUMNS), condition=_STEPS),
     ]
     names = [part["name"].values[code] for part in columns for code in part["name"].codes.tolist()]
-    return find_host_steps(names, *_concatenate([_extent(part) for part in columns]))
+    return find_host_steps(names, *_concatenate([make_intervals(part) for part in columns]))
 
 
 def read_marks(trace: Trace) -> Columns:
     """Read name, track, start and duration of the annotations on the host."""
-    return trace.columns("annotations", ("name", "track", *_TIMES), condition="on_device = 0")
+    return trace.columns("annotations", ("name", "track", *TIME_COLUMNS), condition="on_device = 0")
 
 
 def host_categories(trace: Trace, calls: RuntimeCalls, marks: Columns) -> dict[str, Intervals]:
@@ -152,18 +152,18 @@ def host_categories(trace: Trace, calls: RuntimeCalls, marks: Columns) -> dict[s
     """
     marked = [
         marks,
-        trace.columns("operators", ("name", *_TIMES), condition=_NAMED),
+        trace.columns("operators", ("name", *TIME_COLUMNS), condition=_NAMED),
     ]
     unnamed_columns = [
-        trace.columns("operators", _TIMES, condition=f"NOT ({_NAMED})"),
-        trace.columns("python_functions", _TIMES),
+        trace.columns("operators", TIME_COLUMNS, condition=f"NOT ({_NAMED})"),
+        trace.columns("python_functions", TIME_COLUMNS),
     ]
-    plain_intervals = [_select(one, _is_plain) for one in marked]
+    plain_intervals = [select_named(one, _is_plain) for one in marked]
     return {
         "runtime": Intervals(calls.start, calls.end),
-        "data_loader": _concatenate([_select(one, is_data_loader) for one in marked]),
-        "communication": _concatenate([_select(one, is_host_communication) for one in marked]),
-        "cpu_exec": _concatenate([*plain_intervals, *map(_extent, unnamed_columns)]),
+        "data_loader": _concatenate([select_named(one, is_data_loader) for one in marked]),
+        "communication": _concatenate([select_named(one, is_host_communication) for one in marked]),
+        "cpu_exec": _concatenate([*plain_intervals, *map(make_intervals, unnamed_columns)]),
     }
 
 
@@ -171,13 +171,9 @@ def _is_plain(name: str) -> bool:
     return not (is_step(name) or is_data_loader(name) or is_host_communication(name))
 
 
-def _extent(columns: Columns) -> Intervals:
-    return Intervals(columns["start_ns"], columns["start_ns"] + columns["duration_ns"])
-
-
-def _select(columns: Columns, test: Callable[[str], bool]) -> Intervals:
-    rows, extents = match_rows(columns["name"], test), _extent(columns)
-    return Intervals(extents.start[rows], extents.end[rows])
+def select_named(columns: Columns, test: Callable[[str], bool]) -> Intervals:
+    """Select the intervals of the rows whose name satisfies a test."""
+    return make_intervals(columns, match_rows(columns["name"], test))
 
 
 def _concatenate(parts: list[Intervals]) -> Intervals:
@@ -202,11 +198,6 @@ class RecordedWork:
     def marked(self) -> bool:
         """False for a trace without steps: one step covers all of it."""
         return self.source != "whole"
-
-    @property
-    def label(self) -> str:
-        """The rank, or the trace's name where the rank is unknown."""
-        return self.trace.name if self.trace.rank is None else f"rank {self.trace.rank}"
 
     @property
     def extent(self) -> tuple[int, int] | None:

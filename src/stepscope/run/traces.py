@@ -12,6 +12,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.analysis import (
+    TIME_COLUMNS,
+)
 from stepscope.intervals import Intervals
 from stepscope.run.communication import CollectiveKernels
 from stepscope.run.windows import WindowKey
@@ -66,6 +69,11 @@ class Trace:
     """Reader of traces that are processed in turn; see `reading_ahead`."""
 
     @property
+    def label(self) -> str:
+        """The rank, or the trace's name where the rank is unknown."""
+        return self.name if self.rank is None else f"rank {self.rank}"
+
+    @property
     def whole(self) -> Trace:
         """The trace without a range."""
         return replace(self, within=None)
@@ -101,7 +109,7 @@ class Trace:
 
     def device_intervals(self) -> Intervals:
         """Read the extents of kernels, copies and sets, in no order."""
-        parts = [self.columns(t, ("start_ns", "duration_ns")) for t in ("kernels", "copies")]
+        parts = [self.columns(t, TIME_COLUMNS) for t in ("kernels", "copies")]
         start = np.concatenate([part["start_ns"] for part in parts])
         return Intervals(start, start + np.concatenate([part["duration_ns"] for part in parts]))
 

@@ -17,7 +17,7 @@ from stepscope.analysis import (
     split_by_device,
 )
 from stepscope.intervals import Int, Intervals, covered_until, sort_order, union
-from stepscope.run import Trace
+from stepscope.run import Trace, count_multiprocessors, read_devices
 from stepscope.store import RunReader
 
 Floats = NDArray[np.float64]
@@ -287,10 +287,8 @@ def list_estimates(reader: RunReader) -> list[tuple[int, int, str]]:
 
 def load_device_loads(trace: Trace) -> dict[int, DeviceLoad]:
     """Compute the load of each device over a trace."""
-    devices = trace.columns("devices", ("device", "multiprocessor_count"))
-    counts = zip(devices["device"].tolist(), devices["multiprocessor_count"].tolist(), strict=True)
-    multiprocessors = {device: count for device, count in counts if count > 0}
-    kernels = split_by_device(trace.columns("kernels", METRIC_KERNEL_COLUMNS), multiprocessors)
+    columns = trace.columns("kernels", METRIC_KERNEL_COLUMNS)
+    kernels = split_by_device(columns, count_multiprocessors(read_devices(trace)))
     return {
         device: DeviceLoad(
             busy=union(Intervals(device_kernels.start, device_kernels.end)),

@@ -94,8 +94,8 @@ def _group_by_window(recorded: Sequence[RecordedWork]) -> dict[str, list[Recorde
         if work.trace.window is not None:
             name = f"window {work.trace.window}"
         else:
-            file_counts[work.label] = file_counts.get(work.label, 0) + 1
-            name = f"recording {file_counts[work.label]} of each rank"
+            file_counts[work.trace.label] = file_counts.get(work.trace.label, 0) + 1
+            name = f"recording {file_counts[work.trace.label]} of each rank"
         windows.setdefault(name, []).append(work)
     return windows
 
@@ -135,7 +135,7 @@ def _note_matching(
         return [ONE_RANK] if len(rank_calls.calls) else []
     notes = []
     for kind, indexes in matches.uneven_kinds.items():
-        ranks = list_names([recorded[index].label for index in indexes])
+        ranks = list_names([recorded[index].trace.label for index in indexes])
         notes.append(
             f"{kind}: calls cannot be matched, because ranks have different numbers of them and "
             f"the profiler does not number them; fewest on {ranks}"
@@ -213,7 +213,7 @@ def _build_trace_matrix(recorded: Sequence[RecordedWork]) -> StepMatrix | None:
     cells = []
     for window, works in _group_by_window(recorded).items():
         for work in works:
-            row = rows.setdefault(work.label, len(rows))
+            row = rows.setdefault(work.trace.label, len(rows))
             for name, wall_ns in zip(work.steps.names, work.steps.wall_ns.tolist(), strict=True):
                 column = columns.setdefault((window, name), len(columns))
                 cells.append((row, column, wall_ns))

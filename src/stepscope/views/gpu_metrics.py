@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -16,7 +16,16 @@ from stepscope.analysis import (
     split_by_device,
 )
 from stepscope.quantities import percent
-from stepscope.run import Run, Trace, calls_of, device_work_of, marked_steps
+from stepscope.run import (
+    DeviceFacts,
+    Run,
+    Trace,
+    calls_of,
+    count_multiprocessors,
+    device_work_of,
+    marked_steps,
+    read_devices,
+)
 from stepscope.schema import field_label
 from stepscope.views.curves import choose_buckets
 from stepscope.views.missing_data import explain_no_device_work
@@ -131,40 +140,28 @@ def _show_trace(run: Run, trace: Trace, options: ViewOptions) -> TraceMetrics:
 
 def _show_devices(trace: Trace, steps: TraceSteps, buckets: Buckets | None) -> list[DeviceMetrics]:
     start_ns, end_ns = int(steps.extent.start[0]), int(steps.extent.end[-1])
-    facts = _read_device_facts(trace)
-    counts = {device: fact["multiprocessor_count"] for device, fact in facts.items()}
-    known_counts = {device: count for device, count in counts.items() if count}
-    kernels = split_by_device(trace.columns("kernels", METRIC_KERNEL_COLUMNS), known_counts)
+    facts = read_devices(trace)
+    kernels = split_by_device(
+        trace.columns("kernels", METRIC_KERNEL_COLUMNS), count_multiprocessors(facts)
+    )
     return [
         _show_device(
             device,
-            facts.get(device, {}),
+            facts.get(device, DeviceFacts()),
             measure_gpu_metrics(device_kernels, start_ns, end_ns, buckets),
         )
         for device, device_kernels in kernels.items()
     ]
 
 
-def _read_device_facts(trace: Trace) -> dict[int, dict[str, Any]]:
-    """Read the facts of each device in the trace; None where the profiler recorded none."""
-    names = ("name", "memory_bytes", "compute_major", "compute_minor", "multiprocessor_count")
-    columns = trace.columns("devices", ("device", *names))
-    facts: dict[int, dict[str, Any]] = {}
-    for row, device in enumerate(columns["device"].tolist()):
-        fact = {name: int(columns[name][row]) for name in names[1:]}
-        facts[device] = {name: value if value >= 0 else None for name, value in fact.items()}
-        facts[device]["name"] = columns["name"].values[columns["name"].codes[row]]
-    return facts
-
-
-def _show_device(device: int, facts: dict[str, Any], metrics: GpuMetrics) -> DeviceMetrics:
-    major, minor = facts.get("compute_major"), facts.get("compute_minor")
+def _show_device(device: int, facts: DeviceFacts, metrics: GpuMetrics) -> DeviceMetrics:
+    major, minor = facts.compute_major, facts.compute_minor
     return DeviceMetrics(
         device=device,
-        device_name=facts.get("name"),
-        memory_bytes=facts.get("memory_bytes"),
+        device_name=facts.name,
+        memory_bytes=facts.memory_bytes,
         compute_capability=f"{major}.{minor}" if major is not None and minor is not None else None,
-        multiprocessor_count=facts.get("multiprocessor_count"),
+        multiprocessor_count=facts.multiprocessor_count,
         kernel_count=metrics.kernel_count,
         utilization_ratio=metrics.utilization_ratio,
         est_sm_efficiency_ratio=metrics.sm_efficiency_ratio,

@@ -113,11 +113,12 @@ def _show_traces(run: Run) -> list[TracePipeline]:
     """Show the traces with fetches."""
     shown = []
     for divided in divide_traces(run):
-        fetches, wall_ns = measure_fetches(divided), int(divided.steps.wall_ns.sum())
+        fetches = measure_fetches(divided.trace, divided.steps)
+        wall_ns = int(divided.steps.wall_ns.sum())
         if fetches is not None:
             shown.append(
                 TracePipeline(
-                    rank=divided.name,
+                    rank=divided.trace.label,
                     has_workers=fetches.has_workers,
                     fetches_per_step=fetches.count_per_step,
                     fetch_step_ns=fetches.ns_per_step,

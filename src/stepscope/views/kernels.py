@@ -106,7 +106,7 @@ def _show_trace(run: Run, trace: Trace, options: ViewOptions) -> TraceKernels:
     else:
         columns = trace.columns("kernels", NAME_COLUMNS, condition=condition)
         table = build_kernel_table(columns, is_collective=is_collective, top=options.top)
-    replays = replays_of(trace, run.whole_run.traces, graph_calls_of(trace), condition=condition)
+    replays = replays_of(run, trace, graph_calls_of(trace), condition=condition)
     durations = count_kernels_by_duration(columns["duration_ns"])
     short = [row for row in durations if row.to_ns is not None and row.to_ns <= SHORT_NS]
     return TraceKernels(

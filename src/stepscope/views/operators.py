@@ -116,7 +116,7 @@ def _show_trace(run: Run, trace: Trace, by: str, top: int) -> TraceOperators:
         stacks=stacks,
         top=top,
     )
-    replays = replays_of(trace, run.whole_run.traces, graph_calls)
+    replays = replays_of(run, trace, graph_calls)
     device_ns = table.device_self_ns or 0
     notes = _note_graphs(replays, device_ns)
     if shapes is not None and not (shapes.codes >= 0).any():

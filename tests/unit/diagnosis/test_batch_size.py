@@ -13,6 +13,17 @@ from stepscope.testing import RunBuilder
 RunMaker = Callable[..., RunBuilder]
 
 
+def draw_window(
+    run: RunBuilder, step: str, window: str, *, tensors: int, batch: int | None
+) -> None:
+    """Draw a profiler window between steps, of a model with `tensors` parameters."""
+    process = run.rank().draw(step, 30).draw(f"window ( {window} )").draw(step, 30)
+    process.fact("model", model=1, parameter_count=10, tensor_count=tensors, dtypes=["float32"])
+    if batch is not None:
+        inputs = [{"name": "0", "shape": [batch, 8], "dtype": "float32"}]
+        process.fact("model_inputs", model=1, inputs=inputs)
+
+
 def draw_job(run: RunBuilder, optimizer: float, *, tensors: int, batch: int | None = 16) -> None:
     """Draw passes of 100 ms, 20 of them in 20 calls of operators, and an optimizer."""
     passes = " | ".join(["op:mm 4 | do 1"] * 10)
@@ -21,11 +32,7 @@ def draw_job(run: RunBuilder, optimizer: float, *, tensors: int, batch: int | No
         f"forward 50 ( {passes} ) | backward 50 ( {passes} ) | "
         f"optimizer {optimizer} ( op:addcdiv {optimizer} )"
     )
-    process = run.rank().draw(step, 30).draw(f"window ( {window} )").draw(step, 30)
-    process.fact("model", model=1, parameter_count=10, tensor_count=tensors, dtypes=["float32"])
-    if batch is not None:
-        inputs = [{"name": "0", "shape": [batch, 8], "dtype": "float32"}]
-        process.fact("model_inputs", model=1, inputs=inputs)
+    draw_window(run, step, window, tensors=tensors, batch=batch)
 
 
 def test_a_batch_is_small_where_twice_as_much_saves_a_fifth(new_run: RunMaker) -> None:
@@ -88,15 +95,11 @@ def test_dispatch_of_a_model_without_a_loop_is_a_small_batch(
 ) -> None:
     """Graphs in a list have no recorded size. Of 10 ms, 3.6 call operators and 1 is the
     optimizer."""
-    run = new_run()
     forward, backward = (" | ".join(["op:mm 0.03 | do 0.02"] * count) for count in (110, 70))
     step = "forward 5.5 | backward 3.5 | optimizer 1"
     window = f"forward 5.5 ( {forward} ) | backward 3.5 ( {backward} ) | optimizer 1 ( op:add 1 )"
-    process = run.rank().draw(step, 30).draw(f"window ( {window} )").draw(step, 30)
-    process.fact("model", model=1, parameter_count=10, tensor_count=8, dtypes=["float32"])
-    if batch is not None:
-        inputs = [{"name": "0", "shape": [batch, 8], "dtype": "float32"}]
-        process.fact("model_inputs", model=1, inputs=inputs)
+    run = new_run()
+    draw_window(run, step, window, tensors=8, batch=batch)
     verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == ("framework_overhead", "small_batch")
     texts = " ".join(evidence.text for evidence in verdict.evidence)
@@ -109,15 +112,11 @@ def test_dispatch_once_per_sufficient_batch_is_no_bottleneck(
 ) -> None:
     """Of 9.4 ms, 2.7 call operators and 0.4 are the optimizer: twice the batch would save half of
     33%. Without a known batch the operators are to be merged."""
-    run = new_run()
     forward, backward = (" | ".join(["op:mm 0.035 | do 0.015"] * count) for count in (100, 80))
     step = "forward 5 | backward 4 | optimizer 0.4"
     window = f"forward 5 ( {forward} ) | backward 4 ( {backward} ) | optimizer 0.4 ( op:add 0.4 )"
-    process = run.rank().draw(step, 30).draw(f"window ( {window} )").draw(step, 30)
-    process.fact("model", model=1, parameter_count=10, tensor_count=8, dtypes=["float32"])
-    if batch is not None:
-        inputs = [{"name": "0", "shape": [batch, 8], "dtype": "float32"}]
-        process.fact("model_inputs", model=1, inputs=inputs)
+    run = new_run()
+    draw_window(run, step, window, tensors=8, batch=batch)
     verdict = diagnose(run.open())
     assert verdict.suspect == suspect
     reasons = " ".join(reason.why for reason in verdict.ruled_out)

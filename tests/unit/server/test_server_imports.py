@@ -108,7 +108,11 @@ def test_a_trace_that_a_page_sends(served: Served, root: Path) -> None:
     assert not list(root.parent.glob("*rank5*"))
 
 
-@pytest.mark.parametrize("content", [b"# Notes", gzip.compress(TRACE)[:20], b""])
+@pytest.mark.parametrize(
+    "content",
+    [b"# Notes", gzip.compress(TRACE)[:20], b""],
+    ids=["no trace", "cut short", "empty"],  # gzip writes the time of day
+)
 def test_damage_is_one_sentence(served: Served, root: Path, content: bytes) -> None:
     response = served.request(
         "/api/upload?name=bad.json", method="POST", headers=BYTES, body=content

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -106,7 +106,12 @@ class TraceInputs:
         """Python of the script itself, in the trace with most time between operators."""
         return measure_script_python(self.choose("python"))
 
-    @property
+    @cached_property
+    def model_cause(self) -> CauseFinding | None:
+        """Cause of a computation longer than the device needs; None if nothing shows one."""
+        return _find_model_cause(self)
+
+    @cached_property
     def overhead_parts(self) -> dict[str, float]:
         """Shares of the step by cause of overhead."""
         parts = self.shares.parts
@@ -143,13 +148,11 @@ def find_trace_cause(inputs: TraceInputs, attribution: Attribution) -> CauseFind
     elif suspect == "framework_overhead":
         finding = _find_overhead_cause(inputs)
     elif suspect == "model":
-        finding = find_model_cause(inputs) or CauseFinding(cause="compute")
+        finding = inputs.model_cause or CauseFinding(cause="compute")
     else:
         finding = CauseFinding(cause="none")
-    finding.evidence_kind = "traced"
-    if not finding.stages:
-        finding.stages = _list_stages(inputs, suspect)
-    return finding
+    stages = finding.stages or _list_stages(inputs, suspect)
+    return replace(finding, evidence_kind="traced", stages=stages)
 
 
 def _list_stages(inputs: TraceInputs, suspect: Suspect) -> list[Stage]:
@@ -166,7 +169,8 @@ def _find_data_cause(inputs: TraceInputs) -> CauseFinding:
     parts = inputs.shares.parts
     if parts["copy_to_device"] > parts["data_loader"]:
         return _find_copy_cause(inputs)
-    fetches = measure_fetches(inputs.choose("data_loader"))
+    divided = inputs.choose("data_loader")
+    fetches = measure_fetches(divided.trace, divided.steps)
     waiting = _evidence(
         f"The device waits {duration(inputs.mean_ns('data_loader'))} per step for batches.",
         inputs.mean_ns("data_loader"),
@@ -387,8 +391,7 @@ def is_overhead_in_optimizer(inputs: TraceInputs) -> bool:
     return measure_optimizer_ratio(divided, "dispatch", "python") >= OPTIMIZER_RATIO
 
 
-def find_model_cause(inputs: TraceInputs) -> CauseFinding | None:
-    """Find what makes the computation longer than the device needs; None if nothing shows it."""
+def _find_model_cause(inputs: TraceInputs) -> CauseFinding | None:
     divided = inputs.choose("compute")
     optimizer = measure_optimizer_work_ratio(divided)
     share = inputs.shares.parts["compute"]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis import (
-    Columns,
+    TIME_COLUMNS,
     allocates_memory,
     classify_precision,
     is_communication,
@@ -21,12 +21,24 @@ from stepscope.analysis import (
     uses_tensor_cores,
 )
 from stepscope.diagnosis.batch_size import MAX_CALL_NS
-from stepscope.intervals import Intervals, contains, overlap, union, unite
-from stepscope.run import DividedTrace, calls_of, is_range
+from stepscope.intervals import (
+    EMPTY,
+    Intervals,
+    contains,
+    overlap,
+    union,
+    unite,
+)
+from stepscope.run import (
+    DividedTrace,
+    calls_of,
+    is_range,
+    read_marks,
+    select_named,
+)
 
 SHORT_KERNEL_NS = 10_000
 """Launching a kernel takes the host about as long: 5 to 10 µs."""
-_TIMES = ("start_ns", "duration_ns")
 _MATRIX_KERNEL = re.compile(
     r"gemm|gemv|conv|wgrad|dgrad|winograd|cijk_|cutlass|cudnn::(cnn|detail)", re.IGNORECASE
 )
@@ -182,7 +194,7 @@ class _Outermost(NamedTuple):
 
 def _read_outermost(divided: DividedTrace) -> _Outermost:
     operators = divided.trace.columns(
-        "operators", ("name", "depth", *_TIMES), condition="depth <= 1"
+        "operators", ("name", "depth", *TIME_COLUMNS), condition="depth <= 1"
     )
     start = operators["start_ns"]
     rows = ~match_rows(operators["name"], is_range) & contains(union(divided.steps.extent), start)
@@ -213,7 +225,7 @@ def measure_optimizer_work_ratio(divided: DividedTrace) -> float:
 def measure_waits_for_device(divided: DividedTrace) -> Waits:
     """Measure the runtime calls in which the host waits, by the operator that made them."""
     trace, activity = divided.trace, divided.activity
-    calls = trace.columns("runtime_calls", ("name", "operator", *_TIMES))
+    calls = trace.columns("runtime_calls", ("name", "operator", *TIME_COLUMNS))
     waits = union(activity.waits)
     extent = union(divided.steps.extent)
     rows = contains(waits, calls["start_ns"]) & contains(extent, calls["start_ns"])
@@ -266,7 +278,7 @@ def measure_pageable_ratio(divided: DividedTrace) -> float | None:
 
 def measure_matrix_kernels(divided: DividedTrace) -> MatrixKernels:
     """Measure the kernels of matrix products inside the steps; precision is guessed from names."""
-    kernels = divided.trace.columns("kernels", ("name", *_TIMES))
+    kernels = divided.trace.columns("kernels", ("name", *TIME_COLUMNS))
     inside = contains(union(divided.steps.extent), kernels["start_ns"])
     inside &= ~match_rows(kernels["name"], is_communication)
     plain = match_rows(kernels["name"], _is_full_precision) & inside
@@ -296,7 +308,7 @@ def has_tensor_cores(divided: DividedTrace) -> bool:
 def measure_multiprocessor_ratio(divided: DividedTrace) -> float | None:
     """Measure the share of the multiprocessors for which kernels have a block, the mean over the
     time of kernels with a known grid; None where the profiler recorded none."""
-    kernels = divided.trace.columns("kernels", ("name", "blocks_per_multiprocessor", *_TIMES))
+    kernels = divided.trace.columns("kernels", ("name", "blocks_per_multiprocessor", *TIME_COLUMNS))
     blocks, duration = kernels["blocks_per_multiprocessor"], kernels["duration_ns"]
     inside = contains(union(divided.steps.extent), kernels["start_ns"])
     inside &= ~match_rows(kernels["name"], is_communication)
@@ -308,18 +320,9 @@ def measure_multiprocessor_ratio(divided: DividedTrace) -> float | None:
 
 def _read_named(divided: DividedTrace, test: Callable[[str], bool]) -> Intervals:
     """Read the ranges inside the steps with a name, without those nested in others."""
-    parts: list[Intervals] = []
-    for table, condition in (("annotations", "on_device = 0"), ("operators", "")):
-        columns: Columns = divided.trace.columns(table, ("name", *_TIMES), condition=condition)
-        rows: NDArray[np.bool_] = match_rows(columns["name"], test)
-        start = columns["start_ns"][rows]
-        parts.append(Intervals(start, start + columns["duration_ns"][rows]))
-    merged = union(
-        Intervals(
-            np.concatenate([part.start for part in parts]),
-            np.concatenate([part.end for part in parts]),
-        )
-    )
+    operators = divided.trace.columns("operators", ("name", *TIME_COLUMNS))
+    parts = [select_named(part, test) for part in (read_marks(divided.trace), operators)]
+    merged = unite(EMPTY, *parts)
     inside = overlap(merged, union(divided.steps.extent)) > 0
     return Intervals(merged.start[inside], merged.end[inside])
 

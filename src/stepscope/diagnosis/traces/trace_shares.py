@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis import CATEGORIES, DATA_PARTS, OVERHEAD_PARTS, STEP_PARTS
-from stepscope.diagnosis.rank_waiting import STRAGGLER_RATIO, measure_slowest_rank
+from stepscope.diagnosis.rank_waiting import STRAGGLER_RATIO, add_excess, measure_slowest_rank
 from stepscope.diagnosis.verdict import SUSPECTS, Suspect
 from stepscope.run import DividedTrace
 
@@ -56,11 +56,8 @@ class TraceWaits:
         return self.slowest_ratio >= STRAGGLER_RATIO
 
     def add_excess(self, waiting: float) -> float:
-        """Add the slow rank's own excess to the mean waiting of all ranks for it; see
-        `rank_waiting`."""
-        if self.rank_count < 2 or not self.is_one_rank:
-            return waiting
-        return waiting * self.rank_count / (self.rank_count - 1)
+        """Add the slow rank's own excess to the mean waiting of all ranks for it."""
+        return add_excess(waiting, self.rank_count, self.slowest_ratio)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

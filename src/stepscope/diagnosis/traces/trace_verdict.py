@@ -13,7 +13,6 @@ from stepscope.diagnosis.cause import CONTRIBUTING_RATIO
 from stepscope.diagnosis.headline import write_headline
 from stepscope.diagnosis.traces.trace_causes import (
     TraceInputs,
-    find_model_cause,
     find_trace_cause,
     mean_step_ns,
 )
@@ -28,10 +27,11 @@ from stepscope.diagnosis.traces.trace_shares import (
 from stepscope.diagnosis.verdict import (
     SUSPECTS,
     ContributingCause,
-    Evidence,
     RuledOut,
     Suspect,
     Verdict,
+    describe_step_time,
+    make_abstention,
 )
 from stepscope.intervals import overlap, union
 from stepscope.quantities import count_of, duration, percent
@@ -46,8 +46,6 @@ MIN_TOGETHER_RATIO = 0.7
 of them does."""
 WHOLE_RATIO = 0.5
 """Confidence where no steps were found: start-up and evaluation count as well."""
-_SOURCES: tuple[StepSource, ...] = ("job", "named", "optimizer", "ranges", "whole")
-"""Sources of steps, the most reliable first."""
 SHARE_OF: dict[StepSource, str] = {
     "job": "step time in the traces, until the device work of a step is done",
     "named": "step time in the traces, until the device work of a step is done",
@@ -55,6 +53,7 @@ SHARE_OF: dict[StepSource, str] = {
     "ranges": "time between the starts of a repeated range in the traces",
     "whole": "time from the first to the last event of the host in the traces",
 }
+"""Denominator of the shares by source of the steps, the most reliable source first."""
 
 
 def diagnose_traces(
@@ -70,17 +69,17 @@ def diagnose_traces(
     """
     divided = divide_traces(run)
     sources = {one.source for one in divided}
-    source = next((name for name in _SOURCES if name in sources), _SOURCES[-1])
+    source: StepSource = next((name for name in SHARE_OF if name in sources), "whole")
     recorded = [one for one in divided if one.source == source]
     traces = [one.without_start() for one in recorded]
     left_out = len(run.traces) - len(traces)
     if not traces:
-        return _abstain("the traces contain no time", notes)
+        return make_abstention("the traces contain no time", notes, evidence_kind="traced")
     waits, matrix = measure_waits(traces), build_part_matrix(traces)
     shares = compute_trace_shares(matrix, waits)
     obstacle = _find_obstacle(traces, shares)
     if obstacle is not None:
-        return _abstain(obstacle, notes)
+        return make_abstention(obstacle, notes, evidence_kind="traced")
     inputs = TraceInputs(traces=traces, shares=shares, waits=waits)
     attribution = _attribute(inputs, shares, thresholds)
     finding = find_trace_cause(inputs, attribution)
@@ -104,7 +103,7 @@ def diagnose_traces(
         evidence_kind=finding.evidence_kind,
         headline=write_headline(attribution, finding),
         stages=finding.stages,
-        evidence=[_describe_categories(phases), *finding.evidence],
+        evidence=[describe_step_time(phases, "category"), *finding.evidence],
         ruled_out=_rule_out(inputs, attribution.suspect, thresholds),
         also=contributing,
         fixes=list_trace_fixes(finding, attribution.suspect, contributing, inputs, step_ns),
@@ -112,22 +111,6 @@ def diagnose_traces(
         step_count=step_count,
         mean_step_ns=step_ns,
         phases=phases,
-    )
-
-
-def _abstain(obstacle: str, notes: Sequence[str]) -> Verdict:
-    return Verdict(
-        suspect="insufficient_evidence",
-        cause="insufficient_evidence",
-        share_ratio=0.0,
-        confidence_ratio=0.0,
-        headline=f"No verdict: {obstacle}.",
-        evidence_kind="traced",
-        stages=[],
-        evidence=[],
-        ruled_out=[],
-        fixes=[],
-        notes=list(notes),
     )
 
 
@@ -192,7 +175,7 @@ def _attribute(
         model >= thresholds.heavy_compute
         and model * mean_step_ns(inputs.traces) >= thresholds.heavy_model_core_ns
     )
-    is_model = is_heavy or find_model_cause(inputs) is not None
+    is_model = is_heavy or inputs.model_cause is not None
     if is_model:
         return Attribution(suspect="model", share=model)
     return Attribution(suspect="healthy", share=shares.parts["compute"])
@@ -287,15 +270,6 @@ def _rule_out(
             why = f"{reasons[name]} {share} of step time."
         ruled_out.append(RuledOut(suspect=name, share_ratio=shares[name], why=why))
     return ruled_out
-
-
-def _describe_categories(categories: dict[str, float]) -> Evidence:
-    parts = [
-        f"{name.replace('_', ' ')} {percent(share)}"
-        for name, share in categories.items()
-        if share >= 0.005
-    ]
-    return Evidence(text=f"Step time by category: {', '.join(parts)}.", source="steps")
 
 
 def _note_queued(shares: TraceShares) -> list[str]:
