@@ -157,7 +157,7 @@ class TestOptimizers:
 
 class TestModels:
     def test_the_first_ones_are_described_once(self, job: Job) -> None:
-        models = job.recorded.facts("model")
+        models = sorted(job.recorded.facts("model"), key=lambda fact: fact["model"])
         assert [fact["model"] for fact in models] == list(range(1, len(models) + 1))
         assert len(models) == MAX_MODELS
         net = models[0]

@@ -8,6 +8,7 @@ they change from batch to batch. Only metadata of tensors is read, never their v
 from __future__ import annotations
 
 import hashlib
+import itertools
 import weakref
 from collections.abc import Iterator
 from itertools import islice
@@ -41,16 +42,19 @@ class _ModelState:
 
     __slots__ = ("calls_left", "inputs", "number")
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.calls_left = MAX_INSPECTED_CALLS
+    def __init__(self) -> None:
+        self.number = 0
+        self.calls_left = 0  # until the model has its number
         self.inputs: list[list[dict[str, Any]]] = []
 
 
 _states: weakref.WeakKeyDictionary[torch.nn.Module, _ModelState] = weakref.WeakKeyDictionary()
 _described: dict[int, weakref.ref[torch.nn.Module]] = {}
 """Models that need no more calls of `_describe`, by identity: a quicker look-up than `_states`."""
-_models_left = MAX_MODELS
+_numbers = itertools.count(1)
+"""Numbers of models. Taking the next one is atomic; threads may call models at the same time."""
+_is_full = False
+"""True once the last number is given away."""
 
 
 def describe(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
@@ -63,10 +67,10 @@ def describe(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
 @_probe.protect
 def _describe(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
     state = _states.get(module)
-    remaining = _models_left if state is None else state.calls_left
+    is_done = _is_full if state is None else not state.calls_left
     # A tracer would record access to a shape as part of the model, and a torch function mode of the
     # script would intercept it.
-    if remaining and torch._C._get_tracing_state() is None:
+    if not is_done and torch._C._get_tracing_state() is None:
         with torch._C.DisableTorchFunction():
             _record(module, state, args, kwargs)
 
@@ -95,10 +99,10 @@ def is_in_eval_mode(module: torch.nn.Module) -> bool:
 
 
 def _record(module: torch.nn.Module, state: _ModelState | None, args: Any, kwargs: Any) -> None:
-    global _models_left
     if state is None:
-        _models_left -= 1
-        state = _states[module] = _ModelState(MAX_MODELS - _models_left)
+        state = _number(module)
+        if state is None:
+            return
         _probe.fact("model", model=state.number, **_parameters(module))
     state.calls_left -= 1
     if not state.calls_left:
@@ -116,6 +120,20 @@ def _record(module: torch.nn.Module, state: _ModelState | None, args: Any, kwarg
     if inputs not in state.inputs:
         state.inputs.append(inputs)
         _probe.fact("model_inputs", model=state.number, inputs=inputs)
+
+
+def _number(module: torch.nn.Module) -> _ModelState | None:
+    """Give a model its number; None beyond the limit, or if another thread is doing so."""
+    global _is_full
+    state = _ModelState()
+    if _states.setdefault(module, state) is not state:
+        return None
+    state.number, state.calls_left = next(_numbers), MAX_INSPECTED_CALLS
+    _is_full = state.number >= MAX_MODELS
+    if state.number > MAX_MODELS:
+        del _states[module]
+        return None
+    return state
 
 
 def _parameters(module: torch.nn.Module) -> dict[str, Any]:
