@@ -4,19 +4,32 @@ The kernel counts how long a thread was runnable without a core; the stack sampl
 each sample. The delay between two samples is divided between the phases in proportion to the time
 in which the thread wanted a core: not while it waits for a batch that is not ready, unless it did
 nothing else between the samples. The delay of a host that runs ahead of its device costs nothing.
+
+An operator that runs in several threads ends with the last of them, so the compute phases are also
+delayed by the other threads. Only the mean number of those without a core is recorded. If delays of
+threads are independent of each other, one of them at least has no core for the share
+
+    1 - exp(-mean number)
+
+of the time, which delays the phases where the training thread has a core itself.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 import numpy as np
 
-from stepscope.analysis.phases import PhaseSpans, find_device_busy
+from stepscope.analysis.phases import COMPUTE_PHASES, PhaseSpans, find_device_busy
 from stepscope.analysis.spans import Spans
 from stepscope.analysis.steps import Steps, find_step_at
 from stepscope.intervals import Int, Intervals, overlap, union, unite
 
 
-def measure_core_delays(spans: Spans, delays: Spans, steps: Steps) -> dict[str, float]:
+def measure_core_delays(
+    spans: Spans, delays: Spans, steps: Steps, waiting_threads: float = 0.0
+) -> dict[str, float]:
     """Measure the nanoseconds without a core of each phase, in the measured steps.
 
     Args:
@@ -24,14 +37,28 @@ def measure_core_delays(spans: Spans, delays: Spans, steps: Steps) -> dict[str, 
         delays: spans of its kind `run_queue`: the extent of each is the time between two samples,
             its value the time without a core.
         steps: steps of the process.
+        waiting_threads: mean number of its other threads that compute but have no core. Where a
+            device computes, they do not matter.
     """
     spans = spans.take(spans.thread == steps.thread)
+    device_busy, measured = find_device_busy(spans), steps.measured()
+    own_delays = _measure_own_delays(spans, delays, steps, device_busy)
+    if len(device_busy.start) or not waiting_threads:
+        return own_delays
+    phase_ns = {phase: float(times[measured].sum()) for phase, times in steps.phase_ns.items()}
+    return _add_thread_delays(own_delays, phase_ns, waiting_threads)
+
+
+def _measure_own_delays(
+    spans: Spans, delays: Spans, steps: Steps, device_busy: Intervals
+) -> dict[str, float]:
+    """Measure the delays of the training thread itself."""
     step = find_step_at((delays.start + delays.end) // 2, steps)
     delays = delays.take((step >= 0) & steps.measured()[np.maximum(step, 0)])
     if not len(delays):
         return {}
     borders = _make_disjoint(delays)
-    free = unite(steps.evaluation, find_device_busy(spans))
+    free = unite(steps.evaluation, device_busy)
     phases = PhaseSpans.from_spans(spans).measure_host_phases(borders, free)
     times = {phase: values[::2].astype(np.float64) for phase, values in phases.items()}
     extent_ns = np.maximum(1, borders[1::2] - borders[::2])
@@ -48,6 +75,28 @@ def measure_core_delays(spans: Spans, delays: Spans, steps: Steps) -> dict[str, 
     times["data_wait"] = times["data_wait"] - np.where(is_only_blocked, 0, blocked_ns)
     share = delay_ns / np.where(is_only_blocked, extent_ns, np.maximum(1, wanted_ns))
     return {phase: float((values * share).sum()) for phase, values in times.items()}
+
+
+def _add_thread_delays(
+    delays: Mapping[str, float], phase_ns: Mapping[str, float], waiting_threads: float
+) -> dict[str, float]:
+    """Add the delays of the threads that compute beside the training thread to its own.
+
+    Args:
+        delays: nanoseconds without a core of the training thread, by phase.
+        phase_ns: wall time of each phase.
+        waiting_threads: mean number of other threads without a core, over all of that time.
+    """
+    left_ns = {
+        phase: max(0.0, phase_ns[phase] - delays.get(phase, 0.0)) for phase in COMPUTE_PHASES
+    }
+    compute_ns, all_ns = sum(left_ns.values()), sum(phase_ns.values())
+    if not compute_ns or not all_ns:
+        return dict(delays)
+    has_core_ratio = 1 - sum(delays.values()) / all_ns
+    delayed_ns = (1 - math.exp(-waiting_threads)) * max(0.0, has_core_ratio) * all_ns
+    ratio = min(1.0, delayed_ns / compute_ns)
+    return {**delays, **{p: delays.get(p, 0.0) + ratio * ns for p, ns in left_ns.items()}}
 
 
 def _make_disjoint(delays: Spans) -> Int:

@@ -140,7 +140,7 @@ def _share_recorded_delays(run: Run) -> _Competition:
     by_use = _share_cores_used(run)
     node = run.ranks[0].process.node
     waiting_cores = sum(
-        (contention.waiting_ratio or 0.0) + _measure_waiting_workers(rank)
+        (contention.waiting_ratio or 0.0) + rank.waiting_threads + _measure_waiting_workers(rank)
         for rank in run.ranks
         if rank.process.node == node
     )

@@ -117,7 +117,18 @@ class Rank:
     def core_delays(self) -> dict[str, float] | None:
         """Nanoseconds without a core by phase, in the measured steps; None where not recorded."""
         delays = self.run.core_delays(self.process)
-        return None if delays is None else measure_core_delays(self.spans, delays, self.steps)
+        if delays is None:
+            return None
+        return measure_core_delays(self.spans, delays, self.steps, self.waiting_threads)
+
+    @cached_property
+    def waiting_threads(self) -> float:
+        """Mean number of other threads that compute but have no core; 0 where not sampled."""
+        metrics = self.run.metrics.get(self.process.node)
+        if metrics is None or not len(self.steps):
+            return 0.0
+        during = metrics.between(int(self.steps.start[0]), int(self.steps.end[-1]))
+        return during.mean("process_waiting_threads", str(self.process.pid)) or 0.0
 
     @cached_property
     def host_work(self) -> HostWork | None:

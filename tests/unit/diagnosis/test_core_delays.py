@@ -5,6 +5,7 @@ Steps of 100 ms, each with one record of the time without a core.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -135,3 +136,36 @@ def test_processes_outside_the_job_cause_no_more_delays_than_they_use_cores(
     ranks = run.open().ranks
     shares = compute_shares(build_phase_matrix(ranks), measure_phase_split(ranks))
     assert shares.without_core == pytest.approx(removed, abs=0.005)
+
+
+@pytest.mark.parametrize("threads", [0.2, 0.5, 1.0])
+def test_threads_beside_the_training_thread_delay_its_compute(
+    new_run: RunMaker, threads: float
+) -> None:
+    """Of steps of 100 ms, 20 are waiting for batches; operators end with their last thread."""
+    run = new_run(cores=2)
+    draw(run, "wait=0 20 | forward 50 | backward 25 | optimizer 5", 20, workers=1)
+    run.metric("process_waiting_threads", threads, device=str(run.processes[0].info.pid))
+    delays = run.open().ranks[0].core_delays
+    assert delays is not None
+    compute = {"forward": 50, "backward": 25, "optimizer": 5}
+    own_ms = {phase: ms / 80 * 20 for phase, ms in compute.items()}
+    added_ms = min(60.0, (1 - math.exp(-threads)) * 0.8 * 100)
+    for phase, ms in compute.items():
+        expected = own_ms[phase] + added_ms * ms / 80
+        assert delays[phase] / MEASURED / MS == pytest.approx(expected, rel=1e-3)
+    assert delays["data_wait"] == pytest.approx(0)
+
+
+def test_workers_that_take_the_cores_of_other_threads_cost_what_they_delay(
+    new_run: RunMaker,
+) -> None:
+    """The training thread always has a core; half of the time its second thread has none."""
+    run = new_run(cores=2)
+    draw(run, "wait=1 1 | forward 60 | backward 35 | optimizer 4", 0, outside=0, workers=1)
+    run.processes[1].draw("fetch 100", STEPS)
+    run.metric("process_cpu_cores", 0.8, device=str(run.processes[1].info.pid))
+    run.metric("process_waiting_threads", 0.5, device=str(run.processes[0].info.pid))
+    verdict = diagnose(run.open())
+    assert verdict.suspect == "data_pipeline"
+    assert verdict.share_ratio == pytest.approx(1 - math.exp(-0.5), abs=0.05)

@@ -1,14 +1,14 @@
 """Samplers of one node: a sampler reads one source (`/proc/stat`, NVML, cgroups).
 
 base        protocol of a sampler, rates from counters
-cpu, memory, disk, network, processes, cgroup, gpu
+cpu, memory, disk, network, processes, threads, cgroup, gpu
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from stepscope.monitor.samplers import cgroup, cpu, disk, gpu, memory, network, processes
+from stepscope.monitor.samplers import cgroup, cpu, disk, gpu, memory, network, processes, threads
 from stepscope.monitor.samplers.base import Sample, Sampler, Unavailable, read_bytes
 from stepscope.monitor.samplers.processes import JobTree
 
@@ -25,7 +25,7 @@ def build_samplers(job: JobTree) -> tuple[list[Sampler], dict[str, str]]:
         "memory": lambda: [memory.MemorySampler()],
         "disk": lambda: [disk.DiskSampler()],
         "network": lambda: [network.NetworkSampler()],
-        "processes": lambda: [processes.ProcessSampler(job)],
+        "processes": lambda: [processes.ProcessSampler(job), threads.ThreadSampler(job)],
         "cgroup": lambda: [cgroup.ThrottleSampler(job.root_pid)],
         "gpu": gpu.build_gpu_samplers,
     }

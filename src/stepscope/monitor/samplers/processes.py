@@ -213,7 +213,7 @@ class JobTree:
         self._scans += 1
         if self._scans % _SCANS_PER_RESET == 0:
             self._foreign_pids.clear()
-        present = {int(name) for name in _names(self._proc) if name.isdigit()}
+        present = {int(name) for name in list_names(self._proc) if name.isdigit()}
         candidates: dict[int, JobProcess] = {}
         for pid in sorted(present - self._foreign_pids - self._members.keys() - own_pids):
             process = self._read(pid)
@@ -324,6 +324,7 @@ def children_of(pid: int, proc: str = "/proc") -> list[int]:
         return []
 
 
-def _names(directory: str) -> list[str]:
+def list_names(directory: str) -> list[str]:
+    """List the names in a directory of procfs."""
     with os.scandir(directory) as entries:
         return [entry.name for entry in entries]

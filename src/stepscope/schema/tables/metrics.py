@@ -113,6 +113,13 @@ _METRICS = (
         "was ready to run but waited for a core.",
     ),
     MetricType(
+        "process_waiting_threads",
+        "count",
+        "Mean number of threads of one process of the job, without its main thread, that were "
+        "ready to run but waited for a core. Threads that ran for less than a tenth of the time of "
+        "the busiest one do not count.",
+    ),
+    MetricType(
         "cgroup_throttled_ratio",
         "ratio",
         "Share of time since the last sample in which the job's cgroup was throttled because its "
