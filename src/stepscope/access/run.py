@@ -229,17 +229,20 @@ class OpenRun:
         return distributions.step_histogram(self._ranks(rank), phase=phase, bins=bins)
 
     def heatmap(self, node: str | None = None, *, last: int = HEATMAP_TICKS) -> Heatmap:
-        """Build a heat map of a node's metrics over its last sampling ticks.
+        """Build a heat map of the metrics of nodes over their last sampling ticks.
 
         Args:
-            node: name; optional for a run of one node.
+            node: name; all nodes by default.
             last: count of sampling ticks.
         """
-        if node is None and len(self.nodes) != 1:
-            raise UsageError(f"Name one of the nodes: {', '.join(self.nodes) or 'there are none'}.")
-        chosen_names("node", node, self.nodes)
-        metrics = self._run.metrics[node or self.nodes[0]]
-        return build_heatmap(metrics.load(*HEATMAP_METRICS), last)
+        if not self.nodes:
+            raise UsageError("No node was monitored: run the job with `stepscope run`.")
+        names = chosen_names("node", node, self.nodes)
+        samples = {
+            name: self._run.metrics[name].load(*HEATMAP_METRICS)
+            for name in (self.nodes if names is None else names)
+        }
+        return build_heatmap(samples, last)
 
     def step_timeline(self, *, rank: int | None = None) -> timelines.StepTimeline:
         """Return the durations of steps over time."""

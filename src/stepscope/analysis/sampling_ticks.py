@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.series import Series, merge_series
-from stepscope.intervals import Int
+from stepscope.intervals import EMPTY, Int
 
 TICK_NS = 20_000_000
 """Maximum gap between consecutive samples of one tick."""
@@ -51,6 +51,7 @@ def average_devices(devices: Mapping[str, Series]) -> Series:
 class HeatmapRow:
     """One row of a heat map."""
 
+    node: str
     metric: str
     device: str
     scale: float
@@ -59,12 +60,13 @@ class HeatmapRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heatmap:
-    """Metrics of one node over its last sampling ticks."""
+    """Metrics of nodes over their last sampling ticks."""
 
     t_ns: Int
-    """Start of each tick: the columns of `values`."""
+    """Start of each tick: the columns of `values`. Of several nodes, the ticks of the one with most
+    samples."""
     rows: list[HeatmapRow]
-    """GPUs first, then cores, memory, I/O wait, network."""
+    """By node; GPUs first, then cores, memory, I/O wait, network."""
     values: NDArray[np.float64]
     """Rows by ticks, in the unit of each row's metric; NaN where nothing was sampled."""
 
@@ -77,33 +79,40 @@ class Heatmap:
 
 
 def build_heatmap(
-    samples: Mapping[str, Mapping[str, Series]], last: int = HEATMAP_TICKS
+    samples: Mapping[str, Mapping[str, Mapping[str, Series]]], last: int = HEATMAP_TICKS
 ) -> Heatmap:
-    """Build the heat map of one node over its last ticks.
+    """Build the heat map of nodes over their last ticks.
 
     Of two samples of a metric in one tick, the later one counts.
 
     Args:
-        samples: by metric and device.
+        samples: by node, metric and device.
         last: number of ticks at most.
     """
     lines = [
-        (name, device, series)
+        (node, name, device, series)
+        for node, metrics in samples.items()
         for name in HEATMAP_METRICS
-        for device, series in samples.get(name, {}).items()
+        for device, series in metrics.get(name, {}).items()
     ]
-    times = merge_series(series for _, _, series in lines).t_ns
-    starts = times[group_into_ticks(times)[0]]
+    times_by_node = [
+        merge_series(series for owner, *_, series in lines if owner == node).t_ns
+        for node in samples
+    ]
+    starts_by_node = [times[group_into_ticks(times)[0]] for times in times_by_node]
+    starts = max(starts_by_node, key=len, default=EMPTY.start)
     starts = starts[max(0, len(starts) - last) :]
     values = np.full((len(lines), len(starts)), np.nan)
-    for row, (_, _, series) in enumerate(lines):
+    for row, (*_, series) in enumerate(lines):
         tick = np.searchsorted(starts, series.t_ns, side="right") - 1
         values[row, tick[tick >= 0]] = series.value[tick >= 0]
     return Heatmap(
         t_ns=starts,
         rows=[
-            HeatmapRow(metric=name, device=device, scale=find_full_scale(name, values[row]))
-            for row, (name, device, _) in enumerate(lines)
+            HeatmapRow(
+                node=node, metric=name, device=device, scale=find_full_scale(name, values[row])
+            )
+            for row, (node, name, device, _) in enumerate(lines)
         ],
         values=values,
     )

@@ -49,6 +49,7 @@ def build_sampled_heatmap(
         return None
     rows = [
         HeatmapRow(
+            node=node,
             metric=one_series.metric,
             device=one_series.device,
             scale=find_full_scale(one_series.metric, one_series.mean),

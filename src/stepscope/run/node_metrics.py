@@ -77,6 +77,16 @@ class NodeMetrics:
         """Compute the mean of the means of all devices with readings; None without any."""
         return average_present(self.mean(metric, device) for device in self.devices_of(metric))
 
+    def mean_of_highest(self, metric: str) -> float | None:
+        """Compute the mean over samples of the highest value of all devices; None without any."""
+        condition, parameters = self._build_condition("metric = ? AND isfinite(value)", metric)
+        rows = self._reader.sql(
+            "SELECT favg(highest) AS mean FROM (SELECT max(value) AS highest FROM metrics "  # noqa: S608 - only question marks are put in
+            f"WHERE {condition} GROUP BY t_ns) HAVING count(*) > 0",
+            parameters,
+        )
+        return float(rows["mean"][0]) if len(rows["mean"]) else None
+
     def _means_of(self, metric: str) -> dict[str, float]:
         """Compute the mean by device; NaN where every reading failed."""
         if metric not in self._means:

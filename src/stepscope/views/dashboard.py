@@ -9,12 +9,13 @@ import msgspec
 
 from stepscope.analysis import (
     ACTIVITIES,
+    average_present,
     build_histogram,
     classify_precision,
     is_communication,
     is_synchronization,
     make_duration_edges,
-    measure_gpu_time_by_device,
+    measure_gpu_time,
     nan_to_none,
     parse_copy_direction,
     summarize,
@@ -41,10 +42,11 @@ MAX_BINS = 300
 MAX_KERNELS = 15
 BUSY_METRICS = ("gpu_busy_ratio", "cpu_busy_ratio")
 SHARE_OF_SAMPLES = {
-    "gpu_busy_ratio": "sampled time: mean over GPUs and samples",
-    "cpu_busy_ratio": "sampled time: mean over nodes and samples",
+    "gpu_busy_ratio": "sampled time: utilization of the busiest GPU of a node at each sample",
+    "cpu_busy_max_ratio": "sampled time: utilization of the busiest core of a node at each sample",
 }
-SHARE_OF_TRACES = "time of the devices in traces, each from its first work to its last"
+"""Metric of the busiest device: any device was active for at least that share of the time."""
+SHARE_OF_TRACES = "time of traces, each from the first work of its devices to the last"
 NO_GPU_SAMPLES = (
     "no GPU was sampled: `stepscope run` samples the GPUs that the driver's library reports"
 )
@@ -54,7 +56,7 @@ UNKNOWN_PRECISION = "other"
 
 
 class ActiveShare(msgspec.Struct, frozen=True, kw_only=True):
-    """Share of the time in which devices or nodes were active; the rest was idle."""
+    """Share of the time in which any GPU, or any core, was active; the rest was idle."""
 
     active_ratio: float
     share_of: str
@@ -156,7 +158,7 @@ def show_dashboard(run: Run, _options: ViewOptions = DEFAULTS) -> Dashboard:
     kernels = _sum_kernels(traces)
     copies = _break_down_copies(traces)
     utilization = _show_utilization(run)
-    gpu, cpu = (_measure_active_share(run, metric) for metric in BUSY_METRICS)
+    gpu, cpu = (_measure_active_share(run, metric) for metric in SHARE_OF_SAMPLES)
     recorded = recorded_work(run, "keep") if gpu is None or not run.ranks else []
     gpu = gpu or _measure_active_share_in_traces(recorded)
     steps = _show_step_durations(run, recorded)
@@ -195,7 +197,7 @@ def _measure_active_share_in_traces(recorded: Sequence[RecordedWork]) -> ActiveS
         time
         for trace_work in recorded
         if not trace_work.on_host
-        for time in measure_gpu_time_by_device(trace_work.work, trace_work.trace.within).values()
+        and (time := measure_gpu_time(trace_work.work, trace_work.trace.within)) is not None
     ]
     total_ns = sum(time.total_ns for time in times)
     if not total_ns:
@@ -205,10 +207,10 @@ def _measure_active_share_in_traces(recorded: Sequence[RecordedWork]) -> ActiveS
 
 
 def _measure_active_share(run: Run, metric: str) -> ActiveShare | None:
-    mean = run.mean_over_nodes(metric)
-    if mean is None:
+    ratio = average_present(node.mean_of_highest(metric) for node in run.metrics.values())
+    if ratio is None:
         return None
-    return ActiveShare(active_ratio=mean, share_of=SHARE_OF_SAMPLES[metric])
+    return ActiveShare(active_ratio=ratio, share_of=SHARE_OF_SAMPLES[metric])
 
 
 def _show_utilization(run: Run) -> UtilisationOverTime | None:

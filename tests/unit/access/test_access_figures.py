@@ -106,8 +106,23 @@ def test_heatmap(run: OpenRun) -> None:
     assert run.heatmap(last=3).values.shape == (4, 3)
 
 
-def test_a_heat_map_needs_one_node(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there are none"):
+def test_a_heat_map_of_several_nodes(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder.rank().draw("forward 100 | optimizer 10", 20)
+    for node, ratio in (("n0", 0.25), ("n1", 0.75)):
+        builder.metric("cpu_busy_ratio", ratio, node=node)
+    run = stepscope.open(builder.write())
+    rows = run.heatmap().rows
+    assert [(row.node, row.metric) for row in rows] == [
+        ("n0", "cpu_busy_ratio"),
+        ("n1", "cpu_busy_ratio"),
+    ]
+    assert set(run.heatmap().values.ravel().tolist()) == {0.25, 0.75}
+    assert [row.node for row in run.heatmap("n1").rows] == ["n1"]
+
+
+def test_a_heat_map_needs_a_node(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No node was monitored"):
         stepscope.open(draw_nothing(tmp_path)).heatmap()
 
 

@@ -65,7 +65,7 @@ def test_a_heat_map_by_hand() -> None:
         (S, "outside_cpu_cores", "", 3),
         (2 * S, "memory_used_ratio", "", 0.5),
     ]
-    heatmap = build_heatmap(samples_of(rows))
+    heatmap = build_heatmap({"n0": samples_of(rows)})
     assert [(row.metric, row.device, row.scale) for row in heatmap.rows] == [
         ("gpu_busy_ratio", "2", 1),
         ("gpu_busy_ratio", "10", 1),
@@ -87,11 +87,24 @@ def test_a_heat_map_by_hand() -> None:
         [0.25, 1, nothing],
     ]
     assert np.array_equal(heatmap.shades, expected, equal_nan=True)
-    last = build_heatmap(samples_of(rows), last=2)
+    last = build_heatmap({"n0": samples_of(rows)}, last=2)
     assert last.t_ns.tolist() == [S, 2 * S]
     assert np.array_equal(last.values, heatmap.values[:, 1:], equal_nan=True)
 
 
 def test_no_samples_give_an_empty_map() -> None:
-    heatmap = build_heatmap(samples_of([]))
+    heatmap = build_heatmap({})
     assert (heatmap.rows, heatmap.values.shape, heatmap.shades.shape) == ([], (0, 0), (0, 0))
+
+
+def test_nodes_share_the_ticks_of_the_one_with_most_samples() -> None:
+    first = [(t * S, "cpu_busy_ratio", "", t / 10) for t in range(4)]
+    second = [(t * S + S // 3, "cpu_busy_ratio", "", 0.5 + t / 10) for t in (1, 3)]
+    heatmap = build_heatmap({"n0": samples_of(second), "n1": samples_of(first)})
+    assert [(row.node, row.metric) for row in heatmap.rows] == [
+        ("n0", "cpu_busy_ratio"),
+        ("n1", "cpu_busy_ratio"),
+    ]
+    assert heatmap.t_ns.tolist() == [0, S, 2 * S, 3 * S]
+    expected = [[np.nan, 0.6, np.nan, 0.8], [0, 0.1, 0.2, 0.3]]
+    assert np.allclose(heatmap.values, expected, equal_nan=True)

@@ -10,7 +10,7 @@ from stepscope.quantities import duration, in_unit, memory, number
 from stepscope.views import NodeView, SystemView
 
 SHOWN_DEVICES = 8
-"""Devices of one metric listed singly; `--json` has all."""
+"""Devices of one metric that are listed."""
 
 
 def write_system(out: Console, payload: SystemView) -> None:
@@ -47,6 +47,12 @@ def _write_node(out: Console, node: NodeView) -> None:
         )
         rows.add_row(view.metric, view.device, *(in_unit(v, view.unit) for v in values))
     out.print(rows)
+    for metric, count in shown.items():
+        if count > SHOWN_DEVICES:
+            out.print(
+                f"[dim]{metric}: {count - SHOWN_DEVICES} of {count} devices omitted; "
+                "`--json` lists all[/dim]"
+            )
     for group, reason in node.metrics_missing.items():
         out.print(f"[dim]{group}: {escape(reason)}[/dim]")
     out.print()

@@ -33,7 +33,7 @@ function Figures({ payload }: { payload: Payload }) {
   const figures = useMemo(
     () => ({
       gpu: gpu_active === null ? null : activeShareFigure("GPU active time", "any GPU active", gpu_active),
-      cpu: cpu_active === null ? null : activeShareFigure("CPU active time", "CPU active", cpu_active),
+      cpu: cpu_active === null ? null : activeShareFigure("CPU active time", "any core active", cpu_active),
       gpus: utilisation === null ? null : utilizationFigure(utilisation, "GPU", "gpu_busy_ratio"),
       cpus: utilisation === null ? null : utilizationFigure(utilisation, "CPU", "cpu_busy_ratio"),
       stepHistogram: step_durations === null ? null : stepHistogram(step_durations),
