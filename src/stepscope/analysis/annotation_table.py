@@ -4,6 +4,8 @@ Annotations on the host and their copies on a device are separate rows: on the h
 the code inside it, on the device it extends from the first to the last kernel or copy launched
 there.
 
+    row         ranges of one name, and of names that differ only in a number at their end: after a
+                `#`, or as a counter (`step_12`): at least ten numbers, and none occurs twice
     histogram   buckets of equal width from a multiple of the width up to the largest
                 duration; a duration d falls into bucket floor(d / width)
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 import msgspec
@@ -30,14 +33,16 @@ BUCKETS = 20
 """Approximate bucket count of a histogram without a requested width."""
 MAX_BUCKETS = 1000
 _ROUND = (1, 2, 5, 10)
+MIN_COUNTER_NAMES = 10
 _NUMBER = re.compile(r"#\d+$")
+_COUNTER = re.compile(r"(?<=[_ :/-])\d+$")
 
 
 class AnnotationGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Annotations with one name, on the host or on devices."""
 
     name: str
-    """Names that differ only in a number after a `#` form one row, named `...#*`."""
+    """Names that differ only in their number form one row, named `...#*` or `...*`."""
     on_device: bool
     count: int
     total_ns: int
@@ -85,8 +90,8 @@ def summarize_annotations(annotations: Columns, *, top: int = 0) -> AnnotationTa
     names: Strings = annotations["name"]
     label_codes: dict[str, int] = {}
     codes = [
-        label_codes.setdefault(_NUMBER.sub("#*", name or ""), len(label_codes))
-        for name in names.values
+        label_codes.setdefault(label, len(label_codes))
+        for label in _label_names(names, annotations["on_device"])
     ]
     label = np.array([*codes, -1], dtype=np.int64)[names.codes]
     duration: Int = annotations["duration_ns"]
@@ -112,6 +117,21 @@ def summarize_annotations(annotations: Columns, *, top: int = 0) -> AnnotationTa
         ],
         row_count=len(groups),
     )
+
+
+def _label_names(names: Strings, on_device: NDArray[np.bool_]) -> list[str]:
+    """Replace the number at the end of a name by `*` where it only counts."""
+    labels = [_NUMBER.sub("#*", name or "") for name in names.values]
+    counters = [_COUNTER.sub("*", label) for label in labels]
+    calls = group_rows(names.codes, on_device)
+    is_repeated = np.zeros(len(labels) + 1, dtype=np.bool_)
+    is_repeated[names.codes[calls.first[calls.counts() > 1]]] = True
+    repeated = {counters[code] for code in np.flatnonzero(is_repeated[:-1]).tolist()}
+    sizes = Counter(counters)
+    return [
+        counter if sizes[counter] >= MIN_COUNTER_NAMES and counter not in repeated else label
+        for label, counter in zip(labels, counters, strict=True)
+    ]
 
 
 def _compute_quantiles(ordered: Int, starts: Int, counts: Int, share: float) -> NDArray[np.float64]:

@@ -52,6 +52,28 @@ def test_every_name_on_host_and_device() -> None:
     assert (len(top.rows), top.row_count) == (1, 3)
 
 
+@pytest.mark.parametrize(
+    ("names", "rows"),
+    [
+        ([f"step_{n}" for n in range(60)], ["step_*"]),
+        ([f"epoch {n}" for n in range(10)], ["epoch *"]),
+        ([f"step_{n}" for n in range(9)], [f"step_{n}" for n in range(9)]),
+        # Layers come again in every step, and a model may have many.
+        ([f"layer_{n}" for n in range(12)] * 2, [f"layer_{n}" for n in range(12)]),
+        ([f"conv2d{n}" for n in range(12)], [f"conv2d{n}" for n in range(12)]),
+    ],
+)
+def test_counters_form_one_row(names: list[str], rows: list[str]) -> None:
+    drawn = annotations(*((name, on_device, 5) for name in names for on_device in (0, 1)))
+    for on_device in (False, True):
+        table = summarize_annotations(drawn).rows
+        groups = [row for row in table if row.on_device == on_device]
+        assert {row.name for row in groups} == set(rows)
+        assert sum(row.count for row in groups) == len(names)
+        histogram = build_annotation_histograms(drawn, groups[0].name)[int(on_device)]
+        assert sum(bucket.count for bucket in histogram.buckets) == groups[0].count
+
+
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 1), st.integers(0, 99)), min_size=1)
 )
