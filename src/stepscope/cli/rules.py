@@ -45,11 +45,11 @@ def list_rules(as_json: bool) -> None:
 def explain(rule: str, as_json: bool) -> None:
     from stepscope.rule_feed import describe_rules
 
-    description = describe_rules([rule])[0]
+    descriptions = describe_rules([rule])
     if as_json:
-        print_json(description)
+        print_json(descriptions if len(descriptions) > 1 else descriptions[0])
     else:
-        click.echo(description.page, nl=False)
+        click.echo("\n".join(description.page for description in descriptions), nl=False)
 
 
 @command.command("check", help="Evaluate rules on RUN; the exit status is 3 when one fires.")

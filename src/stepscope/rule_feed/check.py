@@ -61,7 +61,7 @@ class RuleReport(msgspec.Struct, frozen=True, kw_only=True):
 def describe_rules(names: Sequence[str] = ()) -> list[RuleDescription]:
     """Describe rules by name, or all of them; UsageError for an unknown name."""
     registry, registered_names = _registry(names)
-    rules = [registry.get(name) for name in registered_names] or list(registry)
+    rules = registry.select(registered_names) or list(registry)
     return [
         RuleDescription(rule=rule.__name__, summary=summary(rule), page=page(rule))
         for rule in rules
@@ -102,7 +102,7 @@ def rule_names(names: Sequence[str], among: Sequence[str] = ()) -> list[str]:
         among: rules known in addition to the installed ones, as `path.py:MyRule`.
     """
     registry, registered_names = _registry([*names, *among])
-    return [registry.get(name).__name__ for name in registered_names[: len(names)]]
+    return [rule.__name__ for rule in registry.select(registered_names[: len(names)])]
 
 
 def recorded_rules(reader: RunReader) -> RuleRecord | None:

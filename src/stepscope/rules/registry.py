@@ -2,7 +2,7 @@
 
 A package offers rules through entry points of the group `stepscope.rules`, each naming a class. A
 file offers one as `path.py:MyRule`. Names ignore case and underscores: `dataloader_bottleneck` is
-`DataloaderBottleneck`.
+`DataloaderBottleneck`. `ProfilerReport` stands for all rules of the report of SageMaker Debugger.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Any, TypeGuard
 from stepscope.errors import UsageError
 from stepscope.rules.base import Rule
 from stepscope.rules.inputs import RuleInputs
-from stepscope.rules.profiler import RULES
+from stepscope.rules.profiler import PROFILER_REPORT, RULES
 
 GROUP = "stepscope.rules"
+PROFILER_REPORT_NAME = "ProfilerReport"
 AnyRule = type[Rule[Any]]
 
 
@@ -52,6 +53,22 @@ class Registry:
         if rule is None:
             raise UsageError(f"Unknown rule {name!r}. Rules: {', '.join(self.names)}.")
         return rule
+
+    def select(self, names: Iterable[str]) -> list[AnyRule]:
+        """Return the rules of names, each once; all rules of the report for `ProfilerReport`.
+
+        Raises:
+            UsageError: there is no rule of a name.
+        """
+        expanded: list[str] = []
+        for name in names:
+            expanded += PROFILER_REPORT if is_profiler_report(name) else (name,)
+        return list(dict.fromkeys(self.get(name) for name in expanded))
+
+
+def is_profiler_report(name: str) -> bool:
+    """Return True for the name that stands for all rules of Debugger's report."""
+    return _key(name) == _key(PROFILER_REPORT_NAME)
 
 
 def installed_rules() -> Registry:

@@ -7,7 +7,7 @@ from typing import Any
 
 from stepscope.errors import UsageError
 from stepscope.rules.base import Rule
-from stepscope.rules.registry import Registry
+from stepscope.rules.registry import Registry, is_profiler_report
 
 Settings = Mapping[str, Mapping[str, object]]
 """Values by rule and parameter."""
@@ -15,6 +15,8 @@ Settings = Mapping[str, Mapping[str, object]]
 
 def read_assignments(texts: Iterable[str], registry: Registry) -> dict[str, dict[str, object]]:
     """Read settings from `Name.parameter=value` or `Name_parameter=value`; the last one wins.
+
+    `ProfilerReport.Name_parameter=value` sets the parameter of that rule.
 
     Raises:
         UsageError: text of another form, or an unknown rule.
@@ -25,14 +27,18 @@ def read_assignments(texts: Iterable[str], registry: Registry) -> dict[str, dict
         name, dot, parameter = target.strip().partition(".")
         if not equals or not target.strip():
             raise UsageError(f"Invalid setting {text!r}. Expected: Name.parameter=value.")
-        if not dot:
-            name, parameter = _split_target(name, registry)
+        if dot and is_profiler_report(name):
+            name, parameter = _split_target(parameter, registry)
+        elif not dot:
+            name, parameter = _split_target(_remove_report_name(name), registry)
         settings.setdefault(registry.get(name).__name__, {})[parameter.strip()] = value.strip()
     return settings
 
 
 def read_configuration(content: Mapping[str, Any], registry: Registry) -> dict[str, dict[str, Any]]:
     """Read settings from a parsed TOML or JSON document: tables by rule, optionally below `rules`.
+
+    A table `ProfilerReport` has keys such as `LowGPUUtilization_threshold`.
 
     Raises:
         UsageError: an unknown rule, or a value that is not a table of parameters.
@@ -44,7 +50,12 @@ def read_configuration(content: Mapping[str, Any], registry: Registry) -> dict[s
     for name, table in tables.items():
         if not isinstance(table, Mapping):
             raise UsageError(f"The configuration of {name} must be a table of parameters.")
-        settings.setdefault(registry.get(name).__name__, {}).update(table)
+        if not is_profiler_report(name):
+            settings.setdefault(registry.get(name).__name__, {}).update(table)
+            continue
+        for target, value in table.items():
+            rule, parameter = _split_target(target, registry)
+            settings.setdefault(rule, {})[parameter] = value
     return settings
 
 
@@ -59,9 +70,15 @@ def make_rules(registry: Registry, names: Iterable[str], settings: Settings) -> 
     Raises:
         UsageError: an unknown rule or parameter, or a value that a parameter does not accept.
     """
-    selected = list(dict.fromkeys(registry.get(name) for name in names)) or list(registry)
+    selected = registry.select(names) or list(registry)
     rules = {rule: rule(**settings.get(rule.__name__, {})) for rule in registry}
     return [rules[rule] for rule in selected]
+
+
+def _remove_report_name(target: str) -> str:
+    """Remove `ProfilerReport_` from the start of a target."""
+    first, _, rest = target.partition("_")
+    return rest if rest and is_profiler_report(first) else target
 
 
 def _split_target(target: str, registry: Registry) -> tuple[str, str]:

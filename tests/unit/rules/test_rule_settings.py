@@ -78,12 +78,28 @@ def test_defaults_are_those_of_debuggers_reports(name: str) -> None:
         ("StepOutlier.mode=train", "StepOutlier", "mode", "TRAIN"),
         ("StepOutlier.mode=None", "StepOutlier", "mode", None),
         ("CPUBottleneck.gpu_threshold=0", "CPUBottleneck", "gpu_threshold", 0),
+        ("ProfilerReport.LowGPUUtilization_window=250", "LowGPUUtilization", "window", 250),
+        ("ProfilerReport_CPUBottleneck_threshold=70", "CPUBottleneck", "threshold", 70),
+        ("profiler_report.StepOutlier_stddev=5", "StepOutlier", "stddev", 5),
     ],
 )
 def test_assignments(text: str, rule: str, parameter: str, value: object) -> None:
     (instance,) = choose_rules([rule], assignments=[text])
     assert instance.name == rule
     assert getattr(instance.parameters, parameter) == value
+
+
+@pytest.mark.parametrize("name", ["ProfilerReport", "profiler_report"])
+def test_profiler_report_stands_for_the_rules_of_debuggers_report(
+    name: str, tmp_path: Path
+) -> None:
+    """With parameters of its rules, as its users pass them to Debugger."""
+    config = tmp_path / "rules.toml"
+    config.write_text(f'[{name}]\nLowGPUUtilization_threshold_p95 = "60"\n')
+    rules = {rule.name: rule for rule in choose_rules([name, "RecompileStorm"], config=config)}
+    assert set(rules) == {*DEFAULTS, "RecompileStorm"}
+    assert rules["LowGPUUtilization"].parameters.threshold_p95 == 60
+    assert [rule.rule for rule in describe_rules([name])] == list(rules)[:-1]
 
 
 @pytest.mark.parametrize(
@@ -102,6 +118,8 @@ def test_assignments(text: str, rule: str, parameter: str, value: object) -> Non
         ("OverallSystemUsage.window=1", "Parameters: none"),
         ("window=1", "Name.parameter=value"),
         ("LowGPUUtilization.window", "Name.parameter=value"),
+        ("ProfilerReport.threshold=1", "Name.parameter=value"),
+        ("ProfilerReport_BatchSize_patient=1", "patience"),
     ],
 )
 def test_invalid_settings(text: str, words: str) -> None:

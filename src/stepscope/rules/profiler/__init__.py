@@ -57,5 +57,7 @@ RULES: tuple[type[Rule[Any]], ...] = (
     TraceRecommendations,
 )
 """Rules that Debugger has, in the order of its reports, then the others."""
+PROFILER_REPORT = tuple(rule.__name__ for rule in RULES[:11])
+"""Rules of Debugger's ProfilerReport, by the name of which all of them can be requested."""
 RULE_METRICS = tuple(sorted({metric for rule in RULES for metric in rule.metrics}))
 """Metrics that these rules read."""
