@@ -49,6 +49,7 @@ Traces of a framework's profiler, each of one process and one window:
     exposed_time      exposed time by owner, down to the single call
     operator_tree     operators as a tree; operator_table, kernel_table, annotation_table
     kernel_durations  kernels by class of duration
+    kernel_counters   hardware counters by kernel and operator
     recomputation     forward operators that run again in the backward pass
     call_paths        calls grouped by path
     modules           modules of the model; module_flame

@@ -146,6 +146,20 @@ from .kernel_classes import (
     may_communicate as may_communicate,
     uses_tensor_cores as uses_tensor_cores,
 )
+from .kernel_counters import (
+    COUNTER_CATEGORY as COUNTER_CATEGORY,
+    COUNTER_RANGE_COLUMNS as COUNTER_RANGE_COLUMNS,
+    CounterFlops as CounterFlops,
+    Flops as Flops,
+    KernelCounter as KernelCounter,
+    NamedGroups as NamedGroups,
+    count_flops as count_flops,
+    find_launching_operators as find_launching_operators,
+    is_kernel_launch as is_kernel_launch,
+    read_counters as read_counters,
+    summarize_counter as summarize_counter,
+    summarize_flops as summarize_flops,
+)
 from .kernel_durations import (
     SHORT_NS as SHORT_NS,
     KernelDurationClass as KernelDurationClass,
@@ -228,6 +242,7 @@ from .operator_tree import (
     TREE_COLUMNS as TREE_COLUMNS,
     OperatorTree as OperatorTree,
     build_operator_tree as build_operator_tree,
+    find_outermost as find_outermost,
     find_rows as find_rows,
 )
 from .operators import (

@@ -45,13 +45,13 @@ class Grouping:
         sums = np.bincount(self.group, weights=values, minlength=len(self.first))
         return sums.astype(np.float64, copy=False)
 
-    def minima(self, values: Int) -> Int:
+    def minima(self, values: NDArray[Any]) -> NDArray[Any]:
         """Smallest value of each group."""
         minima = values[self.first].copy()
         np.minimum.at(minima, self.group, values)
         return minima
 
-    def maxima(self, values: Int) -> Int:
+    def maxima(self, values: NDArray[Any]) -> NDArray[Any]:
         """Largest value of each group."""
         maxima = values[self.first].copy()
         np.maximum.at(maxima, self.group, values)

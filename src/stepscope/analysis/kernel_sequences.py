@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.columns import Columns
-from stepscope.analysis.operator_tree import find_rows
-from stepscope.intervals import Int
+from stepscope.analysis.operator_tree import find_outermost
 from stepscope.schema import field_label
 
 MIN_KERNELS = 2
@@ -62,7 +61,7 @@ def find_kernel_sequences(
         is_range: mask of the operators that are ranges around others.
         top: limit of the rows, 0 for none.
     """
-    owner = _find_outermost(operators, is_range, kernels["operator"])
+    owner = find_outermost(operators, is_range, kernels["operator"])
     rows = np.flatnonzero(owner >= 0)
     if not len(rows):
         return []
@@ -95,17 +94,3 @@ def find_kernel_sequences(
         )
         for (operator, names), one in repeated[: top or None]
     ]
-
-
-def _find_outermost(operators: Columns, is_range: NDArray[np.bool_], ids: Int) -> Int:
-    """Find the row of the outermost operator around each operator, -1 for none."""
-    if not len(is_range):
-        return np.full(len(ids), -1, dtype=np.int64)
-    parent = find_rows(operators["id"], operators["parent"])
-    is_inner = (parent >= 0) & ~is_range[parent]
-    outermost = np.where(is_inner, parent, np.arange(len(parent)))
-    # Each pass doubles the number of callers that are climbed.
-    while (outermost != outermost[outermost]).any():
-        outermost = outermost[outermost]
-    rows = find_rows(operators["id"], ids)
-    return np.where((rows >= 0) & ~is_range[rows], outermost[rows], -1)

@@ -138,6 +138,26 @@ def find_rows(ids: Int, lookup: Int) -> Int:
     return _look_up(_index_ids(ids), lookup)
 
 
+def find_outermost(operators: Columns, is_range: NDArray[np.bool_], ids: Int) -> Int:
+    """Find the row of the outermost operator around each operator, -1 for none.
+
+    Args:
+        operators: columns `id` and `parent` of the table.
+        is_range: mask of the operators that are ranges around others.
+        ids: ids of operators, -1 for none.
+    """
+    if not len(is_range):
+        return np.full(len(ids), -1, dtype=np.int64)
+    parent = find_rows(operators["id"], operators["parent"])
+    is_inner = (parent >= 0) & ~is_range[parent]
+    outermost = np.where(is_inner, parent, np.arange(len(parent)))
+    # Each pass doubles the number of callers that are climbed.
+    while (outermost != outermost[outermost]).any():
+        outermost = outermost[outermost]
+    rows = find_rows(operators["id"], ids)
+    return np.where((rows >= 0) & ~is_range[rows], outermost[rows], -1)
+
+
 def _index_ids(ids: Int) -> NDArray[np.int32]:
     """Index rows by id from 0; -1 for an id without a row, and in the last entry."""
     row_of_id = np.full(int(ids.max(initial=-1)) + 2, -1, dtype=np.int32)

@@ -22,6 +22,7 @@ from stepscope.run.job_times import (
     job_statistics,
     machine_count,
 )
+from stepscope.run.kernel_counters import kernel_counters_of
 from stepscope.run.metric_bins import Bins, BinSeries, aggregate_samples, choose_bins
 from stepscope.run.metric_series import read_series
 from stepscope.run.model_facts import (
@@ -148,6 +149,7 @@ __all__ = [
     "job_borders",
     "job_statistics",
     "join_step_durations",
+    "kernel_counters_of",
     "largest_model",
     "list_phases",
     "load_traces",

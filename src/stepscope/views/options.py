@@ -27,6 +27,9 @@ KERNEL_GROUPS = ("name", "properties")
 OPERATOR_GROUPS = ("name", "shape", "stack")
 """Values of `--by` for the views of kernels and of operators; the first is the default. Groups by
 shape or stack are also groups by name."""
+COUNTER_GROUPS = ("launching", "outermost")
+"""Values of `--by` for hardware counters: the operator that launched the kernel, or the outermost
+one around it; the first is the default."""
 MODULE_TIMES = ("host", "device")
 """Values of `--by` for the flame graph of modules; the first is the default."""
 

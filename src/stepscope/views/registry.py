@@ -15,6 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 import msgspec
 
 from stepscope.views.options import (
+    COUNTER_GROUPS,
     KERNEL_GROUPS,
     MODULE_TIMES,
     OPERATOR_GROUPS,
@@ -61,6 +62,9 @@ BUILT_IN_VIEWS: dict[str, View] = {
         _show("kernels"),
         ("by", "top", "carry_over", "communication", *TRACE_OPTIONS, *RANGE_OPTIONS),
         KERNEL_GROUPS,
+    ),
+    "kernel-counters": View(
+        _show("kernel_counters"), ("by", "name", "top", *TRACE_OPTIONS), COUNTER_GROUPS
     ),
     "memory": View(_show("memory"), ("name", "top", "bucket_ns", *TRACE_OPTIONS, *RANGE_OPTIONS)),
     "modules": View(_show("modules"), ("top", *TRACE_OPTIONS, *RANGE_OPTIONS)),

@@ -344,6 +344,28 @@ export interface CopyKind {
   achieved_bytes_per_s: number | null;
 }
 
+/** Floating-point operations of the kernels of one name or of one operator. */
+export interface CounterFlops {
+  name: string;
+  /** Kernels with values of all counters that the sum needs. */
+  measured_count: number;
+  total_flop: number;
+  mean_flop: number;
+  share_ratio: number | null;
+}
+
+/** One counter of the kernels of one name or of one operator. */
+export interface CounterGroup {
+  name: string;
+  /** Kernels with a value of the counter. */
+  measured_count: number;
+  /** Null for a counter that does not add up: a rate, a mean or a percentage. */
+  total: number | null;
+  mean: number;
+  min: number;
+  max: number;
+}
+
 /** A counter within a window: mean, minimum and maximum of each time bin. */
 export interface CounterSeries {
   track: string;
@@ -838,6 +860,34 @@ export interface Jobs {
   /** Reason why the page can import no traces, as a sentence. */
   why_not_import: string | null;
   notes: string[];
+}
+
+/** One counter of all kernels, and by kernel and operator. */
+export interface KernelCounter {
+  name: string;
+  unit: "bitmask" | "bytes" | "bytes_per_s" | "celsius" | "count" | "epoch_ms" | "epoch_ns" | "flop" | "flop_per_byte" | "flop_per_s" | "gb_per_s" | "hours" | "inherited" | "megahertz" | "none" | "ns" | "per_s" | "percent" | "ratio" | "s" | "usd" | "watt";
+  /** Kernels with a value of the counter. */
+  measured_count: number;
+  /** Null for a counter that does not add up: a rate, a mean or a percentage. */
+  total: number | null;
+  mean: number;
+  min: number;
+  max: number;
+  /** Largest first. Empty for a counter that is zero for every kernel. */
+  kernels: CounterGroup[];
+  /** By the operator that launched the kernel, or the outermost one around it. */
+  operators: CounterGroup[];
+}
+
+/** Payload of `kernel-counters`. It has no range of time: the times of the counters' ranges are not those of the kernels. */
+export interface KernelCountersView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
+  share_of: string;
+  by: string;
+  traces: TraceKernelCounters[];
+  missing: string | null;
+  quality: QualityNote[];
 }
 
 /** Kernels whose duration is in one range. */
@@ -2109,6 +2159,23 @@ export interface TraceIdle {
   quality: QualityNote[];
 }
 
+/** Counters of one trace. */
+export interface TraceKernelCounters {
+  rank: number | null;
+  trace: string;
+  /** Ranges of the counters: one per kernel if they were measured per kernel. */
+  measured_count: number;
+  /** Null if the counters that give them were not measured. */
+  total_flop: number | null;
+  kernel_flops: CounterFlops[];
+  /** By the operator that launched the kernel, or the outermost one around it. */
+  operator_flops: CounterFlops[];
+  counters: KernelCounter[];
+  missing: string | null;
+  notes: string[];
+  quality: QualityNote[];
+}
+
 /** Kernels of one trace. */
 export interface TraceKernels {
   rank: number | null;
@@ -2430,6 +2497,7 @@ export interface Views {
   "activity": ActivitiesView;
   "operators": OperatorsView;
   "kernels": KernelsView;
+  "kernel-counters": KernelCountersView;
   "memory": MemoryView;
   "modules": ModulesView;
   "modules-flame": ModulesFlameView;
