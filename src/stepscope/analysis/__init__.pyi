@@ -197,6 +197,15 @@ from .memory_blocks import (
     list_largest_blocks as list_largest_blocks,
     pair_blocks as pair_blocks,
 )
+from .memory_categories import (
+    CATEGORY_COLUMNS as CATEGORY_COLUMNS,
+    CategoryCurve as CategoryCurve,
+    CategoryLevels as CategoryLevels,
+    CategoryMemory as CategoryMemory,
+    downsample_levels as downsample_levels,
+    measure_category_levels as measure_category_levels,
+    summarize_categories as summarize_categories,
+)
 from .memory_curve import (
     CURVE_COLUMNS as CURVE_COLUMNS,
     DeviceMemory as DeviceMemory,

@@ -11,6 +11,7 @@ The curve is a step function: a value holds until the next point.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,16 +141,29 @@ def downsample_curve(
     """
     t, allocated, reserved = device.t_ns, device.allocated_bytes, device.reserved_bytes
     if bucket_ns or len(t) > points:
-        count = max(1, points // _POINTS_PER_BUCKET)
-        length = bucket_ns or -(-(int(t[-1]) - int(t[0]) + 1) // count)
-        bucket = (t - t[0]) // length
         curves = [-allocated, allocated, *([reserved] if reserved is not None else [])]
-        ends = np.array([0, len(t) - 1], dtype=np.int64)
-        maxima = [_find_bucket_maxima(bucket, curve) for curve in curves]
-        rows = np.unique(np.concatenate([ends, *maxima]))
+        rows = find_extremes(t, curves, points, bucket_ns=bucket_ns)
         t, allocated = t[rows], allocated[rows]
         reserved = reserved[rows] if reserved is not None else None
     return MemoryCurve(t_ns=t, allocated_bytes=allocated, reserved_bytes=reserved)
+
+
+def find_extremes(
+    t_ns: Int, curves: Sequence[Int], points: int, *, bucket_ns: int | None = None
+) -> Int:
+    """Find the rows of the first and last point, and of the maximum of each curve by bucket.
+
+    Args:
+        t_ns: times, ascending, at least one.
+        curves: values at these times.
+        points, bucket_ns: see `downsample_curve`.
+    """
+    count = max(1, points // _POINTS_PER_BUCKET)
+    length = bucket_ns or -(-(int(t_ns[-1]) - int(t_ns[0]) + 1) // count)
+    bucket = (t_ns - t_ns[0]) // length
+    ends = np.array([0, len(t_ns) - 1], dtype=np.int64)
+    maxima = [_find_bucket_maxima(bucket, curve) for curve in curves]
+    return np.unique(np.concatenate([ends, *maxima]))
 
 
 def _find_bucket_maxima(bucket: Int, values: NDArray[Any]) -> Int:

@@ -17,6 +17,7 @@ from stepscope.cli.options import json_option
 from stepscope.cli.output import print_json, say
 from stepscope.errors import StepscopeError, UsageError
 from stepscope.importers import (
+    MEMORY_TIMELINE,
     Imported,
     Recorded,
     Refused,
@@ -195,14 +196,22 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
         }
         print_json(payload)
         return
-    if recorded:
-        samples = sum(result.sample_count for result in recorded)
-        events = sum(result.event_count for result in recorded)
+    timelines = [result for result in recorded if result.form == MEMORY_TIMELINE]
+    debugger = [result for result in recorded if result.form != MEMORY_TIMELINE]
+    if debugger:
+        samples = sum(result.sample_count for result in debugger)
+        events = sum(result.event_count for result in debugger)
         click.echo(
-            f"{count_of(len(recorded), 'file')} of SageMaker Debugger, {count(samples)} samples "
+            f"{count_of(len(debugger), 'file')} of SageMaker Debugger, {count(samples)} samples "
             f"and {count(events)} framework events in {run}"
+        )
+    if timelines:
+        changes = sum(result.event_count for result in timelines)
+        click.echo(
+            f"{count_of(len(timelines), 'memory timeline')}, {count_of(changes, 'change')} in {run}"
         )
     if read:
         events = sum(result.event_count for result in read)
         click.echo(f"{count_of(len(read), 'trace')}, {count(events)} events in {run}")
-    click.echo(f"Next: stepscope show {run} {'gpu-time' if read else 'overview'}")
+    view = "gpu-time" if read else "overview" if debugger else "memory"
+    click.echo(f"Next: stepscope show {run} {view}")

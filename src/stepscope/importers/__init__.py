@@ -7,10 +7,18 @@ not belong here: the command line (`cli`), analysis of the imported data (`analy
 from __future__ import annotations
 
 from stepscope.importers.registry import Importer, find_files, import_files, installed_importers
-from stepscope.importers.results import Imported, ProgressCallback, Recorded, Refused, Result
+from stepscope.importers.results import (
+    MEMORY_TIMELINE,
+    Imported,
+    ProgressCallback,
+    Recorded,
+    Refused,
+    Result,
+)
 from stepscope.importers.workers import start_worker
 
 __all__ = [
+    "MEMORY_TIMELINE",
     "Imported",
     "Importer",
     "ProgressCallback",

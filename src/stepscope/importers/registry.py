@@ -21,6 +21,9 @@ from stepscope.importers.results import ProgressCallback, Result, ignore_progres
 
 GROUP = "stepscope.importers"
 _SMDEBUG = EntryPoint("smdebug", "stepscope.importers.smdebug:SMDebugImporter", GROUP)
+_MEMORY_TIMELINE = EntryPoint(
+    "memory_timeline", "stepscope.importers.memory_timeline:MemoryTimelineImporter", GROUP
+)
 _KINETO = EntryPoint("kineto", "stepscope.importers.kineto:KinetoImporter", GROUP)
 
 
@@ -51,7 +54,7 @@ class Importer(Protocol):
 
 def installed_importers() -> list[Importer]:
     """Load all importers, in the order in which they are asked for a file."""
-    offers = [_SMDEBUG, *entry_points(group=GROUP), _KINETO]
+    offers = [_SMDEBUG, *entry_points(group=GROUP), _MEMORY_TIMELINE, _KINETO]
     return list(filter(None, map(_load, offers)))
 
 

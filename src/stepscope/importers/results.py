@@ -21,7 +21,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A file of samples or spans that is in the run."""
+    """A file of samples, spans or changes of memory that is in the run."""
 
     name: str
     form: str
@@ -40,6 +40,8 @@ class Refused:
 
 
 Result = Imported | Recorded | Refused
+MEMORY_TIMELINE = "memory timeline"
+"""`Recorded.form` of memory timelines."""
 ProgressCallback = Callable[[int, float], None]
 """Called with the index of a file in the list and the share of it that is done, 0 to 1."""
 

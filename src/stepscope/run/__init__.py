@@ -23,6 +23,7 @@ from stepscope.run.job_times import (
     machine_count,
 )
 from stepscope.run.kernel_counters import kernel_counters_of
+from stepscope.run.memory_timelines import MemoryTimeline, read_memory_timelines
 from stepscope.run.metric_bins import Bins, BinSeries, aggregate_samples, choose_bins
 from stepscope.run.metric_series import read_series
 from stepscope.run.model_facts import (
@@ -99,6 +100,7 @@ __all__ = [
     "LoaderWorker",
     "LoggedScalars",
     "MarkedSteps",
+    "MemoryTimeline",
     "NodeMetrics",
     "Period",
     "QualityIssue",
@@ -168,6 +170,7 @@ __all__ = [
     "read_job_samples",
     "read_job_spans",
     "read_marks",
+    "read_memory_timelines",
     "read_request_statuses",
     "read_scalars",
     "read_script_annotations",

@@ -17,6 +17,8 @@ MAX_CLOCK_DIFFERENCE_NS = 7 * 24 * 3600 * 10**9
 """A clock without a base that differs from the others by less than this is taken as correct."""
 
 
+_TIMES = {"spans": ("start_ns", "end_ns"), "metrics": ("t_ns",), "memory_categories": ("t_ns",)}
+"""Columns of times by table; those of traces follow from their own rows."""
 _LATEST = "SELECT trace, max(start_ns + duration_ns) AS latest FROM timeline GROUP BY trace"
 """The end of a trace covers known kinds of events only; the timeline covers the others as well."""
 
@@ -52,7 +54,7 @@ def clock_of(reader: RunReader) -> RunClock:
     """Derive the clock of a run from file footers, the table of traces and the timeline."""
     extents = [
         extent
-        for table, columns in (("spans", ("start_ns", "end_ns")), ("metrics", ("t_ns",)))
+        for table, columns in _TIMES.items()
         for times in reader.times(table).values()
         for column in columns
         if (extent := times.get(column)) is not None

@@ -79,6 +79,11 @@ from stepscope.schema.tables.collectives import COLLECTIVES
 from stepscope.schema.tables.counters import COUNTERS
 from stepscope.schema.tables.devices import DEVICES
 from stepscope.schema.tables.flows import FLOWS
+from stepscope.schema.tables.memory_categories import (
+    MEMORY_ACTIONS,
+    MEMORY_CATEGORIES,
+    MEMORY_CATEGORY_NAMES,
+)
 from stepscope.schema.tables.metrics import METRIC_TYPES, METRICS, MetricType
 from stepscope.schema.tables.other_events import OTHER_EVENTS
 from stepscope.schema.tables.process_groups import PROCESS_GROUPS
@@ -109,6 +114,8 @@ __all__ = [
     "FACT_TYPES",
     "GRAPH_LAUNCH",
     "IDENTITY_FIELDS",
+    "MEMORY_ACTIONS",
+    "MEMORY_CATEGORY_NAMES",
     "METRIC_TYPES",
     "NESTED_TABLES",
     "PROFILER_SUFFIXES",
@@ -196,6 +203,7 @@ TRACE_TABLES = (
 )
 """Tables of the traces of a framework's profiler."""
 TABLES: dict[str, Table] = {
-    table.name: table for table in (SPANS, METRICS, STACKS, SCALARS, *TRACE_TABLES)
+    table.name: table
+    for table in (SPANS, METRICS, STACKS, SCALARS, MEMORY_CATEGORIES, *TRACE_TABLES)
 }
 """Tables of a run by name."""

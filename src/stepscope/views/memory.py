@@ -10,6 +10,8 @@ import msgspec
 from stepscope.analysis import (
     CURVE_COLUMNS,
     TREE_COLUMNS,
+    CategoryCurve,
+    CategoryMemory,
     DeviceMemory,
     MemoryBlockRow,
     MemoryPeak,
@@ -18,6 +20,7 @@ from stepscope.analysis import (
     Passes,
     build_operator_tree,
     downsample_curve,
+    downsample_levels,
     explain_peak,
     find_passes,
     is_backward,
@@ -25,9 +28,10 @@ from stepscope.analysis import (
     list_largest_blocks,
     pair_blocks,
     split_memory_by_device,
+    summarize_categories,
     summarize_memory_operators,
 )
-from stepscope.run import Run, Trace
+from stepscope.run import MemoryTimeline, Run, Trace, read_memory_timelines
 from stepscope.schema import field_label
 from stepscope.store import available_cores
 from stepscope.views.missing_data import explain_missing
@@ -90,10 +94,37 @@ class TraceMemory(msgspec.Struct, frozen=True, kw_only=True):
     quality: list[QualityNote]
 
 
+class MemoryTimelineView(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory by category, from a file that `export_memory_timeline` of torch.profiler wrote.
+
+    It is of one device, which the file does not name.
+    """
+
+    rank: int | None
+    name: str
+    during: Annotated[str | None, field_label("during trace")]
+    """Name of the trace that was recorded at the same time."""
+    change_count: int
+    preexisting_bytes: Annotated[int | None, field_label("allocated before")]
+    """Memory from before the profile that was used in it; null if the file does not tell it."""
+    peak_bytes: int
+    peak_after_ns: Annotated[int, field_label("time of the peak")]
+    """After the start of `during`, else after the first change of the file."""
+    end_bytes: Annotated[int, field_label("at the end")]
+    share_of: str
+    categories: list[CategoryMemory]
+    """Most at the peak first."""
+    curve_after_ns: Annotated[list[int], field_label("times of the curves")]
+    """Times of the curves of the categories, counted like that of the peak. A value holds until the
+    next time."""
+    curves: list[CategoryCurve]
+
+
 class MemoryView(Ranged, frozen=True, kw_only=True):
     """Payload of `memory`."""
 
     traces: list[TraceMemory]
+    timelines: Annotated[list[MemoryTimelineView], field_label("memory by category")]
     missing: str | None
     quality: list[QualityNote]
 
@@ -101,10 +132,56 @@ class MemoryView(Ranged, frozen=True, kw_only=True):
 def show_memory(run: Run, options: ViewOptions = DEFAULTS) -> MemoryView:
     """Show the memory of each device over time and at the peak."""
     traces = select_traces(run, options)
+    timelines = read_memory_timelines(run)
+    names = {trace.name for trace in traces}
+    during = [_find_trace(timeline, run.traces) for timeline in timelines]
     return MemoryView(
         traces=[_show_trace(trace, options) for trace in traces],
-        missing=explain_no_traces(run, traces),
+        timelines=[
+            _show_timeline(timeline, trace, options)
+            for timeline, trace in zip(timelines, during, strict=True)
+            if trace is None or trace.name in names
+        ],
+        missing=None if timelines else explain_no_traces(run, traces),
         quality=note_run_quality(run, traces),
+    )
+
+
+def _find_trace(timeline: MemoryTimeline, traces: list[Trace]) -> Trace | None:
+    """Find the trace that was recorded with a memory timeline; None if several could be it."""
+    matches = [
+        trace
+        for trace in traces
+        if timeline.is_during(trace)
+        and (timeline.rank is None or trace.rank is None or timeline.rank == trace.rank)
+    ]
+    return matches[0] if len(matches) == 1 else None
+
+
+def _show_timeline(
+    timeline: MemoryTimeline, trace: Trace | None, options: ViewOptions
+) -> MemoryTimelineView:
+    start_ns = timeline.start_ns if trace is None else trace.start_ns
+    levels = timeline.levels
+    total = levels.total_bytes
+    peak = int(total.argmax())
+    curve = downsample_levels(levels, MAX_CURVE_POINTS, bucket_ns=options.bucket_ns)
+    return MemoryTimelineView(
+        rank=timeline.rank,
+        name=timeline.name,
+        during=trace.name if trace is not None else None,
+        change_count=timeline.change_count,
+        preexisting_bytes=timeline.preexisting_bytes,
+        peak_bytes=int(total[peak]),
+        peak_after_ns=int(levels.t_ns[peak]) - start_ns,
+        end_bytes=int(total[-1]),
+        share_of="memory of all categories at the peak",
+        categories=summarize_categories(levels),
+        curve_after_ns=(curve.t_ns - start_ns).tolist(),
+        curves=[
+            CategoryCurve(category=category, curve_bytes=level)
+            for category, level in zip(curve.categories, curve.level_bytes.T.tolist(), strict=True)
+        ],
     )
 
 

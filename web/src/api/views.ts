@@ -155,6 +155,22 @@ export interface CallLaunches {
   long_delay_count: number;
 }
 
+/** Memory of one category over time. */
+export interface CategoryCurve {
+  category: string;
+  curve_bytes: number[];
+}
+
+/** Memory of one category. */
+export interface CategoryMemory {
+  category: string;
+  /** When all categories together reach their peak. */
+  at_peak_bytes: number;
+  share_ratio: number | null;
+  largest_bytes: number;
+  end_bytes: number;
+}
+
 /** One category over all steps; null where the trace cannot contain it. */
 export interface CategoryShare {
   category: string;
@@ -1080,6 +1096,27 @@ export interface MemoryPurpose {
   held_ratio: number | null;
 }
 
+/** Memory by category, from a file that `export_memory_timeline` of torch.profiler wrote. It is of one device, which the file does not name. */
+export interface MemoryTimelineView {
+  rank: number | null;
+  name: string;
+  /** Name of the trace that was recorded at the same time. */
+  during: string | null;
+  change_count: number;
+  /** Memory from before the profile that was used in it; null if the file does not tell it. */
+  preexisting_bytes: number | null;
+  peak_bytes: number;
+  /** After the start of `during`, else after the first change of the file. */
+  peak_after_ns: number;
+  end_bytes: number;
+  share_of: string;
+  /** Most at the peak first. */
+  categories: CategoryMemory[];
+  /** Times of the curves of the categories, counted like that of the peak. A value holds until the next time. */
+  curve_after_ns: number[];
+  curves: CategoryCurve[];
+}
+
 /** Payload of `memory`. */
 export interface MemoryView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
@@ -1087,6 +1124,7 @@ export interface MemoryView {
   /** Null for the whole run. */
   range: TimeRange | null;
   traces: TraceMemory[];
+  timelines: MemoryTimelineView[];
   missing: string | null;
   quality: QualityNote[];
 }

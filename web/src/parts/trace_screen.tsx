@@ -46,6 +46,8 @@ interface Props<Name extends keyof TraceViews> {
   rowLimit?: boolean;
   /** Tab bar above the content. */
   tabs?: ComponentChildren;
+  /** Content of a run without traces. */
+  withoutTrace?: ComponentChildren;
   children: (trace: TraceOf<TraceViews[Name]>, payload: TraceViews[Name]) => ComponentChildren;
 }
 
@@ -98,7 +100,7 @@ export function TraceScreen<Name extends keyof TraceViews>(props: Props<Name>) {
         {(payload) => {
           const selected = selectedTrace(payload.recordings);
           return selected === undefined ? (
-            <EmptyState text={payload.missing ?? "the run has no traces"} />
+            (props.withoutTrace ?? <EmptyState text={payload.missing ?? "the run has no traces"} />)
           ) : (
             <TraceContent {...props} options={options} trace={selected.trace} />
           );

@@ -1,5 +1,5 @@
 // Device memory of one trace: curve, peak and allocations.
-import type { DeviceMemoryView, MemoryPeak, TraceMemory } from "../api/views";
+import type { DeviceMemoryView, MemoryPeak, MemoryTimelineView, TraceMemory } from "../api/views";
 import { count, duration, memory } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import type { Plot } from "../charts/plot";
@@ -7,16 +7,65 @@ import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { TraceScreen } from "../parts/trace_screen";
 import { omittedRows, useSelect } from "../parts/url_controls";
+import { useView } from "../state/fetch";
 import { columns, tile } from "../widgets/fields";
-import { QualityNotes, EmptyState } from "../widgets/resource_view";
+import { QualityNotes, EmptyState, ResourceView } from "../widgets/resource_view";
 import { Tiles } from "../widgets/tiles";
 
 export default function Memory() {
   return (
-    <TraceScreen view="memory" title="Memory" rowLimit>
-      {(trace) => (trace.devices.length === 0 ? null : <Devices trace={trace} />)}
+    <TraceScreen view="memory" title="Memory" rowLimit withoutTrace={<WithoutTrace />}>
+      {(trace, { timelines }) => (
+        <>
+          {trace.devices.length === 0 ? null : <Devices trace={trace} />}
+          <Timelines timelines={timelines} />
+        </>
+      )}
     </TraceScreen>
   );
+}
+
+function WithoutTrace() {
+  return (
+    <ResourceView resource={useView("memory", {})}>
+      {({ timelines, missing }) => (missing === null ? <Timelines timelines={timelines} /> : <EmptyState text={missing} />)}
+    </ResourceView>
+  );
+}
+
+/** Memory by category of each imported memory timeline. */
+function Timelines({ timelines }: { timelines: readonly MemoryTimelineView[] }) {
+  return (
+    <>
+      {timelines.map((timeline, index) => (
+        <section key={timeline.name} aria-label={timeline.name}>
+          <h2 class="section-title">{timeline.name}</h2>
+          <div class="panels">
+            <FigurePanel wide testid={`category-curves-${index}`} block={categoryFigure(timeline)} />
+          </div>
+          <LinkedTable
+            id={`categories-${index}`}
+            title="Memory by category"
+            testid={`table-memory-categories-${index}`}
+            description={`The peak is ${memory(timeline.peak_bytes)}, ${duration(timeline.peak_after_ns)} after the start. Shares are of the ${timeline.share_of}.`}
+            rows={timeline.categories}
+            fields={columns("CategoryMemory", "category", "at_peak_bytes", "share_ratio", "largest_bytes", "end_bytes")}
+          />
+        </section>
+      ))}
+    </>
+  );
+}
+
+function categoryFigure({ curve_after_ns: x, curves, peak_bytes, during }: MemoryTimelineView): Plot {
+  return {
+    kind: "plot",
+    title: "Memory by category over time",
+    x: { name: during === null ? "after the first change" : "after the start of the trace", unit: "ns" },
+    y: { name: "memory", unit: "bytes" },
+    series: curves.map(({ category, curve_bytes }) => ({ name: category, x, y: curve_bytes, draw: "step" as const })),
+    levels: [{ name: "peak of the sum", value: peak_bytes }],
+  };
 }
 
 /** Sort devices, GPUs first: their memory is the scarce one. */
