@@ -17,6 +17,7 @@ from stepscope.cli.options import json_option
 from stepscope.cli.output import print_json, say
 from stepscope.errors import StepscopeError, UsageError
 from stepscope.importers import (
+    EXECUTION_TRACE,
     MEMORY_TIMELINE,
     Imported,
     Recorded,
@@ -197,7 +198,8 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
         print_json(payload)
         return
     timelines = [result for result in recorded if result.form == MEMORY_TIMELINE]
-    debugger = [result for result in recorded if result.form != MEMORY_TIMELINE]
+    executions = [result for result in recorded if result.form == EXECUTION_TRACE]
+    debugger = [r for r in recorded if r.form not in {MEMORY_TIMELINE, EXECUTION_TRACE}]
     if debugger:
         samples = sum(result.sample_count for result in debugger)
         events = sum(result.event_count for result in debugger)
@@ -213,5 +215,11 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
     if read:
         events = sum(result.event_count for result in read)
         click.echo(f"{count_of(len(read), 'trace')}, {count(events)} events in {run}")
+    if executions:
+        operators = sum(result.event_count for result in executions)
+        click.echo(
+            f"{count_of(len(executions), 'execution trace')} with the inputs of "
+            f"{count_of(operators, 'operator')}"
+        )
     view = "gpu-time" if read else "overview" if debugger else "memory"
     click.echo(f"Next: stepscope show {run} {view}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from stepscope.importers.registry import Importer, find_files, import_files, installed_importers
 from stepscope.importers.results import (
+    EXECUTION_TRACE,
     MEMORY_TIMELINE,
     Imported,
     ProgressCallback,
@@ -18,6 +19,7 @@ from stepscope.importers.results import (
 from stepscope.importers.workers import start_worker
 
 __all__ = [
+    "EXECUTION_TRACE",
     "MEMORY_TIMELINE",
     "Imported",
     "Importer",

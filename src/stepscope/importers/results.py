@@ -17,6 +17,10 @@ class Imported:
     event_count: int
     lost: str | None
     """The unreadable part, as the rest of a sentence."""
+    execution_trace: str | None = None
+    """Path of the execution trace that describes its operators."""
+    described_count: int = 0
+    """Operators that it describes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,8 @@ class Refused:
 
 
 Result = Imported | Recorded | Refused
+EXECUTION_TRACE = "execution trace"
+"""`Recorded.form` of execution traces."""
 MEMORY_TIMELINE = "memory timeline"
 """`Recorded.form` of memory timelines."""
 ProgressCallback = Callable[[int, float], None]

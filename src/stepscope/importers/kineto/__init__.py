@@ -6,6 +6,7 @@ Belongs here: everything between the text of such a file and the trace tables of
     trace_file   one file: read, linked and stored slice by slice
     blocks       the file as blocks of whole events; pool decodes them on all cores
     decode       a block as columns, by kind of event; categories, fields, repair help
+    execution_trace  inputs of operators from an execution trace of the same process
     gather       the columns of all blocks, in memory or in a temporary file
     joins        launches, forward operators and arrows, joined over the whole file
     linking      the rest of the links, per slice of time

@@ -15,9 +15,22 @@ from typing import Any
 
 from stepscope.errors import UnreadableTraceError
 from stepscope.importers.kineto.describe import Identity
+from stepscope.importers.kineto.execution_trace import (
+    ExecutionTrace,
+    is_execution_trace,
+    read_execution_trace,
+)
 from stepscope.importers.kineto.identify import identify_files
 from stepscope.importers.kineto.trace_file import import_trace
-from stepscope.importers.results import Imported, ProgressCallback, Refused, Result, ignore_progress
+from stepscope.importers.results import (
+    EXECUTION_TRACE,
+    Imported,
+    ProgressCallback,
+    Recorded,
+    Refused,
+    Result,
+    ignore_progress,
+)
 from stepscope.importers.workers import start_worker
 from stepscope.store import RunWriter, available_cores
 
@@ -38,19 +51,74 @@ class KinetoImporter:
         node: str,
         progress: ProgressCallback = ignore_progress,
     ) -> list[Result]:
-        """Import traces into an existing run; see `registry.Importer.import_files`."""
-        cores = available_cores()
-        processes = max(1, min(cores, len(files)))
-        job = _Job(
-            files=files, identities=identify_files(files), run=run, node=node, processes=processes
+        """Import traces into an existing run; see `registry.Importer.import_files`.
+
+        Execution traces among the files describe the operators of the traces.
+        """
+        execution_traces: list[ExecutionTrace] = []
+        results: dict[int, Result] = {}
+        for index, path in enumerate(files):
+            if is_execution_trace(path):
+                try:
+                    execution_traces.append(read_execution_trace(path))
+                except (UnreadableTraceError, OSError) as error:
+                    results[index] = Refused(path, str(error))
+        described = {trace.path for trace in execution_traces}
+        indices = [n for n, path in enumerate(files) if n not in results and path not in described]
+        traces = [files[index] for index in indices]
+        imported = _import_traces(
+            traces,
+            execution_traces,
+            run,
+            node,
+            lambda position, share: progress(indices[position], share),
         )
-        if processes > 1:
-            return [*_import_in_parallel(job, progress)]
-        with RunWriter(run, node) as writer:
-            decoders = cores if cores > 1 else 0
-            return [
-                job.import_one(index, writer, progress, decoders) for index in range(len(files))
-            ]
+        results |= zip(indices, imported, strict=True)
+        for index, path in enumerate(files):
+            if path in described:
+                results[index] = _report_execution_trace(path, imported)
+        return [results[index] for index in range(len(files))]
+
+
+def _import_traces(
+    files: Sequence[Path],
+    execution_traces: Sequence[ExecutionTrace],
+    run: Path,
+    node: str,
+    progress: ProgressCallback,
+) -> list[Outcome]:
+    if not files:
+        return []
+    cores = available_cores()
+    processes = max(1, min(cores, len(files)))
+    job = _Job(
+        files=files,
+        identities=identify_files(files),
+        run=run,
+        node=node,
+        processes=processes,
+        execution_traces=execution_traces,
+    )
+    if processes > 1:
+        return _import_in_parallel(job, progress)
+    with RunWriter(run, node) as writer:
+        decoders = cores if cores > 1 else 0
+        return [job.import_one(index, writer, progress, decoders) for index in range(len(files))]
+
+
+def _report_execution_trace(path: Path, outcomes: Sequence[Outcome]) -> Result:
+    counts = [
+        outcome.described_count
+        for outcome in outcomes
+        if isinstance(outcome, Imported) and outcome.execution_trace == str(path)
+    ]
+    if not counts:
+        return Refused(
+            path,
+            f"{path} is an execution trace, and no trace of the same process and time is imported "
+            "with it: it describes the operators of a trace.",
+        )
+    return Recorded(name=path.name, form=EXECUTION_TRACE, event_count=sum(counts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +129,7 @@ class _Job:
     node: str
     processes: int
     """Number of processes that import files in parallel."""
+    execution_traces: Sequence[ExecutionTrace]
 
     def import_one(
         self, index: int, writer: RunWriter, progress: ProgressCallback, decoders: int = 0
@@ -75,6 +144,7 @@ class _Job:
                 scratch=self.run,
                 workers=decoders,
                 parallel_imports=self.processes,
+                execution_traces=self.execution_traces,
                 progress=lambda share: progress(index, share),
             )
         except UnreadableTraceError as error:

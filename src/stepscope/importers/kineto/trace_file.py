@@ -7,7 +7,7 @@ in `traces` comes last: a trace without it is incomplete, and readers ignore it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import pairwise
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from stepscope.importers.kineto.describe import Description, Identity
+from stepscope.importers.kineto.execution_trace import ExecutionTrace, describe_operators
 from stepscope.importers.kineto.gather import Gathered
 from stepscope.importers.kineto.graphs import find_captures, name_captured
 from stepscope.importers.kineto.joins import Counts, bind_flows, count_overlaps, join_launches
@@ -45,6 +46,7 @@ def import_trace(
     scratch: Path,
     workers: int = 0,
     parallel_imports: int = 1,
+    execution_traces: Sequence[ExecutionTrace] = (),
     progress: Progress = lambda _share: None,
 ) -> Imported:
     """Store one Kineto or Chrome trace.
@@ -57,6 +59,7 @@ def import_trace(
         workers: number of processes that decode; 0 decodes in this one.
         parallel_imports: number of processes that import files at the same time and share the
             memory.
+        execution_traces: those of the import; the one of the same process describes operators.
         progress: called with the share of the work that is done, 0 to 1.
 
     Raises:
@@ -77,8 +80,9 @@ def import_trace(
                 reading,
                 storing,
                 identity,
-                max(MIN_SLICE_ROWS, SLICE_ROWS // parallel_imports),
-                lambda share: progress(_READING_SHARE + (1 - _READING_SHARE) * share),
+                execution_traces=execution_traces,
+                max_rows=max(MIN_SLICE_ROWS, SLICE_ROWS // parallel_imports),
+                progress=lambda share: progress(_READING_SHARE + (1 - _READING_SHARE) * share),
             )
         finally:
             reading.gathered.close()
@@ -122,10 +126,17 @@ class _Storing:
 
 
 def _store(
-    reading: Reading, storing: _Storing, identity: Identity, max_rows: int, progress: Progress
+    reading: Reading,
+    storing: _Storing,
+    identity: Identity,
+    *,
+    execution_traces: Sequence[ExecutionTrace],
+    max_rows: int,
+    progress: Progress,
 ) -> Imported:
     gathered, counts = reading.gathered, Counts()
     bounds = gathered.find_bounds()
+    described = describe_operators(gathered, execution_traces)
     trace = secrets.randbits(48)
     maker = TableMaker(trace, reading.header.base_ns, gathered)
     description = Description(
@@ -163,6 +174,8 @@ def _store(
         rank=description.rank,
         event_count=gathered.event_count,
         lost=reading.lost,
+        execution_trace=str(described.path) if described else None,
+        described_count=described.operator_count if described else 0,
     )
 
 
