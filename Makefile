@@ -18,6 +18,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 RUFF_PATHS := src tests examples benchmarks tools web/build.py web/api_types.py hatch_build.py
 UNIT_TESTS := -n 2 tests/unit tests/properties tests/contract
+AZURITE := tests/support/azurite
 
 .PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs generate fix bench \
 	bench-diagnosis gpu-check clean
@@ -29,7 +30,7 @@ test: $(VENV)/test.ready
 	@$(MAKE) --no-print-directory check
 
 check: format-check lint types contracts source web-check unit jobs
-check-fast: format-check lint types contracts source web
+check-fast: format-check lint types contracts source web $(AZURITE)/node_modules/ready
 	$(PY) -m pytest $(UNIT_TESTS) -m "not slow"
 
 format-check:
@@ -46,8 +47,12 @@ web:
 	$(PY) web/build.py
 web-check:
 	$(PY) web/build.py check
-unit: web
+unit: web $(AZURITE)/node_modules/ready
 	$(PY) -m pytest $(UNIT_TESTS)
+# The emulator of Azure Storage, which npm has and pip does not.
+$(AZURITE)/node_modules/ready: $(AZURITE)/package-lock.json
+	@PATH="$(abspath $(VENV))/bin:$$PATH" npm ci --prefix $(AZURITE) --no-fund --no-audit --loglevel=error
+	@touch $@
 # Most of these wait for timers and other processes, so more of them than cores run side by side, but
 # where the result is what a job waits for (`quiet`), jobs run alone.
 jobs: web
@@ -110,4 +115,4 @@ $(VENV)/test.ready: $(VENV)/base.ready requirements/test.txt requirements/demo.t
 	@touch $@
 
 clean:
-	rm -rf $(VENV) web/node_modules src/stepscope/assets/web build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) web/node_modules $(AZURITE)/node_modules src/stepscope/assets/web build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

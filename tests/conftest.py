@@ -19,6 +19,7 @@ from stepscope.capture.bootstrap import environment
 from stepscope.monitor.drain import ProcessLogs, SpoolDrain
 from stepscope.spool import SpoolTree
 from stepscope.store import DictColumn
+from tests.support.azure_storage import azure, container, storage  # noqa: F401 - fixtures
 from tests.support.buckets import bucket, s3  # noqa: F401 - fixtures
 from tests.support.recorded_facts import check_facts
 

@@ -14,6 +14,7 @@ import pytest
 from stepscope.errors import UsageError
 from stepscope.store import Bucket, LocalStore, ObjectStore, open_store, remote
 from stepscope.store.remote import RemoteStore
+from tests.support.azure_storage import AzureContainer
 from tests.support.buckets import TestBucket
 from tests.support.google_storage import google_storage
 
@@ -70,6 +71,12 @@ class TestGoogleStore(RemoteStoreContract):
                 monkeypatch.setenv(name, value)
             monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
             yield open_store("gs://bucket/some/run")
+
+
+class TestAzureStore(RemoteStoreContract):
+    @pytest.fixture
+    def store(self, container: AzureContainer) -> ObjectStore:
+        return open_store(container.url("some/run"))
 
 
 class TestRemoteStoreWithManyObjects(RemoteStoreContract):

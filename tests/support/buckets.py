@@ -131,11 +131,11 @@ class TestBucket:
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """Provide a server for all tests of this process."""
     log = tmp_path_factory.mktemp("s3") / "log"
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:
         try:
-            _wait_for(port, process, log)
+            wait_for_server(port, process, log)
             yield S3Server(f"http://127.0.0.1:{port}", log)
         finally:
             process.kill()
@@ -150,13 +150,16 @@ def bucket(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tes
     return TestBucket(s3)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of this machine on which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for_server(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until a server accepts connections; fail with its log if it ends before."""
+
     def accepts_connections() -> bool:
         assert process.poll() is None, log.read_text()
         try:

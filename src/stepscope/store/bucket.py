@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, NamedTuple, Self, TypeVar
 
 from stepscope._optional import require
 from stepscope.errors import UsageError
+from stepscope.store.azure_connection import read_connection_string
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -342,11 +343,14 @@ def _client(scheme: str, bucket: str, _variables: frozenset[tuple[str, str]]) ->
     library = require("obstore.store", extra="remote")
     try:
         # Passed as `config`, because `client_options` would override the environment.
-        return getattr(library, _CLASSES[scheme])(bucket, config=_CLIENT, retry_config=_RETRY)
-    except require("obstore.exceptions", extra="remote").BaseError as error:
+        config = {**_CLIENT, **(read_connection_string() if scheme == "az" else {})}
+        return getattr(library, _CLASSES[scheme])(bucket, config=config, retry_config=_RETRY)
+    except (require("obstore.exceptions", extra="remote").BaseError, ValueError) as error:
         url = BucketLocation(scheme, bucket, "").url
-        detail = _first_line(str(error))
-        reason = f"the settings in the environment ({_VARIABLES[scheme]}…) are incomplete: {detail}"
+        variables, detail = f"{_VARIABLES[scheme]}…", _first_line(str(error))
+        reason = (
+            f"the settings in the environment ({variables}) are incomplete or invalid: {detail}"
+        )
         raise UnreachableError(errno.EINVAL, reason, url) from error
 
 

@@ -18,6 +18,7 @@ import pytest
 from stepscope import open as open_in_python
 from stepscope.store import Bucket, BucketLocation
 from stepscope.testing import RunBuilder
+from tests.support.azure_storage import Storage
 from tests.support.buckets import TestBucket
 from tests.support.command import run_command
 from tests.support.google_storage import google_storage
@@ -64,14 +65,14 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_import_reads_the_same_from_a_bucket(
-    traces: Path, tmp_path: Path, bucket: TestBucket
+    traces: Path, tmp_path: Path, storage: Storage
 ) -> None:
-    here, there = str(tmp_path / "run"), bucket.url("team/run/")
+    here, there = str(tmp_path / "run"), storage.url("team/run/")
     answered("import", str(traces), "-o", here)
     text = answered("import", str(traces), "-o", there)
     assert text.splitlines()[-1] == f"Next: stepscope show {there} gpu-time"
     files = {str(p.relative_to(here)) for p in Path(here).rglob("*") if p.is_file()}
-    assert set(bucket.keys()) == {f"team/run/{item}" for item in files}
+    assert set(storage.keys()) == {f"team/run/{item}" for item in files}
     for view in ("gpu-time", "operators"):
         assert answered("show", there, view, "--json") == answered("show", here, view, "--json")
     assert json.loads(answered("diagnose", there, "--json")) == json.loads(
@@ -82,29 +83,29 @@ def test_an_import_reads_the_same_from_a_bucket(
     again = stepscope("import", str(traces), "-o", there)
     assert (again.returncode, again.stdout) == (2, "")
     assert again.stderr == f"stepscope: {there} already holds a run. Use a new URL.\n"
-    beside = stepscope("import", str(traces), "-o", bucket.url("team"))
+    beside = stepscope("import", str(traces), "-o", storage.url("team"))
     assert beside.returncode == 2
     assert "is not empty" in beside.stderr
 
 
-def test_traces_in_a_bucket(traces: Path, tmp_path: Path, bucket: TestBucket) -> None:
+def test_traces_in_a_bucket(traces: Path, tmp_path: Path, storage: Storage) -> None:
     """A prefix is a directory of traces, without the objects of other types, and a file a file."""
-    bucket.put("log/rank0/a.json", (traces / "rank0.json").read_bytes())
-    bucket.put("log/rank1/a.json", (traces / "rank1.json").read_bytes())
-    bucket.put("log/checkpoint.pt")
-    bucket.put("log/.cache/old.json", (traces / "rank0.json").read_bytes())
-    done = stepscope("import", bucket.url("log"), "-o", str(tmp_path / "both"), "--json")
+    storage.put("log/rank0/a.json", (traces / "rank0.json").read_bytes())
+    storage.put("log/rank1/a.json", (traces / "rank1.json").read_bytes())
+    storage.put("log/checkpoint.pt")
+    storage.put("log/.cache/old.json", (traces / "rank0.json").read_bytes())
+    done = stepscope("import", storage.url("log"), "-o", str(tmp_path / "both"), "--json")
     assert done.returncode == 0, done.stderr
     names = [(item["name"], item["rank"]) for item in json.loads(done.stdout)["traces"]]
     assert names == [("rank0/a.json", 0), ("rank1/a.json", 1)]
     (line,) = done.stderr.splitlines()
     assert line.startswith("stepscope: Downloaded 2 files of ")
-    assert line.endswith(f"from {bucket.url('log')}; ignored 1 object of other types.")
+    assert line.endswith(f"from {storage.url('log')}; ignored 1 object of other types.")
 
-    one = bucket.url("log/rank1/a.json")
-    done = stepscope("import", one, "-o", bucket.url("run"), "--json")
+    one = storage.url("log/rank1/a.json")
+    done = stepscope("import", one, "-o", storage.url("run"), "--json")
     assert [item["rank"] for item in json.loads(done.stdout)["traces"]] == [1]
-    shown = json.loads(answered("show", bucket.url("run"), "recordings", "--json"))
+    shown = json.loads(answered("show", storage.url("run"), "recordings", "--json"))
     assert [item["rank"] for item in shown["recordings"]] == [1]
 
 
@@ -116,15 +117,15 @@ def test_traces_in_a_bucket(traces: Path, tmp_path: Path, bucket: TestBucket) ->
         ("run", "is a run already"),
     ],
 )
-def test_prefixes_without_traces(tmp_path: Path, bucket: TestBucket, key: str, says: str) -> None:
-    bucket.put("log/checkpoint.pt")
-    bucket.put("run/run.json", b"{}")
-    done = stepscope("import", bucket.url(key), "-o", str(tmp_path / "run"))
+def test_prefixes_without_traces(tmp_path: Path, storage: Storage, key: str, says: str) -> None:
+    storage.put("log/checkpoint.pt")
+    storage.put("run/run.json", b"{}")
+    done = stepscope("import", storage.url(key), "-o", str(tmp_path / "run"))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("stepscope: ")
     assert done.stderr.count("\n") == 1
     assert says in done.stderr
-    assert bucket.url(key) in done.stderr
+    assert storage.url(key) in done.stderr
     assert not (tmp_path / "run").exists()
 
 

@@ -13,6 +13,7 @@ from stepscope.run.catalog.base import RunRemovedError
 from stepscope.run.catalog.bucket import BucketCatalog
 from stepscope.store import revision_of
 from stepscope.store.bucket import UnreachableError
+from tests.support.azure_storage import Storage
 from tests.support.buckets import TestBucket
 from tests.support.served_runs import draw_job
 
@@ -26,8 +27,8 @@ def ids(catalog: BucketCatalog) -> set[str]:
     return {run.id for run in catalog.list_runs().runs}
 
 
-def open_catalog(bucket: TestBucket, prefix: str = "served") -> BucketCatalog:
-    root = resolve_root(bucket.url(prefix))
+def open_catalog(storage: Storage, prefix: str = "served") -> BucketCatalog:
+    root = resolve_root(storage.url(prefix))
     assert isinstance(root, str)
     return BucketCatalog(root)
 
@@ -52,13 +53,13 @@ def test_runs_and_their_revisions_come_from_one_listing(job: Path, bucket: TestB
 
 
 def test_prefixes_below_a_run_and_hidden_or_deep_ones_are_not_runs(
-    job: Path, bucket: TestBucket
+    job: Path, storage: Storage
 ) -> None:
     for key in ("a/run", "a/run/raw/inner", ".trash/run", "1/2/3/4/5/6", "1/2/3/4/5/7/7"):
-        bucket.put_run(job, f"served/{key}")
-    bucket.put("served/run.json.bak")
-    bucket.put("served/b/not-run.json")
-    assert ids(open_catalog(bucket)) == {"a/run", "1/2/3/4/5/6"}
+        storage.put_run(job, f"served/{key}")
+    storage.put("served/run.json.bak")
+    storage.put("served/b/not-run.json")
+    assert ids(open_catalog(storage)) == {"a/run", "1/2/3/4/5/6"}
 
 
 def test_too_many_runs(job: Path, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,11 +92,11 @@ def test_names_that_are_not_paths(job: Path, bucket: TestBucket, name: str) -> N
         catalog.locate(f"{name}/run")
 
 
-def test_an_invalid_name_deep_below_hides_nothing_else(job: Path, bucket: TestBucket) -> None:
+def test_an_invalid_name_deep_below_hides_nothing_else(job: Path, storage: Storage) -> None:
     for key in ("served/a", "served/m/run", "served/z"):
-        bucket.put_run(job, key)
-    bucket.put("served/m/other/x//y")
-    listing = open_catalog(bucket).list_runs()
+        storage.put_run(job, key)
+    storage.put("served/m/other/x//y")
+    listing = open_catalog(storage).list_runs()
     assert {run.id for run in listing.runs} == {"a", "m/run", "z"}
     assert listing.notes == [
         "Some runs below 'm/other/x/' may be missing: there are objects whose names are not paths."

@@ -29,6 +29,7 @@ from stepscope.store import (
 )
 from stepscope.store.cache import LIMIT_VARIABLE, RECENT_S, cache_home
 from stepscope.store.upload import check_free, upload_run
+from tests.support.azure_storage import Storage
 from tests.support.buckets import TestBucket
 
 Rows = Callable[..., dict[str, Any]]
@@ -49,13 +50,13 @@ def grow(writer: RunWriter, spans: Rows, *, up_to: int, since: int = 0) -> None:
 
 
 def test_a_run_reads_the_same(
-    run: Path, writer: RunWriter, spans: Rows, samples: Rows, bucket: TestBucket
+    run: Path, writer: RunWriter, spans: Rows, samples: Rows, storage: Storage
 ) -> None:
     grow(writer, spans, up_to=20)
     writer.append("metrics", samples([1, 2, 3], ["a", "b", "a"]))
     writer.compact("spans")
     writer.put_status(JobStatus(state=JobState.COMPLETED, heartbeat_ns=1, started_ns=0))
-    local, copy = open_run(run), open_run(bucket.put_run(run, "team/run"))
+    local, copy = open_run(run), open_run(storage.put_run(run, "team/run"))
     assert copy.info == local.info
     assert copy.statuses() == local.statuses()
     assert seqs(copy) == seqs(local) == list(range(20))
@@ -256,9 +257,9 @@ def test_an_interrupted_download_is_repeated(
     assert seqs(open_run(url)) == [0]
 
 
-def test_writing_to_a_bucket(info: RunInfo, spans: Rows, bucket: TestBucket) -> None:
+def test_writing_to_a_bucket(info: RunInfo, spans: Rows, storage: Storage) -> None:
     """No command does this, but the store supports it."""
-    url = bucket.url("run")
+    url = storage.url("run")
     create_run(url, info)
     with pytest.raises(RunExistsError):
         create_run(url, info)
@@ -272,19 +273,19 @@ def test_writing_to_a_bucket(info: RunInfo, spans: Rows, bucket: TestBucket) -> 
 
 
 def test_an_upload_is_complete_or_absent(
-    run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket
+    run: Path, writer: RunWriter, spans: Rows, storage: Storage
 ) -> None:
     grow(writer, spans, up_to=3)
-    url = bucket.url("run")
+    url = storage.url("run")
     check_free(url)
     conflicting = "run/tables/spans/n0/00000001-00000001.parquet"
-    bucket.put(conflicting)
+    storage.put(conflicting)
     with pytest.raises(RunExistsError, match="meanwhile"):
         upload_run(run, url)
-    assert bucket.keys() == [conflicting]
+    assert storage.keys() == [conflicting]
     with pytest.raises(UsageError, match="is not empty but not a run"):
         check_free(url)
-    bucket.remove(conflicting)
+    storage.remove(conflicting)
     upload_run(run, url)
     with pytest.raises(RunExistsError, match="already holds a run"):
         check_free(url)
@@ -292,12 +293,12 @@ def test_an_upload_is_complete_or_absent(
 
 
 def test_repeated_runs_in_a_directory_or_below_a_url(
-    tmp_path: Path, run: Path, bucket: TestBucket
+    tmp_path: Path, run: Path, storage: Storage
 ) -> None:
     directory = tmp_path / "program"
     for name in ("b", "a"):
         shutil.copytree(run, directory / name)
-        url = bucket.put_run(run, f"program/{name}").rpartition("/")[0]
+        url = storage.put_run(run, f"program/{name}").rpartition("/")[0]
     (directory / "notes").mkdir()
     assert repeated_runs(directory) == [str(directory / "a"), str(directory / "b")]
     assert repeated_runs(directory / "a") == [str(directory / "a")]
