@@ -22,7 +22,16 @@ from stepscope.quantities import duration, percent
 from stepscope.testing import RunBuilder
 from stepscope.testing.browser import chromium
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, settled
-from tests.support.ui_runs import ALL_REDUCE, FIRST_STEP, SLOWEST, SLOWEST_NS, STEPS, runs_below
+from tests.support.kineto_files import kernel, launch, op, trace
+from tests.support.ui_runs import (
+    ALL_REDUCE,
+    FIRST_STEP,
+    SLOWEST,
+    SLOWEST_NS,
+    STEPS,
+    imported,
+    runs_below,
+)
 from tests.support.under_stepscope import command_json, serving
 
 pytestmark = IN_A_BROWSER
@@ -178,6 +187,38 @@ def test_slowest_kernel_is_found_and_followed_to_the_timeline(ui: Ui) -> None:
     details.get_by_role("button", name="cudaLaunchKernel").first.click()
     expect(details).to_contain_text("cudaLaunchKernel")
     expect(page.get_by_test_id("timeline-status")).to_contain_text("cudaLaunchKernel")
+
+
+def test_definition_of_communication_is_chosen_by_keyboard(ui: Ui) -> None:
+    multimem = "multimem_all_reduce_kernel"  # a collective by the wide definition only
+    file, run = ui.root.parent / "symmetric.json", ui.root / "symmetric"
+    events = [op("aten::mm", 0, 50_000, external=1), launch(1_000, 5_000, 1, external=1)]
+    events += [
+        kernel(100_000, 400_000, 1, name=SLOWEST),
+        kernel(500_000, 600_000, 2, name=multimem),
+    ]
+    file.write_bytes(trace(*events))
+    imported([file], run)
+    try:
+        page = ui.open(screen("kernels", run.name))
+        communication = page.get_by_test_id("kernel-communication")
+        for definition, ratio in (("wide", 600 / (400 + 600)), ("narrow", 0.0)):
+            expect(communication).to_contain_text(share(ratio))
+            payload = shown(ui, run.name, "kernels", communication=definition)
+            expect(page.locator("main")).to_contain_text(payload["communication_of"])
+            page.get_by_role("combobox", name="Communication").press("ArrowDown")
+        expect(page).to_have_url(re.compile(r"[?&]communication=narrow\b"))
+        for definition in ("wide", "narrow"):
+            payload = shown(ui, run.name, "distributed", communication=definition)
+            page = ui.open(screen("distributed", run.name, communication=definition))
+            expect(page.get_by_role("combobox", name="Communication")).to_have_value(definition)
+            expect(page.locator("main")).to_contain_text(payload["communication_of"])
+            headings, rows = cells(page, "table-ranks")
+            (rank,) = payload["windows"][0]["ranks"]
+            written = rows[0][headings.index("communication share")].split("\n")[-1]
+            assert written == share(rank["communication_ratio"])
+    finally:
+        shutil.rmtree(run)
 
 
 def test_timeline_zooms_to_a_step_and_back(ui: Ui) -> None:

@@ -9,7 +9,7 @@ import { param, setParams } from "../state/url";
 import { PageHeader } from "../widgets/page_header";
 import { EmptyState, QualityNotes, ResourceView } from "../widgets/resource_view";
 import { Select } from "../widgets/select";
-import { useCarryOver, useRowLimit } from "./url_controls";
+import { CommunicationDefinition, useCarryOver, useCommunication, useRowLimit } from "./url_controls";
 
 interface TracePayload {
   trace: string;
@@ -22,6 +22,7 @@ interface TracePayload {
 interface TracesPayload {
   range: TimeRange | null;
   share_of?: string;
+  communication_of?: string;
   traces: TracePayload[];
   missing: string | null;
   quality: QualityNote[];
@@ -42,6 +43,8 @@ interface Props<Name extends keyof TraceViews> {
   tools?: ComponentChildren;
   /** Select whether device work launched before the trace started is counted. */
   carryOver?: boolean;
+  /** Select which kernels count as communication. */
+  communication?: boolean;
   /** Select how many rows are requested. */
   rowLimit?: boolean;
   /** Tab bar above the content. */
@@ -85,8 +88,14 @@ export function TraceSelect({ traces }: { traces: readonly RecordingName[] }) {
 export function TraceScreen<Name extends keyof TraceViews>(props: Props<Name>) {
   const resource = useTraces();
   const [carryOver, carryOverSelect] = useCarryOver();
+  const [communication, communicationSelect] = useCommunication();
   const [top, rowLimitSelect] = useRowLimit();
-  const options = { ...(props.carryOver === true ? { carry_over: carryOver } : {}), ...(props.rowLimit === true ? { top } : {}), ...props.options };
+  const options = {
+    ...(props.carryOver === true ? { carry_over: carryOver } : {}),
+    ...(props.communication === true ? { communication } : {}),
+    ...(props.rowLimit === true ? { top } : {}),
+    ...props.options,
+  };
   return (
     <>
       <PageHeader title={props.title}>
@@ -94,6 +103,7 @@ export function TraceScreen<Name extends keyof TraceViews>(props: Props<Name>) {
         {props.tools}
         {props.rowLimit === true ? rowLimitSelect : null}
         {props.carryOver === true ? carryOverSelect : null}
+        {props.communication === true ? communicationSelect : null}
       </PageHeader>
       {props.tabs}
       <ResourceView resource={resource}>
@@ -129,6 +139,7 @@ export function TraceContent<Name extends keyof TraceViews>({
           <>
             <QualityNotes quality={[...payload.quality, ...part.quality]} notes={part.notes ?? []} range={payload.range} />
             {part.missing === null ? null : <EmptyState text={part.missing} />}
+            {part.missing !== null || payload.communication_of === undefined ? null : <CommunicationDefinition text={payload.communication_of} />}
             {children(part as TraceOf<TraceViews[Name]>, payload)}
           </>
         );

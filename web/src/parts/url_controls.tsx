@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 
 import { count } from "../base/quantities";
+import { sentence } from "../base/text";
 import { Select, type Choice } from "../widgets/select";
 import { useOption, useText } from "./url_options";
 
@@ -46,12 +47,22 @@ export function useCarryOver() {
   return useSelect("carry_over", "Carry-over", [["keep", "included"], ["drop", "excluded"]] as const);
 }
 
+/** Select which kernels count as communication. */
+export function useCommunication() {
+  return useSelect("communication", "Communication", [["wide", "wide definition"], ["narrow", "narrow definition"]] as const);
+}
+
 const ROW_LIMITS = ["50", "500", "5000", "0"].map((limit) => [limit, limit === "0" ? "all" : `top ${count(Number(limit))}`] as const);
 const DEFAULT_ROW_LIMIT = "500";
 
 /** Select a limit on the rows that are requested. */
 export function useRowLimit() {
   return useSelect("top", "Rows", ROW_LIMITS, DEFAULT_ROW_LIMIT);
+}
+
+/** State which kernels count as communication. */
+export function CommunicationDefinition({ text }: { text: string }) {
+  return <p class="muted definition">{sentence(`communication: ${text}`)}</p>;
 }
 
 /** Note below a table on rows that were not requested. */

@@ -4,7 +4,7 @@ import { duration, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
-import { useCarryOver, useSelect } from "../parts/url_controls";
+import { CommunicationDefinition, useCarryOver, useCommunication, useSelect } from "../parts/url_controls";
 import { useView } from "../state/fetch";
 import { columns, tile } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
@@ -16,10 +16,11 @@ import { Stragglers } from "./distributed/stragglers";
 
 export default function Distributed() {
   const [carryOver, carryOverSelect] = useCarryOver();
-  const resource = useView("distributed", { carry_over: carryOver });
+  const [communication, communicationSelect] = useCommunication();
+  const resource = useView("distributed", { carry_over: carryOver, communication });
   return (
     <>
-      <PageHeader title="Distributed">{carryOverSelect}</PageHeader>
+      <PageHeader title="Distributed">{carryOverSelect}{communicationSelect}</PageHeader>
       <ResourceView resource={resource}>{(payload) => <Content payload={payload} />}</ResourceView>
     </>
   );
@@ -34,6 +35,7 @@ function Content({ payload }: { payload: DistributedView }) {
       <QualityNotes quality={payload.quality} range={payload.range} notes={[...(window?.notes ?? []), ...(matrix?.notes ?? [])]} />
       {windowSelect === null ? null : <p class="tools spaced">{windowSelect}</p>}
       {payload.missing === null ? null : <EmptyState text={payload.missing} />}
+      {window === undefined ? null : <CommunicationDefinition text={payload.communication_of} />}
       {window === undefined ? null : <Window window={window} payload={payload} />}
       {matrix === null ? null : <Stragglers matrix={matrix} />}
     </>

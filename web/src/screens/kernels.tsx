@@ -19,7 +19,7 @@ const GROUPS = [["name", "Name"], ["properties", "Launch properties"]] as const;
 export default function Kernels() {
   const [by, groupSelect] = useSelect("by", "Group by", GROUPS);
   return (
-    <TraceScreen view="kernels" title="Kernels" options={{ by }} tools={groupSelect} rowLimit carryOver>
+    <TraceScreen view="kernels" title="Kernels" options={{ by }} tools={groupSelect} rowLimit carryOver communication>
       {(trace, payload) => <Content trace={trace} shareOf={payload.share_of} />}
     </TraceScreen>
   );
@@ -36,7 +36,7 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
           tile("TraceKernels", trace, "total_ns", { caption: "sum of durations, including overlaps", testid: "kernel-time" }),
           tile("TraceKernels", trace, "tensor_core_ratio", { caption: "of kernel time, by kernel name" }),
           tile("TraceKernels", trace, "unknown_tensor_core_ratio", { caption: "of kernel time: names do not show it" }),
-          tile("TraceKernels", trace, "communication_ratio", { caption: "of kernel time" }),
+          tile("TraceKernels", trace, "communication_ratio", { caption: "of kernel time", testid: "kernel-communication" }),
           tile("TraceKernels", trace, "short_count", { caption: `of ${count(trace.call_count)}, ${duration(trace.short_ns)} in total` }),
         ]}
       />

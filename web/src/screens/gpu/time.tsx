@@ -12,7 +12,7 @@ import { Tiles } from "../../widgets/tiles";
 
 export function Time({ tabs }: { tabs: ComponentChildren }) {
   return (
-    <TraceScreen view="gpu-time" title="GPU" tabs={tabs} carryOver>
+    <TraceScreen view="gpu-time" title="GPU" tabs={tabs} carryOver communication>
       {(trace, payload) => (trace.shares === null ? null : <Content trace={trace} shareOf={payload.share_of} />)}
     </TraceScreen>
   );
