@@ -10,11 +10,13 @@ from stepscope.rule_feed.check import (
     recorded_rules,
     rule_names,
 )
+from stepscope.rule_feed.damage import UNREADABLE_INPUTS, withhold_damaged
 from stepscope.rule_feed.feed import DEFAULT_SCAN_NS, RuleFeed
 
 __all__ = [
     "DEFAULT_SCAN_NS",
     "RULES_DOCUMENT",
+    "UNREADABLE_INPUTS",
     "RuleFeed",
     "RuleReport",
     "check_rules",
@@ -23,4 +25,5 @@ __all__ = [
     "progress_of",
     "recorded_rules",
     "rule_names",
+    "withhold_damaged",
 ]

@@ -54,14 +54,22 @@ class RuleFeed:
     Args:
         reader: the run; it may be growing.
         scan_ns: length of a scan; ranges end at scan borders, except the last one.
+        inputs_reader: another reader of the run for the inputs alone, which shows what rules read.
     """
 
-    def __init__(self, reader: RunReader, *, scan_ns: int = DEFAULT_SCAN_NS) -> None:
+    def __init__(
+        self,
+        reader: RunReader,
+        *,
+        scan_ns: int = DEFAULT_SCAN_NS,
+        inputs_reader: RunReader | None = None,
+    ) -> None:
         self.reader = reader
+        self.inputs_reader = inputs_reader or reader
         self.scan_ns = scan_ns
         self._origin_ns: int | None = None
         self._cursor_ns: int | None = None
-        self._steps = StepFinder(reader)
+        self._steps = StepFinder(self.inputs_reader)
         self._used: frozenset[str] = frozenset()
         self._returned_traces: set[int] = set()
 
@@ -135,7 +143,7 @@ class RuleFeed:
     def from_start(self, until_ns: int) -> RangeInputs:
         """Return the run from its start, read again."""
         origin = self.origin_ns
-        return RangeInputs(self, origin, until_ns, StepFinder(self.reader), final=True)
+        return RangeInputs(self, origin, until_ns, StepFinder(self.inputs_reader), final=True)
 
     @property
     def origin_ns(self) -> int:
@@ -153,7 +161,7 @@ class RuleFeed:
 
     def unseen_traces(self) -> list[RuleTrace]:
         """Traces that were not returned before."""
-        traces = load_traces(self.reader)
+        traces = load_traces(self.inputs_reader)
         new_traces = [trace for trace in traces if trace.trace not in self._returned_traces]
         self._returned_traces.update(trace.trace for trace in new_traces)
         new_traces.sort(
@@ -214,7 +222,7 @@ class RangeInputs:
         self, feed: RuleFeed, start_ns: int, end_ns: int, finder: StepFinder, *, final: bool
     ) -> None:
         self._feed = feed
-        self.run = Run(feed.reader).between(start_ns, end_ns)
+        self.run = Run(feed.inputs_reader).between(start_ns, end_ns)
         self.origin_ns = feed.origin_ns
         self.scan_ns = feed.scan_ns
         self.start_ns, self.end_ns = self.run.period

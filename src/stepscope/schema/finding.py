@@ -61,7 +61,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     devices: list[str] = []
     """Devices on which it fired, as `node/number`."""
     missing: str | None = None
-    """Missing data, if the rule is not applicable."""
+    """Missing data, if the rule is not applicable; unreadable data, if its figures are withheld."""
     error: str | None = None
     """Type and text of the exception, if the rule failed."""
 

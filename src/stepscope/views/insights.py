@@ -18,6 +18,7 @@ from stepscope.rule_feed import (
     choose_rules,
     progress_of,
     recorded_rules,
+    withhold_damaged,
 )
 from stepscope.rules import Rule, describe_parameters, page, summary
 from stepscope.run import Period, Run
@@ -83,13 +84,14 @@ def _describe_range(run: Run) -> TimeRange:
 
 def _evaluate(run: Run) -> RuleRecord:
     """Evaluate all rules as the watch process would have."""
-    checked = check_rules(run.reader, choose_rules())
+    rules = choose_rules()
+    checked = check_rules(run.reader, rules)
     return RuleRecord(
         progress=progress_of(run.reader),
         end_ns=checked.end_ns,
         scan_ns=DEFAULT_SCAN_NS,
         written_ns=checked.end_ns or 0,
-        findings=checked.findings,
+        findings=withhold_damaged(run.reader, rules, checked.findings),
         deliveries=checked.deliveries,
         notes=[],
     )

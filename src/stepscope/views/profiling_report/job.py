@@ -36,7 +36,11 @@ def build_job_section(results: RuleResults, *, in_progress: bool) -> Section:
         ),
     ]
     if parts is None:
-        reason = results.why_missing("StepOutlier") or "no training step was recorded"
+        reason = (
+            "a part of the run cannot be read"
+            if results.job_is_damaged
+            else results.why_missing("StepOutlier") or "no training step was recorded"
+        )
         blocks.append(
             Text(text=f"Initialization and training cannot be separated: {reason}.", tone="missing")
         )

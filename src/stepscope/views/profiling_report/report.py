@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,22 @@ import msgspec
 
 from stepscope._version import __version__
 from stepscope.diagnosis import Verdict, diagnose
-from stepscope.rule_feed import RuleReport, check_rules, choose_rules, progress_of
+from stepscope.rule_feed import (
+    RuleReport,
+    check_rules,
+    choose_rules,
+    progress_of,
+    withhold_damaged,
+)
 from stepscope.rules import Rule
-from stepscope.run import Run, is_lost, job_borders, job_statistics
+from stepscope.run import (
+    JobStatistics,
+    Run,
+    is_lost,
+    job_borders,
+    job_statistics,
+    make_with_damage,
+)
 from stepscope.schema import Finding
 from stepscope.views.profiling_report.blocks import Section
 from stepscope.views.profiling_report.building import limit_items, shorten
@@ -58,7 +71,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """Times of the job; null for parts that need a training step if none was recorded."""
+    """Times of the job; null for parts that need a training step if none was recorded, or if the
+    steps cannot be read completely."""
 
     start_ns: int
     end_ns: int
@@ -147,13 +161,22 @@ def make_report_facts(run: Run, rules: Iterable[Rule[Any]]) -> ReportFacts:
 def _evaluate(run: Run, rules: Iterable[Rule[Any]]) -> tuple[RuleResults, RuleReport]:
     by_name = {rule.name: rule for rule in rules}
     checked = check_rules(run.reader, by_name.values())
+    findings = withhold_damaged(run.reader, by_name.values(), checked.findings)
+    job, job_damage = make_with_damage(run, _measure_job)
+    if job_damage:
+        job = replace(job, initialization_ns=None, training_ns=None, finalization_ns=None)
     results = RuleResults(
         run=run,
-        job=job_statistics(run.ranks, *job_borders(run)),
+        job=job,
+        job_is_damaged=bool(job_damage),
         rules=by_name,
-        findings={finding.rule: finding for finding in checked.findings},
+        findings={finding.rule: finding for finding in findings},
     )
     return results, checked
+
+
+def _measure_job(run: Run) -> JobStatistics:
+    return job_statistics(run.ranks, *job_borders(run))
 
 
 def _notes(run: Run, checked: RuleReport) -> list[str]:

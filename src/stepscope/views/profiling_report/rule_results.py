@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from stepscope.quantities import count
+from stepscope.rule_feed import UNREADABLE_INPUTS
 from stepscope.rules import Rule, read_details, summary
 from stepscope.run import JobStatistics, Run
 from stepscope.schema import Finding
@@ -31,6 +32,8 @@ class RuleResults:
 
     run: Run
     job: JobStatistics
+    job_is_damaged: bool
+    """True if a file that `job` depends on cannot be read."""
     rules: dict[str, Rule[Any]]
     findings: dict[str, Finding]
 
@@ -45,6 +48,10 @@ class RuleResults:
         if finding is None:
             return f"{rule} was not evaluated, because it was not selected"
         return f"{rule} failed: {finding.error}" if finding.error else finding.missing
+
+    def is_withheld(self, rule: str) -> bool:
+        """Return whether the figures of a rule are withheld, because it reads damaged files."""
+        return self.why_missing(rule) == UNREADABLE_INPUTS
 
     def check(self, rule: str, *, sentences: bool = True) -> list[Block]:
         """Describe the check and result of a rule: the first paragraph of its section."""

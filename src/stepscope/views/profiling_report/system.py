@@ -56,7 +56,7 @@ def build_system_section(results: RuleResults) -> Section:
         blocks += _summarize_nodes(nodes)
         blocks.append(_tabulate_nodes(nodes))
         blocks += _draw_heat_maps(results)
-    else:
+    elif not results.is_withheld("OverallSystemUsage"):
         blocks.append(Text(text="Run the job with `stepscope run` to sample its nodes."))
     return Section(id="system", title="System usage statistics", blocks=blocks)
 

@@ -1,0 +1,169 @@
+"""Reports on runs of which one table after the other is truncated."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stepscope.rule_feed import UNREADABLE_INPUTS
+from stepscope.run import Run
+from stepscope.schema import RuleStatus
+from stepscope.store import open_run
+from stepscope.views import VIEWS
+from stepscope.views.damage import UNREADABLE
+from stepscope.views.insights_payload import InsightsView
+from stepscope.views.profiling_report import (
+    Block,
+    Report,
+    ReportFacts,
+    Section,
+    choose_report_rules,
+    make_report,
+    make_report_facts,
+)
+from stepscope.views.profiling_report.blocks import Boxes, Heatmap, Listing, Pie, Table, Text
+from tests.support.report_runs import known_job, many_gpus
+
+PERCENTAGE = re.compile(r"\d%")
+TABLES = ("metrics", "spans", "operators", "traces")
+WITHHELD_SECTIONS = {
+    "metrics": {"system", "gpu-usage", "batch-size", "cpu-bottlenecks"},
+    "spans": {"job", "framework", "steps", "dataloading"},
+    "operators": {"framework", "cpu-operators"},
+    "traces": {"job", "framework", "cpu-operators"},
+}
+"""Sections with shares of a table, where the run has any; others may have some as well."""
+TRUNCATIONS = {"first segment": slice(0, 1), "all segments": slice(None)}
+
+
+def draw_gpus(path: Path) -> Path:
+    return many_gpus(path, nodes=1, gpus=2, seconds=600)
+
+
+@pytest.fixture(scope="module", params=[known_job, draw_gpus])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    draw: Callable[[Path], Path] = request.param
+    return draw(tmp_path_factory.mktemp("reported") / "run")
+
+
+@pytest.fixture(scope="module")
+def healthy(run: Path) -> dict[str, Section]:
+    return sections_by_id(build_report(run))
+
+
+def build_report(path: Path) -> Report:
+    return make_report(Run(open_run(path)), choose_report_rules())
+
+
+def build_facts(path: Path) -> ReportFacts:
+    return make_report_facts(Run(open_run(path)), choose_report_rules())
+
+
+def walk_sections(sections: list[Section]) -> Iterator[Section]:
+    for section in sections:
+        yield section
+        yield from walk_sections(section.sections)
+
+
+def sections_by_id(report: Report) -> dict[str, Section]:
+    return {section.id: section for section in walk_sections(report.sections)}
+
+
+def truncate(run: Path, copy: Path, table: str, part: slice) -> list[Path]:
+    """Truncate segments of a table in a copy of a run; returns them."""
+    shutil.copytree(run, copy)
+    segments = sorted((copy / "tables").glob(f"{table}/*/*.parquet"))[part]
+    for segment in segments:
+        segment.write_bytes(segment.read_bytes()[: segment.stat().st_size // 2])
+    return segments
+
+
+def list_texts(section: Section) -> list[str]:
+    texts = [block.text for block in section.blocks if isinstance(block, Text)]
+    return texts + [
+        item for block in section.blocks if isinstance(block, Listing) for item in block.items
+    ]
+
+
+def shows_shares(block: Block) -> bool:
+    if isinstance(block, Table):
+        is_percent = any(column.unit == "%" for column in block.columns)
+        cells = [cell for row in block.rows for cell in row if isinstance(cell, str)]
+        return is_percent or any(cell == "percent" or cell.endswith("(%)") for cell in cells)
+    return isinstance(block, Pie | Boxes | Heatmap)
+
+
+def has_shares(section: Section) -> bool:
+    is_stated = any(PERCENTAGE.search(text) for text in list_texts(section))
+    return is_stated or any(shows_shares(block) for block in section.blocks)
+
+
+@pytest.mark.parametrize("truncation", TRUNCATIONS)
+@pytest.mark.parametrize("table", TABLES)
+def test_a_section_shows_no_shares_of_a_truncated_table(
+    run: Path, healthy: dict[str, Section], tmp_path: Path, table: str, truncation: str
+) -> None:
+    damaged = tmp_path / "run"
+    segments = truncate(run, damaged, table, TRUNCATIONS[truncation])
+    if not segments:
+        pytest.skip("the run has no rows of this table")
+    report = build_report(damaged)
+    assert any(segments[0].name in note for note in report.notes)
+    sections = sections_by_id(report)
+    withheld = {name for name, before in healthy.items() if sections.get(name) != before}
+    for name in withheld & {*sections}:
+        assert not has_shares(sections[name]), name
+    with_shares = {name for name, section in healthy.items() if has_shares(section)}
+    assert with_shares & WITHHELD_SECTIONS[table] <= withheld
+    for name in with_shares & withheld & {*sections}:
+        texts = list_texts(sections[name])
+        assert any("cannot be read" in text for text in texts), (name, texts)
+        assert not any("stepscope run" in text for text in texts), (name, texts)
+
+
+def test_a_section_that_does_not_read_the_truncated_table_stays(
+    run: Path, healthy: dict[str, Section], tmp_path: Path
+) -> None:
+    truncate(run, tmp_path / "run", "metrics", TRUNCATIONS["first segment"])
+    sections = sections_by_id(build_report(tmp_path / "run"))
+    for name in ("job", "framework", "steps", "dataloading"):
+        assert sections[name] == healthy[name]
+
+
+def test_rules_that_read_a_truncated_table_have_no_figures(run: Path, tmp_path: Path) -> None:
+    before = build_facts(run).rules
+    truncate(run, tmp_path / "run", "metrics", TRUNCATIONS["first segment"])
+    facts = build_facts(tmp_path / "run")
+    assert facts.damage
+    withheld = {name for name, item in facts.rules.items() if item.missing == UNREADABLE_INPUTS}
+    assert {"OverallSystemUsage", "LowGPUUtilization", "CPUBottleneck"} <= withheld
+    for name, finding in facts.rules.items():
+        if name in withheld:
+            assert (finding.details, finding.sentences) == ({}, [])
+            assert finding.status is not RuleStatus.NO_ISSUES_FOUND
+        else:
+            assert finding == before[name]
+
+
+def test_the_page_of_the_rules_withholds_the_same_figures(run: Path, tmp_path: Path) -> None:
+    truncate(run, tmp_path / "run", "metrics", TRUNCATIONS["first segment"])
+    facts = build_facts(tmp_path / "run")
+    payload = VIEWS["insights"](Run(open_run(tmp_path / "run")))
+    assert isinstance(payload, InsightsView)
+    shown = {insight.rule: insight for insight in payload.rules}
+    for name, finding in facts.rules.items():
+        assert (shown[name].details, shown[name].sentences) == (finding.details, finding.sentences)
+        if finding.missing == UNREADABLE_INPUTS:
+            assert shown[name].missing == UNREADABLE
+
+
+def test_parts_of_the_job_are_unknown_without_all_of_its_steps(run: Path, tmp_path: Path) -> None:
+    before = build_facts(run).summary
+    truncate(run, tmp_path / "run", "spans", TRUNCATIONS["first segment"])
+    job = build_facts(tmp_path / "run").summary
+    assert job.duration_ns == before.duration_ns
+    assert (job.initialization_ns, job.training_ns, job.finalization_ns) == (None, None, None)
