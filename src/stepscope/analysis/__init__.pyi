@@ -299,6 +299,10 @@ from .roofline.accounting import (
     Account as Account,
     account_device_time as account_device_time,
 )
+from .roofline.batches import (
+    BATCH_COLUMNS as BATCH_COLUMNS,
+    BATCH_CONDITION as BATCH_CONDITION,
+)
 from .roofline.calls import Family as Family, Precision as Precision
 from .roofline.device_table import Unit as Unit
 from .roofline.groups import (

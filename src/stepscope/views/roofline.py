@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from stepscope.analysis import (
+    BATCH_COLUMNS,
+    BATCH_CONDITION,
     COPY_COLUMNS,
     EVENT_COLUMNS,
     HOST_COLUMNS,
@@ -88,7 +90,8 @@ def _show_trace(
         if on_device
         else trace.columns("operators", HOST_COLUMNS)
     )
-    account = account_device_time(operators, kernels, copies)
+    annotations = trace.columns("annotations", BATCH_COLUMNS, condition=BATCH_CONDITION)
+    account = account_device_time(operators, kernels, copies, annotations)
     if not account.busy_ns.any():
         return _show_missing(trace, NO_OPERATORS)
     work = combine_device_work(kernels, copies)

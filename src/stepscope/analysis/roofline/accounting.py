@@ -22,15 +22,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.columns import Columns, Strings
-from stepscope.analysis.grouping import Grouping, group_rows
+from stepscope.analysis.grouping import group_rows
 from stepscope.analysis.kernel_classes import (
     is_communication,
     is_host_communication,
     match_rows,
 )
 from stepscope.analysis.operator_tree import find_rows
-from stepscope.analysis.roofline.calls import MATRIX_FAMILIES, Call, Family, Work
+from stepscope.analysis.roofline.batches import find_batches
+from stepscope.analysis.roofline.calls import (
+    MATRIX_FAMILIES,
+    BatchLengths,
+    Call,
+    Family,
+    Work,
+)
 from stepscope.analysis.roofline.registry import OperatorModel, estimate_work, find_model
+from stepscope.analysis.roofline.server_operators import BATCH_OPERATORS
 from stepscope.intervals import Int, Intervals, union
 
 SIGNATURE_COLUMNS = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
@@ -45,6 +53,7 @@ EVENT_COLUMNS = ("operator", "name", "start_ns", "duration_ns", "carry_over")
 
 _TF32 = re.compile(r"tf32|xf32|s1688gemm", re.IGNORECASE)
 _HOST_COPY = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost", re.IGNORECASE)
+_WINDOW = re.compile(r"sliding", re.IGNORECASE)
 _decoder = msgspec.json.Decoder()
 
 
@@ -120,7 +129,10 @@ class _Events:
 
 
 def account_device_time(
-    operators: Columns, kernels: Columns | None, copies: Columns | None
+    operators: Columns,
+    kernels: Columns | None,
+    copies: Columns | None,
+    annotations: Columns | None = None,
 ) -> Account:
     """Attribute the device time of a trace to operator calls.
 
@@ -128,16 +140,23 @@ def account_device_time(
         operators: see `ROOFLINE_OPERATOR_COLUMNS` and `HOST_COLUMNS`.
         kernels, copies: see `EVENT_COLUMNS`; both None, or without rows, for a trace of the host
             alone.
+        annotations: see `BATCH_COLUMNS`; None for none.
     """
     tables = [table for table in (kernels, copies) if table is not None]
     events, carry_over_ns = _combine_events(tables)
     on_device = bool(len(events.start)) or carry_over_ns > 0
-    grouping = _group_by_signature(operators)
-    signature = grouping.group
     row = find_rows(operators["id"], events.operator) if on_device else None
+    batch, batches = find_batches(operators["start_ns"], annotations)
+    batch[~match_rows(operators["name"], BATCH_OPERATORS.__contains__)] = 0
+    if row is not None and len(batches) > 1:
+        batch[_find_windowed_rows(events, row)] = 0
+    grouping = group_rows(*(operators[column].codes for column in SIGNATURE_COLUMNS), batch)
+    signature = grouping.group
     kernel_names = _find_kernel_names(signature, events, row) if row is not None else {}
     signatures = [
-        _describe_signature(operators, int(first), kernel_names.get(code))
+        _describe_signature(
+            operators, int(first), kernel_names.get(code), batches[int(batch[first])]
+        )
         for code, first in enumerate(grouping.first)
     ]
     models = [find_model(s.name) for s in signatures]
@@ -210,11 +229,15 @@ def _combine_events(tables: list[Columns]) -> tuple[_Events, int]:
     return events.take(valid & (carry_over != 1)), carry_over_ns
 
 
-def _group_by_signature(operators: Columns) -> Grouping:
-    return group_rows(*(operators[column].codes for column in SIGNATURE_COLUMNS))
+def _find_windowed_rows(events: _Events, row: Int) -> Int:
+    """Find the rows that launched attention within a window, which lengths do not tell."""
+    windowed = np.array([_WINDOW.search(name) is not None for name in events.names], dtype=np.bool_)
+    return row[(row >= 0) & windowed[events.name]]
 
 
-def _describe_signature(operators: Columns, row: int, kernel: str | None) -> CallSignature:
+def _describe_signature(
+    operators: Columns, row: int, kernel: str | None, batch: BatchLengths | None
+) -> CallSignature:
     """Describe the signature of a row, with the work that its model estimates."""
     texts = [_look_up_text(operators[column], row) for column in SIGNATURE_COLUMNS]
     name, dims, types, strides, values = texts
@@ -231,6 +254,7 @@ def _describe_signature(operators: Columns, row: int, kernel: str | None) -> Cal
                     strides=_decoder.decode(strides) if strides else (),
                     values=_decoder.decode(values) if values else (),
                     kernel=kernel,
+                    batch=batch,
                 )
             except msgspec.DecodeError:
                 work = "its recorded arguments cannot be read"

@@ -22,6 +22,17 @@ keys), and `pairs` follows:
     bottom right  N_q² / 2 + N_q (N_kv - N_q)    N_kv ≥ N_q;      N_kv² / 2    otherwise
 
 Attention as several operators (the "math" path) is counted by its matrix products.
+
+Inference servers pack sequences of different lengths, with q_i new tokens and k_i ≥ q_i tokens, and
+keep keys and values in pages. The bottom-right corner of a mask gives, with the same half of the
+diagonal,
+
+    pairs = Σ (q_i k_i - q_i² / 2);  bytes = Q + O of Σ q_i tokens, K + V of Σ k_i tokens
+
+TraceLens (https://github.com/AMD-AGI/TraceLens) computes the same from the same sums, except that
+it ignores the diagonal of sequences with one new token. The lengths are in tensors, so they come
+from the annotation of the step (see `batches`) or from the maxima among the arguments, if these
+leave one possibility. Otherwise the work is unknown.
 """
 
 from __future__ import annotations
@@ -29,9 +40,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stepscope.analysis.roofline.calls import Call, NotModelledError, Tensor, Work
+from stepscope.analysis.roofline.calls import (
+    BatchLengths,
+    Call,
+    NotModelledError,
+    Tensor,
+    Work,
+)
 
 Corner = Literal["top_left", "bottom_right"]
+_NO_WINDOW = {"-1", None}
+_ASSUMED_MASK = (
+    "assumes that each token attends to itself and all earlier ones (fewer in a sliding window), "
+    "and that the cache has the narrower type of queries and keys"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +71,28 @@ class AttentionLayout:
     """Position of the starts of packed sequences."""
     mask_type: bool = False
     """True if `causal` is 0 for no mask, 1 for top left, 2 for bottom right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaggedLayout:
+    """Positions of the arguments of attention over sequences of different lengths.
+
+    The first three are Q[tokens,H,D], and K and V[…,H,D], packed or as pages of a cache.
+    """
+
+    causal: int | None = None
+    """Position of a boolean; None for an operator that does not have it."""
+    starts: int | None = None
+    """Position of the starts of the sequences in Q."""
+    max_queries: int | None = None
+    """Position of the maximum of q_i; that of k_i follows."""
+    window: int | None = None
+    """Position of the number of earlier tokens in a sliding window, -1 for no limit; that of later
+    ones follows."""
+    out: int | None = None
+    pages: int | None = None
+    """Position of the table of pages; a call without it has whole tensors, of `dense`."""
+    dense: AttentionLayout | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +113,56 @@ def forward(call: Call, at: AttentionLayout) -> Work:
 def backward(call: Call, at: AttentionLayout) -> Work:
     """Estimate the work of a backward kernel; the module's docstring has the formula."""
     return _estimate(call, at, products=(3, 2), passes=2)
+
+
+def ragged(call: Call, at: RaggedLayout) -> Work:
+    """Estimate the work of attention over sequences of different lengths.
+
+    An operator without arguments for mask and window, such as vLLM's, is assumed to be causal,
+    without a sliding window.
+    """
+    q, k, v = (call.tensor(i) for i in range(3))
+    has_pages = at.pages is not None and call.optional(at.pages) is not None
+    if at.dense is not None and len(q.dims) == 4 and not has_pages:
+        return forward(call, at.dense)
+    if at.window is not None and not {call.value(at.window + i) for i in (0, 1)} <= _NO_WINDOW:
+        raise NotModelledError("sliding windows over sequences of different lengths")
+    batch = call.batch or _infer_equal_lengths(call, at, q)
+    if batch is None:
+        raise NotModelledError("the lengths of the sequences, or of a window, are not in the trace")
+    if batch.queries > q.count // (q.dims[-1] * q.dims[-2]):
+        raise NotModelledError("the annotated lengths are not those of this call")
+    causal = call.flag(at.causal) if at.causal is not None else True
+    twice_pairs = 2 * batch.products - (batch.squares if causal else 0)
+    heads, d_qk, d_v = q.dims[-2], q.dims[-1], v.dims[-1]
+    out = call.optional(at.out) if at.out is not None else None
+    cache_bytes = min(k.item_bytes, q.item_bytes) if at.causal is None else k.item_bytes
+    return Work(
+        flops=heads * twice_pairs * (d_qk + d_v),
+        bytes=batch.queries * heads * (d_qk * q.item_bytes + d_v * (out or q).item_bytes)
+        + batch.keys * k.dims[-2] * (d_qk + d_v) * cache_bytes,
+        precision=q.precision,
+        matrix=True,
+        note=_ASSUMED_MASK if at.causal is None else None,
+    )
+
+
+def _infer_equal_lengths(call: Call, at: RaggedLayout, q: Tensor) -> BatchLengths | None:
+    """Infer the lengths of sequences without earlier tokens, all as long as the maximum.
+
+    The maximum of q_i times their number is the number of tokens only if all q_i are the maximum;
+    and k_i ≥ q_i leaves one possibility if the maximum of k_i is the same.
+    """
+    starts = call.optional(at.starts) if at.starts is not None else None
+    if starts is None or at.max_queries is None:
+        return None
+    count, length = starts.count - 1, call.integer(at.max_queries)
+    if count * length != q.dims[0] or call.integer(at.max_queries + 1) != length:
+        return None
+    tokens = count * length
+    return BatchLengths(
+        queries=tokens, keys=tokens, squares=tokens * length, products=tokens * length
+    )
 
 
 def _estimate(call: Call, at: AttentionLayout, *, products: tuple[int, int], passes: int) -> Work:

@@ -12,6 +12,7 @@ Family = Literal[
     "gemm",
     "convolution",
     "attention",
+    "moe",
     "normalization",
     "elementwise",
     "reduction",
@@ -21,7 +22,7 @@ Family = Literal[
     "optimizer",
     "compiled",
 ]
-MATRIX_FAMILIES: frozenset[Family] = frozenset({"gemm", "convolution", "attention"})
+MATRIX_FAMILIES: frozenset[Family] = frozenset({"gemm", "convolution", "attention", "moe"})
 """Families whose arithmetic is matrix products, the purpose of matrix units."""
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "mxfp4", "int8"]
 """`mxfp4` is FP4 with one power of two as scale per block of 32 (OCP Microscaling Formats, 2023,
@@ -143,6 +144,20 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLengths:
+    """Sums over the sequences of one batch, with q new tokens and k tokens each."""
+
+    queries: int
+    """Sum of q."""
+    keys: int
+    """Sum of k, which includes the new tokens."""
+    squares: int
+    """Sum of q²."""
+    products: int
+    """Sum of q k."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """Arguments of one call, position by position."""
 
@@ -154,6 +169,8 @@ class Call:
     kernel: str | None = None
     """Name of a kernel that the call launched itself: the only source for the element type of a
     list of tensors, which profilers do not record."""
+    batch: BatchLengths | None = None
+    """Lengths of the sequences, if an inference server annotated the step with them."""
 
     def optional(self, position: int) -> Tensor | None:
         """Tensor at a position, None without one."""
@@ -244,7 +261,8 @@ class Work:
     known."""
     bytes: int
     """Bytes read from and written to device memory, if every tensor is transferred once."""
-    precision: Precision
+    precision: Precision | None
+    """None if the arguments do not determine it."""
     matrix: bool = False
     """True if matrix units do the arithmetic."""
     note: str | None = None

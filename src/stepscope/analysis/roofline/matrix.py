@@ -25,6 +25,8 @@ _WIDTHS: tuple[Precision, ...] = (
 """Precisions by the width of their numbers; of 16 bits, the one with the larger range is wider."""
 _MX_SCALE = "c10::Float8_e8m0fnu"
 """Type of the scales of microscaling formats: a power of two."""
+_MX_RECIPE = 3
+"""Number of `ScalingType.BlockWise1x32`."""
 
 
 def product(
@@ -105,6 +107,14 @@ def linear(call: Call) -> Work:
     return product(x, w, (rows, n, k), bias_elements=bias.count if bias else 0)
 
 
+def swapped_linear(call: Call) -> Work:
+    """Estimate `wvSplitK(w[N,K], x[M,K], bias, …)` of vLLM on AMD devices, for few rows of x."""
+    w, x = call.matrix(0, 2), call.matrix(1, 2)
+    bias = call.optional(2)
+    sizes = (x.dims[0], w.dims[0], x.dims[1])
+    return product(x, w, sizes, bias_elements=bias.count if bias else 0)
+
+
 def matmul(call: Call) -> Work:
     """Estimate `matmul(a[…,M,K], b[…,K,N])` with broadcast batches, if it is one operator."""
     a, b = call.tensor(0), call.tensor(1)
@@ -138,24 +148,72 @@ def scaled_mm(call: Call) -> Work:
     As `mm`, with the result in `out_dtype` (two bytes per element if that was not recorded). An
     element of FP4 is two numbers, so K is twice the size in its shape. FP4 with scales in E8M0 is
     MXFP4. The bytes of the scales, one per tensor, row or block, are ignored: they are few. A bias
-    differs from them by its two bytes per element.
+    differs from them by its two bytes per element. `_scaled_mm_v2` has its scales in lists, and
+    numbers their kinds: `torch.nn.functional.ScalingType`.
     """
     a, b = call.matrix(0, 2), call.matrix(1, 2)
     m, n = a.dims[0], b.dims[1]
-    packed_k = a.dims[1] * (2 if a.precision == "fp4" else 1)
-    precision = choose_wider(a.precision, b.precision)
-    if precision == "fp4" and any(t.type == _MX_SCALE for t in call.tensors(2)):
-        precision = "mxfp4"
     bias = next((t for t in call.tensors(2) if t.dims == (n,) and t.item_bytes == 2), None)
-    out = 2
-    for position in range(2, len(call.types)):
-        text = call.values[position] if position < len(call.values) else ""
-        out = SCALAR_TYPE_BYTES.get(text, out)
+    out = _find_scalar_type_bytes(call) or 2
     return Work(
-        flops=2 * m * n * packed_k + (m * n if bias else 0),
+        flops=2 * m * n * _count_inner(a) + (m * n if bias else 0),
         bytes=a.bytes + b.bytes + (m * n + (n if bias else 0)) * out,
+        precision=_find_scaled_precision(call, a, b),
+        matrix=True,
+    )
+
+
+def quantized_linear(call: Call) -> Work:
+    """Estimate `gemm_a8w8…(x[M,K], w[N,K], scales…, out[M,N])` of AITER.
+
+    As `scaled_mm` with the weight transposed; the result has two bytes per element if no tensor for
+    it is among the arguments. Signatures: https://github.com/ROCm/aiter/blob/main/aiter/ops.
+    """
+    x, w = call.matrix(0, 2), call.matrix(1, 2)
+    m, n = x.dims[0], w.dims[0]
+    out = next((t for t in call.tensors(2) if t.dims == (m, n) and t.item_bytes > 1), None)
+    return Work(
+        flops=2 * m * n * _count_inner(x),
+        bytes=x.bytes + w.bytes + m * n * (out.item_bytes if out else 2),
+        precision=choose_wider(x.precision, w.precision),
+        matrix=True,
+    )
+
+
+def fp4_linear(call: Call, precision: Precision, first: int = 0, out: int | None = None) -> Work:
+    """Estimate products of matrices in FP4, with two numbers per byte: x[M,K/2] and w[N,K/2].
+
+    PyTorch may record the bytes as such, so the operator determines the precision.
+
+    Args:
+        call: the call of the operator.
+        precision: format of the numbers.
+        first: position of x; w follows.
+        out: position of the result; two bytes per element without one.
+    """
+    x, w = call.matrix(first, 2), call.matrix(first + 1, 2)
+    if x.item_bytes != 1 or w.item_bytes != 1 or x.dims[1] != w.dims[1]:
+        raise NotModelledError("the operands are not both packed in bytes")
+    m, n = x.dims[0], w.dims[0]
+    item_bytes = call.tensor(out).item_bytes if out is not None else 2
+    return Work(
+        flops=2 * m * n * 2 * x.dims[1],
+        bytes=x.bytes + w.bytes + m * n * item_bytes,
         precision=precision,
         matrix=True,
+    )
+
+
+def cutlass_scaled_mm(call: Call) -> Work:
+    """Estimate `cutlass_scaled_mm(out[M,N], a[M,K], b[K,N], scales, scales, bias)` of vLLM."""
+    out, a, b = (call.matrix(position, 2) for position in range(3))
+    bias = call.optional(5)
+    return product(
+        a,
+        b,
+        (a.dims[0], b.dims[1], a.dims[1]),
+        bias_elements=bias.count if bias else 0,
+        out_item_bytes=out.item_bytes,
     )
 
 
@@ -165,28 +223,37 @@ def int_mm(call: Call) -> Work:
     return product(a, b, (a.dims[0], b.dims[1], a.dims[1]), out_item_bytes=4)
 
 
-def grouped_mm(call: Call) -> Work:
-    """Estimate `_grouped_mm(a, b, offsets)`: one matrix per group of rows, or of columns of K.
+def grouped_mm(call: Call, offsets: int = 2) -> Work:
+    """Estimate `_grouped_mm(a, b, offsets, bias, out_dtype)`: one product per group.
 
-    F = 2 M N K for any split of rows (a[M,K], b[G,K,N]) or of K (a[M,K], b[K,N], result [G,M,N])
-    by the offsets; a[G,M,K] with b[G,K,N] are G products.
+    The offsets split the rows of a[M,K] (with b[G,K,N]), the columns of b[K,N] (with a[G,M,K]) or
+    the inner dimension (a[M,K] with b[K,N], result [G,M,N]): F = 2 M N K for any split, so the
+    routing of tokens to experts does not matter. a[G,M,K] with b[G,K,N] are G products. All
+    matrices of b are read, even those of groups without rows. FP4 and scales as in `scaled_mm`.
+
+    Args:
+        call: the call of the operator.
+        offsets: position of the offsets.
     """
     a, b = call.tensor(0), call.tensor(1)
+    m, n, k = a.dims[-2], b.dims[-1], _count_inner(a)
     ranks = (len(a.dims), len(b.dims))
     if ranks == (3, 3):
-        batch, m, k = a.dims
-        return product(a, b, (m, b.dims[2], k), batch=batch, out_item_bytes=2)
-    offsets = call.tensor(4 if call.name.endswith("_scaled_grouped_mm") else 2)
-    if ranks == (2, 3):
-        (m, k), n, results = a.dims, b.dims[2], 1
+        products, results = a.dims[0], a.dims[0]
+    elif ranks in {(2, 3), (3, 2)}:
+        products, results = 1, 1
     elif ranks == (2, 2):
-        (m, k), n, results = a.dims, b.dims[1], offsets.count
+        products, results = 1, call.tensor(offsets).count
     else:
         raise NotModelledError("this arrangement of groups is not modelled")
+    scaled = a.item_bytes == 1
+    out = _find_scalar_type_bytes(call) or (2 if scaled else a.item_bytes)
     return Work(
-        flops=2 * m * n * k,
-        bytes=a.bytes + b.bytes + results * m * n * 2,
-        precision=choose_wider(a.precision, b.precision),
+        flops=products * 2 * m * n * k,
+        bytes=a.bytes + b.bytes + results * m * n * out,
+        precision=_find_scaled_precision(call, a, b)
+        if scaled
+        else choose_wider(a.precision, b.precision),
         matrix=True,
     )
 
@@ -202,6 +269,33 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
             raise NotModelledError("the shapes do not broadcast")
         merged.append(expanded.pop() if expanded else 1)
     return tuple(merged)
+
+
+def _count_inner(a: Tensor) -> int:
+    """Count the numbers in a row of a matrix; an element of FP4 is two."""
+    return a.dims[-1] * (2 if a.precision == "fp4" else 1)
+
+
+def _find_scalar_type_bytes(call: Call) -> int | None:
+    """Find the bytes of the type of the result, if a scalar after the operands is one."""
+    positions = range(2, min(len(call.types), len(call.values)))
+    known = [b for i in positions if (b := SCALAR_TYPE_BYTES.get(call.values[i])) is not None]
+    return known[-1] if known else None
+
+
+def _find_scaled_precision(call: Call, a: Tensor, b: Tensor) -> Precision:
+    """Find the precision of operands with scales: MXFP4 for FP4 with scales of that format."""
+    precision = choose_wider(a.precision, b.precision)
+    if precision != "fp4":
+        return precision
+    has_mx_scales = any(tensor.type == _MX_SCALE for tensor in call.tensors(2))
+    is_v2 = call.name.endswith("_v2")
+    return "mxfp4" if has_mx_scales or (is_v2 and _has_mx_recipe(call)) else precision
+
+
+def _has_mx_recipe(call: Call) -> bool:
+    """Check that the scales of both operands of a `_v2` operator are those of MX formats."""
+    return call.integers(3) == call.integers(6) == [_MX_RECIPE]
 
 
 def _estimate_plain(call: Call, first: int, bias_elements: int = 0) -> Work:

@@ -24,6 +24,7 @@ RMS norm (no mean, so fewer steps), of r = n / C rows:
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from math import prod
 
 from stepscope.analysis.roofline.calls import Call, NotModelledError, Tensor, Work
@@ -43,22 +44,54 @@ def layer_norm(call: Call) -> Work:
     return _estimate_forward(x, size, parameters, training=True)
 
 
-def group_norm(call: Call) -> Work:
-    """Estimate `native_group_norm(x, weight, bias, N, C, HxW, groups, eps)`."""
+def group_norm(call: Call, weight: int = 1) -> Work:
+    """Estimate `native_group_norm(x, weight, bias, N, C, HxW, groups, eps)`.
+
+    The bias follows the weight; AITER has both after the number of groups.
+    """
     x = call.tensor(0)
-    parameters = (call.optional(1), call.optional(2))
+    parameters = (call.optional(weight), call.optional(weight + 1))
     return _estimate_forward(x, _count_channels(x), parameters, training=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RmsNormLayout:
+    """Positions of the arguments of an RMS norm."""
+
+    x: int = 0
+    weight: int
+    out: int | None = None
+    """Position of the tensor for the result; like x without one, or in place."""
+    residual: int | None = None
+    """Position of a tensor that is added to x before, and receives the sum."""
+    quantization: int = 0
+    """Operations per element that convert the result to another type."""
 
 
 def rms_norm(call: Call) -> Work:
     """Estimate `_fused_rms_norm(x, normalized_shape, weight, eps)`."""
-    x, weight = call.tensor(0), call.optional(2)
-    size = _count_normalized(call, 1, weight)
-    rows = x.count // size
-    return Work(
-        flops=rows * (2 * size + 2) + x.count * (2 if weight else 1),
-        bytes=2 * x.bytes + (weight.bytes if weight else 0),
-        precision=x.arithmetic,
+    weight = call.optional(2)
+    return _estimate_rms_norm(call.tensor(0), weight, _count_normalized(call, 1, weight))
+
+
+def fused_rms_norm(call: Call, at: RmsNormLayout) -> Work:
+    """Estimate an RMS norm of vLLM, SGLang or AITER.
+
+    With a residual, F gains the n additions, and bytes the residual, which is read and replaced
+    by the sum: x and residual read, result and sum written.
+    """
+    x, weight = call.tensor(at.x), call.optional(at.weight)
+    size = weight.count if weight else x.dims[-1]
+    norm = _estimate_rms_norm(x, weight, max(1, size))
+    out = call.tensor(at.out) if at.out is not None else x
+    residual = call.optional(at.residual) if at.residual is not None else None
+    operations = at.quantization + (1 if residual else 0)
+    return replace(
+        norm,
+        flops=(norm.flops or 0) + operations * x.count,
+        bytes=norm.bytes
+        + x.count * (out.item_bytes - x.item_bytes)
+        + (2 * residual.bytes if residual else 0),
     )
 
 
@@ -111,6 +144,15 @@ def rms_norm_backward(call: Call) -> Work:
         flops += x.count * (2 if rows > 1 else 1) * mask[1]
         size_bytes += weight.bytes * (1 + mask[1])
     return Work(flops=flops, bytes=size_bytes, precision=x.arithmetic)
+
+
+def _estimate_rms_norm(x: Tensor, weight: Tensor | None, size: int) -> Work:
+    rows = x.count // size
+    return Work(
+        flops=rows * (2 * size + 2) + x.count * (2 if weight else 1),
+        bytes=2 * x.bytes + (weight.bytes if weight else 0),
+        precision=x.arithmetic,
+    )
 
 
 def _estimate_forward(

@@ -16,6 +16,7 @@ from stepscope.analysis.roofline import (
 )
 from stepscope.analysis.roofline.calls import Call, Family, NotModelledError, Work
 from stepscope.analysis.roofline.compiled import COMPILED_PREFIXES, compiled
+from stepscope.analysis.roofline.server_operators import SERVER_MODELS, SERVER_WRAPPERS
 
 _IMPOSSIBLE = 1 << 62
 """Limit of operations or bytes of one call: the fastest device would take an hour."""
@@ -176,10 +177,11 @@ MODELS: dict[str, OperatorModel] = {
             "addmv_": matrix.addmv,
             "dot": matrix.dot,
             "vdot": matrix.dot,
-            "_scaled_mm": matrix.scaled_mm,
+            **_assign("_scaled_mm _scaled_mm_v2", matrix.scaled_mm),
             "_int_mm": matrix.int_mm,
             "_grouped_mm": matrix.grouped_mm,
-            "_scaled_grouped_mm": matrix.grouped_mm,
+            "_scaled_grouped_mm": partial(matrix.grouped_mm, offsets=4),
+            "_scaled_grouped_mm_v2": partial(matrix.grouped_mm, offsets=8),
             "mkldnn_linear": matrix.linear,
         },
     ),
@@ -309,5 +311,11 @@ MODELS: dict[str, OperatorModel] = {
             "_amp_foreach_non_finite_check_and_unscale_": optimizers.unscale,
         },
     ),
+    **{
+        name: OperatorModel(family, work)
+        for family, models in SERVER_MODELS.items()
+        for name, work in models.items()
+    },
+    **{name: OperatorModel("gemm", work, leaf_only=True) for name, work in SERVER_WRAPPERS.items()},
 }
 """Models by the name of the operator."""

@@ -144,7 +144,9 @@ def _find_main_precision(account: Account, flops: Int) -> Precision | None:
     for index, signature in enumerate(account.signatures):
         if signature.work is None or not flops[index]:
             continue
-        precision: Precision = signature.work.precision
+        precision = signature.work.precision
+        if precision is None:
+            continue
         if precision == "fp32" and tf32_calls[index]:
             precision = "tf32"
         totals[precision] = totals.get(precision, 0) + int(calls[index]) * int(flops[index])
