@@ -63,9 +63,14 @@ def accounted(
     *ops: Op,
     orphans: list[Launch] | None = None,
     carry_over: list[Launch] | None = None,
+    annotations: list[tuple[str, int, int]] | None = None,
     with_ids: tuple[int, int] = (7, 3),
 ) -> Account:
-    """Account the device time of a trace; `with_ids` is the first id and their increment."""
+    """Account the device time of a trace.
+
+    `annotations` are names with start and duration on the host; `with_ids` is the first id and
+    their increment.
+    """
     rows: list[tuple[Op, int, int]] = []
     first, step = with_ids
 
@@ -95,7 +100,14 @@ def accounted(
         _events([launch for launch in launches if launch[0].copied == copied])
         for copied in (False, True)
     )
-    return account_device_time(operators, kernels, copies)
+    named = annotations or []
+    ranges = {
+        "name": strings([name for name, _, _ in named]),
+        "on_device": _numbers([0 for _ in named]),
+        "start_ns": _numbers([start for _, start, _ in named]),
+        "duration_ns": _numbers([duration for _, _, duration in named]),
+    }
+    return account_device_time(operators, kernels, copies, ranges)
 
 
 def _events(rows: list[tuple[Launch, int, int]]) -> dict[str, Any]:

@@ -8,50 +8,7 @@ import pytest
 
 from stepscope.analysis.roofline.calls import Call, Work
 from stepscope.analysis.roofline.registry import MODELS, estimate_work, find_model
-
-BF16, FP32, FP8 = "c10::BFloat16", "float", "c10::Float8_e4m3fn"
-
-
-def call(name: str, *arguments: Any, kernel: str | None = None) -> Call:
-    """Make a call.
-
-    Tensors are (dims, type) or (dims, type, strides), lists of tensors a list of dims, scalars
-    text, omitted arguments None.
-    """
-    dims: list[Any] = []
-    types, strides, values = [], [], []
-    for argument in arguments:
-        is_tensor = isinstance(argument, tuple)
-        is_list = isinstance(argument, list)
-        dims.append(
-            list(argument[0]) if is_tensor else [list(size) for size in argument] if is_list else []
-        )
-        types.append(
-            argument[1]
-            if is_tensor
-            else "TensorList"
-            if is_list
-            else "Scalar"
-            if argument is not None
-            else ""
-        )
-        strides.append(list(argument[2]) if is_tensor and len(argument) > 2 else None)
-        values.append(argument if isinstance(argument, str) else "")
-    return Call(name=name, dims=dims, types=types, strides=strides, values=values, kernel=kernel)
-
-
-def work(name: str, *arguments: Any, kernel: str | None = None) -> Work:
-    full = name if "::" in name or name.startswith("triton") else f"aten::{name}"
-    estimate = estimate_work(call(full, *arguments, kernel=kernel))
-    assert isinstance(estimate, Work), estimate
-    return estimate
-
-
-def why_not(name: str, *arguments: Any) -> str:
-    estimate = estimate_work(call(f"aten::{name}", *arguments))
-    assert isinstance(estimate, str), estimate
-    return estimate
-
+from tests.support.roofline_calls import BF16, FP8, FP32, call, reject, work
 
 # --- matrix products --------------------------------------------------------------------------
 
@@ -426,7 +383,7 @@ def test_lists_take_their_type_from_the_kernel() -> None:
     assert (norm.flops, norm.bytes) == (32, 4 * 16)
     cat = "CatArrayBatchedCopy<at::native::(anonymous namespace)::OpaqueType<2u>, unsigned int>"
     assert work("cat", [(2, 3), (2, 5)], "1", kernel=cat).bytes == 2 * 2 * 16
-    assert "element type" in why_not("cat", [(2, 3), (2, 5)], "1")
+    assert "element type" in reject("cat", [(2, 3), (2, 5)], "1")
 
 
 @pytest.mark.parametrize(
@@ -458,11 +415,11 @@ def test_compiled_kernels_run_the_operators_of_their_names(
 
 
 def test_missing_figures_have_reasons() -> None:
-    assert why_not("nonzero", ((3,), FP32)) == "the operator has no model"
-    assert "complex" in why_not("mm", ((3, 5), "c10::complex<float>"), ((5, 7), FP32))
-    assert "dimensions" in why_not("mm", ((3,), FP32), ((5, 7), FP32))
-    assert "broadcast" in why_not("mul", ((3,), FP32), ((4,), FP32))
-    assert "not a tensor" in why_not("mm", None, ((5, 7), FP32))
+    assert reject("nonzero", ((3,), FP32)) == "the operator has no model"
+    assert "complex" in reject("mm", ((3, 5), "c10::complex<float>"), ((5, 7), FP32))
+    assert "dimensions" in reject("mm", ((3,), FP32), ((5, 7), FP32))
+    assert "broadcast" in reject("mul", ((3,), FP32), ((4,), FP32))
+    assert "not a tensor" in reject("mm", None, ((5, 7), FP32))
 
 
 def test_models_accept_any_arguments() -> None:
@@ -485,10 +442,10 @@ def test_wrappers_count_only_where_they_launch() -> None:
 
 @pytest.mark.parametrize("size", [10**30, -1, "3", None, True, 2.0])
 def test_invalid_sizes_are_rejected(size: Any) -> None:
-    assert "not valid for a tensor" in why_not("mm", ((size, 5), BF16), ((5, 7), BF16))
-    assert "not valid for a tensor" in why_not("add", ((size, 5), FP32), "1")
+    assert "not valid for a tensor" in reject("mm", ((size, 5), BF16), ((5, 7), BF16))
+    assert "not valid for a tensor" in reject("add", ((size, 5), FP32), "1")
 
 
 def test_impossibly_large_work_is_rejected() -> None:
     large = (1 << 40, 1 << 40)
-    assert "impossibly large" in why_not("mm", (large, BF16), (large, BF16))
+    assert "impossibly large" in reject("mm", (large, BF16), (large, BF16))

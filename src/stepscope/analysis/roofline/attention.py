@@ -90,9 +90,10 @@ class RaggedLayout:
     """Position of the number of earlier tokens in a sliding window, -1 for no limit; that of later
     ones follows."""
     out: int | None = None
-    pages: int | None = None
-    """Position of the table of pages; a call without it has whole tensors, of `dense`."""
     dense: AttentionLayout | None = None
+    """Layout of calls whose keys and values are not in a cache."""
+    cache_marks: tuple[int, ...] = ()
+    """Positions of tensors that only calls with a cache have: used lengths, table of pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +123,16 @@ def ragged(call: Call, at: RaggedLayout) -> Work:
     without a sliding window.
     """
     q, k, v = (call.tensor(i) for i in range(3))
-    has_pages = at.pages is not None and call.optional(at.pages) is not None
-    if at.dense is not None and len(q.dims) == 4 and not has_pages:
-        return forward(call, at.dense)
     if at.window is not None and not {call.value(at.window + i) for i in (0, 1)} <= _NO_WINDOW:
         raise NotModelledError("sliding windows over sequences of different lengths")
     batch = call.batch or _infer_equal_lengths(call, at, q)
     if batch is None:
-        raise NotModelledError("the lengths of the sequences, or of a window, are not in the trace")
+        in_cache = len(q.dims) != len(k.dims) or any(call.dims[i] for i in at.cache_marks)
+        if at.dense is not None and not in_cache:
+            return forward(call, at.dense)
+        raise NotModelledError(
+            "the lengths of the sequences, or of a sliding window, are not in the trace"
+        )
     if batch.queries > q.count // (q.dims[-1] * q.dims[-2]):
         raise NotModelledError("the annotated lengths are not those of this call")
     causal = call.flag(at.causal) if at.causal is not None else True

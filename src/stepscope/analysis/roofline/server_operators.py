@@ -34,23 +34,31 @@ _NORMS = {
     "vllm::rocm_aiter_rmsnorm2d_fwd_with_add": _Norm(residual=1, weight=2),
 }
 _Ragged = attention.RaggedLayout
-_FLASH_3 = _Ragged(
-    out=6,
-    starts=7,
-    max_queries=12,
-    pages=14,
-    causal=24,
-    window=25,
-    dense=attention.AttentionLayout(causal=24, order="sequence_first"),
-)
+_FLASH_2 = attention.AttentionLayout(causal=15, order="sequence_first", lengths=4)
+_FLASH_3 = attention.AttentionLayout(causal=24, order="sequence_first", lengths=7)
+_AITER = attention.AttentionLayout(causal=12, order="sequence_first", lengths=3)
 _ATTENTION = {
     "vllm::unified_attention_with_output": _Ragged(out=3),
-    "_vllm_fa2_C::varlen_fwd": _Ragged(out=3, starts=4, max_queries=10, causal=15, window=16),
-    "_vllm_fa3_C::fwd": _FLASH_3,
-    "flash_attn_3::fwd": _FLASH_3,
+    "_vllm_fa2_C::varlen_fwd": _Ragged(
+        out=3, starts=4, max_queries=10, causal=15, window=16, dense=_FLASH_2, cache_marks=(6, 8)
+    ),
+    **dict.fromkeys(
+        ("_vllm_fa3_C::fwd", "flash_attn_3::fwd"),
+        _Ragged(
+            out=6,
+            starts=7,
+            max_queries=12,
+            causal=24,
+            window=25,
+            dense=_FLASH_3,
+            cache_marks=(11, 14),
+        ),
+    ),
     "aiter::mha_batch_prefill": _Ragged(starts=3, max_queries=6, causal=12, window=13),
-    "aiter::mha_varlen_fwd": _Ragged(starts=3, max_queries=5, causal=12, window=13),
-    "aiter::fmha_v3_varlen_fwd": _Ragged(starts=3, max_queries=5, causal=12, window=13),
+    **dict.fromkeys(
+        ("aiter::mha_varlen_fwd", "aiter::fmha_v3_varlen_fwd"),
+        _Ragged(starts=3, max_queries=5, causal=12, window=13, dense=_AITER),
+    ),
 }
 _Experts = experts.ExpertLayout
 _FUSED_EXPERTS = {

@@ -1,0 +1,52 @@
+"""Calls of operators, drawn by their arguments, and the work that models estimate for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepscope.analysis.roofline.calls import Call, Work
+from stepscope.analysis.roofline.registry import estimate_work
+
+BF16, FP32, FP8, INT64 = "c10::BFloat16", "float", "c10::Float8_e4m3fn", "long int"
+Argument = tuple[Any, ...] | list[Any] | str | None
+"""A tensor as (dims, type) or (dims, type, strides), a list of tensors as a list of dims, a scalar
+as text, an omitted argument as None."""
+
+
+def call(name: str, *arguments: Argument, kernel: str | None = None) -> Call:
+    """Make a call; names without a namespace are of PyTorch."""
+    dims: list[Any] = []
+    types, strides, values = [], [], []
+    for argument in arguments:
+        is_tensor = isinstance(argument, tuple)
+        is_list = isinstance(argument, list)
+        dims.append(
+            list(argument[0]) if is_tensor else [list(size) for size in argument] if is_list else []
+        )
+        types.append(
+            argument[1]
+            if is_tensor
+            else "TensorList"
+            if is_list
+            else "Scalar"
+            if argument is not None
+            else ""
+        )
+        strides.append(list(argument[2]) if is_tensor and len(argument) > 2 else None)
+        values.append(argument if isinstance(argument, str) else "")
+    full = name if "::" in name or name.startswith("triton") else f"aten::{name}"
+    return Call(name=full, dims=dims, types=types, strides=strides, values=values, kernel=kernel)
+
+
+def work(name: str, *arguments: Argument, kernel: str | None = None) -> Work:
+    """Estimate the work of a call that has a model."""
+    estimate = estimate_work(call(name, *arguments, kernel=kernel))
+    assert isinstance(estimate, Work), estimate
+    return estimate
+
+
+def reject(name: str, *arguments: Argument) -> str:
+    """Return the reason why a call has no figures."""
+    estimate = estimate_work(call(name, *arguments))
+    assert isinstance(estimate, str), estimate
+    return estimate
