@@ -51,6 +51,12 @@ SHARE_OF_DEVICE_TIME = (
 )
 SHARE_OF_HOST_TIME = "self time of operators on the host, as no device work was recorded"
 UNKNOWN_DEVICE = "device not described in the trace"
+NO_LAUNCH = (
+    "no operator of the trace launched the work; the arguments of operators in replayed graphs are "
+    "unknown"
+)
+MIN_UNMODELLED_RATIO = 0.1
+"""Share of the time from which work without a model is explained."""
 WITH_DEVICE_WORK = "launched_ns IS NOT NULL OR launched_below_ns IS NOT NULL"
 MAX_GAPS = 5
 MAX_IMPOSSIBLE_RATIO = 0.5
@@ -204,6 +210,7 @@ def _write_notes(
         notes.append(f"{reason}, so shares of the peak are unknown{PEAKS_ADVICE}")
     elif peaks.estimate:
         notes.append(f"peaks are {peaks.source}{PEAKS_ADVICE}")
+    notes += _explain_unmodelled_time(account, groups)
     impossible = [group for group in groups if group.anomaly is not None]
     impossible_ns = sum(group.device_ns for group in impossible)
     bounded_ns = sum(group.device_ns for group in groups if group.roofline_ratio is not None)
@@ -218,6 +225,19 @@ def _write_notes(
             "roofline, which is impossible; `anomaly` in --json has the possible reasons"
         )
     return notes
+
+
+def _explain_unmodelled_time(account: Account, groups: list[RooflineGroup]) -> list[str]:
+    """Explain the largest parts of the time without operations and bytes."""
+    total_ns = account.total_ns
+    parts = [
+        (group.device_ns, f"{group.name} ({percent(group.device_ns / total_ns)}): {group.reason}")
+        for group in groups
+        if group.call_bytes is None
+    ]
+    parts.append((account.unlinked_ns, f"{percent(account.unlinked_ns / total_ns)}: {NO_LAUNCH}"))
+    large = [part for part in parts if part[0] >= MIN_UNMODELLED_RATIO * total_ns]
+    return [f"no model of {text}" for _, text in sorted(large, reverse=True)[:MAX_GAPS]]
 
 
 def _join_columns(*columns: tuple[str, ...]) -> tuple[str, ...]:

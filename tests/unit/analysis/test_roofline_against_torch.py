@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +158,125 @@ def test_attention_and_its_gradient(queries: int, keys: int, heads: int, tmp_pat
     assert flops(ours[f"{name}_backward"]) == sdpa_backward_flop_count(
         q.shape, q.shape, k.shape, v.shape
     )
+
+
+GROUPS = {
+    "rows": ((64, 16), (4, 16, 24)),
+    "columns": ((4, 24, 16), (16, 64)),
+    "inner": ((24, 64), (64, 16)),
+    "batches": ((4, 24, 16), (4, 16, 32)),
+}
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.nn.functional, "grouped_mm"), reason="torch >= 2.10 groups products on CPUs"
+)
+@pytest.mark.parametrize("item_type", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("arrangement", GROUPS)
+def test_grouped_products_are_those_of_their_groups(
+    arrangement: str, item_type: Any, tmp_path: Path
+) -> None:
+    """On CPUs, torch calls `mm` or `bmm` for the groups."""
+    a, b = (torch.randn(size).to(item_type) for size in GROUPS[arrangement])
+    offsets = None
+    if arrangement != "batches":
+        offsets = torch.tensor([16, 16, 40, 64], dtype=torch.int32)
+
+    ours = recorded(lambda: torch._grouped_mm(a, b, offs=offsets), tmp_path)
+    inner = ours.get("aten::mm", []) + ours.get("aten::bmm", [])
+    assert flops(ours["aten::_grouped_mm"]) == flops(inner) > 0
+
+
+def test_scaled_products(tmp_path: Path) -> None:
+    """On CPUs, torch multiplies operands that it converts to 32 bits."""
+    functional = torch.nn.functional
+    a = torch.randn(48, 32).to(torch.float8_e4m3fn)
+    b = torch.randn(16, 32).to(torch.float8_e4m3fn).t()
+    scale = torch.tensor(1.0)
+
+    def run() -> None:
+        torch._scaled_mm(a, b, scale, scale, out_dtype=torch.bfloat16)
+        if hasattr(functional, "scaled_mm"):  # torch >= 2.10
+            kind = functional.ScalingType.TensorWise
+            functional.scaled_mm(a, b, scale, kind, scale, kind, output_dtype=torch.bfloat16)
+
+    ours = recorded(run, tmp_path)
+    names = [name for name in ours if name.startswith("aten::_scaled_mm")]
+    assert sum(flops(ours[name]) for name in names) == flops(ours["aten::mm"]) > 0
+    for name in names:
+        (estimate,) = map(estimate_work, ours[name])
+        assert isinstance(estimate, Work)
+        assert estimate.bytes == 48 * 32 + 32 * 16 + 2 * 48 * 16
+        assert estimate.precision == "fp8"
+
+
+@pytest.fixture
+def servers() -> Iterator[None]:
+    """Operators of vLLM with their signatures, as far as this test needs them, in Python."""
+    definitions = {
+        "vllm": (
+            "outplace_fused_experts(Tensor hidden, Tensor w1, Tensor w2, Tensor weights, "
+            'Tensor ids, str activation="silu", bool weigh_input=False, bool fp8=False, '
+            "SymInt experts=-1, Tensor? map=None) -> Tensor",
+            run_experts,
+        ),
+        "_C": (
+            "fused_add_rms_norm(Tensor! input, Tensor! residual, Tensor? weight, float epsilon) "
+            "-> ()",
+            run_norm,
+        ),
+    }
+    libraries = []
+    for namespace, (schema, implementation) in definitions.items():
+        library = torch.library.Library(namespace, "FRAGMENT")
+        library.define(schema)
+        library.impl(schema.partition("(")[0], implementation, "CPU")
+        libraries.append(library)
+    yield
+    for library in libraries:
+        library._destroy()
+
+
+def run_experts(
+    hidden: Any, w1: Any, w2: Any, weights: Any, ids: Any, *options: Any, **named: Any
+) -> Any:
+    """Visit the experts one by one, each with the tokens that chose it."""
+    out = torch.zeros_like(hidden)
+    for expert in range(len(w1)):
+        token, position = torch.where(ids == expert)
+        if len(token):
+            gate, up = torch.mm(hidden[token], w1[expert].t()).chunk(2, dim=-1)
+            result = torch.mm(torch.nn.functional.silu(gate) * up, w2[expert].t())
+            out.index_add_(0, token, result * weights[token, position, None])
+    return out
+
+
+def run_norm(x: Any, residual: Any, weight: Any, epsilon: float) -> None:
+    residual.add_(x)
+    x.copy_(torch.nn.functional.rms_norm(residual, weight.shape, weight, epsilon))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.usefixtures("servers")
+def test_experts_do_the_products_of_their_tokens(seed: int, tmp_path: Path) -> None:
+    torch.manual_seed(seed)
+    hidden, w1, w2 = torch.randn(20, 12), torch.randn(8, 16, 12), torch.randn(8, 12, 8)
+    weights, ids = torch.randn(20, 8).softmax(dim=-1).topk(3)
+
+    def run() -> None:
+        torch.ops.vllm.outplace_fused_experts(hidden, w1, w2, weights, ids.int())
+
+    ours = recorded(run, tmp_path)
+    assert flops(ours["vllm::outplace_fused_experts"]) == flops(ours["aten::mm"]) > 0
+
+
+@pytest.mark.usefixtures("servers")
+def test_norm_after_a_sum_adds_and_normalizes(tmp_path: Path) -> None:
+    x, residual, weight = torch.randn(20, 12), torch.randn(20, 12), torch.randn(12)
+
+    ours = recorded(lambda: torch.ops._C.fused_add_rms_norm(x, residual, weight, 1e-6), tmp_path)
+    parts = [*ours["aten::add_"][:1], *ours["aten::_fused_rms_norm"]]
+    assert flops(ours["_C::fused_add_rms_norm"]) == flops(parts) > 0
 
 
 def test_all_operators_of_a_small_network_are_modelled(tmp_path: Path) -> None:

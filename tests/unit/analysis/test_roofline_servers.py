@@ -76,13 +76,13 @@ def test_weights_of_experts_are_bounded_by_the_choices(tokens: int, top_k: int) 
     estimate = work(name, *arguments)
     activations = 2 * tokens * 6 * 2 + tokens * top_k * (4 + 4)
     weight_bytes = 2 * (6 * 6 + 6 * 3)
-    visited = [
+    most = max(
         len({expert for chosen in route(tokens, 8, top_k, seed) for expert in chosen})
-        for seed in range(200)
-    ]
-    assert estimate.bytes == activations + weight_bytes * min(8, tokens * top_k)
-    assert max(visited) * weight_bytes + activations <= estimate.bytes
-    assert (estimate.note is None) == (min(visited) == max(visited))
+        for seed in range(2000)
+    )
+    assert estimate.bytes == activations + weight_bytes * most
+    always_as_many = tokens == 1 or top_k == 8
+    assert (estimate.note is None) == always_as_many
 
 
 def test_packed_weights_hold_several_numbers_per_element() -> None:

@@ -86,6 +86,40 @@ def test_a_product_against_the_peaks_of_its_device(imported: Imported) -> None:
     assert gap.saved_ratio == pytest.approx(1 - (group.roofline_ratio or 0))
 
 
+def attention(start: float, number: int) -> list[Event]:
+    q, k = [4, 2, 8], [4, 1, 8]
+    return call(
+        "vllm::unified_attention_with_output", start, 10, number=number, dims=[q, k, k, q, []],
+        types=["c10::BFloat16"] * 4 + [""],
+    )  # fmt: skip
+
+
+def test_annotations_of_a_server_hold_the_lengths_of_its_sequences(imported: Imported) -> None:
+    """The same call for one sequence of 4 new tokens, for 4 of 1, and without lengths."""
+    sums = {
+        10: "execute_4_context_1(sq4sk6sqsq16sqsk24)_generation_0(sq0sk0sqsq0sqsk0)",
+        50: "execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_4(sq4sk40sqsq4sqsk40)",
+        90: "execute_context_1(4)_generation_0(0)",
+    }
+    parts = [[event("user_annotation", name, start, 30)] for start, name in sums.items()]
+    parts += [attention(start + 5, number) for number, start in enumerate(sums, 1)]
+    payload = only(imported(one=recording(*parts)), top=0)
+    works = {group.call_flop: group.reason for group in payload.groups}
+    assert works.keys() == {2 * (2 * 24 - 16) * 16, 2 * (2 * 40 - 4) * 16, None}
+    assert (payload.computing_ns, payload.modelled_ns) == (30_000, 20_000)
+    assert [note for note in payload.notes if note.startswith("no model")] == [
+        f"no model of vllm::unified_attention_with_output (33%): {works[None]}"
+    ]
+
+
+def test_replayed_graphs_have_no_model(imported: Imported) -> None:
+    replay = event("kernel", "gemm", 100, 30)
+    payload = only(imported(one=recording(mm(10, 10, 1), [replay])))
+    (note,) = (note for note in payload.notes if note.startswith("no model"))
+    assert payload.modelled_ratio == pytest.approx(0.25)
+    assert note.startswith("no model of 75%: no operator")
+
+
 def test_utilisation_of_the_step(imported: Imported) -> None:
     payload = only(imported(one=recording(mm(10, 4, 1), mm(50, 6, 2))))
     assert payload.utilization is not None

@@ -153,7 +153,10 @@ def _bound_active_experts(experts: int, tokens: int, top_k: int) -> tuple[int, s
     bound = min(experts, tokens * top_k)
     if bound <= top_k:
         return bound, None
-    return bound, f"upper bound of bytes: weights of {bound} of {experts} experts are read"
+    return bound, (
+        f"upper bound of bytes: weights of {bound} of {experts} experts, fewer if tokens choose "
+        "the same ones"
+    )
 
 
 def _find_precision(x: Tensor, weights: Tensor, numbers: int) -> Precision | None:
