@@ -7,10 +7,16 @@ from typing import Any
 from stepscope.analysis.roofline.calls import Call, Work
 from stepscope.analysis.roofline.registry import estimate_work
 
-BF16, FP32, FP8, INT64 = "c10::BFloat16", "float", "c10::Float8_e4m3fn", "long int"
+BF16, FP32, FP8, FP4 = "c10::BFloat16", "float", "c10::Float8_e4m3fn", "c10::Float4_e2m1fn_x2"
+INT32, INT64, BYTE = "int", "long int", "unsigned char"
 Argument = tuple[Any, ...] | list[Any] | str | None
 """A tensor as (dims, type) or (dims, type, strides), a list of tensors as a list of dims, a scalar
 as text, an omitted argument as None."""
+
+
+def tensor(*dims: int, type_: str = BF16) -> Argument:
+    """Make a tensor argument."""
+    return (dims, type_)
 
 
 def call(name: str, *arguments: Argument, kernel: str | None = None) -> Call:

@@ -100,14 +100,14 @@ def accounted(
         _events([launch for launch in launches if launch[0].copied == copied])
         for copied in (False, True)
     )
-    named = annotations or []
-    ranges = {
-        "name": strings([name for name, _, _ in named]),
-        "on_device": _numbers([0 for _ in named]),
-        "start_ns": _numbers([start for _, start, _ in named]),
-        "duration_ns": _numbers([duration for _, _, duration in named]),
+    ranges = annotations or []
+    named_ranges = {
+        "name": strings([name for name, _, _ in ranges]),
+        "on_device": _numbers([0 for _ in ranges]),
+        "start_ns": _numbers([start for _, start, _ in ranges]),
+        "duration_ns": _numbers([duration for _, _, duration in ranges]),
     }
-    return account_device_time(operators, kernels, copies, ranges)
+    return account_device_time(operators, kernels, copies, named_ranges)
 
 
 def _events(rows: list[tuple[Launch, int, int]]) -> dict[str, Any]:

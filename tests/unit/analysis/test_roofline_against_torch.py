@@ -238,7 +238,7 @@ def servers() -> Iterator[None]:
 
 
 def run_experts(
-    hidden: Any, w1: Any, w2: Any, weights: Any, ids: Any, *options: Any, **named: Any
+    hidden: Any, w1: Any, w2: Any, weights: Any, ids: Any, *options: Any, **keywords: Any
 ) -> Any:
     """Visit the experts one by one, each with the tokens that chose it."""
     out = torch.zeros_like(hidden)

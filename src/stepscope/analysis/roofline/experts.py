@@ -31,8 +31,9 @@ from stepscope.analysis.roofline.calls import (
     Tensor,
     Work,
 )
-from stepscope.analysis.roofline.matrix import choose_wider
+from stepscope.analysis.roofline.matrix import choose_wider, find_sizes
 
+_OTHER_DEVICES = "the number of tokens of the experts of this device is unknown"
 _NUMBERS_PER_ELEMENT = {1, 2, 4, 8}
 """Numbers that one element of packed weights can hold."""
 
@@ -114,6 +115,28 @@ def grouped_rows(call: Call, precision: Precision | None = None) -> Work:
     )
 
 
+def marlin_experts(call: Call) -> Work:
+    """Estimate `moe_wna16_marlin_gemm(a[M,K], …, w[E,…] at 2, …, k, …, is_ep, type, M, N, K, …)`.
+
+    F = 2 M k N K;  bytes = a + min(E, M k) of the packed weights + M k N; multiplied in the type of
+    a. The second product of a layer has M k rows and k = 1.
+    """
+    a, w = call.matrix(0, 2), call.tensor(2)
+    position = find_sizes(call, a.dims)
+    m, n, k = (call.integer(position + i) for i in range(3))
+    if call.flag(position - 2):
+        raise NotModelledError(_OTHER_DEVICES)
+    top_k = call.integer(position - 4)
+    active, note = _bound_active_experts(w.dims[0], m, top_k)
+    return Work(
+        flops=2 * m * top_k * n * k,
+        bytes=a.bytes + active * w.bytes // w.dims[0] + m * top_k * n * max(2, a.item_bytes),
+        precision=a.precision,
+        matrix=True,
+        note=note,
+    )
+
+
 def router(call: Call) -> Work:
     """Estimate `topk_softmax(weights[T,k], ids, positions, scores[T,E], …)`.
 
@@ -144,7 +167,7 @@ def _read_routing(call: Call, at: ExpertLayout) -> tuple[int, int]:
         return call.integer(at.top_k), 0
     weights, ids = call.matrix(at.hidden + 3, 2), call.matrix(at.hidden + 4, 2)
     if any(t.type == "int" and len(t.dims) == 1 for t in call.tensors(at.hidden + 5)):
-        raise NotModelledError("the number of tokens of the experts of this device is unknown")
+        raise NotModelledError(_OTHER_DEVICES)
     return ids.dims[1], weights.bytes + ids.bytes
 
 

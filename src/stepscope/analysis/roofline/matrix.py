@@ -163,13 +163,18 @@ def scaled_mm(call: Call) -> Work:
     )
 
 
-def quantized_linear(call: Call) -> Work:
-    """Estimate `gemm_a8w8…(x[M,K], w[N,K], scales…, out[M,N])` of AITER.
+def quantized_linear(call: Call, weight: int = 1) -> Work:
+    """Estimate `gemm_a8w8…(x[M,K], w[N,K], scales…, out[M,N])` of AITER, and similar of vLLM.
 
     As `scaled_mm` with the weight transposed; the result has two bytes per element if no tensor for
-    it is among the arguments. Signatures: https://github.com/ROCm/aiter/blob/main/aiter/ops.
+    it is among the arguments. Signatures: https://github.com/ROCm/aiter/tree/main/aiter/ops,
+    https://github.com/vllm-project/vllm/tree/main/vllm/model_executor/kernels/linear.
+
+    Args:
+        call: the call of the operator.
+        weight: position of w.
     """
-    x, w = call.matrix(0, 2), call.matrix(1, 2)
+    x, w = call.matrix(0, 2), call.matrix(weight, 2)
     m, n = x.dims[0], w.dims[0]
     out = next((t for t in call.tensors(2) if t.dims == (m, n) and t.item_bytes > 1), None)
     return Work(
@@ -183,7 +188,8 @@ def quantized_linear(call: Call) -> Work:
 def fp4_linear(call: Call, precision: Precision, first: int = 0, out: int | None = None) -> Work:
     """Estimate products of matrices in FP4, with two numbers per byte: x[M,K/2] and w[N,K/2].
 
-    PyTorch may record the bytes as such, so the operator determines the precision.
+    x[M,K] of a wider type is converted by the operator. PyTorch may record the bytes as such, so
+    the operator determines the precision.
 
     Args:
         call: the call of the operator.
@@ -192,16 +198,47 @@ def fp4_linear(call: Call, precision: Precision, first: int = 0, out: int | None
         out: position of the result; two bytes per element without one.
     """
     x, w = call.matrix(first, 2), call.matrix(first + 1, 2)
-    if x.item_bytes != 1 or w.item_bytes != 1 or x.dims[1] != w.dims[1]:
-        raise NotModelledError("the operands are not both packed in bytes")
+    k = 2 * w.dims[1]
+    if w.item_bytes != 1 or x.dims[1] * (2 if x.item_bytes == 1 else 1) != k:
+        raise NotModelledError("the weight does not hold two numbers per byte")
     m, n = x.dims[0], w.dims[0]
     item_bytes = call.tensor(out).item_bytes if out is not None else 2
     return Work(
-        flops=2 * m * n * 2 * x.dims[1],
+        flops=2 * m * n * k,
         bytes=x.bytes + w.bytes + m * n * item_bytes,
         precision=precision,
         matrix=True,
     )
+
+
+def marlin(call: Call) -> Work:
+    """Estimate `marlin_gemm(a[M,K], …, w at 2, …, M, N, K, …)` of vLLM (https://arxiv.org/abs/2408.11743).
+
+    The packed weight is read as stored, and multiplied in the type of a.
+    """
+    a, w = call.matrix(0, 2), call.tensor(2)
+    position = find_sizes(call, a.dims)
+    m, n, k = (call.integer(position + i) for i in range(3))
+    return Work(
+        flops=2 * m * n * k,
+        bytes=a.bytes + w.bytes + m * n * max(2, a.item_bytes),
+        precision=a.precision,
+        matrix=True,
+    )
+
+
+def find_sizes(call: Call, dims: tuple[int, ...]) -> int:
+    """Find the position of the numbers M, N, K among the arguments of a product of a[M,K].
+
+    Versions differ in the arguments before them.
+    """
+    texts = [str(size) for size in dims]
+    fitting = [
+        i for i in range(len(call.values) - 2) if [call.values[i], call.values[i + 2]] == texts
+    ]
+    if len(fitting) != 1:
+        raise NotModelledError("the sizes of the product are not among the arguments")
+    return fitting[0]
 
 
 def cutlass_scaled_mm(call: Call) -> Work:
@@ -279,8 +316,8 @@ def _count_inner(a: Tensor) -> int:
 def _find_scalar_type_bytes(call: Call) -> int | None:
     """Find the bytes of the type of the result, if a scalar after the operands is one."""
     positions = range(2, min(len(call.types), len(call.values)))
-    known = [b for i in positions if (b := SCALAR_TYPE_BYTES.get(call.values[i])) is not None]
-    return known[-1] if known else None
+    types = [b for i in positions if (b := SCALAR_TYPE_BYTES.get(call.values[i])) is not None]
+    return types[-1] if types else None
 
 
 def _find_scaled_precision(call: Call, a: Tensor, b: Tensor) -> Precision:
