@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
 from stepscope.analysis.roofline.batches import parse_batch
-from stepscope.analysis.roofline.calls import BatchLengths, Call, Work
+from stepscope.analysis.roofline.calls import BatchLengths, Work
 from stepscope.analysis.roofline.registry import estimate_work
 from tests.support.roofline_calls import BF16, INT32, Argument, call, reject, tensor, work
 from tests.support.roofline_columns import Launch, Op, accounted
@@ -84,15 +85,7 @@ def unified(tokens: int, batch: BatchLengths | None) -> Work | str:
     """Attention of vLLM: 4 heads of queries, 2 of keys and values, 8 numbers each."""
     q, k = tensor(tokens, 4, 8), tensor(tokens, 2, 8)
     arguments = call("vllm::unified_attention_with_output", q, k, k, q, None, None, None)
-    return estimate_work(
-        Call(
-            name=arguments.name,
-            dims=arguments.dims,
-            types=arguments.types,
-            values=arguments.values,
-            batch=batch,
-        )
-    )
+    return estimate_work(replace(arguments, batch=batch))
 
 
 @pytest.mark.parametrize("padding", [0, 4])
@@ -126,8 +119,8 @@ def test_maxima_that_leave_one_possibility_are_the_lengths() -> None:
     assert estimate.flops == 4 * count_twice_pairs([(4, 4)] * 3) * (8 + 8)
     assert estimate.bytes == 2 * (12 * 4 * 16 + 12 * 2 * 16)
     assert estimate.note is None
-    unmasked = work("aiter::mha_batch_prefill", *prefill(12, 3, "4", "4", *scalars[:4], "False"))
-    assert unmasked.flops == 4 * sum(2 for _ in product(range(3), range(4), range(4))) * (8 + 8)
+    later_only = *scalars[:4], "False", "-1", "0"  # a window without later tokens is causal
+    assert work("aiter::mha_batch_prefill", *prefill(12, 3, "4", "4", *later_only)) == estimate
 
 
 @pytest.mark.parametrize(
@@ -156,10 +149,40 @@ def test_flash_attention_3_with_and_without_a_cache(name: str) -> None:
     dense = work(name, *flash_3(q, k, None, None))
     assert dense.flops == 4 * count_twice_pairs([(4, 4)] * 3) * (8 + 8)
     packed = work(name, *flash_3(tensor(12, 4, 8), tensor(12, 2, 8), starts, None))
-    assert (packed.flops, packed.bytes) == (dense.flops, dense.bytes)
+    assert packed == dense
+    several = work(name, *flash_3(tensor(9, 4, 8), tensor(9, 2, 8), starts, None))
+    assert several.flops == 4 * count_twice_pairs([(3, 3)] * 3) * (8 + 8)
+    assert several.note is not None
+    assert "lower bound" in several.note
     pages, table = tensor(20, 16, 2, 8), tensor(3, 10, type_=INT32)
     assert work(name, *flash_3(tensor(12, 4, 8), pages, starts, table)).flops == dense.flops
     assert "not in the trace" in reject(name, *flash_3(q, pages, None, table))
+
+
+def test_lengths_are_those_of_causal_calls_with_a_cache() -> None:
+    """A step of 12 new tokens: 3 with 20 each; calls of an encoder are no part of it."""
+    lengths: Lengths = [(4, 20)] * 3
+    q, starts, table = tensor(12, 4, 8), tensor(4, type_=INT32), tensor(3, 10, type_=INT32)
+    pages, keys = tensor(20, 16, 2, 8), tensor(12, 2, 8)
+
+    def estimate(k: Argument, pages_of_k: Argument, mask: str) -> Work | str:
+        arguments = flash_3(q, k, starts, pages_of_k)
+        arguments[13], arguments[24] = "20" if pages_of_k else "4", mask
+        drawn = call("_vllm_fa3_C::fwd", *arguments)
+        return estimate_work(replace(drawn, batch=sum_lengths(lengths)))
+
+    cached, packed = estimate(pages, table, "True"), estimate(keys, None, "False")
+    assert isinstance(cached, Work)
+    assert isinstance(packed, Work)
+    assert cached.flops == 4 * count_twice_pairs(lengths) * (8 + 8)
+    assert packed.flops == 4 * sum(2 for _ in product(range(3), range(4), range(4))) * (8 + 8)
+    assert "not in the trace" in str(estimate(pages, table, "False"))
+
+
+def test_shapes_without_heads_are_unknown() -> None:
+    q, k = tensor(1, 32), tensor(1, 16)
+    arguments = call("vllm::unified_attention_with_output", q, k, k, q, None)
+    assert "heads" in str(estimate_work(replace(arguments, batch=sum_lengths([(1, 9)]))))
 
 
 def test_annotated_steps_of_a_trace_have_works_of_their_own() -> None:
@@ -193,3 +216,36 @@ def test_annotated_steps_of_a_trace_have_works_of_their_own() -> None:
         None,
         None,
     ]
+
+
+def test_operator_inside_knows_the_mask_of_the_layer() -> None:
+    """The library's operator gets the kernel, and has no figures with a sliding window."""
+    q, pages = tensor(12, 4, 8), tensor(20, 16, 2, 8)
+    starts, table = tensor(4, type_=INT32), tensor(3, 10, type_=INT32)
+
+    def attend(start: int, window: str) -> Op:
+        arguments = flash_3(q, pages, starts, table)
+        arguments[25] = window
+        drawn = call("_vllm_fa3_C::fwd", *arguments)
+        types, dims = list(drawn.types), list(drawn.dims)
+        inner = Op(drawn.name, start + 5, dims=dims, types=types, values=list(drawn.values))
+        inner.launches = [Launch("flash", start + 10, 10)]
+        return Op(
+            "vllm::unified_attention_with_output",
+            start,
+            dims=[*dims[:2], dims[1], dims[0], []],
+            types=[BF16, BF16, BF16, BF16, ""],
+            values=["", "", "", "", ""],
+            inside=[inner],
+        )
+
+    lengths: Lengths = [(4, 20)] * 3
+    account = accounted(
+        attend(100, "-1"), attend(150, "127"), annotations=[(name_step(lengths, []), 90, 100)]
+    )
+    signatures = [account.signatures[int(signature)] for signature in account.signature]
+    assert [signature.name for signature in signatures] == ["_vllm_fa3_C::fwd"] * 2
+    first, second = (signature.work for signature in signatures)
+    assert first is not None
+    assert first.flops == 4 * count_twice_pairs(lengths) * (8 + 8)
+    assert second is None

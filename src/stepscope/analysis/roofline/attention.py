@@ -49,7 +49,7 @@ from stepscope.analysis.roofline.calls import (
 )
 
 Corner = Literal["top_left", "bottom_right"]
-_NO_WINDOW = {"-1", None}
+_NO_LIMIT = {"-1", None}
 _ASSUMED_MASK = (
     "assumes that each token attends to itself and all earlier ones (fewer in a sliding window), "
     "and that the cache has the narrower type of queries and keys"
@@ -123,19 +123,22 @@ def ragged(call: Call, at: RaggedLayout) -> Work:
     without a sliding window.
     """
     q, k, v = (call.tensor(i) for i in range(3))
-    if at.window is not None and not {call.value(at.window + i) for i in (0, 1)} <= _NO_WINDOW:
-        raise NotModelledError("sliding windows over sequences of different lengths")
-    batch = call.batch or _infer_equal_lengths(call, at, q)
+    if min(len(t.dims) for t in (q, k, v)) < 3:
+        raise NotModelledError("the numbers of heads are not among the shapes")
+    causal = _read_mask(call, at)
+    in_cache = (
+        at.dense is None or len(q.dims) != len(k.dims) or any(call.dims[i] for i in at.cache_marks)
+    )
+    batch = call.batch if in_cache and causal else None
+    batch = batch or _infer_equal_lengths(call, at, q, None if in_cache else k, causal=causal)
+    if batch is None and at.dense is not None and not in_cache:
+        return forward(call, at.dense)
     if batch is None:
-        in_cache = len(q.dims) != len(k.dims) or any(call.dims[i] for i in at.cache_marks)
-        if at.dense is not None and not in_cache:
-            return forward(call, at.dense)
         raise NotModelledError(
             "the lengths of the sequences, or of a sliding window, are not in the trace"
         )
     if batch.queries > q.count // (q.dims[-1] * q.dims[-2]):
         raise NotModelledError("the annotated lengths are not those of this call")
-    causal = call.flag(at.causal) if at.causal is not None else True
     twice_pairs = 2 * batch.products - (batch.squares if causal else 0)
     heads, d_qk, d_v = q.dims[-2], q.dims[-1], v.dims[-1]
     out = call.optional(at.out) if at.out is not None else None
@@ -150,19 +153,35 @@ def ragged(call: Call, at: RaggedLayout) -> Work:
     )
 
 
-def _infer_equal_lengths(call: Call, at: RaggedLayout, q: Tensor) -> BatchLengths | None:
+def _read_mask(call: Call, at: RaggedLayout) -> bool:
+    """Read whether tokens attend to earlier ones only; no later tokens in a window are such."""
+    causal = call.flag(at.causal) if at.causal is not None else True
+    if at.window is None:
+        return causal
+    earlier, later = (call.value(at.window + i) for i in (0, 1))
+    if earlier not in _NO_LIMIT or later not in {*_NO_LIMIT, "0"}:
+        raise NotModelledError("sliding windows over sequences of different lengths")
+    return causal or later == "0"
+
+
+def _infer_equal_lengths(
+    call: Call, at: RaggedLayout, q: Tensor, k: Tensor | None, *, causal: bool
+) -> BatchLengths | None:
     """Infer the lengths of sequences without earlier tokens, all as long as the maximum.
 
-    The maximum of q_i times their number is the number of tokens only if all q_i are the maximum;
-    and k_i ≥ q_i leaves one possibility if the maximum of k_i is the same.
+    The maximum of q_i times their number is the number of tokens only if all q_i are the maximum.
+    So it is for the k_i of packed keys; in a cache (without k), k_i ≥ q_i leaves one possibility if
+    the maximum of k_i is the same.
     """
     starts = call.optional(at.starts) if at.starts is not None else None
-    if starts is None or at.max_queries is None:
+    if starts is None or at.max_queries is None or not (causal or k is not None):
         return None
     count, length = starts.count - 1, call.integer(at.max_queries)
-    if count * length != q.dims[0] or call.integer(at.max_queries + 1) != length:
-        return None
     tokens = count * length
+    if call.integer(at.max_queries + 1) != length:
+        return None
+    if {t.dims[0] for t in (q, k) if t is not None} != {tokens}:
+        return None
     return BatchLengths(
         queries=tokens, keys=tokens, squares=tokens * length, products=tokens * length
     )

@@ -312,10 +312,10 @@ MODELS: dict[str, OperatorModel] = {
         },
     ),
     **{
-        name: OperatorModel(family, work)
-        for family, models in SERVER_MODELS.items()
+        name: OperatorModel(family, work, leaf_only)
+        for leaf_only, families in ((False, SERVER_MODELS), (True, SERVER_WRAPPERS))
+        for family, models in families.items()
         for name, work in models.items()
     },
-    **{name: OperatorModel("gemm", work, leaf_only=True) for name, work in SERVER_WRAPPERS.items()},
 }
 """Models by the name of the operator."""

@@ -38,7 +38,6 @@ _FLASH_2 = attention.AttentionLayout(causal=15, order="sequence_first", lengths=
 _FLASH_3 = attention.AttentionLayout(causal=24, order="sequence_first", lengths=7)
 _AITER = attention.AttentionLayout(causal=12, order="sequence_first", lengths=3)
 _ATTENTION = {
-    "vllm::unified_attention_with_output": _Ragged(out=3),
     "_vllm_fa2_C::varlen_fwd": _Ragged(
         out=3, starts=4, max_queries=10, causal=15, window=16, dense=_FLASH_2, cache_marks=(6, 8)
     ),
@@ -60,6 +59,7 @@ _ATTENTION = {
         _Ragged(starts=3, max_queries=5, causal=12, window=13, dense=_AITER),
     ),
 }
+_UNIFIED_ATTENTION = "vllm::unified_attention_with_output"
 _Experts = experts.ExpertLayout
 _FUSED_EXPERTS = {
     **dict.fromkeys(
@@ -128,8 +128,6 @@ SERVER_MODELS: Mapping[Family, Mapping[str, Callable[[Call], Work]]] = {
         "_C::cutlass_fp4_group_mm": partial(experts.grouped_rows, precision="fp4"),
         "_C::cutlass_mxfp4_group_mm": partial(experts.grouped_rows, precision="mxfp4"),
         "_moe_C::moe_wna16_marlin_gemm": experts.marlin_experts,
-        **dict.fromkeys(("_moe_C::topk_softmax", "aiter::topk_softmax"), experts.router),
-        "_moe_C::moe_sum": experts.sum_experts,
     },
     "normalization": {
         **{name: partial(normalization.fused_rms_norm, at=at) for name, at in _NORMS.items()},
@@ -179,6 +177,8 @@ SERVER_MODELS: Mapping[Family, Mapping[str, Callable[[Call], Work]]] = {
             ("_C::rotary_embedding", "sgl_kernel::rotary_embedding"), serving.rotary_embedding
         ),
     },
+    "softmax": dict.fromkeys(("_moe_C::topk_softmax", "aiter::topk_softmax"), experts.router),
+    "reduction": {"_moe_C::moe_sum": experts.sum_experts},
     "movement": dict.fromkeys(
         (
             "_C_cache_ops::reshape_and_cache",
@@ -189,9 +189,10 @@ SERVER_MODELS: Mapping[Family, Mapping[str, Callable[[Call], Work]]] = {
     ),
 }
 """Models by family and name."""
-SERVER_WRAPPERS: Mapping[str, Callable[[Call], Work]] = dict.fromkeys(
-    ("vllm::rocm_unquantized_gemm", "aiter::gemm_a16w16"), matrix.linear
-)
-"""Models of matrix products that call operators with models of their own, or launch kernels."""
-BATCH_OPERATORS = frozenset(_ATTENTION)
+SERVER_WRAPPERS: Mapping[Family, Mapping[str, Callable[[Call], Work]]] = {
+    "gemm": dict.fromkeys(("vllm::rocm_unquantized_gemm", "aiter::gemm_a16w16"), matrix.linear),
+    "attention": {_UNIFIED_ATTENTION: partial(attention.ragged, at=_Ragged(out=3))},
+}
+"""Models of operators that launch kernels, or call operators with models of their own."""
+BATCH_OPERATORS = frozenset({*_ATTENTION, _UNIFIED_ATTENTION})
 """Operators whose work depends on the lengths of the sequences in a batch."""
