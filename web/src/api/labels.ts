@@ -217,7 +217,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     mean_ns: {"title":"mean","unit":"ns"},
   },
   AnnotationGroup: {
-    name: {"title":"name","unit":"none","description":"Names that differ only in a number after a `#` form one row, named `...#*`."},
+    name: {"title":"name","unit":"none","description":"Names that differ only in their number form one row, named `...#*` or `...*`."},
     on_device: {"title":"on device","unit":"none"},
     count: {"title":"count","unit":"count"},
     total_ns: {"title":"total","unit":"ns"},

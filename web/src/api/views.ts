@@ -2,7 +2,7 @@
 
 import type { HeatRow, RuleStatus, Verdict } from "./report";
 
-/** Share of the time in which devices or nodes were active; the rest was idle. */
+/** Share of the time in which any GPU, or any core, was active; the rest was idle. */
 export interface ActiveShare {
   active_ratio: number;
   share_of: string;
@@ -35,7 +35,7 @@ export interface ActivityKind {
 
 /** Annotations with one name, on the host or on devices. */
 export interface AnnotationGroup {
-  /** Names that differ only in a number after a `#` form one row, named `...#*`. */
+  /** Names that differ only in their number form one row, named `...#*` or `...*`. */
   name: string;
   on_device: boolean;
   count: number;
