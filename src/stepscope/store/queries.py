@@ -8,6 +8,7 @@ are checked one by one only after a query has failed.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -259,8 +260,7 @@ class TableQueries:
                 self._engine().execute(query).fetchall()
             except duckdb.Error as error:
                 if self._store.has_local_file(segment.key):
-                    reason = str(error).strip().splitlines()[0]
-                    text = f"{segment.key} cannot be read: {reason}."
+                    text = f"{segment.key} cannot be read: {_explain_unreadable(error)}."
                     self._broken[segment.key] = segment.table, text
         return len(self._broken) > before
 
@@ -291,6 +291,14 @@ def _content_check(table: Table, rows: str) -> str:
     """Return a query that decodes every value; footer statistics cannot answer a hash."""
     hashes = ", ".join(f"bit_xor(hash({identifier(name)}))" for name in table.column_names)
     return select(hashes, rows)
+
+
+def _explain_unreadable(error: duckdb.Error) -> str:
+    """Explain why a file cannot be read, without its path, which the caller names."""
+    reason = re.sub(r"^[\w ]*Error: ", "", str(error).strip().splitlines()[0])
+    if "magic bytes" in reason or "too small to be a Parquet file" in reason:
+        return "it is cut short or no Parquet file"
+    return re.sub(r" (?:in|of|for)? ?(?:file )?['\"][^'\"]*\.parquet['\"]", "", reason)
 
 
 def _is_query_error(error: duckdb.Error) -> bool:
