@@ -207,6 +207,39 @@ def unite(*sets: Intervals) -> Intervals:
     return union(Intervals(np.concatenate(starts), np.concatenate(ends)))
 
 
+def find_gaps(merged: Intervals, extent: tuple[int, int]) -> Intervals:
+    """Find the times of an extent that a union does not cover."""
+    return subtract(Intervals(*(np.array([time], dtype=np.int64) for time in extent)), merged)
+
+
+def subtract(merged: Intervals, removed: Intervals) -> Intervals:
+    """Subtract one union from another; the result is sorted and disjoint.
+
+    A piece starts where the union starts outside of what is removed, or where that ends inside the
+    union; it ends likewise.
+    """
+    merged, removed = _drop_empty(merged), _drop_empty(removed)
+    start = [
+        merged.start[~contains(removed, merged.start)],
+        removed.end[_contains_inside(merged, removed.end)],
+    ]
+    end = [
+        merged.end[~contains(removed, merged.end - 1)],
+        removed.start[_contains_inside(merged, removed.start)],
+    ]
+    return Intervals(np.sort(np.concatenate(start)), np.sort(np.concatenate(end)))
+
+
+def _drop_empty(intervals: Intervals) -> Intervals:
+    rows = intervals.end > intervals.start
+    return Intervals(intervals.start[rows], intervals.end[rows])
+
+
+def _contains_inside(merged: Intervals, times: Int) -> NDArray[np.bool_]:
+    """Test for each time if a union covers the nanoseconds before and after it."""
+    return contains(merged, times) & contains(merged, times - 1)
+
+
 def covered_until(times: Int, merged: Intervals) -> Int:
     """Measure the nanoseconds of a union before each time."""
     if not len(merged.start) or not len(times):

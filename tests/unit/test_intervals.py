@@ -13,6 +13,7 @@ from stepscope.intervals import (
     Intervals,
     contains,
     covered_until,
+    find_gaps,
     innermost_at,
     nesting_order,
     nesting_rows,
@@ -21,6 +22,7 @@ from stepscope.intervals import (
     segments,
     separate_overlaps,
     sort_order,
+    subtract,
     union,
 )
 
@@ -148,3 +150,30 @@ def test_rows_when_keys_would_overflow() -> None:
     end = np.tile(array(10, 3 * 10**15, 2 * 10**15 + 9), 5)
     assert int(lines.max()) * 3 * 10**15 > 2**63
     assert nesting_rows(lines, start, end).tolist() == [0, 0, 1] * 5
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 6)), max_size=6)
+
+
+def make_union(spans: list[tuple[int, int]]) -> Intervals:
+    return union(
+        Intervals(*(array(*times) for times in ([s for s, _ in spans], [s + d for s, d in spans])))
+    )
+
+
+def list_nanoseconds(intervals: Intervals) -> set[int]:
+    pairs = zip(intervals.start.tolist(), intervals.end.tolist(), strict=True)
+    return {time for start, end in pairs for time in range(start, end)}
+
+
+@given(SPANS, SPANS)
+def test_subtraction_is_that_of_sets_of_nanoseconds(
+    first: list[tuple[int, int]], second: list[tuple[int, int]]
+) -> None:
+    merged, removed = make_union(first), make_union(second)
+    rest = subtract(merged, removed)
+    assert list_nanoseconds(rest) == list_nanoseconds(merged) - list_nanoseconds(removed)
+    assert (rest.start < rest.end).all()
+    assert (rest.start[1:] > rest.end[:-1]).all()
+    gaps = find_gaps(removed, (3, 17))
+    assert list_nanoseconds(gaps) == set(range(3, 17)) - list_nanoseconds(removed)

@@ -46,6 +46,8 @@ Traces of a framework's profiler, each of one process and one window:
     trace_steps       steps of a trace, and exposed time by category
     repeated_ranges   steps of a trace that names none
     step_parts        parts of the steps: device work, and the host's reasons for none
+    copy_waits        waits of the host for copies
+    request_waits     times in which nothing asks the host for work
     exposed_time      exposed time by owner, down to the single call
     operator_tree     operators as a tree; operator_table, kernel_table, annotation_table
     kernel_durations  kernels by class of duration

@@ -42,6 +42,11 @@ from .columns import (
     nan_to_none as nan_to_none,
     none_if_negative as none_if_negative,
 )
+from .copy_waits import (
+    CopyWaits as CopyWaits,
+    HostCalls as HostCalls,
+    find_copy_waits as find_copy_waits,
+)
 from .core_delays import measure_core_delays as measure_core_delays
 from .device_work import (
     COPY_COLUMNS as COPY_COLUMNS,
@@ -255,6 +260,7 @@ from .operator_tree import (
     find_rows as find_rows,
 )
 from .operators import (
+    MAX_CALL_NS as MAX_CALL_NS,
     WORK_NS as WORK_NS,
     ComputeProfile as ComputeProfile,
     profile_compute as profile_compute,
@@ -291,6 +297,13 @@ from .repeated_ranges import (
     NamedRange as NamedRange,
     find_optimizer_steps as find_optimizer_steps,
     find_repeated_steps as find_repeated_steps,
+)
+from .request_waits import (
+    WAIT_FUNCTIONS as WAIT_FUNCTIONS,
+    find_unrecorded_time as find_unrecorded_time,
+    find_waits_of_threads as find_waits_of_threads,
+    is_training as is_training,
+    is_wait_function as is_wait_function,
 )
 from .roofline.accounting import (
     EVENT_COLUMNS as EVENT_COLUMNS,

@@ -5,16 +5,20 @@ Each instant of a step belongs to one part, the first in this order that is acti
     compute          kernels that do not communicate, sets, and copies within the device
     communication    kernels of collectives, and collectives that the host itself executes, with
                      the hooks on gradients that prepare them
-    copy_to_device   copies from host memory; the runtime calls that start them
-    copy_to_host     copies to host memory
+    copy_to_device   copies from host memory; the runtime calls that start them, and those in which
+                     the host waits for them (`copy_waits`)
+    copy_to_host     copies to host memory for which the host waits
+    copy_out         copies to host memory for which it does not wait
     queued           idle time of the device that ends with work whose launch had ended before the
                      idle time began: from one kernel to the next, or a wait for another stream
     data_loader      fetches of batches
     compilation      torch.compile compiles
     allocation       runtime calls that allocate or release memory
+    waiting          a process that does not train has no work (`request_waits`)
     synchronization  idle time of the device that began while the host waited for it, until the
                      device has work again: the host had nothing prepared. Of each step at most the
-                     time of such waits: without them, the host does the rest all the same
+                     time of such waits: without them, the host does the rest all the same. After
+                     waits for copies to the device it is `copy_to_device`
     dispatch         the host runs operators or runtime calls
     python           none of these
 
@@ -39,10 +43,12 @@ STEP_PARTS = (
     "communication",
     "copy_to_device",
     "copy_to_host",
+    "copy_out",
     "queued",
     "data_loader",
     "compilation",
     "allocation",
+    "waiting",
     "synchronization",
     "dispatch",
     "python",
@@ -51,7 +57,9 @@ STEP_PARTS = (
 DATA_PARTS = ("copy_to_device", "data_loader")
 """Parts in which the device waits for data."""
 OVERHEAD_PARTS = tuple(
-    part for part in STEP_PARTS if part not in {"compute", "communication", "queued", *DATA_PARTS}
+    part
+    for part in STEP_PARTS
+    if part not in {"compute", "communication", "queued", "waiting", *DATA_PARTS}
 )
 """Parts in which the device waits for the host to give it work."""
 PART_NAMES = {
@@ -59,10 +67,12 @@ PART_NAMES = {
     "communication": "exposed communication",
     "copy_to_device": "copies to the device",
     "copy_to_host": "copies to the host",
+    "copy_out": "copies to the host without a wait",
     "queued": "idle between queued work",
     "data_loader": "fetching batches",
     "compilation": "compiling",
     "allocation": "allocating device memory",
+    "waiting": "no work for the host",
     "synchronization": "idle after a wait of the host for the device",
     "dispatch": "calling operators",
     "python": "Python between operators",
@@ -91,11 +101,18 @@ class StepActivity:
     copy_to_device: Intervals = EMPTY
     """Copies, and the runtime calls that start them."""
     copy_to_host: Intervals = EMPTY
+    """Copies for which the host waits."""
+    copy_out: Intervals = EMPTY
+    """Copies to the host for which it does not wait."""
     data_loader: Intervals = EMPTY
     compilation: Intervals = EMPTY
     allocation: Intervals = EMPTY
+    waiting: Intervals = EMPTY
+    """Times in which the host has no work, of a trace that does not train."""
+    copy_waits: Intervals = EMPTY
+    """Runtime calls in which the host waits for copies to the device."""
     waits: Intervals = EMPTY
-    """Runtime calls in which the host waits for the device."""
+    """Other runtime calls in which the host waits for the device."""
     host: Intervals = EMPTY
     """Operators and runtime calls."""
     device: Intervals = EMPTY
@@ -130,30 +147,40 @@ def divide_steps(extent: Intervals, activity: StepActivity) -> dict[str, Int]:
     Returns:
         Nanoseconds of each part of `STEP_PARTS` in each step; they sum to the step's duration.
     """
-    idle = find_idle_after_waits(extent, activity.device, activity.waits)
+    waits = {"copy_wait": activity.copy_waits, "synchronization": activity.waits}
+    idle = {
+        name: find_idle_after_waits(extent, activity.device, calls) for name, calls in waits.items()
+    }
     ordered = {
         "compute": activity.compute,
         "communication": activity.communication,
-        "copy_to_device": activity.copy_to_device,
+        "copy_to_device": unite(activity.copy_to_device, activity.copy_waits),
         "copy_to_host": activity.copy_to_host,
+        "copy_out": activity.copy_out,
         "queued": activity.queued,
         "data_loader": activity.data_loader,
         "compilation": activity.compilation,
         "allocation": activity.allocation,
-        "synchronization": idle,
+        "waiting": activity.waiting,
+        **idle,
         "dispatch": activity.host,
     }
     parts = expose_in_order(extent, ordered, rest="python")
-    without_waits = expose_in_order(extent, ordered | {"synchronization": EMPTY}, rest="python")
-    idle_ns = parts["synchronization"]
-    waited_ns = np.minimum(idle_ns, overlap(extent, union(activity.waits)))
-    ratio = waited_ns / np.maximum(idle_ns, 1)
+    without_waits = expose_in_order(extent, ordered | dict.fromkeys(idle, EMPTY), rest="python")
+    waited_ns = {
+        name: np.minimum(parts[name], overlap(extent, union(calls)))
+        for name, calls in waits.items()
+    }
+    idle_ns = parts["copy_wait"] + parts["synchronization"]
+    rest_ns = idle_ns - waited_ns["copy_wait"] - waited_ns["synchronization"]
     dispatch_ns = without_waits["dispatch"] - parts["dispatch"]
-    moved_ns = np.rint((1 - ratio) * dispatch_ns).astype(np.int64)
+    moved_ns = np.rint(rest_ns / np.maximum(idle_ns, 1) * dispatch_ns).astype(np.int64)
+    del parts["copy_wait"]
     return parts | {
-        "synchronization": waited_ns,
+        "copy_to_device": parts["copy_to_device"] + waited_ns["copy_wait"],
+        "synchronization": waited_ns["synchronization"],
         "dispatch": parts["dispatch"] + moved_ns,
-        "python": parts["python"] + idle_ns - waited_ns - moved_ns,
+        "python": parts["python"] + rest_ns - moved_ns,
     }
 
 
@@ -207,6 +234,7 @@ def divide_host_steps(
         "compute": work,
         "communication": activity.communication,
         "dispatch": activity.host,
+        "waiting": activity.waiting,
     }
     exposed = expose_in_order(extent, ordered, rest="python")
     if not len(extent.start):

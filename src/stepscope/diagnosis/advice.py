@@ -211,6 +211,13 @@ CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
             "batch where the device's memory is full",
         ),
     ],
+    "device_to_host_copies": [
+        (
+            "Copy to the host beside the computation",
+            "with torch.cuda.stream(copy_stream): pinned.copy_(tensor, non_blocking=True), on a "
+            "stream that waits for the tensor, so that later kernels need not wait for the copy",
+        ),
+    ],
     "full_precision": [
         (
             "Use tensor cores",

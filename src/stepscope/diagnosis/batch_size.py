@@ -16,7 +16,7 @@ operators per parameter tensor, forward and backward pass and optimizer together
 
 from __future__ import annotations
 
-from stepscope.analysis import ComputeProfile
+from stepscope.analysis import MAX_CALL_NS, ComputeProfile
 from stepscope.diagnosis.cause import CauseFinding, CauseInputs
 from stepscope.diagnosis.shares import Shares, compute_host_cause_share
 from stepscope.diagnosis.verdict import Evidence, Stage
@@ -27,8 +27,6 @@ MIN_SAVING = 0.2
 MAX_CALLS = 8
 """Calls of models per step up to which the time between the phases is that of the step."""
 OPTIMIZER_RATIO = 0.5
-MAX_CALL_NS = 100_000
-"""Maximum time for calling an operator through Python and the framework; 5 to 50 µs are usual."""
 MAX_OPERATORS_PER_TENSOR = 50
 """Beyond this number of operators per parameter tensor and pass of the model, it has a loop."""
 

@@ -63,6 +63,7 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
         "checkpoint",
         "recompilation",
         "memory_allocation",
+        "device_to_host_copies",
         "evaluation",
         "memory_leak",
         "cpu_contention",

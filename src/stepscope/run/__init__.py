@@ -39,6 +39,7 @@ from stepscope.run.node_metrics import NodeMetrics
 from stepscope.run.opening import open_run, reopen_run
 from stepscope.run.period import Period
 from stepscope.run.rank_collectives import collective_calls
+from stepscope.run.request_waits import name_wait_function
 from stepscope.run.run import Rank, Run
 from stepscope.run.scalars import LoggedScalars, read_scalars
 from stepscope.run.span_table import (
@@ -160,6 +161,7 @@ __all__ = [
     "make_with_damage",
     "marked_steps",
     "measure_fetches",
+    "name_wait_function",
     "named_steps",
     "open_run",
     "read_annotated_kernels",

@@ -14,7 +14,9 @@ from stepscope.analysis import (
     TIME_COLUMNS,
     WORK_NS,
     Columns,
+    CopyWaits,
     DeviceWork,
+    HostCalls,
     RuntimeCalls,
     StepActivity,
     TraceSteps,
@@ -22,6 +24,7 @@ from stepscope.analysis import (
     break_down_steps,
     divide_host_steps,
     divide_steps,
+    find_copy_waits,
     find_device_categories,
     find_idle_before_queued,
     find_trace_steps,
@@ -37,6 +40,7 @@ from stepscope.analysis import (
 )
 from stepscope.intervals import EMPTY, Int, Intervals, overlap, union, unite
 from stepscope.run.device_work import calls_of, device_work_of
+from stepscope.run.request_waits import read_request_waits
 from stepscope.run.run import Run
 from stepscope.run.trace_fetches import (
     find_fetches,
@@ -84,7 +88,7 @@ def step_activity_of(
         launches: its runtime calls.
         marks: `read_marks` of it.
     """
-    calls = trace.columns("runtime_calls", ("id", "name", *TIME_COLUMNS))
+    calls = trace.columns("runtime_calls", ("id", "name", "track", "operator", *TIME_COLUMNS))
     copies = trace.columns("copies", ("name", "launch", *TIME_COLUMNS))
     operators = trace.columns("operators", ("name", "track", *TIME_COLUMNS))
     functions = trace.columns(
@@ -92,13 +96,22 @@ def step_activity_of(
     )
     to_device, to_host = (_find_copies(copies, way) for way in (_reads_host, _writes_host))
     starts_to_device = np.isin(calls["id"], copies["launch"][to_device])
-    waits = match_rows(calls["name"], _waits)
-    waits |= np.isin(calls["id"], copies["launch"][to_host & _lasts_for_copy(copies, launches)])
+    copy_waits = _read_copy_waits(calls, copies, work, launches)
+    waited_out = to_host & copy_waits.is_waited_for
+    is_copied_out = to_host & ~waited_out & _needs_no_wait(copies)
+    for_input = _mark_rows(len(calls["id"]), copy_waits.call[to_device], copy_waits.wait[to_device])
+    waits = match_rows(calls["name"], _waits) & ~for_input
+    waits |= _mark_rows(len(calls["id"]), copy_waits.call[to_host])
     device = find_device_categories(work)
     within_device = make_intervals(copies, ~(to_device | to_host))
     ranges = [operators, marks]
     exchanges = [select_named(part, is_host_communication) for part in ranges]
     has_hooks = not len(work) and any(len(part.start) for part in exchanges)
+    data_loader = find_fetches(ranges)
+    compilation = unite(
+        EMPTY, *(select_named(part, is_compilation) for part in (*ranges, functions))
+    )
+    host = unite(select_named(operators, lambda name: not is_range(name)), make_intervals(calls))
     return StepActivity(
         compute=unite(device["kernel"], device["memset"], within_device),
         communication=unite(device["communication"], *exchanges),
@@ -106,15 +119,18 @@ def step_activity_of(
         copy_to_device=unite(
             make_intervals(copies, to_device), make_intervals(calls, starts_to_device)
         ),
-        copy_to_host=make_intervals(copies, to_host),
+        copy_to_host=make_intervals(copies, to_host & ~is_copied_out),
+        copy_out=make_intervals(copies, is_copied_out),
         queued=find_idle_before_queued(work.start, work.end, _find_launch_ends(work, launches)),
-        data_loader=find_fetches(ranges),
-        compilation=unite(
-            EMPTY, *(select_named(part, is_compilation) for part in (*ranges, functions))
-        ),
+        data_loader=data_loader,
+        compilation=compilation,
         allocation=select_named(calls, allocates_memory),
+        waiting=EMPTY
+        if len(data_loader.start)
+        else read_request_waits(trace, ranges, calls, unite(host, compilation, *exchanges)),
+        copy_waits=make_intervals(calls, for_input),
         waits=make_intervals(calls, waits),
-        host=unite(select_named(operators, lambda name: not is_range(name)), make_intervals(calls)),
+        host=host,
         device=work.intervals,
     )
 
@@ -126,12 +142,39 @@ def _find_launch_ends(work: DeviceWork, launches: RuntimeCalls) -> Int:
     return ends[rows]
 
 
-def _lasts_for_copy(copies: Columns, launches: RuntimeCalls) -> NDArray[np.bool_]:
-    """Mask the copies whose call returns only when they are done: those of pageable memory."""
-    rows = launches.find_rows(copies["launch"])
-    call_end = np.append(launches.end, -1)[rows]
-    is_waited_for: NDArray[np.bool_] = call_end >= copies["start_ns"] + copies["duration_ns"]
-    return is_waited_for
+def _read_copy_waits(
+    calls: Columns, copies: Columns, work: DeviceWork, launches: RuntimeCalls
+) -> CopyWaits:
+    """Read the waits of the host for each copy; indices are rows of `calls`."""
+    host_calls = HostCalls(
+        track=calls["track"],
+        start=calls["start_ns"],
+        end=calls["start_ns"] + calls["duration_ns"],
+        operator=calls["operator"],
+        is_wait=match_rows(calls["name"], _waits),
+        is_launch=np.isin(calls["id"], work.launch),
+    )
+    by_id = np.argsort(calls["id"], kind="stable")
+    row = launches.find_rows(copies["launch"])
+    start_call = np.where(row >= 0, np.append(by_id, -1)[row], -1)
+    return find_copy_waits(host_calls, start_call, copies["start_ns"] + copies["duration_ns"])
+
+
+def _needs_no_wait(copies: Columns) -> NDArray[np.bool_]:
+    """Mask the copies that a host can start without a wait: those of pinned memory, and those of
+    memory that the profiler does not name if their call is known."""
+    is_pinned = match_rows(copies["name"], lambda name: "pinned" in name.lower())
+    is_named = match_rows(copies["name"], lambda name: "(" in name)
+    needs_none: NDArray[np.bool_] = is_pinned | (~is_named & (copies["launch"] >= 0))
+    return needs_none
+
+
+def _mark_rows(count: int, *indices: Int) -> NDArray[np.bool_]:
+    """Mask the entries with these indices; those below 0 are none."""
+    mask = np.zeros(count, dtype=np.bool_)
+    for index in indices:
+        mask[index[index >= 0]] = True
+    return mask
 
 
 def _waits(name: str) -> bool:

@@ -81,6 +81,13 @@ class TraceJob:
         with self.range(f"enumerate(DataLoader)#{iterator}.__next__"):
             self.now += duration
 
+    @contextmanager
+    def function(self, name: str) -> Iterator[None]:
+        """Draw a Python function around its contents, as with `with_stack=True`."""
+        start = self.now
+        yield
+        self._host("python_function", name, start, self.now - start)
+
     def python(self, duration: float) -> None:
         """Run Python code that calls no operator."""
         self.now += duration
@@ -125,13 +132,24 @@ class TraceJob:
         self.free[COMPUTE_STREAM] = done
 
     def copy(self, duration: float, *, route: str = "HtoD (Pinned -> Device)") -> None:
-        """Copy memory. The host waits for copies that use pageable memory."""
+        """Copy memory, as with `non_blocking=True`. The call lasts for copies that use pageable
+        memory."""
         number = self._call("cudaMemcpyAsync", LAUNCH_US)
         end = self._device("gpu_memcpy", f"Memcpy {route}", duration, number, COMPUTE_STREAM)
         if "Pageable" in route:
             call = self.events[-2]
             self.now = max(self.now, end)
             call["dur"] = START_US + self.now - call["ts"]
+
+    def blocking_copy(self, duration: float, *, route: str = "HtoD (Pinned -> Device)") -> None:
+        """Copy memory in an operator that waits for it, as without `non_blocking`, and returns a
+        microsecond after the copy is done."""
+        start = self.now
+        self.copy(duration, route=route)
+        self.wait()
+        self.now += 1
+        self.events[-1]["dur"] += 1
+        self._host("cpu_op", "aten::copy_", start, self.now - start)
 
     def item(self, duration: float = 3) -> None:
         """Read a value from a tensor, which waits for everything launched before."""

@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from stepscope.diagnosis import Verdict, diagnose
 from stepscope.testing.traces import TraceJob
-from tests.support.imported_runs import import_into
-
-STEPS = 6
-GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
-PLAIN_GEMM = "ampere_sgemm_128x64_tn"
-ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4>"
-Draw = Callable[[TraceJob, float], None]
-
-
-def judge(directory: Path, *jobs: TraceJob) -> Verdict:
-    files = []
-    for number, job in enumerate(jobs):
-        file = directory / f"{number}.json"
-        file.write_bytes(job.encode())
-        files.append(file)
-    return diagnose(import_into(directory / "run", *files))
-
-
-def draw_steps(draw: Draw, severity: float, **rank: int) -> TraceJob:
-    job = TraceJob(**rank)
-    for _ in range(STEPS):
-        with job.step():
-            draw(job, severity)
-    return job
-
-
-def compute(job: TraceJob, total: float = 20_000, pieces: int = 20, name: str = GEMM) -> None:
-    """Compute for some microseconds in kernels that take longer than their launch."""
-    for _ in range(pieces):
-        job.operator("aten::mm", 20, kernel=(name, total / pieces))
+from tests.support.drawn_verdicts import (
+    ELEMENTWISE,
+    GEMM,
+    PLAIN_GEMM,
+    STEPS,
+    Draw,
+    compute,
+    draw_steps,
+    judge,
+)
 
 
 def fetch_alone(job: TraceJob, severity: float) -> None:
@@ -88,6 +66,35 @@ def copy_pageable(job: TraceJob, severity: float) -> None:
     job.copy(15_000 * severity, route="HtoD (Pageable -> Device)")
     compute(job)
     job.wait()
+
+
+def copy_pinned(job: TraceJob, severity: float) -> None:
+    """Copy weights before each layer on the stream of the layers; the host launches ahead."""
+    for _ in range(10):
+        job.copy(1_500 * severity)
+        compute(job, 2_000, 1)
+    job.item()
+
+
+def copy_blocking(job: TraceJob, severity: float) -> None:
+    """Copy in an operator that waits, and prepare as long as that before the next kernel."""
+    job.blocking_copy(8_000 * severity, route="HtoD (Pinned -> Device)")
+    job.python(8_000 * severity)
+    compute(job)
+
+
+def copy_out_pinned(job: TraceJob, severity: float) -> None:
+    """Offload each layer on the stream of the layers; nothing waits but the read at the end."""
+    for _ in range(10):
+        compute(job, 2_000, 1)
+        job.copy(1_500 * severity, route="DtoH (Device -> Pinned)")
+    job.item()
+
+
+def copy_out_and_wait(job: TraceJob, severity: float) -> None:
+    for _ in range(10):
+        compute(job, 2_000, 1)
+        job.blocking_copy(1_500 * severity, route="DtoH (Device -> Pinned)")
 
 
 def allocate(job: TraceJob, severity: float) -> None:
@@ -174,6 +181,10 @@ def update_large_on_host(job: TraceJob, severity: float) -> None:
         (fetch_alone, "data_pipeline", "too_few_workers"),
         (fetch_from_workers, "data_pipeline", "unknown"),
         (copy_pageable, "data_pipeline", "host_to_device_copies"),
+        (copy_pinned, "data_pipeline", "host_to_device_copies"),
+        (copy_blocking, "data_pipeline", "host_to_device_copies"),
+        (copy_out_pinned, "framework_overhead", "device_to_host_copies"),
+        (copy_out_and_wait, "framework_overhead", "host_sync"),
         (read_values, "framework_overhead", "host_sync"),
         (launch_tiny_kernels, "framework_overhead", "tiny_operators"),
         (think_between_tiny_kernels, "framework_overhead", "unknown"),
@@ -210,6 +221,8 @@ def test_the_cause_of_a_drawn_job(
             id="one value per step",
         ),
         pytest.param(lambda job, _: store_gradient(job, 20_000), id="gradients of one process"),
+        pytest.param(lambda job, _: copy_pinned(job, 0.2), id="short copies of weights"),
+        pytest.param(lambda job, _: copy_out_pinned(job, 0.2), id="short copies to the host"),
     ],
 )
 def test_healthy_jobs(tmp_path: Path, draw: Draw) -> None:
@@ -345,6 +358,8 @@ def test_a_wait_saves_at_most_its_own_time(tmp_path: Path) -> None:
             compute(job, 5_000, 5)
             job.item()
             job.python(50_000)
+            with job.optimizer():
+                pass
     verdict = judge(tmp_path, job)
     shares = {cause.cause: cause.share_ratio for cause in verdict.also}
     assert verdict.suspect == "framework_overhead"

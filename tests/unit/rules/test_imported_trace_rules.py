@@ -42,11 +42,13 @@ MS = 1_000_000
 
 
 def check_drawn(directory: Path, draw: Callable[[TraceJob], None]) -> dict[str, Finding]:
-    """Evaluate all rules on a trace of six drawn steps."""
+    """Evaluate all rules on a trace of six drawn steps of training."""
     job = TraceJob()
     for _ in range(6):
         with job.step():
             draw(job)
+            with job.optimizer():
+                pass
     file = directory / "drawn.json"
     file.write_bytes(job.encode())
     return check_file(directory, file)

@@ -8,9 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.analysis import PART_NAMES
+from stepscope.analysis import MAX_CALL_NS, PART_NAMES
 from stepscope.diagnosis.attribution import Attribution
-from stepscope.diagnosis.batch_size import MAX_CALL_NS
 from stepscope.diagnosis.cause import CONTRIBUTING_RATIO, CauseFinding
 from stepscope.diagnosis.causes import SLOW_RANK_RATIO
 from stepscope.diagnosis.traces.trace_details import (
@@ -34,7 +33,7 @@ from stepscope.diagnosis.traces.trace_details import (
 from stepscope.diagnosis.traces.trace_shares import SUSPECT_OF_PART, TraceShares, TraceWaits
 from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage, Suspect
 from stepscope.quantities import count, count_of, duration, number, percent
-from stepscope.run import DividedTrace, measure_fetches
+from stepscope.run import DividedTrace, measure_fetches, name_wait_function
 
 SHORT_RATIO = 0.5
 """Operators are tiny where this share of them is too short to hide their launch."""
@@ -107,6 +106,13 @@ class TraceInputs:
         return measure_script_python(self.choose("python"))
 
     @cached_property
+    def wait_function(self) -> str | None:
+        """Python function in which the host waits while it has no work; None where the trace does
+        not tell."""
+        divided = self.choose("waiting")
+        return name_wait_function(divided.trace, divided.activity.waiting)
+
+    @cached_property
     def model_cause(self) -> CauseFinding | None:
         """Cause of a computation longer than the device needs; None if nothing shows one."""
         return _find_model_cause(self)
@@ -121,6 +127,7 @@ class TraceInputs:
             "host_sync": parts["synchronization"] + parts["copy_to_host"] + self.read_ratio,
             "recompilation": parts["compilation"],
             "memory_allocation": parts["allocation"],
+            "device_to_host_copies": parts["copy_out"],
             "python_overhead": python,
             name_call_cause(self, calls): calls,
         }
@@ -150,7 +157,7 @@ def find_trace_cause(inputs: TraceInputs, attribution: Attribution) -> CauseFind
     elif suspect == "model":
         finding = inputs.model_cause or CauseFinding(cause="compute")
     else:
-        finding = CauseFinding(cause="none")
+        finding = _describe_waiting(inputs)
     stages = finding.stages or _list_stages(inputs, suspect)
     return replace(finding, evidence_kind="traced", stages=stages)
 
@@ -163,6 +170,17 @@ def _list_stages(inputs: TraceInputs, suspect: Suspect) -> list[Stage]:
         for part, share in sorted(inputs.shares.parts.items(), key=lambda item: -item[1])
         if SUSPECT_OF_PART[part] == owner and share >= 0.01
     ]
+
+
+def _describe_waiting(inputs: TraceInputs) -> CauseFinding:
+    finding = CauseFinding(cause="none")
+    if inputs.shares.parts["waiting"] >= CONTRIBUTING_RATIO:
+        waiting_ns = inputs.mean_ns("waiting")
+        text = f"The host has no work for {duration(waiting_ns)} per step"
+        function = inputs.wait_function
+        text += f": it waits in {function}." if function else ", or runs Python code."
+        finding.evidence = [_evidence(text, waiting_ns, "ns", "idle")]
+    return finding
 
 
 def _find_data_cause(inputs: TraceInputs) -> CauseFinding:
@@ -205,7 +223,17 @@ def _find_copy_cause(inputs: TraceInputs) -> CauseFinding:
             "activity",
         )
     ]
-    pageable = measure_pageable_ratio(inputs.choose("copy_to_device"))
+    divided = inputs.choose("copy_to_device")
+    pageable = measure_pageable_ratio(divided)
+    if pageable == 0 and not divided.activity.copy_waits.total_ns:
+        evidence.append(
+            _evidence(
+                "They read pinned memory, and the host does not wait for them, but kernels do.",
+                None,
+                "",
+                "activity",
+            )
+        )
     if pageable:
         evidence.append(
             _evidence(
@@ -305,6 +333,8 @@ def describe_overhead(inputs: TraceInputs, cause: str) -> list[Evidence]:
                 "{} meanwhile.",
                 inputs.mean_ns("allocation"),
             )
+        case "device_to_host_copies":
+            return _describe_copies_out(inputs)
         case "python_overhead":
             return _describe_script_python(inputs)
     return _describe_launches(inputs, cause)
@@ -330,6 +360,15 @@ def _describe_waits(inputs: TraceInputs) -> list[Evidence]:
         names = ", ".join(f"{name} {percent(share)}" for name, share in waits.operators)
         evidence.append(_evidence(f"Where it waits: {names}.", None, "", "launches"))
     return evidence
+
+
+def _describe_copies_out(inputs: TraceInputs) -> list[Evidence]:
+    copying_ns = inputs.mean_ns("copy_out")
+    text = (
+        f"Copies to the host take {duration(copying_ns)} per step in which nothing else runs on "
+        "the device; the host does not wait for them."
+    )
+    return [_evidence(text, copying_ns, "ns", "activity")]
 
 
 def _describe_reads(inputs: TraceInputs) -> list[Evidence]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis import (
+    MAX_CALL_NS,
     TIME_COLUMNS,
     allocates_memory,
     classify_precision,
@@ -20,7 +21,6 @@ from stepscope.analysis import (
     parse_copy_direction,
     uses_tensor_cores,
 )
-from stepscope.diagnosis.batch_size import MAX_CALL_NS
 from stepscope.intervals import (
     EMPTY,
     Intervals,

@@ -66,6 +66,7 @@ _CONDITIONS = {
     "host_sync": "the device never ran out of work after a wait of the host",
     "recompilation": "nothing was compiled",
     "memory_allocation": "no device memory was allocated or released",
+    "device_to_host_copies": "copies to the host ran while the device computes",
 }
 """Assumption of the prediction for each cause."""
 _HOST_CONDITIONS = {"host_sync": "the loop read no value from a tensor"}

@@ -7,6 +7,7 @@ belong to
     communication    collectives that computation does not hide
     overhead         all other time in which the device does not compute
     model            computation, and idle time of the device between queued work
+    none, `healthy`  time in which the process has no work
 
 Where ranks were recorded together, the shortest exposed communication of a step is the transfer;
 the rest of the communication of the other ranks is waiting for the slowest of them. It counts for
@@ -31,6 +32,7 @@ SUSPECT_OF_PART: Mapping[str, Suspect] = {
     "compute": "model",
     "communication": "communication",
     "queued": "model",
+    "waiting": "healthy",
     **dict.fromkeys(DATA_PARTS, "data_pipeline"),
     **dict.fromkeys(OVERHEAD_PARTS, "framework_overhead"),
 }
@@ -67,6 +69,7 @@ class TraceShares:
     parts: Mapping[str, float]
     """By part of `STEP_PARTS`; sum to 1."""
     suspects: Mapping[Suspect, float]
+    """`healthy` is the time in which the process has no work."""
     rank_wait: Mapping[Suspect, float]
     """Waiting for the slowest rank, by the work of that rank; included in `suspects`."""
 
@@ -150,7 +153,7 @@ def compute_trace_shares(part_ns: NDArray[np.int64], waits: TraceWaits) -> Trace
     """
     totals = part_ns.sum(axis=0).astype(float)
     parts = dict(zip(STEP_PARTS, (totals / totals.sum()).tolist(), strict=True))
-    suspects: dict[Suspect, float] = dict.fromkeys(SUSPECTS, 0.0)
+    suspects: dict[Suspect, float] = dict.fromkeys((*SUSPECTS, "healthy"), 0.0)
     for part, share in parts.items():
         suspects[SUSPECT_OF_PART[part]] += share
     rank_wait = {suspect: parts["communication"] * ratio for suspect, ratio in waits.ratios.items()}

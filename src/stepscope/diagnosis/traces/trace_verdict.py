@@ -44,6 +44,8 @@ MIN_NAMED_RATIO = 0.01
 MIN_TOGETHER_RATIO = 0.7
 """GPUs of one process work in turn if each works for less than this share of the time in which any
 of them does."""
+WAITING = "waiting"
+"""Cause of an attribution to none, because the process has no work."""
 WHOLE_RATIO = 0.5
 """Confidence where no steps were found: start-up and evaluation count as well."""
 SHARE_OF: dict[StepSource, str] = {
@@ -82,6 +84,13 @@ def diagnose_traces(
         return make_abstention(obstacle, notes, evidence_kind="traced")
     inputs = TraceInputs(traces=traces, shares=shares, waits=waits)
     attribution = _attribute(inputs, shares, thresholds)
+    if attribution.cause == WAITING and inputs.wait_function is None:
+        obstacle = (
+            f"for {percent(attribution.share)} of the time the device has no work and the host "
+            "runs no operator, in a trace without a backward pass; record with with_stack=True to "
+            "see if it waits for requests"
+        )
+        return make_abstention(obstacle, notes, evidence_kind="traced")
     finding = find_trace_cause(inputs, attribution)
     step_ns = mean_step_ns(traces)
     step_count = len(matrix)
@@ -101,7 +110,9 @@ def diagnose_traces(
         confidence_ratio=round(stability * certainty * accuracy.ratio, 3),
         confidence_basis=accuracy.basis,
         evidence_kind=finding.evidence_kind,
-        headline=write_headline(attribution, finding),
+        headline=write_headline(attribution, finding)
+        if attribution.cause != WAITING
+        else _write_waiting_headline(attribution, inputs),
         stages=finding.stages,
         evidence=[describe_step_time(phases, "category"), *finding.evidence],
         ruled_out=_rule_out(inputs, attribution.suspect, thresholds),
@@ -111,6 +122,14 @@ def diagnose_traces(
         step_count=step_count,
         mean_step_ns=step_ns,
         phases=phases,
+    )
+
+
+def _write_waiting_headline(attribution: Attribution, inputs: TraceInputs) -> str:
+    subject = "host" if inputs.on_host else "device"
+    return (
+        f"No bottleneck found: the {subject} has no work for {percent(attribution.share)} of step "
+        f"time, while the host waits in {inputs.wait_function}."
     )
 
 
@@ -158,8 +177,9 @@ def _find_idle_devices(traces: Sequence[DividedTrace]) -> str | None:
 def _attribute(
     inputs: TraceInputs, shares: TraceShares, thresholds: AttributionThresholds
 ) -> Attribution:
-    """Attribute the step to the largest suspect above its threshold; else to the model if it
-    computes less well than the device can, or heavily; else to none."""
+    """Attribute the step to the largest suspect above its threshold, or to none if the process has
+    no work for longer; else to the model if it computes less well than the device can, or heavily;
+    else to none."""
     exceeded = [
         Attribution(suspect=suspect, share=shares.suspects[suspect])
         for suspect in thresholds.by_suspect
@@ -168,6 +188,9 @@ def _attribute(
     rank_wait = inputs.waits.add_excess(shares.rank_wait.get("model", 0.0))
     if rank_wait >= thresholds.slow_rank:
         exceeded.append(Attribution(suspect="model", share=rank_wait, cause="slow_rank"))
+    if shares.suspects["healthy"] >= MAX_UNEXPLAINED_RATIO:
+        waiting = shares.suspects["healthy"]
+        exceeded.append(Attribution(suspect="healthy", share=waiting, cause=WAITING))
     if exceeded:
         return max(exceeded, key=lambda attribution: attribution.share)
     model = shares.suspects["model"]

@@ -253,13 +253,19 @@ def _name(gpu: TracedGpu) -> str:
 
 def _explain_idle(steps: TracedSteps) -> str:
     """Give the advice on a GPU with little work, by what the step waits for most."""
-    waits = {part: steps.share([part]) for part in (*DATA_PARTS, "communication", *OVERHEAD_PARTS)}
+    parts = (*DATA_PARTS, "communication", "waiting", *OVERHEAD_PARTS)
+    waits = {part: steps.share([part]) for part in parts}
     largest = max(waits, key=lambda part: waits[part])
     share = waits[largest]
     if not steps.has_host:
         return "; the trace has no operators to tell why."
     if share < MIN_CAUSE_SHARE:
         return ": increase the batch size."
+    if largest == "waiting":
+        return (
+            f"; the host runs no operator for {percent(share)} of step time: a device that waits "
+            "for requests needs more of them."
+        )
     cause = f"; {PART_NAMES[largest]} takes {percent(share)} of step time"
     if largest in OVERHEAD_PARTS:
         return f"{cause}: make the host faster first (FrameworkOverhead), then try a larger batch."
