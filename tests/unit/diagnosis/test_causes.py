@@ -37,7 +37,9 @@ def test_causes(new_run: RunMaker, cause: str) -> None:
     check_stages(verdict)
 
 
-CAUSES_IN_TRACES = frozenset(["full_precision", "low_occupancy", "memory_allocation"])
+CAUSES_IN_TRACES = frozenset(
+    ["device_to_host_copies", "full_precision", "low_occupancy", "memory_allocation"]
+)
 """Causes that only traces show; test_trace_verdicts draws them."""
 
 
