@@ -1,6 +1,6 @@
 # /// scenario
 # healthy = true
-# severities = [1.0, 2.0]
+# severities = [1.0, 2.0, 4.0]
 # drawn = "traces"
 # ///
 """The trace of a job that keeps its GPU busy."""

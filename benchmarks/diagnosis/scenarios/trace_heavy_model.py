@@ -4,7 +4,7 @@
 # accept = ["healthy/none"]
 # stage = "computation"
 # fix = "make the arithmetic cheaper"
-# severities = [1.0, 2.0]
+# severities = [1.0, 2.0, 4.0]
 # drawn = "traces"
 # ///
 """The trace of a large model that keeps its GPU busy."""

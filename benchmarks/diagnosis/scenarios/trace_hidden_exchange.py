@@ -1,6 +1,6 @@
 # /// scenario
 # healthy = true
-# severities = [0.5, 1.0]
+# severities = [0.5, 1.0, 2.0]
 # drawn = "traces"
 # ///
 """The traces of two ranks whose exchange of gradients is hidden."""

@@ -100,22 +100,24 @@ def draw_backward(job, step):
     job.join()
 
 
-def run_traced(description, faulty, fixed):
+def run_traced(description, faulty, fixed, *, draw=draw_step):
     """Write the traces of a job, import them into the run, and print the step time.
 
     Args:
         description: of the scenario.
-        faulty: makes the steps of the ranks from the severity.
+        faulty: makes the step of each rank from the severity, or a list of its steps in turn.
         fixed: the same for the fixed job.
+        draw: draws a step.
     """
     args = drawn_arguments(description)
     steps = (fixed if args.fixed else faulty)(args.severity)
     with tempfile.TemporaryDirectory() as directory:
         files = []
-        for rank, step in enumerate(steps):
+        for rank, rank_steps in enumerate(steps):
             job = TraceJob(rank=rank if len(steps) > 1 else None, world_size=len(steps))
-            for _ in range(STEPS):
-                draw_step(job, step)
+            turns = rank_steps if isinstance(rank_steps, list) else [rank_steps]
+            for number in range(STEPS):
+                draw(job, turns[number % len(turns)])
             job.wait()
             files.append(Path(directory, f"rank{rank}.json"))
             files[-1].write_bytes(job.encode())

@@ -24,7 +24,7 @@ import msgspec
 START_US = 1_700_000_000_000_000
 HOST = 100
 """Process and thread of the host."""
-COMPUTE_STREAM, COMMUNICATION_STREAM = 7, 20
+COMPUTE_STREAM, COMMUNICATION_STREAM, COPY_STREAM = 7, 20, 24
 LAUNCH_US = 5.0
 DEVICE = {
     "id": 0,
@@ -118,24 +118,32 @@ class TraceJob:
 
     def collective(self, name: str, duration: float) -> None:
         """Launch a collective, which starts when the gradients so far are computed."""
-        self.free[COMMUNICATION_STREAM] = max(
-            self.free.get(COMMUNICATION_STREAM, 0.0), self.free.get(COMPUTE_STREAM, 0.0)
-        )
+        self.follow(COMMUNICATION_STREAM)
         with self.range(f"nccl:{name}"):
             self.launch(
                 f"ncclDevKernel_{name}_Sum_f32_RING_LL", duration, stream=COMMUNICATION_STREAM
             )
 
+    def follow(self, stream: int) -> None:
+        """Let a stream wait for the computation so far, as by an event."""
+        self.free[stream] = max(self.free.get(stream, 0.0), self.free.get(COMPUTE_STREAM, 0.0))
+
     def join(self) -> None:
-        """Let the computation wait for the collectives, as before an optimizer step."""
+        """Let the computation wait for all streams, as before an optimizer step."""
         done = max(self.free.values(), default=0.0)
         self.free[COMPUTE_STREAM] = done
 
-    def copy(self, duration: float, *, route: str = "HtoD (Pinned -> Device)") -> None:
+    def copy(
+        self,
+        duration: float,
+        *,
+        route: str = "HtoD (Pinned -> Device)",
+        stream: int = COMPUTE_STREAM,
+    ) -> None:
         """Copy memory, as with `non_blocking=True`. The call lasts for copies that use pageable
         memory."""
         number = self._call("cudaMemcpyAsync", LAUNCH_US)
-        end = self._device("gpu_memcpy", f"Memcpy {route}", duration, number, COMPUTE_STREAM)
+        end = self._device("gpu_memcpy", f"Memcpy {route}", duration, number, stream)
         if "Pageable" in route:
             call = self.events[-2]
             self.now = max(self.now, end)

@@ -1,0 +1,25 @@
+# /// scenario
+# suspect = "model"
+# cause = "uneven_ranks"
+# stage = "ranks"
+# fix = "give all ranks inputs of the same size"
+# severities = [1.0, 1.5, 2.0]
+# drawn = "traces"
+# ///
+"""The traces of two ranks with inputs of different length: each is the slower one in turn."""
+
+from traced import Step, run_traced
+
+LAYERS = 24
+
+
+def make_steps(severity):
+    """Make the steps of the ranks, which alternate."""
+    longer = 300 * 0.6 * severity
+    slow = Step(exchange=200, kernel=300 + longer)
+    fast = Step(exchange=200, arrival=LAYERS * 3 * longer)
+    return [[slow, fast], [fast, slow]]
+
+
+if __name__ == "__main__":
+    run_traced(__doc__, make_steps, lambda severity: [Step(exchange=200)] * 2)

@@ -1,0 +1,26 @@
+# /// scenario
+# healthy = true
+# severities = [1.0, 4.0, 20.0]
+# drawn = "traces"
+# ///
+"""The trace without stacks of a server that waits for requests: no bottleneck shows, nor the wait."""
+
+from traced import TENSOR_CORES, run_traced
+
+
+def draw_step(job, waiting):
+    """Draw a request, and the wait for the next one."""
+    with job.range("request"):
+        for _ in range(50):
+            job.operator("aten::linear", 25, kernel=(TENSOR_CORES, 400))
+        job.item()
+    job.python(waiting)
+
+
+def make_steps(severity):
+    """Make the waits of the ranks."""
+    return [12_000 * severity]
+
+
+if __name__ == "__main__":
+    run_traced(__doc__, make_steps, lambda severity: [100], draw=draw_step)
