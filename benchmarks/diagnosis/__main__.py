@@ -5,14 +5,15 @@
     python -m benchmarks.diagnosis --subset           the quick scenarios, ten minutes
     python -m benchmarks.diagnosis --only NAME        one scenario
     python -m benchmarks.diagnosis --traces           traces of the jobs by torch.profiler alone
+    python -m benchmarks.diagnosis --traces --drawn   drawn traces alone, five minutes
     python -m benchmarks.diagnosis --traceml PROGRAM  also TraceML on the same jobs (pip install
                                                       traceml-ai in an environment with PyTorch)
 
 Every scenario runs once per seed, with its severities in turn, and then with its true fix applied.
 An interrupted benchmark continues; --again repeats disturbed runs, --fresh all runs. Do not run
 anything else on the machine meanwhile. Writes benchmarks/results/diagnosis.json and .md, or
-diagnosis-subset.* or diagnosis-traces.*; for any other selection of scenarios it prints the page,
-and writes it only with --out.
+diagnosis-subset.*, diagnosis-traces.* or diagnosis-traces-drawn.*; for any other selection of
+scenarios it prints the page, and writes it only with --out.
 """
 
 from __future__ import annotations
@@ -99,6 +100,8 @@ def select_scenarios(
         scenarios = [scenario for scenario in scenarios if scenario.name in options.only]
     if options.subset:
         scenarios = [scenario for scenario in scenarios if scenario.label.quick]
+    if options.drawn:
+        scenarios = [scenario for scenario in scenarios if scenario.label.drawn]
     if options.held_out != "include":
         held_out = options.held_out == "only"
         scenarios = [scenario for scenario in scenarios if scenario.label.held_out == held_out]
@@ -114,11 +117,14 @@ def select_scenarios(
 
 def plan_jobs(scenarios: Sequence[Scenario], options: argparse.Namespace) -> Iterator[Job]:
     """Plan all runs: each scenario once before any second run."""
-    for seed in range(options.seeds):
-        for scenario in scenarios:
+    counts = [_count_runs(scenario, options) for scenario in scenarios]
+    for seed in range(max(counts, default=0)):
+        for scenario, count in zip(scenarios, counts, strict=True):
+            if seed >= count:
+                continue
             severities = scenario.label.severities
             # In the subset, each scenario has one run, of medium severity.
-            index = seed if options.seeds > 1 else len(severities) // 2
+            index = seed if count > 1 else len(severities) // 2
             job = Job(
                 # The verdict on a drawn run of traces is one on traces already.
                 tool="traces" if options.traces and not scenario.label.drawn else "stepscope",
@@ -131,6 +137,15 @@ def plan_jobs(scenarios: Sequence[Scenario], options: argparse.Namespace) -> Ite
                 yield msgspec.structs.replace(job, fixed=True)
             if options.traceml is not None and seed in (options.traceml_seeds or [seed]):
                 yield msgspec.structs.replace(job, tool="TraceML")
+
+
+def _count_runs(scenario: Scenario, options: argparse.Namespace) -> int:
+    """Count the runs of a scenario: one per seed, but per severity of a drawn trace, which is
+    drawn in seconds and does not depend on the seed."""
+    if options.traces and scenario.label.drawn:
+        return len(scenario.label.severities)
+    seeds: int = options.seeds
+    return seeds
 
 
 def run_all(
@@ -252,7 +267,7 @@ def _run_json(row: Row) -> dict[str, Any]:
 
 
 def _name_results(options: argparse.Namespace) -> str:
-    parts = {"subset": options.subset, "traces": options.traces}
+    parts = {"subset": options.subset, "traces": options.traces, "drawn": options.drawn}
     return "-".join(["diagnosis", *(part for part, is_part in parts.items() if is_part)])
 
 
@@ -273,6 +288,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--traces", action="store_true",
                         help="diagnose traces of torch.profiler alone")  # fmt: skip
+    parser.add_argument("--drawn", action="store_true",
+                        help="run only drawn runs and traces; any machine will do")  # fmt: skip
     parser.add_argument("--each-cause-once", action="store_true",
                         help="run one scenario per cause, and all healthy ones")  # fmt: skip
     parser.add_argument(

@@ -15,8 +15,10 @@ def draw_step(job, waiting):
             for _ in range(50):
                 job.operator("aten::linear", 25, kernel=(TENSOR_CORES, 400))
             job.item()
-        with job.function("queue.py(154): get"), job.function("threading.py(295): wait"):
-            job.python(waiting)
+        with job.function("queue.py(154): get"):
+            job.python(1)
+            with job.function("threading.py(295): wait"):
+                job.python(waiting)
 
 
 def make_steps(severity):

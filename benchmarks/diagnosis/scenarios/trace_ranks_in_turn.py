@@ -15,7 +15,7 @@ LAYERS = 24
 
 def make_steps(severity):
     """Make the steps of the ranks, which alternate."""
-    longer = 300 * 0.6 * severity
+    longer = 300 * 0.75 * severity
     slow = Step(exchange=200, kernel=300 + longer)
     fast = Step(exchange=200, arrival=LAYERS * 3 * longer)
     return [[slow, fast], [fast, slow]]

@@ -1,6 +1,6 @@
 # /// scenario
 # healthy = true
-# severities = [0.5, 1.0, 1.5]
+# severities = [0.5, 1.0, 2.0]
 # drawn = "traces"
 # ///
 """The trace of a job with a little of everything, none of it large enough for a fix."""

@@ -5,10 +5,11 @@ Each instant of a step belongs to one part, the first in this order that is acti
     compute          kernels that do not communicate, sets, and copies within the device
     communication    kernels of collectives, and collectives that the host itself executes, with
                      the hooks on gradients that prepare them
-    copy_to_device   copies from host memory; the runtime calls that start them, and those in which
-                     the host waits for them (`copy_waits`)
+    copy_to_device   copies from host memory
     copy_to_host     copies to host memory for which the host waits
     copy_out         copies to host memory for which it does not wait
+    copy_to_device   the runtime calls that start copies from host memory, and those in which the
+                     host waits for them (`copy_waits`)
     queued           idle time of the device that ends with work whose launch had ended before the
                      idle time began: from one kernel to the next, or a wait for another stream
     data_loader      fetches of batches
@@ -99,7 +100,8 @@ class StepActivity:
     queued: Intervals = EMPTY
     """Idle time before work that had been launched when it began."""
     copy_to_device: Intervals = EMPTY
-    """Copies, and the runtime calls that start them."""
+    copy_calls: Intervals = EMPTY
+    """Runtime calls that start copies to the device."""
     copy_to_host: Intervals = EMPTY
     """Copies for which the host waits."""
     copy_out: Intervals = EMPTY
@@ -154,9 +156,10 @@ def divide_steps(extent: Intervals, activity: StepActivity) -> dict[str, Int]:
     ordered = {
         "compute": activity.compute,
         "communication": activity.communication,
-        "copy_to_device": unite(activity.copy_to_device, activity.copy_waits),
+        "copy_to_device": activity.copy_to_device,
         "copy_to_host": activity.copy_to_host,
         "copy_out": activity.copy_out,
+        "copy_call": unite(activity.copy_calls, activity.copy_waits),
         "queued": activity.queued,
         "data_loader": activity.data_loader,
         "compilation": activity.compilation,
@@ -175,9 +178,10 @@ def divide_steps(extent: Intervals, activity: StepActivity) -> dict[str, Int]:
     rest_ns = idle_ns - waited_ns["copy_wait"] - waited_ns["synchronization"]
     dispatch_ns = without_waits["dispatch"] - parts["dispatch"]
     moved_ns = np.rint(rest_ns / np.maximum(idle_ns, 1) * dispatch_ns).astype(np.int64)
+    called_ns = parts.pop("copy_call") + waited_ns["copy_wait"]
     del parts["copy_wait"]
     return parts | {
-        "copy_to_device": parts["copy_to_device"] + waited_ns["copy_wait"],
+        "copy_to_device": parts["copy_to_device"] + called_ns,
         "synchronization": waited_ns["synchronization"],
         "dispatch": parts["dispatch"] + moved_ns,
         "python": parts["python"] + rest_ns - moved_ns,

@@ -116,9 +116,8 @@ def step_activity_of(
         compute=unite(device["kernel"], device["memset"], within_device),
         communication=unite(device["communication"], *exchanges),
         hooks=select_named(operators, _GRADIENT_NODE.__eq__) if has_hooks else EMPTY,
-        copy_to_device=unite(
-            make_intervals(copies, to_device), make_intervals(calls, starts_to_device)
-        ),
+        copy_to_device=make_intervals(copies, to_device),
+        copy_calls=make_intervals(calls, starts_to_device),
         copy_to_host=make_intervals(copies, to_host & ~is_copied_out),
         copy_out=make_intervals(copies, is_copied_out),
         queued=find_idle_before_queued(work.start, work.end, _find_launch_ends(work, launches)),

@@ -106,6 +106,26 @@ def test_a_server_without_a_device_that_waits(tmp_path: Path, waiting: float) ->
     assert verdict.suspect == "insufficient_evidence"
 
 
+def test_ranks_of_a_server_wait_for_the_one_that_takes_requests(tmp_path: Path) -> None:
+    """Rank 0 waits for a request, and rank 1 in the broadcast of it."""
+    jobs = [TraceJob(rank=rank, world_size=2) for rank in range(2)]
+    for rank, job in enumerate(jobs):
+        with job.function("server.py(12): main"):
+            for _ in range(REQUESTS):
+                with job.step():
+                    if not rank:
+                        with job.function("queue.py(154): get"):
+                            job.python(30_000)
+                    job.collective("Broadcast", 30_200 if rank else 200)
+                    job.join()
+                    compute(job)
+                    job.item()
+    verdict = judge(tmp_path, *jobs)
+    assert (verdict.suspect, verdict.cause) == ("healthy", "none")
+    assert "queue.py(154): get" in verdict.headline
+    assert verdict.share_ratio == pytest.approx(30 / 50, abs=0.02)
+
+
 def test_a_server_that_calls_many_operators_is_told_from_one_that_waits(tmp_path: Path) -> None:
     """A request is 1,500 calls of tiny operators, 30 ms; the wait for the next takes 6 ms."""
     job = TraceJob()

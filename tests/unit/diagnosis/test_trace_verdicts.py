@@ -91,6 +91,13 @@ def copy_out_pinned(job: TraceJob, severity: float) -> None:
     job.item()
 
 
+def copy_out_before_batch(job: TraceJob, severity: float) -> None:
+    """The copy of the next batch is behind the last offloaded layers, and the host waits for it."""
+    job.blocking_copy(1_000, route="HtoD (Pageable -> Device)")
+    compute(job, 10_000, 10)
+    job.copy(10_000 * severity, route="DtoH (Device -> Pinned)")
+
+
 def copy_out_and_wait(job: TraceJob, severity: float) -> None:
     for _ in range(10):
         compute(job, 2_000, 1)
@@ -184,6 +191,7 @@ def update_large_on_host(job: TraceJob, severity: float) -> None:
         (copy_pinned, "data_pipeline", "host_to_device_copies"),
         (copy_blocking, "data_pipeline", "host_to_device_copies"),
         (copy_out_pinned, "framework_overhead", "device_to_host_copies"),
+        (copy_out_before_batch, "framework_overhead", "device_to_host_copies"),
         (copy_out_and_wait, "framework_overhead", "host_sync"),
         (read_values, "framework_overhead", "host_sync"),
         (launch_tiny_kernels, "framework_overhead", "tiny_operators"),

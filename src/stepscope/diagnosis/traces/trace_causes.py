@@ -146,7 +146,9 @@ def find_trace_cause(inputs: TraceInputs, attribution: Attribution) -> CauseFind
     """Find the cause within a suspect; `none` where the computation is as fast as it can be."""
     suspect = attribution.suspect
     wait = inputs.waits.add_excess(inputs.shares.rank_wait.get(suspect, 0.0))
-    if attribution.cause == "slow_rank" or wait > SLOW_RANK_RATIO * attribution.share:
+    if suspect == "healthy":
+        finding = _describe_waiting(inputs)
+    elif attribution.cause == "slow_rank" or wait > SLOW_RANK_RATIO * attribution.share:
         finding = _find_slow_rank(inputs, suspect)
     elif suspect == "data_pipeline":
         finding = _find_data_cause(inputs)
@@ -154,10 +156,8 @@ def find_trace_cause(inputs: TraceInputs, attribution: Attribution) -> CauseFind
         finding = _find_communication_cause(inputs)
     elif suspect == "framework_overhead":
         finding = _find_overhead_cause(inputs)
-    elif suspect == "model":
-        finding = inputs.model_cause or CauseFinding(cause="compute")
     else:
-        finding = _describe_waiting(inputs)
+        finding = inputs.model_cause or CauseFinding(cause="compute")
     stages = finding.stages or _list_stages(inputs, suspect)
     return replace(finding, evidence_kind="traced", stages=stages)
 
