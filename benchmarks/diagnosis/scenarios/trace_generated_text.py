@@ -13,20 +13,21 @@ from traced import TENSOR_CORES, run_traced
 TOKENS = 12
 
 
-def draw_step(job, kernel):
+def draw_step(job, model):
     """Draw a request: after each token its value is read."""
+    operators, kernel = model
     with job.range("request"):
         for _ in range(TOKENS):
-            for _ in range(120):
+            for _ in range(operators):
                 job.operator("aten::linear", 22, kernel=(TENSOR_CORES, kernel))
             job.item()
             job.python(80)
 
 
 def make_steps(severity):
-    """Make the kernels of the ranks."""
-    return [9 / severity]
+    """Make the operators per token of the ranks, and their kernels."""
+    return [(120, 9 / severity)]
 
 
 if __name__ == "__main__":
-    run_traced(__doc__, make_steps, lambda severity: [100], draw=draw_step)
+    run_traced(__doc__, make_steps, lambda severity: [(10, 100)], draw=draw_step)
