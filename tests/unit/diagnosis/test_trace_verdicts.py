@@ -259,6 +259,15 @@ def test_the_saving_of_reads_on_the_host(tmp_path: Path) -> None:
     assert prediction.saving_ratio == pytest.approx(reading / total)
 
 
+def test_the_fix_of_copies_from_pinned_memory_is_a_stream(tmp_path: Path) -> None:
+    """Pinning is the fix where the host waits for the copies."""
+    pinned, pageable = tmp_path / "pinned", tmp_path / "pageable"
+    pinned.mkdir()
+    pageable.mkdir()
+    assert "stream" in judge(pinned, draw_steps(copy_pinned, 1.0)).fixes[0].instructions
+    assert "pin_memory" in judge(pageable, draw_steps(copy_pageable, 1.0)).fixes[0].instructions
+
+
 def test_python_of_the_script_is_told_from_calls(tmp_path: Path) -> None:
     """Python takes 20 ms of each step in one gap; calls of 500 operators take 15 us each."""
     job = draw_steps(think_between_tiny_kernels, 4 / 3)

@@ -113,6 +113,12 @@ class TraceInputs:
         return name_wait_function(divided.trace, divided.activity.waiting)
 
     @cached_property
+    def copies_without_waits(self) -> bool:
+        """True if copies to the device read pinned memory, and the host waits for none of them."""
+        divided = self.choose("copy_to_device")
+        return measure_pageable_ratio(divided) == 0 and not divided.activity.copy_waits.total_ns
+
+    @cached_property
     def model_cause(self) -> CauseFinding | None:
         """Cause of a computation longer than the device needs; None if nothing shows one."""
         return _find_model_cause(self)
@@ -223,9 +229,8 @@ def _find_copy_cause(inputs: TraceInputs) -> CauseFinding:
             "activity",
         )
     ]
-    divided = inputs.choose("copy_to_device")
-    pageable = measure_pageable_ratio(divided)
-    if pageable == 0 and not divided.activity.copy_waits.total_ns:
+    pageable = measure_pageable_ratio(inputs.choose("copy_to_device"))
+    if inputs.copies_without_waits:
         evidence.append(
             _evidence(
                 "They read pinned memory, and the host does not wait for them, but kernels do.",

@@ -77,6 +77,13 @@ _HOST_READ_FIXES: list[FixText] = [
         "compute on whole tensors instead of on their values, and call .item() every N steps",
     ),
 ]
+_COPY_STREAM_FIXES: list[FixText] = [
+    (
+        "Overlap the copies with the computation",
+        "with torch.cuda.stream(copy_stream): batch.to(device, non_blocking=True), one batch or "
+        "layer ahead; kernels on the same stream wait for a copy even from pinned memory",
+    ),
+]
 _LAUNCH_FIXES: list[FixText] = [
     (
         COMPILE,
@@ -124,6 +131,8 @@ def _list_texts(cause: str, inputs: TraceInputs) -> list[FixText]:
         return _LAUNCH_FIXES
     if cause == "host_sync" and inputs.on_host:
         return _HOST_READ_FIXES
+    if cause == "host_to_device_copies" and inputs.copies_without_waits:
+        return _COPY_STREAM_FIXES
     return _FIXES.get(cause) or CAUSE_FIXES.get(cause, [])
 
 
