@@ -475,3 +475,13 @@ def test_tables_and_charts_can_be_taken_away(ui: Ui) -> None:
     with page.expect_download() as download:
         page.get_by_role("button", name="PNG").first.click()
     assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_report_can_be_taken_away(ui: Ui) -> None:
+    page = ui.open(screen("overview", TRACES), accept_downloads=True)
+    settled(page)
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Report").click()
+    text = Path(download.value.path()).read_text()
+    assert download.value.suggested_filename.endswith("-report.html")
+    assert SLOWEST in text

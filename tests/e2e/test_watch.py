@@ -211,3 +211,42 @@ def test_a_command_is_run_on_a_finding(tmp_path: Path) -> None:
     assert job.code == 0, job.stderr
     delivery: dict[str, Any] = json.loads(out.read_text())
     assert (delivery["rule"], delivery["run"]) == ("Always", str(job.run))
+
+
+def test_the_report_is_written_while_the_job_runs_and_at_its_end(
+    start: Callable[..., StallingJob], tmp_path: Path
+) -> None:
+    path = tmp_path / "report.json"
+    job = start("--report", str(path), "--rule", "StepOutlier", "--set", "StepOutlier.stddev=4")
+    wait_until(path.exists)
+    assert job.launcher.poll() is None, "written before the end of the job"
+    (early,) = json.loads(path.read_text())["findings"]
+    job.until.touch()
+    assert job.wait() == 0
+    written = json.loads(path.read_text())
+    (late,) = written["findings"]
+    assert late["datapoints"] > early["datapoints"]
+    assert late["parameters"]["stddev"] == 4
+    options = ("--rule", "StepOutlier", "--set", "StepOutlier.stddev=4", "--json")
+    again = subprocess.run(
+        [*STEPSCOPE, "report", str(job.run), *options], capture_output=True, check=True
+    )
+    assert json.loads(again.stdout)["findings"] == written["findings"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--report", "report.pdf"), "no known format"),
+        (("--report", "absent/report.html"), "absent is not a directory"),
+        (("--report", "report.html", "--no-rules"), "--no-rules conflicts"),
+    ],
+)
+def test_a_report_that_cannot_be_written_is_refused_before_the_job_starts(
+    tmp_path: Path, options: tuple[str, ...], text: str
+) -> None:
+    command = [*STEPSCOPE, "run", *options, "--", sys.executable, "-c", "open('ran', 'w')"]
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert process.returncode == 2
+    assert text in process.stderr
+    assert not (tmp_path / "ran").exists()

@@ -10,10 +10,12 @@ from typing import Any
 
 import click
 
+from stepscope.errors import UsageError
 from stepscope.quantities import count
 
 Decorated = Callable[..., Any]
 DEFAULT_SCAN_S = 60.0
+REPORT_FORMS = (".html", ".ipynb", ".json", ".xlsx")
 MAX_AMOUNT = 1e9
 """Limit for hours and epochs."""
 
@@ -100,6 +102,33 @@ def scan_option(text: str) -> Decorated:
         metavar="SECONDS",
         help=text,
     )
+
+
+def find_report_form(output: Path) -> str:
+    """Return the form of a report, which is the suffix of its file.
+
+    Raises:
+        UsageError: the file cannot be written, or its suffix is not one of `REPORT_FORMS`.
+    """
+    form = output.suffix.lower()
+    if output.is_dir():
+        raise UsageError(f"{output} is a directory; pass a file in it, e.g. report.html.")
+    if form not in REPORT_FORMS:
+        raise UsageError(
+            f"{output} has no known format; use a name that ends in {', '.join(REPORT_FORMS)}."
+        )
+    if not output.parent.is_dir():
+        raise UsageError(f"{output.parent} is not a directory; create it or use another path.")
+    return form
+
+
+def check_report_path(
+    context: click.Context, parameter: click.Parameter, output: Path | None
+) -> Path | None:
+    """Refuse a path that no report can be written to."""
+    if output is not None:
+        find_report_form(output)
+    return output
 
 
 def parse_bytes(context: click.Context, parameter: click.Parameter, text: str) -> int:

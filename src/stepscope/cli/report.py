@@ -10,6 +10,7 @@ import click
 from stepscope.cli.opening import open_run, resolve_run
 from stepscope.cli.options import (
     config_option,
+    find_report_form,
     json_option,
     rule_option,
     run_argument,
@@ -26,8 +27,6 @@ from stepscope.views.profiling_report import (
     make_report,
     make_report_facts,
 )
-
-FORMS = (".html", ".ipynb", ".json", ".xlsx")
 
 
 @click.command(
@@ -61,7 +60,7 @@ def command(
 ) -> None:
     if output is None and not as_json:
         raise UsageError("Pass a file for the report: -o report.html, .ipynb, .json or .xlsx.")
-    form = ".json" if output is None else _form(output)
+    form = ".json" if output is None else find_report_form(output)
     location = resolve_run(run)
     signals = open_run(location)
     rules = choose_report_rules(names, config=config, settings=assignments)
@@ -76,23 +75,17 @@ def command(
                 file.write(render_html(make_report(signals, rules)).encode())
             elif form == ".ipynb":
                 file.write(
-                    render_notebook(location, rules=names, config=config, settings=assignments)
+                    render_notebook(
+                        make_report(signals, rules),
+                        location,
+                        directory=output.parent,
+                        rules=names,
+                        config=config,
+                        settings=assignments,
+                    )
                 )
             elif form == ".xlsx":
                 write_report_workbook(file, signals, facts())
             else:
                 file.write(json_text(facts()).encode())
     click.echo(json_text(facts()) if as_json else f"{output}: the report on {run}")
-
-
-def _form(output: Path) -> str:
-    form = output.suffix.lower()
-    if output.is_dir():
-        raise UsageError(f"{output} is a directory; pass a file in it, e.g. report.html.")
-    if form not in FORMS:
-        raise UsageError(
-            f"{output} has no known format; use a name that ends in {', '.join(FORMS)}."
-        )
-    if not output.parent.is_dir():
-        raise UsageError(f"{output.parent} is not a directory; create it or use another path.")
-    return form

@@ -15,6 +15,7 @@ from stepscope.cli.launcher import STOP_GRACE_S
 from stepscope.cli.options import (
     DEFAULT_SCAN_S,
     Decorated,
+    check_report_path,
     config_option,
     rule_option,
     scan_option,
@@ -42,6 +43,8 @@ class RulePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Rules to evaluate in addition to `rules`, as the user names them."""
     actions: list[ActionConfig] = []
     """All actions except stopping the job."""
+    report: str | None = None
+    """File of the report that is written while the job runs and at its end."""
 
     @property
     def flush_s(self) -> float:
@@ -89,6 +92,7 @@ def plan_rules(
     on_finding: tuple[str, ...],
     webhook: tuple[str, ...],
     notify: tuple[str, ...],
+    report: Path | None,
     no_rules: bool,
 ) -> RulePlan | None:
     """Build the plan from the options.
@@ -98,7 +102,7 @@ def plan_rules(
     """
     requested = [*names, *assignments, *stop_on, *fail_on, *on_finding, *webhook, *notify]
     if no_rules:
-        if requested or parameters is not None:
+        if requested or parameters is not None or report is not None:
             raise UsageError(
                 "--no-rules conflicts with other options for rules; remove one of them."
             )
@@ -115,6 +119,7 @@ def plan_rules(
             *(_webhook(value) for value in webhook),
             *(_notification(value) for value in notify),
         ],
+        report=None if report is None else str(report.absolute()),
     )
     if not requested and parameters is None:
         return plan  # nothing to check; importing the rules would delay the job
@@ -202,6 +207,14 @@ _OPTIONS = (
         multiple=True,
         metavar="URL",
         help="Send an e-mail or chat message when a rule fires; an apprise URL (extra 'alerts').",
+    ),
+    click.option(
+        "--report",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        callback=check_report_path,
+        help="Write the report (.html, .ipynb, .json or .xlsx) at the end of the job, and while it "
+        "runs as often as that takes 1% of the time.",
     ),
     click.option("--no-rules", is_flag=True, help="Do not evaluate rules while the job runs."),
 )

@@ -1,7 +1,8 @@
-"""Report as a Jupyter notebook, whose cells create the sections from the run."""
+"""Report as a Jupyter notebook: cells create the sections from the run, and hold their outputs."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import msgspec
 
 from stepscope._version import __version__
+from stepscope.report.display import show
+from stepscope.views.profiling_report import Report
 
 _SECTIONS = ("head", "verdict", "job", "system", "framework", "rules")
 _TITLE = """# Profiling report
@@ -30,25 +33,35 @@ report = run.report(RULES, config=CONFIG, settings=SETTINGS)"""
 _TRAINING = """for section in report.sections:  # with initialization, where it took long
     if section.id in {"initialization", "training"}:
         display(show(report, section.id))"""
+_TRAINING_SECTIONS = ("initialization", "training")
 
 
 def render_notebook(
-    run: str, *, rules: Sequence[str] = (), config: Path | None = None, settings: Sequence[str] = ()
+    report: Report,
+    run: str,
+    *,
+    directory: Path,
+    rules: Sequence[str] = (),
+    config: Path | None = None,
+    settings: Sequence[str] = (),
 ) -> bytes:
     """Create the notebook, in nbformat 4.5.
 
     Args:
-        run: directory or URL of the run; a path is made absolute, so that the notebook can be
-            moved.
-        rules, config, settings: see `Run.report`.
+        report: the report, which the outputs of the cells show.
+        run: directory or URL of the run.
+        directory: directory of the notebook. Paths in it are relative to that, so that it can be
+            moved together with the run, and does not tell where on a machine they are.
+        rules, config, settings: those of the report; see `Run.report`.
     """
-    location = str(Path(run).resolve()) if "://" not in run else run
     parameters = _PARAMETERS.format(
-        run=location,
+        run=run if "://" in run else os.path.relpath(run, directory),
         rules=list(rules),
-        config=str(config.resolve()) if config else None,
+        config=os.path.relpath(config, directory) if config else None,
         settings=list(settings),
     )
+    present = [section.id for section in report.sections if section.id in _TRAINING_SECTIONS]
+    shown = {"training": present} | {section: [section] for section in _SECTIONS}
     cells = [
         _cell("markdown", _TITLE.format(version=__version__), "title"),
         _cell("code", parameters, "parameters"),
@@ -56,6 +69,8 @@ def render_notebook(
         *(_cell("code", f'show(report, "{section}")', section) for section in _SECTIONS),
         _cell("code", _TRAINING, "training"),
     ]
+    for cell in cells[1:]:
+        cell["outputs"] = [_make_output(report, section) for section in shown.get(cell["id"], ())]
     return msgspec.json.format(msgspec.json.encode(_notebook(cells)), indent=1)
 
 
@@ -67,6 +82,13 @@ def _notebook(cells: list[dict[str, Any]]) -> Mapping[str, Any]:
         "nbformat": 4,
         "nbformat_minor": 5,
     }
+
+
+def _make_output(report: Report, section: str) -> dict[str, Any]:
+    """Make the output of a cell that shows a section."""
+    html = show(report, section).html
+    data = {"text/html": html.splitlines(keepends=True), "text/plain": [f"({section})"]}
+    return {"output_type": "display_data", "data": data, "metadata": {}}
 
 
 def _cell(kind: str, source: str, name: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from stepscope.errors import NotARunError
 from stepscope.run import cache_home
 from stepscope.run.catalog import RunListing, missing_run_error, open_catalog
 from stepscope.server.compression import VARY, json_response
-from stepscope.server.endpoints import ENDPOINTS, EVENT_STREAM
+from stepscope.server.endpoints import ENDPOINTS, EVENT_STREAM, HTML
 from stepscope.server.imports import Imports
 from stepscope.server.live import Feed, Feeds
 from stepscope.server.payloads import CaptureRequest, ImportRequest, StopJobRequest
@@ -141,6 +142,24 @@ class Api:
             base_revision=base_revision,
             location=location,
             revision=revision,
+        )
+
+    async def report(self, request: Request) -> Response:
+        """Write the report on a run, as a page to keep."""
+        run_id = take_parameter(query_of(request), "run")
+        location, revision = await self._resolve(run_id)
+        result = await cancel_on_disconnect(
+            request,
+            self._workers.run("views", "report", location=location, revision=revision),
+        )
+        name = re.sub(r"[^\w.-]+", "-", run_id).strip("-.") or "run"
+        return Response(
+            msgspec.json.decode(result.body, type=str),
+            media_type=HTML,
+            headers={
+                "cache-control": "no-store",
+                "content-disposition": f'attachment; filename="{name}-report.html"',
+            },
         )
 
     async def openapi(self, request: Request) -> Response:

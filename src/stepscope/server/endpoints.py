@@ -9,6 +9,7 @@ from typing import Literal
 VIEW_PATH = "/api/views/{view}"
 EVENT_STREAM = "text/event-stream"
 BYTES = "application/octet-stream"
+HTML = "text/html"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,9 @@ class Endpoint:
     content: str = "application/json"
     """Type of the content of the body."""
     response: str | None = None
-    """Type of the payload, as `module:name`; None for an event stream, or for several types."""
+    """Type of the payload, as `module:name`; None for text, or for several types."""
+    text: str = EVENT_STREAM
+    """Media type of text."""
 
 
 ENDPOINTS = (
@@ -39,6 +42,7 @@ ENDPOINTS = (
         query=("base", "run"),
         response="stepscope.comparison.compare:Comparison",
     ),
+    Endpoint(path="/api/report", handler="report", query=("run",), text=HTML),
     Endpoint(path="/api/events", handler="events", query=("run",)),
     Endpoint(
         path="/api/session",

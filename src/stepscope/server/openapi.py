@@ -11,7 +11,7 @@ import msgspec
 from stepscope._version import __version__
 from stepscope.schema import make_schemas, title_of
 from stepscope.server.api import Api
-from stepscope.server.endpoints import ENDPOINTS, EVENT_STREAM, VIEW_PATH, Endpoint
+from stepscope.server.endpoints import ENDPOINTS, VIEW_PATH, Endpoint
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.payloads import Problem
 from stepscope.views import DEFAULTS, VIEWS, View, ViewOptions
@@ -52,7 +52,7 @@ def openapi(_runs: OpenRuns) -> dict[str, Any]:
 def _operation(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
     handler = getattr(Api, endpoint.handler)
     content = (
-        {EVENT_STREAM: {"schema": {"type": "string"}}}
+        {endpoint.text: {"schema": {"type": "string"}}}
         if endpoint.response is None
         else {_JSON: {"schema": schemas[resolve_name(endpoint.response)]}}
     )

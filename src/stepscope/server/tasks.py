@@ -14,6 +14,7 @@ import msgspec
 from stepscope._version import __version__
 from stepscope.comparison import compare_runs
 from stepscope.errors import StepscopeError
+from stepscope.report import render_html
 from stepscope.run import open_run, size_of
 from stepscope.run.catalog import CatalogRun, CatalogTrace, map_runs
 from stepscope.schema import SourceFile
@@ -37,6 +38,7 @@ from stepscope.views import (
     make_unopened_row,
     summarize_job,
 )
+from stepscope.views.profiling_report import choose_report_rules, make_report
 
 ROWS_TIMEOUT_S = 30.0
 """Time after which the list of jobs is returned without the runs that have not been read yet."""
@@ -141,6 +143,11 @@ def compare(
     return compare_runs([base], [runs.open(location, revision)])
 
 
+def report(runs: OpenRuns, *, location: str, revision: int) -> str:
+    """Write the report on a run as an HTML page, as `stepscope report` does."""
+    return render_html(make_report(runs.open(location, revision), choose_report_rules()))
+
+
 def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> RunSession:
     """List the actions that are available on a run."""
     run = runs.open(location, revision)
@@ -161,6 +168,7 @@ TASKS: dict[str, Task] = {
     "jobs": jobs,
     "summary": summary,
     "compare": compare,
+    "report": report,
     "session": session,
     "source": source,
     "capture": capture,

@@ -20,6 +20,7 @@ from stepscope.watch.actions import make_action, make_alert
 from stepscope.watch.config import WatchConfig
 from stepscope.watch.deliveries import Deliveries
 from stepscope.watch.follower import Follower
+from stepscope.watch.report_file import ReportFile
 
 DELIVERY_TIMEOUT_S = 20.0
 """Maximum wait for pending deliveries after the end of the job."""
@@ -52,6 +53,7 @@ class Watch:
             earlier=earlier.deliveries if earlier else (),
             on_change=self._unwritten.set,
         )
+        self._report = None if config.report is None else ReportFile(config.run, config.report)
         self._record = earlier or self._follower.record("running")
         self._terminated = False
         self._write_error: str | None = None
@@ -66,9 +68,11 @@ class Watch:
         while self._deliveries.has_pending and time.monotonic() < deadline:
             self._pause(TICK_S)
         self._deliveries.give_up()
-        for _ in range(WRITE_TRIES):
-            if self._write():
-                return
+        is_written = any(self._write() for _ in range(WRITE_TRIES))
+        if self._report is not None:
+            self._report.finish()
+        if is_written:
+            return
         print(self._write_error, file=sys.stderr)  # noqa: T201 - the log, which the launcher reads
 
     def _handle(self, record: RuleRecord) -> None:
@@ -82,6 +86,8 @@ class Watch:
                 self._run_id, self._config.run, finding, self._recorded_ns[finding.rule]
             )
             self._deliveries.announce(alert, stop_obstacle=self._stop_obstacle())
+        if self._report is not None and record.progress == "running":
+            self._report.refresh()
 
     def _stop_obstacle(self) -> str | None:
         """Reason why the job cannot be stopped; None when it can."""

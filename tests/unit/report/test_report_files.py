@@ -131,8 +131,19 @@ def errors_of(outputs: list[list[Any]]) -> list[Any]:
 
 
 @pytest.mark.filterwarnings("ignore")  # of the kernel's libraries
-def test_the_notebook_executes(run: Path, executed: Callable[[bytes], list]) -> None:
-    outputs = executed(render_notebook(str(run), settings=["StepOutlier.stddev=2"]))
+def test_the_notebook_executes(
+    run: Path, executed: Callable[[bytes], list], tmp_path: Path
+) -> None:
+    settings = ["StepOutlier.stddev=2"]
+    report = make_report(Run(open_run(run)), choose_report_rules(settings=settings))
+    content = render_notebook(report, str(run), directory=tmp_path, settings=settings)
+    assert str(run) not in content.decode()
+    written = [
+        "".join(output["data"]["text/html"])
+        for cell in json.loads(content)["cells"]
+        for output in cell.get("outputs", ())
+    ]
+    outputs = executed(content)
     fragments = [
         output.data["text/html"] for cell in outputs for output in cell if "data" in output
     ]
@@ -146,11 +157,16 @@ def test_the_notebook_executes(run: Path, executed: Callable[[bytes], list]) -> 
     ]
     assert "stddev: 2" in fragments[-1]
     assert not errors_of(outputs)
+    # The notebook holds what its cells would show.
+    assert [re.findall(r"<h[12]>(.*?)</h[12]>", text)[0] for text in written] == headings
+    assert written[1:] == fragments[1:]
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_notebook_of_an_empty_run_executes(
     tmp_path: Path, executed: Callable[[bytes], list]
 ) -> None:
-    outputs = executed(render_notebook(str(RunBuilder(tmp_path / "run").write())))
+    path = RunBuilder(tmp_path / "run").write()
+    report = make_report(Run(open_run(path)), choose_report_rules())
+    outputs = executed(render_notebook(report, str(path), directory=tmp_path))
     assert not errors_of(outputs)

@@ -25,6 +25,14 @@ def show(run: Path, view: str, *options: str) -> Any:
     return result.exception if result.exit_code else json.loads(result.stdout)
 
 
+def read_report(page: str) -> Any:
+    """Return the payload of a report's page, without the time at which it was made."""
+    _, _, rest = page.partition('id="payload">')
+    payload = json.loads(rest.partition("</script>")[0])
+    del payload["made_at"]
+    return payload
+
+
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("view", list(VIEWS))
 def test_every_view_equals_the_output_of_show(
@@ -162,3 +170,21 @@ def test_a_timeline_is_requested_while_it_is_read_ahead(server: Served) -> None:
     for _ in range(2):
         assert server.request("/api/session", run="recorded").status == 200
         assert server.view("timeline", "recorded").status == 200
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_report_is_a_page_to_keep(server: Served, runs: Path, run: str, tmp_path: Path) -> None:
+    response = server.request("/api/report", run=run)
+    assert (response.status, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    name = run.replace("/", "-")
+    assert response.headers["content-disposition"] == (f'attachment; filename="{name}-report.html"')
+    path = tmp_path / "report.html"
+    result = CliRunner().invoke(command_line, ["report", str(runs / run), "-o", str(path)])
+    assert result.exit_code == 0, result.output
+    assert read_report(response.body.decode()) == read_report(path.read_text())
+
+
+def test_the_report_of_an_unknown_run(server: Served) -> None:
+    response = server.request("/api/report", run="absent")
+    assert response.status == 404
+    assert "absent" in response.error

@@ -1,5 +1,5 @@
 // Actions on a running job: capture a detailed window, or stop the job.
-import { Camera, Square } from "lucide";
+import { Camera, Download, Square } from "lucide";
 import { useEffect, useState } from "preact/hooks";
 
 import { RequestError, get, post } from "../api/client";
@@ -53,6 +53,9 @@ function Actions({ id }: { id: string }) {
   return (
     <>
       <span class="muted" role="status">{status}</span>
+      <a class="action" href={`/api/report?${new URLSearchParams({ run: id })}`} download>
+        <Icon icon={Download} size={16} /> Report
+      </a>
       {session.can_capture ? (
         <button type="button" class="action" onClick={() => { setOpenDialog("capture"); }}>
           <Icon icon={Camera} size={16} /> Capture steps

@@ -1,0 +1,65 @@
+"""Report of a running job in a file, written again while the job runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+from stepscope.watch.config import ReportConfig
+
+MAX_SHARE = 0.01
+"""Writing the report may take this share of the time: it needs a core that the job may want."""
+LAST_TIMEOUT_S = 50.0
+"""Time that the last report gets."""
+
+
+class ReportFile:
+    """The report of one run, written by one process at a time."""
+
+    def __init__(self, run: str, config: ReportConfig) -> None:
+        self._command = [
+            *(sys.executable, "-m", "stepscope", "report", run, "-o", config.path),
+            *(part for name in config.rules for part in ("--rule", name)),
+            *(("--config", config.parameters) if config.parameters is not None else ()),
+            *(part for text in config.assignments for part in ("--set", text)),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_s = 0.0
+        self._due_s = 0.0
+
+    def refresh(self) -> None:
+        """Start to write the report, unless it is being written or was written too recently."""
+        if self._is_writing() or time.monotonic() < self._due_s:
+            return
+        self._start()
+
+    def finish(self) -> None:
+        """Write the report a last time, and wait for it."""
+        for is_last in (False, True):
+            if is_last:
+                self._start()
+            if self._process is None:
+                continue
+            try:
+                self._process.wait(LAST_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    def _is_writing(self) -> bool:
+        """Return True while a process writes; note when the next one may start after its end."""
+        if self._process is None:
+            return False
+        if self._process.poll() is None:
+            return True
+        taken_s = time.monotonic() - self._started_s
+        self._due_s = self._started_s + taken_s / MAX_SHARE
+        self._process = None
+        return False
+
+    def _start(self) -> None:
+        self._started_s = time.monotonic()
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
