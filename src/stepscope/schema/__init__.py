@@ -15,6 +15,7 @@ from stepscope.schema.event_kinds import (
     event_kind,
 )
 from stepscope.schema.facts import (
+    DEBUGGER,
     FACT_TYPES,
     DataLoaderFact,
     DataLoaderSettingsFact,
@@ -109,6 +110,7 @@ __all__ = [
     "CAPTURE_BEGIN",
     "CAPTURE_END",
     "COPY_LAUNCH",
+    "DEBUGGER",
     "EVENT_KINDS",
     "EVENT_TABLES",
     "FACT_TYPES",

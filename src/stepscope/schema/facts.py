@@ -21,6 +21,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 
+DEBUGGER = "SageMaker Debugger"
+"""Value of `ImportedFact.form`, and of `recorder` in the metadata of traces, for its files."""
+
+
 class Fact(msgspec.Struct, frozen=True, kw_only=True, tag_field="fact"):
     """Base class of facts; the value of `fact` is the tag of the subclass."""
 

@@ -1,7 +1,8 @@
 """Import of all files of SageMaker Debugger into one run, with its nodes and processes.
 
 Samples come first, because they bound the time of the job; then framework events in order of time,
-process by process; then traces of TensorFlow's profiler.
+process by process; then traces of TensorFlow's profiler and Python profiles; last the traces of
+operators, because they are cut by the steps of their process.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from stepscope.importers.smdebug.forms import EventFileName, Form
 from stepscope.importers.smdebug.spans import Process, split_by_process
 from stepscope.importers.smdebug.system import SampleSorter, Series, first_of_ticks, read_samples
 from stepscope.intervals import Int
-from stepscope.schema import ImportedFact, JobState, JobStatus, NodeInfo, ProcessInfo
+from stepscope.schema import DEBUGGER, ImportedFact, JobState, JobStatus, NodeInfo, ProcessInfo
 from stepscope.store import DictColumn, RunWriter
 
 UNNAMED_NODE = "unnamed"
@@ -246,9 +247,10 @@ class _Output:
         """Write the manifests and merge small segments."""
         for process in self._processes.values():
             if process.first_ns is not None:
-                node = self._node(process.node)
+                node, info = self._node(process.node), process.info()
                 node.extend(process.first_ns, process.last_ns)
-                node.writer.put_process(process.info())
+                node.writer.put_process(info)
+                process.operators.store(node.writer, info, process.steps, scratch=self._run)
         for node in self._nodes.values():
             if node.sample_count:
                 node.writer.put_node(node.info)
@@ -348,5 +350,5 @@ def _sampler(node: _Node) -> ProcessInfo:
         role="monitor",
         started_ns=node.first_ns or 0,
         ended_ns=node.last_ns,
-        facts=[msgspec.to_builtins(ImportedFact(form="SageMaker Debugger"))],
+        facts=[msgspec.to_builtins(ImportedFact(form=DEBUGGER))],
     )

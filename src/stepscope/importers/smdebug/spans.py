@@ -5,14 +5,17 @@
     Forward, Forward-node          `forward`
     Backward(post-forward), …      `backward`
     DataLoaderIterInitialize       `loader_start`
-    DataLoaderIter                 `data_wait`
+    DataLoaderIter                 `data_wait`; without workers, also a `fetch` of the same extent
+    DataLoaderWorker               `fetch` of the worker process
+    DataIterator (TensorFlow)      IteratorGetNextOp::DoCompute `data_wait`; dataset::GetNext
+                                   `fetch`, and those nested in it `sample`
+    cpu_functions, gpu_functions   no spans, but traces; see `operators`
     Horovod, NCCL and smddp        `communication`, asynchronous: another thread recorded it
     everything else                `annotation`
 
 The label `phase` keeps Debugger's name; for Horovod that is the tensor. Phases of the step go to
 one track, that of the training thread, wherever the file has them: Debugger writes them from hooks
-of that thread. `DataLoaderWorker` stays an annotation, because a `fetch` states its CPU time, and
-these do not.
+of that thread.
 """
 
 from __future__ import annotations
@@ -20,14 +23,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from stepscope.importers.smdebug.events import EventFile, Row
+from stepscope.importers.smdebug.operators import Operators
 from stepscope.schema import (
+    DEBUGGER,
     DataLoaderSettingsFact,
     DataLoaderWorkerFact,
     Fact,
@@ -46,11 +51,21 @@ _KINDS = (
     (re.compile(r"Backward(\(post-forward\))?(-node.*)?"), "backward"),
     (re.compile(r"DataLoaderIterInitialize"), "loader_start"),
     (re.compile(r"DataLoaderIter"), "data_wait"),
+    (re.compile(WORKER_PHASE), "fetch"),
 )
+_TENSORFLOW_PHASE = "DataIterator"
+_TENSORFLOW_WAIT = "IteratorGetNextOp"
+"""Start of the name of the operator by which the model gets a batch. Other events of the phase are
+calls of datasets, each inside the call of the dataset that it feeds, or in a thread of its own."""
+_BATCHES = "batches"
+_DATASETS = "datasets"
+"""Tracks of the creation of batches."""
 _COLLECTIVE_RECORDERS = frozenset({"horovod_timeline", "smdataparallel_timeline"})
 _COLLECTIVE_PHASES = frozenset({"NcclManager"})
 _UNKNOWN = -1
-"""Unknown value: number of prefetched batches, number of a step."""
+"""Unknown value: number of prefetched batches, number of a step, CPU time of a fetch."""
+_UNKNOWN_KINDS = frozenset({"data_wait", "fetch"})
+"""Kinds whose value is unknown."""
 
 
 @dataclass(slots=True)
@@ -90,6 +105,11 @@ class Process:
     loaders: list[DataLoaderSettingsFact] = field(default_factory=list)
     phases: Counter[str] = field(default_factory=Counter)
     unmatched_ends: int = 0
+    operators: Operators = field(default_factory=Operators)
+    steps: list[tuple[int, int]] = field(default_factory=list)
+    """Start and end of each training step."""
+    _loader: DataLoaderSettingsFact = DataLoaderSettingsFact()
+    """Settings of the DataLoader whose iterator started last."""
     _tracks: dict[Any, _Track] = field(default_factory=dict)
     _first_phase_ns: int | None = None
     _has_steps: bool = False
@@ -121,8 +141,10 @@ class Process:
         rows: list[_Span] = []
         logs: list[str] = []
         numbers: list[int] = []
-        for track in self._tracks.values():
+        for key, track in self._tracks.items():
             _nest(track.new)
+            if key == _DATASETS:
+                _mark_samples(track.new)
             rows += track.new
             logs += [f"{track.number}c"] * len(track.new)
             numbers += range(track.row_count, track.row_count + len(track.new))
@@ -150,7 +172,7 @@ class Process:
     def info(self) -> ProcessInfo:
         """Return the manifest."""
         worker = self.parent is not None
-        facts: list[Fact] = [ImportedFact(form="SageMaker Debugger")]
+        facts: list[Fact] = [ImportedFact(form=DEBUGGER)]
         if worker:
             facts.append(DataLoaderWorkerFact(worker=self.worker))
         facts += self.loaders
@@ -201,21 +223,28 @@ class Process:
             self._add_step(row, mode[1], end_ns)
             return
         self.phases[row.phase] += 1
+        if self.operators.add(row, end_ns):
+            return
         if recorder in _COLLECTIVE_RECORDERS or row.phase in _COLLECTIVE_PHASES:
             labels = _labels(row, "tensor" if recorder in _COLLECTIVE_RECORDERS else "phase")
             span = _Span("communication", row.name or row.phase, labels, row.start_ns, end_ns)
             span.flags = _ASYNCHRONOUS
             self._put(("lane", row.phase), span)
             return
-        kind = next((kind for form, kind in _KINDS if form.fullmatch(row.phase)), "annotation")
-        value = _UNKNOWN if kind == "data_wait" else 0
+        kind = _kind_of(row)
+        value = _UNKNOWN if kind in _UNKNOWN_KINDS else 0
         span = _Span(kind, row.name or row.phase, _labels(row), row.start_ns, end_ns, value)
+        if kind == "fetch":
+            self._put(_DATASETS if row.phase == _TENSORFLOW_PHASE else _BATCHES, span)
+            return
         if kind == "annotation":
             has_thread = isinstance(row.thread, int) and row.thread != self.pid
             self._put(row.thread if has_thread else ("lane", row.phase), span)
             return
         if kind == "loader_start":
             self._add_loader(row.args)
+        if kind == "data_wait" and self._creates_batches:
+            self._put("training", replace(span, kind="fetch"))
         if self._first_phase_ns is None or row.start_ns < self._first_phase_ns:
             self._first_phase_ns = row.start_ns
         self._put("training", span)
@@ -223,6 +252,7 @@ class Process:
     def _add_step(self, row: Row, mode: str, end_ns: int | None) -> None:
         self._put("training", _Span("mode", mode, _labels(row), row.start_ns, end_ns))
         if mode == "TRAIN" and end_ns is not None:
+            self.steps.append((row.start_ns, end_ns))
             number = _integer(row.args.get("step_num"))
             self._put(
                 "training",
@@ -242,11 +272,16 @@ class Process:
         if self._first_phase_ns is None or self._first_phase_ns > first:
             track.new.append(_Span("step", "", None, first, first, _UNKNOWN))
 
+    @property
+    def _creates_batches(self) -> bool:
+        """True if the last DataLoader has no workers: a wait for a batch is its creation."""
+        return _integer(self._loader.num_workers) == 0
+
     def _add_loader(self, args: Mapping[str, Any]) -> None:
         settings = {key: args[key] for key in ("num_workers", "pin_memory") if key in args}
-        loader = DataLoaderSettingsFact(**settings)
-        if settings and loader not in self.loaders:
-            self.loaders.append(loader)
+        self._loader = DataLoaderSettingsFact(**settings)
+        if settings and self._loader not in self.loaders:
+            self.loaders.append(self._loader)
 
     def _extend(self, start_ns: int, end_ns: int) -> None:
         self.first_ns = start_ns if self.first_ns is None else min(self.first_ns, start_ns)
@@ -263,6 +298,12 @@ class Process:
 
     def _put(self, key: Any, span: _Span) -> None:
         self._track(key).new.append(span)
+
+
+def _kind_of(row: Row) -> str:
+    if row.phase == _TENSORFLOW_PHASE:
+        return "data_wait" if row.name.startswith(_TENSORFLOW_WAIT) else "fetch"
+    return next((kind for form, kind in _KINDS if form.fullmatch(row.phase)), "annotation")
 
 
 def worker_of(row: Row) -> tuple[int, int | None] | None:
@@ -289,6 +330,16 @@ def _nest(spans: list[_Span]) -> None:
             span.flags |= _ASYNCHRONOUS
         elif end > span.start_ns:
             around.append(end)
+
+
+def _mark_samples(calls: Iterable[_Span]) -> None:
+    """Mark the calls of datasets inside another call, sorted by start: they make no whole batch."""
+    last_end = 0
+    for call in calls:
+        end = call.start_ns if call.end_ns is None else call.end_ns
+        if end <= last_end:
+            call.kind, call.value = "sample", 0
+        last_end = max(last_end, end)
 
 
 def _labels(row: Row, key: str = "phase") -> str | None:
