@@ -176,6 +176,7 @@ def make_stream(*, busy: int, host_wait: int, device: int = 0) -> StreamIdle:
 class FakeRuleInputs:
     """Inputs of a whole run, or after `cut` of a range."""
 
+    is_imported: bool = False
     nodes: dict[str, NodeInfo] = field(default_factory=dict)
     every_series: dict[str, dict[Device, Series]] = field(default_factory=dict)
     """By metric, including those of cores."""
@@ -356,6 +357,7 @@ class FakeRuleInputs:
                     start_ns=b.start_ns[selected],
                     duration_ns=b.duration_ns[selected],
                     process=b.process[selected],
+                    by_threads=b.by_threads,
                 )
                 for b in self.batches
                 if (selected := is_inside(b.start_ns + b.duration_ns)).any()

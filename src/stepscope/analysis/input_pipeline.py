@@ -132,12 +132,13 @@ class BatchCreation:
     """Batches whose creation was recorded. Of quick batches it is recorded for one in N."""
     mean_ns: float
     """Wall time of one recorded fetch."""
-    cpu_ratio: float
-    """CPU time of the fetching thread divided by its wall time; low if it waits for storage."""
+    cpu_ratio: float | None
+    """CPU time of the fetching thread divided by its wall time; low if it waits for storage. None
+    where no fetch was recorded in detail, as in files of other tools."""
     samples_ratio: float | None
-    """Share of the fetch inside __getitem__ or next."""
-    collate_ratio: float
-    """Share of the fetch inside the collate function."""
+    """Share of the fetch inside __getitem__ or next; None where not recorded."""
+    collate_ratio: float | None
+    """Share of the fetch inside the collate function; None where not recorded."""
     transforms: dict[str, float]
     """Measured share of the fetch in each member of a transform chain, largest first."""
     sample_count: int
@@ -232,6 +233,7 @@ def measure_batch_creation(fetchers: Sequence[Fetcher], steps: Steps) -> BatchCr
     works = [work for work in works if len(work.fetches)]
     if not works:
         return None
+    is_detailed = any(len(work.detailed) for work in works)
     wall_ns = max(1, sum(work.detailed_ns for work in works))
     collate_ratio = sum(work.sum_duration_ns("collate") for work in works) / wall_ns
     sampled = [work.measure_stages() for work in works]
@@ -241,9 +243,13 @@ def measure_batch_creation(fetchers: Sequence[Fetcher], steps: Steps) -> BatchCr
     return BatchCreation(
         batch_count=batch_count,
         mean_ns=sum(work.wall_ns for work in works) / batch_count,
-        cpu_ratio=min(1.0, sum(int(work.detailed.value.sum()) for work in works) / wall_ns),
-        samples_ratio=sum(work.sum_value_ns("samples") for work in works) / wall_ns,
-        collate_ratio=collate_ratio,
+        cpu_ratio=min(1.0, sum(int(work.detailed.value.sum()) for work in works) / wall_ns)
+        if is_detailed
+        else None,
+        samples_ratio=sum(work.sum_value_ns("samples") for work in works) / wall_ns
+        if is_detailed
+        else None,
+        collate_ratio=collate_ratio if is_detailed else None,
         transforms=_measure_transforms(works, wall_ns),
         sample_count=sample_count,
         stages=_split_stages(stage_times, collate_ratio) if sample_count >= MIN_SAMPLES else [],

@@ -164,6 +164,8 @@ def _has_step_contents(rank: Rank) -> bool:
 
 def _explain_missing_steps(run: Run) -> str:
     processes = [process for process in run.processes if process.role == "main"]
+    if not processes and run.is_imported:
+        return "the imported files contain no event of a training process"
     if not processes:
         return (
             "no process of the job recorded anything; no Python process that imports PyTorch "
@@ -172,6 +174,8 @@ def _explain_missing_steps(run: Run) -> str:
     notes = [note for process in processes for note in process.notes]
     if notes:
         return f"no training step was recorded; {notes[0]}"
+    if run.is_imported:
+        return "the imported files contain no training step"
     return (
         "no training step was recorded: no optimizer stepped and no backward pass ran; mark the "
         "steps of another kind of loop with stepscope.step()"

@@ -197,11 +197,10 @@ def _collect_evidence(
         )
         facts.append((text, waiting.starved_ratio, "ratio"))
     if making is not None:
-        text = (
-            f"Batch creation takes {duration(making.mean_ns)} on average, "
-            f"{percent(making.cpu_ratio)} of it CPU time."
-        )
-        facts.append((text, making.mean_ns, "ns"))
+        text = f"Batch creation takes {duration(making.mean_ns)} on average"
+        if making.cpu_ratio is not None:
+            text += f", {percent(making.cpu_ratio)} of it CPU time"
+        facts.append((f"{text}.", making.mean_ns, "ns"))
         if making.worker_busy_ratio is not None:
             busy = percent(making.worker_busy_ratio)
             text = f"Workers spent {busy} of the time creating batches."
@@ -246,7 +245,7 @@ def _find_making_cause(
         finding.evidence.insert(0, _describe_estimate(estimate, pipeline.workers, step_ns))
         return "too_few_workers"
     if not making.stages:
-        if making.collate_ratio >= 0.5:
+        if making.collate_ratio is not None and making.collate_ratio >= 0.5:
             return "slow_collate"
         return "slow_reads" if pipeline.is_waiting else UNKNOWN
     first, second = ([stage.ratio for stage in making.stages] + [0.0])[:2]

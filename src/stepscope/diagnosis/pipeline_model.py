@@ -91,12 +91,13 @@ class Pipeline:
 
     @classmethod
     def measure(cls, run: Run, rank: Rank) -> Pipeline | None:
-        """Measure the pipeline of a rank; None where batch creation was not recorded.
+        """Measure the pipeline of a rank; None where batch creation or the number of workers is not
+        known.
 
         Ranks of one node share its cores evenly.
         """
-        making = rank.making
-        if making is None:
+        making, workers = rank.making, rank.loader_worker_count
+        if making is None or workers is None:
             return None
         is_measured = rank.steps.measured()
         wall_ns = float(rank.steps.wall_ns[is_measured].mean())
@@ -107,8 +108,9 @@ class Pipeline:
         busy_ns = wall_ns - wait_ns
         batch_count = float(rank.steps.fetches[is_measured].clip(1).mean())
         fetch_ns = making.mean_ns * batch_count
-        fetch_cpu_ns = fetch_ns * min(1.0, making.cpu_ratio + run.workers_without_core(rank))
-        workers = rank.loader.num_workers if rank.loader is not None else 0
+        # Where CPU time was not recorded, fetching may need a core all the time.
+        cpu_ratio = 1.0 if making.cpu_ratio is None else making.cpu_ratio
+        fetch_cpu_ns = fetch_ns * min(1.0, cpu_ratio + run.workers_without_core(rank))
         budget = _Budget.measure(run, rank, busy_ns, fetch_cpu_ns, inline=not workers)
         scale = wait_ns / parts.total_ns if parts.total_ns else 0.0
         return cls(

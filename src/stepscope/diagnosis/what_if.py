@@ -251,11 +251,11 @@ def compute_stage_ratio(making: BatchCreation | None, cause: str) -> float | Non
     sampled = sum(stage.ratio for stage in making.stages if stage.stage == _STAGE_OF[cause])
     largest = making.stages[0].stage if making.stages else "other"
     if cause == "slow_reads" and largest == "other":  # code without a known stage waits
-        return 1 - making.cpu_ratio
-    return sampled or {
-        "slow_collate": making.collate_ratio,
-        "slow_dataset": 1 - making.collate_ratio,
-    }.get(cause)
+        return None if making.cpu_ratio is None else 1 - making.cpu_ratio
+    if sampled or making.collate_ratio is None:
+        return sampled or None
+    measured = {"slow_collate": making.collate_ratio, "slow_dataset": 1 - making.collate_ratio}
+    return measured.get(cause)
 
 
 _STAGE_OF = {cause: stage for stage, cause in STAGE_CAUSES.items()}

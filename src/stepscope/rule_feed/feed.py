@@ -33,7 +33,7 @@ from stepscope.run import (
     reading_ahead,
     sampling_period_ns,
 )
-from stepscope.schema import NodeInfo, ProcessInfo
+from stepscope.schema import DataLoaderSettingsFact, ImportedFact, NodeInfo, ProcessInfo
 from stepscope.store import RunReader
 
 DEFAULT_SCAN_NS = 60_000_000_000
@@ -232,6 +232,11 @@ class RangeInputs:
         self._series: dict[str, dict[Device, Series]] = {}
 
     @property
+    def is_imported(self) -> bool:
+        """True if the run is of files of other tools."""
+        return self.run.is_imported
+
+    @property
     def nodes(self) -> dict[str, NodeInfo]:
         """Nodes by name."""
         return self.run.nodes
@@ -254,6 +259,7 @@ class RangeInputs:
     def batches(self) -> list[Batches]:
         """Batches whose creation ended in the range."""
         pids = {process.process: process.pid for process in self.run.processes}
+        threaded = {p.process for p in self.run.processes if _creates_in_threads(p)}
         by_node: dict[str, list[EndedSpans]] = {}
         for spans in read_ended_spans(
             self.run.reader, "fetch", self.run.period, max_ns=MAX_BATCH_NS
@@ -268,6 +274,7 @@ class RangeInputs:
                     [pids.get(part.process, -1) for part in parts],
                     [len(part.start_ns) for part in parts],
                 ),
+                by_threads=all(part.process in threaded for part in parts),
             )
             for node, parts in by_node.items()
         ]
@@ -314,6 +321,13 @@ class RangeInputs:
     @property
     def _training_processes(self) -> list[ProcessInfo]:
         return [process for process in self.run.processes if process.role == "main"]
+
+
+def _creates_in_threads(process: ProcessInfo) -> bool:
+    """Return True for a training process of imported files whose batches no DataLoader creates, as
+    with TensorFlow."""
+    is_training = process.role == "main" and bool(process.facts_of(ImportedFact))
+    return is_training and not process.facts_of(DataLoaderSettingsFact)
 
 
 def _with_steps(reading: Future[RangeInputs]) -> RangeInputs:

@@ -28,14 +28,17 @@ class NotApplicable(Exception):  # noqa: N818 - not an error: the result for a r
     """The run does not have the inputs of a rule.
 
     Args:
-        missing: the missing inputs and the way to get them, as a sentence without a full stop.
+        missing: the missing inputs, as a sentence without a full stop.
         datapoints: number of datapoints that the run does have.
+        advice: the way to get the inputs. It is left out of findings in imported files: those have
+            what they have.
     """
 
-    def __init__(self, missing: str, datapoints: int = 0) -> None:
+    def __init__(self, missing: str, datapoints: int = 0, *, advice: str = "") -> None:
         super().__init__(missing)
         self.missing = missing
         self.datapoints = datapoints
+        self.advice = advice
 
 
 def require_more_than(limit: int, datapoints: int, unit: str) -> None:

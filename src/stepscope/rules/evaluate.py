@@ -64,9 +64,11 @@ class Evaluation:
         except NotApplicable as reason:
             has_only_traces = self._has_imported_traces and not self._has_nodes
             in_traces = entry.rule.missing_in_traces if has_only_traces else ""
-            return _not_applicable(
-                entry.rule, NotApplicable(in_traces or reason.missing, reason.datapoints), progress
-            )
+            missing = in_traces or reason.missing
+            is_imported = self._latest is not None and self._latest.is_imported
+            if reason.advice and not in_traces and not is_imported:
+                missing = f"{missing}; {reason.advice}"
+            return _not_applicable(entry.rule, missing, reason.datapoints, progress)
         except Exception as error:  # noqa: BLE001 - a failing rule must not affect the others
             return _failed(entry.rule, error)
         if finding is None:
@@ -114,13 +116,13 @@ def _failed(rule: Rule[Any], error: Exception) -> Finding:
     )
 
 
-def _not_applicable(rule: Rule[Any], reason: NotApplicable, progress: Progress) -> Finding:
+def _not_applicable(rule: Rule[Any], missing: str, datapoints: int, progress: Progress) -> Finding:
     """Report missing inputs; while the job runs they may still arrive."""
     running = progress == "running"
     return Finding(
         rule=rule.name,
         status=RuleStatus.IN_PROGRESS if running else RuleStatus.NOT_APPLICABLE,
-        datapoints=reason.datapoints,
+        datapoints=datapoints,
         rule_parameters=format_parameters(rule.parameters),
-        missing=reason.missing,
+        missing=missing,
     )

@@ -36,6 +36,8 @@ class Batches:
     duration_ns: Int
     process: Int
     """A number per process of the node; only equality has a meaning."""
+    by_threads: bool = False
+    """True if threads of training processes create them, not processes of a DataLoader."""
 
 
 class RuleInputs(Protocol):
@@ -56,6 +58,10 @@ class RuleInputs(Protocol):
     @property
     def end_ns(self) -> int:
         """End of the range, exclusive."""
+
+    @property
+    def is_imported(self) -> bool:
+        """True if the run is of files of other tools, so that nothing more can be recorded."""
 
     @property
     def nodes(self) -> Mapping[str, NodeInfo]:

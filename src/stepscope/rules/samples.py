@@ -16,10 +16,8 @@ from stepscope.schema import NodeInfo
 
 SNAPSHOT_NS = 20_000_000
 """Maximum distance between readings of one sampling tick."""
-NO_GPU = (
-    "no GPU samples: the nodes have no GPU, or its driver reports no utilization (see "
-    "`stepscope doctor`)"
-)
+NO_GPU = "no GPU samples: the nodes have no GPU, or its driver reports no utilization"
+GPU_ADVICE = "`stepscope doctor` tells which"
 NO_GPU_MEMORY = "no GPU memory samples with a known memory size"
 NO_SAMPLES_IN_TRACES = "imported traces have no samples of the node's CPUs and GPUs"
 NO_FETCHES_IN_TRACES = "the traces contain no fetch of a batch by a torch DataLoader"
@@ -28,9 +26,9 @@ NO_MEMORY_IN_TRACES = (
 )
 NO_DEVICE_WORK_IN_TRACES = "the traces have no device work"
 NO_STEPS = (
-    "no training steps: fewer than two optimizer steps or backward passes, and the script does not "
-    "call stepscope.step()"
+    "no training steps: fewer than two optimizer steps or backward passes, and no marks of steps"
 )
+STEP_ADVICE = "mark steps of another kind of loop with stepscope.step()"
 
 
 def sort_series(series: Series) -> Series:

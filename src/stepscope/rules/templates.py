@@ -16,7 +16,7 @@ import msgspec
 from stepscope.analysis import Device, Series
 from stepscope.rules.base import IncrementalRule, NotApplicable, P, require_more_than
 from stepscope.rules.inputs import RankStepTimes, RuleInputs
-from stepscope.rules.samples import NO_STEPS, sort_traces
+from stepscope.rules.samples import NO_STEPS, STEP_ADVICE, sort_traces
 from stepscope.rules.traces import RuleTrace, TracedGpu, TracedSteps, imported_steps
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
@@ -84,6 +84,7 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
     unit: ClassVar[str] = "samples per GPU"
     """Unit of the datapoints, for the message about too few of them."""
     missing: ClassVar[str]
+    advice: ClassVar[str] = ""
     """Reason why the rule does not apply to a run without such samples."""
 
     @property
@@ -158,7 +159,7 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
     def _decide_on_traces(self, state: DeviceStates[D]) -> Finding:
         results = state.in_traces
         if not results:
-            raise NotApplicable(self.missing)
+            raise NotApplicable(self.missing, advice=self.advice)
         return self.finding(
             triggered=state.trigger,
             violations=sum(result.violation_count for result in results.values()),
@@ -216,7 +217,7 @@ class PerRankRule(IncrementalRule[P, K], Generic[P, R, K]):
     def require_inputs(self, state: K) -> None:
         """Raise NotApplicable unless there is enough data for a decision."""
         if not state.ranks:
-            raise NotApplicable(NO_STEPS)
+            raise NotApplicable(NO_STEPS, advice=STEP_ADVICE)
 
     def evaluated_ranks(self, state: K) -> dict[str, R]:
         """Return the ranks that have enough data, sorted by name."""

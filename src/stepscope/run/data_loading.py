@@ -83,7 +83,7 @@ def analyse_loading(run: Run, rank: int | None = None) -> DataLoaderAnalysis:
 def _explain_missing(*, has_waits: bool, has_fetches: bool) -> list[str]:
     sentences = []
     if not has_waits:
-        sentences.append("no wait for a batch was recorded: the job used no torch DataLoader")
+        sentences.append("no wait for a batch of a DataLoader was recorded")
     if not has_fetches:
         sentences.append("no creation of a batch was recorded, so its duration is unknown")
     return sentences

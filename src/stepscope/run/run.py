@@ -46,7 +46,9 @@ from stepscope.run.traces import Trace, load_traces
 from stepscope.run.windows import windows_of
 from stepscope.schema import (
     DataLoaderFact,
+    DataLoaderSettingsFact,
     FactT,
+    ImportedFact,
     NodeInfo,
     ProcessInfo,
     StackSamplerFact,
@@ -161,7 +163,13 @@ class Rank:
         )
 
     def window_extent(self, trace: Trace) -> Intervals:
-        """Return when a window of this process was open; empty where not recorded."""
+        """Return when a window of this process was open; empty where not recorded.
+
+        Files of other tools have no windows: a trace in them stands for the steps that it is in.
+        """
+        if self.facts(ImportedFact):
+            inside = (self.steps.start < trace.end_ns) & (self.steps.end > trace.start_ns)
+            return union(Intervals(self.steps.start[inside][:1], self.steps.end[inside][-1:]))
         spans = self.spans.of("window")
         return union(spans.take(spans.value == trace.window).intervals)
 
@@ -189,6 +197,19 @@ class Rank:
             if counts[code] and waits.names[code] in loaders:
                 return loaders[waits.names[code]]
         return None
+
+    @property
+    def loader_worker_count(self) -> int | None:
+        """Workers of the DataLoader that feeds training; 0 if the process loads data itself.
+
+        Files of other tools do not name the loader: there it is the last count that they state,
+        or the count of worker processes in them, None without any.
+        """
+        if not self.facts(ImportedFact):
+            return self.loader.num_workers if self.loader is not None else 0
+        stated = [settings.worker_count for settings in self.facts(DataLoaderSettingsFact)]
+        counts = [count for count in stated if count is not None]
+        return counts[-1] if counts else len(self.run.workers_of(self.process)) or None
 
 
 class Run:
@@ -248,6 +269,15 @@ class Run:
             return self.whole_run.processes
         job = [p for p in self.reader.processes() if p.role != "monitor"]
         return sorted(job, key=lambda p: (p.rank if p.rank is not None else -1, p.pid))
+
+    @cached_property
+    def is_imported(self) -> bool:
+        """True if the run is of files of other tools, so that nothing more can be recorded."""
+        if not self.is_whole:
+            return self.whole_run.is_imported
+        return any(p.facts_of(ImportedFact) for p in self.reader.processes()) or any(
+            trace.process is None for trace in self.traces
+        )
 
     @cached_property
     def nodes(self) -> dict[str, NodeInfo]:

@@ -25,6 +25,7 @@ from stepscope.schema.facts import (
     FactT,
     FunctionFact,
     ImportedFact,
+    LoaderSettings,
     ModelFact,
     ModelInput,
     ModelInputsFact,
@@ -88,6 +89,7 @@ from stepscope.schema.tables.memory_categories import (
 from stepscope.schema.tables.metrics import METRIC_TYPES, METRICS, MetricType
 from stepscope.schema.tables.other_events import OTHER_EVENTS
 from stepscope.schema.tables.process_groups import PROCESS_GROUPS
+from stepscope.schema.tables.python_profiles import PYTHON_PROFILES
 from stepscope.schema.tables.quality import QUALITY, QUALITY_CHECKS
 from stepscope.schema.tables.scalars import SCALARS
 from stepscope.schema.tables.spans import AGGREGATE_KINDS, SPAN_KINDS, SPANS
@@ -150,6 +152,7 @@ __all__ = [
     "ImportedFact",
     "JobState",
     "JobStatus",
+    "LoaderSettings",
     "LossComparison",
     "MetricType",
     "ModelFact",
@@ -206,6 +209,9 @@ TRACE_TABLES = (
 """Tables of the traces of a framework's profiler."""
 TABLES: dict[str, Table] = {
     table.name: table
-    for table in (SPANS, METRICS, STACKS, SCALARS, MEMORY_CATEGORIES, *TRACE_TABLES)
+    for table in (
+        *(SPANS, METRICS, STACKS, SCALARS, MEMORY_CATEGORIES, PYTHON_PROFILES),
+        *TRACE_TABLES,
+    )
 }
 """Tables of a run by name."""

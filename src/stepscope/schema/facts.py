@@ -20,7 +20,6 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-
 DEBUGGER = "SageMaker Debugger"
 """Value of `ImportedFact.form`, and of `recorder` in the metadata of traces, for its files."""
 
@@ -87,6 +86,20 @@ class DataLoaderSettingsFact(Fact, frozen=True, kw_only=True, tag="dataloader_se
     """Worker processes, as the file has it."""
     pin_memory: Any = UNSET
     """Use of pinned memory, as the file has it."""
+
+    @property
+    def worker_count(self) -> int | None:
+        """Worker processes; None if the file states no number."""
+        return int(self.num_workers) if str(self.num_workers).isdecimal() else None
+
+    @property
+    def is_pinned(self) -> bool | None:
+        """True if batches are copied into pinned memory; None if the file does not say so."""
+        return {"true": True, "false": False}.get(str(self.pin_memory).lower())
+
+
+LoaderSettings = DataLoaderFact | DataLoaderSettingsFact
+"""Settings of a DataLoader, of either origin."""
 
 
 class OptimizerFact(Fact, frozen=True, kw_only=True, tag="optimizer"):

@@ -36,6 +36,7 @@ from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality
 from stepscope.views.ranges import Ranged
 from stepscope.views.steps import NO_STEPS
+from stepscope.views.system_heat import NOT_IN_FILES
 from stepscope.views.trace_choice import explain_no_traces
 
 MAX_BINS = 300
@@ -51,6 +52,7 @@ NO_GPU_SAMPLES = (
     "no GPU was sampled: `stepscope run` samples the GPUs that the driver's library reports"
 )
 NO_CPU_SAMPLES = "no node was sampled: run the job with `stepscope run`"
+NO_GPU_IN_FILES = "the imported files contain no samples of GPUs"
 NO_KERNELS = "no kernel was recorded on a device"
 UNKNOWN_PRECISION = "other"
 
@@ -163,10 +165,13 @@ def show_dashboard(run: Run, _options: ViewOptions = DEFAULTS) -> Dashboard:
     gpu = gpu or _measure_active_share_in_traces(recorded)
     steps = _show_step_durations(run, recorded)
     no_kernels = explain_no_traces(run, traces) or NO_KERNELS
+    no_gpu, no_cpu = (
+        (NO_GPU_IN_FILES, NOT_IN_FILES) if run.is_imported else (NO_GPU_SAMPLES, NO_CPU_SAMPLES)
+    )
     parts = {
-        "gpu_active": (gpu, NO_GPU_SAMPLES),
-        "cpu_active": (cpu, NO_CPU_SAMPLES),
-        "utilisation": (utilization, NO_CPU_SAMPLES),
+        "gpu_active": (gpu, no_gpu),
+        "cpu_active": (cpu, no_cpu),
+        "utilisation": (utilization, no_cpu),
         "step_durations": (steps, NO_STEPS),
         "kernels_by_time": (kernels, no_kernels),
         "memory_operations": (copies, no_kernels),

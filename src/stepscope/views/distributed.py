@@ -58,8 +58,8 @@ BANDWIDTH_OF = (
     "1 for broadcast, reduce, send and receive"
 )
 ONE_RANK = (
-    "only one rank was recorded, so transfer and waiting cannot be separated: record the same "
-    "steps on the other ranks too"
+    "only one rank was recorded, so transfer and waiting cannot be separated: that takes the same "
+    "steps of other ranks too"
 )
 
 

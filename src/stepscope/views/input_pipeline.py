@@ -14,7 +14,7 @@ from stepscope.views.ranges import Ranged
 from stepscope.views.steps import NO_STEPS
 
 NO_FETCHES = "no trace contains fetches of a torch DataLoader in a step"
-NO_BATCHES = "no torch DataLoader created a batch"
+NO_BATCHES = "no creation of a batch by a DataLoader was recorded"
 
 
 class WaitingView(msgspec.Struct, frozen=True, kw_only=True):

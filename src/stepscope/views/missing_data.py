@@ -1,27 +1,28 @@
-"""Data that a trace does not have, and how to record it."""
+"""Data that a trace does not have, and how to record it. An imported trace has what it has."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from stepscope.run import Trace
+from stepscope.schema import DEBUGGER
 
 Subject = Literal[
     "devices", "launches", "operators", "steps", "shapes", "stacks", "memory", "modules"
 ]
 
-_WITH_TORCH_PROFILER: dict[Subject, str] = {
-    "devices": "record CUDA activities (torch.profiler.ProfilerActivity.CUDA) on a machine with a "
-    "GPU",
-    "launches": "record CPU and CUDA activities together",
-    "operators": "record CPU activities (torch.profiler.ProfilerActivity.CPU)",
-    "steps": "call the profiler's step() once per step",
-    "shapes": "record with record_shapes=True",
-    "stacks": "record with with_stack=True",
-    "memory": "record with profile_memory=True",
-    "modules": "record with with_stack=True and with_modules=True",
+_OF_TORCH_PROFILER: dict[Subject, str] = {
+    "devices": "torch.profiler stores it with ProfilerActivity.CUDA, on a machine with a GPU",
+    "launches": "torch.profiler stores them with both ProfilerActivity.CPU and CUDA",
+    "operators": "torch.profiler stores them with ProfilerActivity.CPU",
+    "steps": "torch.profiler stores them where the script calls the profiler's step()",
+    "shapes": "torch.profiler stores them with record_shapes=True",
+    "stacks": "torch.profiler stores them with with_stack=True",
+    "memory": "torch.profiler stores it with profile_memory=True",
+    "modules": "torch.profiler stores them with with_stack=True and with_modules=True",
 }
-"""Advice for users of torch.profiler."""
+"""Origin of data in traces of torch.profiler."""
+_NOT_BY_DEBUGGER = "SageMaker Debugger did not write any"
 _CAPTURE = "open a window with `stepscope capture RUN --{}` while the job runs"
 _WITH_STEPSCOPE: dict[Subject, str] = {
     "devices": "a window contains device work when the job uses a GPU",
@@ -43,10 +44,13 @@ _NO_DEVICE_WORK_IN_LIGHT = (
 
 
 def advise_recording(subject: Subject, trace: Trace) -> str:
-    """Advise how to record what a trace does not have, with the tool that recorded it."""
+    """Advise how to record what a window of a job does not have; of an imported trace, explain when
+    the tool that recorded it stores that."""
     if trace.within is not None:
         return _WIDER_RANGE
-    return (_WITH_TORCH_PROFILER if trace.process is None else _WITH_STEPSCOPE)[subject]
+    if trace.metadata.get("recorder") == DEBUGGER:
+        return _NOT_BY_DEBUGGER
+    return (_OF_TORCH_PROFILER if trace.process is None else _WITH_STEPSCOPE)[subject]
 
 
 def explain_missing(sentence: str, subject: Subject, trace: Trace) -> str:

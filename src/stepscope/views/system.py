@@ -11,7 +11,7 @@ from stepscope.run import Run
 from stepscope.schema import METRIC_TYPES, field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
-from stepscope.views.system_heat import NOT_MONITORED
+from stepscope.views.system_heat import explain_no_samples
 
 
 class MetricView(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class SystemView(Ranged, frozen=True, kw_only=True):
 def show_system(run: Run, _options: ViewOptions = DEFAULTS) -> SystemView:
     """Show the load of every node."""
     nodes = [_show_node(run, name) for name in sorted(run.nodes)]
-    return SystemView(nodes=nodes, missing=None if nodes else NOT_MONITORED)
+    return SystemView(nodes=nodes, missing=None if nodes else explain_no_samples(run))
 
 
 def _show_node(run: Run, name: str) -> NodeView:

@@ -18,6 +18,7 @@ from stepscope.views.ranges import Ranged
 MAX_COLUMNS = 400
 MAX_NODES = 8
 NOT_MONITORED = "no node was monitored: run the job with `stepscope run`"
+NOT_IN_FILES = "the imported files contain no samples of machines"
 
 
 class HeatRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +62,11 @@ def show_system_heat(run: Run, options: ViewOptions = DEFAULTS) -> SystemHeatVie
     bins = choose_bins(run, MAX_COLUMNS)
     if bins is None:
         return SystemHeatView(
-            start_after_ns=0, column_ns=0, nodes=[], left_out_nodes=[], missing=NOT_MONITORED
+            start_after_ns=0,
+            column_ns=0,
+            nodes=[],
+            left_out_nodes=[],
+            missing=explain_no_samples(run),
         )
     max_cores = MAX_CORES if options.name is None else None
     heatmaps = [
@@ -74,8 +79,13 @@ def show_system_heat(run: Run, options: ViewOptions = DEFAULTS) -> SystemHeatVie
         column_ns=bins.width_ns,
         nodes=nodes,
         left_out_nodes=names[MAX_NODES:],
-        missing=None if nodes else NOT_MONITORED,
+        missing=None if nodes else explain_no_samples(run),
     )
+
+
+def explain_no_samples(run: Run) -> str:
+    """Explain why a run has no samples of nodes."""
+    return NOT_IN_FILES if run.is_imported else NOT_MONITORED
 
 
 def select_nodes(run: Run, options: ViewOptions) -> list[str]:

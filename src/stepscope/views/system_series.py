@@ -11,7 +11,7 @@ from stepscope.run import BinSeries, Run, aggregate_samples, choose_bins
 from stepscope.schema import METRIC_TYPES, field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
-from stepscope.views.system_heat import NOT_MONITORED, select_nodes
+from stepscope.views.system_heat import explain_no_samples, select_nodes
 
 MAX_POINTS = 600
 MAX_SERIES = 240
@@ -79,7 +79,7 @@ def show_system_series(run: Run, options: ViewOptions = DEFAULTS) -> SystemSerie
         nodes=[NodeSeries(node=node, series=by_node[node]) for node in names if node in by_node],
         left_out_count=max(0, len(series) - MAX_SERIES),
         notes=notes if options.name is None and series else [],
-        missing=None if series else NOT_MONITORED,
+        missing=None if series else explain_no_samples(run),
     )
 
 

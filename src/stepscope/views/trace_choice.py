@@ -11,6 +11,7 @@ NO_TRACE = (
     "the run has no trace of a framework's profiler: import one with "
     "`stepscope import FILE -o RUN`, or record a window with `stepscope run --window`"
 )
+NO_TRACE_IN_FILES = "the imported files contain no trace of a framework's profiler"
 NO_TRACE_IN_RANGE = "no trace overlaps the selected time range"
 
 
@@ -39,4 +40,6 @@ def explain_no_traces(run: Run, traces: list[Trace]) -> str | None:
     """Explain why a view has no trace; None if it has one."""
     if traces:
         return None
-    return NO_TRACE_IN_RANGE if run.left_out else NO_TRACE
+    if run.left_out:
+        return NO_TRACE_IN_RANGE
+    return NO_TRACE_IN_FILES if run.is_imported else NO_TRACE

@@ -74,7 +74,7 @@ function Stages({ making }: { making: MakingView }) {
       <LinkedTable
         title="Batch creation by stage"
         testid="table-stages"
-        description={`Based on ${countOf(making.stack_sample_count, "stack sample")} of the workers; ${percent(making.cpu_ratio, 1)} of the time on CPU.`}
+        description={`Based on ${countOf(making.stack_sample_count, "stack sample")} of the workers${making.cpu_ratio === null ? "" : `; ${percent(making.cpu_ratio, 1)} of the time on CPU`}.`}
         rows={making.stages}
         fields={columns(
           "StageView", "name", "of_making_ratio", "of_step_ratio",

@@ -64,8 +64,12 @@ def _write_rank_pipeline(out: Console, rank: RankPipeline, share_of: str) -> Non
 
 def _write_making(out: Console, making: MakingView) -> None:
     out.print(
-        f"{making.batch_count} batches, mean creation time {duration(making.mean_ns)}, "
-        f"{percent(making.cpu_ratio)} of it on the CPU"
+        f"{making.batch_count} batches, mean creation time {duration(making.mean_ns)}"
+        + (
+            f", {percent(making.cpu_ratio)} of it on the CPU"
+            if making.cpu_ratio is not None
+            else ""
+        )
         + (
             f"; workers busy {percent(making.worker_busy_ratio)} of the time"
             if making.worker_busy_ratio is not None

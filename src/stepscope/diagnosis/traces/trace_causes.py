@@ -206,8 +206,8 @@ def _find_data_cause(inputs: TraceInputs) -> CauseFinding:
     if fetches.has_workers:
         return CauseFinding(
             cause=UNKNOWN,
-            missing="The trace shows the training process only: run the job under `stepscope run` "
-            "to see what its DataLoader workers do.",
+            missing="Spans of the DataLoader workers would show it; the trace contains only the "
+            "training process.",
             evidence=[waiting],
         )
     loading = _evidence(
@@ -309,8 +309,8 @@ def _find_overhead_cause(inputs: TraceInputs) -> CauseFinding:
     if cause == "python_overhead" and not inputs.traces[0].trace.has_stacks:
         finding.cause = UNKNOWN
         finding.missing = (
-            "The trace has no Python functions: record with with_stack=True, or run the job under "
-            "`stepscope run`."
+            "Python functions of the training thread would show it; the trace contains none "
+            "(torch.profiler stores them with with_stack=True)."
         )
     finding.contributing = [
         (name, share, describe_overhead(inputs, name)[0].text)

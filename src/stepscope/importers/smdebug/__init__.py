@@ -8,6 +8,9 @@ belong here: traces of a framework's own profiler (`kineto`), analysis of the nu
     system      samples of the machine, one JSON object per line, become `metrics`
     events      framework events, arrays of Chrome events, as rows
     spans       rows of one process become `spans`
+    operators   operators and kernels among the rows become traces
+    python_profiles  files of cProfile and pyinstrument become `python_profiles`
+    marshalled  the format of cProfile's files, without Python's own reader
     detail      traces of TensorFlow's profiler, started by Debugger: ordinary ones with a base
     output      everything of one job together: order, nodes, processes, missing data
 

@@ -15,7 +15,9 @@ _EVENT_NAME = re.compile(
     r"|smdataparallel_timeline)\.json(\.tmp)?"
 )
 _METADATA = re.compile(r".+_\d+_\d+\.metadata")
-_PYTHON_PROFILES = frozenset({"python_stats", "python_stats.json", "python_stats.html"})
+_PYTHON_PROFILES = frozenset({"python_stats", "python_stats.json"})
+_PYTHON_PAGE = "python_stats.html"
+"""Page that pyinstrument writes of a profile that is in a file, too."""
 
 
 class Form(enum.Enum):
@@ -25,6 +27,7 @@ class Form(enum.Enum):
     EVENTS = "framework events"
     DETAIL = "a trace of TensorFlow's profiler"
     MARK = "only a file name"
+    PAGE = "a page about another file"
     PYTHON_PROFILE = "a Python profile"
 
 
@@ -39,6 +42,8 @@ def detect_form(path: Path) -> Form | None:
             return Form.DETAIL
     if path.name in _PYTHON_PROFILES:
         return Form.PYTHON_PROFILE
+    if path.name == _PYTHON_PAGE:
+        return Form.PAGE
     try:
         with path.open("rb") as file:
             head = file.read(_LOOK_BYTES)
@@ -71,7 +76,13 @@ class EventFileName:
             return
         self.end_us = int(match["end_us"])
         self.suffix = match["suffix"]
-        # Now <pid>-<host>; in older versions <pid>_<worker>, in the first ones <worker> alone.
-        parts = re.fullmatch(r"(?P<pid>\d+)(?:-(?P<host>.+)|_\d+)", match["recorder"])
-        if parts is not None:
-            self.pid, self.host = int(parts["pid"]), parts["host"]
+        self.pid, self.host = split_recorder(match["recorder"])
+
+
+def split_recorder(recorder: str) -> tuple[int | None, str | None]:
+    """Return the process number and the host in a name of a recorder; None if unknown.
+
+    Now <pid>-<host>; in older versions <pid>_<worker>, in the first ones <worker> alone.
+    """
+    parts = re.fullmatch(r"(?P<pid>\d+)(?:-(?P<host>.+)|_\d+)", recorder)
+    return (None, None) if parts is None else (int(parts["pid"]), parts["host"])

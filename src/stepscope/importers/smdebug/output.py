@@ -23,6 +23,7 @@ from stepscope.importers.results import ProgressCallback, Recorded, Refused, Res
 from stepscope.importers.smdebug.detail import import_detail
 from stepscope.importers.smdebug.events import EventFile, read_events
 from stepscope.importers.smdebug.forms import EventFileName, Form
+from stepscope.importers.smdebug.python_profiles import read_profile
 from stepscope.importers.smdebug.spans import Process, split_by_process
 from stepscope.importers.smdebug.system import SampleSorter, Series, first_of_ticks, read_samples
 from stepscope.intervals import Int
@@ -33,7 +34,7 @@ UNNAMED_NODE = "unnamed"
 """Node of a process whose files name none."""
 _APPEND_ROWS = 250_000
 """Samples of one node that are stored at once, because files of one minute are small."""
-_TABLES = ("metrics", "spans")
+_TABLES = ("metrics", "spans", "python_profiles")
 _SLACK_NS = 3600 * 10**9
 """No event of a job ends so much later than the last sample of its node."""
 _DEFAULT_INTERVAL_NS = 500_000_000
@@ -68,11 +69,9 @@ def import_output(
             if form is Form.DETAIL:
                 output.read_detail(index, path, node)
             elif form is Form.PYTHON_PROFILE:
-                output.results[index] = Refused(
-                    path,
-                    f"{path} is a Python profile of SageMaker Debugger, which stepscope does not "
-                    "read.",
-                )
+                output.read_python_profile(index, path)
+            elif form is Form.PAGE:
+                output.results[index] = Recorded(name=path.name, form=form.value)
             elif form is Form.MARK:
                 output.ended |= path.suffix == ".ts"
                 output.results[index] = Recorded(name=path.name, form=form.value)
@@ -211,7 +210,7 @@ class _Output:
         names = {number: EventFileName(path.name) for number, path in files.items()}
         order = sorted(files, key=lambda n: (names[n].end_us or 0, files[n].name))
         for number in order:
-            path, host = files[number], self._host(names[number])
+            path, host = files[number], self._choose_node(names[number].host)
             self._progress(number, 1.0)
             node = self._nodes.get(host)
             horizon = node.last_ns + _SLACK_NS if node and node.last_ns else None
@@ -242,6 +241,25 @@ class _Output:
                 if error.filename != str(path):
                     raise
                 self.results[number] = _unreadable(path, error)
+
+    def read_python_profile(self, number: int, path: Path) -> None:
+        """Store a Python profile."""
+        try:
+            profile = read_profile(path)
+        except ValueError as error:
+            self.results[number] = Refused(path, f"{path} is no readable Python profile: {error}.")
+            return
+        except OSError as error:
+            self.results[number] = _unreadable(path, error)
+            return
+        process = self._process(profile.pid, self._choose_node(profile.host), None, None)
+        rows = process.add_profile(profile)
+        self._node(process.node).writer.append("python_profiles", rows)
+        self.results[number] = Recorded(
+            name=path.name,
+            form=Form.PYTHON_PROFILE.value,
+            event_count=len(profile.functions),
+        )
 
     def finish(self) -> None:
         """Write the manifests and merge small segments."""
@@ -298,10 +316,10 @@ class _Output:
 
     # --- events ------------------------------------------------------------------------------
 
-    def _host(self, name: EventFileName) -> str:
-        """Return the node of a file; if it names none, the only one with samples."""
-        if name.host is not None:
-            return name.host
+    def _choose_node(self, host: str | None) -> str:
+        """Return the node of a file; if it names no host, the only one with samples."""
+        if host is not None:
+            return host
         return next(iter(self._nodes)) if len(self._nodes) == 1 else UNNAMED_NODE
 
     def _add_events(self, path: Path, host: str, events: EventFile) -> None:

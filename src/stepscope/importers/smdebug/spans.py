@@ -31,6 +31,7 @@ import numpy as np
 
 from stepscope.importers.smdebug.events import EventFile, Row
 from stepscope.importers.smdebug.operators import Operators
+from stepscope.importers.smdebug.python_profiles import PythonProfile, columns_of
 from stepscope.schema import (
     DEBUGGER,
     DataLoaderSettingsFact,
@@ -108,9 +109,10 @@ class Process:
     operators: Operators = field(default_factory=Operators)
     steps: list[tuple[int, int]] = field(default_factory=list)
     """Start and end of each training step."""
-    _loader: DataLoaderSettingsFact = DataLoaderSettingsFact()
+    _loader: DataLoaderSettingsFact = field(default_factory=DataLoaderSettingsFact)
     """Settings of the DataLoader whose iterator started last."""
     _tracks: dict[Any, _Track] = field(default_factory=dict)
+    _profile_row_count: int = 0
     _first_phase_ns: int | None = None
     _has_steps: bool = False
 
@@ -128,6 +130,13 @@ class Process:
             else:
                 self._pair(row, recorder)
         self._mark_first_step()
+
+    def add_profile(self, profile: PythonProfile) -> Mapping[str, Any]:
+        """Return the columns of `python_profiles` of one more profile."""
+        self._extend(profile.start_ns, profile.end_ns)
+        first_row = self._profile_row_count
+        self._profile_row_count += len(profile.functions)
+        return columns_of(profile, node=self.node, process=self.name, first_row=first_row)
 
     def finish(self) -> None:
         """Turn ranges that never ended into spans without an end."""
@@ -275,7 +284,7 @@ class Process:
     @property
     def _creates_batches(self) -> bool:
         """True if the last DataLoader has no workers: a wait for a batch is its creation."""
-        return _integer(self._loader.num_workers) == 0
+        return self._loader.worker_count == 0
 
     def _add_loader(self, args: Mapping[str, Any]) -> None:
         settings = {key: args[key] for key in ("num_workers", "pin_memory") if key in args}

@@ -17,6 +17,7 @@ from stepscope.rules.details import BoxPlot
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.samples import (
+    GPU_ADVICE,
     NO_GPU,
     NO_SAMPLES_IN_TRACES,
     gpu_memory_ratio,
@@ -141,7 +142,7 @@ class BatchSize(IncrementalRule[BatchSizeParameters, _State]):
     def decide(self, state: _State) -> Finding | None:
         sample_count = max((usage.count for usage in state.cpu.values()), default=0)
         if not state.gpu:
-            raise NotApplicable(NO_GPU, sample_count)
+            raise NotApplicable(NO_GPU, sample_count, advice=GPU_ADVICE)
         if not state.cpu:
             raise NotApplicable("no CPU samples")
         if not state.memory:

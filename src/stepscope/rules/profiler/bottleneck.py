@@ -17,6 +17,7 @@ from stepscope.rules.base import IncrementalRule, NotApplicable, require_more_th
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.samples import (
+    GPU_ADVICE,
     NO_GPU,
     NO_SAMPLES_IN_TRACES,
     find_snapshots,
@@ -271,7 +272,7 @@ class Bottleneck(IncrementalRule[P, BottleneckState], Generic[P]):
         if not state.nodes:
             raise NotApplicable(f"no CPU core samples ({self.core_metric})")
         if not state.has_gpus:
-            raise NotApplicable(NO_GPU, total.snapshots)
+            raise NotApplicable(NO_GPU, total.snapshots, advice=GPU_ADVICE)
         require_more_than(self.parameters.patience, total.snapshots, "snapshots")
         return self.finding(
             triggered=state.trigger,

@@ -18,7 +18,7 @@ from stepscope.rules.quantile_sketch import DURATION_GRID, LinearGrid, QuantileS
 from stepscope.rules.samples import NO_FETCHES_IN_TRACES, sort_traces
 from stepscope.rules.templates import TraceResults
 from stepscope.rules.trigger import Trigger
-from stepscope.schema import DataLoaderFact, Finding
+from stepscope.schema import DataLoaderFact, DataLoaderSettingsFact, Finding, LoaderSettings
 
 SECOND_NS = 1_000_000_000
 MIN_SECONDS = 10
@@ -43,8 +43,9 @@ class LoaderUsage(msgspec.Struct, frozen=True, kw_only=True):
 
     cores_available: float | None = None
     """Cores that the job may use; None if unknown."""
-    loader_process_count: int = 0
-    """Median count of processes that create batches, over the seconds with any."""
+    loader_process_count: int | None = 0
+    """Median count of processes that create batches, over the seconds with any; None if threads of
+    the training process create them."""
     has_workers: bool = True
     """False if the training processes create the batches themselves (num_workers=0)."""
     loading_p25_s: float = 0.0
@@ -69,8 +70,8 @@ class TraceFetches(msgspec.Struct, frozen=True, kw_only=True):
 class DataloaderDetails(msgspec.Struct, frozen=True, kw_only=True):
     """DataLoaders by rank, creation of batches by node, fetches by trace."""
 
-    loaders: dict[str, DataLoaderFact] = {}
-    """DataLoader settings that each rank recorded."""
+    loaders: dict[str, LoaderSettings] = {}
+    """DataLoader settings that each rank recorded; imported files state two of them."""
     nodes: dict[str, LoaderUsage] = {}
     recordings: dict[str, TraceFetches] = {}
 
@@ -85,6 +86,8 @@ class _NodeState:
     loading: QuantileSketch = field(default_factory=lambda: QuantileSketch(DURATION_GRID))
     ranks: set[str] = field(default_factory=set)
     """Ranks with steps on the node."""
+    by_threads: bool = True
+    """True while no process of a DataLoader created a batch."""
 
     @property
     def suggested_workers(self) -> int:
@@ -102,7 +105,7 @@ class _NodeState:
 @dataclass(slots=True)
 class _State:
     nodes: dict[str, _NodeState] = field(default_factory=dict)
-    loaders: dict[str, DataLoaderFact] = field(default_factory=dict)
+    loaders: dict[str, LoaderSettings] = field(default_factory=dict)
     """DataLoader settings by rank."""
     traces: TraceResults[TraceFetches] = field(default_factory=TraceResults)
     trigger: Trigger = field(default_factory=Trigger)
@@ -119,7 +122,8 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
     is too few, above `max_threshold` too many. A node is evaluated after 10 seconds with batches.
     Datapoints are batches, violations the nodes with a wrong number; RuleTriggered is 1 while there
     is one. An imported trace shows neither cores nor workers, but who creates the batches: the
-    training process alone is too few for any machine, and a violation.
+    training process alone is too few for any machine, and a violation. Where threads of the
+    training process create the batches, as with TensorFlow, there are no processes to count.
 
     ## Why it matters
     Too few loader processes leave GPUs waiting for data; too many take cores from everything else.
@@ -150,6 +154,7 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
             node = state.nodes.setdefault(
                 batches.node, _NodeState(cores=info.cores_available if info else None)
             )
+            node.by_threads &= batches.by_threads
             node.loading.add(batches.duration_ns)
             node.pairs = _unique_pairs(np.concatenate([node.pairs, _pairs(batches)]))
         first_open = inputs.end_ns // SECOND_NS - MAX_BATCH_SECONDS
@@ -158,7 +163,10 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
             node.parallel.add(_count_per_second(node.pairs[is_closed]))
             node.pairs = node.pairs[~is_closed]
         for steps in inputs.steps:
-            settings = steps.process.facts_of(DataLoaderFact)
+            settings: list[LoaderSettings] = [
+                *steps.process.facts_of(DataLoaderSettingsFact),
+                *steps.process.facts_of(DataLoaderFact),
+            ]
             if settings:
                 state.loaders[steps.rank] = settings[-1]
             if steps.node in state.nodes:
@@ -183,7 +191,7 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
     def _is_wrong(self, node: _NodeState) -> bool:
         """Return True if a node has too few or too many loader processes."""
         p, seconds = self.parameters, node.processes_by_second()
-        if node.cores is None or len(seconds) <= MIN_SECONDS:
+        if node.by_threads or node.cores is None or len(seconds) <= MIN_SECONDS:
             return False
         count = _median(seconds)
         minimum, maximum = (node.cores * t / 100 for t in (p.min_threshold, p.max_threshold))
@@ -208,7 +216,7 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
 
     def _decide_on_traces(self, traces: TraceResults[TraceFetches], trigger: Trigger) -> Finding:
         if not traces.details:
-            raise NotApplicable("no batches: the job does not use a torch DataLoader")
+            raise NotApplicable("no creation of a batch by a DataLoader was recorded")
         return self.finding(
             triggered=trigger,
             violations=len(traces.triggered),
@@ -226,7 +234,10 @@ def _sentences(details: DataloaderDetails, wrong: Mapping[str, _NodeState]) -> I
             for seconds in (usage.loading_p25_s, usage.loading_p50_s, usage.loading_p95_s)
         )
         cores = usage.cores_available
-        processes = count_of(usage.loader_process_count, "loader process", "loader processes")
+        if usage.loader_process_count is None:
+            processes = "threads of the training process create the batches"
+        else:
+            processes = count_of(usage.loader_process_count, "loader process", "loader processes")
         if not usage.has_workers:
             processes = "no DataLoader worker (the training thread creates the batches)"
         available = "" if cores is None else f" for {number(cores)} available cores"
@@ -235,8 +246,16 @@ def _sentences(details: DataloaderDetails, wrong: Mapping[str, _NodeState]) -> I
             f"Node {name}: {processes}{available}. Batch creation takes {p50} at the median (p25 "
             f"{p25}, p95 {p95}).{advice}"
         )
-    if any(loader.pin_memory is False for loader in details.loaders.values()):
+    if any(_is_pinned(loader) is False for loader in details.loaders.values()):
         yield "Batches are not in pinned memory. With GPUs, pin_memory=True speeds up copies."
+
+
+def _worker_count(loader: LoaderSettings) -> int | None:
+    return loader.num_workers if isinstance(loader, DataLoaderFact) else loader.worker_count
+
+
+def _is_pinned(loader: LoaderSettings) -> bool | None:
+    return loader.pin_memory if isinstance(loader, DataLoaderFact) else loader.is_pinned
 
 
 def _describe_fetches(traces: Mapping[str, TraceFetches]) -> Iterable[str]:
@@ -289,8 +308,8 @@ def _usage(node: _NodeState, state: _State) -> LoaderUsage:
     counts, edges = np.histogram(node.loading.values / 1e9, bins=BINS, weights=node.loading.counts)
     return LoaderUsage(
         cores_available=node.cores,
-        loader_process_count=_median(node.processes_by_second()),
-        has_workers=not loaders or any(loader.num_workers for loader in loaders),
+        loader_process_count=None if node.by_threads else _median(node.processes_by_second()),
+        has_workers=not loaders or any(_worker_count(loader) != 0 for loader in loaders),
         loading_p25_s=p25 / 1e9,
         loading_p50_s=p50 / 1e9,
         loading_p95_s=p95 / 1e9,

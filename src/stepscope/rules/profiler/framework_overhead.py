@@ -20,7 +20,7 @@ from stepscope.rules.profiler.step_share import (
     TracedShare,
     TraceShare,
 )
-from stepscope.rules.samples import NO_STEPS
+from stepscope.rules.samples import NO_STEPS, STEP_ADVICE
 from stepscope.rules.templates import RankStates
 from stepscope.rules.traces import RuleTrace, TracedSteps
 
@@ -162,7 +162,7 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
 
     def require_inputs(self, state: RankStates[RankShareState, TraceOverhead]) -> None:
         if not state.ranks and not state.traces.details:
-            raise NotApplicable(NO_STEPS)
+            raise NotApplicable(NO_STEPS, advice=STEP_ADVICE)
 
 
 def _typical_ns(durations: Int) -> int:

@@ -93,8 +93,8 @@ class GPUMemoryLeak(PerDeviceRule[GPUMemoryLeakParameters, _GrowthState]):
     topic = "GPU memory"
     parameters_type = GPUMemoryLeakParameters
     recommendation = (
-        "Record a window with memory (`stepscope show RUN memory`), and detach tensors that are "
-        "kept across steps."
+        "Find the allocations that stay (`stepscope show RUN memory`, of a trace with memory), and "
+        "detach tensors that are kept across steps."
     )
     metrics = ("gpu_memory_used_bytes", "gpu_memory_used_ratio")
     evidence = ("system", "memory")

@@ -13,7 +13,12 @@ from stepscope.rules.details import BoxPlot
 from stepscope.rules.inputs import RuleInputs, scan_ends
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.quantile_sketch import QuantileSketch
-from stepscope.rules.samples import NO_DEVICE_WORK_IN_TRACES, NO_GPU, gpu_utilization
+from stepscope.rules.samples import (
+    GPU_ADVICE,
+    NO_DEVICE_WORK_IN_TRACES,
+    NO_GPU,
+    gpu_utilization,
+)
 from stepscope.rules.templates import Devices, DeviceState, GpuInTrace, PerDeviceRule
 from stepscope.rules.traces import TracedGpu, TracedSteps
 from stepscope.rules.trigger import Trigger
@@ -113,6 +118,7 @@ class LowGPUUtilization(PerDeviceRule[LowGPUUtilizationParameters, _UsageState])
     evidence = ("system",)
     plots = ("gpu_busy_ratio",)
     missing = NO_GPU
+    advice = GPU_ADVICE
     missing_in_traces = NO_DEVICE_WORK_IN_TRACES
 
     @property

@@ -93,8 +93,9 @@ class PageableCopies(IncrementalRule[PageableCopiesParameters, _State]):
         traces = state.traces
         if not traces.details:
             raise NotApplicable(
-                "no trace with device work: record a window with `stepscope run --start-step N` "
-                "or `stepscope capture RUN`"
+                "no trace with device work",
+                advice="record a window with `stepscope run --start-step N` or `stepscope capture "
+                "RUN`",
             )
         return self.finding(
             triggered=state.trigger,

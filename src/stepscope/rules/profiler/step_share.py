@@ -16,7 +16,7 @@ from stepscope.rules.base import NotApplicable, require_more_than
 from stepscope.rules.inputs import RankStepTimes, RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.rolling_window import RollingWindow, rolling_sums
-from stepscope.rules.samples import NO_STEPS, sort_traces
+from stepscope.rules.samples import NO_STEPS, STEP_ADVICE, sort_traces
 from stepscope.rules.step_phases import add_times, shares_of_total
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
 from stepscope.rules.traces import RuleTrace
@@ -148,7 +148,7 @@ class StepShare(PerRankRule[P, RankShareState, RankStates[RankShareState, T]], G
 
     def require_inputs(self, state: RankStates[RankShareState, T]) -> None:
         if not state.ranks:
-            raise NotApplicable(NO_STEPS)
+            raise NotApplicable(NO_STEPS, advice=STEP_ADVICE)
         step_count = max(rank.step_count for rank in state.ranks.values())
         require_more_than(MIN_STEPS - 1, step_count, "steps per rank after the first ones")
 

@@ -27,12 +27,24 @@ MAX_ROWS = 64
 """Upper limit of the rows of a table with one per rank or GPU."""
 MAX_NAME_LENGTH = 160
 """Upper limit of the characters of a name from the job."""
-WINDOW = (
+_WINDOW = (
     "record a trace of some steps with `stepscope run --start-step N --num-steps M`, or with "
     "`stepscope capture RUN --steps N` while the job runs"
 )
 
 T = TypeVar("T")
+
+
+def explain_missing_events(names: str, *, is_imported: bool) -> Text:
+    """Explain missing events of a framework's profiler.
+
+    Args:
+        names: the events, as "CPU operator".
+        is_imported: the run is of files of other tools.
+    """
+    if is_imported:
+        return Text(text=f"The imported files contain no {names}.", tone="missing")
+    return Text(text=f"No {names} was recorded: {_WINDOW}.", tone="missing")
 
 
 def limit_items(items: Sequence[T], limit: int, plural: str) -> tuple[Sequence[T], str | None]:

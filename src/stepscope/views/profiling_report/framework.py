@@ -8,7 +8,7 @@ from stepscope.quantities import count_of, percent
 from stepscope.rules import OperatorTime, OverallFrameworkMetricsDetails
 from stepscope.views.profiling_report.blocks import Block, Cell, Section, Table, Text
 from stepscope.views.profiling_report.building import (
-    WINDOW,
+    explain_missing_events,
     make_number_columns,
     make_pie,
     make_text_columns,
@@ -35,9 +35,13 @@ _OMITTED = "those with at most 2% of the total are omitted"
 def build_framework_section(results: RuleResults) -> Section:
     """Build shares of phases, passes, operators, kernels and collectives."""
     details = results.details(RULE, OverallFrameworkMetricsDetails)
-    blocks, sections = results.missing(RULE), []
+    blocks, sections, is_imported = results.missing(RULE), [], results.run.is_imported
     if details:
-        blocks = [*_show_phases(details), *_show_passes(details), *_show_devices(details)]
+        blocks = [
+            *_show_phases(details),
+            *_show_passes(details),
+            *_show_devices(details, is_imported=is_imported),
+        ]
         if shares := details.step_phase_share_ratio:
             blocks.append(make_pie("General framework operations", name_phases(shares), STEPS))
         sections = [
@@ -48,6 +52,7 @@ def build_framework_section(results: RuleResults) -> Section:
                 kind="CPU operator",
                 scope="the host self time of the listed operators, without the operators they "
                 f"call; {_OMITTED}",
+                is_imported=is_imported,
             ),
             _build_operators(
                 details.gpu_kernels,
@@ -55,6 +60,7 @@ def build_framework_section(results: RuleResults) -> Section:
                 title="Overview: GPU operators",
                 kind="GPU kernel",
                 scope=f"the time of the listed kernels, without communication; {_OMITTED}",
+                is_imported=is_imported,
             ),
             _build_operators(
                 details.collectives,
@@ -62,6 +68,7 @@ def build_framework_section(results: RuleResults) -> Section:
                 title="Overview: collectives",
                 kind="collective",
                 scope=f"the time of the listed collectives on devices; {_OMITTED}",
+                is_imported=is_imported,
             ),
         ]
     return Section(
@@ -105,11 +112,10 @@ def _show_passes(details: OverallFrameworkMetricsDetails) -> list[Block]:
     return blocks
 
 
-def _show_devices(details: OverallFrameworkMetricsDetails) -> list[Block]:
+def _show_devices(details: OverallFrameworkMetricsDetails, *, is_imported: bool) -> list[Block]:
     shares = details.cpu_gpu_share_ratio
     if not shares:
-        text = f"No operator and no kernel was recorded: {WINDOW}."
-        return [Text(text=text, tone="missing")]
+        return [explain_missing_events("operator and no kernel", is_imported=is_imported)]
     name, share = max(shares.items(), key=lambda item: item[1])
     traces = count_of(details.recording_count, "trace")
     share_of = f"their self time in {traces}, summed over threads and devices"
@@ -126,9 +132,10 @@ def _build_operators(
     title: str,
     kind: str,
     scope: str,
+    is_imported: bool,
 ) -> Section:
     if not operators:
-        missing = Text(text=f"No {kind} was recorded: {WINDOW}.", tone="missing")
+        missing = explain_missing_events(kind, is_imported=is_imported)
         return Section(id=id, title=title, blocks=[missing])
     largest, share = shorten(operators[0].name), percent(operators[0].percent / 100)
     rows: list[list[Cell]] = [

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import UNSET
+
 from stepscope.rules import DataloaderDetails, LoaderUsage
-from stepscope.schema import DataLoaderFact
+from stepscope.schema import LoaderSettings
 from stepscope.views.profiling_report.blocks import Block, Cell, Histogram, Section, Table
 from stepscope.views.profiling_report.building import (
     MAX_ROWS,
@@ -39,12 +41,14 @@ def _draw_loading(details: DataloaderDetails) -> list[Block]:
     return [*_tabulate_loaders(details.loaders), *charts, *note_omitted(more)]
 
 
-def _tabulate_loaders(loaders: Mapping[str, DataLoaderFact]) -> list[Block]:
+def _tabulate_loaders(
+    loaders: Mapping[str, LoaderSettings],
+) -> list[Block]:
     if not loaders:
         return []
     ranks, more = limit_items(sorted(loaders), MAX_ROWS, "ranks")
     rows: list[list[Cell]] = [
-        [rank, *(_format_setting(getattr(loaders[rank], setting)) for setting in _SETTINGS)]
+        [rank, *(_format_setting(getattr(loaders[rank], setting, None)) for setting in _SETTINGS)]
         for rank in ranks
     ]
     columns = make_text_columns("rank", *_SETTINGS.values())
@@ -54,7 +58,7 @@ def _tabulate_loaders(loaders: Mapping[str, DataLoaderFact]) -> list[Block]:
 def _format_setting(value: object) -> str | None:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return None if value is None else shorten(str(value))
+    return None if value is None or value is UNSET else shorten(str(value))
 
 
 def _draw_times(node: str, usage: LoaderUsage) -> Histogram:

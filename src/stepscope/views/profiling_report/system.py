@@ -53,25 +53,35 @@ def build_system_section(results: RuleResults) -> Section:
     details = results.details("OverallSystemUsage", OverallSystemUsageDetails)
     nodes = details.nodes if details else {}
     if nodes:
-        blocks += _summarize_nodes(nodes)
+        blocks += _summarize_nodes(nodes, is_imported=results.run.is_imported)
         blocks.append(_tabulate_nodes(nodes))
         blocks += _draw_heat_maps(results)
     elif not results.is_withheld("OverallSystemUsage"):
-        blocks.append(Text(text="Run the job with `stepscope run` to sample its nodes."))
+        blocks.append(Text(text=_explain_no_samples(is_imported=results.run.is_imported)))
     return Section(id="system", title="System usage statistics", blocks=blocks)
 
 
-def _summarize_nodes(nodes: Mapping[str, NodeUsage]) -> list[Block]:
+def _explain_no_samples(*, is_imported: bool) -> str:
+    if is_imported:
+        return "The imported files contain no samples of machines."
+    return "Run the job with `stepscope run` to sample its nodes."
+
+
+def _summarize_nodes(nodes: Mapping[str, NodeUsage], *, is_imported: bool) -> list[Block]:
     """Summarize each node in a sentence, and name the nodes without GPU samples."""
     shown, more = limit_items(sorted(nodes), MAX_NODES, "nodes; the JSON report has their figures")
     content: list[Block] = [Listing(items=[_summarize_node(node, nodes[node]) for node in shown])]
     content += note_omitted(more)
     without = [node for node, usage in nodes.items() if not usage.gpu_percent]
     if without:
+        reason = (
+            "the imported files contain no GPU samples of it"
+            if is_imported
+            else "there is none, or its driver could not be read (`stepscope doctor` says why)"
+        )
         content.append(
             Text(
-                text=f"No GPU was sampled on {list_names(sorted(without))}: there is none, or its "
-                "driver could not be read (`stepscope doctor` says why).",
+                text=f"No GPU was sampled on {list_names(sorted(without))}: {reason}.",
                 tone="note",
             )
         )

@@ -14,6 +14,7 @@ NOTHING = (
     "the run has no timed events: run a job with `stepscope run -- CMD`, or import a trace with "
     "`stepscope import FILE -o RUN`"
 )
+NOTHING_IN_FILES = "the imported files contain no timed events"
 
 
 def timeline(run: Run, options: ViewOptions) -> TimelineView:
@@ -38,7 +39,7 @@ def timeline(run: Run, options: ViewOptions) -> TimelineView:
         findings=_list_findings(run),
         notes=notes,
         quality=note_run_quality(run, run.traces),
-        missing=None if groups else NOTHING,
+        missing=None if groups else NOTHING_IN_FILES if run.is_imported else NOTHING,
     )
 
 
