@@ -56,6 +56,17 @@ def step(number: int, start_us: int, duration_us: int, mode: str = "TRAIN") -> E
     return event(name, name, start_us, duration_us, step_num=str(number), pid=77)
 
 
+def operator(name: str, start_us: int, duration_us: int, *, step: int, thread: int = 1) -> Event:
+    """Return an operator of detailed profiling, on the host."""
+    return {**event("cpu_functions", name, start_us, duration_us, step_num=step), "tid": thread}
+
+
+def kernel(name: str, start_us: int, duration_us: int, *, step: int, device: int = 0) -> Event:
+    """Return a kernel of detailed profiling."""
+    phase = f"gpu_functions-dev:{device}"
+    return {**event(phase, name, start_us, duration_us, step_num=step), "tid": 1}
+
+
 class DebuggerOutput:
     """Directory with Debugger's output."""
 
@@ -88,6 +99,22 @@ class DebuggerOutput:
         path = self.path / "framework" / "pevents" / HOUR / f"{end_us}_{recorder}_{suffix}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("[\n" + ",\n".join(_lines(events, base_us)) + end)
+        return path
+
+    def python_profile(
+        self,
+        recorder: str,
+        name: str,
+        *,
+        window_us: tuple[int, int],
+        steps: tuple[str, str] = ("train-9-stepstart", "train-10-stepend"),
+    ) -> Path:
+        """Return the path of a Python profile; its folder states the time after EPOCH_S."""
+        profiler = "pyinstrument" if name.endswith((".json", ".html")) else "cprofile"
+        start, end = (EPOCH_US + time for time in window_us)
+        folder = f"{steps[0]}-{start}_{steps[1]}-{end}"
+        path = self.path / "framework" / "pytorch" / profiler / recorder / folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
     def imported(self, run: Path) -> Run:

@@ -336,11 +336,13 @@ class OpenRun:
         workers: bool = False,
         top: int = 0,
     ) -> Frame:
-        """Profile Python functions from stack samples.
+        """Profile Python functions, from stack samples or imported profiles.
 
         Args:
-            phase: only samples in this phase of the step, `other` among them.
-            steps: first step and the step after the last.
+            phase: only samples in this phase of the step, `other` among them. Imported profiles
+                do not state phases, and are left out.
+            steps: first step and the step after the last. Of imported profiles, those that start
+                in these steps count.
             rank: only this rank.
             workers: profile the DataLoader workers instead of the training thread.
             top: count of functions per process, 0 for all.

@@ -38,6 +38,7 @@ from stepscope.run.next_record import find_next_record, has_records
 from stepscope.run.node_metrics import NodeMetrics
 from stepscope.run.opening import open_run, reopen_run
 from stepscope.run.period import Period
+from stepscope.run.python_profiles import read_python_profiles
 from stepscope.run.rank_collectives import collective_calls
 from stepscope.run.request_waits import name_wait_function
 from stepscope.run.run import Rank, Run
@@ -173,6 +174,7 @@ __all__ = [
     "read_job_spans",
     "read_marks",
     "read_memory_timelines",
+    "read_python_profiles",
     "read_request_statuses",
     "read_scalars",
     "read_script_annotations",

@@ -28,6 +28,8 @@ _FOLDER = re.compile(
 _OLD_FOLDER = re.compile(r"(?P<start_us>\d+)_(?P<end_us>\d+)_(?P<recorder>.+)_(?P<step>\d+|\*)")
 _SITE = re.compile(r".*[/\\](?:site|dist)-packages[/\\]([^/\\.]+)")
 _STANDARD = re.compile(r"~|<frozen .*|.*[/\\]lib[/\\]python\d[^/\\]*[/\\].*|")
+_OWN_TIME = "[self]"
+"""Function of frames that later versions of pyinstrument write for the time of their caller."""
 MAX_FRAMES = 1_000_000
 MAX_SECONDS = 1e9
 
@@ -209,10 +211,14 @@ class _Session(msgspec.Struct):
     root_frame: Any
 
 
+_Key = tuple[str, str, int]
+"""Function, file and line."""
+
+
 def _sum_tree(data: bytes) -> list[FunctionSum]:
     """Sum the frames of a tree by function; a function counts once in each path of calls."""
-    own_ns: dict[tuple[str, str, int], int] = {}
-    total_ns: dict[tuple[str, str, int], int] = {}
+    own_ns: dict[_Key, int] = {}
+    total_ns: dict[_Key, int] = {}
     try:
         root = msgspec.json.decode(data, type=_Session).root_frame
         for key, own, total in _walk(root):
@@ -221,30 +227,26 @@ def _sum_tree(data: bytes) -> list[FunctionSum]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError("it is no file of pyinstrument") from error
     return [
-        FunctionSum(
-            function=function,
-            file=file,
-            line=line,
-            own_ns=own,
-            total_ns=total_ns[function, file, line],
-        )
-        for (function, file, line), own in own_ns.items()
+        FunctionSum(function=key[0], file=key[1], line=key[2], own_ns=own, total_ns=total_ns[key])
+        for key, own in own_ns.items()
     ]
 
 
-def _walk(root: Any) -> Iterator[tuple[tuple[str, str, int], int, int]]:
+def _walk(root: Any) -> Iterator[tuple[_Key, int, int]]:
     """Yield function, own time and total time of each frame; the total is 0 inside a frame of the
     same function."""
-    pending: list[tuple[Any, frozenset[tuple[str, str, int]]]] = [(root, frozenset())]
+    pending: list[tuple[Any, _Key | None, frozenset[_Key]]] = [(root, None, frozenset())]
     frame_count = 0
     while pending:
-        raw, callers = pending.pop()
+        raw, caller, callers = pending.pop()
         frame = msgspec.convert(raw, _CallFrame)
         frame_count += 1
         if frame_count > MAX_FRAMES:
             raise ValueError("it has too many frames")
         key = (frame.function, frame.file_path or frame.file_path_short or "", frame.line_no or 0)
+        if frame.function == _OWN_TIME and caller is not None:
+            key = caller
         children = [msgspec.convert(child, _CallFrame).time for child in frame.children]
         own = _nanoseconds(frame.time) - sum(map(_nanoseconds, children))
         yield key, max(0, own), 0 if key in callers else _nanoseconds(frame.time)
-        pending += [(child, callers | {key}) for child in frame.children]
+        pending += [(child, key, callers | {key}) for child in frame.children]

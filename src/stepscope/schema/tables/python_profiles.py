@@ -14,9 +14,7 @@ PYTHON_PROFILES = Table(
         column("profiler", "VARCHAR", "Tool that took the profile: cprofile or pyinstrument."),
         column("start_ns", "BIGINT", "Start of the profile.", "epoch_ns"),
         column("end_ns", "BIGINT", "End of the profile.", "epoch_ns"),
-        column(
-            "start_at", "VARCHAR", "Mode, step and phase at its start, as in train-9-stepstart."
-        ),
+        column("start_at", "VARCHAR", "Mode, step and phase at its start: train-9-stepstart."),
         column("end_at", "VARCHAR", "Mode, step and phase at its end."),
         column("function", "VARCHAR", "Function."),
         column("file", "VARCHAR", "Source file; empty for a function in C."),
