@@ -186,7 +186,9 @@ def test_top_cuts_the_list_but_not_the_sums(imported: Imported) -> None:
 def test_shapes_that_were_not_recorded(imported: Imported) -> None:
     bare = call("aten::mm", 10, 4, number=1, types=[])
     payload = only(imported(one=recording(bare)))
-    assert payload.missing == f"{NO_INPUT_SHAPES}: record with record_shapes=True"
+    assert (
+        payload.missing == f"{NO_INPUT_SHAPES}: torch.profiler stores them with record_shapes=True"
+    )
     assert payload.groups == []
     assert payload.computing_ns is None
 

@@ -255,11 +255,7 @@ class _Output:
         process = self._process(profile.pid, self._choose_node(profile.host), None, None)
         rows = process.add_profile(profile)
         self._node(process.node).writer.append("python_profiles", rows)
-        self.results[number] = Recorded(
-            name=path.name,
-            form=Form.PYTHON_PROFILE.value,
-            event_count=len(profile.functions),
-        )
+        self.results[number] = Recorded(name=path.name, form=Form.PYTHON_PROFILE.value)
 
     def finish(self) -> None:
         """Write the manifests and merge small segments."""
