@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from stepscope.schema import JobState
+from stepscope.schema import JobState, WindowFact
 from stepscope.store import open_run
 from tests.support import waiting
 from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, STEPSCOPE, TORCHRUN, run_under
@@ -126,6 +127,61 @@ def test_all_ranks_record_the_same_scheduled_steps(start: Callable[..., Windowed
     assert not list(job.run.rglob("*.json.tmp"))
 
 
+@pytest.mark.parametrize(
+    ("start", "count", "steps", "recorded", "note"),
+    [
+        (2, 7, 12, [(2, 7)], None),
+        (0, 3, 12, [(0, 3)], None),
+        (100, 20, 120, [(100, 20)], None),
+        (
+            *(10, 20, 17, [(10, 7)]),
+            "the window scheduled for steps 10 to 29 ends after step 16: the job ended",
+        ),
+        (
+            *(100, 20, 17, []),
+            "the window scheduled for steps 100 to 119 was not recorded: the job ended in step 16",
+        ),
+    ],
+)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_scheduled_window_starts_at_its_step_however_early(
+    tmp_path: Path,
+    start: int,
+    count: int,
+    steps: int,
+    recorded: list[tuple[int, int]],
+    note: str | None,
+    ranks: int,
+) -> None:
+    command = (sys.executable,) if ranks == 1 else TORCHRUN
+    schedule = ("--start-step", str(start), "--num-steps", str(count))
+    job = run_under(
+        tmp_path / "run",
+        *(*command, PACED, "--steps", str(steps)),
+        options=("--window", "asked", "--no-rules", *schedule),
+        strict=ranks == 1,
+    )
+    assert job.code == 0, job.stderr
+    reader = open_run(job.run)
+    for process in reader.processes():
+        windows = process.facts_of(WindowFact)
+        if process.role == "main" and windows:
+            assert [(fact.first_step, fact.step_count) for fact in windows] == recorded
+    assert len(stored(job.run)) == ranks * len(recorded)
+    starts = reader.table("spans", ["start_ns", "duration_ns", "kind", "process"])
+    for process_name in {process for process, _ in stored(job.run)}:
+        of_process = starts["process"] == process_name
+        (window,) = np.flatnonzero(of_process & (starts["kind"] == "window"))
+        first_ns = starts["start_ns"][window]
+        last_ns = first_ns + starts["duration_ns"][window]
+        optimizer_ns = np.sort(starts["start_ns"][of_process & (starts["kind"] == "optimizer")])
+        inside = np.flatnonzero((optimizer_ns >= first_ns) & (optimizer_ns < last_ns))
+        first, length = recorded[0]
+        assert inside.tolist() == list(range(first, first + length))
+    (status,) = reader.statuses().values()
+    assert status.notes == ([] if note is None else [note])
+
+
 def test_cycles_end_after_their_number(start: Callable[..., WindowedJob]) -> None:
     cycles = "skip_first=600,wait=290,warmup=10,active=5,repeat=2"
     job = start("--window", "asked", "--schedule", cycles)
@@ -226,7 +282,7 @@ def test_kill_9_of_the_monitor_around_a_window(
 
 
 def test_recover_stores_a_window_once(start: Callable[..., WindowedJob]) -> None:
-    job = start("--window", "asked", "--start-step", "300", "--num-steps", "60")
+    job = start("--window", "asked", "--start-step", "900", "--num-steps", "60")
     spool = Path(next(iter(open_run(job.run).nodes().values())).spool)
     wait_until(lambda: list(spool.glob("p-*/window-0_*.json*")))  # the window has started
     os.killpg(job.launcher.pid, signal.SIGSTOP)
@@ -281,7 +337,8 @@ def test_a_job_that_ends_before_its_window_is_reported(start: Callable[..., Wind
     assert job.end() == 0
     (status,) = open_run(job.run).statuses().values()
     (note,) = status.notes
-    assert note.startswith("the window scheduled for step 90000000 was not recorded: the job ended")
+    plan = "the window scheduled for steps 90000000 to 90000003"
+    assert note.startswith(f"{plan} was not recorded: the job ended in step ")
 
 
 def test_an_overlapping_window_is_skipped_and_reported(start: Callable[..., WindowedJob]) -> None:
@@ -295,8 +352,8 @@ def test_an_overlapping_window_is_skipped_and_reported(start: Callable[..., Wind
     )
     assert refused.returncode == 2
     assert "overlap" in refused.stderr
-    job = start("--window", "asked", "--start-step", "300", "--num-steps", "40", "--every", "45")
+    job = start("--window", "asked", "--start-step", "300", "--num-steps", "40", "--every", "41")
     wait_until(lambda: len(job.facts()) >= 2)
     assert job.end() == 0
     (status,) = open_run(job.run).statuses().values()
-    assert any("was skipped" in note for note in status.notes)
+    assert any("not recorded: another window was still open" in note for note in status.notes)

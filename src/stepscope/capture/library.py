@@ -13,7 +13,7 @@ import time
 
 from stepscope.capture import session
 from stepscope.errors import RunExistsError, UsageError
-from stepscope.spool import SPOOL_VARIABLE, StepSchedule
+from stepscope.spool import SPOOL_VARIABLE, ScheduledWindows, StepSchedule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ class _LibraryRun:
         limit = session.DEFAULT_LIMIT_BYTES
         self.spool = _make_spool(limit)
         self.kineto = make_directory()
+        if schedule is not None:
+            ScheduledWindows(**schedule.settings).write(self.spool)
         self.monitor = self._start_monitor(limit, interval_ms, schedule)
         variables = environment(self.spool, limit, self.kineto)
         self._original_environment = {name: os.environ.get(name) for name in variables}

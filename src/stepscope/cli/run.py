@@ -252,6 +252,9 @@ class _Session:
         self._kineto = make_directory() if windows.enabled else None
         if self._kineto is not None:
             (spool / KINETO_LINK).symlink_to(self._kineto)
+        scheduled = windows.schedule and windows.schedule.by_steps
+        if scheduled:
+            scheduled.write(str(spool))
         self._windows = msgspec.structs.replace(windows, kineto_directory=self._kineto)
         self._rules = options.rules
         self._stopping = Stopping(

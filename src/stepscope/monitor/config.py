@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from stepscope.spool import ScheduledWindows
+
 INTERVALS_MS = (100, 200, 500, 1000, 5000, 60000)
 """Allowed sampling intervals, in milliseconds."""
 DEFAULT_INTERVAL_MS = 500
@@ -37,6 +39,21 @@ class WindowSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """Number of windows of a schedule with an interval; None for no end."""
     depth: str = "full"
     options: list[str] = []
+
+    @property
+    def by_steps(self) -> ScheduledWindows | None:
+        """The windows of a schedule in steps; None for a schedule in time."""
+        if self.first_step is None or self.step_count is None:
+            return None
+        return ScheduledWindows(
+            first_step=self.first_step,
+            step_count=self.step_count,
+            interval=self.interval,
+            repeat_count=self.repeat_count,
+            warmup_count=self.warmup_count,
+            depth=self.depth,
+            options=tuple(self.options),
+        )
 
 
 class WindowSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -260,13 +260,23 @@ class WindowFact(Fact, frozen=True, kw_only=True, tag="window"):
     """Steps in the window."""
     request: str | None = None
     """Name of the window request, if there was one."""
+    planned_first_step: int | None = None
+    """Planned first step; null if it was planned for a time."""
+    planned_step_count: int | None = None
+    """Planned number of steps; null if it was planned for a duration."""
+    deviation: str | None = None
+    """Reason why the steps differ from the planned ones, as a clause; null if they do not."""
 
 
 class WindowMissedFact(Fact, frozen=True, kw_only=True, tag="window_missed"):
     """Window that could not be opened."""
 
-    number: int
-    """Number of the window within the process."""
+    number: int | None = None
+    """Number of the window within the process; null for a scheduled one without a number."""
+    first_step: int | None = None
+    """Planned first step; null if it was planned for a time."""
+    reason: str = ""
+    """As for `window`; empty in runs of earlier versions."""
     why: str
     """Reason, as a clause."""
 

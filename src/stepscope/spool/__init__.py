@@ -6,11 +6,12 @@ to record (`capture`) and the processing of records (`monitor`).
 
 A spool is one local directory per node and run:
 
+    <spool>/schedule.json                  windows that are known before the job starts
     <spool>/p-<pid>-<start ticks>-<n>/     one per process image (exec makes a new one)
         journal.jsonl                      process description, interned names, facts, notes
         <tid><class>-<k>.log               k-th segment of one thread's log
         pulse                              heartbeat: a page shared by the process and the monitor
-        plan-<n>.json                      window request from the monitor
+        plan-<n>.json                      window, of the monitor or of the schedule
         window-<n>_<pid>.json              trace that the framework's profiler captured in it
 
 Every record is written in place in a mapped file, so it survives any end of the process.
@@ -28,7 +29,15 @@ from stepscope.spool.heartbeat import (
 )
 from stepscope.spool.journal import Journal, read_journal
 from stepscope.spool.log import ROLL_WORD, SpanLog
-from stepscope.spool.plan import OPTIONS, Depth, Recorder, WindowPlan, finished_file, window_file
+from stepscope.spool.plan import (
+    OPTIONS,
+    Depth,
+    Recorder,
+    WindowPlan,
+    finished_file,
+    limit_duration,
+    window_file,
+)
 from stepscope.spool.record import (
     DROPPED_WORD,
     FIRST_SEQUENCE_WORD,
@@ -42,7 +51,7 @@ from stepscope.spool.record import (
     make_meta,
     pack_forward,
 )
-from stepscope.spool.step_schedule import StepSchedule, parse_step_schedule
+from stepscope.spool.step_schedule import ScheduledWindows, StepSchedule, parse_step_schedule
 from stepscope.spool.tree import (
     SPOOL_VARIABLE,
     LogName,
@@ -75,6 +84,7 @@ __all__ = [
     "Kind",
     "LogName",
     "Recorder",
+    "ScheduledWindows",
     "SpanLog",
     "SpoolFullError",
     "SpoolTree",
@@ -82,6 +92,7 @@ __all__ = [
     "WindowPlan",
     "WindowState",
     "finished_file",
+    "limit_duration",
     "make_meta",
     "pack_forward",
     "parse_step_schedule",

@@ -8,7 +8,8 @@
     word 8   number of plans issued by the monitor   written by the monitor
 
 Each word has one writer and is stored atomically, so neither side waits for the other. The
-contents of a plan are in a separate file (`plan`); the page only announces it.
+contents of a plan are in a separate file (`plan`); the page only announces it. The process does not
+announce the plans that it writes itself: word 4 shows the last one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
-"""Window plans: requests of the monitor to a process, in files named `plan-<number>.json`."""
+"""Window plans: requests of the monitor to a process, in files named `plan-<number>.json`.
+
+A process writes the plans of scheduled windows itself, unless the monitor has assigned them in
+time. A number belongs to whoever writes its file first.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 
 TYPE_CHECKING = False
@@ -28,6 +33,15 @@ class Depth:
 
 OPTIONS = ("shapes", "stacks", "memory", "flops", "modules")
 """Optional contents of a full window, in addition to operators."""
+MIN_TIMEOUT_NS = 30_000_000_000
+TIMEOUT_FACTOR = 5
+"""A window of steps ends after this multiple of its expected duration: an evaluation may occur in
+it."""
+
+
+def limit_duration(steps: int, step_ns: float) -> int:
+    """Return the longest duration of a window of some steps in nanoseconds."""
+    return max(MIN_TIMEOUT_NS, math.ceil(TIMEOUT_FACTOR * steps * step_ns))
 
 
 class WindowPlan:
@@ -92,14 +106,19 @@ class WindowPlan:
         """Write the plan into the directory of a process.
 
         Raises:
+            FileExistsError: there is a plan with this number.
             OSError: the spool cannot be written.
         """
         import json
 
         path = _path(directory, self.number)
-        with open(path + ".new", "w", encoding="utf-8") as file:
+        temporary = f"{path}.{os.getpid()}"
+        with open(temporary, "w", encoding="utf-8") as file:
             json.dump({name: getattr(self, name) for name in self.__slots__}, file)
-        os.replace(path + ".new", path)
+        try:
+            os.link(temporary, path)
+        finally:
+            os.unlink(temporary)
 
     @classmethod
     def read(cls, directory: str, number: int) -> WindowPlan | None:

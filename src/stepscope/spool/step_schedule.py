@@ -3,15 +3,24 @@
     skip_first | wait  warmup  active | wait  warmup  active | …        `repeat` cycles
 
 https://docs.pytorch.org/docs/stable/profiler.html#torch.profiler.schedule
+
+`ScheduledWindows` are the windows of such a schedule, or of one that is given by the number of its
+first step. They are written into the spool before the job starts, so that its processes know them
+at their first step.
 """
 
 from __future__ import annotations
+
+import math
+
+from stepscope.spool.plan import Depth, WindowPlan, limit_duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 FIELDS = ("wait", "warmup", "active", "repeat", "skip_first", "skip_first_wait")
+SCHEDULE_FILE = "schedule.json"
 REQUIRED = ("wait", "warmup", "active")
 
 
@@ -92,3 +101,109 @@ def parse_step_schedule(text: str) -> StepSchedule:
     if missing:
         raise ValueError(f"{' and '.join(missing)} must be set")
     return StepSchedule(**values)
+
+
+class ScheduledWindows:
+    """Windows that start at numbers of steps known before the job starts.
+
+    Args:
+        first_step: number of steps before the first window.
+        step_count: number of steps of each window.
+        interval: steps from the start of one window to that of the next; None for one window.
+        repeat_count: number of windows with an interval; None for no end.
+        warmup_count: steps before each window for which the profiler warms up.
+        depth: a value of `Depth`.
+        options: members of `OPTIONS`.
+    """
+
+    __slots__ = (
+        "depth",
+        "first_step",
+        "interval",
+        "options",
+        "repeat_count",
+        "step_count",
+        "warmup_count",
+    )
+
+    def __init__(
+        self,
+        *,
+        first_step: int,
+        step_count: int,
+        interval: float | None = None,
+        repeat_count: int | None = None,
+        warmup_count: int = 0,
+        depth: str = Depth.FULL,
+        options: tuple[str, ...] = (),
+    ) -> None:
+        self.first_step = first_step
+        self.step_count = step_count
+        self.interval = interval
+        self.repeat_count = repeat_count
+        self.warmup_count = warmup_count
+        self.depth = depth
+        self.options = tuple(options)
+
+    def next_start(self, step: int) -> int | None:
+        """Return the first step of the first window that starts at *step* or later.
+
+        >>> windows = ScheduledWindows(first_step=5, step_count=2, interval=10, repeat_count=2)
+        >>> [windows.next_start(step) for step in (0, 5, 6, 16)]
+        [5, 5, 15, None]
+
+        Returns:
+            None if no window follows.
+        """
+        if step <= self.first_step:
+            return self.first_step
+        if self.interval is None:
+            return None
+        index = math.ceil((step - self.first_step) / self.interval)
+        if round(index * self.interval) < step - self.first_step:  # the interval is a fraction
+            index += 1
+        if self.repeat_count is not None and index >= self.repeat_count:
+            return None
+        return self.first_step + round(index * self.interval)
+
+    def plan(
+        self, number: int, first_step: int, recorder: str, step_ns: float | None
+    ) -> WindowPlan:
+        """Create the plan of the window that starts at a step.
+
+        Args:
+            step_ns: step time of the job, which limits the duration; None if unknown.
+        """
+        return WindowPlan(
+            number=number,
+            reason="scheduled",
+            recorder=recorder,
+            depth=self.depth,
+            options=self.options,
+            first_step=first_step,
+            steps=self.step_count,
+            warmup_steps=self.warmup_count,
+            longest_ns=None if step_ns is None else limit_duration(self.step_count, step_ns),
+        )
+
+    def write(self, spool: str) -> None:
+        """Write the windows into a spool, before the job starts.
+
+        Raises:
+            OSError: the spool cannot be written.
+        """
+        import json
+
+        with open(f"{spool}/{SCHEDULE_FILE}", "w", encoding="utf-8") as file:
+            json.dump({name: getattr(self, name) for name in self.__slots__}, file)
+
+    @classmethod
+    def read(cls, spool: str) -> ScheduledWindows | None:
+        """Read the windows of a spool; None if there are none, or they cannot be read."""
+        import json
+
+        try:
+            with open(f"{spool}/{SCHEDULE_FILE}", encoding="utf-8") as file:
+                return cls(**json.load(file))
+        except (OSError, ValueError, TypeError):
+            return None

@@ -22,7 +22,7 @@ from stepscope.monitor.windows.training_processes import (
     close_unfinished_windows,
     find_finished_windows,
 )
-from stepscope.spool import Journal, SpoolTree
+from stepscope.spool import Journal, ScheduledWindows, SpoolTree
 from stepscope.spool.heartbeat import BOUNDARY_WORD, STEPS_WORD, Heartbeat, WindowState
 from stepscope.spool.plan import Recorder, WindowPlan
 from stepscope.store.window_requests import RequestState, WindowRequest, WindowRequests
@@ -220,3 +220,36 @@ def test_windows_of_a_dead_process(tmp_path: Path) -> None:
     assert close_unfinished_windows(tmp_path) == [2]
     assert [number for number, _ in find_finished_windows(tmp_path)] == [0, 1]
     assert list(find_finished_windows(tmp_path / "absent")) == []
+
+
+def test_a_plan_takes_the_next_number_if_the_process_has_taken_one(tmp_path: Path) -> None:
+    process, _ = make_process(tmp_path, steps=10)
+    windows = ScheduledWindows(first_step=12, step_count=3)
+    windows.plan(0, 12, Recorder.PROFILER, None).write(str(process.directory))
+    (assigned,) = Planner(None).assign(
+        WindowSpec(reason="a", step_count=1), [process], WindowStart(first_step=20)
+    )
+    assert assigned == (process, 1)
+    assert process.plan_count == 2
+    own = WindowPlan.read(str(process.directory), 0)
+    assert own is not None
+    assert own.reason == "scheduled"
+
+
+def test_the_window_that_a_process_has_opened_itself_counts(tmp_path: Path) -> None:
+    process, heartbeat = make_process(tmp_path, steps=10)
+    heartbeat.window = 0, WindowState.RECORDING
+    assert process.plan_count == 1
+    assert process.is_busy
+    heartbeat.window = 0, WindowState.OVER
+    assert not process.is_busy
+
+
+def test_step_times_of_the_first_steps_are_not_trusted(tmp_path: Path) -> None:
+    process, heartbeat = make_process(tmp_path, steps=0)
+    process.observe()
+    for steps, is_warm in ((1, False), (8, False), (9, True)):
+        heartbeat.words[STEPS_WORD] = steps
+        heartbeat.words[BOUNDARY_WORD] += 1000 * MS
+        process.observe()
+        assert process.is_warm is is_warm

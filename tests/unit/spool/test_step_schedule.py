@@ -1,13 +1,14 @@
-"""Cycles of steps, against torch's own schedule."""
+"""Cycles of steps, against torch's own schedule, and the windows that follow from them."""
 
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from stepscope.spool import StepSchedule, parse_step_schedule
+from stepscope.spool import ScheduledWindows, StepSchedule, parse_step_schedule
 
 STEPS = 120
 SMALL = st.integers(0, 6)
@@ -52,3 +53,32 @@ def test_text() -> None:
 def test_numbers_out_of_range(values: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be a whole number of at least"):
         StepSchedule(**{"wait": 1, "warmup": 1, "active": 1, **values})
+
+
+@given(first=st.integers(0, 20), interval=st.integers(4, 30).map(lambda halves: halves / 2),
+       repeat=st.none() | st.integers(1, 5), step=st.integers(0, 80))  # fmt: skip
+def test_the_next_window_is_the_first_that_has_not_started(
+    first: int, interval: float, repeat: int | None, step: int
+) -> None:
+    windows = ScheduledWindows(
+        first_step=first, step_count=1, interval=interval, repeat_count=repeat
+    )
+    starts = [first + round(index * interval) for index in range(repeat or 100)]
+    expected = next((start for start in starts if start >= step), None)
+    assert windows.next_start(step) == expected
+    single = ScheduledWindows(first_step=first, step_count=1)
+    assert single.next_start(step) == (first if step <= first else None)
+
+
+def test_scheduled_windows_are_read_from_the_spool(tmp_path: Path) -> None:
+    assert ScheduledWindows.read(str(tmp_path)) is None
+    written = ScheduledWindows(first_step=2, step_count=7, warmup_count=1, options=("shapes",))
+    written.write(str(tmp_path))
+    windows = ScheduledWindows.read(str(tmp_path))
+    assert windows is not None
+    plan = windows.plan(3, 2, "profiler", 10e9)
+    assert (plan.number, plan.reason, plan.first_step, plan.steps) == (3, "scheduled", 2, 7)
+    assert (plan.warmup_steps, plan.options) == (1, ("shapes",))
+    assert plan.longest_ns == 5 * 7 * 10e9
+    (tmp_path / "schedule.json").write_text('{"first_step": 2}')
+    assert ScheduledWindows.read(str(tmp_path)) is None

@@ -4,19 +4,27 @@ There are four reasons for a window: `automatic` (the first few steps after warm
 unless the job spends most of its time waiting for data), `scheduled`, `requested` and `slower` (the
 step time has increased). A `WindowSpec` describes the window; `assign` turns it into plans that
 start at the same step on all ranks, far enough ahead for each rank's libkineto to poll for its
-configuration.
+configuration. A window scheduled by steps starts at its step in any case: its processes know the
+schedule, and open it themselves if it has not been assigned for libkineto.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.training_processes import TrainingProcess
-from stepscope.spool import Depth, Recorder, WindowPlan, window_file
+from stepscope.spool import (
+    Depth,
+    Recorder,
+    ScheduledWindows,
+    WindowPlan,
+    limit_duration,
+    window_file,
+)
 
 DEFAULT_POLL_S = 1.0
 MAX_POLL_S = 5.0
@@ -29,10 +37,6 @@ NODE_AGREEMENT_S = 2.0
 ROUND_STEPS = 10
 MAX_ROUNDING_NS = 2_000_000_000
 """The first step is rounded up to a multiple of ten if ten steps take no longer than this."""
-MIN_TIMEOUT_NS = 30_000_000_000
-TIMEOUT_FACTOR = 5
-"""A window of steps ends after this multiple of its expected duration: an evaluation may occur in
-it."""
 RANK_START_NS = 1_000_000_000
 """Maximum time between the starts of two ranks."""
 
@@ -47,7 +51,6 @@ class WindowSpec:
     depth: str = Depth.FULL
     options: tuple[str, ...] = ()
     step_count: int | None = None
-    warmup_count: int = 0
     duration_ns: int | None = None
     request: str | None = None
 
@@ -106,17 +109,36 @@ class Planner:
 
     def assign(
         self, spec: WindowSpec, processes: Sequence[TrainingProcess], start: WindowStart
+    ) -> list[tuple[TrainingProcess, int]]:
+        """Assign a window to processes; returns each with the number of its window.
+
+        Raises:
+            OSError: a spool directory cannot be written.
+        """
+        plans = [(process, self._make_plan(spec, process, start)) for process in processes]
+        for process, plan in plans:
+            self._assign(process, plan)
+        return [(process, plan.number) for process, plan in plans]
+
+    def assign_scheduled(
+        self, windows: ScheduledWindows, processes: Iterable[TrainingProcess], first_step: int
     ) -> None:
-        """Assign a window to processes.
+        """Assign the window of a schedule that starts at a step to the processes in which libkineto
+        can record it. The others open it themselves.
 
         Raises:
             OSError: a spool directory cannot be written.
         """
         for process in processes:
-            plan = self._make_plan(spec, process, start)
-            if plan.recorder == Recorder.LIBKINETO:
-                self._offer(process, plan)
-            process.assign(plan)
+            if "memory" not in windows.options and self.is_served_by_libkineto(process):
+                number, step_ns = process.plan_count, process.step_ns
+                plan = windows.plan(number, first_step, Recorder.LIBKINETO, step_ns)
+                self._assign(process, plan)
+
+    def _assign(self, process: TrainingProcess, plan: WindowPlan) -> None:
+        process.assign(plan)
+        if plan.recorder == Recorder.LIBKINETO:
+            self._offer(process, plan)
 
     def resume(self, process: TrainingProcess) -> None:
         """Offer the plans again that an earlier monitor may not have delivered."""
@@ -143,7 +165,7 @@ class Planner:
             steps = max(1, math.ceil(timeout_ns / (process.step_ns or timeout_ns)))
             timeout_ns = None
         if steps is not None and timeout_ns is None and process.step_ns is not None:
-            timeout_ns = max(MIN_TIMEOUT_NS, math.ceil(TIMEOUT_FACTOR * steps * process.step_ns))
+            timeout_ns = limit_duration(steps, process.step_ns)
         return WindowPlan(
             number=process.plan_count,
             reason=spec.reason,
@@ -152,7 +174,6 @@ class Planner:
             options=spec.options,
             first_step=start.first_step,
             steps=steps,
-            warmup_steps=spec.warmup_count,
             start_ns=start.start_ns,
             longest_ns=timeout_ns,
             request=spec.request,

@@ -144,9 +144,8 @@ class RequestHandler:
             request=request.name,
         )
         start = self.agree(request.name, self._planner.find_start(members))
-        numbered = [(process, process.plan_count) for process in members]
-        self._planner.assign(spec, members, start)
-        active.members, active.is_assigned = numbered, True
+        active.members = self._planner.assign(spec, members, start)
+        active.is_assigned = True
         active.first_step = start.first_step
         return None
 

@@ -4,6 +4,7 @@ kineto_peer          daemon of libkineto, in a thread of its own
 training_processes   the training processes, as their heartbeats show them
 planner              start of a window, and its plans
 change_point         detector of slowdowns
+scheduled            sentences about scheduled windows
 requests             window requests and their progress
 imports              import of finished files into tables
 """
@@ -23,6 +24,7 @@ from stepscope.monitor.windows.imports import WindowFile, WindowImports
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.planner import Planner, WindowSpec, WindowStart, are_complete
 from stepscope.monitor.windows.requests import SLOWER, RequestHandler
+from stepscope.monitor.windows.scheduled import describe_scheduled
 from stepscope.monitor.windows.training_processes import (
     WARMUP_STEPS,
     TrainingProcess,
@@ -32,9 +34,8 @@ from stepscope.monitor.windows.training_processes import (
     read_rank,
     select_stepping,
 )
-from stepscope.quantities import duration
-from stepscope.spool import SpoolTree, process_is_alive
-from stepscope.store import WindowRequest, WindowRequests
+from stepscope.spool import ScheduledWindows, SpoolTree, process_is_alive
+from stepscope.store import WindowRequest, WindowRequests, open_run
 
 TICK_S = 0.25
 REQUEST_POLL_S = 1.0
@@ -46,7 +47,7 @@ MIN_TRAINING_NS = 1_000_000_000
 MAX_WAIT_SHARE = 0.5
 """Share of time spent waiting for data above which no automatic window is recorded."""
 SCHEDULE_MARGIN_NS = 1_000_000_000
-"""Time by which a scheduled window is assigned earlier than the processes need it."""
+"""Time before the latest assignment of a window scheduled by steps from which it is assigned."""
 AUTOMATIC_GAP_NS = 6_000_000_000
 """Minimum time between an automatic window and a later scheduled one."""
 SLOWER_STEPS = 5
@@ -81,6 +82,8 @@ class WindowService:
     ) -> None:
         self._settings = settings
         self._tree = tree
+        self._node = node
+        self._reader = open_run(run)
         self._job_pid = job_pid
         self._started_ns = started_ns - time.time_ns() + time.monotonic_ns()
         self._peer = peer
@@ -132,7 +135,7 @@ class WindowService:
             if not process_is_alive(path):
                 self._note_lost(name, close_unfinished_windows(directory))
             self._collect(name, directory, read_rank(directory))
-        self._note_not_started()
+        self._note_scheduled()
         failed = self._imports.close()
         self._note_imports()
         if self._settings.enabled:
@@ -203,41 +206,54 @@ class WindowService:
     def _open_scheduled(
         self, schedule: WindowSchedule, alive: list[TrainingProcess], now_ns: int
     ) -> None:
-        planned_count = sum(plan.reason == "scheduled" for plan in alive[0].plans())
-        done_count = planned_count + self._skipped_count
-        limit = 1 if schedule.interval is None else schedule.repeat_count
-        if limit is not None and done_count >= limit:
+        by_steps = schedule.by_steps
+        if by_steps is None:
+            self._open_at_time(schedule, alive, now_ns)
+        else:
+            self._open_at_step(by_steps, alive)
+
+    def _open_at_step(self, windows: ScheduledWindows, alive: list[TrainingProcess]) -> None:
+        """Assign the next window for libkineto, if there is time for it and the step time is known.
+
+        The processes open it themselves otherwise.
+        """
+        last_step = max(process.steps for process in alive)
+        first_step = windows.next_start(last_step + 1)
+        if first_step is None:
             self._until_scheduled_ns = math.inf
             return
-        offset = done_count * (schedule.interval or 0)
+        step_ns = min((process.step_ns or 0.0) for process in alive)
+        until_ns = (first_step - windows.warmup_count - last_step) * step_ns
+        self._until_scheduled_ns = until_ns
+        lead_ns = self._planner.lead_ns(alive)
+        is_due = lead_ns <= until_ns < lead_ns + max(SCHEDULE_MARGIN_NS, step_ns)
+        if is_due and all(process.is_warm and not process.is_busy for process in alive):
+            self._planner.assign_scheduled(windows, alive, first_step)
+
+    def _open_at_time(
+        self, schedule: WindowSchedule, alive: list[TrainingProcess], now_ns: int
+    ) -> None:
+        planned_count = sum(plan.reason == "scheduled" for plan in alive[0].plans())
+        done_count = planned_count + self._skipped_count
+        if schedule.interval is None and done_count:
+            self._until_scheduled_ns = math.inf
+            return
+        offset_s = done_count * (schedule.interval or 0)
         lead_ns = self._planner.lead_ns(alive)
         waited_ns = now_ns - max(process.found_ns for process in alive)
         has_step_times = all(process.step_ns for process in alive) or waited_ns > lead_ns
-        if schedule.first_step is None:
-            first_step = 0
-            start_ns = self._started_ns + round(1e9 * ((schedule.start_s or 0) + offset))
-            until_ns: float = start_ns - now_ns
-            is_due, is_late = until_ns < lead_ns, until_ns <= 0
-        else:
-            first_step = schedule.first_step + round(offset)
-            last_step = max(process.steps for process in alive)
-            step_ns = min((process.step_ns or 0.0) for process in alive)
-            until_ns = (first_step - schedule.warmup_count - last_step) * step_ns
-            is_due, is_late = until_ns < lead_ns + SCHEDULE_MARGIN_NS, last_step >= first_step
-        self._until_scheduled_ns = until_ns
-        if not is_due or not has_step_times:
+        start_ns = self._started_ns + round(1e9 * ((schedule.start_s or 0) + offset_s))
+        until_ns = self._until_scheduled_ns = start_ns - now_ns
+        if until_ns >= lead_ns or not has_step_times:
             return
         if any(process.is_busy for process in alive):
-            if is_late:
+            if until_ns <= 0:
                 self._skipped_count += 1
                 self._notes[f"skipped {done_count}"] = (
                     f"scheduled window {done_count + 1} was skipped: another window was still open"
                 )
             return
-        start = self._planner.find_start(alive, min_step=first_step)
-        if start.first_step is None and schedule.first_step is not None:
-            start = WindowStart(first_step=first_step)
-        start = self._requests.agree(f"scheduled-{done_count + 1}", start)
+        start = self._requests.agree(f"scheduled-{done_count + 1}", self._planner.find_start(alive))
         self._planner.assign(_scheduled_spec(schedule), alive, start)
 
     def _detect_slowdown(
@@ -281,29 +297,15 @@ class WindowService:
                 "when the process ended"
             )
 
-    def _note_not_started(self) -> None:
-        """Note that the job ended before its first scheduled window."""
-        schedule, processes = self._settings.schedule, select_stepping(self._processes.values())
+    def _note_scheduled(self) -> None:
+        """Note scheduled windows that are missing, or have other steps than planned."""
+        schedule = self._settings.schedule
         if schedule is None:
             return
-        planned = [
-            (process, plan)
-            for process in processes
-            for plan in process.plans()
-            if plan.reason == "scheduled"
-        ]
-        if any(not process.is_waiting_for(plan) for process, plan in planned):
-            return
-        step = schedule.first_step
-        start = f"step {step}"
-        if schedule.start_s is not None:
-            start = f"{duration(1e9 * schedule.start_s)} after the start"
-        earliest = {plan.first_step for _, plan in planned} - {None, step}
-        reason = f", at step {earliest.pop()} at the earliest" if earliest else ""
-        self._notes["not started"] = (
-            f"the window scheduled for {start} was not recorded: the job ended before it could "
-            f"start{reason}"
-        )
+        processes = [p for p in self._reader.processes() if p.node == self._node]
+        last_step = max((process.steps for process in self._processes.values()), default=0)
+        notes = describe_scheduled(schedule, processes, last_step)
+        self._notes |= {f"scheduled {number}": note for number, note in enumerate(notes)}
 
     def _note_imports(self) -> None:
         for (name, number), error in self._imports.unreadable.items():
@@ -325,7 +327,5 @@ def _scheduled_spec(schedule: WindowSchedule) -> WindowSpec:
         reason="scheduled",
         depth=schedule.depth,
         options=tuple(schedule.options),
-        step_count=schedule.step_count,
-        warmup_count=schedule.warmup_count,
         duration_ns=None if seconds is None else round(1e9 * seconds),
     )

@@ -41,15 +41,16 @@ class TrainingProcess:
         self.world_size = _read_number(directory, "world_size") or 1
         self.found_ns = now_ns
         """Time at which the monitor has found it, on the monotonic clock."""
-        self.plan_count = heartbeat.words[PLANS_WORD]
-        """Number of plans that it has got, including those of an earlier monitor."""
         self.step_ns: float | None = None
         """Mean step time of the last observation."""
         self.wait_share = 0.0
         """Share of the time of the last observation spent waiting for data."""
         self.warmup_end: tuple[int, int] | None = None
         """Step boundary and data wait at the end of the first steps; None before."""
+        self.is_warm = False
+        """True if the last observation excludes the first steps, which may take much longer."""
         self._heartbeat = heartbeat
+        self._assigned_count = heartbeat.words[PLANS_WORD]
         self._mark: tuple[int, int, int] | None = None
         self._initial_steps = self.steps
 
@@ -69,6 +70,12 @@ class TrainingProcess:
         return self._heartbeat.words[DATA_WAIT_WORD]
 
     @property
+    def plan_count(self) -> int:
+        """Number of plans that it has, including its own and those of an earlier monitor."""
+        number, state = self._heartbeat.window
+        return max(self._assigned_count, number + 1 if state else 0)
+
+    @property
     def window_state(self) -> int:
         """`WindowState` of the last plan; NONE before the first."""
         if not self.plan_count:
@@ -86,14 +93,20 @@ class TrainingProcess:
         return process_is_alive(str(self.directory))
 
     def assign(self, plan: WindowPlan) -> None:
-        """Assign a plan, whose number is `plan_count`.
+        """Assign a plan, whose number becomes the next free one from `plan_count`.
 
         Raises:
             OSError: the spool cannot be written.
         """
-        plan.write(str(self.directory))
-        self.plan_count += 1
-        self._heartbeat.words[PLANS_WORD] = self.plan_count
+        plan.number = self.plan_count
+        while True:
+            try:
+                plan.write(str(self.directory))
+                break
+            except FileExistsError:  # the process has just opened a window of the schedule
+                plan.number += 1
+        self._assigned_count = plan.number + 1
+        self._heartbeat.words[PLANS_WORD] = self._assigned_count
 
     def plans(self) -> Iterator[WindowPlan]:
         """Read the assigned plans."""
@@ -123,6 +136,7 @@ class TrainingProcess:
             return False
         self.step_ns = elapsed / (steps - self._mark[0])
         self.wait_share = (wait - self._mark[2]) / elapsed
+        self.is_warm = self._mark[0] >= WARMUP_STEPS
         self._mark = steps, boundary, wait
         return True
 

@@ -38,6 +38,11 @@ class Progress:
         self._pending_thread = 0
         self._has_work_between = False
 
+    @property
+    def finished_step_count(self) -> int:
+        """Number of steps that have ended, including one after which no work has started yet."""
+        return self.step_count + bool(self._pending_thread)
+
     def on_boundary(self, listener: Callable[[], None]) -> None:
         """Call *listener*, which must not raise, between steps on the training thread."""
         self._listeners.append(listener)

@@ -1,9 +1,13 @@
 """Detailed windows of a few steps, opened and closed at step boundaries.
 
-The monitor schedules windows and writes a plan into the directory of the process; this module opens
-and closes the window exactly at step boundaries, on every rank at the same step. Two recorders are
+The monitor plans windows and writes a plan into the directory of the process; this module opens and
+closes the window exactly at step boundaries, on every rank at the same step. Two recorders are
 available: libkineto's threads, or the framework's profiler. Steps in a window are marked with a
 span and excluded from all step statistics.
+
+Windows that are scheduled by steps are in the spool before the job starts. The monitor plans them
+for libkineto if there is time for it; otherwise this module opens them itself, at exactly their
+step, with the framework's profiler.
 
 A process can have only one active profiler. While the job uses one, a window waits; when the job
 starts one during a window, the window is closed first.
@@ -12,6 +16,7 @@ starts one during a window, the window is closed first.
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 import time
@@ -20,6 +25,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+from torch.utils.data import get_worker_info
 
 from stepscope.capture import session
 from stepscope.capture.frameworks.pytorch import libkineto
@@ -36,6 +42,7 @@ from stepscope.spool import (
     Heartbeat,
     Kind,
     Recorder,
+    ScheduledWindows,
     WindowPlan,
     WindowState,
 )
@@ -65,9 +72,13 @@ def install() -> None:
     os.register_at_fork(after_in_child=_close_probe.protect(_follower.leave_to_parent))
 
 
-def finish() -> None:
-    """Close an open window and wait for its file, at the end of the recording."""
-    _close_probe.protect(_follower.close)()
+def finish(reason: str = "the recording ended") -> None:
+    """Close an open window and wait for its file.
+
+    Args:
+        reason: why it ends now, as a clause.
+    """
+    _close_probe.protect(_follower.close)(reason)
 
 
 def is_job_profiling() -> bool:
@@ -89,6 +100,7 @@ class Window:
         self._first_step = 0
         self._start_ns = 0
         self._span: OpenSpan | None = None
+        self._obstacle = "its process learned of it too late"
         self.state = WindowState.NONE
         self._enter(WindowState.WAITING)
 
@@ -108,6 +120,10 @@ class Window:
         if self.state == WindowState.WRITING and self._recorder.is_written():
             self._end()
 
+    def is_scheduled_for(self, step: int) -> bool:
+        """Return True if this is the window of the schedule that starts at a step."""
+        return self.plan.reason == "scheduled" and self.plan.first_step == step
+
     def _is_owner_thread(self) -> bool:
         """Return True if this thread may advance the window: operator callbacks are per thread."""
         thread = threading.get_ident()
@@ -115,12 +131,17 @@ class Window:
             self._thread = thread  # the thread that started the window has ended
         return thread == self._thread
 
-    def close(self) -> None:
-        """End the window now and wait for its file."""
+    def close(self, reason: str) -> None:
+        """End the window now and wait for its file.
+
+        Args:
+            reason: why it ends now, as a clause.
+        """
+        step = progress.finished_step_count
         if self.prepared and self.state == WindowState.WAITING:
-            self._start(progress.step_count, _now())
+            self._start(step, _now())
         if self.state == WindowState.RECORDING:
-            self._stop(progress.step_count)
+            self._stop(step, reason)
         if self.state == WindowState.WRITING:
             if not self._recorder.finish(FINISH_TIMEOUT_S):
                 _probe.fact("window_unfinished", number=self.plan.number, after_s=FINISH_TIMEOUT_S)
@@ -139,13 +160,23 @@ class Window:
             return
         self._due_ns = self._due_ns or now
         is_busy = _is_job_profiler_active()
+        if is_busy:
+            self._obstacle = "the job's own profiler was active"
         if not is_busy and _open(self._recorder.prepare):
             self.prepared = True
             if not warm_up:
                 self._start(step, now)
-        elif now - self._due_ns > START_TIMEOUT_NS:
-            reason = "the job's own profiler was active" if is_busy else "libkineto did not respond"
-            _probe.fact("window_missed", number=plan.number, why=reason)
+            return
+        if not is_busy:
+            self._obstacle = "libkineto did not respond in time"
+        if now - self._due_ns > START_TIMEOUT_NS:
+            _probe.fact(
+                "window_missed",
+                number=plan.number,
+                first_step=plan.first_step,
+                reason=plan.reason,
+                why=self._obstacle,
+            )
             self._enter(WindowState.OVER)
 
     def _start(self, step: int, now: int) -> None:
@@ -159,12 +190,15 @@ class Window:
         has_all_steps = plan.steps is not None and step - self._first_step >= plan.steps
         is_too_long = plan.longest_ns is not None and now - self._start_ns >= plan.longest_ns
         if has_all_steps or is_too_long:
-            self._stop(step)
+            self._stop(step, "the steps took too long")
 
-    def _stop(self, step: int) -> None:
+    def _stop(self, step: int, reason: str) -> None:
         _probe.end(self._span)
         self._recorder.stop()
-        plan = self.plan
+        plan, step_count = self.plan, step - self._first_step
+        is_late = plan.first_step is not None and self._first_step > plan.first_step
+        is_short = plan.steps is not None and step_count < plan.steps
+        reasons = [self._obstacle] * is_late + [reason] * is_short
         _probe.fact(
             "window",
             number=plan.number,
@@ -173,8 +207,11 @@ class Window:
             depth=plan.depth,
             options=list(plan.options),
             first_step=self._first_step,
-            step_count=step - self._first_step,
+            step_count=step_count,
             request=plan.request,
+            planned_first_step=plan.first_step,
+            planned_step_count=plan.steps,
+            deviation=" and ".join(reasons) or None,
         )
         self._enter(WindowState.WRITING)
 
@@ -198,6 +235,13 @@ class _Follower:
         self._heartbeat: Heartbeat | None = None
         self._plans_read = 0
         self._window: Window | None = None
+        self._schedule: ScheduledWindows | None = None
+        self._due_step: float = math.inf
+        """Step at which the next window of the schedule warms up or starts; inf without one."""
+        self._next_start = 0
+        """First step of that window."""
+        self._pace_start: tuple[int, int] | None = None
+        """Number and time of the first step boundary; None before it."""
         self._has_exit_handler = False
 
     @property
@@ -217,9 +261,13 @@ class _Follower:
         words[STEPS_WORD] = step
         words[BOUNDARY_WORD] = now
         progress.reports_work = not step
+        if step >= self._due_step:
+            self._follow_schedule(heartbeat, step, now)
+        if self._pace_start is None and step:
+            self._pace_start = step, now
         window = self._window
         if window is None:
-            if words[PLANS_WORD] == self._plans_read:
+            if words[PLANS_WORD] <= self._plans_read:
                 return
             window = self._next_window(heartbeat)
         if window is not None:
@@ -230,10 +278,10 @@ class _Follower:
             if is_over:
                 self._window = None
 
-    def close(self) -> None:
+    def close(self, reason: str) -> None:
         """Close an open window of this process."""
         if self._window is not None and self._generation == session.generation:
-            self._window.close()
+            self._window.close(reason)
             if self._window.state == WindowState.OVER:
                 self._window = None
 
@@ -241,7 +289,7 @@ class _Follower:
         """Close an open window before the process exits: libkineto would crash otherwise."""
         window, is_current = self._window, self._generation == session.generation
         if window is not None and is_current:
-            self.close()
+            self.close("the job ended")
             if window.state != WindowState.OVER and window.prepared:
                 libkineto.exit_without_cleanup()
 
@@ -256,11 +304,51 @@ class _Follower:
         """Create a heartbeat page for this process, which may be a forked one."""
         self._generation = session.generation
         self._window, self._heartbeat, self._plans_read = None, None, 0
+        self._schedule, self._due_step, self._pace_start = None, math.inf, None
         current = session.current()
         if current is not None:
             libkineto.start_counting()
             self._directory = current.directory
             self._heartbeat = Heartbeat.create(current.directory)
+            self._schedule = ScheduledWindows.read(current.tree.root)
+            self._await_scheduled(progress.step_count)
+
+    def _await_scheduled(self, step: int) -> None:
+        """Await the first window of the schedule that starts at a step or later."""
+        schedule = self._schedule
+        start = None if schedule is None else schedule.next_start(step)
+        if schedule is None or start is None:
+            self._due_step = math.inf
+        else:
+            self._due_step, self._next_start = start - schedule.warmup_count, start
+
+    def _follow_schedule(self, heartbeat: Heartbeat, step: int, now: int) -> None:
+        """Open the window of the schedule that is due, unless the monitor has planned it."""
+        schedule, start = self._schedule, self._next_start
+        if schedule is None:
+            return
+        if self._window is None and heartbeat.words[PLANS_WORD] > self._plans_read:
+            self._next_window(heartbeat)
+        if self._window is None:
+            if not step and not _will_train():
+                return
+            step_ns = None
+            if self._pace_start is not None and step > self._pace_start[0]:
+                step_ns = (now - self._pace_start[1]) / (step - self._pace_start[0])
+            plan = schedule.plan(self._plans_read, start, Recorder.PROFILER, step_ns)
+            try:
+                plan.write(self._directory)
+            except FileExistsError:  # the monitor has just written one, which is the next
+                pass
+            self._next_window(heartbeat)
+        window = self._window
+        is_open = window is not None and window.is_scheduled_for(start)
+        if not is_open and step < start:
+            return
+        if not is_open:
+            why = "another window was still open"
+            _probe.fact("window_missed", first_step=start, reason="scheduled", why=why)
+        self._await_scheduled(max(step, start) + 1)
 
     def _next_window(self, heartbeat: Heartbeat) -> Window | None:
         number = self._plans_read
@@ -287,6 +375,12 @@ def _open(action: Callable[[], T]) -> T:
         _follower.opening = False
 
 
+def _will_train() -> bool:
+    """Return True if steps will follow: a process that only runs inference, or loads data, would
+    never reach the end of a window that starts before the first step."""
+    return progress.has_optimizer and get_worker_info() is None
+
+
 _job_profiler: weakref.ref[Any] | None = None
 
 
@@ -294,7 +388,7 @@ def _guarded(original: Callable[..., Any]) -> Callable[..., Any]:
     def _prepare_trace(self: Any) -> Any:
         global _job_profiler
         if not _follower.opening:
-            finish()
+            finish("the job started a profiler")
             _job_profiler = weakref.ref(self)
         return original(self)
 
