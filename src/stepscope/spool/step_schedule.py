@@ -11,8 +11,6 @@ at their first step.
 
 from __future__ import annotations
 
-import math
-
 from stepscope.spool.plan import Depth, WindowPlan, limit_duration
 
 TYPE_CHECKING = False
@@ -159,8 +157,8 @@ class ScheduledWindows:
             return self.first_step
         if self.interval is None:
             return None
-        index = math.ceil((step - self.first_step) / self.interval)
-        if round(index * self.interval) < step - self.first_step:  # the interval is a fraction
+        index = int((step - self.first_step) / self.interval)
+        while round(index * self.interval) < step - self.first_step:  # it may be a fraction
             index += 1
         if self.repeat_count is not None and index >= self.repeat_count:
             return None
