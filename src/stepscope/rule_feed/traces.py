@@ -62,6 +62,7 @@ class StoredRuleTrace:
         self._trace = trace
         self.name = trace.name
         self.rank = trace.label
+        self.start_ns = trace.start_ns
         self.end_ns = trace.end_ns
         self.is_watched = trace.process is not None
 

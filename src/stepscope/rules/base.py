@@ -95,6 +95,7 @@ class Rule(Generic[P]):
         self,
         *,
         triggered: int | Trigger,
+        extent: Trigger | None = None,
         violations: int = 0,
         datapoints: int = 0,
         details: msgspec.Struct | Mapping[str, Any] | None = None,
@@ -108,6 +109,8 @@ class Rule(Generic[P]):
         Args:
             triggered: scans in which the condition held, or their count; the rule fired if there
                 are any.
+            extent: extent of the data that violated the condition; that of `triggered` by default.
+                Without one, it is that of the evaluated run.
             violations, datapoints: counts as the rule's page defines them.
             details: numbers behind the sentences.
             sentences: results for users.
@@ -115,6 +118,7 @@ class Rule(Generic[P]):
         """
         sorted_devices = sorted(devices)
         trigger = triggered if isinstance(triggered, Trigger) else Trigger()
+        times = extent or trigger
         count = triggered if isinstance(triggered, int) else len(triggered)
         return Finding(
             rule=self.name,
@@ -127,8 +131,8 @@ class Rule(Generic[P]):
             sentences=list(sentences),
             recommendation=self.recommendation if count else "",
             evidence=list(self.evidence),
-            first_ns=trigger.first_ns,
-            last_ns=trigger.last_ns,
+            first_ns=times.first_ns if count else None,
+            last_ns=times.last_ns if count else None,
             nodes=sorted({*nodes, *(device.node for device in sorted_devices)}),
             ranks=sorted(set(ranks)),
             devices=[str(device) for device in sorted_devices],

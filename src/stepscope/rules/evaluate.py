@@ -79,6 +79,10 @@ class Evaluation:
             msgspec.json.encode(finding)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:  # its details
             return _failed(entry.rule, error)
+        if finding.fired and finding.first_ns is None and self._latest is not None:
+            finding = msgspec.structs.replace(
+                finding, first_ns=self._latest.origin_ns, last_ns=self._latest.end_ns - 1
+            )
         if finding.status is RuleStatus.NO_ISSUES_FOUND:
             return msgspec.structs.replace(finding, status=_QUIET_STATUS[progress])
         return finding

@@ -13,6 +13,7 @@ from stepscope.intervals import Int
 from stepscope.rules.trigger import last_indices
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(slots=True)
@@ -47,6 +48,24 @@ def rolling_sums(values: NDArray[Any], ends: Int, window: int) -> NDArray[Any]:
     sums = np.concatenate([np.zeros_like(values[:1]), np.cumsum(values, axis=0)])
     totals: NDArray[Any] = sums[ends] - sums[np.maximum(ends - window, 0)]
     return totals
+
+
+def is_in_window(count: int, ends: Int, window: int) -> Bools:
+    """Return for each of *count* values whether it is among the *window* values before an end.
+
+    >>> is_in_window(6, np.array([3, 6]), 2).tolist()
+    [False, True, True, False, True, True]
+
+    Args:
+        count: number of values.
+        ends: exclusive end indices.
+        window: number of values; fewer at the start.
+    """
+    changes = np.zeros(count + 1, dtype=np.int64)
+    np.add.at(changes, np.maximum(ends - window, 0), 1)
+    np.add.at(changes, ends, -1)
+    is_inside: Bools = np.cumsum(changes)[:count] > 0
+    return is_inside
 
 
 def rolling_quantiles(values: Floats, ends: Int, window: int, shares: Sequence[float]) -> Floats:

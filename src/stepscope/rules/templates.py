@@ -132,13 +132,16 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
 
     def _add_trace(self, state: DeviceStates[D], trace: RuleTrace, inputs: RuleInputs) -> None:
         steps = None if trace.is_watched else trace.steps
-        for gpu in [] if steps is None else trace.gpus:
-            result = None if steps is None else self.evaluate_in_trace(gpu, steps)
+        if steps is None:
+            return
+        for gpu in trace.gpus:
+            result = self.evaluate_in_trace(gpu, steps)
             if result is not None:
                 state.in_traces[f"{trace.name}, GPU {gpu.number}"] = result
                 if result.violation_count:
                     state.triggered_ranks.add(trace.rank)
                     state.trigger.add_times(inputs, [trace.end_ns - 1])
+                    state.trigger.cover(steps.times.start_ns, steps.times.end_ns)
 
     def decide(self, state: DeviceStates[D]) -> Finding | None:
         if not state.devices:
@@ -182,11 +185,12 @@ class TraceResults(Generic[T]):
     def add(
         self, trace: RuleTrace, details: T, *, fires: bool, inputs: RuleInputs, trigger: Trigger
     ) -> None:
-        """Add a trace, and the scan in which it ended if the rule fires on it."""
+        """Add a trace, and its extent and the scan in which it ended if the rule fires on it."""
         self.details[trace.name] = details
         if fires:
             self.triggered[trace.name] = trace.rank
             trigger.add_times(inputs, [trace.end_ns - 1])
+            trigger.cover(trace.start_ns, trace.end_ns)
 
 
 @dataclass(slots=True)
@@ -232,6 +236,10 @@ class PerRankRule(IncrementalRule[P, K], Generic[P, R, K]):
         """Count the violations of one rank."""
         return rank.violation_count
 
+    def extent(self, state: K, triggered: Ranks[R]) -> Trigger:
+        """Return the extent of the data that violated the condition."""
+        return state.trigger
+
     def details(self, state: K, ranks: Ranks[R]) -> msgspec.Struct:
         """Return the numbers behind the sentences."""
         raise NotImplementedError
@@ -256,6 +264,7 @@ class PerRankRule(IncrementalRule[P, K], Generic[P, R, K]):
         violation_count = sum(self.violation_count(rank) for rank in ranks.values())
         return self.finding(
             triggered=state.trigger,
+            extent=self.extent(state, triggered),
             violations=violation_count + len(state.traces.triggered),
             datapoints=self.datapoint_count(state),
             details=self.details(state, ranks),

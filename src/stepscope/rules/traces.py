@@ -123,6 +123,10 @@ class RuleTrace(Protocol):
         """`rank 3`; the name if the rank is unknown."""
 
     @property
+    def start_ns(self) -> int:
+        """Start of the window."""
+
+    @property
     def end_ns(self) -> int:
         """End of the window."""
 

@@ -1,4 +1,4 @@
-"""Scans in which a rule's condition held."""
+"""Scans in which a rule's condition held, and the time of the data that violated it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from stepscope.rules.inputs import RuleInputs, scan_ends, scan_indices
 
 @dataclass(slots=True)
 class Trigger:
-    """Ends of the scans in which a rule's condition held, each once for any number of devices."""
+    """Scans in which a rule's condition held, and the extent of the data that violated it."""
 
     ends_ns: set[int] = field(default_factory=set)
+    """Ends of the scans, each once for any number of devices."""
+    first_ns: int | None = None
+    """Start of the first data that violated the condition; None before any."""
+    last_ns: int | None = None
+    """End of the last data that violated it."""
 
     def __len__(self) -> int:
         return len(self.ends_ns)
@@ -27,15 +32,19 @@ class Trigger:
         """Add the scans that contain some times."""
         self.add_scans(inputs, scan_indices(inputs, np.asarray(t_ns, dtype=np.int64)))
 
-    @property
-    def first_ns(self) -> int | None:
-        """End of the first scan."""
-        return min(self.ends_ns, default=None)
+    def cover(self, start_ns: Int | int, end_ns: Int | int) -> None:
+        """Extend the extent by data that violated the condition, with their starts and ends."""
+        starts, ends = np.atleast_1d(start_ns), np.atleast_1d(end_ns)
+        if not len(starts):
+            return
+        first, last = int(starts.min()), int(ends.max())
+        self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
+        self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
 
-    @property
-    def last_ns(self) -> int | None:
-        """End of the last scan."""
-        return max(self.ends_ns, default=None)
+    def include(self, other: Trigger) -> None:
+        """Extend the extent by that of another trigger."""
+        if other.first_ns is not None and other.last_ns is not None:
+            self.cover(other.first_ns, other.last_ns)
 
 
 def last_indices(numbers: Int) -> Int:

@@ -51,9 +51,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     evidence: list[str] = []
     """Views that show the issue: `stepscope show RUN <view>`."""
     first_ns: int | None = None
-    """End of the first scan in which the rule fired, epoch nanoseconds."""
+    """Start of the first data that violated the condition, epoch nanoseconds; the start of the job
+    for a rule about the whole job."""
     last_ns: int | None = None
-    """End of the last scan in which it fired, epoch nanoseconds."""
+    """End of the last data that violated it, epoch nanoseconds; the end of the evaluated data for a
+    rule about the whole job."""
     nodes: list[str] = []
     """Nodes on which it fired."""
     ranks: list[str] = []

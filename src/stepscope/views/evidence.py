@@ -29,7 +29,7 @@ class _Scope(NamedTuple):
 
 
 def make_charts(
-    run: Run, finding: Finding, plots: Sequence[str], *, scan_ns: int, origin_ns: int
+    run: Run, finding: Finding, plots: Sequence[str], *, origin_ns: int
 ) -> list[EvidenceChart]:
     """Make one chart for each unit of the measurements that a rule reads.
 
@@ -37,12 +37,11 @@ def make_charts(
         run: the run.
         finding: finding of a rule that fired.
         plots: metrics, phases of steps, or `STEP`.
-        scan_ns: time from the start of a scan to the time of a finding.
         origin_ns: origin of the times of the charts.
     """
     start_ns, end_ns = 0, sys.maxsize  # a finding about the whole run has no time
     if finding.first_ns is not None and finding.last_ns is not None:
-        start_ns = finding.first_ns - scan_ns - MARGIN_NS
+        start_ns = finding.first_ns - MARGIN_NS
         end_ns = finding.last_ns + MARGIN_NS
     scope = _Scope(finding, start_ns, end_ns, origin_ns)
     by_unit: dict[str, list[EvidenceSeries]] = {}

@@ -45,14 +45,9 @@ def show_insights(run: Run, _options: ViewOptions = DEFAULTS) -> InsightsView:
     installed = {rule.name: rule for rule in choose_rules()}
     origin_ns = run.clock.origin_ns
     findings = [
-        finding
-        for finding in record.findings
-        if not finding.fired or _overlaps(finding, record.scan_ns, period, run.clock.end_ns)
+        finding for finding in record.findings if not finding.fired or _overlaps(finding, period)
     ]
-    rules = [
-        _show_rule(run, finding, installed, scan_ns=record.scan_ns, origin_ns=origin_ns)
-        for finding in findings
-    ]
+    rules = [_show_rule(run, finding, installed, origin_ns=origin_ns) for finding in findings]
     fired = [finding.rule for finding in findings if finding.fired]
     names = {finding.rule for finding in findings}
     return InsightsView(
@@ -70,12 +65,11 @@ def show_insights(run: Run, _options: ViewOptions = DEFAULTS) -> InsightsView:
     )
 
 
-def _overlaps(finding: Finding, scan_ns: int, period: Period, end_ns: int) -> bool:
-    """Return whether the scans of a finding overlap a range; the last one ends with the run."""
+def _overlaps(finding: Finding, period: Period) -> bool:
+    """Return whether the data that violated the condition of a rule overlap a range."""
     if finding.first_ns is None or finding.last_ns is None:
         return True
-    last_ns = min(finding.last_ns, end_ns)
-    return finding.first_ns - scan_ns < period.end_ns and last_ns >= period.start_ns
+    return finding.first_ns < period.end_ns and finding.last_ns >= period.start_ns
 
 
 def _describe_range(run: Run) -> TimeRange:
@@ -102,7 +96,6 @@ def _show_rule(
     finding: Finding,
     installed: Mapping[str, Rule[Any]],
     *,
-    scan_ns: int,
     origin_ns: int,
 ) -> RuleInsight:
     rule = installed.get(finding.rule)
@@ -121,7 +114,7 @@ def _show_rule(
         ranks=finding.ranks,
         devices=finding.devices,
         evidence=finding.evidence,
-        charts=make_charts(run, finding, rule.plots, scan_ns=scan_ns, origin_ns=origin_ns)
+        charts=make_charts(run, finding, rule.plots, origin_ns=origin_ns)
         if rule is not None and finding.fired
         else [],
         parameters=_show_parameters(finding, rule),

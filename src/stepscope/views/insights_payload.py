@@ -58,9 +58,10 @@ class RuleInsight(msgspec.Struct, frozen=True, kw_only=True):
     violation_count: int
     datapoint_count: Annotated[int, field_label("data points")]
     first_after_ns: int | None
-    """End of the first scan in which the rule fired, or of the run, after the run's origin; null
-    for a rule that checks the run as a whole."""
+    """Start of the first data that violated the condition, after the run's origin; null if the rule
+    has not fired."""
     last_after_ns: int | None
+    """End of the last data that violated it."""
     sentences: list[str]
     recommendation: str
     nodes: list[str]

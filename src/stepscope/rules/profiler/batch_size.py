@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -10,7 +11,6 @@ import msgspec
 import numpy as np
 
 from stepscope.analysis import Device, Series
-from stepscope.intervals import Int
 from stepscope.quantities import count_of, number
 from stepscope.rules.base import IncrementalRule, NotApplicable, require_more_than
 from stepscope.rules.details import BoxPlot
@@ -25,7 +25,7 @@ from stepscope.rules.samples import (
     node_series,
 )
 from stepscope.rules.trigger import Trigger
-from stepscope.rules.usage import UsageSamples
+from stepscope.rules.usage import UsageSamples, WindowQuantiles
 from stepscope.schema import Finding
 
 K = TypeVar("K", str, Device)
@@ -117,10 +117,16 @@ class BatchSize(IncrementalRule[BatchSizeParameters, _State]):
             state.memory, gpu_memory_ratio(inputs), inputs, p.window, p.gpu_memory_threshold_p95
         )
         for device in gpu.keys() & memory.keys():
-            low = np.intersect1d(gpu[device], memory[device])
-            low = np.intersect1d(low, cpu.get(device.node, np.empty(0, dtype=np.int64)))
-            state.case_count[device] = state.case_count.get(device, 0) + len(low)
+            state.case_count.setdefault(device, 0)
+            if device.node not in cpu:
+                continue
+            all_windows = (gpu[device], memory[device], cpu[device.node])
+            low = functools.reduce(np.intersect1d, (windows.scan for windows in all_windows))
+            state.case_count[device] += len(low)
             state.trigger.add_scans(inputs, low)
+            for windows in all_windows:
+                covered = windows.where(np.isin(windows.scan, low))
+                state.trigger.cover(covered.start_ns, covered.end_ns)
         return state
 
     def _low_scans(
@@ -130,13 +136,13 @@ class BatchSize(IncrementalRule[BatchSizeParameters, _State]):
         inputs: RuleInputs,
         patience: int,
         threshold: float,
-    ) -> dict[K, Int]:
-        """Return the scans in which p95 of each series was below a threshold in percent."""
+    ) -> dict[K, WindowQuantiles]:
+        """Return the windows of each series whose p95 was below a threshold in percent."""
         low = {}
         for key, series in by_key.items():
             usage = usages.setdefault(key, UsageSamples.of_window(self.parameters.window))
-            scans, quantiles = usage.add(inputs, series, (0.95,), patience=patience)
-            low[key] = scans[quantiles[:, 0] < threshold / 100]
+            windows = usage.add(inputs, series, (0.95,), patience=patience)
+            low[key] = windows.where(windows.quantiles[:, 0] < threshold / 100)
         return low
 
     def decide(self, state: _State) -> Finding | None:

@@ -134,13 +134,18 @@ class NodeSnapshots:
     def counts_by_scan(self) -> dict[int, _Counts]:
         """Count the snapshots of each scan."""
         scans, number = np.unique(self.scan, return_inverse=True)
+        bottleneck_ns = [self.t_ns[self.is_bottleneck & (self.scan == scan)] for scan in scans]
         columns = (
             np.bincount(number, minlength=len(scans)),
             np.bincount(number, weights=self.low_gpu_count > 0, minlength=len(scans)),
             np.bincount(number, weights=self.is_bottleneck, minlength=len(scans)),
         )
         rows = np.stack(columns, axis=1).astype(np.int64).tolist()
-        return {scan: _Counts(*row) for scan, row in zip(scans.tolist(), rows, strict=True)}
+        counts = {}
+        for scan, row, t_ns in zip(scans.tolist(), rows, bottleneck_ns, strict=True):
+            counts[scan] = _Counts(*row)
+            counts[scan].extent.cover(t_ns, t_ns)
+        return counts
 
     def latest_bottlenecks(self) -> list[BottleneckSnapshot]:
         """List the latest snapshots that are bottlenecks."""
@@ -157,8 +162,11 @@ class _Counts:
     snapshots: int = 0
     low: int = 0
     bottlenecks: int = 0
+    extent: Trigger = field(default_factory=Trigger)
+    """Extent of the bottlenecks; its scans are not used."""
 
     def add(self, more: _Counts) -> None:
+        self.extent.include(more.extent)
         self.snapshots += more.snapshots
         self.low += more.low
         self.bottlenecks += more.bottlenecks
@@ -260,9 +268,12 @@ class Bottleneck(IncrementalRule[P, BottleneckState], Generic[P]):
                     counts = state.nodes[name].counts
                     counts.add(counts_by_scan[scan])
                     state.total.add(counts_by_scan[scan])
-                    triggered += [name] if counts.fires(self.parameters) else []
+                    if counts.fires(self.parameters):
+                        triggered.append(name)
+                        state.trigger.include(counts.extent)
             if state.total.fires(self.parameters):
                 triggered.append(ALL_NODES)
+                state.trigger.include(state.total.extent)
             if triggered:
                 state.triggered.update(triggered)
                 state.trigger.add_scans(inputs, np.array([scan]))

@@ -88,6 +88,8 @@ class _NodeState:
     """Ranks with steps on the node."""
     by_threads: bool = True
     """True while no process of a DataLoader created a batch."""
+    extent: Trigger = field(default_factory=Trigger)
+    """Extent of the batches; its scans are not used."""
 
     @property
     def suggested_workers(self) -> int:
@@ -156,6 +158,7 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
             )
             node.by_threads &= batches.by_threads
             node.loading.add(batches.duration_ns)
+            node.extent.cover(batches.start_ns, batches.start_ns + batches.duration_ns)
             node.pairs = _unique_pairs(np.concatenate([node.pairs, _pairs(batches)]))
         first_open = inputs.end_ns // SECOND_NS - MAX_BATCH_SECONDS
         for node in state.nodes.values():
@@ -201,12 +204,16 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
         if not state.nodes:
             return self._decide_on_traces(state.traces, state.trigger)
         wrong = {name: node for name, node in state.nodes.items() if self._is_wrong(node)}
+        extent = Trigger()
+        for node in wrong.values():
+            extent.include(node.extent)
         details = DataloaderDetails(
             loaders=state.loaders,
             nodes={name: _usage(node, state) for name, node in sorted(state.nodes.items())},
         )
         return self.finding(
             triggered=1 if wrong else 0,
+            extent=extent,
             violations=len(wrong),
             datapoints=sum(len(node.loading) for node in state.nodes.values()),
             details=details,

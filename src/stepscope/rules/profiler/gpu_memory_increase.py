@@ -54,6 +54,8 @@ class GPUMemoryIncreaseDetails(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(slots=True, kw_only=True)
 class _MemoryState(DeviceState):
     window: RollingWindow
+    times: RollingWindow
+    """Times of the samples of the window."""
     usage: QuantileSketch = field(default_factory=QuantileSketch)
     increasing: bool = False
     """True if the latest sample belongs to an increase."""
@@ -105,7 +107,8 @@ class GPUMemoryIncrease(PerDeviceRule[GPUMemoryIncreaseParameters, _MemoryState]
         return gpu_memory_ratio(inputs)
 
     def new_device(self) -> _MemoryState:
-        return _MemoryState(window=RollingWindow(2 * self.parameters.window))
+        length = 2 * self.parameters.window
+        return _MemoryState(window=RollingWindow(length), times=RollingWindow(length))
 
     def update_device(
         self, device: _MemoryState, series: Series, inputs: RuleInputs, trigger: Trigger
@@ -115,6 +118,7 @@ class GPUMemoryIncrease(PerDeviceRule[GPUMemoryIncreaseParameters, _MemoryState]
         previous_count = device.datapoint_count
         device.datapoint_count += len(series.value)
         joined, previous = device.window.extend(series.value)
+        t_ns, _ = device.times.extend(series.t_ns)
         if len(joined) < 2 * p.window:
             return
         means = np.lib.stride_tricks.sliding_window_view(joined, p.window).mean(axis=1)
@@ -131,7 +135,10 @@ class GPUMemoryIncrease(PerDeviceRule[GPUMemoryIncreaseParameters, _MemoryState]
         device.violation_count += int(starts.sum())
         device.triggered = device.violation_count > 0
         device.increasing = bool(increases[-1])
-        trigger.add_scans(inputs, np.unique(scan_indices(inputs, series.t_ns[index[increases]])))
+        increase_ends = index[increases]
+        trigger.add_scans(inputs, np.unique(scan_indices(inputs, series.t_ns[increase_ends])))
+        ends = increase_ends + previous
+        trigger.cover(t_ns[ends + 1 - p.window], t_ns[ends])
 
     def evaluate_in_trace(self, gpu: TracedGpu, steps: TracedSteps) -> GpuInTrace | None:
         peaks = gpu.ratio_of_memory(gpu.peak_bytes)

@@ -123,7 +123,10 @@ class GPUMemoryLeak(PerDeviceRule[GPUMemoryLeakParameters, _GrowthState]):
         for last in range(max(previous - 1, 0), len(device.minutes) - 1):
             if self._is_leak(device, last):
                 device.violation_count += 1
-                leak_ends.append((int(device.minutes[last]) + 1) * MINUTE_NS - 1)
+                end_ns = (int(device.minutes[last]) + 1) * MINUTE_NS - 1
+                start_ns = int(device.minutes[last + 1 - self.parameters.window]) * MINUTE_NS
+                leak_ends.append(end_ns)
+                trigger.cover(max(start_ns, inputs.origin_ns), end_ns)
         device.triggered = device.violation_count > 0
         device.minutes = device.minutes[-self.parameters.window - 1 :]
         device.minima = device.minima[-self.parameters.window - 1 :]

@@ -53,6 +53,8 @@ class _State:
     case_count: int = 0
     pairs: set[tuple[Device, Device]] = field(default_factory=set)
     """Pairs above the threshold in some scan."""
+    first_ns: int | None = None
+    """First sample of all GPUs."""
     trigger: Trigger = field(default_factory=Trigger)
 
 
@@ -99,6 +101,10 @@ class LoadBalancing(IncrementalRule[LoadBalancingParameters, _State]):
             return state
         scans_of = {d: scan_indices(inputs, series.t_ns) for d, series in by_device.items()}
         scans = np.unique(np.concatenate([s[last_indices(s)] for s in scans_of.values()]))
+        t_ns = np.sort(np.concatenate([series.t_ns for series in by_device.values()]))
+        last_sample = np.searchsorted(scan_indices(inputs, t_ns), scans, side="right") - 1
+        if state.first_ns is None:
+            state.first_ns = int(t_ns[0])
         new_counts = {
             device: _counts_by_scan(series, np.searchsorted(scans, scans_of[device]), len(scans))
             for device, series in by_device.items()
@@ -113,6 +119,7 @@ class LoadBalancing(IncrementalRule[LoadBalancingParameters, _State]):
                 state.case_count += len(pairs)
                 state.pairs.update(pairs)
                 state.trigger.add_scans(inputs, scans[row : row + 1])
+                state.trigger.cover(state.first_ns, int(t_ns[last_sample[row]]))
         return state
 
     def _distant_pairs(self, histograms: dict[Device, Int]) -> list[tuple[Device, Device]]:

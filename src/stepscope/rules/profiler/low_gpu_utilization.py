@@ -10,7 +10,7 @@ import msgspec
 from stepscope.analysis import Device, Series
 from stepscope.quantities import count_of, number, percent
 from stepscope.rules.details import BoxPlot
-from stepscope.rules.inputs import RuleInputs, scan_ends
+from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.quantile_sketch import QuantileSketch
 from stepscope.rules.samples import (
@@ -57,7 +57,7 @@ class GPUUsageDetails(msgspec.Struct, frozen=True, kw_only=True):
     window_p5_percent: float | None = None
     """p5 of the last window in violation; None without a violation."""
     last_ns: int | None = None
-    """End of the last scan in violation, epoch nanoseconds."""
+    """Last sample of the last window in violation, epoch nanoseconds."""
 
 
 class LowGPUUtilizationDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ class _UsageState(DeviceState):
     """Of the last window in violation."""
     p5: float = 0.0
     last_ns: int | None = None
-    """End of the last scan in violation."""
+    """Last sample of the last window in violation."""
 
 
 class LowGPUUtilization(PerDeviceRule[LowGPUUtilizationParameters, _UsageState]):
@@ -135,8 +135,8 @@ class LowGPUUtilization(PerDeviceRule[LowGPUUtilizationParameters, _UsageState])
         self, device: _UsageState, series: Series, inputs: RuleInputs, trigger: Trigger
     ) -> None:
         p = self.parameters
-        scans, quantiles = device.usage.add(inputs, series, (0.95, 0.05), patience=p.patience)
-        p95, p5 = quantiles[:, 0], quantiles[:, 1]
+        windows = device.usage.add(inputs, series, (0.95, 0.05), patience=p.patience)
+        p95, p5 = windows.quantiles[:, 0], windows.quantiles[:, 1]
         low = p95 < p.threshold_p95 / 100
         fluctuating = (p95 > p.threshold_p95 / 100) & (p5 < p.threshold_p5 / 100)
         violation = low | fluctuating
@@ -144,10 +144,12 @@ class LowGPUUtilization(PerDeviceRule[LowGPUUtilizationParameters, _UsageState])
         device.low_count += int(low.sum())
         device.fluctuating_count += int(fluctuating.sum())
         device.violation_count = device.low_count + device.fluctuating_count
-        trigger.add_scans(inputs, scans[violation])
+        trigger.add_scans(inputs, windows.scan[violation])
+        covered = windows.where(violation)
+        trigger.cover(covered.start_ns, covered.end_ns)
         if violation.any():
             device.triggered = True
-            device.last_ns = scan_ends(inputs, scans[violation])[-1]
+            device.last_ns = int(windows.end_ns[violation][-1])
             device.p95, device.p5 = float(p95[violation][-1]), float(p5[violation][-1])
 
     def evaluate_in_trace(self, gpu: TracedGpu, steps: TracedSteps) -> GpuInTrace | None:

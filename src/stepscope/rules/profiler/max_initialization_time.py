@@ -107,10 +107,13 @@ class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _St
             raise NotApplicable("no node has been monitored")
         has_started = state.first_start_ns is not None
         start_ns = state.end_ns if state.first_start_ns is None else state.first_start_ns
+        extent = Trigger()
+        extent.cover(state.origin_ns, min(start_ns, state.end_ns - 1))
         wait_ns = max(0, start_ns - state.origin_ns)
         event = "First training step after" if has_started else "No training step after"
         return self.finding(
             triggered=state.trigger,
+            extent=extent,
             violations=len(state.trigger),
             datapoints=state.step_count,
             details=MaxInitializationTimeDetails(

@@ -60,8 +60,8 @@ class RankStragglerDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class _ComparedRank(RankState):
-    pending: Int = field(default_factory=lambda: np.empty((0, 4), dtype=np.int64))
-    """Rows of (number, own work, wall, end) that have not been compared."""
+    pending: Int = field(default_factory=lambda: np.empty((0, 5), dtype=np.int64))
+    """Rows of (number, own work, wall, end, start) that have not been compared."""
     work_ns: int = 0
     wall_ns: int = 0
     slowest_count: int = 0
@@ -74,7 +74,7 @@ class _State(RankStates[_ComparedRank, msgspec.Struct]):
     is_traced: bool = False
     """True if they are those of imported traces."""
     traced: dict[str, Int] = field(default_factory=dict)
-    """Rows of (number, own work, wall, end) of the steps of imported traces, by rank."""
+    """Rows of (number, own work, wall, end, start) of the steps of imported traces, by rank."""
     trace_ends: Trigger = field(default_factory=Trigger)
     """Scans in which these traces end."""
 
@@ -141,7 +141,8 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
         if steps.rank_number is None:
             return
         work_ns = times.wall_ns - times.phase_ns["communication"]
-        rows = np.stack([times.number, work_ns, times.wall_ns, times.end_ns], axis=1)
+        columns = (times.number, work_ns, times.wall_ns, times.end_ns, times.start_ns)
+        rows = np.stack(columns, axis=1)
         earlier = state.traced.get(times.rank, rows[:0])
         state.traced[times.rank] = np.concatenate([earlier, rows])
         state.trace_ends.add_times(inputs, [int(times.end_ns[-1]) - 1])
@@ -163,11 +164,13 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
                 block_rows = np.stack(rows)
                 if self._compare_block(state, block_rows):
                     state.trigger.add_times(inputs, [int(block_rows[:, -1, 3].max())])
+                    state.trigger.cover(block_rows[:, 0, 4], block_rows[:, -1, 3])
         for rank, cut in zip(ranks, cuts, strict=True):
             rank.pending = rank.pending[cut[-1] :]
 
     def _compare_block(self, state: _State, rows: NDArray[np.int64]) -> bool:
-        """Compare one block: a row per rank and step of (number, own work, wall, end).
+        """Compare one block: a row per rank and step of (number, own work, wall, end,
+        start).
 
         Returns:
             True if it has a straggler.
@@ -201,7 +204,9 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
         rows = [rows[first] for rows, first in zip(state.traced.values(), firsts, strict=True)]
         common = [row[np.isin(row[:, 0], list(shared))] for row in rows]
         if self._compare_block(result, np.stack(common)):
-            result.trigger = state.trace_ends
+            result.trigger.ends_ns = state.trace_ends.ends_ns
+            for rows_of_rank in common:
+                result.trigger.cover(rows_of_rank[:, 4], rows_of_rank[:, 3])
         return result
 
     def decide(self, state: _State) -> Finding | None:
@@ -251,6 +256,8 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
 
 def _rows(steps: RankStepTimes, patience: int) -> Int:
     waiting = np.sum([steps.phase_ns[phase] for phase in SYNCHRONIZED_PHASES], axis=0)
-    rows = np.stack([steps.number, steps.wall_ns - waiting, steps.wall_ns, steps.end_ns], axis=1)
+    work_ns = steps.wall_ns - waiting
+    columns = (steps.number, work_ns, steps.wall_ns, steps.end_ns, steps.start_ns)
+    rows = np.stack(columns, axis=1)
     included: Int = rows[steps.number >= patience]
     return included

@@ -170,9 +170,11 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
         attributed = int(end[-1])
         rank.pending_t_ns = rank.pending_t_ns[attributed:]
         rank.pending_ns = rank.pending_ns[attributed:]
-        excess_end_ns = steps.end_ns[compiles][max(0, p.recompiles - previous_count) :]
+        excess = np.flatnonzero(compiles)[max(0, p.recompiles - previous_count) :]
+        excess_end_ns = steps.end_ns[excess]
         rank.triggered |= len(excess_end_ns) > 0
         state.trigger.add_times(inputs, excess_end_ns)
+        state.trigger.cover(steps.start_ns[excess], excess_end_ns)
 
     def _is_storm(self, trace: TraceVariants) -> bool:
         """Return True if too many variants ran, or too many steps compiled."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ from stepscope.rules.quantile_sketch import DURATION_GRID, QuantileSketch
 from stepscope.rules.step_phases import add_times, shares_of_total
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
 from stepscope.rules.traces import StepTimes, TracedSteps
-from stepscope.rules.trigger import last_indices
+from stepscope.rules.trigger import Trigger, last_indices
 
 MIN_STEPS = 100
 """A rank is evaluated once it has more steps than this."""
@@ -76,11 +76,19 @@ class StepOutlierDetails(msgspec.Struct, frozen=True, kw_only=True):
     ranks: dict[str, RankDurations] = {}
 
 
+class _LongStep(NamedTuple):
+    duration_ns: float
+    """Rounded."""
+    phase_ns: dict[str, int]
+    start_ns: int
+    end_ns: int
+
+
 @dataclass(slots=True, kw_only=True)
 class _DurationsOfRank(RankState):
     durations: QuantileSketch = field(default_factory=lambda: QuantileSketch(DURATION_GRID))
-    longest: dict[int, tuple[float, dict[str, int]]] = field(default_factory=dict)
-    """Rounded duration and phases, by step number."""
+    longest: dict[int, _LongStep] = field(default_factory=dict)
+    """By step number."""
     base: float | None = None
     """The first duration: sums of differences from it keep all digits."""
     sum: float = 0.0
@@ -127,7 +135,7 @@ class _DurationsOfRank(RankState):
             rows: indices of those that count.
             durations: rounded duration of each of these.
         """
-        remembered = {number: duration_ns for number, (duration_ns, _) in self.longest.items()}
+        remembered = {number: step.duration_ns for number, step in self.longest.items()}
         is_full = len(remembered) == MAX_REMEMBERED
         shortest = min(remembered.values()) if is_full else 0.0
         long = np.flatnonzero(durations >= shortest)
@@ -143,11 +151,17 @@ class _DurationsOfRank(RankState):
         candidates = candidates[durations[candidates] >= shortest]
         new_rows = rows[candidates]
         times = zip(*(ns[new_rows].tolist() for ns in steps.phase_ns.values()), strict=True)
-        for step, duration_ns, phases in zip(
-            steps.number[new_rows].tolist(), durations[candidates].tolist(), times, strict=True
+        for step, duration_ns, phases, start_ns, end_ns in zip(
+            steps.number[new_rows].tolist(),
+            durations[candidates].tolist(),
+            times,
+            steps.start_ns[new_rows].tolist(),
+            steps.end_ns[new_rows].tolist(),
+            strict=True,
         ):
-            self.longest[step] = (duration_ns, dict(zip(steps.phase_ns, phases, strict=True)))
-        ordered = sorted(self.longest.items(), key=lambda item: (-item[1][0], item[0]))
+            phase_ns = dict(zip(steps.phase_ns, phases, strict=True))
+            self.longest[step] = _LongStep(duration_ns, phase_ns, start_ns, end_ns)
+        ordered = sorted(self.longest.items(), key=lambda item: (-item[1].duration_ns, item[0]))
         self.longest = dict(ordered[:MAX_REMEMBERED])
 
 
@@ -219,6 +233,17 @@ class StepOutlier(PerRankRule[StepOutlierParameters, _DurationsOfRank, _State]):
     def violation_count(self, rank: _DurationsOfRank) -> int:
         return rank.durations.count_above(rank.outlier_bound(self.parameters.stddev))
 
+    def extent(self, state: _State, triggered: Ranks[_DurationsOfRank]) -> Trigger:
+        """Return the extent of the current outliers; of the longest step if none is left."""
+        extent = Trigger()
+        for rank in triggered.values():
+            bound = rank.outlier_bound(self.parameters.stddev)
+            longest = max(rank.longest.values(), key=lambda step: step.duration_ns)
+            for step in rank.longest.values():
+                if step.duration_ns > bound or step is longest:
+                    extent.cover(step.start_ns, step.end_ns)
+        return extent
+
     def require_inputs(self, state: _State) -> None:
         super().require_inputs(state)
         if not self.evaluated_ranks(state):
@@ -236,10 +261,10 @@ class StepOutlier(PerRankRule[StepOutlierParameters, _DurationsOfRank, _State]):
 
     def _rank_details(self, rank: _DurationsOfRank) -> RankDurations:
         durations, bound = rank.durations, rank.outlier_bound(self.parameters.stddev)
-        outliers = {n: phases for n, (ns, phases) in sorted(rank.longest.items()) if ns > bound}
+        outliers = {n: step for n, step in sorted(rank.longest.items()) if step.duration_ns > bound}
         phase_ns: dict[str, int] = {}
-        for phases in outliers.values():
-            add_times(phase_ns, phases)
+        for step in outliers.values():
+            add_times(phase_ns, step.phase_ns)
         high, p99, p95, p50, low = durations.quantiles([1, 0.99, 0.95, 0.5, 0])
         return RankDurations(
             step_count=rank.step_count,

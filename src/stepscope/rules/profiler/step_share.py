@@ -15,7 +15,7 @@ from stepscope.quantities import number, percent
 from stepscope.rules.base import NotApplicable, require_more_than
 from stepscope.rules.inputs import RankStepTimes, RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.rolling_window import RollingWindow, rolling_sums
+from stepscope.rules.rolling_window import RollingWindow, is_in_window, rolling_sums
 from stepscope.rules.samples import NO_STEPS, STEP_ADVICE, sort_traces
 from stepscope.rules.step_phases import add_times, shares_of_total
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
@@ -127,17 +127,17 @@ class StepShare(PerRankRule[P, RankShareState, RankStates[RankShareState, T]], G
         rank = state.ranks.setdefault(
             steps.rank, RankShareState(node=steps.node, window=RollingWindow(p.window))
         )
-        part_wall = np.stack([self.part_ns(steps)[rows], steps.wall_ns[rows]], axis=1)
-        part, wall = part_wall.T
+        part, wall = self.part_ns(steps)[rows], steps.wall_ns[rows]
         rank.step_count += len(part)
         rank.part_ns += int(part.sum())
         rank.violation_count += int((100 * part > p.threshold * wall).sum())
         add_times(rank.phase_ns, {p: int(ns[rows].sum()) for p, ns in steps.phase_ns.items()})
-        joined, previous = rank.window.extend(part_wall.astype(np.int64))
+        columns = (part, wall, steps.start_ns[rows], steps.end_ns[rows])
+        joined, previous = rank.window.extend(np.stack(columns, axis=1).astype(np.int64))
         scans = scan_indices(inputs, steps.end_ns[rows])
         last = last_indices(scans)
         ends = last + previous + 1
-        part_sum, wall_sum = rolling_sums(joined, ends, p.window).T
+        part_sum, wall_sum = rolling_sums(joined[:, :2], ends, p.window).T
         step_count = np.minimum(ends, p.window)
         fires = (step_count >= MIN_STEPS) & (100 * part_sum > p.threshold * wall_sum)
         if fires.any():
@@ -145,6 +145,9 @@ class StepShare(PerRankRule[P, RankShareState, RankStates[RankShareState, T]], G
             highest = float((part_sum[fires] / wall_sum[fires]).max())
             rank.highest_ratio = max(rank.highest_ratio, highest)
         state.trigger.add_scans(inputs, scans[last[fires]])
+        in_window = joined[is_in_window(len(joined), ends[fires], p.window)]
+        violating = in_window[100 * in_window[:, 0] > p.threshold * in_window[:, 1]]
+        state.trigger.cover(violating[:, 2], violating[:, 3])
 
     def require_inputs(self, state: RankStates[RankShareState, T]) -> None:
         if not state.ranks:

@@ -75,12 +75,12 @@ def _empty(shape: tuple[int, ...] = (0,), dtype: type = np.int64) -> Any:
 
 @dataclass(slots=True, kw_only=True)
 class _ObservedRank(RankState):
-    pending: Int = field(default_factory=lambda: _empty((0, 3)))
-    """Rows of (number, wall, end) of an incomplete block."""
+    pending: Int = field(default_factory=lambda: _empty((0, 4)))
+    """Rows of (number, wall, end, start) of an incomplete block."""
     medians: NDArray[np.float64] = field(default_factory=lambda: _empty(dtype=np.float64))
     """Observations since the last change: the `recent` latest and up to `MAX_BEFORE` before."""
-    first_steps: Int = field(default_factory=lambda: _empty((0, 2)))
-    """Number and end of the first step of each observation."""
+    first_steps: Int = field(default_factory=lambda: _empty((0, 3)))
+    """Number, end and start of the first step of each observation."""
     changes: list[StepTimeChange] = field(default_factory=list)
 
 
@@ -129,14 +129,16 @@ class StepTimeRegression(PerRankRule[StepTimeRegressionParameters, _ObservedRank
         rank.step_count += len(rows) - len(rank.pending)
         complete = len(rows) // BLOCK * BLOCK
         rank.pending = rows[complete:]
-        blocks = rows[:complete].reshape(-1, BLOCK, 3)
+        blocks = rows[:complete].reshape(-1, BLOCK, 4)
         previous = len(rank.medians)
         rank.medians = np.concatenate([rank.medians, np.median(blocks[:, :, 1], axis=1)])
-        rank.first_steps = np.concatenate([rank.first_steps, blocks[:, 0, ::2]])
-        for index in self._find_changes(rank, previous):
-            state.trigger.add_times(inputs, [int(blocks[index, -1, 2])])
+        rank.first_steps = np.concatenate([rank.first_steps, blocks[:, 0, [0, 2, 3]]])
+        for index, start_ns in self._find_changes(rank, previous):
+            end_ns = int(blocks[index, -1, 2])
+            state.trigger.add_times(inputs, [end_ns])
+            state.trigger.cover(start_ns, end_ns)
 
-    def _find_changes(self, rank: _ObservedRank, previous: int) -> list[int]:
+    def _find_changes(self, rank: _ObservedRank, previous: int) -> list[tuple[int, int]]:
         """Find the changes that new observations make certain, and drop obsolete observations.
 
         Args:
@@ -144,10 +146,10 @@ class StepTimeRegression(PerRankRule[StepTimeRegressionParameters, _ObservedRank
             previous: count of observations before the new ones.
 
         Returns:
-            Indices among the new observations.
+            Index among the new observations, and the start of the first slower step, of each.
         """
         p = self.parameters
-        certain_at = []
+        changes = []
         first = 0  # first observation that defines the normal step time
         for latest in self._candidates(rank.medians, previous):
             start = latest + 1 - p.recent
@@ -157,16 +159,16 @@ class StepTimeRegression(PerRankRule[StepTimeRegressionParameters, _ObservedRank
             recent = rank.medians[start : latest + 1]
             normal = _normal_if_slower(before, float(recent.min()), p.threshold)
             if normal is not None:
-                step, t_ns = rank.first_steps[start].tolist()
+                step, t_ns, start_ns = rank.first_steps[start].tolist()
                 change = _change(step, t_ns, normal, float(np.median(recent)))
                 rank.violation_count += 1
                 rank.triggered = True
                 rank.changes = [*rank.changes, change][-MAX_LISTED:]
-                certain_at.append(latest - previous)
+                changes.append((latest - previous, start_ns))
                 first = start
         first = max(first, len(rank.medians) - p.recent - MAX_BEFORE)
         rank.medians, rank.first_steps = rank.medians[first:], rank.first_steps[first:]
-        return certain_at
+        return changes
 
     def _candidates(self, medians: NDArray[np.float64], previous: int) -> list[int]:
         """Return the new observations at which a change may be certain.
@@ -243,6 +245,7 @@ def _change(step: int, t_ns: int, before_ns: float, after_ns: float) -> StepTime
 
 def _rows(steps: StepTimes, patience: int) -> Int:
     is_included = ~steps.profiled & (steps.number >= patience)
-    rows = np.stack([steps.number, steps.wall_ns, steps.end_ns], axis=1)
+    columns = (steps.number, steps.wall_ns, steps.end_ns, steps.start_ns)
+    rows = np.stack(columns, axis=1)
     included: Int = rows[is_included]
     return included

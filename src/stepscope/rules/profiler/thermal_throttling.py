@@ -12,7 +12,7 @@ from stepscope.analysis import Device, Series
 from stepscope.quantities import percent
 from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.rolling_window import RollingWindow, rolling_sums
+from stepscope.rules.rolling_window import RollingWindow, is_in_window, rolling_sums
 from stepscope.rules.samples import NO_SAMPLES_IN_TRACES, device_series
 from stepscope.rules.templates import Devices, DeviceState, PerDeviceRule
 from stepscope.rules.trigger import Trigger, last_indices
@@ -105,14 +105,17 @@ class ThermalThrottling(PerDeviceRule[ThermalThrottlingParameters, _ThrottlingSt
         device.datapoint_count += len(reasons)
         device.violation_count += int(thermal.sum())
         device.capped_count += int(((reasons & POWER) != 0).sum())
-        joined, previous = device.window.extend(thermal.astype(np.int64))
+        joined, previous = device.window.extend(np.stack([thermal, series.t_ns], axis=1))
         scans = scan_indices(inputs, series.t_ns)
         last = last_indices(scans)
         ends = last + previous + 1
-        thermal_count = rolling_sums(joined, ends, p.window)
+        thermal_count = rolling_sums(joined[:, 0], ends, p.window)
         fires = (ends >= p.window) & (100 * thermal_count > p.threshold * p.window)
         device.triggered |= bool(fires.any())
         trigger.add_scans(inputs, scans[last[fires]])
+        in_window = joined[is_in_window(len(joined), ends[fires], p.window)]
+        t_ns = in_window[in_window[:, 0] > 0, 1]
+        trigger.cover(t_ns, t_ns)
 
     def details(self, devices: Devices[_ThrottlingState]) -> ThermalThrottlingDetails:
         return ThermalThrottlingDetails(
