@@ -168,13 +168,12 @@ def test_a_scheduled_window_starts_at_its_step_however_early(
         if process.role == "main" and windows:
             assert [(fact.first_step, fact.step_count) for fact in windows] == recorded
     assert len(stored(job.run)) == ranks * len(recorded)
-    starts = reader.table("spans", ["start_ns", "duration_ns", "kind", "process"])
+    spans = reader.table("spans", ["start_ns", "end_ns", "kind", "process"])
     for process_name in {process for process, _ in stored(job.run)}:
-        of_process = starts["process"] == process_name
-        (window,) = np.flatnonzero(of_process & (starts["kind"] == "window"))
-        first_ns = starts["start_ns"][window]
-        last_ns = first_ns + starts["duration_ns"][window]
-        optimizer_ns = np.sort(starts["start_ns"][of_process & (starts["kind"] == "optimizer")])
+        of_process = spans["process"] == process_name
+        (window,) = np.flatnonzero(of_process & (spans["kind"] == "window"))
+        first_ns, last_ns = spans["start_ns"][window], spans["end_ns"][window]
+        optimizer_ns = np.sort(spans["start_ns"][of_process & (spans["kind"] == "optimizer")])
         inside = np.flatnonzero((optimizer_ns >= first_ns) & (optimizer_ns < last_ns))
         first, length = recorded[0]
         assert inside.tolist() == list(range(first, first + length))

@@ -62,6 +62,7 @@ def node_info(name: str, *, cores: float = 8, gpus: int = 8) -> NodeInfo:
 class FakeTrace:
     name: str = "window"
     rank: str = "rank 0"
+    start_ns: int = ORIGIN_NS
     end_ns: int = ORIGIN_NS + 10 * SECOND_NS
     is_watched: bool = True
     steps: TracedSteps | None = None

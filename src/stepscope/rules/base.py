@@ -118,7 +118,7 @@ class Rule(Generic[P]):
         """
         sorted_devices = sorted(devices)
         trigger = triggered if isinstance(triggered, Trigger) else Trigger()
-        times = extent or trigger
+        times = trigger if extent is None else extent
         count = triggered if isinstance(triggered, int) else len(triggered)
         return Finding(
             rule=self.name,

@@ -378,7 +378,8 @@ def test_a_scan_counts_once_for_any_number_of_devices() -> None:
     finding = check_rule(LowGPUUtilization(), inputs)
     assert finding.rule_triggered == 1
     assert finding.violations == 4
-    assert finding.first_ns == finding.last_ns == inputs.origin_ns + 9 * SCAN_NS
+    last_ns = inputs.origin_ns + 9 * SCAN_NS - SECOND_NS // 2  # the last sample
+    assert (finding.first_ns, finding.last_ns) == (last_ns - 499 * SECOND_NS // 2, last_ns)
 
 
 def test_text_of_a_device() -> None:

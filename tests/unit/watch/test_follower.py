@@ -32,9 +32,10 @@ class Busy(IncrementalRule[NoParameters, Trigger]):
         return Trigger()
 
     def update(self, state: Trigger, inputs: RuleInputs) -> Trigger:
-        series = inputs.series("gpu_busy_ratio").values()
-        if any(bool((samples.value > 0.9).any()) for samples in series):
-            state.ends_ns.add(inputs.end_ns)
+        for samples in inputs.series("gpu_busy_ratio").values():
+            busy_ns = samples.t_ns[samples.value > 0.9]
+            state.add_times(inputs, busy_ns)
+            state.cover(busy_ns, busy_ns)
         return state
 
     def decide(self, state: Trigger) -> Finding:
@@ -133,7 +134,7 @@ def test_a_scan_is_evaluated_as_soon_as_its_data_are_there(run: GrowingRun) -> N
     assert [r.progress for r in records] == ["running", "running", "ended"]
     assert [len(r.fired) for r in records] == [0, 1, 1]
     (finding,) = records[1].fired
-    assert finding.first_ns == EPOCH_NS + 20 * SECOND_NS
+    assert finding.first_ns == finding.last_ns == EPOCH_NS + 13 * SECOND_NS
     assert records[2].findings[0].first_ns == finding.first_ns
     assert records[0].findings[0].status is RuleStatus.IN_PROGRESS
 

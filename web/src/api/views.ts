@@ -1770,8 +1770,9 @@ export interface RuleInsight {
   triggered_count: number;
   violation_count: number;
   datapoint_count: number;
-  /** End of the first scan in which the rule fired, or of the run, after the run's origin; null for a rule that checks the run as a whole. */
+  /** Start of the first data that violated the condition, after the run's origin; null if the rule has not fired. */
   first_after_ns: number | null;
+  /** End of the last data that violated it. */
   last_after_ns: number | null;
   sentences: string[];
   recommendation: string;

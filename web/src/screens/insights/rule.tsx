@@ -84,12 +84,12 @@ function SentenceList({ sentences }: { sentences: string[] }) {
 /** Upper bound of listed nodes, ranks or devices. */
 const MAX_NAMES = 24;
 
-/** Times of the first and last trigger as text; a rule may check the run as a whole. */
+/** Extent of the data that violated the condition as text; unknown for a check of the whole run. */
 export function triggerTimes({ triggered_count, first_after_ns, last_after_ns }: RuleInsight): string {
   if (triggered_count === 0) return "never";
   if (first_after_ns === null) return "over the whole run";
   const [first, last] = [duration(first_after_ns), duration(last_after_ns)];
-  return first === last ? `${first} after the start` : `${first} and ${last} after the start`;
+  return first === last ? `${first} after the start` : `from ${first} to ${last} after the start`;
 }
 
 function ruleFacts(rule: RuleInsight) {
@@ -97,7 +97,7 @@ function ruleFacts(rule: RuleInsight) {
   return entries(
     "RuleInsight", rule, "triggered_count",
     ["violation_count", `${count(rule.violation_count)} of ${count(rule.datapoint_count)} data points`],
-    [rule.triggered_count === 1 ? "Trigger" : "First and last trigger", triggerTimes(rule)],
+    ["Violating data", triggerTimes(rule)],
     ...(["nodes", "ranks", "devices"] as const).map((name) => [name, joined(rule[name])] as const),
   );
 }
