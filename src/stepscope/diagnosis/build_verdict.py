@@ -52,6 +52,8 @@ MIN_NOTED_WAITING = 0.01
 """Waiting of ranks for the slowest, as a share of the step."""
 MIN_NOTED_DELAY = 0.05
 """Batches delayed by processes outside the job, as a share of the step."""
+MAX_UNKNOWN_RATIO = 0.5
+"""Time outside recorded phases, as a share of steps without forward and backward passes."""
 
 
 def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdict:
@@ -133,9 +135,10 @@ def _find_obstacle(run: Run, thresholds: AttributionThresholds) -> str | None:
     step_count = min(len(rank.steps) for rank in ranks)
     measured_count = min(int(rank.steps.measured().sum()) for rank in ranks)
     if step_count < thresholds.min_steps or not measured_count:
+        advice = "" if run.is_imported else "; let the job run longer"
         return (
             f"{count_of(step_count, 'complete step')} recorded, a verdict needs "
-            f"{thresholds.min_steps}; let the job run longer"
+            f"{thresholds.min_steps}{advice}"
         )
     dropped_count = sum(process.dropped_count for process in run.processes)
     recorded_count = run.reader.row_count("spans")
@@ -146,6 +149,11 @@ def _find_obstacle(run: Run, thresholds: AttributionThresholds) -> str | None:
         )
     if not any(_has_step_contents(rank) for rank in ranks):
         return "steps were recorded, but no phases and no stack samples inside them"
+    if run.is_imported and not any(_has_most_contents(rank) for rank in ranks):
+        return (
+            "the imported files contain no forward and backward passes, and the other phases in "
+            "them take less than half of the steps"
+        )
     for rank in ranks:
         is_measured = rank.steps.measured()
         total_ns = rank.steps.wall_ns[is_measured].sum()
@@ -160,6 +168,15 @@ def _has_step_contents(rank: Rank) -> bool:
         int(times.sum()) for phase, times in rank.steps.phase_ns.items() if phase != "other"
     )
     return bool(phases_ns) or rank.host_work is not None
+
+
+def _has_most_contents(rank: Rank) -> bool:
+    """Return whether the time outside the recorded phases of a rank is none of its computation:
+    other tools may record waits for batches only."""
+    phase_ns = {phase: int(times.sum()) for phase, times in rank.steps.phase_ns.items()}
+    if phase_ns["forward"] or phase_ns["backward"]:
+        return True
+    return phase_ns["other"] <= MAX_UNKNOWN_RATIO * sum(phase_ns.values())
 
 
 def _explain_missing_steps(run: Run) -> str:

@@ -14,7 +14,7 @@ from stepscope.diagnosis.cpu_budget import (
 )
 from stepscope.diagnosis.cpu_contention import measure_core_waits
 from stepscope.quantities import count_of
-from stepscope.run import Rank, Run, input_bytes
+from stepscope.run import Rank, Run, count_loader_workers, input_bytes
 from stepscope.schema import SettingsFact
 
 WAITING_FETCH_CPU_RATIO = 0.4
@@ -96,7 +96,7 @@ class Pipeline:
 
         Ranks of one node share its cores evenly.
         """
-        making, workers = rank.making, rank.loader_worker_count
+        making, workers = rank.making, count_loader_workers(rank)
         if making is None or workers is None:
             return None
         is_measured = rank.steps.measured()

@@ -41,10 +41,10 @@ class Trigger:
         self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
         self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
 
-    def include(self, other: Trigger) -> None:
+    def include(self, trigger: Trigger) -> None:
         """Extend the extent by that of another trigger."""
-        if other.first_ns is not None and other.last_ns is not None:
-            self.cover(other.first_ns, other.last_ns)
+        if trigger.first_ns is not None and trigger.last_ns is not None:
+            self.cover(trigger.first_ns, trigger.last_ns)
 
 
 def last_indices(numbers: Int) -> Int:

@@ -7,7 +7,12 @@ from stepscope.run.annotations import (
 )
 from stepscope.run.clock import RunClock
 from stepscope.run.damage import make_with_damage
-from stepscope.run.data_loading import DataLoaderAnalysis, LoaderWorker, analyse_loading
+from stepscope.run.data_loading import (
+    DataLoaderAnalysis,
+    LoaderWorker,
+    analyse_loading,
+    count_loader_workers,
+)
 from stepscope.run.device_work import CarryOver, calls_of, device_work_of, streams_of
 from stepscope.run.epochs import Epochs, find_epochs
 from stepscope.run.frames import Frame, FrameColumns, frame_of, frame_of_query, frame_of_table
@@ -129,6 +134,7 @@ __all__ = [
     "choose_bins",
     "choose_contents",
     "collective_calls",
+    "count_loader_workers",
     "count_multiprocessors",
     "device_work_of",
     "divide_trace",

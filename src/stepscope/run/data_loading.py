@@ -11,8 +11,8 @@ from stepscope.analysis import Statistics, find_slow_waits, merge_series, summar
 from stepscope.intervals import Int
 from stepscope.run.frames import Frame, FrameColumns, frame_of
 from stepscope.run.job_spans import read_job_spans, select_rows
-from stepscope.run.run import Run
-from stepscope.schema import DataLoaderWorkerFact
+from stepscope.run.run import Rank, Run
+from stepscope.schema import DataLoaderSettingsFact, DataLoaderWorkerFact, ImportedFact
 
 LOADING_KINDS = ("data_wait", "loader_start", "fetch")
 _AROUND_NS = 500_000_000
@@ -78,6 +78,19 @@ def analyse_loading(run: Run, rank: int | None = None) -> DataLoaderAnalysis:
         slow_waits=frame_of([waits[row] for row in find_slow_waits(duration_ns)], _WAIT_TYPES),
         missing=_explain_missing(has_waits=bool(waits), has_fetches=fetch is not None),
     )
+
+
+def count_loader_workers(rank: Rank) -> int | None:
+    """Count the workers of the DataLoader that feeds training; 0 if the process loads data itself.
+
+    Files of other tools do not name the loader: there it is the last count that they state, or the
+    count of worker processes in them, None without any.
+    """
+    if not rank.facts(ImportedFact):
+        return rank.loader.num_workers if rank.loader is not None else 0
+    stated = [settings.worker_count for settings in rank.facts(DataLoaderSettingsFact)]
+    counts = [count for count in stated if count is not None]
+    return counts[-1] if counts else len(rank.run.workers_of(rank.process)) or None
 
 
 def _explain_missing(*, has_waits: bool, has_fetches: bool) -> list[str]:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -43,10 +43,9 @@ from stepscope.run.period import ALWAYS, Period
 from stepscope.run.span_table import read_spans, spans_of
 from stepscope.run.stack_table import read_stack_samples
 from stepscope.run.traces import Trace, load_traces
-from stepscope.run.windows import windows_of
+from stepscope.run.windows import WatchedSteps, windows_of
 from stepscope.schema import (
     DataLoaderFact,
-    DataLoaderSettingsFact,
     FactT,
     ImportedFact,
     NodeInfo,
@@ -66,19 +65,6 @@ FETCH_KINDS = ("fetch", "samples", "collate", "transform", "data_wait")
 
 
 Derived = TypeVar("Derived")
-
-
-class WatchedSteps(NamedTuple):
-    """Steps of a window by number and extent; a process counts its steps from 0."""
-
-    numbers: list[int]
-    extent: Intervals
-
-    def starting_in(self, period: Period) -> WatchedSteps:
-        """Select the steps that start in a range of time."""
-        rows = np.flatnonzero(period.contains(self.extent.start))
-        extent = Intervals(self.extent.start[rows], self.extent.end[rows])
-        return WatchedSteps([self.numbers[row] for row in rows.tolist()], extent)
 
 
 @dataclass(frozen=True)
@@ -163,10 +149,8 @@ class Rank:
         )
 
     def window_extent(self, trace: Trace) -> Intervals:
-        """Return when a window of this process was open; empty where not recorded.
-
-        Files of other tools have no windows: a trace in them stands for the steps that it is in.
-        """
+        """Return when a window of this process was open, or of imported files, the steps that the
+        trace is in; empty where not recorded."""
         if self.facts(ImportedFact):
             inside = (self.steps.start < trace.end_ns) & (self.steps.end > trace.start_ns)
             return union(Intervals(self.steps.start[inside][:1], self.steps.end[inside][-1:]))
@@ -197,19 +181,6 @@ class Rank:
             if counts[code] and waits.names[code] in loaders:
                 return loaders[waits.names[code]]
         return None
-
-    @property
-    def loader_worker_count(self) -> int | None:
-        """Workers of the DataLoader that feeds training; 0 if the process loads data itself.
-
-        Files of other tools do not name the loader: there it is the last count that they state,
-        or the count of worker processes in them, None without any.
-        """
-        if not self.facts(ImportedFact):
-            return self.loader.num_workers if self.loader is not None else 0
-        stated = [settings.worker_count for settings in self.facts(DataLoaderSettingsFact)]
-        counts = [count for count in stated if count is not None]
-        return counts[-1] if counts else len(self.run.workers_of(self.process)) or None
 
 
 class Run:
@@ -273,10 +244,8 @@ class Run:
     @cached_property
     def is_imported(self) -> bool:
         """True if the run is of files of other tools, so that nothing more can be recorded."""
-        if not self.is_whole:
-            return self.whole_run.is_imported
         return any(p.facts_of(ImportedFact) for p in self.reader.processes()) or any(
-            trace.process is None for trace in self.traces
+            trace.process is None for trace in self.whole_run.traces
         )
 
     @cached_property

@@ -1,7 +1,7 @@
 """Window plans: requests of the monitor to a process, in files named `plan-<number>.json`.
 
 A process writes the plans of scheduled windows itself, unless the monitor has assigned them in
-time. A number belongs to whoever writes its file first.
+time. The first to write the file of a number has it.
 """
 
 from __future__ import annotations

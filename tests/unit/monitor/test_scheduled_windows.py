@@ -20,11 +20,11 @@ def process(*facts: dict[str, Any]) -> ProcessInfo:
     )
 
 
-def window(first: int, count: int, deviation: str | None, **other: Any) -> dict[str, Any]:
+def window(first: int, count: int, deviation: str | None, **fields: Any) -> dict[str, Any]:
     kind = {"fact": "window", "number": 0, "reason": "scheduled", "depth": "full", "options": []}
     plan = {"planned_first_step": 100, "planned_step_count": 20}
     steps = {"first_step": first, "step_count": count, "deviation": deviation}
-    return kind | plan | steps | other
+    return kind | plan | steps | fields
 
 
 MISSED = {"fact": "window_missed", "reason": "scheduled", "first_step": 100, "why": "it was busy"}

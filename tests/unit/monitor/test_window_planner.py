@@ -231,9 +231,9 @@ def test_a_plan_takes_the_next_number_if_the_process_has_taken_one(tmp_path: Pat
     )
     assert assigned == (process, 1)
     assert process.plan_count == 2
-    own = WindowPlan.read(str(process.directory), 0)
-    assert own is not None
-    assert own.reason == "scheduled"
+    first = WindowPlan.read(str(process.directory), 0)
+    assert first is not None
+    assert first.reason == "scheduled"
 
 
 def test_the_window_that_a_process_has_opened_itself_counts(tmp_path: Path) -> None:

@@ -96,8 +96,8 @@ def straggling() -> FakeRuleInputs:
     """Rank 1 works twice as long as the others in steps 100 to 199, of 1 s."""
     inputs = FakeRuleInputs()
     for rank in range(3):
-        own = levels((100, 0.4), (100, 0.8 if rank == 1 else 0.4), (100, 0.4))
-        inputs.rank(rank, forward=own, backward=1 - own)
+        work = levels((100, 0.4), (100, 0.8 if rank == 1 else 0.4), (100, 0.4))
+        inputs.rank(rank, forward=work, backward=1 - work)
     return inputs
 
 

@@ -21,8 +21,8 @@ from tests.support.debugger_files import DebuggerOutput, event, operator, sample
 from tests.support.kineto_files import trace, training
 
 ADVICE = re.compile(
-    r"(?<!not )\b[Rr]ecord (a|the|it|with|again|some|few|one|CUDA|CPU)\b|stepscope (run|capture|doctor)\b"
-    r"|stepscope\.step\("
+    r"(?<!not )\b[Rr]ecord (a|the|it|with|again|some|few|one|CUDA|CPU)\b"
+    r"|`stepscope (run|capture|doctor)\b|stepscope run --|stepscope\.step\("
 )
 
 

@@ -221,14 +221,16 @@ def _sum_tree(data: bytes) -> list[FunctionSum]:
     total_ns: dict[_Key, int] = {}
     try:
         root = msgspec.json.decode(data, type=_Session).root_frame
-        for key, own, total in _walk(root):
-            own_ns[key] = own_ns.get(key, 0) + own
-            total_ns[key] = total_ns.get(key, 0) + total
+        for key, self_ns, all_ns in _walk(root):
+            own_ns[key] = own_ns.get(key, 0) + self_ns
+            total_ns[key] = total_ns.get(key, 0) + all_ns
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError("it is no file of pyinstrument") from error
     return [
-        FunctionSum(function=key[0], file=key[1], line=key[2], own_ns=own, total_ns=total_ns[key])
-        for key, own in own_ns.items()
+        FunctionSum(
+            function=key[0], file=key[1], line=key[2], own_ns=self_ns, total_ns=total_ns[key]
+        )
+        for key, self_ns in own_ns.items()
     ]
 
 
@@ -247,6 +249,7 @@ def _walk(root: Any) -> Iterator[tuple[_Key, int, int]]:
         if frame.function == _OWN_TIME and caller is not None:
             key = caller
         children = [msgspec.convert(child, _CallFrame).time for child in frame.children]
-        own = _nanoseconds(frame.time) - sum(map(_nanoseconds, children))
-        yield key, max(0, own), 0 if key in callers else _nanoseconds(frame.time)
+        total_ns = _nanoseconds(frame.time)
+        self_ns = max(0, total_ns - sum(map(_nanoseconds, children)))
+        yield key, self_ns, 0 if key in callers else total_ns
         pending += [(child, key, callers | {key}) for child in frame.children]

@@ -304,7 +304,7 @@ def test_directories_may_be_mixed(output: DebuggerOutput, tmp_path: Path) -> Non
     assert [t["name"] for t in payload["traces"]] == ["rank0.json"]
     assert {(r["sample_count"], r["event_count"]) for r in payload["recorded"]} == {(1, 0), (0, 1)}
     assert len(payload["refused"]) == 2
-    assert "does not read" in done.stderr
+    assert "is no readable Python profile" in done.stderr
 
 
 @pytest.mark.parametrize("with_metadata", [True, False])

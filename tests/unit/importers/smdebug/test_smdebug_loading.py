@@ -10,7 +10,7 @@ import pytest
 
 from stepscope.diagnosis import diagnose
 from stepscope.rule_feed import check_rules, choose_rules
-from stepscope.run import Run, analyse_loading
+from stepscope.run import Run, analyse_loading, count_loader_workers
 from stepscope.schema import Finding
 from stepscope.views.input_pipeline import show_input_pipeline
 from tests.support.debugger_files import (
@@ -130,7 +130,7 @@ def test_view_and_verdict_of_workers(output: DebuggerOutput, tmp_path: Path) -> 
     analysis = analyse_loading(run)
     assert analysis.missing == []
     assert sorted(worker.worker or 0 for worker in analysis.workers) == [0, 1, 2, 3]
-    assert run.ranks[0].loader_worker_count == 4
+    assert count_loader_workers(run.ranks[0]) == 4
 
 
 def test_loader_without_workers(output: DebuggerOutput, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_loader_without_workers(output: DebuggerOutput, tmp_path: Path) -> None:
     assert [(r["start_ns"], r["end_ns"]) for r in fetches] == [
         (r["start_ns"], r["end_ns"]) for r in waits
     ]
-    assert run.ranks[0].loader_worker_count == 0
+    assert count_loader_workers(run.ranks[0]) == 0
     finding = check_dataloader(run)
     assert finding.fired
     assert not finding.details["nodes"]["algo-1"]["has_workers"]

@@ -72,7 +72,7 @@ def test_self_times_are_those_of_a_twin(output: DebuggerOutput, tmp_path: Path) 
     run = output.imported(tmp_path / "run")
     (shown,) = show_operators(run, ViewOptions()).traces
     assert {row.name: row.host_self_ns for row in shown.operators} == {
-        name: own * US for name, own in own_us.items()
+        name: time_us * US for name, time_us in own_us.items()
     }
     assert not [r for r in rows(run) if str(r["name"]).startswith("aten")]
 
@@ -120,7 +120,7 @@ def test_shares_of_the_report(output: DebuggerOutput, tmp_path: Path) -> None:
     assert shares["CPU operators"] == pytest.approx(own_us.total() / total_us)
     assert shares["GPU kernels"] == pytest.approx(kernel_us / total_us)
     listed = {row["name"]: row["time_ns"] for row in finding.details["cpu_operators"]}
-    assert listed == {name: own * US for name, own in own_us.items()}
+    assert listed == {name: time_us * US for name, time_us in own_us.items()}
     (shown,) = show_kernels(run, ViewOptions()).traces
     assert [(row.name, row.total_ns) for row in shown.kernels] == [("gemm", kernel_us * US)]
 

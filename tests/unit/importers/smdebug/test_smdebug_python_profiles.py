@@ -72,9 +72,9 @@ def test_any_bytes_are_a_value_or_an_error(data: bytes) -> None:
 
 def test_damaged_profiles_are_a_value_or_an_error(tmp_path: Path) -> None:
     profile_functions(tmp_path / "stats")
-    whole, rng = (tmp_path / "stats").read_bytes(), random.Random(5)
+    content, rng = (tmp_path / "stats").read_bytes(), random.Random(5)
     for _ in range(2000):
-        damaged = bytearray(whole[: rng.randint(1, len(whole))])
+        damaged = bytearray(content[: rng.randint(1, len(content))])
         for _ in range(rng.randint(0, 3)):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
         try:
@@ -110,9 +110,9 @@ def test_functions_are_those_of_pstats(output: DebuggerOutput, tmp_path: Path) -
     run = output.imported(tmp_path / "run")
     expected = {
         (function, line, "" if file == "~" else file): (
-            round(own * 1e9), round(total * 1e9), calls, primitive,
+            round(own_s * 1e9), round(total_s * 1e9), calls, primitive,
         )
-        for (file, line, function), (primitive, calls, own, total, _) in pstats.Stats(
+        for (file, line, function), (primitive, calls, own_s, total_s, _) in pstats.Stats(
             str(path), stream=io.StringIO()
         ).stats.items()  # type: ignore[attr-defined]
     }  # fmt: skip

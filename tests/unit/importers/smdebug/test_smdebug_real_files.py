@@ -107,7 +107,14 @@ def test_the_keras_job(run: Run) -> None:
     assert rank.steps.end.tolist() == borders[1:].tolist()
     evaluated = sum(e["dur"] * 1000 for e in raw_events() if e["name"] == "Step:ModeKeys.EVAL")
     assert rank.steps.evaluation.total_ns == evaluated
-    assert diagnose(run).suspect == "insufficient_evidence"
+    verdict = diagnose(run)
+    assert verdict.suspect == "insufficient_evidence"
+    assert "no forward and backward passes" in verdict.headline
+    get_next = [event for event in raw_events() if event["name"].startswith("IteratorGetNext")]
+    waits = Counter((event["start"], event["start"] + event["dur"] * 1000) for event in get_next)
+    table = run.reader.table("spans", condition="kind = 'data_wait'")
+    times = zip(table["start_ns"].tolist(), table["end_ns"].tolist(), strict=True)
+    assert Counter(times) == waits
 
 
 def test_missing_data_is_reported(run: Run) -> None:
