@@ -105,7 +105,7 @@ class _Reader:
     def _read_long(self) -> int:
         (count,) = struct.unpack("<i", self._take(4))
         digits = struct.unpack(f"<{abs(count)}H", self._take(2 * abs(count)))
-        value = sum(digit << (_DIGIT_BITS * index) for index, digit in enumerate(digits))
+        value: int = sum(digit << (_DIGIT_BITS * index) for index, digit in enumerate(digits))
         return -value if count < 0 else value
 
     def _length(self) -> int:
