@@ -12,9 +12,10 @@ Subject = Literal[
 ]
 
 _OF_TORCH_PROFILER: dict[Subject, str] = {
-    "devices": "torch.profiler stores it with ProfilerActivity.CUDA, on a machine with a GPU",
-    "launches": "torch.profiler stores them with both ProfilerActivity.CPU and CUDA",
-    "operators": "torch.profiler stores them with ProfilerActivity.CPU",
+    "devices": "torch.profiler stores it with CUDA activities (ProfilerActivity.CUDA), on a "
+    "machine with a GPU",
+    "launches": "torch.profiler stores them with CPU and CUDA activities together",
+    "operators": "torch.profiler stores them with CPU activities (ProfilerActivity.CPU)",
     "steps": "torch.profiler stores them where the script calls the profiler's step()",
     "shapes": "torch.profiler stores them with record_shapes=True",
     "stacks": "torch.profiler stores them with with_stack=True",
@@ -22,7 +23,7 @@ _OF_TORCH_PROFILER: dict[Subject, str] = {
     "modules": "torch.profiler stores them with with_stack=True and with_modules=True",
 }
 """Origin of data in traces of torch.profiler."""
-_NOT_BY_DEBUGGER = "SageMaker Debugger did not write any"
+_NOT_BY_DEBUGGER = "SageMaker Debugger wrote none"
 _CAPTURE = "open a window with `stepscope capture RUN --{}` while the job runs"
 _WITH_STEPSCOPE: dict[Subject, str] = {
     "devices": "a window contains device work when the job uses a GPU",

@@ -16,8 +16,9 @@ from stepscope.schema import RuleRecord
 from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
-from stepscope.views.dashboard import NO_CPU_SAMPLES, SHARE_OF_TRACES, show_dashboard
+from stepscope.views.dashboard import SHARE_OF_TRACES, show_dashboard
 from stepscope.views.overview import NOT_EVALUATED, show_overview
+from stepscope.views.system_heat import NOT_IN_FILES
 from tests.support.drawn_trace import copy, event, kernel, launch, training
 
 Imported = Callable[..., Run]
@@ -167,8 +168,8 @@ def test_devices(imported: Imported) -> None:
     assert payload.step_durations is not None
     assert payload.step_durations.source == "recorded"
     assert payload.missing_parts == {
-        "cpu_active": NO_CPU_SAMPLES,
-        "utilisation": NO_CPU_SAMPLES,
+        "cpu_active": NOT_IN_FILES,
+        "utilisation": NOT_IN_FILES,
     }
 
 

@@ -144,7 +144,7 @@ def _find_obstacle(traces: Sequence[DividedTrace], shares: TraceShares) -> str |
     if not any(one.has_host for one in traces):
         return (
             f"the device is idle for {percent(unexplained)} of the time, and the trace has no "
-            "operators to tell why; record CPU activities too"
+            "operators to tell why (torch.profiler stores them with CPU activities)"
         )
     if not any(one.busy_ns.sum() or one.part_ns["compute"].sum() for one in traces):
         return "the trace contains neither device work nor operators that compute"

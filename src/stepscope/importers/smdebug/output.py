@@ -229,6 +229,8 @@ class _Output:
         for process in self._processes.values():
             process.finish()
             self._store(process)
+            if process.is_worker and process.parent is None:
+                process.parent = self._find_parent(process)
 
     def read_detail(self, number: int, path: Path, node: str) -> None:
         """Store a trace of TensorFlow's profiler."""
@@ -324,6 +326,7 @@ class _Output:
         process.add(EventFile(name=events.name, rows=process_rows))
         for (pid, number), rows in workers.items():
             worker = self._process(pid, host, process, number)
+            worker.is_worker, worker.worker = True, number
             worker.add(EventFile(name=events.name, rows=rows))
             self._store(worker)
         if events.lost:
@@ -343,6 +346,11 @@ class _Output:
             process = Process(node=host, pid=pid, parent=parent, worker=worker)
             self._processes[pid, host] = process
         return process
+
+    def _find_parent(self, worker: Process) -> Process | None:
+        """Find the process of a worker that writes files of its own: the only one with steps."""
+        parents = [p for p in self._processes.values() if p.node == worker.node and p.steps]
+        return parents[0] if len(parents) == 1 else None
 
     def _store(self, process: Process) -> None:
         count, columns = process.columns()

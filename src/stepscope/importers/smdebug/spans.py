@@ -1,6 +1,6 @@
 """Framework events of one process as rows of `spans`.
 
-    Step:ModeKeys.TRAIN            `mode` TRAIN, and the mark `step` at its end
+    Step:ModeKeys.TRAIN, GLOBAL    `mode`, and the mark `step` at its end
     Step:ModeKeys.EVAL, PREDICT    `mode`
     Forward, Forward-node          `forward`
     Backward(post-forward), …      `backward`
@@ -47,6 +47,8 @@ _FIRST_TRACK = 2**31
 """First number of tracks that are no threads, above all thread numbers."""
 _ASYNCHRONOUS = 1
 _MODE = re.compile(r"Step:ModeKeys\.(\w+)")
+_TRAINING_MODES = ("TRAIN", "GLOBAL")
+"""GLOBAL is the mode of steps of a script that names no modes."""
 _KINDS = (
     (re.compile(r"Forward(-node.*)?"), "forward"),
     (re.compile(r"Backward(\(post-forward\))?(-node.*)?"), "backward"),
@@ -98,7 +100,8 @@ class Process:
     pid: int | None
     """None if no file states it."""
     parent: Process | None = None
-    """Process that started this DataLoader worker."""
+    """Process that started this DataLoader worker; None if unknown, and for other processes."""
+    is_worker: bool = False
     worker: int | None = None
     first_ns: int | None = None
     last_ns: int | None = None
@@ -180,7 +183,7 @@ class Process:
 
     def info(self) -> ProcessInfo:
         """Return the manifest."""
-        worker = self.parent is not None
+        worker = self.is_worker
         facts: list[Fact] = [ImportedFact(form=DEBUGGER)]
         if worker:
             facts.append(DataLoaderWorkerFact(worker=self.worker))
@@ -199,8 +202,8 @@ class Process:
 
     def _notes(self) -> list[str]:
         notes = []
-        if self.parent is None and not self._has_steps:
-            notes.append("its files have no Step:ModeKeys.TRAIN event")
+        if not self.is_worker and not self._has_steps:
+            notes.append("its files have no Step:ModeKeys.TRAIN or GLOBAL event")
         if self.pid is None:
             notes.append("its files do not state the process number")
         if any(phase.startswith("Backward(post-forward)") for phase in self.phases):
@@ -260,7 +263,7 @@ class Process:
 
     def _add_step(self, row: Row, mode: str, end_ns: int | None) -> None:
         self._put("training", _Span("mode", mode, _labels(row), row.start_ns, end_ns))
-        if mode == "TRAIN" and end_ns is not None:
+        if mode in _TRAINING_MODES and end_ns is not None:
             self.steps.append((row.start_ns, end_ns))
             number = _integer(row.args.get("step_num"))
             self._put(
@@ -273,7 +276,7 @@ class Process:
         track = self._tracks.get("training")
         if track is None or self._has_steps:
             return
-        steps = [s.start_ns for s in track.new if s.kind == "mode" and s.name == "TRAIN"]
+        steps = [s.start_ns for s in track.new if s.kind == "mode" and s.name in _TRAINING_MODES]
         if not steps:
             return
         self._has_steps = True

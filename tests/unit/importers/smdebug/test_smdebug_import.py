@@ -113,6 +113,12 @@ def test_steps_and_their_phases(output: DebuggerOutput, tmp_path: Path) -> None:
     assert show_steps(run).ranks[0].step_count == 30
 
 
+def test_steps_of_a_script_without_modes(output: DebuggerOutput, tmp_path: Path) -> None:
+    output.events("77-algo-1", [step(n, 1000 * n, 1000, "GLOBAL") for n in range(25)])
+    (rank,) = output.imported(tmp_path / "run").ranks
+    assert rank.steps.wall_ns.tolist() == [1000 * US] * 25
+
+
 def test_steps_alone_have_a_start_and_no_verdict(output: DebuggerOutput, tmp_path: Path) -> None:
     output.events("77-algo-1", [step(n, 1000 * n + 50, 900) for n in range(25)])
     run = output.imported(tmp_path / "run")

@@ -133,6 +133,27 @@ def test_view_and_verdict_of_workers(output: DebuggerOutput, tmp_path: Path) -> 
     assert count_loader_workers(run.ranks[0]) == 4
 
 
+def test_workers_with_files_of_their_own(output: DebuggerOutput, tmp_path: Path) -> None:
+    output.events("77-algo-1", [step(n, 1000 * n, 900) for n in range(20)])
+    for pid in (80, 81):
+        fetches = [
+            event("DataLoaderWorker", "fetch", 1000 * n, 800, pid=pid, worker_id=pid - 80)
+            for n in range(20)
+        ]
+        output.events(f"{pid}-algo-1", fetches, end_us=pid)
+    run = output.imported(tmp_path / "run")
+    main, *workers = sorted(run.processes, key=lambda process: process.pid)
+    assert (main.role, main.pid) == ("main", 77)
+    assert {(w.role, w.pid, w.parent_pid) for w in workers} == {
+        ("dataloader_worker", 80, 77),
+        ("dataloader_worker", 81, 77),
+    }
+    assert count_loader_workers(run.ranks[0]) == 2
+    (rank,) = show_input_pipeline(run).ranks
+    assert rank.making is not None
+    assert rank.making.batch_count == 40
+
+
 def test_loader_without_workers(output: DebuggerOutput, tmp_path: Path) -> None:
     """The training process creates a batch during its wait."""
     events = [
