@@ -44,7 +44,7 @@ def no_tensors() -> None:
 
 def importers_by_name() -> None:
     names = {type(importer).__name__ for importer in installed_importers()}
-    assert names == {"KinetoImporter", "SMDebugImporter"}
+    assert names == {"KinetoImporter", "MemoryTimelineImporter", "SMDebugImporter"}
 
 
 def no_recording_into_a_store(tmp_path: Path) -> None:

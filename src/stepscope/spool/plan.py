@@ -6,7 +6,6 @@ time. The first to write the file of a number has it.
 
 from __future__ import annotations
 
-import math
 import os
 
 TYPE_CHECKING = False
@@ -41,7 +40,7 @@ it."""
 
 def limit_duration(steps: int, step_ns: float) -> int:
     """Return the longest duration of a window of some steps in nanoseconds."""
-    return max(MIN_TIMEOUT_NS, math.ceil(TIMEOUT_FACTOR * steps * step_ns))
+    return max(MIN_TIMEOUT_NS, round(TIMEOUT_FACTOR * steps * step_ns))
 
 
 class WindowPlan:

@@ -21,14 +21,14 @@ from stepscope.views.quality import QualityNote, note_run_quality, note_trace_qu
 from stepscope.views.trace_choice import explain_no_traces, select_traces
 
 NO_COUNTERS = (
-    "the trace has no hardware counters: record with "
+    "the trace has no hardware counters: torch.profiler stores them with "
     "experimental_config=torch._C._profiler._ExperimentalConfig(profiler_metrics=[…], "
     "profiler_measure_per_kernel=True), CUDA before 12.6"
 )
 NO_SUCH_COUNTER = "the trace has no counter whose name contains {name!r}"
 NOT_PER_KERNEL = (
     "the operators are unknown: {ranges} of counters, {kernels} and {launches} of kernels in the "
-    "trace, so ranges and kernels cannot be matched; record with profiler_measure_per_kernel=True"
+    "trace, so ranges and kernels cannot be matched; they can with profiler_measure_per_kernel=True"
 )
 FLOPS_OF = (
     "FLOPs are of the precisions whose counters were measured ({precisions}): 2 per fused "

@@ -24,6 +24,7 @@ DEFAULTS = {
     "on_finding": (),
     "webhook": (),
     "notify": (),
+    "report": None,
     "no_rules": False,
 }
 OWN = "from stepscope.rules import Rule\nclass Mine(Rule):\n    '''Mine.'''\n"
