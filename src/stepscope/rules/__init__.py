@@ -16,6 +16,7 @@ growing run cheap. Does not belong here: reading a run (`rule_feed`), general fo
     rolling_window  latest samples across the borders of ranges
     usage           latest utilization samples and a sketch of all of them
     step_phases     phases of the steps that contain given times
+    threshold_text  percentages beside a threshold
     trigger         scans in which a condition held
     registry        rules by name
     pages           documentation pages

@@ -25,6 +25,7 @@ from stepscope.rules.samples import (
     node_series,
 )
 from stepscope.rules.step_phases import PhasesAtTimes, add_times, shares_of_total
+from stepscope.rules.threshold_text import percent_beside
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
 
@@ -164,6 +165,8 @@ class _Counts:
     bottlenecks: int = 0
     extent: Trigger = field(default_factory=Trigger)
     """Extent of the bottlenecks; its scans are not used."""
+    highest: tuple[int, int] | None = None
+    """Bottlenecks and snapshots at the scan that fired with the highest share of them."""
 
     def add(self, more: _Counts) -> None:
         self.extent.include(more.extent)
@@ -175,7 +178,31 @@ class _Counts:
         """Return True if there are enough snapshots and too many of them are bottlenecks."""
         if self.snapshots <= parameters.patience:
             return False
+        return self.exceeds(parameters)
+
+    def exceeds(self, parameters: BottleneckParameters) -> bool:
+        """Return True if the share of bottlenecks is above the threshold."""
         return 100 * self.bottlenecks > parameters.threshold * self.snapshots
+
+    def mark_fired(self) -> None:
+        """Record the share of a scan at which the rule fires, if it is the highest."""
+        if self.highest is None or (
+            self.bottlenecks * self.highest[1] > self.highest[0] * self.snapshots
+        ):
+            self.highest = (self.bottlenecks, self.snapshots)
+
+    def describe(self, parameters: BottleneckParameters) -> str:
+        """Describe the share of bottlenecks; if it fell below the threshold, also the highest."""
+        threshold = parameters.threshold
+        limit = f"(threshold {number(threshold)}%)"
+        share = percent_beside(_ratio(self.bottlenecks, self.snapshots), threshold)
+        if self.highest is None or self.exceeds(parameters):
+            return f"{share} of {count(self.snapshots)} snapshots {limit}"
+        highest = percent_beside(_ratio(*self.highest), threshold)
+        return (
+            f"{highest} of the first {count(self.highest[1])} snapshots {limit}, {share} of all "
+            f"{count(self.snapshots)}"
+        )
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of `SnapshotCounts`."""
@@ -270,9 +297,11 @@ class Bottleneck(IncrementalRule[P, BottleneckState], Generic[P]):
                     state.total.add(counts_by_scan[scan])
                     if counts.fires(self.parameters):
                         triggered.append(name)
+                        counts.mark_fired()
                         state.trigger.include(counts.extent)
             if state.total.fires(self.parameters):
                 triggered.append(ALL_NODES)
+                state.total.mark_fired()
                 state.trigger.include(state.total.extent)
             if triggered:
                 state.triggered.update(triggered)
@@ -298,20 +327,15 @@ class Bottleneck(IncrementalRule[P, BottleneckState], Generic[P]):
         p, total = self.parameters, state.total
         yield (
             f"{self.subject} above {number(self.core_threshold)}% with a GPU below "
-            f"{number(p.gpu_threshold)}%: {_share_text(total.bottlenecks, total.snapshots)} of "
-            f"{count(total.snapshots)} snapshots (threshold {number(p.threshold)}%)."
+            f"{number(p.gpu_threshold)}%: {total.describe(p)}."
         )
         if total.low:
             yield (
                 f"Of the {count(total.low)} snapshots with a low GPU, "
-                f"{_share_text(total.bottlenecks, total.low)} are such bottlenecks."
+                f"{percent(_ratio(total.bottlenecks, total.low), 1)} are such bottlenecks."
             )
         for name in state.triggered_nodes if len(state.nodes) > 1 else ():
-            counts = state.nodes[name].counts
-            yield (
-                f"Node {name}: {_share_text(counts.bottlenecks, counts.snapshots)} of "
-                f"{count(counts.snapshots)} snapshots."
-            )
+            yield f"Node {name}: {state.nodes[name].counts.describe(p)}."
 
 
 def _details(state: BottleneckState) -> BottleneckDetails:
@@ -336,5 +360,5 @@ def _percent_of(value: int, total: int) -> float | None:
     return round(100 * value / total, 6) if total else None
 
 
-def _share_text(value: int, total: int) -> str:
-    return percent(value / total if total else 0.0, 1)
+def _ratio(value: int, total: int) -> float:
+    return value / total if total else 0.0

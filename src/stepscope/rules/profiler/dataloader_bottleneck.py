@@ -20,6 +20,7 @@ from stepscope.rules.profiler.step_share import (
 )
 from stepscope.rules.samples import NO_FETCHES_IN_TRACES
 from stepscope.rules.templates import Ranks, RankStates
+from stepscope.rules.threshold_text import percent_beside
 from stepscope.rules.traces import RuleTrace
 
 
@@ -99,9 +100,10 @@ class DataloaderBottleneck(TracedShare[DataloaderBottleneckParameters, TraceData
 
     def trace_sentence(self, name: str, trace: TraceDataWait) -> str:
         creates = "" if trace.has_workers else " The training process creates its batches itself."
+        share = percent_beside(trace.data_wait_share_ratio, self.parameters.threshold)
         return (
-            f"Trace {name}: {self.part} takes {percent(trace.data_wait_share_ratio, 1)} of step "
-            f"time (threshold {number(self.parameters.threshold)}%), computation "
+            f"Trace {name}: {self.part} takes {share} of step time (threshold "
+            f"{number(self.parameters.threshold)}%), computation "
             f"{percent(trace.compute_share_ratio, 1)}.{creates}"
         )
 

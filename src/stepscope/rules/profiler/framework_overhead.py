@@ -22,6 +22,7 @@ from stepscope.rules.profiler.step_share import (
 )
 from stepscope.rules.samples import NO_STEPS, STEP_ADVICE
 from stepscope.rules.templates import RankStates
+from stepscope.rules.threshold_text import percent_beside
 from stepscope.rules.traces import RuleTrace, TracedSteps
 
 MIN_LISTED_SHARE = 0.01
@@ -148,8 +149,9 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
             for part, share in trace.part_share_ratio.items()
             if share >= MIN_LISTED_SHARE
         )
+        total = percent_beside(trace.overhead_share_ratio, self.parameters.threshold)
         sentences = [
-            f"Trace {name}: overhead takes {percent(trace.overhead_share_ratio, 1)} of step time "
+            f"Trace {name}: overhead takes {total} of step time "
             f"(threshold {number(self.parameters.threshold)}%)" + (f": {parts}." if parts else ".")
         ]
         if trace.typical_kernel_us is not None and self._has_small_kernels(trace):

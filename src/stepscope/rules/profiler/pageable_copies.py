@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from stepscope.quantities import count_of, number, percent
+from stepscope.quantities import count_of, number
 from stepscope.rules.base import IncrementalRule, NotApplicable
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Percentage
 from stepscope.rules.samples import NO_DEVICE_WORK_IN_TRACES, sort_traces
 from stepscope.rules.templates import TraceResults
+from stepscope.rules.threshold_text import percent_beside
 from stepscope.rules.traces import RuleTrace
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
@@ -109,9 +110,10 @@ class PageableCopies(IncrementalRule[PageableCopiesParameters, _State]):
     def _sentences(self, traces: TraceResults[TraceCopies]) -> Iterable[str]:
         for name in traces.triggered:
             copies = traces.details[name]
+            share = percent_beside(copies.pageable_share_ratio, self.parameters.threshold)
             yield (
-                f"Trace {name}: pageable copies take {percent(copies.pageable_share_ratio, 1)} of "
-                f"device time ({count_of(copies.pageable_count, 'copy', 'copies')}, threshold "
+                f"Trace {name}: pageable copies take {share} of device time "
+                f"({count_of(copies.pageable_count, 'copy', 'copies')}, threshold "
                 f"{number(self.parameters.threshold)}%)."
             )
 

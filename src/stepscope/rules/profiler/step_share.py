@@ -11,7 +11,7 @@ import numpy as np
 
 from stepscope.analysis import COMPUTE_PHASES
 from stepscope.intervals import Int
-from stepscope.quantities import number, percent
+from stepscope.quantities import number
 from stepscope.rules.base import NotApplicable, require_more_than
 from stepscope.rules.inputs import RankStepTimes, RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Percentage
@@ -19,6 +19,7 @@ from stepscope.rules.rolling_window import RollingWindow, is_in_window, rolling_
 from stepscope.rules.samples import NO_STEPS, STEP_ADVICE, sort_traces
 from stepscope.rules.step_phases import add_times, shares_of_total
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
+from stepscope.rules.threshold_text import percent_beside
 from stepscope.rules.traces import RuleTrace
 from stepscope.rules.trigger import last_indices
 
@@ -90,6 +91,8 @@ class RankShareState(RankState):
     phase_ns: dict[str, int] = field(default_factory=dict)
     highest_ratio: float = 0.0
     """Highest share among the windows in which the rule fired."""
+    highest_step_count: int = 0
+    """Steps of that window."""
 
     @property
     def wall_ns(self) -> int:
@@ -142,8 +145,11 @@ class StepShare(PerRankRule[P, RankShareState, RankStates[RankShareState, T]], G
         fires = (step_count >= MIN_STEPS) & (100 * part_sum > p.threshold * wall_sum)
         if fires.any():
             rank.triggered = True
-            highest = float((part_sum[fires] / wall_sum[fires]).max())
-            rank.highest_ratio = max(rank.highest_ratio, highest)
+            ratio = part_sum[fires] / wall_sum[fires]
+            highest = int(ratio.argmax())
+            if ratio[highest] > rank.highest_ratio:
+                rank.highest_ratio = float(ratio[highest])
+                rank.highest_step_count = int(step_count[fires][highest])
         state.trigger.add_scans(inputs, scans[last[fires]])
         in_window = joined[is_in_window(len(joined), ends[fires], p.window)]
         violating = in_window[100 * in_window[:, 0] > p.threshold * in_window[:, 1]]
@@ -183,10 +189,19 @@ class StepShare(PerRankRule[P, RankShareState, RankStates[RankShareState, T]], G
         """Describe each rank on which the rule fired, or else the one with the highest share."""
         share = {name: rank.part_ns / rank.wall_ns for name, rank in ranks.items()}
         for name in triggered or sorted(ranks, key=lambda name: -share[name])[:1]:
-            yield (
-                f"{name}: {self.part} takes {percent(share[name], 1)} of step time (threshold "
-                f"{number(self.parameters.threshold)}%)."
-            )
+            yield f"{name}: {self.part} takes {self._share_text(ranks[name])}."
+
+    def _share_text(self, rank: RankShareState) -> str:
+        threshold = self.parameters.threshold
+        limit = f"(threshold {number(threshold)}%)"
+        share = rank.part_ns / rank.wall_ns
+        if not rank.triggered or 100 * rank.part_ns > threshold * rank.wall_ns:
+            return f"{percent_beside(share, threshold)} of step time {limit}"
+        # The rule fired on a window; the share of all steps alone would contradict that.
+        return (
+            f"up to {percent_beside(rank.highest_ratio, threshold)} of {rank.highest_step_count} "
+            f"consecutive steps {limit}, {percent_beside(share, threshold)} of all steps"
+        )
 
 
 class TracedShare(StepShare[P, T], Generic[P, T]):

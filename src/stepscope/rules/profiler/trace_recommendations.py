@@ -20,6 +20,7 @@ from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Percentage, Positive
 from stepscope.rules.samples import sort_traces
 from stepscope.rules.templates import TraceResults
+from stepscope.rules.threshold_text import percent_beside
 from stepscope.rules.traces import RuleTrace, TracedGpu, TracedSteps
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
@@ -174,16 +175,16 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
         return msgspec.structs.replace(figures, recommendations=sentences)
 
     def _advise_on_data(self, trace: RuleTrace, figures: TraceAdvice) -> Iterator[str]:
-        share = figures.data_loader_share_ratio
-        if share is not None and trace.batches and 100 * share > self.parameters.data_loader:
+        share, limit = figures.data_loader_share_ratio, self.parameters.data_loader
+        if share is not None and trace.batches and 100 * share > limit:
             advice = (
                 "increase num_workers or make the workers faster"
                 if trace.batches.has_workers
                 else "load batches in worker processes (num_workers)"
             )
             yield (
-                f"fetching batches takes {percent(share, 1)} of step time (threshold "
-                f"{number(self.parameters.data_loader)}%): {advice}."
+                f"fetching batches takes {percent_beside(share, limit)} of step time (threshold "
+                f"{number(limit)}%): {advice}."
             )
 
     def _advise_on_distribution(self, trace: RuleTrace) -> Iterator[str]:
@@ -201,21 +202,22 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
             yield f"DistributedDataParallel runs with {backend}: choose the backend nccl."
 
     def _advise_on_communication(self, figures: TraceAdvice) -> Iterator[str]:
-        share = figures.communication_share_ratio
-        if share is not None and 100 * share > self.parameters.communication:
+        share, limit = figures.communication_share_ratio, self.parameters.communication
+        if share is not None and 100 * share > limit:
             yield (
-                f"communication takes {percent(share, 1)} of step time (threshold "
-                f"{number(self.parameters.communication)}%), waiting for slower ranks included: "
+                f"communication takes {percent_beside(share, limit)} of step time (threshold "
+                f"{number(limit)}%), waiting for slower ranks included: "
                 "compress gradients, accumulate them over several batches, or increase the batch "
                 "size."
             )
 
     def _advise_on_utilization(self, steps: TracedSteps, figures: TraceAdvice) -> Iterator[str]:
+        limit = self.parameters.utilization
         for name, ratio in figures.utilization_ratio.items():
-            if 100 * ratio < self.parameters.utilization:
+            if 100 * ratio < limit:
                 yield (
-                    f"{name} runs kernels for {percent(ratio, 1)} of the time (threshold "
-                    f"{number(self.parameters.utilization)}%)" + _explain_idle(steps)
+                    f"{name} runs kernels for {percent_beside(ratio, limit)} of the time "
+                    f"(threshold {number(limit)}%)" + _explain_idle(steps)
                 )
 
     def _measure_unused_tensor_cores(self, trace: RuleTrace) -> float | None:
@@ -236,13 +238,14 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
             )
 
     def _advise_on_memory(self, trace: RuleTrace, figures: TraceAdvice) -> Iterator[str]:
+        limit = self.parameters.memory
         for gpu in trace.gpus:
             ratio = figures.peak_memory_ratio.get(_name(gpu), 0.0)
-            if gpu.peak_bytes is not None and 100 * ratio > self.parameters.memory:
+            if gpu.peak_bytes is not None and 100 * ratio > limit:
                 yield (
                     f"{_name(gpu)} allocates up to {memory(int(gpu.peak_bytes.max()))}, "
-                    f"{percent(ratio, 1)} of its memory (threshold "
-                    f"{number(self.parameters.memory)}%): use activation checkpointing or "
+                    f"{percent_beside(ratio, limit)} of its memory (threshold "
+                    f"{number(limit)}%): use activation checkpointing or "
                     "automatic mixed precision."
                 )
 
