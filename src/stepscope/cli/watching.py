@@ -19,7 +19,7 @@ from stepscope.monitor import JobExit, last_line, start_beside
 from stepscope.rule_feed import recorded_rules
 from stepscope.schema import RuleRecord
 from stepscope.store import open_run
-from stepscope.watch import ActionConfig, ReportConfig, WatchConfig
+from stepscope.watch import ActionConfig, WatchConfig
 
 LOG_NAME = "watch.log"
 RULES_TIMEOUT_S = 60.0
@@ -116,17 +116,6 @@ class Watching:
                     is_announced = True
         return None
 
-    def _plan_report(self) -> ReportConfig | None:
-        plan = self._plan
-        if plan.report is None:
-            return None
-        return ReportConfig(
-            path=plan.report,
-            rules=plan.rules,
-            parameters=plan.parameters,
-            assignments=plan.assignments,
-        )
-
     def _start(self) -> subprocess.Popen[bytes]:
         plan = self._plan
         stop = ActionConfig(
@@ -141,6 +130,6 @@ class Watching:
             parameters=plan.parameters,
             assignments=plan.assignments,
             actions=[stop, *plan.actions],
-            report=self._plan_report(),
+            report=plan.report,
         )
         return start_beside("stepscope.watch", log=self._log, message=msgspec.json.encode(config))

@@ -1,9 +1,5 @@
 from .actions import make_notifier as make_notifier
-from .config import (
-    ActionConfig as ActionConfig,
-    ReportConfig as ReportConfig,
-    WatchConfig as WatchConfig,
-)
+from .config import ActionConfig as ActionConfig, WatchConfig as WatchConfig
 from .follower import Pause as Pause, follow_records as follow_records
 from .live import (
     Budget as Budget,

@@ -21,15 +21,6 @@ class ActionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Rules that trigger the action; None for all."""
 
 
-class ReportConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Report that is written while the job runs, with the options of `stepscope report`."""
-
-    path: str
-    rules: list[str] = []
-    parameters: str | None = None
-    assignments: list[str] = []
-
-
 class WatchConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Configuration, passed as JSON on standard input: URLs hold secrets, and every user of the
     machine can read command lines."""
@@ -47,4 +38,5 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True):
     assignments: list[str] = []
     """`Name.parameter=value`."""
     actions: list[ActionConfig] = []
-    report: ReportConfig | None = None
+    report: str | None = None
+    """File of the report that is written while the job runs."""

@@ -53,7 +53,7 @@ class Watch:
             earlier=earlier.deliveries if earlier else (),
             on_change=self._unwritten.set,
         )
-        self._report = None if config.report is None else ReportFile(config.run, config.report)
+        self._report = None if config.report is None else ReportFile(config, config.report)
         self._record = earlier or self._follower.record("running")
         self._terminated = False
         self._write_error: str | None = None

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from stepscope.watch.config import ReportConfig
+from stepscope.watch.config import WatchConfig
 
 MAX_SHARE = 0.01
 """Writing the report may take this share of the time: it needs a core that the job may want."""
@@ -15,11 +15,11 @@ LAST_TIMEOUT_S = 50.0
 
 
 class ReportFile:
-    """The report of one run, written by one process at a time."""
+    """Report of the watched run with its rules, written by one process at a time."""
 
-    def __init__(self, run: str, config: ReportConfig) -> None:
+    def __init__(self, config: WatchConfig, path: str) -> None:
         self._command = [
-            *(sys.executable, "-m", "stepscope", "report", run, "-o", config.path),
+            *(sys.executable, "-m", "stepscope", "report", config.run, "-o", path),
             *(part for name in config.rules for part in ("--rule", name)),
             *(("--config", config.parameters) if config.parameters is not None else ()),
             *(part for text in config.assignments for part in ("--set", text)),
@@ -36,16 +36,9 @@ class ReportFile:
 
     def finish(self) -> None:
         """Write the report a last time, and wait for it."""
-        for is_last in (False, True):
-            if is_last:
-                self._start()
-            if self._process is None:
-                continue
-            try:
-                self._process.wait(LAST_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        self._wait()
+        self._start()
+        self._wait()
 
     def _is_writing(self) -> bool:
         """Return True while a process writes; note when the next one may start after its end."""
@@ -57,6 +50,16 @@ class ReportFile:
         self._due_s = self._started_s + taken_s / MAX_SHARE
         self._process = None
         return False
+
+    def _wait(self) -> None:
+        """Wait for the process, if there is one; end it if it takes too long."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(LAST_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def _start(self) -> None:
         self._started_s = time.monotonic()
