@@ -235,6 +235,8 @@ def measure_batch_creation(fetchers: Sequence[Fetcher], steps: Steps) -> BatchCr
         return None
     is_detailed = any(len(work.detailed) for work in works)
     wall_ns = max(1, sum(work.detailed_ns for work in works))
+    cpu_ratio = min(1.0, sum(int(work.detailed.value.sum()) for work in works) / wall_ns)
+    samples_ratio = sum(work.sum_value_ns("samples") for work in works) / wall_ns
     collate_ratio = sum(work.sum_duration_ns("collate") for work in works) / wall_ns
     sampled = [work.measure_stages() for work in works]
     stage_times = _merge_times([times for times, _ in sampled])
@@ -243,12 +245,8 @@ def measure_batch_creation(fetchers: Sequence[Fetcher], steps: Steps) -> BatchCr
     return BatchCreation(
         batch_count=batch_count,
         mean_ns=sum(work.wall_ns for work in works) / batch_count,
-        cpu_ratio=min(1.0, sum(int(work.detailed.value.sum()) for work in works) / wall_ns)
-        if is_detailed
-        else None,
-        samples_ratio=sum(work.sum_value_ns("samples") for work in works) / wall_ns
-        if is_detailed
-        else None,
+        cpu_ratio=cpu_ratio if is_detailed else None,
+        samples_ratio=samples_ratio if is_detailed else None,
         collate_ratio=collate_ratio if is_detailed else None,
         transforms=_measure_transforms(works, wall_ns),
         sample_count=sample_count,

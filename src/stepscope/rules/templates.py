@@ -84,8 +84,9 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
     unit: ClassVar[str] = "samples per GPU"
     """Unit of the datapoints, for the message about too few of them."""
     missing: ClassVar[str]
-    advice: ClassVar[str] = ""
     """Reason why the rule does not apply to a run without such samples."""
+    advice: ClassVar[str] = ""
+    """What to do to get such samples."""
 
     @property
     def patience_count(self) -> int:

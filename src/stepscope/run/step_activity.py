@@ -42,9 +42,7 @@ from stepscope.intervals import EMPTY, Int, Intervals, overlap, union, unite
 from stepscope.run.device_work import calls_of, device_work_of
 from stepscope.run.request_waits import read_request_waits
 from stepscope.run.run import Run
-from stepscope.run.trace_fetches import (
-    find_fetches,
-)
+from stepscope.run.trace_fetches import find_fetches
 from stepscope.run.trace_steps import (
     MarkedSteps,
     StepSource,

@@ -12,9 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import (
-    TIME_COLUMNS,
-)
+from stepscope.analysis import TIME_COLUMNS
 from stepscope.intervals import Intervals
 from stepscope.run.communication import CollectiveKernels
 from stepscope.run.windows import WindowKey

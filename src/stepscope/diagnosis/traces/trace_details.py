@@ -21,21 +21,8 @@ from stepscope.analysis import (
     parse_copy_direction,
     uses_tensor_cores,
 )
-from stepscope.intervals import (
-    EMPTY,
-    Intervals,
-    contains,
-    overlap,
-    union,
-    unite,
-)
-from stepscope.run import (
-    DividedTrace,
-    calls_of,
-    is_range,
-    read_marks,
-    select_named,
-)
+from stepscope.intervals import EMPTY, Intervals, contains, overlap, union, unite
+from stepscope.run import DividedTrace, calls_of, is_range, read_marks, select_named
 
 SHORT_KERNEL_NS = 10_000
 """Launching a kernel takes the host about as long: 5 to 10 µs."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 from stepscope.monitor.config import WindowSchedule
 from stepscope.quantities import duration
 from stepscope.schema import ProcessInfo, WindowFact, WindowMissedFact
+
+F = TypeVar("F", WindowFact, WindowMissedFact)
 
 
 def describe_scheduled(
@@ -19,18 +22,8 @@ def describe_scheduled(
         last_step: number of the latest step of the job, from 0.
     """
     processes = list(processes)
-    windows = [
-        fact
-        for process in processes
-        for fact in process.facts_of(WindowFact)
-        if fact.reason == "scheduled"
-    ]
-    missed = [
-        fact
-        for process in processes
-        for fact in process.facts_of(WindowMissedFact)
-        if fact.reason == "scheduled"
-    ]
+    windows = _select_scheduled(processes, WindowFact)
+    missed = _select_scheduled(processes, WindowMissedFact)
     notes = [_describe_deviation(schedule, fact) for fact in windows if fact.deviation]
     notes += [
         f"{_describe_plan(schedule, fact.first_step)} was not recorded: {fact.why}"
@@ -42,6 +35,11 @@ def describe_scheduled(
             end = f"the job ended in step {last_step}"
         notes.append(f"{_describe_plan(schedule, schedule.first_step)} was not recorded: {end}")
     return list(dict.fromkeys(notes))
+
+
+def _select_scheduled(processes: Iterable[ProcessInfo], kind: type[F]) -> list[F]:
+    facts = (fact for process in processes for fact in process.facts_of(kind))
+    return [fact for fact in facts if fact.reason == "scheduled"]
 
 
 def _describe_plan(schedule: WindowSchedule, first_step: int | None) -> str:

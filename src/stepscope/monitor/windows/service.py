@@ -83,7 +83,7 @@ class WindowService:
         self._settings = settings
         self._tree = tree
         self._node = node
-        self._reader = open_run(run)
+        self._run_directory = run
         self._job_pid = job_pid
         self._started_ns = started_ns - time.time_ns() + time.monotonic_ns()
         self._peer = peer
@@ -302,7 +302,7 @@ class WindowService:
         schedule = self._settings.schedule
         if schedule is None:
             return
-        processes = [p for p in self._reader.processes() if p.node == self._node]
+        processes = [p for p in open_run(self._run_directory).processes() if p.node == self._node]
         last_step = max((process.steps for process in self._processes.values()), default=0)
         notes = describe_scheduled(schedule, processes, last_step)
         self._notes |= {f"scheduled {number}": note for number, note in enumerate(notes)}

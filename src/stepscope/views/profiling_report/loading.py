@@ -41,9 +41,7 @@ def _draw_loading(details: DataloaderDetails) -> list[Block]:
     return [*_tabulate_loaders(details.loaders), *charts, *note_omitted(more)]
 
 
-def _tabulate_loaders(
-    loaders: Mapping[str, LoaderSettings],
-) -> list[Block]:
+def _tabulate_loaders(loaders: Mapping[str, LoaderSettings]) -> list[Block]:
     if not loaders:
         return []
     ranks, more = limit_items(sorted(loaders), MAX_ROWS, "ranks")

@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import weakref
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 import torch
@@ -113,7 +112,7 @@ def _record(module: torch.nn.Module, state: _ModelState | None, args: Any, kwarg
             "shape": [int(n) for n in tensor.shape],
             "dtype": _dtype(tensor.dtype),
         }
-        for name, tensor in islice(
+        for name, tensor in itertools.islice(
             _tensors([*enumerate(args), *kwargs.items()], "", MAX_DEPTH), MAX_INPUTS
         )
     ]
