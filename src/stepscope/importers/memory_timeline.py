@@ -9,7 +9,6 @@ torch draws it. Actions and categories are numbers, see `schema.MEMORY_ACTIONS`.
 
 from __future__ import annotations
 
-import gzip
 import re
 import secrets
 import zlib
@@ -21,6 +20,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from stepscope.importers.content import read_content, read_head
 from stepscope.importers.results import (
     MEMORY_TIMELINE,
     ProgressCallback,
@@ -33,7 +33,6 @@ from stepscope.intervals import Int
 from stepscope.schema import MEMORY_ACTIONS, MEMORY_CATEGORY_NAMES
 from stepscope.store import DictColumn, RunWriter
 
-_HEAD_BYTES = 4096
 _RAW = re.compile(rb"\s*\[\s*\[\s*-?\d+\s*,\s*[1-4]\s*,\s*-?\d+\s*,\s*[0-7]\s*\]")
 _SUMS = re.compile(rb"\s*\[\s*\[\s*-?\d+\s*(,\s*-?\d+\s*)*(\]\s*,\s*\[\s*\[|,?\s*-?\d*\Z)")
 _EMPTY = re.compile(rb"\s*\[\s*\[\s*\]\s*,\s*\[\s*\]\s*\]")
@@ -56,13 +55,7 @@ class MemoryTimelineImporter:
 
     def can_read(self, path: Path) -> bool:
         """Return True for a file that begins like a memory timeline."""
-        try:
-            with path.open("rb") as file:
-                head = file.read(_HEAD_BYTES)
-            if head.startswith(b"\x1f\x8b"):
-                head = zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
-        except (OSError, zlib.error):
-            return False
+        head = read_head(path)
         return any(form.match(head) for form in (_RAW, _SUMS, _EMPTY))
 
     def import_files(
@@ -86,15 +79,13 @@ class MemoryTimelineImporter:
 
 def _import_file(path: Path, writer: RunWriter, name: str) -> Result:
     try:
-        content = path.read_bytes()
-        if content.startswith(b"\x1f\x8b"):
-            content = gzip.decompress(content)
+        content = read_content(path)
     except (OSError, EOFError, zlib.error) as error:
         return Refused(path, f"{path} cannot be read: {error}.")
     if _EMPTY.match(content):
         return Refused(path, f"{path} has no memory: its device allocated none while it profiled.")
     try:
-        columns = _read_raw(content) if _RAW.match(content[:_HEAD_BYTES]) else _read_sums(content)
+        columns = _read_raw(content) if _RAW.match(content) else _read_sums(content)
     except (msgspec.DecodeError, ValueError) as error:
         return Refused(path, f"{path} is not a complete memory timeline: {error}.")
     count = len(columns["t_ns"])

@@ -18,9 +18,9 @@ Belongs here: everything between the text of such a file and the trace tables of
 
 from __future__ import annotations
 
-from stepscope.importers.kineto.blocks import Frame, inflated, is_compressed
+from stepscope.importers.kineto.blocks import Frame, inflated
 from stepscope.importers.kineto.describe import Identity
 from stepscope.importers.kineto.importer import KinetoImporter
 from stepscope.importers.kineto.trace_file import import_trace
 
-__all__ = ["Frame", "Identity", "KinetoImporter", "import_trace", "inflated", "is_compressed"]
+__all__ = ["Frame", "Identity", "KinetoImporter", "import_trace", "inflated"]

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from stepscope.importers.content import GZIP_MAGIC, is_compressed
+
 try:  # twice as fast
     from isal import isal_zlib as inflate
 
@@ -47,7 +49,6 @@ _COLON = re.compile(rb"\s*:")
 _MAX_EVENT_BYTES = 1 << 20
 _SCANNED_BYTES = 4 << 20
 _ARRAY_END = re.compile(rb"(?:\}|\[)\s*,?\s*\](?=\s*(?:,\s*\"|\}|$))")
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(slots=True)
@@ -103,18 +104,12 @@ class Block:
         return array
 
 
-def is_compressed(path: str) -> bool:
-    """Return True for a gzip file, judged by its first bytes."""
-    with pathlib.Path(path).open("rb") as file:
-        return file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-
-
 def read_blocks(path: str, frame: Frame) -> Iterator[Block]:
     """Yield the blocks of a file; afterwards `frame.tail` holds the rest of the text.
 
     A plain file is only read where it is cut; the decoder of a block reads its text.
     """
-    compressed = is_compressed(path)
+    compressed = is_compressed(pathlib.Path(path))
     with pathlib.Path(path).open("rb") as file:
         yield from _inflate_blocks(file, frame) if compressed else _plan_blocks(path, file, frame)
 
@@ -262,9 +257,9 @@ def inflated(file: BinaryIO, frame: Frame) -> Iterator[bytes]:
         while data:
             if inflater.eof:
                 data = data.lstrip(b"\0")
-                if not _GZIP_MAGIC.startswith(data[:2]):
+                if not GZIP_MAGIC.startswith(data[:2]):
                     return  # data after the last stream is not part of the file's content
-                if len(data) < len(_GZIP_MAGIC):
+                if len(data) < len(GZIP_MAGIC):
                     break
                 inflater = inflate.decompressobj(wbits=31)
             try:

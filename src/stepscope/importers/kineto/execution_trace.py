@@ -30,13 +30,12 @@ import msgspec
 import numpy as np
 
 from stepscope.errors import UnreadableTraceError
-from stepscope.importers.kineto.blocks import is_compressed
+from stepscope.importers.content import read_content, read_head
 from stepscope.importers.kineto.gather import Gathered
 from stepscope.importers.kineto.kinds import OPERATOR
 
 NODE_KEY = "Execution trace node"
 """Key of the number of a node in the column `args` of an operator."""
-_HEAD_BYTES = 4096
 _SCHEMA = re.compile(rb'\s*\{\s*"schema"\s*:\s*"')
 _NODES = re.compile(rb'"nodes"\s*:\s*\[')
 _TENSOR = re.compile(r"Tensor\((.+)\)")
@@ -109,13 +108,7 @@ class Linked:
 
 def is_execution_trace(path: Path) -> bool:
     """Return True for a file that begins like an execution trace."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-        if is_compressed(str(path)):
-            head = zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
-    except (OSError, zlib.error):
-        return False
+    head = read_head(path)
     return bool(_SCHEMA.match(head) and _NODES.search(head))
 
 
@@ -126,11 +119,8 @@ def read_execution_trace(path: Path) -> ExecutionTrace:
         UnreadableTraceError: the file is incomplete or damaged.
         OSError: the file cannot be read.
     """
-    content = path.read_bytes()
     try:
-        if is_compressed(str(path)):
-            content = gzip.decompress(content)
-        file = msgspec.json.decode(content, type=_File)
+        file = msgspec.json.decode(read_content(path), type=_File)
     except (msgspec.DecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UnreadableTraceError(f"{path} is no complete execution trace: {error}.") from None
     nodes = {number: node for node in file.nodes if (number := node.record_function) > 0}

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from stepscope.errors import UnreadableTraceError
+from stepscope.importers.content import is_compressed
 from stepscope.importers.kineto import repair
 from stepscope.importers.kineto.blocks import (
     MAX_BLOCK_BYTES,
     Block,
     Frame,
-    is_compressed,
     read_blocks,
     split_tail,
 )
@@ -90,7 +90,7 @@ def read_file(
     try:
         total = max(1, path.stat().st_size)
         blocks = read_blocks(str(path), frame)
-        text_bytes = total * (_COMPRESSION if is_compressed(str(path)) else 1)
+        text_bytes = total * (_COMPRESSION if is_compressed(path) else 1)
         chunks = decode_all(blocks, workers if text_bytes >= SERIAL_BYTES else 0, on_start)
         for chunk in _join_cut_events(chunks, frame):
             gathered.add(chunk)

@@ -10,13 +10,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from stepscope.importers.kineto import (
-    Frame,
-    Identity,
-    import_trace,
-    inflated,
-    is_compressed,
-)
+from stepscope.importers.content import is_compressed
+from stepscope.importers.kineto import Frame, Identity, import_trace, inflated
 from stepscope.importers.results import Imported
 from stepscope.store import RunWriter
 
@@ -71,7 +66,7 @@ def _texts(path: Path) -> Iterator[bytes]:
     The import of the copy reports a missing end.
     """
     with path.open("rb") as file:
-        if is_compressed(str(path)):
+        if is_compressed(path):
             yield from inflated(file, Frame())
         else:
             yield from iter(lambda: file.read(_PIECE_BYTES), b"")

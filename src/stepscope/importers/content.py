@@ -1,0 +1,40 @@
+"""Content of files, compressed with gzip or not."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+GZIP_MAGIC = b"\x1f\x8b"
+_HEAD_BYTES = 4096
+
+
+def is_compressed(path: Path) -> bool:
+    """Return True for a gzip file, judged by its first bytes."""
+    with path.open("rb") as file:
+        return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+
+
+def read_head(path: Path) -> bytes:
+    """Return the first 4 KiB of the content, or less; nothing of an unreadable file."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        if head.startswith(GZIP_MAGIC):
+            return zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
+    except (OSError, zlib.error):
+        return b""
+    return head
+
+
+def read_content(path: Path) -> bytes:
+    """Return the whole content.
+
+    Raises:
+        OSError: the file cannot be read; as `gzip.BadGzipFile`, it is damaged.
+        EOFError: the end of a compressed file is missing.
+        zlib.error: a compressed file is damaged.
+    """
+    content = path.read_bytes()
+    return gzip.decompress(content) if content.startswith(GZIP_MAGIC) else content
