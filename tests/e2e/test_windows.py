@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 from stepscope.schema import JobState, WindowFact
-from stepscope.store import open_run
+from stepscope.store import WindowRequest, WindowRequests, open_run
 from tests.support import waiting
 from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, STEPSCOPE, TORCHRUN, run_under
 
@@ -46,15 +47,15 @@ class WindowedJob:
                 start_new_session=True,
             )
 
-    def facts(self) -> list[dict[str, Any]]:
-        """Return the windows that the processes have recorded so far."""
+    def facts(self, name: str = "window") -> list[dict[str, Any]]:
+        """Return what the processes have recorded so far, windows by default."""
         if not (self.run / "run.json").exists():
             return []
         return [
             fact
             for process in open_run(self.run).processes()
             for fact in process.facts
-            if fact["fact"] == "window"
+            if fact["fact"] == name
         ]
 
     def capture(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -351,8 +352,9 @@ def test_an_overlapping_window_is_skipped_and_reported(start: Callable[..., Wind
     )
     assert refused.returncode == 2
     assert "overlap" in refused.stderr
-    job = start("--window", "asked", "--start-step", "300", "--num-steps", "40", "--every", "41")
-    wait_until(lambda: len(job.facts()) >= 2)
+    job = start("--window", "asked", "--start-step", "1000", "--num-steps", "4")
+    WindowRequests(job.run).send(WindowRequest(name="long", asked_ns=time.time_ns(), step_count=1000))
+    wait_until(lambda: len(job.facts("window_missed")) >= 1)
     assert job.end() == 0
     (status,) = open_run(job.run).statuses().values()
     assert any("not recorded: another window was still open" in note for note in status.notes)
