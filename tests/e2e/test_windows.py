@@ -353,7 +353,9 @@ def test_an_overlapping_window_is_skipped_and_reported(start: Callable[..., Wind
     assert refused.returncode == 2
     assert "overlap" in refused.stderr
     job = start("--window", "asked", "--start-step", "1000", "--num-steps", "4")
-    WindowRequests(job.run).send(WindowRequest(name="long", asked_ns=time.time_ns(), step_count=1000))
+    WindowRequests(job.run).send(
+        WindowRequest(name="long", asked_ns=time.time_ns(), step_count=1000)
+    )
     wait_until(lambda: len(job.facts("window_missed")) >= 1)
     assert job.end() == 0
     (status,) = open_run(job.run).statuses().values()

@@ -13,6 +13,7 @@ if importlib.util.find_spec("torch") is None:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
 from stepscope.monitor.windows.planner import WindowSpec, WindowStart
+from stepscope.spool.step_schedule import ScheduledWindows
 from tests.support.window_jobs import OVER, RECORDING, WRITING, WindowJob, steps
 
 pytestmark = pytest.mark.e2e
@@ -67,7 +68,8 @@ def test_a_window_has_exactly_the_requested_steps(job: WindowJob) -> None:
 def test_a_window_warms_up_for_some_steps(start: Callable[..., WindowJob], served: bool) -> None:
     job = start(served=served)
     job.do("steps 5")
-    job.plan(steps(4, warmup_count=10), WindowStart(first_step=20))
+    windows = ScheduledWindows(first_step=20, step_count=4, warmup_count=10)
+    job.plan_scheduled(windows, 20)
     job.do("steps 40")
     job.step_until(OVER)
     assert job.window()["steps"] == 4
@@ -75,7 +77,7 @@ def test_a_window_warms_up_for_some_steps(start: Callable[..., WindowJob], serve
     assert (fact["first_step"], fact["step_count"]) == (20, 4)
     # A profiler of the job closes a window that warms up, and leaves one that waits.
     first = job.training_process.steps + 20
-    job.plan(steps(4, warmup_count=10), WindowStart(first_step=first))
+    job.plan_scheduled(windows, first)
     job.do("steps 15")
     assert int(job.do("profile 2")) > 50
     job.step_until(OVER)

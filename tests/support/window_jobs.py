@@ -20,6 +20,8 @@ from stepscope.monitor.windows.training_processes import (
     find_training_processes,
 )
 from stepscope.spool.heartbeat import WindowState
+from stepscope.spool.plan import Recorder
+from stepscope.spool.step_schedule import ScheduledWindows
 from tests.support.waiting import wait_until
 
 JOB = Path(__file__).parents[1] / "e2e" / "windows" / "window_job.py"
@@ -94,9 +96,25 @@ class WindowJob:
         if self.peer is not None:
             self.wait_for_poll()
         self.planner.assign(spec, [training_process], start)
+        self._wait_for_delivery(training_process)
+
+    def plan_scheduled(self, windows: ScheduledWindows, first_step: int) -> None:
+        """Plan the window of a schedule that starts at a step; without libkineto, as the process
+        itself would."""
+        training_process = self.training_process
+        if self.peer is None:
+            number, recorder = training_process.plan_count, Recorder.PROFILER
+            training_process.assign(windows.plan(number, first_step, recorder, None))
+            return
+        self.wait_for_poll()
+        self.planner.assign_scheduled(windows, [training_process], first_step)
+        self._wait_for_delivery(training_process)
+
+    def _wait_for_delivery(self, training_process: TrainingProcess) -> None:
+        """With libkineto, wait until it has the configuration of the last plan."""
         if (
             self.peer is not None
-            and next(reversed(list(training_process.plans()))).recorder == "libkineto"
+            and next(reversed(list(training_process.plans()))).recorder == Recorder.LIBKINETO
         ):
             peer = self.peer
             wait_until(lambda: not peer.has_offer(training_process.pid), timeout_s=LIMIT_S)
