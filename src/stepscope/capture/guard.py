@@ -38,37 +38,38 @@ class Probe:
         coarse: its records are steps and phases, which have a separate budget in the spool.
     """
 
-    __slots__ = ("_log", "alive", "name")
+    __slots__ = ("_is_coarse", "alive", "name")
 
     def __init__(self, name: str, *, coarse: bool = False) -> None:
         self.name = name
         self.alive = True
-        self._log = "coarse" if coarse else "fine"
+        self._is_coarse = coarse
 
     def start(self, kind: int, name: str = "", value: int = 0) -> OpenSpan | None:
-        """Start an interval; None while nothing is recorded. Never raises."""
-        if not self.alive:
+        """Start an interval; None while nothing is recorded. Never raises.
+
+        It runs several times per step with cold caches, where every instruction costs time. So it
+        tests nothing twice, and does not store the end: new segments are zeroed.
+        """
+        live = session.live
+        if not live or not self.alive:
             return None
         try:
-            live = session.live
-            if not live:
-                return None
             try:
                 logs = local.logs
                 if logs.generation != live:
                     logs = thread_logs()
-            except AttributeError:
+                meta = logs.metas[kind, name, None]
+            except (AttributeError, KeyError):  # no logs of the thread, or a new name
                 logs = thread_logs()
-            if logs is None:
-                return None
-            key = (kind, name, None)
-            meta = logs.metas.get(key) or logs.session.meta(key)
-            log = logs.coarse if self._log == "coarse" else logs.fine
+                if logs is None:
+                    return None
+                meta = logs.session.meta((kind, name, None))
+            log = logs.coarse if self._is_coarse else logs.fine
             next_index, words = log.cursor
             i = next_index()
             if i >= ROLL_WORD:
                 words, i = log.roll(words, i)
-            words[i + 1] = 0
             words[i + 2] = meta | logs.depth & DEPTH_MASK
             words[i + 3] = value & _WORD
             words[i] = _now()
@@ -120,7 +121,7 @@ class Probe:
                 return
             key = (kind, name, None)
             meta = logs.metas.get(key) or logs.session.meta(key)
-            log = logs.coarse if self._log == "coarse" else logs.fine
+            log = logs.coarse if self._is_coarse else logs.fine
             word = value & _WORD
             log.write(meta | flags << 16 | logs.depth & DEPTH_MASK, start_ns, end_ns, word)
         except Exception as error:  # noqa: BLE001 - the guard

@@ -34,21 +34,24 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     def timed(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(*args, **kwargs)
-        progress.notify_work()
+        if progress.reports_work:
+            progress.notify_work()
         name = "backward" if kwargs.get("accumulate_grad") else "grad"
         # A pass inside another one, or inside a module, ends no step.
         watches = progress.watches_updates and not (module_call.active or backward_pass.active)
-        changes = updates.before_backward() if watches else 0
-        was_active, backward_pass.active = backward_pass.active, True
+        changes = 0
+        if watches:
+            changes, backward_pass.active = updates.before_backward(), True
         span = _probe.start(Kind.BACKWARD, name, changes)
-        device = device_clock.start("backward")
+        device = device_clock.start("backward") if device_clock.is_installed else None
         try:
             return original(*args, **kwargs)
         finally:
-            device_clock.end(device)
+            if device is not None:
+                device_clock.end(device)
             _probe.end(span, flags=0 if progress.has_optimizer else Flag.NO_OPTIMIZER)
-            backward_pass.active = was_active
             if watches:
+                backward_pass.active = False
                 updates.after_backward()
 
     return timed

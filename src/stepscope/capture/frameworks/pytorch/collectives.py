@@ -39,6 +39,8 @@ COLLECTIVES = (
     "scatter",
     "send",
 )
+PARALLEL_CLASS = "DistributedDataParallel"
+"""Name of the class of modules that exchange gradients."""
 MEASURED_STEPS = 10
 """DDP measures each of the first steps."""
 READ_GROWTH = 1.5
@@ -63,13 +65,11 @@ def install() -> None:
 
 
 def count_parallel_pass(module: torch.nn.Module) -> None:
-    """Count training passes of a DistributedDataParallel module, and those with an exchange.
+    """Count training passes of a module of `PARALLEL_CLASS`, and those with an exchange.
 
     The first such module is the one whose statistics are read.
     """
     global _ddp_module, _pass_count, _exchange_count
-    if type(module).__name__ != "DistributedDataParallel":
-        return
     if _ddp_module is None:
         _ddp_module = weakref.ref(module)
         progress.on_boundary(_probe.protect(_read_statistics))

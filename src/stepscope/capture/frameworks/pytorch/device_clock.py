@@ -99,18 +99,20 @@ class DeviceClock:
 
 
 _clock: DeviceClock | None = None
+is_installed = False
+"""True on a machine with a device. Callers test it: without one, a call would only cost time."""
 
 
 def install() -> None:
     """Start the clock on a machine with a device."""
-    global _clock
+    global _clock, is_installed
     if device_driver_present():
-        _clock = DeviceClock(torch.cuda)
+        _clock, is_installed = DeviceClock(torch.cuda), True
         progress.on_boundary(_probe.protect(_clock.poll))
 
 
 def start(name: str) -> OpenPhase | None:
-    """Start a phase on the device; None without a device. Never raises."""
+    """Start a phase on the device; None if that is not possible. Never raises."""
     if _clock is None or not _probe.alive:
         return None
     try:
@@ -120,9 +122,9 @@ def start(name: str) -> OpenPhase | None:
         return None
 
 
-def end(phase: OpenPhase | None) -> None:
+def end(phase: OpenPhase) -> None:
     """End a phase that `start` returned. Never raises."""
-    if phase is not None and _clock is not None:
+    if _clock is not None:
         try:
             _clock.end(phase)
         except RuntimeError as error:

@@ -47,9 +47,11 @@ _uses_monitor = False
 def install() -> None:
     """Take over libkineto's step counting, and let forked children exit."""
     global _uses_monitor
-    _uses_monitor = _is_monitor_the_daemon()
-    if not _uses_monitor:
+    hook = _find_counting_hook()
+    if hook is None or not _is_monitor_the_daemon():
         return
+    _uses_monitor = True
+    del _global_optimizer_post_hooks[hook]  # without a daemon there is none
     profiler: Any = torch.autograd.profiler
     profiler._kineto_step = _skip_step
     os.register_at_fork(after_in_child=exit_without_cleanup)
@@ -142,13 +144,19 @@ def exit_without_cleanup() -> None:
 
 
 def _is_monitor_the_daemon() -> bool:
-    """Return True if torch was imported with the monitor as its daemon."""
+    """Return True if the monitor is the daemon of this process."""
     directory = os.environ.get(DIRECTORY_VARIABLE)
-    if not directory or os.environ.get("KINETO_IPC_SOCKET_DIR") != directory:
-        return False
-    hooks = _global_optimizer_post_hooks.values()  # torch counts steps for a daemon only
-    return any(getattr(hook, "__name__", "") == "_optimizer_post_hook" for hook in hooks)
+    return bool(directory) and os.environ.get("KINETO_IPC_SOCKET_DIR") == directory
+
+
+def _find_counting_hook() -> int | None:
+    """Find the hook with which torch counts optimizer steps for a daemon; None if torch was
+    imported without one."""
+    for key, hook in _global_optimizer_post_hooks.items():
+        if getattr(hook, "__name__", "") == "_optimizer_post_hook":
+            return key
+    return None
 
 
 def _skip_step() -> None:
-    """Replace torch's step counting by a no-op."""
+    """Replace the step counting of the job's profilers by a no-op."""

@@ -168,21 +168,28 @@ def _timed_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
             times = self._stepscope_times = FetchTimes()
             watch_fetcher(self, times)
         was_active, module_call.active = module_call.active, True  # modules here are transforms
-        is_detailed = times.select(self)
-        # In the training process the wait for the batch is recorded in any case.
-        span = None
-        if is_detailed or times.is_in_worker:
-            span = _fetch_probe.start(Kind.FETCH, times.dataset_name)
+        try:
+            thinning = times.thinning
+            # In the training process the wait for the batch is recorded in any case.
+            if thinning.plain_left and not times.is_in_worker:
+                thinning.plain_left -= 1
+                return original(self, index)
+            return recorded_fetch(self, index, times)
+        finally:
+            module_call.active = was_active
+
+    def recorded_fetch(fetcher: Any, index: Any, times: FetchTimes) -> Any:
+        is_detailed = times.select(fetcher)
+        span = _fetch_probe.start(Kind.FETCH, times.dataset_name)
         cpu = _thread_time() if is_detailed else 0
         try:
-            return original(self, index)
+            return original(fetcher, index)
         finally:
             if is_detailed:
-                times.flush()
+                times.flush(fetcher)
                 _fetch_probe.end(span, value=_thread_time() - cpu)
-            elif span is not None:
+            else:
                 _fetch_probe.end(span, value=NOT_DETAILED)
-            module_call.active = was_active
 
     return fetch
 
@@ -214,8 +221,8 @@ class FetchTimes:
         if is_detailed:
             for chain in self.chains:
                 chain.start()
-        if is_detailed != bool(self._replaced):
-            self._swap(fetcher)
+            if not self._replaced:
+                self._swap(fetcher)
         if self.thinning.detailed_every != previous:
             _fetch_probe.fact(
                 "thinned", name=self.dataset_name, detailed_every=self.thinning.detailed_every
@@ -243,7 +250,9 @@ class FetchTimes:
         if duration >= SLOW_SAMPLE_NS:
             _fetch_probe.write(Kind.SAMPLE, self.dataset_name, start_ns, end_ns)
 
-    def _flush(self) -> None:
+    def _flush(self, fetcher: Any) -> None:
+        if self.thinning.plain_left:
+            self._swap(fetcher)
         timed_count = 0
         if self._count:
             name, first, last = self.dataset_name, self._first_ns, self._last_ns

@@ -77,10 +77,12 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
             finally:
                 module_call.active = False
         progress.notify_work_start()
-        collectives.count_parallel_pass(module)
+        name = type(module).__name__
+        if name == collectives.PARALLEL_CLASS:
+            collectives.count_parallel_pass(module)
         value = pack_forward(id(module), models.count_elements(args, kwargs))
-        span = _probe.start(Kind.FORWARD, type(module).__name__, value)
-        device = device_clock.start("forward")
+        span = _probe.start(Kind.FORWARD, name, value)
+        device = device_clock.start("forward") if device_clock.is_installed else None
         flags = _SIZED_IN_EVAL_MODE if models.is_in_eval_mode(module) else _SIZED
         if not is_grad_enabled():
             flags |= Flag.NO_GRAD
@@ -89,7 +91,8 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
             result = original(module, *args, **kwargs)
         finally:
             module_call.active = False
-            device_clock.end(device)
+            if device is not None:
+                device_clock.end(device)
             _probe.end(span, flags=flags)
         if span is not None:  # a lazy module has its parameters only after the call
             models.describe(module, args, kwargs)

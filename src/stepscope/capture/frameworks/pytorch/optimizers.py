@@ -23,19 +23,21 @@ from stepscope.spool import Kind
 _probe = Probe("optimizer steps", coarse=True)
 _describe_probe = Probe("optimizer descriptions")
 _is_compiling = torch.compiler.is_compiling
-_open: dict[int, _OpenStep] = {}
-_described_optimizers: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
-"""By identity: a `WeakSet` takes ten times as long, at every step."""
+_states: dict[int, _OptimizerState] = {}
+"""By identity: a `WeakKeyDictionary` takes ten times as long, at every step."""
 
 
-class _OpenStep:
-    """A step that has not ended."""
+class _OptimizerState:
+    """One optimizer, and its step that has not ended."""
 
-    __slots__ = ("device", "inner_count", "span")
+    __slots__ = ("device", "inner_count", "is_stepping", "name", "reference", "span")
 
-    def __init__(self, span: OpenSpan | None, device: device_clock.OpenPhase | None) -> None:
-        self.span = span
-        self.device = device
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.reference = weakref.ref(optimizer)
+        self.name = type(optimizer).__name__
+        self.is_stepping = False
+        self.span: OpenSpan | None = None
+        self.device: device_clock.OpenPhase | None = None
         self.inner_count = 0
         """Nested steps of the same optimizer: a class may call `step` of its base class."""
 
@@ -60,32 +62,36 @@ def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     if _is_compiling():  # hooks are traced; the code below must not become part of a graph
         return
     key = id(optimizer)
-    open_step = _open.get(key)
-    if open_step is not None:
-        if _is_inner(optimizer, sys._getframe(1)):
-            open_step.inner_count += 1
-            return
-        _probe.abandon(open_step.span)  # the step raised, so the post hook did not run
-    described = _described_optimizers.get(key)
-    if described is None or described() is not optimizer:
-        _described_optimizers[key] = weakref.ref(optimizer)
+    state = _states.get(key)
+    if state is None or state.reference() is not optimizer:
+        state = _states[key] = _OptimizerState(optimizer)
         _describe(optimizer)
-    span = _probe.start(Kind.OPTIMIZER, type(optimizer).__name__, key)
-    _open[key] = _OpenStep(span, device_clock.start("optimizer"))
+    elif state.is_stepping:
+        if _is_inner(optimizer, sys._getframe(1)):
+            state.inner_count += 1
+            return
+        _probe.abandon(state.span)  # the step raised, so the post hook did not run
+        state.inner_count = 0
+    state.is_stepping = True
+    state.span = _probe.start(Kind.OPTIMIZER, state.name, key)
+    if device_clock.is_installed:
+        state.device = device_clock.start("optimizer")
 
 
 def _after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     if _is_compiling():
         return
-    step = _open.get(id(optimizer))
-    if step is None:
+    state = _states.get(id(optimizer))
+    if state is None or not state.is_stepping:
         return
-    if step.inner_count:
-        step.inner_count -= 1
+    if state.inner_count:
+        state.inner_count -= 1
         return
-    del _open[id(optimizer)]
-    device_clock.end(step.device)
-    _probe.end(step.span)
+    state.is_stepping = False
+    if state.device is not None:
+        device_clock.end(state.device)
+        state.device = None
+    _probe.end(state.span)
     progress.notify_optimizer_step()
 
 

@@ -80,14 +80,13 @@ class Progress:
         if self._pending_thread and self._pending_thread == threading.get_ident():
             self._has_work_between = True
             self._end_step()
-        else:
+        elif self.reports_work:
             self.notify_work()
 
     def notify_work(self) -> None:
-        """Register work that starts no step."""
-        if self.reports_work:
-            for listener in self._work_listeners:
-                listener()
+        """Register work that starts no step. Only called if `reports_work`."""
+        for listener in self._work_listeners:
+            listener()
 
     def notify_mark(self) -> None:
         """Register the end of a step marked by the script."""
