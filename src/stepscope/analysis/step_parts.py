@@ -16,10 +16,12 @@ Each instant of a step belongs to one part, the first in this order that is acti
     compilation      torch.compile compiles
     allocation       runtime calls that allocate or release memory
     waiting          a process that does not train has no work (`request_waits`)
+    python           the host calls no operator and no runtime for at least `LONG_PYTHON_NS`
     synchronization  idle time of the device that began while the host waited for it, until the
-                     device has work again: the host had nothing prepared. Of each step at most the
-                     time of such waits: without them, the host does the rest all the same. After
-                     waits for copies to the device it is `copy_to_device`
+                     device has more than `SHORT_WORK_NS` of work again: the host had nothing
+                     prepared. Of each step at most the time of such waits: without them, the host
+                     does the rest all the same. After waits for copies to the device it is
+                     `copy_to_device`
     dispatch         the host runs operators or runtime calls
     python           none of these
 
@@ -79,6 +81,10 @@ PART_NAMES = {
     "python": "Python between operators",
 }
 """Names of the parts in sentences."""
+LONG_PYTHON_NS = 5_000_000
+"""Python that runs for so long between two calls is work of its own, also after a wait."""
+SHORT_WORK_NS = 20_000
+"""Work of a device that hides no more than a call or two of the host."""
 _ALLOCATION = re.compile(r"(cuda|hip)(Malloc|Free)|cuMem(Alloc|Free)(?!Host)")
 _NO_ALLOCATION = re.compile(r"(Malloc|Free)(Async|Host)|FreeArray")
 _COMPILATION = re.compile(
@@ -165,6 +171,7 @@ def divide_steps(extent: Intervals, activity: StepActivity) -> dict[str, Int]:
         "compilation": activity.compilation,
         "allocation": activity.allocation,
         "waiting": activity.waiting,
+        "long_python": _find_long_python(extent, activity),
         **idle,
         "dispatch": activity.host,
     }
@@ -179,17 +186,30 @@ def divide_steps(extent: Intervals, activity: StepActivity) -> dict[str, Int]:
     dispatch_ns = without_waits["dispatch"] - parts["dispatch"]
     moved_ns = np.rint(rest_ns / np.maximum(idle_ns, 1) * dispatch_ns).astype(np.int64)
     called_ns = parts.pop("copy_call") + waited_ns["copy_wait"]
+    long_python_ns = parts.pop("long_python")
     del parts["copy_wait"]
     return parts | {
         "copy_to_device": parts["copy_to_device"] + called_ns,
         "synchronization": waited_ns["synchronization"],
         "dispatch": parts["dispatch"] + moved_ns,
-        "python": parts["python"] + rest_ns - moved_ns,
+        "python": parts["python"] + rest_ns - moved_ns + long_python_ns,
     }
 
 
+def _find_long_python(extent: Intervals, activity: StepActivity) -> Intervals:
+    """Find the times inside the steps in which the host calls nothing for `LONG_PYTHON_NS`."""
+    calls = unite(activity.host, activity.data_loader, activity.compilation)
+    if not len(calls.start) or not len(extent.start):
+        return EMPTY
+    start = np.append(extent.start[:1], calls.end)
+    end = np.append(calls.start, extent.end[-1:])
+    is_long = end - start >= LONG_PYTHON_NS
+    return Intervals(start[is_long], end[is_long])
+
+
 def find_idle_after_waits(extent: Intervals, device: Intervals, waits: Intervals) -> Intervals:
-    """Find the idle times of a device that began while the host waited for it.
+    """Find the idle times of a device that began while the host waited for it, and those right
+    after these and `SHORT_WORK_NS` of work.
 
     The end of the last step ends an idle time too.
     """
@@ -198,7 +218,10 @@ def find_idle_after_waits(extent: Intervals, device: Intervals, waits: Intervals
         return EMPTY
     end = max(int(extent.end[-1]), int(busy.end[-1]))
     start, stop = busy.end, np.append(busy.start[1:], end)
-    began_waiting = contains(union(waits), start)
+    waiting = union(waits)
+    began_waiting = contains(Intervals(waiting.start, waiting.end + 1), start)
+    is_short = busy.end[1:] - busy.start[1:] <= SHORT_WORK_NS
+    began_waiting[1:] |= began_waiting[:-1] & is_short
     return Intervals(start[began_waiting], stop[began_waiting])
 
 
