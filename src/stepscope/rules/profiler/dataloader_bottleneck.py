@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from stepscope.intervals import Int
-from stepscope.quantities import number, percent
+from stepscope.quantities import percent
 from stepscope.rules.inputs import RankStepTimes
 from stepscope.rules.parameters import Percentage
 from stepscope.rules.profiler.step_share import (
@@ -20,7 +20,7 @@ from stepscope.rules.profiler.step_share import (
 )
 from stepscope.rules.samples import NO_FETCHES_IN_TRACES
 from stepscope.rules.templates import Ranks, RankStates
-from stepscope.rules.threshold_text import percent_beside
+from stepscope.rules.threshold_text import share_beside
 from stepscope.rules.traces import RuleTrace
 
 
@@ -100,12 +100,9 @@ class DataloaderBottleneck(TracedShare[DataloaderBottleneckParameters, TraceData
 
     def trace_sentence(self, name: str, trace: TraceDataWait) -> str:
         creates = "" if trace.has_workers else " The training process creates its batches itself."
-        share = percent_beside(trace.data_wait_share_ratio, self.parameters.threshold)
-        return (
-            f"Trace {name}: {self.part} takes {share} of step time (threshold "
-            f"{number(self.parameters.threshold)}%), computation "
-            f"{percent(trace.compute_share_ratio, 1)}.{creates}"
-        )
+        share = share_beside(trace.data_wait_share_ratio, "step time", self.parameters.threshold)
+        compute = percent(trace.compute_share_ratio, 1)
+        return f"Trace {name}: {self.part} takes {share}, computation {compute}.{creates}"
 
     def require_inputs(self, state: RankStates[RankShareState, TraceDataWait]) -> None:
         if not state.traces.details:
