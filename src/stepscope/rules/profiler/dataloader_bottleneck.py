@@ -54,9 +54,11 @@ class DataloaderBottleneck(TracedShare[DataloaderBottleneckParameters, TraceData
     For each rank, at the end of each scan, the share of waits for the input pipeline in the wall
     time of its last `window` steps. Only exposed waits count: loading that overlaps computation
     costs no time, and where phases were timed on the device, neither does a wait while the device
-    is busy. And in each imported trace, the share of step time in which a batch is fetched while
-    the device has no work; windows of a watched job are part of its steps. Datapoints are steps and
-    imported traces; violations are those whose share is above `threshold`.
+    is busy. The verdict also counts copies to the device and data preparation by the training
+    thread, and leaves out waits that other processes on the cores cause. And in each imported
+    trace, the share of step time in which a batch is fetched while the device has no work; windows
+    of a watched job are part of its steps. Datapoints are steps and imported traces; violations are
+    those whose share is above `threshold`.
 
     ## Why it matters
     While a step waits for its batch, the GPUs of the job idle. A share of loading below a fifth of

@@ -69,13 +69,14 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
 
     ## What it checks
     For each rank, at the end of each scan, the share of time outside all phases in the wall time of
-    its last `window` steps: the training thread does something else. In each window of the job's
-    profiler, the share of the time of the busiest stream of each device that it waited for the host
-    to launch work; that fires the rule if it is above `threshold` and either half of the kernels'
-    time is in kernels shorter than `small_kernel_us`, or the host waits for the device more than
-    `syncs_per_step` times per step. In each imported trace, the share of step time that the verdict
-    attributes to overhead; small kernels and synchronizations explain it. Datapoints are steps and
-    traces; violations are those above the threshold.
+    its last `window` steps: the training thread does something else; the verdict counts data
+    preparation in it for the data pipeline. In each window of the job's profiler, the share of the
+    time of the busiest stream of each device that it waited for the host to launch work; that fires
+    the rule if it is above `threshold` and either half of the kernels' time is in kernels shorter
+    than `small_kernel_us`, or the host waits for the device more than `syncs_per_step` times per
+    step. In each imported trace, the share of step time that the verdict attributes to overhead;
+    small kernels and synchronizations explain it. Datapoints are steps and traces; violations are
+    those above the threshold.
 
     ## Why it matters
     Each operator costs the host some microseconds. If kernels are that short, or if the script
