@@ -32,6 +32,7 @@ from stepscope.diagnosis.shares import (
     measure_phase_split,
 )
 from stepscope.diagnosis.slow_settings import list_slow_settings
+from stepscope.diagnosis.targets import list_targets
 from stepscope.diagnosis.traces import diagnose_traces
 from stepscope.diagnosis.tried_changes import attach_outcomes, read_tried_changes
 from stepscope.diagnosis.verdict import (
@@ -117,6 +118,7 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
             *list_slow_settings(run, shares, facts),
             *list_even_changes(finding, what_if, facts),
         ],
+        targets=list_targets(attribution.suspect, uses_gpu=not facts.is_cpu_job),
         step_count=step_count,
         mean_step_ns=run.mean_step_ns,
         phases=phases,

@@ -77,8 +77,8 @@ class DataloaderBottleneck(TracedShare[DataloaderBottleneckParameters, TraceData
     topic = "data loading"
     parameters_type = DataloaderBottleneckParameters
     recommendation = (
-        "Cache decoded data, move augmentation to the GPU, use more DataLoader workers, or pin "
-        "memory; `stepscope diagnose RUN` names the slow stage."
+        "Cache decoded data or use more DataLoader workers; with GPUs, augment there and pin "
+        "memory. `stepscope diagnose RUN` names the slow stage."
     )
     evidence = ("input-pipeline", "steps")
     plots = ("step", "data_wait")
