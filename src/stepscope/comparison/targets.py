@@ -15,6 +15,8 @@ from stepscope.rules import percent_beside
 from stepscope.run import Run
 from stepscope.schema import RuleStatus, field_label
 
+ROUNDING_DIGITS = 9
+"""Smaller differences from a target are rounding of the ratio."""
 Statuses = Mapping[str, RuleStatus]
 """Status by rule."""
 
@@ -43,18 +45,18 @@ def evaluate_targets(
     if not verdict.targets:
         return []
     texts = {target.name: target.text for target in verdict.targets}
-    data_ratio = other_verdict.get_share("data_pipeline")
+    gpu_ratio, data_ratio = other_side.gpu_mean, other_verdict.get_share("data_pipeline")
     statuses, other_statuses = _check(base_run), _check(other_run)
     values: dict[TargetName, tuple[str, str, bool | None]] = {
         "gpu_utilization": (
             _write_ratio(base_side.gpu_mean, MIN_GPU_RATIO),
-            _write_ratio(other_side.gpu_mean, MIN_GPU_RATIO),
-            None if other_side.gpu_mean is None else other_side.gpu_mean >= MIN_GPU_RATIO,
+            _write_ratio(gpu_ratio, MIN_GPU_RATIO),
+            None if gpu_ratio is None else round(gpu_ratio, ROUNDING_DIGITS) >= MIN_GPU_RATIO,
         ),
         "data_loading": (
             _write_ratio(verdict.get_share("data_pipeline"), MAX_DATA_RATIO),
             _write_ratio(data_ratio, MAX_DATA_RATIO),
-            None if data_ratio is None else data_ratio < MAX_DATA_RATIO,
+            None if data_ratio is None else round(data_ratio, ROUNDING_DIGITS) < MAX_DATA_RATIO,
         ),
         "rules": (
             _write_statuses(statuses),

@@ -23,7 +23,7 @@ class JobFacts:
     """Facts of a job; None for "not recorded"."""
 
     has_gpus: bool
-    """True if a GPU of a node was found or sampled."""
+    """True if a GPU of a node was found or sampled, or copies to a device were timed."""
     cores: float | None
     """Cores available to the job."""
     loader: DataLoaderFact | None
@@ -64,7 +64,8 @@ class JobFacts:
         names = profile.operator_names if profile is not None else frozenset()
         return cls(
             has_gpus=any(node.gpus for node in run.nodes.values())
-            or run.mean_over_nodes("gpu_busy_ratio") is not None,
+            or run.mean_over_nodes("gpu_busy_ratio") is not None
+            or inputs.shares.phases["h2d"] > 0,
             cores=run.cores_available,
             loader=starved_rank.loader,
             optimizer=max(
