@@ -221,6 +221,7 @@ def outliers_in(report: str | bytes) -> dict[str, Any]:
     return finding
 
 
+@pytest.mark.seed("DBR-01")
 def test_the_report_is_written_while_the_job_runs_and_at_its_end(
     start: Callable[..., StallingJob], tmp_path: Path
 ) -> None:
@@ -239,6 +240,35 @@ def test_the_report_is_written_while_the_job_runs_and_at_its_end(
         [*STEPSCOPE, "report", str(job.run), *options], capture_output=True, check=True
     )
     assert outliers_in(again.stdout) == late
+
+
+@pytest.mark.seed("DBR-01", "DBR-02", "DBR-03")
+def test_page_notebook_and_a_file_per_rule_are_there_while_the_job_runs(
+    start: Callable[..., StallingJob], tmp_path: Path
+) -> None:
+    directory = tmp_path / "report"
+    page, notebook = directory / "profiler-report.html", directory / "profiler-report.ipynb"
+    finding = directory / "profiler-reports" / f"{RULE}.json"
+    job = start("--report", str(directory))
+    job.start_stall()
+    wait_until(finding.exists)
+    early_pages = page.read_text(), notebook.read_text()
+    early = json.loads(finding.read_text())
+    assert job.launcher.poll() is None, "written before the end of the job"
+    assert all("still running" in text or '"in_progress":true' in text for text in early_pages)
+    job.until.touch()
+    assert job.wait() == 0
+    late = json.loads(finding.read_text())
+    assert late["RuleTriggered"] > 0
+    assert late["Datapoints"] > early["Datapoints"]
+    (recorded,) = (found for found in job.record.findings if found.rule == RULE)
+    assert late["Violations"] == recorded.violations
+    assert '"in_progress":false' in page.read_text()
+    cells = json.loads(notebook.read_text())["cells"]
+    assert all(cell["outputs"] for cell in cells if cell["source"][0].startswith("show("))
+    assert {path.stem for path in finding.parent.iterdir()} == {
+        found.rule for found in job.record.findings
+    }
 
 
 @pytest.mark.parametrize(
