@@ -66,9 +66,13 @@ def evaluate_targets(
     }
     return [
         TargetOutcome(
-            name=name, text=texts[name], base_value=base, other_value=other, is_reached=is_reached
+            name=name,
+            text=texts[name],
+            base_value=base_value,
+            other_value=other_value,
+            is_reached=is_reached,
         )
-        for name, (base, other, is_reached) in values.items()
+        for name, (base_value, other_value, is_reached) in values.items()
     ]
 
 

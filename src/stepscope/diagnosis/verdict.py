@@ -234,7 +234,7 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run shows when the fix of the main cause has worked."""
+    """Expected result of a run in which the fix of the main cause has worked."""
 
     name: TargetName
     text: str

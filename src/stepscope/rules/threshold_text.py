@@ -57,14 +57,14 @@ def duration_beside(ns: float, threshold_ns: float) -> str:
     return f"{fixed_beside(ns / scale, threshold_ns / scale, 0)} {unit}"
 
 
-def share_beside(ratio: float, whole: str, threshold: float) -> str:
-    """Format a share with its whole and its threshold.
+def share_beside(ratio: float, total: str, threshold: float) -> str:
+    """Format a share with its total and its threshold.
 
     >>> share_beside(0.25, "step time", 20)
     '25.0% of step time (threshold 20%)'
     """
     limit = number(threshold, MAX_DECIMALS)
-    return f"{percent_beside(ratio, threshold)} of {whole} (threshold {limit}%)"
+    return f"{percent_beside(ratio, threshold)} of {total} (threshold {limit}%)"
 
 
 def _count_decimals(value: float, threshold: float, minimum: int) -> int:

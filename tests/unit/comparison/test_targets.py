@@ -34,8 +34,8 @@ def fast(wait: int) -> str:
     return FAST.format(wait=wait, optimizer=220 - wait)
 
 
-def compare(base: Run, other: Run) -> dict[str, TargetOutcome]:
-    return {target.name: target for target in compare_runs([base], [other]).targets}
+def compare(base: Run, fixed: Run) -> dict[str, TargetOutcome]:
+    return {target.name: target for target in compare_runs([base], [fixed]).targets}
 
 
 @pytest.fixture(scope="module")

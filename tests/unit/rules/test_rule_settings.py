@@ -123,11 +123,12 @@ def test_profiler_report_takes_every_parameter_of_its_rules(
 ) -> None:
     value = OTHER_VALUES.get(parameter, "1")
     text = form.format(rule=rule, parameter=parameter, upper=parameter.upper(), value=value)
-    rules = {made.name: made for made in choose_rules(["ProfilerReport"], assignments=[text])}
+    instances = choose_rules(["ProfilerReport"], assignments=[text])
+    rules = {instance.name: instance.parameters for instance in instances}
     assert set(rules) == set(DEFAULTS)
-    for name, made in rules.items():
+    for name, parameters in rules.items():
         default = DEFAULTS[name]
-        lines = format_parameters(made.parameters).split()
+        lines = format_parameters(parameters).split()
         expected = default.split()
         if name == rule:
             expected = [

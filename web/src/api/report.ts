@@ -256,7 +256,7 @@ export interface Table {
   more: string | null;
 }
 
-/** What a run shows when the fix of the main cause has worked. */
+/** Expected result of a run in which the fix of the main cause has worked. */
 export interface Target {
   name: "data_loading" | "gpu_utilization" | "rules";
   text: string;
