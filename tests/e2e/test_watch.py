@@ -264,9 +264,26 @@ def test_page_notebook_and_a_file_per_rule_are_there_while_the_job_runs(
     recorded = {result.rule: result for result in job.record.findings}
     assert late["Violations"] == recorded[RULE].violations
     assert '"in_progress":false' in page.read_text()
+    assert f"Report: {directory}" in job.errors.read_text()
     cells = json.loads(notebook.read_text())["cells"]
     assert all(cell["outputs"] for cell in cells if cell["source"][0].startswith("show("))
     assert {path.stem for path in finding.parent.iterdir()} == recorded.keys()
+
+
+def test_a_report_that_cannot_be_written_at_the_end_is_announced(tmp_path: Path) -> None:
+    (tmp_path / "reports").mkdir()
+    command = [*STEPSCOPE, "run", "--report", "reports/report.json", "--", sys.executable, "-c"]
+    process = subprocess.run(
+        [*command, "import os; os.rmdir('reports')"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0
+    lines = [line for line in process.stderr.splitlines() if "report was not written" in line]
+    assert len(lines) == 1, process.stderr
+    assert lines[0].endswith("reports is not a directory; create it or use another path.")
 
 
 @pytest.mark.parametrize(

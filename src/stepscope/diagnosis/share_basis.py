@@ -50,6 +50,8 @@ def explain_share(attribution: Attribution, shares: Shares, phases: Mapping[str,
         return ""
     ordered = sorted(parts.items(), key=lambda part: -part[1])
     names = ", ".join(f"{name} {percent(share)}" for name, share in ordered)
+    if len(parts) == 1:
+        names = ordered[0][0]
     sentence = f"The {total} are {names}."
     if shares.without_core >= MIN_LISTED_RATIO:
         without_core = percent(shares.without_core)
