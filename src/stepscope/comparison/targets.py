@@ -92,7 +92,11 @@ def _are_quiet(before: Statuses, after: Statuses) -> bool | None:
 
 
 def _write_statuses(statuses: Statuses) -> str:
-    return ", ".join(f"{rule}: {status}" for rule, status in statuses.items())
+    fired_count = sum(status is RuleStatus.ISSUES_FOUND for status in statuses.values())
+    quiet_count = sum(status is RuleStatus.NO_ISSUES_FOUND for status in statuses.values())
+    silent = [rule for rule, status in statuses.items() if status is RuleStatus.NOT_APPLICABLE]
+    note = f" ({' and '.join(silent)} not applicable)" if silent else ""
+    return f"issues found by {fired_count} of {fired_count + quiet_count}{note}"
 
 
 def _write_ratio(ratio: float | None, limit: float) -> str:

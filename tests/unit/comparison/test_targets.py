@@ -74,7 +74,10 @@ def test_a_run_without_samples_does_not_tell(slow: Run, tmp_path: Path) -> None:
     assert outcomes["gpu_utilization"].other_value == "n/a"
     assert outcomes["data_loading"].is_reached is True
     assert outcomes["rules"].is_reached is None  # LowGPUUtilization fired before
-    assert "LowGPUUtilization: NotApplicable" in outcomes["rules"].other_value
+    assert outcomes["rules"].base_value == "issues found by 2 of 2"
+    assert outcomes["rules"].other_value == (
+        "issues found by 0 of 1 (LowGPUUtilization not applicable)"
+    )
 
 
 @pytest.mark.parametrize(("step", "gpu"), [(SLOW, None), (fast(50), 0.4)])

@@ -246,7 +246,7 @@ function Targets({ rows }: { rows: TargetOutcome[] }) {
       description="Targets of the verdict on the first run."
       rows={rows}
       keyOf={(row) => row.name}
-      fields={columns("TargetOutcome", "text", "base", "other", "is_reached")}
+      fields={columns("TargetOutcome", "text", "is_reached", "base", "other")}
     />
   );
 }
