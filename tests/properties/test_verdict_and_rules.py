@@ -16,11 +16,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from stepscope.diagnosis import Verdict, diagnose
+from stepscope.diagnosis import Suspect, Verdict, diagnose
 from stepscope.rule_feed import check_rules, choose_rules
 from stepscope.run import Rank, Run
 from stepscope.schema import Finding
 from stepscope.testing import RunBuilder
+from stepscope.testing.traces import TraceJob
+from tests.support.drawn_verdicts import compute, draw_steps
+from tests.support.imported_runs import import_into
 
 PHASE_OF_RULE = {
     "DataloaderBottleneck": "data_wait",
@@ -167,3 +170,40 @@ def check_against_verdict(finding: Finding, verdict: Verdict, run: Run) -> None:
     if ruled_out.share_ratio < verdict.phases[phase] - 0.005:
         explained = f"The phase {phase} has {100 * verdict.phases[phase]:.0f}% of step time: "
         assert explained in ruled_out.why or "Ranks wait for the slowest" in ruled_out.why
+
+
+TRACED_SHARE = re.compile(r"^Trace [\w.]+: [\w ]+ takes? (<?[\d.]+)% of step time \(threshold")
+TRACE_RULES: dict[str, Suspect] = {
+    "DataloaderBottleneck": "data_pipeline",
+    "FrameworkOverhead": "framework_overhead",
+}
+
+
+@given(
+    fetch=st.integers(10, 40_000),
+    script=st.integers(0, 30_000),
+    kernels=st.integers(2_000, 30_000),
+)
+@example(fetch=20_000, script=0, kernels=20_000)
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_shares_of_rules_and_verdict_agree_on_a_trace(
+    fetch: int, script: int, kernels: int
+) -> None:
+    """A step fetches, runs Python and computes; microseconds."""
+
+    def draw(job: TraceJob, _severity: float) -> None:
+        job.wait()
+        job.fetch(fetch)
+        job.python(script)
+        compute(job, kernels)
+
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "trace.json"
+        file.write_bytes(draw_steps(draw, 1).encode())
+        run = import_into(Path(directory) / "run", file)
+        verdict = diagnose(run)
+        findings = check_rules(run.reader, choose_rules(TRACE_RULES)).findings
+        for finding in findings:
+            (match,) = [match for text in finding.sentences if (match := TRACED_SHARE.match(text))]
+            share = verdict.get_share(TRACE_RULES[finding.rule])
+            assert share == pytest.approx(read_share(match[1]), abs=1.1 * ROUNDING)
