@@ -221,6 +221,7 @@ def outliers_in(report: str | bytes) -> dict[str, Any]:
     return finding
 
 
+@pytest.mark.seed("DBR-01")
 def test_the_report_is_written_while_the_job_runs_and_at_its_end(
     start: Callable[..., StallingJob], tmp_path: Path
 ) -> None:
@@ -239,6 +240,50 @@ def test_the_report_is_written_while_the_job_runs_and_at_its_end(
         [*STEPSCOPE, "report", str(job.run), *options], capture_output=True, check=True
     )
     assert outliers_in(again.stdout) == late
+
+
+@pytest.mark.seed("DBR-01", "DBR-02", "DBR-03")
+def test_page_notebook_and_a_file_per_rule_are_there_while_the_job_runs(
+    start: Callable[..., StallingJob], tmp_path: Path
+) -> None:
+    directory = tmp_path / "report"
+    page, notebook = directory / "profiler-report.html", directory / "profiler-report.ipynb"
+    finding = directory / "profiler-reports" / f"{RULE}.json"
+    job = start("--report", str(directory))
+    job.start_stall()
+    wait_until(finding.exists)
+    early_pages = page.read_text(), notebook.read_text()
+    early = json.loads(finding.read_text())
+    assert job.launcher.poll() is None, "written before the end of the job"
+    assert all("still running" in text or '"in_progress":true' in text for text in early_pages)
+    job.until.touch()
+    assert job.wait() == 0
+    late = json.loads(finding.read_text())
+    assert late["RuleTriggered"] > 0
+    assert late["Datapoints"] > early["Datapoints"]
+    recorded = {result.rule: result for result in job.record.findings}
+    assert late["Violations"] == recorded[RULE].violations
+    assert '"in_progress":false' in page.read_text()
+    assert f"Report: {directory}" in job.errors.read_text()
+    cells = json.loads(notebook.read_text())["cells"]
+    assert all(cell["outputs"] for cell in cells if cell["source"][0].startswith("show("))
+    assert {path.stem for path in finding.parent.iterdir()} == recorded.keys()
+
+
+def test_a_report_that_cannot_be_written_at_the_end_is_announced(tmp_path: Path) -> None:
+    (tmp_path / "reports").mkdir()
+    command = [*STEPSCOPE, "run", "--report", "reports/report.json", "--", sys.executable, "-c"]
+    process = subprocess.run(
+        [*command, "import os; os.rmdir('reports')"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0
+    lines = [line for line in process.stderr.splitlines() if "report was not written" in line]
+    assert len(lines) == 1, process.stderr
+    assert lines[0].endswith("reports is not a directory; create it or use another path.")
 
 
 @pytest.mark.parametrize(

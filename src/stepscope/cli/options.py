@@ -105,18 +105,19 @@ def scan_option(text: str) -> Decorated:
 
 
 def find_report_form(output: Path) -> str:
-    """Return the form of a report, which is the suffix of its file.
+    """Return the form of a report: the suffix of its file, '' for a directory.
 
     Raises:
         UsageError: the file cannot be written, or its suffix is not one of `REPORT_FORMS`.
     """
-    form = output.suffix.lower()
-    if output.is_dir():
-        raise UsageError(f"{output} is a directory; pass a file in it, e.g. report.html.")
-    if form not in REPORT_FORMS:
+    form = "" if output.is_dir() else output.suffix.lower()
+    if form and form not in REPORT_FORMS:
         raise UsageError(
-            f"{output} has no known format; use a name that ends in {', '.join(REPORT_FORMS)}."
+            f"{output} has no known format; use a name that ends in {', '.join(REPORT_FORMS)}, or "
+            "a directory."
         )
+    if not form and output.exists() and not output.is_dir():
+        raise UsageError(f"{output} is not a directory; use another name.")
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent} is not a directory; create it or use another path.")
     return form

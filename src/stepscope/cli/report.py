@@ -20,10 +20,12 @@ from stepscope.cli.output import json_text
 from stepscope.errors import UsageError
 from stepscope.exporters import write_report_workbook
 from stepscope.output_files import atomic_write
-from stepscope.report import render_html, render_notebook
+from stepscope.report import render_html, render_notebook, write_report_directory
 from stepscope.views.profiling_report import (
+    Report,
     ReportFacts,
     choose_report_rules,
+    make_both_reports,
     make_report,
     make_report_facts,
 )
@@ -39,11 +41,12 @@ from stepscope.views.profiling_report import (
     "-o",
     "--output",
     "output",
-    metavar="FILE",
+    metavar="FILE|DIR",
     type=click.Path(path_type=Path),
     help="report.html: one self-contained page. report.ipynb: the same as a notebook. "
     "report.json: the findings of the rules. report.xlsx: those and the views of the run, as a "
-    "workbook of tables (extra `xlsx`).",
+    "workbook of tables (extra `xlsx`). A directory, which has no suffix: page, notebook, and a "
+    "JSON file per rule, as SageMaker Debugger writes them.",
 )
 @rule_option
 @config_option()
@@ -59,8 +62,10 @@ def command(
     as_json: bool,
 ) -> None:
     if output is None and not as_json:
-        raise UsageError("Pass a file for the report: -o report.html, .ipynb, .json or .xlsx.")
-    form = ".json" if output is None else find_report_form(output)
+        raise UsageError(
+            "Pass a file for the report: -o report.html, .ipynb, .json or .xlsx, or a directory."
+        )
+    form = None if output is None else find_report_form(output)
     location = resolve_run(run)
     signals = open_run(location)
     rules = choose_report_rules(names, config=config, settings=assignments)
@@ -69,21 +74,25 @@ def command(
     def facts() -> ReportFacts:
         return make_report_facts(signals, rules)
 
-    if output is not None:
+    def notebook(report: Report, directory: Path) -> bytes:
+        return render_notebook(
+            report, location, directory=directory, rules=names, config=config, settings=assignments
+        )
+
+    if output is not None and form == "":
+        report, directory_facts = make_both_reports(signals, rules)
+        write_report_directory(
+            output,
+            page=render_html(report),
+            notebook=notebook(report, output),
+            findings=directory_facts.rules,
+        )
+    elif output is not None:
         with atomic_write(output) as file:
             if form == ".html":
                 file.write(render_html(make_report(signals, rules)).encode())
             elif form == ".ipynb":
-                file.write(
-                    render_notebook(
-                        make_report(signals, rules),
-                        location,
-                        directory=output.parent,
-                        rules=names,
-                        config=config,
-                        settings=assignments,
-                    )
-                )
+                file.write(notebook(make_report(signals, rules), output.parent))
             elif form == ".xlsx":
                 write_report_workbook(file, signals, facts())
             else:

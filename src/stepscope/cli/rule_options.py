@@ -211,10 +211,11 @@ _OPTIONS = (
     click.option(
         "--report",
         type=click.Path(path_type=Path),
-        metavar="FILE",
+        metavar="FILE|DIR",
         callback=check_report_path,
-        help="Write the report (.html, .ipynb, .json or .xlsx) at the end of the job, and while it "
-        "runs as often as that takes 1% of the time.",
+        help="Write the report (.html, .ipynb, .json, .xlsx, or a directory of page, notebook and "
+        "a JSON file per rule) at the end of the job, and while it runs as often as that takes 1% "
+        "of the time.",
     ),
     click.option("--no-rules", is_flag=True, help="Do not evaluate rules while the job runs."),
 )

@@ -64,6 +64,8 @@ def write_verdict(out: Console, verdict: Verdict, location: str = "RUN") -> None
         [f"{_capitalise(name_cause(cause.cause))}: {cause.text}" for cause in verdict.also],
     )
     _write_fixes(out, verdict, location)
+    targets = [f"{_capitalise(target.text)}." for target in verdict.targets]
+    _write_section(out, "Expected after the fix", targets)
     _write_notes(out, verdict)
 
 

@@ -43,6 +43,7 @@ class Watching:
         self._plan = plan
         self._log = spool / LOG_NAME
         self._stop_request = stop_request
+        self._made_s = time.time()
         self.companion = Companion(lambda _job_pid: self._start())
 
     def conclude(self, job_exit: JobExit, *, complete: bool | None) -> JobExit:
@@ -68,8 +69,20 @@ class Watching:
                 write_summary(console(stderr=True), record)
             except OSError:  # stderr is closed or full
                 pass
+        self._announce_report()
         unfinished = record is not None and record.progress == "running" and complete is not False
         return self._judge(job_exit, None if unfinished else record)
+
+    def _announce_report(self) -> None:
+        """Say where the report is, or that it could not be written."""
+        if self._plan.report is None:
+            return
+        path = Path(self._plan.report)
+        if path.exists() and path.stat().st_mtime >= self._made_s:
+            say(f"Report: {path}")
+        else:
+            reason = last_line(self._log).removeprefix("stepscope: ").rstrip(".")
+            say(f"The report was not written: {reason}.")
 
     def _judge(self, job_exit: JobExit, record: RuleRecord | None) -> JobExit:
         """Apply `--fail-on`; rules that could not be evaluated to the end count as failed."""

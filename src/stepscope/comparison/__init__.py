@@ -7,6 +7,7 @@
     names               time by name of kernel or operator
     job_figures         figures of whole jobs
     before_after        table of a change: utilization, times, hours, dollars
+    targets             targets of a fix, reached or not
     configuration       settings that differ
     workload_contract   properties that must be equal for the same work
     conditions, gate    conditions of `--fail-if`, and their evaluation
@@ -27,6 +28,7 @@ from stepscope.comparison.job_figures import FigureChange
 from stepscope.comparison.names import NameChanges
 from stepscope.comparison.payload import ComparedRun, Comparison, StepChanges
 from stepscope.comparison.step_changes import StepChange
+from stepscope.comparison.targets import TargetOutcome
 from stepscope.comparison.workload_contract import ContractDifference, ContractTerms
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "SettingChange",
     "StepChange",
     "StepChanges",
+    "TargetOutcome",
     "compare_runs",
     "parse_allowed_groups",
     "parse_condition",

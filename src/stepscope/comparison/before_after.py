@@ -122,7 +122,7 @@ def measure_side(run: Run) -> Side:
         cpu_p95=average_p95(cpus),
         is_training=bool(run.ranks),
         batch=collect_terms(run)["batch"],
-        step_ns=diagnose(run).mean_step_ns,
+        step_ns=run.derive(diagnose).mean_step_ns,
         epoch_ns=passes.mean_ns if isinstance(passes, Epochs) else None,
         job_ns=end_ns - start_ns,
         instance_count=instance_count,

@@ -30,6 +30,7 @@ from stepscope.comparison.step_changes import (
     StepDifference,
     compare_steps,
 )
+from stepscope.comparison.targets import evaluate_targets
 from stepscope.comparison.workload_contract import (
     ContractGroup,
     compare_contracts,
@@ -102,7 +103,8 @@ def compare_runs(
             is_monitored=source == "watched",
         )
     figures, terms = compare_figures(base_run, other_run), compare_contracts(base_run, other_run)
-    before_after = compare_before_after(measure_side(base_run), measure_side(other_run), epochs)
+    sides = measure_side(base_run), measure_side(other_run)
+    targets = evaluate_targets(base_run, other_run, *sides)
     descriptions = base_program.describe(), other_program.describe()
     # Damage is complete only after all tables were read.
     issues = [*base_program.list_quality_issues(), *other_program.list_quality_issues()]
@@ -128,7 +130,8 @@ def compare_runs(
         gate=gate,
         figures=figures,
         figures_of=SCOPE,
-        before_after=before_after,
+        before_after=compare_before_after(*sides, epochs),
+        targets=targets,
         settings=settings,
         same_setting_count=same_count,
         kernels=kernels,

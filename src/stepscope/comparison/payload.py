@@ -14,6 +14,7 @@ from stepscope.comparison.gate import Gate
 from stepscope.comparison.job_figures import FigureChange
 from stepscope.comparison.names import NameChanges
 from stepscope.comparison.step_changes import NoiseOf, StepChange
+from stepscope.comparison.targets import TargetOutcome
 from stepscope.comparison.workload_contract import ContractTerms
 from stepscope.diagnosis import Suspect
 from stepscope.schema import field_label
@@ -74,6 +75,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     figures_of: str
     """Scope of the figures."""
     before_after: BeforeAfter
+    targets: list[TargetOutcome]
+    """Targets that the verdict on the first run states; empty where it states none."""
     settings: list[SettingChange]
     same_setting_count: int
     kernels: NameChanges | None

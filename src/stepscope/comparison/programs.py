@@ -98,7 +98,7 @@ class Program:
     def describe(self) -> ComparedRun:
         """Describe the program by its representative."""
         run = self.representative.run
-        verdict, info = diagnose(run), run.reader.info
+        verdict, info = run.derive(diagnose), run.reader.info
         walls = self.steps[self.representative_index].wall_ns if self.steps else np.empty(0)
         return ComparedRun(
             run_id=info.run_id,

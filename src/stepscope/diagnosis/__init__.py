@@ -16,6 +16,7 @@
     fix_changes      changes by which a fix can be tried
     fix_reliability  kinds of fix that were often wrong
     tried_changes    measured effects of fixes that were tried
+    targets          what to expect after a fix of the data pipeline
     build_verdict    all of these together, as a `Verdict`
 
 Formulas belong to `analysis`, loading a run to `run`, text and screens to `views` and `cli`.
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 from stepscope.diagnosis.build_verdict import diagnose
 from stepscope.diagnosis.shares import compute_evaluation_ratio
+from stepscope.diagnosis.targets import MAX_DATA_RATIO, MIN_GPU_RATIO, TARGET_RULES
 from stepscope.diagnosis.tried_changes import (
     TRIES,
     describe_outcome,
@@ -44,6 +46,8 @@ from stepscope.diagnosis.verdict import (
     RuledOut,
     Stage,
     Suspect,
+    Target,
+    TargetName,
     TriedFix,
     Verdict,
     name_cause,
@@ -51,10 +55,13 @@ from stepscope.diagnosis.verdict import (
 
 __all__ = [
     "LOOP_SHARE",
+    "MAX_DATA_RATIO",
+    "MIN_GPU_RATIO",
     "MIN_SAVING_RATIO",
     "STEP_SHARE",
     "SUSPECTS",
     "SUSPECT_NAMES",
+    "TARGET_RULES",
     "TRIES",
     "ContributingCause",
     "Evidence",
@@ -63,6 +70,8 @@ __all__ = [
     "RuledOut",
     "Stage",
     "Suspect",
+    "Target",
+    "TargetName",
     "TriedFix",
     "Verdict",
     "compute_evaluation_ratio",

@@ -56,7 +56,7 @@ def list_fixes(
         else:
             other_fixes += loader_fixes
     if finding.cause == "straggler":
-        main_fixes.insert(1, _make_straggler_fix(first, what_if))
+        main_fixes.insert(1, _make_straggler_fix(first, what_if, facts))
     fixes = main_fixes + sorted(other_fixes, key=_get_saving_ratio, reverse=True)
     if not any(fix.title == DEBUG for fix in fixes):
         fixes += _list_debug_fixes(facts)
@@ -86,11 +86,11 @@ def _get_saving_ratio(fix: Fix) -> float:
     return 0.0 if fix.prediction is None else fix.prediction.saving_ratio
 
 
-def _make_straggler_fix(reason: str, what_if: WhatIf) -> Fix:
+def _make_straggler_fix(reason: str, what_if: WhatIf, facts: JobFacts) -> Fix:
     return Fix(
         title="Make the slow rank as fast as the others",
-        instructions="bring its data closer, check for other processes on its node, for GPU "
-        "throttling, and for a slower network link",
+        instructions="bring its data closer, check for other processes on its node, for "
+        f"{'' if facts.is_cpu_job else 'GPU '}throttling, and for a slower network link",
         why=reason,
         prediction=what_if.predict_with_equal_ranks(),
     )

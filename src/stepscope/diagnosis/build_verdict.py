@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from stepscope.diagnosis.accuracy import estimate_accuracy
 from stepscope.diagnosis.advice import list_even_changes, list_fixes
 from stepscope.diagnosis.attribution import (
@@ -20,7 +22,7 @@ from stepscope.diagnosis.headline import write_headline
 from stepscope.diagnosis.job_facts import JobFacts
 from stepscope.diagnosis.overhead_causes import describe_outside_load
 from stepscope.diagnosis.pipeline_model import Pipeline
-from stepscope.diagnosis.share_basis import explain_share
+from stepscope.diagnosis.share_basis import explain_share, explain_smaller_share
 from stepscope.diagnosis.shares import (
     PhaseSplit,
     Shares,
@@ -30,6 +32,7 @@ from stepscope.diagnosis.shares import (
     measure_phase_split,
 )
 from stepscope.diagnosis.slow_settings import list_slow_settings
+from stepscope.diagnosis.targets import list_targets
 from stepscope.diagnosis.traces import diagnose_traces
 from stepscope.diagnosis.tried_changes import attach_outcomes, read_tried_changes
 from stepscope.diagnosis.verdict import (
@@ -45,6 +48,7 @@ from stepscope.diagnosis.verdict import (
 )
 from stepscope.diagnosis.what_if import WhatIf
 from stepscope.quantities import count, count_of, duration, percent
+from stepscope.rules import percent_beside
 from stepscope.run import Rank, Run, make_with_damage
 
 MIN_NOTED_THROTTLING = 0.05
@@ -104,7 +108,7 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
         share_basis=explain_share(attribution, shares, phases),
         stages=finding.stages,
         evidence=[describe_step_time(phases, "phase"), *finding.evidence],
-        ruled_out=_rule_out(run, attribution.suspect, shares, attributor),
+        ruled_out=_rule_out(run, attribution.suspect, shares, phases, attributor),
         also=contributing,
         fixes=attach_outcomes(
             list_fixes(finding, contributing, what_if, facts), read_tried_changes(run)
@@ -114,6 +118,7 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
             *list_slow_settings(run, shares, facts),
             *list_even_changes(finding, what_if, facts),
         ],
+        targets=list_targets(attribution.suspect, uses_gpu=not facts.is_cpu_job),
         step_count=step_count,
         mean_step_ns=run.mean_step_ns,
         phases=phases,
@@ -208,7 +213,13 @@ def _count_measured_steps(run: Run) -> int:
     return sum(int(rank.steps.measured().sum()) for rank in run.ranks)
 
 
-def _rule_out(run: Run, suspect: Suspect, shares: Shares, attributor: Attributor) -> list[RuledOut]:
+def _rule_out(
+    run: Run,
+    suspect: Suspect,
+    shares: Shares,
+    phases: Mapping[str, float],
+    attributor: Attributor,
+) -> list[RuledOut]:
     """Give the reason against each suspect other than that of the verdict."""
     limits = attributor.thresholds.by_suspect
     reasons: dict[Suspect, str] = {
@@ -220,13 +231,15 @@ def _rule_out(run: Run, suspect: Suspect, shares: Shares, attributor: Attributor
         "framework_overhead": "time between phases, checkpoints and dispatch take",
     }
     for name, limit in limits.items():
-        share = percent(shares.suspects[name])
+        share = percent_beside(shares.suspects[name], 100 * limit, 0)
         if attributor.is_exceeded(name, shares):
             reasons[name] = f"{share} of step time as well; look at it next."
         elif shares.suspects[name] >= limit:
             reasons[name] += f" {share} of step time, {_excuse_overhead(run, shares, attributor)}."
         else:
             reasons[name] += f" {share} of step time (threshold {percent(limit)})."
+            explanation = explain_smaller_share(name, shares, phases)
+            reasons[name] += f" {explanation}" if explanation else ""
     waiting = sum(shares.rank_wait.values())
     if waiting >= MIN_NOTED_WAITING:
         reasons["communication"] += (

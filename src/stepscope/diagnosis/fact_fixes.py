@@ -220,12 +220,14 @@ def list_dispatch_fixes(facts: JobFacts) -> list[FixText]:
 
 
 def _list_compiler_fixes(facts: JobFacts) -> list[FixText]:
-    """Advise torch.compile, and CUDA graphs with it, unless the model is compiled."""
-    if facts.is_compiled:
-        return []
+    """Advise torch.compile unless the model is compiled."""
+    return [] if facts.is_compiled else [make_compiler_fix(on_host=facts.is_cpu_job)]
+
+
+def make_compiler_fix(*, on_host: bool) -> FixText:
+    """Advise torch.compile, and CUDA graphs with it unless the host computes."""
     graphs = "; with fixed shapes also CUDA graphs (mode='reduce-overhead')"
-    instructions = "model = torch.compile(model)" + ("" if facts.is_cpu_job else graphs)
-    return [(COMPILE, instructions)]
+    return COMPILE, "model = torch.compile(model)" + ("" if on_host else graphs)
 
 
 def list_inline_data_fixes(facts: JobFacts) -> list[FixText]:

@@ -22,6 +22,8 @@ _FUSED_ATTENTION = re.compile(r"scaled_dot_product|flash_attn|flash_attention")
 class JobFacts:
     """Facts of a job; None for "not recorded"."""
 
+    has_gpus: bool
+    """True if a GPU of a node was found or sampled, or copies to a device were timed."""
     cores: float | None
     """Cores available to the job."""
     loader: DataLoaderFact | None
@@ -61,6 +63,9 @@ class JobFacts:
         profile, settings = run.compute_profile, first.facts(SettingsFact)
         names = profile.operator_names if profile is not None else frozenset()
         return cls(
+            has_gpus=any(node.gpus for node in run.nodes.values())
+            or run.mean_over_nodes("gpu_busy_ratio") is not None
+            or inputs.shares.phases["h2d"] > 0,
             cores=run.cores_available,
             loader=starved_rank.loader,
             optimizer=max(
@@ -86,8 +91,8 @@ class JobFacts:
 
     @property
     def is_cpu_job(self) -> bool:
-        """True if all parameters are known to be in host memory."""
-        return self.devices == ["cpu"]
+        """True if all parameters are in host memory: as recorded, or because no GPU was seen."""
+        return self.devices == ["cpu"] if self.devices else not self.has_gpus
 
     @property
     def has_attention(self) -> bool:

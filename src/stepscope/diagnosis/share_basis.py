@@ -1,4 +1,4 @@
-"""Parts of the suspect's share in words: why it differs from the bars of the phases."""
+"""Parts of a suspect's share in words: why it differs from the phases, which rules check."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from stepscope.diagnosis.verdict import MIN_LISTED_RATIO, Suspect
 from stepscope.quantities import percent
 
 _WAITING = "waiting for the slowest rank"
+_PHASES: Mapping[str, str] = {
+    "waiting for batches": "data_wait",
+    "copies to the device": "h2d",
+    "collectives": "communication",
+    "Python between the phases": "other",
+    "garbage collection": "garbage_collection",
+}
+"""Phase of a part of another name."""
 _OVERHEAD_NAMES = {
     "between_phases": "Python between the phases",
     "framework_calls": "calls of torch between the phases",
@@ -38,15 +46,43 @@ def explain_share(attribution: Attribution, shares: Shares, phases: Mapping[str,
         if share >= MIN_LISTED_RATIO
     }
     total = percent(attribution.share)
-    if len(parts) == 1 and total in {percent(share) for share in phases.values()}:
+    if [percent(phases.get(_PHASES.get(name, name), 0.0)) for name in parts] == [total]:
         return ""
     ordered = sorted(parts.items(), key=lambda part: -part[1])
     names = ", ".join(f"{name} {percent(share)}" for name, share in ordered)
+    if len(parts) == 1:
+        names = ordered[0][0]
     sentence = f"The {total} are {names}."
     if shares.without_core >= MIN_LISTED_RATIO:
         without_core = percent(shares.without_core)
         sentence += f" Phases include {without_core} without a core; this share does not."
     return sentence
+
+
+def explain_smaller_share(suspect: Suspect, shares: Shares, phases: Mapping[str, float]) -> str:
+    """Explain in one sentence that a suspect has less than the phase it is known by; '' where it
+    has all of it.
+
+    Args:
+        suspect: a suspect that is not the bottleneck.
+        shares: its share.
+        phases: shares of the phases as measured.
+    """
+    name = _MAIN_PHASES.get(suspect, "")
+    phase = phases.get(name, 0.0)
+    if phase - shares.suspects[suspect] < MIN_LISTED_RATIO:
+        return ""
+    reasons = []
+    if suspect == "framework_overhead" and shares.inline_data >= MIN_LISTED_RATIO:
+        reasons.append("data preparation by the training thread counts for the data pipeline")
+    if shares.without_core >= MIN_LISTED_RATIO or shares.delayed_by_others >= MIN_LISTED_RATIO:
+        reasons.append("time without a core that the job does not cause counts for no suspect")
+    if not reasons:
+        return ""
+    return f"The phase {name} has {percent(phase)} of step time: {', and '.join(reasons)}."
+
+
+_MAIN_PHASES: Mapping[Suspect, str] = {"data_pipeline": "data_wait", "framework_overhead": "other"}
 
 
 def _list_parts(suspect: Suspect, shares: Shares) -> dict[str, float]:

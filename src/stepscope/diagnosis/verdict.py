@@ -91,6 +91,7 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
 }
 """Causes of each suspect. The names are part of the JSON output and do not change."""
 
+TargetName = Literal["gpu_utilization", "data_loading", "rules"]
 EvidenceKind = Literal["timed", "sampled", "profiled", "configured", "traced"]
 EVIDENCE_KINDS: dict[EvidenceKind, str] = {
     "timed": "measured times",
@@ -232,6 +233,13 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
     """Measured effect, null where the fix was not tried."""
 
 
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Expected result of a run in which the fix of the main cause has worked."""
+
+    name: TargetName
+    text: str
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The bottleneck of a job, its cause, the evidence and the fixes."""
 
@@ -255,6 +263,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     evidence: list[Evidence]
     ruled_out: list[RuledOut]
     fixes: list[Fix]
+    targets: list[Target] = []
+    """What to expect after the fix; empty unless a GPU waits for the data pipeline."""
     also: list[ContributingCause] = []
     """Contributing causes with at least a twentieth of the step, largest first."""
     notes: list[str] = []
@@ -268,6 +278,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     def has_bottleneck(self) -> bool:
         """Return True if a suspect is the bottleneck."""
         return self.suspect in SUSPECTS
+
+    def get_share(self, suspect: Suspect) -> float | None:
+        """Return the share of a suspect, bottleneck or not; None without a verdict."""
+        if suspect == self.suspect:
+            return self.share_ratio
+        return next((r.share_ratio for r in self.ruled_out if r.suspect == suspect), None)
 
     @property
     def owned_step_ratio(self) -> float:

@@ -8,6 +8,7 @@ and sentences; they are in `views.report`.
     display      output of those cells
     drawing      charts by Matplotlib, where it is installed
     chart_tables the same charts as tables, where it is not
+    directory    the files that SageMaker Debugger writes
 """
 
 from __future__ import annotations

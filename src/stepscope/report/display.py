@@ -83,6 +83,7 @@ def _build_verdict(verdict: Verdict) -> Section:
         "Evidence": [evidence.text for evidence in verdict.evidence[1:]],
         "Contributing causes": [f"{_name(also.cause)}: {also.text}" for also in verdict.also],
         "What to do": [_describe_fix(fix) for fix in verdict.fixes],
+        "Expected after the fix": [target.text for target in verdict.targets],
         "Checked" if verdict.suspect == "healthy" else "Not the cause": [
             f"{_name(suspect.suspect)}: {suspect.why}" for suspect in verdict.ruled_out
         ],

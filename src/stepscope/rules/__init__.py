@@ -16,7 +16,7 @@ growing run cheap. Does not belong here: reading a run (`rule_feed`), general fo
     rolling_window  latest samples across the borders of ranges
     usage           latest utilization samples and a sketch of all of them
     step_phases     phases of the steps that contain given times
-    threshold_text  percentages beside a threshold
+    threshold_text  values in sentences beside a threshold
     trigger         scans in which a condition held
     registry        rules by name
     pages           documentation pages
@@ -50,6 +50,7 @@ from stepscope.rules.profiler.step_outlier import RankDurations, StepOutlierDeta
 from stepscope.rules.registry import Registry, installed_rules, load_rule_file
 from stepscope.rules.settings import make_rules, read_assignments, read_configuration
 from stepscope.rules.step_phases import shares_of_total
+from stepscope.rules.threshold_text import percent_beside
 from stepscope.rules.traces import RuleTrace, StepTimes, TracedBatches, TracedGpu, TracedSteps
 from stepscope.rules.trigger import Trigger
 
@@ -94,6 +95,7 @@ __all__ = [
     "load_rule_file",
     "make_rules",
     "page",
+    "percent_beside",
     "read_assignments",
     "read_configuration",
     "read_details",

@@ -118,6 +118,10 @@ def make_parameters(
     accepted = _accepted_values(parameters_type)
     arguments: dict[str, Any] = {}
     for name, value in values.items():
+        if name.lower() == "scan_interval_us":
+            raise UsageError(
+                f"{rule} has no scan_interval_us: all rules have one, --scan-interval SECONDS."
+            )
         if name.lower() not in names:
             valid = ", ".join(field.name for field in fields(parameters_type)) or "none"
             raise UsageError(f"{rule} has no parameter {name!r}. Parameters: {valid}.")

@@ -27,10 +27,11 @@ def read_assignments(texts: Iterable[str], registry: Registry) -> dict[str, dict
         name, dot, parameter = target.strip().partition(".")
         if not equals or not target.strip():
             raise UsageError(f"Invalid setting {text!r}. Expected: Name.parameter=value.")
-        if dot and is_profiler_report(name):
-            name, parameter = _split_target(parameter, registry)
-        elif not dot:
-            name, parameter = _split_target(_remove_report_name(name), registry)
+        if not dot or is_profiler_report(name):
+            combined = parameter if dot else _remove_report_name(name)
+            if _is_telemetry_setting(combined, value.strip()):
+                continue
+            name, parameter = _split_target(combined, registry)
         settings.setdefault(registry.get(name).__name__, {})[parameter.strip()] = value.strip()
     return settings
 
@@ -54,6 +55,8 @@ def read_configuration(content: Mapping[str, Any], registry: Registry) -> dict[s
             settings.setdefault(registry.get(name).__name__, {}).update(table)
             continue
         for target, value in table.items():
+            if _is_telemetry_setting(target, value):
+                continue
             rule, parameter = _split_target(target, registry)
             settings.setdefault(rule, {})[parameter] = value
     return settings
@@ -79,6 +82,20 @@ def _remove_report_name(target: str) -> str:
     """Remove `ProfilerReport_` from the start of a target."""
     first, _, rest = target.partition("_")
     return rest if rest and is_profiler_report(first) else target
+
+
+def _is_telemetry_setting(target: str, value: object) -> bool:
+    """Return True for a parameter of Debugger's report that stands for nothing here, where no
+    telemetry is sent.
+
+    Raises:
+        UsageError: its value is not a boolean.
+    """
+    if target.strip().lower() != "opt_out_telemetry":
+        return False
+    if str(value).lower() not in {"true", "false"}:
+        raise UsageError(f"Invalid value {value!r} for opt_out_telemetry. Expected: true or false.")
+    return True
 
 
 def _split_target(target: str, registry: Registry) -> tuple[str, str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
 import openpyxl
 import pytest
 
+from stepscope.rules.profiler import PROFILER_REPORT
 from stepscope.testing import RunBuilder
 from tests.support.command import run_command
 
@@ -57,13 +59,42 @@ def test_json_has_debuggers_names(run: Path, tmp_path: Path) -> None:
     assert {"verdict", "summary"} <= written.keys()
 
 
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.seed("DBR-02", "DBR-03")
+def test_a_directory_gets_the_files_of_debugger(run: Path, tmp_path: Path, exists: bool) -> None:
+    """Page, notebook, and a file per rule with five keys, equal to those of the JSON report."""
+    directory = tmp_path / "reports"
+    if exists:
+        directory.mkdir()
+    done = report(tmp_path, run, "-o", "reports", "--rule", "ProfilerReport")
+    assert done.returncode == 0, done.stderr
+    report(tmp_path, run, "-o", "report.json", "--rule", "ProfilerReport")
+    rules = json.loads((tmp_path / "report.json").read_text())["rules"]
+    files = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
+    assert files == {"profiler-report.html", "profiler-report.ipynb"} | {
+        f"profiler-reports/{rule}.json" for rule in PROFILER_REPORT
+    }
+    for rule in PROFILER_REPORT:
+        written = json.loads((directory / "profiler-reports" / f"{rule}.json").read_text())
+        assert list(written) == [
+            *("RuleTriggered", "Violations", "Details", "Datapoints", "RuleParameters")
+        ]
+        reason = {"missing": rules[rule]["missing"]} if rules[rule]["missing"] else {}
+        assert written.pop("Details") == rules[rule]["Details"] | reason
+        assert written == {key: rules[rule][key] for key in written}
+    notebook = (directory / "profiler-report.ipynb").read_text()
+    assert f"RUN = {os.path.relpath(run, directory)!r}" in notebook
+    assert all(json.loads(notebook)["cells"][index]["outputs"] for index in range(3, 10))
+    assert str(tmp_path) not in notebook
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["{run}"], "Pass a file for the report"),
         (["{run}", "-o", "report.pdf"], "report.pdf has no known format"),
-        (["{run}", "-o", "report"], "name that ends in .html, .ipynb, .json, .xlsx"),
-        (["{run}", "-o", "."], ". is a directory"),
+        (["{run}", "-o", "file"], "file is not a directory"),
+        (["{run}", "-o", "nowhere/report"], "nowhere is not a directory"),
         (["{run}", "-o", "nowhere/report.html"], "nowhere is not a directory"),
         (["{run}", "-o", "file.txt/report.html"], "file.txt is not a directory"),
         (["{run}", "-o", "/proc/report.html"], "/proc/"),
@@ -75,9 +106,10 @@ def test_json_has_debuggers_names(run: Path, tmp_path: Path) -> None:
 )
 def test_one_sentence(run: Path, tmp_path: Path, arguments: list[str], says: str) -> None:
     (tmp_path / "file.txt").write_text("")
+    (tmp_path / "file").write_text("")
     done = report(tmp_path, *(argument.format(run=run) for argument in arguments))
     assert done.returncode == 2
     assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not done.stdout
-    assert [path.name for path in tmp_path.iterdir()] == ["file.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "file.txt"]

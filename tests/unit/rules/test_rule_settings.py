@@ -102,9 +102,56 @@ def test_profiler_report_stands_for_the_rules_of_debuggers_report(
     assert [rule.rule for rule in describe_rules([name])] == list(rules)[:-1]
 
 
+OTHER_VALUES = {"mode": "TRAIN"}
+"""Values of parameters that are no numbers."""
+EVERY_PARAMETER = [
+    (rule, line.partition(":")[0]) for rule, lines in DEFAULTS.items() for line in lines.split()
+]
+
+
+@pytest.mark.parametrize(("rule", "parameter"), EVERY_PARAMETER)
+@pytest.mark.parametrize(
+    "form",
+    [
+        "ProfilerReport.{rule}_{parameter}={value}",
+        "profilerreport_{rule}_{parameter}={value}",
+        "ProfilerReport.{rule}_{upper}={value}",
+    ],
+)
+def test_profiler_report_takes_every_parameter_of_its_rules(
+    rule: str, parameter: str, form: str
+) -> None:
+    value = OTHER_VALUES.get(parameter, "1")
+    text = form.format(rule=rule, parameter=parameter, upper=parameter.upper(), value=value)
+    instances = choose_rules(["ProfilerReport"], assignments=[text])
+    rules = {instance.name: instance.parameters for instance in instances}
+    assert set(rules) == set(DEFAULTS)
+    for name, parameters in rules.items():
+        default = DEFAULTS[name]
+        lines = format_parameters(parameters).split()
+        expected = default.split()
+        if name == rule:
+            expected = [
+                f"{parameter}:{value}" if line.startswith(f"{parameter}:") else line
+                for line in expected
+            ]
+        assert lines == expected
+
+
+@pytest.mark.parametrize("value", ["True", "false"])
+def test_telemetry_can_be_declined_where_none_is_sent(value: str, tmp_path: Path) -> None:
+    config = tmp_path / "rules.json"
+    config.write_text(f'{{"ProfilerReport": {{"opt_out_telemetry": {value.lower()}}}}}')
+    assignments = [f"ProfilerReport.opt_out_telemetry={value}"]
+    rules = choose_rules(["ProfilerReport"], config=config, assignments=assignments)
+    assert {rule.name: format_parameters(rule.parameters) for rule in rules} == DEFAULTS
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("ProfilerReport.opt_out_telemetry=perhaps", "true or false"),
+        ("ProfilerReport.CPUBottleneck_scan_interval_us=60000000", "--scan-interval SECONDS"),
         ("LowGPUUtilization.window=0", "integer from 1"),
         ("LowGPUUtilization.patience=1.5", "integer from 1"),
         ("LowGPUUtilization.threshold_p95=101", "percentage"),

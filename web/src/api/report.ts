@@ -256,6 +256,12 @@ export interface Table {
   more: string | null;
 }
 
+/** Expected result of a run in which the fix of the main cause has worked. */
+export interface Target {
+  name: "data_loading" | "gpu_utilization" | "rules";
+  text: string;
+}
+
 /** A paragraph. */
 export interface Text {
   kind: "text";
@@ -298,6 +304,8 @@ export interface Verdict {
   evidence: Evidence[];
   ruled_out: RuledOut[];
   fixes: Fix[];
+  /** What to expect after the fix; empty unless a GPU waits for the data pipeline. */
+  targets: Target[];
   /** Contributing causes with at least a twentieth of the step, largest first. */
   also: ContributingCause[];
   notes: string[];

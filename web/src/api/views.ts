@@ -272,6 +272,8 @@ export interface Comparison {
   /** Scope of the figures. */
   figures_of: string;
   before_after: BeforeAfter;
+  /** Targets that the verdict on the first run states; empty where it states none. */
+  targets: TargetOutcome[];
   settings: SettingChange[];
   same_setting_count: number;
   kernels: NameChanges | null;
@@ -2087,6 +2089,16 @@ export interface SystemView {
   range: TimeRange | null;
   nodes: NodeView[];
   missing: string | null;
+}
+
+/** A target that the verdict on the first run states, and the second run. */
+export interface TargetOutcome {
+  name: "data_loading" | "gpu_utilization" | "rules";
+  text: string;
+  base: string;
+  other: string;
+  /** Null where the second run does not tell. */
+  is_reached: boolean | null;
 }
 
 /** Payload of `tensors`. */

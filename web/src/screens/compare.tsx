@@ -1,7 +1,7 @@
 // Comparison of two runs: changes and their significance.
 import { ArrowLeftRight } from "lucide";
 
-import type { BeforeAfter, ComparedRun, Comparison, ContractDifference, ContractTerms, FigureChange, NameChanges, SettingChange, StepChange, StepChanges } from "../api/views";
+import type { BeforeAfter, ComparedRun, Comparison, ContractDifference, ContractTerms, FigureChange, NameChanges, SettingChange, StepChange, StepChanges, TargetOutcome } from "../api/views";
 import { MISSING, change, count, countOf, dollars, duration, inUnit, multiple, percent, relativeChange } from "../base/quantities";
 import { sentence, words } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
@@ -83,6 +83,7 @@ function Content({ payload }: { payload: Comparison }) {
       )}
       {payload.contributions === null ? null : <Contributions contributions={payload.contributions} />}
       <BeforeAfterTable comparison={payload.before_after} />
+      <Targets rows={payload.targets} />
       <JobFigures rows={payload.figures} scope={payload.figures_of} />
       {payload.kernels === null ? null : <NameChangesTable id="kernels" title="Kernels" changes={payload.kernels} />}
       {payload.operators === null ? null : <NameChangesTable id="operators" title="Operators" changes={payload.operators} />}
@@ -231,6 +232,21 @@ function ContractTable({ terms }: { terms: ContractTerms[] }) {
       rows={rows}
       keyOf={(row) => rowKey(row.group, row.name)}
       fields={columns<"ContractDifference", ContractRow>("ContractDifference", "name", column("group", "of", "none", ({ group }) => group), "base", "other", "standing")}
+    />
+  );
+}
+
+function Targets({ rows }: { rows: TargetOutcome[] }) {
+  if (rows.length === 0) return null;
+  return (
+    <LinkedTable
+      id="targets"
+      title="Expected after the fix"
+      testid="table-compare-targets"
+      description="Targets of the verdict on the first run."
+      rows={rows}
+      keyOf={(row) => row.name}
+      fields={columns("TargetOutcome", "text", "is_reached", "base", "other")}
     />
   );
 }

@@ -34,6 +34,7 @@ export function VerdictView({ verdict, savings, children }: Props) {
       </div>
       <ContributingCauses verdict={verdict} />
       <Fixes verdict={verdict} savings={savings ?? []} />
+      <BulletList title="Expected after the fix" lines={verdict.targets.map((target) => target.text)} />
       <BulletList title="Notes" lines={verdict.notes} />
     </section>
   );

@@ -24,6 +24,7 @@ from stepscope.comparison import (
     SettingChange,
     StepChange,
     StepChanges,
+    TargetOutcome,
 )
 from stepscope.quantities import MISSING, change, duration, in_unit, number, relative_change
 
@@ -50,6 +51,7 @@ def write_comparison(out: Console, payload: Comparison) -> None:
         _write_contributions(out, payload.contributions)
     _write_figures(out, payload.figures, payload.figures_of)
     write_before_after(out, payload.before_after)
+    _write_targets(out, payload.targets)
     _write_settings(out, payload.settings, payload.same_setting_count)
     _write_contract(out, payload.contract)
     for names in (payload.kernels, payload.operators):
@@ -204,6 +206,24 @@ def _write_figures(out: Console, figures: Sequence[FigureChange], figures_of: st
         )
     out.print(rows)
     out.print(f"[dim]of {escape(figures_of)}[/dim]")
+
+
+def _write_targets(out: Console, targets: Sequence[TargetOutcome]) -> None:
+    if not targets:
+        return
+    out.print()
+    rows = table("expected after the fix", "base", "run", "reached")
+    for column in rows.columns:
+        column.justify, column.no_wrap = "left", False
+    for target in targets:
+        cells = (target.text, target.base_value, target.other_value)
+        rows.add_row(*map(escape, cells), describe_outcome(target))
+    out.print(rows)
+
+
+def describe_outcome(target: TargetOutcome) -> str:
+    """Say whether a target was reached."""
+    return {True: "yes", False: "no", None: "unknown"}[target.is_reached]
 
 
 def _write_settings(out: Console, settings: Sequence[SettingChange], same_count: int) -> None:

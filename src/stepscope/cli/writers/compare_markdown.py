@@ -8,6 +8,7 @@ from stepscope.cli.text import printable
 from stepscope.cli.writers.compare import (
     beyond_noise,
     contribution_name,
+    describe_outcome,
     interval,
     run_name,
     scaling,
@@ -42,6 +43,12 @@ def markdown_of(payload: Comparison) -> str:
         lines += [_text(payload.steps_missing, 400), ""]
     if payload.contributions is not None:
         lines += _contributions(payload.contributions)
+    if payload.targets:
+        lines += ["**Expected after the fix**", ""]
+        outcomes = [
+            (t.text, t.base_value, t.other_value, describe_outcome(t)) for t in payload.targets
+        ]
+        lines += _table(("target", "base", "run", "reached"), outcomes)
     if payload.settings:
         lines += ["**Different settings**", ""]
         rows = [(f"{s.group}: {s.name}", s.base_value, s.other_value) for s in payload.settings]

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from stepscope.diagnosis.advice import CAUSE_FIXES
 from stepscope.diagnosis.cause import CauseFinding
-from stepscope.diagnosis.fact_fixes import BUSY_HARDWARE, FixText
+from stepscope.diagnosis.fact_fixes import BUSY_HARDWARE, FixText, make_compiler_fix
 from stepscope.diagnosis.fix_titles import (
-    COMPILE,
     FASTER_DEVICES,
     LARGER_BATCH,
     OPTIMIZER_KERNELS,
@@ -84,13 +83,6 @@ _COPY_STREAM_FIXES: list[FixText] = [
         "layer ahead; kernels on the same stream wait for a copy even from pinned memory",
     ),
 ]
-_LAUNCH_FIXES: list[FixText] = [
-    (
-        COMPILE,
-        "model = torch.compile(model); with fixed shapes also CUDA graphs (mode='reduce-overhead')",
-    ),
-    (LARGER_BATCH, "a larger batch costs little while operators are this small"),
-]
 
 
 def list_trace_fixes(
@@ -126,9 +118,11 @@ def _make_fixes(
 
 def _list_texts(cause: str, inputs: TraceInputs) -> list[FixText]:
     if cause in {"tiny_operators", "dispatch_overhead"}:
-        if is_overhead_in_optimizer(inputs):
-            return [*_FIXES["optimizer"], *_LAUNCH_FIXES]
-        return _LAUNCH_FIXES
+        return [
+            *(_FIXES["optimizer"] if is_overhead_in_optimizer(inputs) else ()),
+            make_compiler_fix(on_host=inputs.on_host),
+            (LARGER_BATCH, "a larger batch costs little while operators are this small"),
+        ]
     if cause == "host_sync" and inputs.on_host:
         return _HOST_READ_FIXES
     if cause == "host_to_device_copies" and inputs.copies_without_waits:

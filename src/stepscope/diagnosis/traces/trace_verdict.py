@@ -35,6 +35,7 @@ from stepscope.diagnosis.verdict import (
 )
 from stepscope.intervals import overlap, union
 from stepscope.quantities import count_of, duration, percent
+from stepscope.rules import percent_beside
 from stepscope.run import DividedTrace, Run, StepSource, divide_traces
 
 MAX_UNEXPLAINED_RATIO = 0.25
@@ -288,7 +289,8 @@ def _rule_out(
                 f"(threshold {percent(thresholds.overhead_cause)})."
             )
         elif name in limits:
-            why = f"{reasons[name]} {share} of step time (threshold {percent(limits[name])})."
+            below = percent_beside(shares[name], 100 * limits[name], 0)
+            why = f"{reasons[name]} {below} of step time (threshold {percent(limits[name])})."
         else:
             why = f"{reasons[name]} {share} of step time."
         ruled_out.append(RuledOut(suspect=name, share_ratio=shares[name], why=why))

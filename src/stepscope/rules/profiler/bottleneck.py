@@ -25,7 +25,7 @@ from stepscope.rules.samples import (
     node_series,
 )
 from stepscope.rules.step_phases import PhasesAtTimes, add_times, shares_of_total
-from stepscope.rules.threshold_text import percent_beside
+from stepscope.rules.threshold_text import percent_beside, share_beside
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
 
@@ -193,16 +193,12 @@ class _Counts:
 
     def describe(self, parameters: BottleneckParameters) -> str:
         """Describe the share of bottlenecks; if it fell below the threshold, also the highest."""
-        threshold = parameters.threshold
-        limit = f"(threshold {number(threshold)}%)"
-        share = percent_beside(_ratio(self.bottlenecks, self.snapshots), threshold)
+        threshold, ratio = parameters.threshold, _ratio(self.bottlenecks, self.snapshots)
         if self.highest is None or self.exceeds(parameters):
-            return f"{share} of {count(self.snapshots)} snapshots {limit}"
-        highest = percent_beside(_ratio(*self.highest), threshold)
-        return (
-            f"{highest} of the first {count(self.highest[1])} snapshots {limit}, {share} of all "
-            f"{count(self.snapshots)}"
-        )
+            return share_beside(ratio, f"{count(self.snapshots)} snapshots", threshold)
+        first = f"the first {count(self.highest[1])} snapshots"
+        highest = share_beside(_ratio(*self.highest), first, threshold)
+        return f"{highest}, {percent_beside(ratio, threshold)} of all {count(self.snapshots)}"
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of `SnapshotCounts`."""

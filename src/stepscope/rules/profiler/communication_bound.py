@@ -9,7 +9,6 @@ import numpy as np
 
 from stepscope.analysis import compute_exposed_exchange_ratio
 from stepscope.intervals import Int
-from stepscope.quantities import percent
 from stepscope.rules.base import NotApplicable
 from stepscope.rules.inputs import RankStepTimes
 from stepscope.rules.parameters import Percentage
@@ -22,6 +21,7 @@ from stepscope.rules.profiler.step_share import (
 )
 from stepscope.rules.samples import NO_DEVICE_WORK_IN_TRACES
 from stepscope.rules.templates import RankStates
+from stepscope.rules.threshold_text import share_beside
 from stepscope.rules.traces import RuleTrace
 from stepscope.schema import DdpFact
 
@@ -103,10 +103,9 @@ class CommunicationBound(TracedShare[CommunicationBoundParameters, TraceCommunic
         return details, 100 * time.exposed_comm_ns > self.parameters.threshold * time.total_ns
 
     def trace_sentence(self, name: str, trace: TraceCommunication) -> str:
-        return (
-            f"Trace {name}: exposed communication takes "
-            f"{percent(trace.exposed_communication_share_ratio, 1)} of device time."
-        )
+        exposed = trace.exposed_communication_share_ratio
+        share = share_beside(exposed, "device time", self.parameters.threshold)
+        return f"Trace {name}: exposed communication takes {share}."
 
     def require_inputs(self, state: RankStates[RankShareState, TraceCommunication]) -> None:
         communicates = any(rank.part_ns for rank in state.ranks.values())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from stepscope.intervals import Int
-from stepscope.quantities import number, percent
+from stepscope.quantities import percent
 from stepscope.rules.inputs import RankStepTimes
 from stepscope.rules.parameters import Percentage
 from stepscope.rules.profiler.step_share import (
@@ -20,7 +20,7 @@ from stepscope.rules.profiler.step_share import (
 )
 from stepscope.rules.samples import NO_FETCHES_IN_TRACES
 from stepscope.rules.templates import Ranks, RankStates
-from stepscope.rules.threshold_text import percent_beside
+from stepscope.rules.threshold_text import share_beside
 from stepscope.rules.traces import RuleTrace
 
 
@@ -54,9 +54,11 @@ class DataloaderBottleneck(TracedShare[DataloaderBottleneckParameters, TraceData
     For each rank, at the end of each scan, the share of waits for the input pipeline in the wall
     time of its last `window` steps. Only exposed waits count: loading that overlaps computation
     costs no time, and where phases were timed on the device, neither does a wait while the device
-    is busy. And in each imported trace, the share of step time in which a batch is fetched while
-    the device has no work; windows of a watched job are part of its steps. Datapoints are steps and
-    imported traces; violations are those whose share is above `threshold`.
+    is busy. The verdict also counts copies to the device and data preparation by the training
+    thread, and leaves out waits that other processes on the cores cause. And in each imported
+    trace, the share of step time in which a batch is fetched while the device has no work; windows
+    of a watched job are part of its steps. Datapoints are steps and imported traces; violations are
+    those whose share is above `threshold`.
 
     ## Why it matters
     While a step waits for its batch, the GPUs of the job idle. A share of loading below a fifth of
@@ -75,8 +77,8 @@ class DataloaderBottleneck(TracedShare[DataloaderBottleneckParameters, TraceData
     topic = "data loading"
     parameters_type = DataloaderBottleneckParameters
     recommendation = (
-        "Cache decoded data, move augmentation to the GPU, use more DataLoader workers, or pin "
-        "memory; `stepscope diagnose RUN` names the slow stage."
+        "Cache decoded data or use more DataLoader workers; with GPUs, augment there and pin "
+        "memory. `stepscope diagnose RUN` names the slow stage."
     )
     evidence = ("input-pipeline", "steps")
     plots = ("step", "data_wait")
@@ -100,12 +102,9 @@ class DataloaderBottleneck(TracedShare[DataloaderBottleneckParameters, TraceData
 
     def trace_sentence(self, name: str, trace: TraceDataWait) -> str:
         creates = "" if trace.has_workers else " The training process creates its batches itself."
-        share = percent_beside(trace.data_wait_share_ratio, self.parameters.threshold)
-        return (
-            f"Trace {name}: {self.part} takes {share} of step time (threshold "
-            f"{number(self.parameters.threshold)}%), computation "
-            f"{percent(trace.compute_share_ratio, 1)}.{creates}"
-        )
+        share = share_beside(trace.data_wait_share_ratio, "step time", self.parameters.threshold)
+        compute = percent(trace.compute_share_ratio, 1)
+        return f"Trace {name}: {self.part} takes {share}, computation {compute}.{creates}"
 
     def require_inputs(self, state: RankStates[RankShareState, TraceDataWait]) -> None:
         if not state.traces.details:

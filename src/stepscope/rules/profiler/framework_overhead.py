@@ -9,7 +9,7 @@ import numpy as np
 
 from stepscope.analysis import OVERHEAD_PARTS, PART_NAMES, StreamIdle
 from stepscope.intervals import Int
-from stepscope.quantities import duration, number, percent
+from stepscope.quantities import percent
 from stepscope.rules.base import NotApplicable
 from stepscope.rules.inputs import RankStepTimes
 from stepscope.rules.parameters import Percentage, Positive
@@ -22,7 +22,7 @@ from stepscope.rules.profiler.step_share import (
 )
 from stepscope.rules.samples import NO_STEPS, STEP_ADVICE
 from stepscope.rules.templates import RankStates
-from stepscope.rules.threshold_text import percent_beside
+from stepscope.rules.threshold_text import duration_beside, fixed_beside, share_beside
 from stepscope.rules.traces import RuleTrace, TracedSteps
 
 MIN_LISTED_SHARE = 0.01
@@ -69,13 +69,14 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
 
     ## What it checks
     For each rank, at the end of each scan, the share of time outside all phases in the wall time of
-    its last `window` steps: the training thread does something else. In each window of the job's
-    profiler, the share of the time of the busiest stream of each device that it waited for the host
-    to launch work; that fires the rule if it is above `threshold` and either half of the kernels'
-    time is in kernels shorter than `small_kernel_us`, or the host waits for the device more than
-    `syncs_per_step` times per step. In each imported trace, the share of step time that the verdict
-    attributes to overhead; small kernels and synchronizations explain it. Datapoints are steps and
-    traces; violations are those above the threshold.
+    its last `window` steps: the training thread does something else; the verdict counts data
+    preparation in it for the data pipeline. In each window of the job's profiler, the share of the
+    time of the busiest stream of each device that it waited for the host to launch work; that fires
+    the rule if it is above `threshold` and either half of the kernels' time is in kernels shorter
+    than `small_kernel_us`, or the host waits for the device more than `syncs_per_step` times per
+    step. In each imported trace, the share of step time that the verdict attributes to overhead;
+    small kernels and synchronizations explain it. Datapoints are steps and traces; violations are
+    those above the threshold.
 
     ## Why it matters
     Each operator costs the host some microseconds. If kernels are that short, or if the script
@@ -143,24 +144,38 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
 
     def trace_sentence(self, name: str, trace: TraceOverhead) -> str:
         if trace.overhead_share_ratio is None:
-            return f"Trace {name}: {_describe_window(trace)}"
+            return f"Trace {name}: {self._describe_window(trace)}"
         parts = ", ".join(
             f"{PART_NAMES[part]} {percent(share)}"
             for part, share in trace.part_share_ratio.items()
             if share >= MIN_LISTED_SHARE
         )
-        total = percent_beside(trace.overhead_share_ratio, self.parameters.threshold)
-        sentences = [
-            f"Trace {name}: overhead takes {total} of step time "
-            f"(threshold {number(self.parameters.threshold)}%)" + (f": {parts}." if parts else ".")
-        ]
+        total = share_beside(trace.overhead_share_ratio, "step time", self.parameters.threshold)
+        sentences = [f"Trace {name}: overhead takes {total}" + (f": {parts}." if parts else ".")]
         if trace.typical_kernel_us is not None and self._has_small_kernels(trace):
-            typical = duration(trace.typical_kernel_us * 1e3)
-            sentences.append(f"Half of the kernel time is in kernels of at most {typical}.")
+            sentences.append(f"{self._describe_kernels(trace.typical_kernel_us)}.")
         if self._synchronizes(trace):
-            count = number(trace.synchronizations_per_step)
+            count = self._count_synchronizations(trace)
             sentences.append(f"The host waits for the device {count} times per step.")
         return " ".join(sentences)
+
+    def _describe_window(self, trace: TraceOverhead) -> str:
+        wait = trace.waits_for_host_share_ratio or 0.0
+        share = share_beside(wait, "the time", self.parameters.threshold)
+        kernels = self._describe_kernels(trace.typical_kernel_us or 0.0)
+        text = f"devices wait for the host {share}. {kernels}"
+        if trace.synchronizations_per_step:
+            text += f", with {self._count_synchronizations(trace)} synchronizations per step"
+        return f"{text}."
+
+    def _describe_kernels(self, typical_us: float) -> str:
+        typical = duration_beside(1e3 * typical_us, 1e3 * self.parameters.small_kernel_us)
+        return f"Half of the kernel time is in kernels of at most {typical}"
+
+    def _count_synchronizations(self, trace: TraceOverhead) -> str:
+        return fixed_beside(
+            trace.synchronizations_per_step or 0.0, self.parameters.syncs_per_step, 0
+        )
 
     def require_inputs(self, state: RankStates[RankShareState, TraceOverhead]) -> None:
         if not state.ranks and not state.traces.details:
@@ -175,15 +190,6 @@ def _typical_ns(durations: Int) -> int:
     ordered = np.sort(durations)
     cumulative = np.cumsum(ordered)
     return int(ordered[np.searchsorted(cumulative, cumulative[-1] / 2)])
-
-
-def _describe_window(trace: TraceOverhead) -> str:
-    syncs, typical_us = trace.synchronizations_per_step, trace.typical_kernel_us or 0.0
-    return (
-        f"devices wait for the host {percent(trace.waits_for_host_share_ratio, 1)} of the time. "
-        f"Half of the kernel time is in kernels of at most {duration(typical_us * 1e3)}"
-        + (f", with {number(syncs)} synchronizations per step." if syncs else ".")
-    )
 
 
 def _tells_overhead(steps: TracedSteps) -> bool:

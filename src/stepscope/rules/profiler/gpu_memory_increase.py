@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from stepscope.analysis import Device, Series
-from stepscope.quantities import count_of, fixed, number, percent
+from stepscope.quantities import count_of, number, percent
 from stepscope.rules.details import BoxPlot
 from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Percentage
@@ -17,6 +17,7 @@ from stepscope.rules.quantile_sketch import QuantileSketch
 from stepscope.rules.rolling_window import RollingWindow
 from stepscope.rules.samples import NO_GPU_MEMORY, NO_MEMORY_IN_TRACES, gpu_memory_ratio
 from stepscope.rules.templates import Devices, DeviceState, GpuInTrace, PerDeviceRule
+from stepscope.rules.threshold_text import fixed_beside
 from stepscope.rules.traces import TracedGpu, TracedSteps
 from stepscope.rules.trigger import Trigger
 
@@ -158,7 +159,7 @@ class GPUMemoryIncrease(PerDeviceRule[GPUMemoryIncreaseParameters, _MemoryState]
             datapoint_count=len(peaks),
             violation_count=int(rises.sum()),
             sentence=f"{count_of(int(rises.sum()), 'increase')} of peak memory from one step to "
-            f"the next, at most {fixed(largest, 1)} points; peak memory use "
+            f"the next, at most {self._write_points(largest)} points; peak memory use "
             f"{percent(float(peaks.max()), 1)}.",
         )
 
@@ -185,6 +186,9 @@ class GPUMemoryIncrease(PerDeviceRule[GPUMemoryIncreaseParameters, _MemoryState]
         for name, gpu in triggered.items():
             yield (
                 f"{name.gpu_label}: {count_of(gpu.violation_count, 'increase')}, at most "
-                f"{fixed(gpu.largest_points, 1)} points; peak memory use "
+                f"{self._write_points(gpu.largest_points)} points; peak memory use "
                 f"{percent(float(gpu.usage.values.max()), 1)}."
             )
+
+    def _write_points(self, points: float) -> str:
+        return fixed_beside(points, self.parameters.increase)

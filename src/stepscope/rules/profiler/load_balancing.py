@@ -16,6 +16,7 @@ from stepscope.rules.base import IncrementalRule, NotApplicable, require_more_th
 from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Ratio
 from stepscope.rules.samples import NO_SAMPLES_IN_TRACES, gpu_utilization
+from stepscope.rules.threshold_text import fixed_beside
 from stepscope.rules.trigger import Trigger, last_indices
 from stepscope.schema import Finding
 
@@ -171,7 +172,8 @@ class LoadBalancing(IncrementalRule[LoadBalancingParameters, _State]):
         )
         for first, second in sorted(state.pairs)[:MAX_LISTED_PAIRS]:
             distance = details.distances[str(first)][str(second)]
-            yield f"{first} and {second}: final distance {number(distance)}."
+            final = fixed_beside(distance, self.parameters.threshold, 2)
+            yield f"{first} and {second}: final distance {final}."
 
 
 def _counts_by_scan(series: Series, row: Int, row_count: int) -> Int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from stepscope.analysis import Device, Series
-from stepscope.quantities import count_of, number, percent
+from stepscope.quantities import count_of, number
 from stepscope.rules.details import BoxPlot
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Percentage
@@ -20,6 +20,7 @@ from stepscope.rules.samples import (
     gpu_utilization,
 )
 from stepscope.rules.templates import Devices, DeviceState, GpuInTrace, PerDeviceRule
+from stepscope.rules.threshold_text import percent_beside
 from stepscope.rules.traces import TracedGpu, TracedSteps
 from stepscope.rules.trigger import Trigger
 from stepscope.rules.usage import UsageSamples
@@ -170,8 +171,8 @@ class LowGPUUtilization(PerDeviceRule[LowGPUUtilizationParameters, _UsageState])
             ),
             datapoint_count=len(usage),
             violation_count=int(low or fluctuating),
-            sentence=f"{state}. Share of a step in which a kernel runs: p95 {percent(p95, 1)}, p5 "
-            f"{percent(p5, 1)}, over {count_of(len(usage), 'step')}.",
+            sentence=f"{state}. Share of a step in which a kernel runs: "
+            f"{self._describe_quantiles(p95, p5)}, over {count_of(len(usage), 'step')}.",
         )
 
     def details(self, devices: Devices[_UsageState]) -> LowGPUUtilizationDetails:
@@ -196,12 +197,18 @@ class LowGPUUtilization(PerDeviceRule[LowGPUUtilizationParameters, _UsageState])
         for name, gpu in triggered.items():
             fluctuates = 100 * (gpu.p95 - gpu.p5) > MIN_FLUCTUATION_PERCENT
             yield (
-                f"{name.gpu_label}: {'fluctuating' if fluctuates else 'underutilized'}, p95 "
-                f"{percent(gpu.p95, 1)}, p5 {percent(gpu.p5, 1)}."
+                f"{name.gpu_label}: {'fluctuating' if fluctuates else 'underutilized'}, "
+                f"{self._describe_quantiles(gpu.p95, gpu.p5)}."
             )
         for name, gpu in devices.items():
             if not gpu.usage.sketch.values.max():
                 yield f"{name.gpu_label}: never used."
+
+    def _describe_quantiles(self, p95: float, p5: float) -> str:
+        p = self.parameters
+        return (
+            f"p95 {percent_beside(p95, p.threshold_p95)}, p5 {percent_beside(p5, p.threshold_p5)}"
+        )
 
 
 def _details(gpu: _UsageState) -> GPUUsageDetails:

@@ -8,10 +8,11 @@ import msgspec
 import numpy as np
 
 from stepscope.intervals import Int
-from stepscope.quantities import duration, number
+from stepscope.quantities import number
 from stepscope.rules.base import IncrementalRule, NotApplicable
 from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Positive
+from stepscope.rules.threshold_text import duration_beside
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
 
@@ -110,6 +111,7 @@ class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _St
         extent = Trigger()
         extent.cover(state.origin_ns, min(start_ns, state.end_ns - 1))
         wait_ns = max(0, start_ns - state.origin_ns)
+        threshold = self.parameters.threshold
         event = "First training step after" if has_started else "No training step after"
         return self.finding(
             triggered=state.trigger,
@@ -124,6 +126,7 @@ class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _St
                 last_step_end_ns=state.last_end_ns,
             ),
             sentences=[
-                f"{event} {duration(wait_ns)} (threshold {number(self.parameters.threshold)} min)."
+                f"{event} {duration_beside(wait_ns, MINUTE_NS * threshold)} (threshold "
+                f"{number(threshold)} min)."
             ],
         )

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from stepscope.quantities import count_of, number
+from stepscope.quantities import count_of
 from stepscope.rules.base import IncrementalRule, NotApplicable
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Percentage
 from stepscope.rules.samples import NO_DEVICE_WORK_IN_TRACES, sort_traces
 from stepscope.rules.templates import TraceResults
-from stepscope.rules.threshold_text import percent_beside
+from stepscope.rules.threshold_text import share_beside
 from stepscope.rules.traces import RuleTrace
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
@@ -110,12 +110,12 @@ class PageableCopies(IncrementalRule[PageableCopiesParameters, _State]):
     def _sentences(self, traces: TraceResults[TraceCopies]) -> Iterable[str]:
         for name in traces.triggered:
             copies = traces.details[name]
-            share = percent_beside(copies.pageable_share_ratio, self.parameters.threshold)
-            yield (
-                f"Trace {name}: pageable copies take {share} of device time "
-                f"({count_of(copies.pageable_count, 'copy', 'copies')}, threshold "
-                f"{number(self.parameters.threshold)}%)."
+            share = share_beside(
+                copies.pageable_share_ratio, "device time", self.parameters.threshold
             )
+            copied = count_of(copies.pageable_count, "pageable copy", "pageable copies")
+            verb = "takes" if copies.pageable_count == 1 else "take"
+            yield f"Trace {name}: {copied} {verb} {share}."
 
 
 def _pageable_copies(trace: RuleTrace) -> TraceCopies | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from stepscope.analysis import COMPUTE_PHASES
 from stepscope.intervals import Int
-from stepscope.quantities import number
+from stepscope.quantities import count_of
 from stepscope.rules.base import NotApplicable, require_more_than
 from stepscope.rules.inputs import RankStepTimes, RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Percentage
@@ -19,7 +19,7 @@ from stepscope.rules.rolling_window import RollingWindow, is_in_window, rolling_
 from stepscope.rules.samples import NO_STEPS, STEP_ADVICE, sort_traces
 from stepscope.rules.step_phases import add_times, shares_of_total
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
-from stepscope.rules.threshold_text import percent_beside
+from stepscope.rules.threshold_text import percent_beside, share_beside
 from stepscope.rules.traces import RuleTrace
 from stepscope.rules.trigger import last_indices
 
@@ -193,15 +193,14 @@ class StepShare(PerRankRule[P, RankShareState, RankStates[RankShareState, T]], G
 
     def _share_text(self, rank: RankShareState) -> str:
         threshold = self.parameters.threshold
-        limit = f"(threshold {number(threshold)}%)"
         share = rank.part_ns / rank.wall_ns
+        first = f"after the first {count_of(self.parameters.patience, 'step')}"
         if not rank.triggered or 100 * rank.part_ns > threshold * rank.wall_ns:
-            return f"{percent_beside(share, threshold)} of step time {limit}"
+            return share_beside(share, f"step time {first}", threshold)
         # The rule fired on a window; the share of all steps alone would contradict that.
-        return (
-            f"up to {percent_beside(rank.highest_ratio, threshold)} of {rank.highest_step_count} "
-            f"consecutive steps {limit}, {percent_beside(share, threshold)} of all steps"
-        )
+        steps = f"{rank.highest_step_count} consecutive steps"
+        highest = share_beside(rank.highest_ratio, steps, threshold)
+        return f"up to {highest}, {percent_beside(share, threshold)} of all steps {first}"
 
 
 class TracedShare(StepShare[P, T], Generic[P, T]):

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.intervals import Int
-from stepscope.quantities import duration, relative_change
+from stepscope.quantities import duration
 from stepscope.rules.base import NotApplicable
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Positive
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
+from stepscope.rules.threshold_text import change_beside
 from stepscope.rules.traces import StepTimes, TracedSteps
 
 BLOCK = 5
@@ -209,7 +210,7 @@ class StepTimeRegression(PerRankRule[StepTimeRegressionParameters, _ObservedRank
         for name, rank in triggered.items():
             for change in rank.changes[:SENTENCES_PER_RANK]:
                 before, after = (duration(s * 1e9) for s in (change.before_s, change.after_s))
-                slowdown = relative_change(change.slower_percent / 100, 0)
+                slowdown = change_beside(change.slower_percent / 100, self.parameters.threshold)
                 yield (
                     f"{name}: from step {change.step}, step time is {after} instead of {before} "
                     f"({slowdown})."

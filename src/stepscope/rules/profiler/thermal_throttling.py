@@ -15,6 +15,7 @@ from stepscope.rules.parameters import Count, Percentage
 from stepscope.rules.rolling_window import RollingWindow, is_in_window, rolling_sums
 from stepscope.rules.samples import NO_SAMPLES_IN_TRACES, device_series
 from stepscope.rules.templates import Devices, DeviceState, PerDeviceRule
+from stepscope.rules.threshold_text import share_beside
 from stepscope.rules.trigger import Trigger, last_indices
 
 THERMAL = 0x20 | 0x40
@@ -53,6 +54,8 @@ class ThermalThrottlingDetails(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(slots=True, kw_only=True)
 class _ThrottlingState(DeviceState):
     window: RollingWindow
+    highest_ratio: float = 0.0
+    """Highest throttled share among the windows in which the rule fired."""
     capped_count: int = 0
     """Samples throttled by the power cap; those by temperature are the violations."""
 
@@ -111,7 +114,10 @@ class ThermalThrottling(PerDeviceRule[ThermalThrottlingParameters, _ThrottlingSt
         ends = last + previous + 1
         thermal_count = rolling_sums(joined[:, 0], ends, p.window)
         fires = (ends >= p.window) & (100 * thermal_count > p.threshold * p.window)
-        device.triggered |= bool(fires.any())
+        if fires.any():
+            device.triggered = True
+            highest = float(thermal_count[fires].max()) / p.window
+            device.highest_ratio = max(device.highest_ratio, highest)
         trigger.add_scans(inputs, scans[last[fires]])
         in_window = joined[is_in_window(len(joined), ends[fires], p.window)]
         t_ns = in_window[in_window[:, 0] > 0, 1]
@@ -132,6 +138,11 @@ class ThermalThrottling(PerDeviceRule[ThermalThrottlingParameters, _ThrottlingSt
     def sentences(
         self, devices: Devices[_ThrottlingState], triggered: Devices[_ThrottlingState]
     ) -> Iterable[str]:
+        p = self.parameters
         for name, gpu in triggered.items():
             share = percent(gpu.violation_count / gpu.datapoint_count, 1)
-            yield f"{name.gpu_label}: thermally throttled in {share} of its samples."
+            samples = f"{p.window} consecutive samples"
+            yield (
+                f"{name.gpu_label}: thermally throttled in up to "
+                f"{share_beside(gpu.highest_ratio, samples, p.threshold)}, {share} of all samples."
+            )

@@ -14,13 +14,13 @@ from stepscope.analysis import (
     is_host_communication,
     is_narrow_communication,
 )
-from stepscope.quantities import memory, number, percent
+from stepscope.quantities import memory, percent
 from stepscope.rules.base import IncrementalRule, NotApplicable
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Percentage, Positive
 from stepscope.rules.samples import sort_traces
 from stepscope.rules.templates import TraceResults
-from stepscope.rules.threshold_text import percent_beside
+from stepscope.rules.threshold_text import share_beside
 from stepscope.rules.traces import RuleTrace, TracedGpu, TracedSteps
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
@@ -182,10 +182,7 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
                 if trace.batches.has_workers
                 else "load batches in worker processes (num_workers)"
             )
-            yield (
-                f"fetching batches takes {percent_beside(share, limit)} of step time (threshold "
-                f"{number(limit)}%): {advice}."
-            )
+            yield (f"fetching batches takes {share_beside(share, 'step time', limit)}: {advice}.")
 
     def _advise_on_distribution(self, trace: RuleTrace) -> Iterator[str]:
         names = trace.range_names
@@ -205,10 +202,9 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
         share, limit = figures.communication_share_ratio, self.parameters.communication
         if share is not None and 100 * share > limit:
             yield (
-                f"communication takes {percent_beside(share, limit)} of step time (threshold "
-                f"{number(limit)}%), waiting for slower ranks included: "
-                "compress gradients, accumulate them over several batches, or increase the batch "
-                "size."
+                f"communication takes {share_beside(share, 'step time', limit)}, waiting for "
+                "slower ranks included: compress gradients, accumulate them over several batches, "
+                "or increase the batch size."
             )
 
     def _advise_on_utilization(self, steps: TracedSteps, figures: TraceAdvice) -> Iterator[str]:
@@ -216,8 +212,8 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
         for name, ratio in figures.utilization_ratio.items():
             if 100 * ratio < limit:
                 yield (
-                    f"{name} runs kernels for {percent_beside(ratio, limit)} of the time "
-                    f"(threshold {number(limit)}%)" + _explain_idle(steps)
+                    f"{name} runs kernels for {share_beside(ratio, 'the time', limit)}"
+                    + _explain_idle(steps)
                 )
 
     def _measure_unused_tensor_cores(self, trace: RuleTrace) -> float | None:
@@ -244,8 +240,7 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
             if gpu.peak_bytes is not None and 100 * ratio > limit:
                 yield (
                     f"{_name(gpu)} allocates up to {memory(int(gpu.peak_bytes.max()))}, "
-                    f"{percent_beside(ratio, limit)} of its memory (threshold "
-                    f"{number(limit)}%): use activation checkpointing or "
+                    f"{share_beside(ratio, 'its memory', limit)}: use activation checkpointing or "
                     "automatic mixed precision."
                 )
 

@@ -39,6 +39,7 @@ from stepscope.views.profiling_report.report import (
     Report,
     ReportFacts,
     choose_report_rules,
+    make_both_reports,
     make_report,
     make_report_facts,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "Table",
     "Text",
     "choose_report_rules",
+    "make_both_reports",
     "make_report",
     "make_report_facts",
 ]

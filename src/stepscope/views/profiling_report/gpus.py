@@ -223,8 +223,8 @@ def _tabulate_nodes(nodes: Mapping[str, NodeBottlenecks]) -> Table:
             nodes[node].snapshot_count,
             nodes[node].low_gpu_count,
             nodes[node].bottleneck_count,
-            nodes[node].bottleneck_percent_of_snapshots,
-            nodes[node].bottleneck_percent_of_low_gpu,
+            in_unit(nodes[node].bottleneck_percent_of_snapshots, "percent"),
+            in_unit(nodes[node].bottleneck_percent_of_low_gpu, "percent"),
         ]
         for node in shown
     ]
@@ -234,7 +234,7 @@ def _tabulate_nodes(nodes: Mapping[str, NodeBottlenecks]) -> Table:
         columns=[
             *make_text_columns("node"),
             *make_number_columns("snapshots", "with a low GPU", "bottlenecks", digits=0),
-            *make_number_columns(*shares, digits=2, unit="%"),
+            *make_text_columns(*shares),
         ],
         rows=rows,
         share_of="the snapshots of the node, all of them or those with a low GPU",

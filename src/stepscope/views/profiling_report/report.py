@@ -116,8 +116,22 @@ def make_report(run: Run, rules: Iterable[Rule[Any]]) -> Report:
         run: the run.
         rules: the rules to evaluate; sections of other rules say that they were not selected.
     """
+    return _make_report(*_evaluate(run, rules))
+
+
+def make_report_facts(run: Run, rules: Iterable[Rule[Any]]) -> ReportFacts:
+    """Build the report for programs: findings of all rules with all details."""
+    return _make_facts(*_evaluate(run, rules))
+
+
+def make_both_reports(run: Run, rules: Iterable[Rule[Any]]) -> tuple[Report, ReportFacts]:
+    """Build the report for people and that for programs on the same data."""
     results, checked = _evaluate(run, rules)
-    info = run.reader.info
+    return _make_report(results, checked), _make_facts(results, checked)
+
+
+def _make_report(results: RuleResults, checked: RuleReport) -> Report:
+    run, info = results.run, results.run.reader.info
     in_progress = progress_of(run.reader) == "running"
     end_ns = checked.end_ns if checked.end_ns is not None else results.job.end_ns
     return Report(
@@ -141,10 +155,8 @@ def make_report(run: Run, rules: Iterable[Rule[Any]]) -> Report:
     )
 
 
-def make_report_facts(run: Run, rules: Iterable[Rule[Any]]) -> ReportFacts:
-    """Build the report for programs: findings of all rules with all details."""
-    results, checked = _evaluate(run, rules)
-    job = results.job
+def _make_facts(results: RuleResults, checked: RuleReport) -> ReportFacts:
+    run, job = results.run, results.job
     return ReportFacts(
         run_id=run.reader.info.run_id,
         command=run.reader.info.command,
