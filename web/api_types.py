@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from stepscope.comparison.payload import Comparison
-from stepscope.schema import FieldLabel, labels_of, make_schemas, structs_in, title_of
+from stepscope.schema import labels_of, make_schemas, structs_in
 from stepscope.server.payloads import (
     CaptureAccepted,
     CaptureProgress,
@@ -109,12 +109,9 @@ def _label_file(views: Mapping[str, Payload], file_by_name: Mapping[str, str]) -
 
 def _labels(struct: Payload) -> str:
     labels = labels_of(struct)
-    encoded = {field.encode_name: labels[field.name] for field in msgspec.structs.fields(struct)}
-    tag = struct.__struct_config__.tag_field
-    if tag is not None:
-        encoded = {tag: FieldLabel(title=title_of(tag), unit="none")} | encoded
     return "".join(
-        f"    {name}: {msgspec.json.encode(label).decode()},\n" for name, label in encoded.items()
+        f"    {field.encode_name}: {msgspec.json.encode(labels[field.name]).decode()},\n"
+        for field in msgspec.structs.fields(struct)
     )
 
 

@@ -40,13 +40,28 @@ class NodeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     min: float
 
 
+class UsageShare(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of a whole."""
+
+    name: str
+    share_ratio: float | None
+
+
+class UsageShares(msgspec.Struct, frozen=True, kw_only=True):
+    """Parts of a whole, as a chart of the report shows them."""
+
+    title: str
+    share_of: str
+    parts: list[UsageShare]
+
+
 class UsageView(Payload, frozen=True, kw_only=True):
     """Payload of `usage`, about the whole run."""
 
     job: dict[str, str]
     """Name, status, machines, times and cost of the job."""
     job_notes: list[str]
-    job_parts: Pie | None
+    job_parts: UsageShares | None
     """Initialization, training loop and finalization."""
     node_notes: list[str]
     """Assessment of each node, in a sentence."""
@@ -55,7 +70,7 @@ class UsageView(Payload, frozen=True, kw_only=True):
     """Definition of the metrics of nodes."""
     framework_notes: list[str]
     """Largest shares, and those that are too large."""
-    framework: list[Pie]
+    framework: list[UsageShares]
     """Shares of training and evaluation, passes, phases, operators and kernels."""
     missing_notes: list[str]
     """Data that the shares lack, and how to record them."""
@@ -73,12 +88,12 @@ def show_usage(run: Run, _options: ViewOptions = DEFAULTS) -> UsageView:
     return UsageView(
         job=names | {str(name): str(value) for rows in properties for name, value in rows},
         job_notes=_list_sentences(job[1:]),
-        job_parts=next((block for block in job if isinstance(block, Pie)), None),
+        job_parts=next(iter(_list_shares(job)), None),
         node_notes=_list_sentences(describe_nodes(results)),
         nodes=[_show_metric(metric) for metric in list_node_metrics(get_node_usage(results))],
         nodes_of=USAGE_OF,
         framework_notes=_list_sentences(framework, missing=False),
-        framework=[block for block in framework if isinstance(block, Pie)],
+        framework=_list_shares(framework),
         missing_notes=_list_sentences(section.blocks, missing=True),
     )
 
@@ -104,6 +119,20 @@ def _list_sentences(blocks: list[Block], *, missing: bool | None = None) -> list
         elif isinstance(block, Text) and missing in {None, block.tone == "missing"}:
             sentences.append(block.text)
     return sentences
+
+
+def _list_shares(blocks: list[Block]) -> list[UsageShares]:
+    return [
+        UsageShares(
+            title=block.title,
+            share_of=block.share_of,
+            parts=[
+                UsageShare(name=part.name, share_ratio=part.share_ratio) for part in block.slices
+            ],
+        )
+        for block in blocks
+        if isinstance(block, Pie)
+    ]
 
 
 def _show_metric(metric: NodeMetric) -> NodeStatistics:

@@ -29,13 +29,13 @@ def write_usage(out: Console, payload: UsageView) -> None:
         out.print(rows)
         out.print(f"[dim]of {escape(payload.nodes_of)}[/dim]")
     out.print()
-    for pie in payload.framework:
-        slices = (
+    for shares in payload.framework:
+        texts = (
             f"{cut(part.name, 2 * MIN_TEXT_WIDTH)} {percent(part.share_ratio)}"
-            for part in pie.slices
+            for part in shares.parts
         )
-        parts = ", ".join(slices)
-        out.print(f"{pie.title}: {escape(parts)} [dim]of {escape(pie.share_of)}[/dim]")
+        parts = ", ".join(texts)
+        out.print(f"{shares.title}: {escape(parts)} [dim]of {escape(shares.share_of)}[/dim]")
     _write_sentences(out, payload.framework_notes)
     _write_sentences(out, payload.missing_notes)
 

@@ -1,7 +1,10 @@
 // Use of the job's machines and time: the job, its nodes, and shares of phases, operators and kernels.
+import { useMemo } from "preact/hooks";
+
 import type { Pie } from "../../api/report";
 import type { UsageView } from "../../api/views";
 import { FigurePanel } from "../../charts/figure_panel";
+import { pieOf } from "../../charts/from_payload";
 import { LinkedTable } from "../../parts/linked_table";
 import { useWholeView } from "../../state/fetch";
 import { columns } from "../../widgets/fields";
@@ -18,12 +21,16 @@ export function Usage() {
 }
 
 function Content({ payload }: { payload: UsageView }) {
-  const { job_parts, framework } = payload;
+  const { job_parts } = payload;
+  const pies = useMemo(
+    () => payload.framework.map((shares) => pieOf(shares.title, shares)).filter(({ slices }) => slices.length > 0),
+    [payload],
+  );
   const isNarrow = ({ slices }: Pie): boolean => slices.length <= MAX_NARROW_SLICES;
   return (
     <>
       <div class={job_parts === null ? "panels" : "panels side-by-side"}>
-        {job_parts === null ? null : <FigurePanel testid="job-parts" block={job_parts} />}
+        {job_parts === null ? null : <FigurePanel testid="job-parts" block={pieOf(job_parts.title, job_parts)} />}
         <Panel title="Training job summary" wide={job_parts === null} testid="training-job">
           <KeyValues entries={Object.entries(payload.job)} />
           <Sentences texts={payload.job_notes} />
@@ -45,8 +52,8 @@ function Content({ payload }: { payload: UsageView }) {
       <Panel title="Framework metrics summary" wide testid="framework-usage">
         <Sentences texts={[...payload.framework_notes, ...payload.missing_notes]} />
       </Panel>
-      <Pies pies={framework.filter(isNarrow)} layout="pies" />
-      <Pies pies={framework.filter((pie) => !isNarrow(pie))} layout="halves" />
+      <Pies pies={pies.filter(isNarrow)} layout="pies" />
+      <Pies pies={pies.filter((pie) => !isNarrow(pie))} layout="halves" />
     </>
   );
 }
