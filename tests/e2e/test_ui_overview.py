@@ -186,8 +186,8 @@ def test_all_kernels_of_traces_and_their_precisions(ui: Ui) -> None:
     counts = [int(count.replace(",", "")) for _, count in rows]
     assert counts == sorted(counts, reverse=True)
     total = sum(KERNELS.values())
-    other = total - KERNELS[INT8] - KERNELS[INT32]
-    precisions = {"other": other, "INT32": KERNELS[INT32], "INT8": KERNELS[INT8]}
+    unknown = total - KERNELS[INT8] - KERNELS[INT32]
+    precisions = {"other": unknown, "INT32": KERNELS[INT32], "INT8": KERNELS[INT8]}
     ratios = {name: count / total for name, count in precisions.items()}
     expect(chart(page, "Kernel precision")).to_have_attribute("aria-label", shares(ratios))
 

@@ -252,8 +252,8 @@ def test_utilization_of_traces_over_time(imported: Imported) -> None:
     payload = show_dashboard(run.within(5 * US, 15 * US)).gpu_utilization
     assert payload is not None
     assert (payload.start_after_ns, payload.series[0].name) == (5 * US, "rank 0, GPU 0")
-    kept = [ratio for ratio in payload.series[0].busy_ratio if ratio is not None]
-    assert np.mean(kept) == pytest.approx(0.5, abs=0.01)
+    ratios = [ratio for ratio in payload.series[0].busy_ratio if ratio is not None]
+    assert np.mean(ratios) == pytest.approx(0.5, abs=0.01)
 
 
 @pytest.mark.seed("SMP-12")

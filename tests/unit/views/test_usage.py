@@ -34,7 +34,7 @@ MS = 1_000
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def known_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return known_job(tmp_path_factory.mktemp("known") / "run")
 
 
@@ -43,8 +43,8 @@ def shares(charts: list[UsageShares]) -> dict[str, dict[str, float | None]]:
 
 
 @pytest.mark.seed("DBI-02", "DBI-09")
-def test_job_nodes_and_operators_of_a_known_job(known: Path) -> None:
-    payload = show_usage(Run(open_run(known)))
+def test_job_nodes_and_operators_of_a_known_job(known_path: Path) -> None:
+    payload = show_usage(Run(open_run(known_path)))
     job = payload.job
     assert (job["Job name"], job["Status"], job["Machines"]) == ("known", "Completed", "1")
     assert job["Job duration (s)"] == f"{JOB_S:,.2f}"
@@ -156,9 +156,9 @@ def test_a_run_without_samples_steps_and_traces_says_what_is_missing(tmp_path: P
     assert payload.framework_notes == []
 
 
-def test_text(known: Path) -> None:
+def test_text(known_path: Path) -> None:
     stream = io.StringIO()
-    write(Console(file=stream, width=100), VIEWS["usage"](Run(open_run(known))))
+    write(Console(file=stream, width=100), VIEWS["usage"](Run(open_run(known_path))))
     text = stream.getvalue()
     assert "algo-1: median CPU utilization" in text
     assert "Forward and backward: backward 67%, forward 33%" in text
