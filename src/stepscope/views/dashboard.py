@@ -29,6 +29,7 @@ from stepscope.run import (
     sum_by_name,
 )
 from stepscope.schema import field_label
+from stepscope.views.names import shorten_name
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality
 from stepscope.views.ranges import Ranged
@@ -49,6 +50,7 @@ TIMING: dict[TimedOn, str] = {
     "both": "timed on the device in traces with device work, until the last work that a step "
     "launched, and on the host in the others",
 }
+PHASES_ON_DEVICE = "; its phases are timed on the device"
 SHARE_OF_SAMPLES = {
     "gpu_busy_ratio": "sampled time: utilization of the busiest GPU of a node at each sample",
     "cpu_busy_max_ratio": "sampled time: utilization of the busiest core of a node at each sample",
@@ -198,7 +200,9 @@ def show_dashboard(run: Run, _options: ViewOptions = DEFAULTS) -> Dashboard:
         kernels_by_launches=by_launches[:MAX_KERNELS],
         all_kernels=[
             KernelTotal(
-                name=kernel.name, launch_count=kernel.launch_count, total_ns=kernel.total_ns
+                name=shorten_name(kernel.name),
+                launch_count=kernel.launch_count,
+                total_ns=kernel.total_ns,
             )
             for kernel in kernels
         ],
@@ -244,6 +248,9 @@ def _show_step_durations(run: Run, recorded: Sequence[RecordedWork]) -> StepDura
     if not len(durations):
         durations, source = join_step_durations(recorded), "recorded"
         timed_on = _find_clock(recorded)
+    timing = TIMING[timed_on]
+    if source == "watched" and any(rank.steps.clock == "device" for rank in run.ranks):
+        timing += PHASES_ON_DEVICE
     edges, distribution = make_duration_edges(durations), summarize(durations)
     if edges is None or distribution is None:
         return None
@@ -251,7 +258,7 @@ def _show_step_durations(run: Run, recorded: Sequence[RecordedWork]) -> StepDura
     return StepDurations(
         source=source,
         timed_on=timed_on,
-        timing=TIMING[timed_on],
+        timing=timing,
         edges_ns=histogram.edges.tolist(),
         counts=histogram.counts.tolist(),
         above_count=histogram.over_count,

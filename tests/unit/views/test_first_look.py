@@ -226,7 +226,13 @@ def test_the_clock_of_step_durations(tmp_path: Path) -> None:
         assert (durations.timed_on, durations.timing) == (timed_on, TIMING[durations.timed_on])
     durations = show_dashboard(starving(tmp_path / "watched").open()).step_durations
     assert durations is not None
-    assert (durations.source, durations.timed_on) == ("watched", "host")
+    assert (durations.source, durations.timing) == ("watched", TIMING["host"])
+    job = RunBuilder(tmp_path / "job")
+    job.rank(0).draw("wait 5 | forward ( device:forward 20 ) | backward 40 | optimizer 5", 20)
+    durations = show_dashboard(job.open()).step_durations
+    assert durations is not None
+    assert durations.timed_on == "host"
+    assert durations.timing.endswith("; its phases are timed on the device")
 
 
 @pytest.mark.seed("SMP-12")
