@@ -214,8 +214,6 @@ def test_the_overview_is_accessible(ui: Ui, run: str, scheme: str) -> None:
     for heading in ("Training job summary", "System usage statistics", "Framework metrics summary"):
         expect(page.get_by_role("heading", name=heading)).to_be_visible()
     assert_accessible(page)
-    page.set_viewport_size({"width": 400, "height": 860})
-    assert_accessible(page)
 
 
 def job_rows(page: Page) -> Locator:
