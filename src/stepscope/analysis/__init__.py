@@ -36,6 +36,7 @@ Traces of a framework's profiler, each of one process and one window:
     device_work       kernels, copies and sets, and the runtime calls that launched them
     gpu_time          compute, exposed communication, exposed copies, idle
     gpu_metrics       utilization, SM efficiency, occupancy, tensor cores
+    recorded_utilization  utilization of devices over time
     idle              idle time of streams by reason
     launches          cost of launches, delays, queue depth
     kernel_sequences  kernels that operators launch again and again

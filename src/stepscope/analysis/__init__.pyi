@@ -293,6 +293,11 @@ from .recomputation import (
     RecomputedOperator as RecomputedOperator,
     find_recomputation as find_recomputation,
 )
+from .recorded_utilization import (
+    RecordedKernels as RecordedKernels,
+    find_recorded_kernels as find_recorded_kernels,
+    measure_recorded_utilization as measure_recorded_utilization,
+)
 from .repeated_ranges import (
     NamedRange as NamedRange,
     find_optimizer_steps as find_optimizer_steps,

@@ -11,14 +11,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.columns import Strings
 
-Precision = Literal["FP64", "TF32", "FP32", "BF16", "FP16", "FP8", "FP4", "MXFP4", "INT"]
+Precision = Literal[
+    "FP64", "TF32", "FP32", "BF16", "FP16", "FP8", "FP4", "MXFP4",
+    "INT64", "INT32", "INT16", "INT8", "BOOL",
+]  # fmt: skip
 
 CommunicationDefinition = Literal["wide", "narrow"]
 """`narrow` is that of published references: NCCL, RCCL and `cross_device_reduce`. `wide` adds the
@@ -101,7 +104,7 @@ _PRECISIONS: tuple[tuple[Precision, re.Pattern[str]], ...] = (
             r"e[45]m[23]|fp8(?!kvcachedatatype\)0)|float8|qmma|nvjet_(sm\d+_)?[a-z]*q|Cijk_\w+?_[FB]8"
         ),
     ),
-    ("INT", re.compile(r"imma|i8816|i16832|(?<![a-z0-9])i8(i8|i32|f32)|s8s8|int8|Cijk_\w+?_I8")),
+    ("INT8", re.compile(r"imma|i8816|i16832|(?<![a-z0-9])i8(i8|i32|f32)|s8s8|int8|Cijk_\w+?_I8")),
     ("BF16", re.compile(r"bf16|bfloat16|nvjet_(sm\d+_)?[a-z]*t[a-z]*_|Cijk_\w+?_B[BS]S?_")),
     (
         "FP16",
@@ -113,10 +116,22 @@ _PRECISIONS: tuple[tuple[Precision, re.Pattern[str]], ...] = (
     ("TF32", re.compile(r"tf32|tfloat32|xf32|s1688|nvjet_(sm\d+_)?s[a-z]*_")),
     ("FP32", re.compile(r"float|f32|fp32|[sc]gemm|scudnn|ffma|Cijk_\w+?_SB?_")),
     ("FP64", re.compile(r"double|f64|fp64|[dz]gemm|d884|dmma|Cijk_\w+?_DB?_")),
-    ("INT", re.compile(r"(?<![a-z])(u?int\d*(_t)?|long|short|char|bool|[iu](8|32|64))(?![a-z])")),
 )
 """Patterns by priority, the first match counts: of two types in a name, the lower precision is
-that of the inputs; integers that are only indices come last."""
+that of the inputs."""
+_INTEGERS: dict[Precision, str] = {
+    "INT64": r"u?int64(?:_t)?|long|[iu]64",
+    "INT32": r"u?int(?:32)?(?:_t)?|[iu]32",
+    "INT16": r"u?int16(?:_t)?|short|[iu]16",
+    "INT8": r"u?int8(?:_t)?|char|[iu]8",
+    "BOOL": r"bool",
+}
+_INTEGER = re.compile(
+    rf"(?<![a-z])(?:{'|'.join(f'(?P<{name}>{names})' for name, names in _INTEGERS.items())})"
+    r"(?![a-z\d])"
+)
+"""Integers come after all other types, because they may only be indices. The first one in a name is
+that of the elements, as in `ReduceOp<long, …, unsigned int, …>`."""
 _CASE_SENSITIVE = "Cijk_"
 _CACHE_SIZE = 4096
 """Number of names with cached results: all ranks run the same kernels."""
@@ -213,7 +228,11 @@ def classify_precision(name: str) -> Precision | None:
     if _OPAQUE in name:
         return None
     text = name if _CASE_SENSITIVE in name else name.lower()
-    return next((precision for precision, names in _PRECISIONS if names.search(text)), None)
+    for precision, names in _PRECISIONS:
+        if names.search(text):
+            return precision
+    integer = _INTEGER.search(text)
+    return cast(Precision, integer.lastgroup) if integer is not None else None
 
 
 def match_rows(strings: Strings, predicate: Callable[[str], bool | None]) -> NDArray[np.bool_]:

@@ -22,6 +22,7 @@ from stepscope.cost.pricing import (
     PriceUsed,
     apply_price,
     explain_missing_offer,
+    list_instance_types,
     price_job,
     price_verdict,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "apply_price",
     "average_p95",
     "explain_missing_offer",
+    "list_instance_types",
     "load_price_table",
     "measure_node_usage",
     "parse_usd_per_hour",

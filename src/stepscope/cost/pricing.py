@@ -144,7 +144,7 @@ def select_price(
     Raises:
         UsageError: a requested price is not valid, or a requested machine has no price.
     """
-    types = _list_instance_types(info, nodes)
+    types = list_instance_types(info, nodes)
     instance_type = request.instance_type or (types[0] if len(types) == 1 else None)
     table = None
     if instance_type is not None or request.prices is not None:
@@ -200,7 +200,7 @@ def explain_missing_offer(instance_type: str) -> str:
     )
 
 
-def _list_instance_types(info: RunInfo, nodes: Iterable[NodeInfo]) -> list[str]:
+def list_instance_types(info: RunInfo, nodes: Iterable[NodeInfo]) -> list[str]:
     """List the distinct machine types of a run: the recorded option, else the reported types."""
     recorded = info.options.get("instance_type")
     if isinstance(recorded, str) and recorded:

@@ -45,7 +45,11 @@ from stepscope.rules.profiler.overall_framework_metrics import (
     OperatorTime,
     OverallFrameworkMetricsDetails,
 )
-from stepscope.rules.profiler.overall_system_usage import NodeUsage, OverallSystemUsageDetails
+from stepscope.rules.profiler.overall_system_usage import (
+    NodeUsage,
+    OverallSystemUsageDetails,
+    UsageQuantiles,
+)
 from stepscope.rules.profiler.step_outlier import RankDurations, StepOutlierDetails
 from stepscope.rules.registry import Registry, installed_rules, load_rule_file
 from stepscope.rules.settings import make_rules, read_assignments, read_configuration
@@ -90,6 +94,7 @@ __all__ = [
     "TracedGpu",
     "TracedSteps",
     "Trigger",
+    "UsageQuantiles",
     "describe_parameters",
     "installed_rules",
     "load_rule_file",

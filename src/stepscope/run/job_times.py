@@ -53,7 +53,7 @@ def job_borders(run: Run) -> tuple[int, int]:
     ends += [process.ended_ns for process in processes if process.ended_ns is not None]
     ends += [trace.end_ns for trace in traces]
     start = min(starts, default=run.reader.info.created_ns)
-    return start, max(ends, default=start)
+    return start, max([start, *ends])  # a command that cannot start ends before the job does
 
 
 def machine_count(reader: RunReader) -> int:

@@ -44,3 +44,4 @@ from .system_series import SystemSeriesView as SystemSeriesView
 from .tensors import TensorsView as TensorsView
 from .times import utc_time as utc_time
 from .trace_choice import explain_no_traces as explain_no_traces, select_traces as select_traces
+from .usage import UsageView as UsageView

@@ -16,7 +16,6 @@ from stepscope.analysis import (
     is_synchronization,
     make_duration_edges,
     measure_gpu_time,
-    nan_to_none,
     parse_copy_direction,
     summarize,
     uses_tensor_cores,
@@ -25,23 +24,33 @@ from stepscope.run import (
     RecordedWork,
     Run,
     Trace,
-    aggregate_samples,
-    choose_bins,
     join_step_durations,
     recorded_work,
     sum_by_name,
 )
 from stepscope.schema import field_label
+from stepscope.views.names import shorten_name
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality
 from stepscope.views.ranges import Ranged
 from stepscope.views.steps import NO_STEPS
 from stepscope.views.system_heat import NOT_IN_FILES
 from stepscope.views.trace_choice import explain_no_traces
+from stepscope.views.utilization import (
+    UtilizationOverTime,
+    show_recorded_utilization,
+    show_sampled_utilization,
+)
 
-MAX_BINS = 300
 MAX_KERNELS = 15
-BUSY_METRICS = ("gpu_busy_ratio", "cpu_busy_ratio")
+TimedOn = Literal["device", "host", "both"]
+TIMING: dict[TimedOn, str] = {
+    "device": "timed on the device: a step ends with the last device work that it launched",
+    "host": "timed on the host: a step ends where the host starts the next one",
+    "both": "timed on the device in traces with device work, until the last work that a step "
+    "launched, and on the host in the others",
+}
+PHASES_ON_DEVICE = "; its phases are timed on the device"
 SHARE_OF_SAMPLES = {
     "gpu_busy_ratio": "sampled time: utilization of the busiest GPU of a node at each sample",
     "cpu_busy_max_ratio": "sampled time: utilization of the busiest core of a node at each sample",
@@ -54,6 +63,7 @@ NO_GPU_SAMPLES = (
 NO_CPU_SAMPLES = "no node was sampled: run the job with `stepscope run`"
 NO_GPU_IN_FILES = "the imported files contain no samples of GPUs"
 NO_KERNELS = "no kernel was recorded on a device"
+NO_COPIES = "no copy or set of device memory was recorded"
 UNKNOWN_PRECISION = "other"
 
 
@@ -64,29 +74,15 @@ class ActiveShare(msgspec.Struct, frozen=True, kw_only=True):
     share_of: str
 
 
-class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
-    """One node over time, as means of bins of time; null where nothing was sampled."""
-
-    node: str
-    gpu_busy_ratio: list[float | None]
-    """Mean over the GPUs of the node."""
-    cpu_busy_ratio: list[float | None]
-
-
-class UtilisationOverTime(msgspec.Struct, frozen=True, kw_only=True):
-    """All nodes on one time axis."""
-
-    start_after_ns: int
-    """Start of the first bin, after the run's origin."""
-    piece_ns: int
-    nodes: list[Utilisation]
-
-
 class StepDurations(msgspec.Struct, frozen=True, kw_only=True):
     """Histogram of step durations."""
 
     source: Literal["watched", "recorded"]
     """Measured steps of all ranks of the job, or steps in traces."""
+    timed_on: TimedOn
+    """Clock of the durations; `both` where it differs between traces."""
+    timing: str
+    """Definition of the ends of the steps."""
     edges_ns: Annotated[list[float], field_label("edges of bins")]
     """Edges of the bins, one more than there are counts."""
     counts: Annotated[list[int], field_label("steps per bin", unit="count")]
@@ -114,6 +110,14 @@ class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
     """Kernel of a collective, by its name."""
 
 
+class KernelTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """Kernels of one name in all traces, in short."""
+
+    name: str
+    launch_count: int
+    total_ns: int
+
+
 class TimeShare(msgspec.Struct, frozen=True, kw_only=True):
     """One part of a breakdown."""
 
@@ -137,7 +141,9 @@ class Dashboard(Ranged, frozen=True, kw_only=True):
     gpu_active: ActiveShare | None
     """From the samples of the job, or else from traces."""
     cpu_active: ActiveShare | None
-    utilisation: UtilisationOverTime | None
+    gpu_utilization: UtilizationOverTime | None
+    """From the samples of the job, or else from traces."""
+    cpu_utilization: UtilizationOverTime | None
     step_durations: StepDurations | None
     kernel_count: int
     """Distinct kernel names."""
@@ -146,6 +152,8 @@ class Dashboard(Ranged, frozen=True, kw_only=True):
     """The fifteen kernels with most time; `kernels` has all of them."""
     kernels_by_launches: list[KernelTime]
     """The fifteen kernels with most launches."""
+    all_kernels: list[KernelTotal]
+    """Every kernel, the longest in total first."""
     precision: Breakdown | None
     activity: Breakdown | None
     memory_operations: Breakdown | None
@@ -159,10 +167,12 @@ def show_dashboard(run: Run, _options: ViewOptions = DEFAULTS) -> Dashboard:
     traces = run.traces
     kernels = _sum_kernels(traces)
     copies = _break_down_copies(traces)
-    utilization = _show_utilization(run)
     gpu, cpu = (_measure_active_share(run, metric) for metric in SHARE_OF_SAMPLES)
     recorded = recorded_work(run, "keep") if gpu is None or not run.ranks else []
     gpu = gpu or _measure_active_share_in_traces(recorded)
+    gpu_utilization = show_sampled_utilization(run, "gpu_busy_ratio")
+    gpu_utilization = gpu_utilization or show_recorded_utilization(run, recorded)
+    cpu_utilization = show_sampled_utilization(run, "cpu_busy_ratio")
     steps = _show_step_durations(run, recorded)
     no_kernels = explain_no_traces(run, traces) or NO_KERNELS
     no_gpu, no_cpu = (
@@ -171,21 +181,31 @@ def show_dashboard(run: Run, _options: ViewOptions = DEFAULTS) -> Dashboard:
     parts = {
         "gpu_active": (gpu, no_gpu),
         "cpu_active": (cpu, no_cpu),
-        "utilisation": (utilization, no_cpu),
+        "gpu_utilization": (gpu_utilization, no_gpu),
+        "cpu_utilization": (cpu_utilization, no_cpu),
         "step_durations": (steps, NO_STEPS),
         "kernels_by_time": (kernels, no_kernels),
-        "memory_operations": (copies, no_kernels),
+        "memory_operations": (copies, explain_no_traces(run, traces) or NO_COPIES),
     }
     by_launches = sorted(kernels, key=lambda kernel: -kernel.launch_count)
     return Dashboard(
         gpu_active=gpu,
         cpu_active=cpu,
-        utilisation=utilization,
+        gpu_utilization=gpu_utilization,
+        cpu_utilization=cpu_utilization,
         step_durations=steps,
         kernel_count=len(kernels),
         launch_count=sum(kernel.launch_count for kernel in kernels),
         kernels_by_time=kernels[:MAX_KERNELS],
         kernels_by_launches=by_launches[:MAX_KERNELS],
+        all_kernels=[
+            KernelTotal(
+                name=shorten_name(kernel.name),
+                launch_count=kernel.launch_count,
+                total_ns=kernel.total_ns,
+            )
+            for kernel in kernels
+        ],
         precision=_break_down_precision(kernels),
         activity=_break_down_activity(traces, kernels, copies),
         memory_operations=copies,
@@ -218,38 +238,27 @@ def _measure_active_share(run: Run, metric: str) -> ActiveShare | None:
     return ActiveShare(active_ratio=ratio, share_of=SHARE_OF_SAMPLES[metric])
 
 
-def _show_utilization(run: Run) -> UtilisationOverTime | None:
-    bins = choose_bins(run, MAX_BINS)
-    if bins is None:
-        return None
-    by_node: dict[str, dict[str, list[float | None]]] = {}
-    for series in aggregate_samples(run.reader, bins, BUSY_METRICS, over_devices=True):
-        by_node.setdefault(series.node, {})[series.metric] = nan_to_none(series.mean)
-    empty: list[float | None] = [None] * bins.count
-    return UtilisationOverTime(
-        start_after_ns=bins.start_ns - run.clock.origin_ns,
-        piece_ns=bins.width_ns,
-        nodes=[
-            Utilisation(node=node, **{name: metrics.get(name, empty) for name in BUSY_METRICS})
-            for node, metrics in sorted(by_node.items())
-        ],
-    )
-
-
 # --- steps ---------------------------------------------------------------------------------------
 
 
 def _show_step_durations(run: Run, recorded: Sequence[RecordedWork]) -> StepDurations | None:
     durations = run.measured_step_ns
     source: Literal["watched", "recorded"] = "watched"
+    timed_on: TimedOn = "host"
     if not len(durations):
         durations, source = join_step_durations(recorded), "recorded"
+        timed_on = _find_clock(recorded)
+    timing = TIMING[timed_on]
+    if source == "watched" and any(rank.steps.clock == "device" for rank in run.ranks):
+        timing += PHASES_ON_DEVICE
     edges, distribution = make_duration_edges(durations), summarize(durations)
     if edges is None or distribution is None:
         return None
     histogram = build_histogram(durations, edges)
     return StepDurations(
         source=source,
+        timed_on=timed_on,
+        timing=timing,
         edges_ns=histogram.edges.tolist(),
         counts=histogram.counts.tolist(),
         above_count=histogram.over_count,
@@ -258,6 +267,13 @@ def _show_step_durations(run: Run, recorded: Sequence[RecordedWork]) -> StepDura
         p50_ns=distribution.p50,
         p95_ns=distribution.p95,
     )
+
+
+def _find_clock(recorded: Sequence[RecordedWork]) -> TimedOn:
+    on_host = {one.on_host for one in recorded if one.marked}
+    if len(on_host) > 1:
+        return "both"
+    return "host" if True in on_host else "device"
 
 
 # --- devices -------------------------------------------------------------------------------------

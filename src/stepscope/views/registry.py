@@ -76,6 +76,7 @@ BUILT_IN_VIEWS: dict[str, View] = {
         _show("annotations"), ("name", "top", "bucket_ns", *TRACE_OPTIONS, *RANGE_OPTIONS)
     ),
     "distributed": View(_show("distributed"), ("carry_over", "communication", *RANGE_OPTIONS)),
+    "usage": View(_show("usage")),
     "dashboard": View(_show("dashboard"), RANGE_OPTIONS),
     "insights": View(_show("insights"), RANGE_OPTIONS),
     "tensors": View(_show("tensors"), ("name", *RANGE_OPTIONS)),

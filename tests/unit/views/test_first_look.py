@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -16,10 +17,12 @@ from stepscope.schema import RuleRecord
 from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
-from stepscope.views.dashboard import SHARE_OF_TRACES, show_dashboard
+from stepscope.views.curves import find_profiled_range
+from stepscope.views.dashboard import SHARE_OF_TRACES, TIMING, show_dashboard
 from stepscope.views.overview import NOT_EVALUATED, show_overview
 from stepscope.views.system_heat import NOT_IN_FILES
-from tests.support.drawn_trace import copy, event, kernel, launch, training
+from tests.support.drawn_trace import copy, distributed, event, kernel, launch, step, training
+from tests.support.imported_runs import import_into
 
 Imported = Callable[..., Run]
 MS = 1_000_000
@@ -112,14 +115,17 @@ def test_machines(tmp_path: Path) -> None:
     assert payload.gpu_active.active_ratio == pytest.approx(np.maximum(first, 0.4).mean())
     assert payload.cpu_active is not None
     assert payload.cpu_active.active_ratio == pytest.approx(0.9)
-    over_time = payload.utilisation
-    assert over_time is not None
-    (node,) = over_time.nodes
-    # A piece is two samples long; both GPUs count.
-    assert over_time.piece_ns == 1_000 * MS
-    assert node.gpu_busy_ratio[0] == pytest.approx((0.2 + 0.4) / 2)
-    assert node.gpu_busy_ratio[6] == pytest.approx((0.6 + 0.4) / 2)
-    assert node.cpu_busy_ratio == pytest.approx([0.75] * len(node.cpu_busy_ratio))
+    gpus, cpus = payload.gpu_utilization, payload.cpu_utilization
+    assert gpus is not None
+    assert cpus is not None
+    # A bin is two samples long; both GPUs count.
+    assert gpus.piece_ns == cpus.piece_ns == 1_000 * MS
+    (node,) = gpus.series
+    assert node.name == "n0"
+    assert node.busy_ratio[0] == pytest.approx((0.2 + 0.4) / 2)
+    assert node.busy_ratio[6] == pytest.approx((0.6 + 0.4) / 2)
+    (node,) = cpus.series
+    assert node.busy_ratio == pytest.approx([0.75] * len(node.busy_ratio))
     steps = payload.step_durations
     assert steps is not None
     assert (steps.source, steps.count) == ("watched", 90)
@@ -169,12 +175,127 @@ def test_devices(imported: Imported) -> None:
     assert payload.step_durations.source == "recorded"
     assert payload.missing_parts == {
         "cpu_active": NOT_IN_FILES,
-        "utilisation": NOT_IN_FILES,
+        "cpu_utilization": NOT_IN_FILES,
     }
 
 
-def test_only_fifteen_kernels_are_listed(imported: Imported) -> None:
+@pytest.mark.seed("SMP-17")
+def test_only_fifteen_kernels_are_ranked_but_all_are_charted(imported: Imported) -> None:
+    events = [kernel(f"k{n}", 100 * n + m, 1, 100 * n + m) for n in range(1, 31) for m in range(n)]
+    payload = show_dashboard(imported(a=events))
+    ranked = [row.name for row in payload.kernels_by_launches]
+    assert sorted(ranked) == sorted(f"k{n}" for n in range(30, 15, -1))
+    assert payload.kernel_count == 30
+    launches = {row.name: row.launch_count for row in payload.all_kernels}
+    assert launches == {f"k{n}": n for n in range(1, 31)}
+
+
+def test_kernels_are_ranked_by_time(imported: Imported) -> None:
     events = [kernel(f"k{n}", 100 * n, n, n) for n in range(1, 31)]
     payload = show_dashboard(imported(a=events))
     assert [row.name for row in payload.kernels_by_time] == [f"k{n}" for n in range(30, 15, -1)]
-    assert payload.kernel_count == 30
+
+
+@pytest.mark.seed("SMP-20")
+def test_integers_of_different_width_are_different_precisions(imported: Imported) -> None:
+    names = {
+        "turing_int8_i8816gemm_int8_128x128_ldg16_relu_tn": 5,
+        "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>>": 3,
+        "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<long>>": 2,
+    }
+    events = [kernel(name, 100 * n, us, n) for n, (name, us) in enumerate(names.items(), 1)]
+    precision = show_dashboard(imported(a=events)).precision
+    assert precision is not None
+    shares = {part.name: part.share_ratio for part in precision.parts}
+    assert shares == pytest.approx({"INT8": 0.5, "INT32": 0.3, "INT64": 0.2})
+
+
+@pytest.mark.seed("SMP-19")
+def test_the_clock_of_step_durations(tmp_path: Path) -> None:
+    on_device = [*training()]
+    on_host = [step(n, 1_000 * n, 900) for n in range(3)]
+    on_host += [event("cpu_op", "aten::mm", 1_000 * n + 10, 800) for n in range(3)]
+    files = {"device": tmp_path / "device.json", "host": tmp_path / "host.json"}
+    files["device"].write_text(json.dumps({"traceEvents": on_device}))
+    files["host"].write_text(json.dumps({"traceEvents": on_host}))
+    for timed_on, names in (("device", ["device"]), ("host", ["host"]), ("both", files)):
+        run = import_into(tmp_path / timed_on, *(files[name] for name in names))
+        durations = show_dashboard(run).step_durations
+        assert durations is not None
+        assert durations.source == "recorded"
+        assert (durations.timed_on, durations.timing) == (timed_on, TIMING[durations.timed_on])
+    durations = show_dashboard(starving(tmp_path / "watched").open()).step_durations
+    assert durations is not None
+    assert (durations.source, durations.timing) == ("watched", TIMING["host"])
+    job = RunBuilder(tmp_path / "job")
+    job.rank(0).draw("wait 5 | forward ( device:forward 20 ) | backward 40 | optimizer 5", 20)
+    durations = show_dashboard(job.open()).step_durations
+    assert durations is not None
+    assert durations.timed_on == "host"
+    assert durations.timing.endswith("; its phases are timed on the device")
+
+
+@pytest.mark.seed("SMP-12")
+def test_utilization_of_traces_over_time(imported: Imported) -> None:
+    """Two ranks of 30 us; a bin has 100 ns. Copies do not count, kernels of two streams once."""
+    ends = [event("cpu_op", "aten::mm", 0, 1), event("cpu_op", "aten::mm", 29, 1)]
+    first = [
+        *ends,
+        kernel("gemm", 10, 10, 1),
+        kernel("add", 15, 5, 2, stream=8),
+        copy("Memcpy HtoD (Pageable -> Device)", 0, 30, 3, 100),
+    ]
+    second = [*ends, kernel("gemm", 0, 30, 1)]
+    run = imported(a=distributed(first, 0, 2), b=distributed(second, 1, 2))
+    payload = show_dashboard(run).gpu_utilization
+    assert payload is not None
+    assert (payload.start_after_ns, payload.piece_ns) == (0, 100)
+    curves = {series.name: series.busy_ratio for series in payload.series}
+    assert curves == {
+        "rank 0, GPU 0": [0.0] * 100 + [1.0] * 100 + [0.0] * 100,
+        "rank 1, GPU 0": [1.0] * 300,
+    }
+    payload = show_dashboard(run.within(5 * US, 15 * US)).gpu_utilization
+    assert payload is not None
+    assert (payload.start_after_ns, payload.series[0].name) == (5 * US, "rank 0, GPU 0")
+    ratios = [ratio for ratio in payload.series[0].busy_ratio if ratio is not None]
+    assert np.mean(ratios) == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.seed("SMP-12")
+def test_utilization_of_traces_is_a_mean_per_node_where_they_name_it(tmp_path: Path) -> None:
+    """Names as `tensorboard_trace_handler` writes them: two workers on one host, one on another."""
+    files = []
+    for number, (host, busy_us) in enumerate((("left", 1), ("left", 30), ("right", 30))):
+        pid = 10 + number
+        events = [event("cpu_op", "aten::mm", at, 1, pid=pid) for at in (0, 29)]
+        events.append(kernel("gemm", 0, busy_us, 1))
+        files.append(tmp_path / f"{host}_{pid}.170000000000{number}.pt.trace.json")
+        files[-1].write_text(json.dumps(distributed(events, number, 3)))
+    payload = show_dashboard(import_into(tmp_path / "run", *files)).gpu_utilization
+    assert payload is not None
+    curves = {series.name: series.busy_ratio for series in payload.series}
+    assert curves == {"left": [1.0] * 10 + [0.5] * 290, "right": [1.0] * 300}
+
+
+@pytest.mark.parametrize(
+    "name", ["ddp_2ranks_nccl.a100.json.gz", "resnet50_num_workers_0.v100.json.gz"]
+)
+@pytest.mark.seed("SMP-12")
+def test_utilization_of_a_real_trace_sums_to_that_of_its_kernels(
+    real: Callable[[str], Run], name: str
+) -> None:
+    run = real(name)
+    payload = show_dashboard(run).gpu_utilization
+    assert payload is not None
+    (trace,) = run.traces
+    start_ns, end_ns = find_profiled_range(trace)
+    kernels = trace.columns("kernels", ("start_ns", "duration_ns"))
+    busy = np.zeros(-(-(end_ns - start_ns) // 1000), dtype=np.bool_)
+    for start, length in zip(kernels["start_ns"], kernels["duration_ns"], strict=True):
+        busy[max(0, start - start_ns) // 1000 : max(0, start + length - start_ns) // 1000] = True
+    (series,) = payload.series
+    widths = [payload.piece_ns] * (len(series.busy_ratio) - 1)
+    widths.append(end_ns - start_ns - sum(widths))
+    covered_ns = sum(r * w for r, w in zip(series.busy_ratio, widths, strict=True) if r is not None)
+    assert covered_ns / (end_ns - start_ns) == pytest.approx(busy.mean(), abs=0.02)

@@ -310,7 +310,7 @@ def test_empty_run_has_all_sections_and_no_zeros(tmp_path: Path) -> None:
     report = build_report(RunBuilder(tmp_path / "run").write())
     assert [item.id for item in report.sections] == ORDER
     assert not [b for b in blocks(report) if isinstance(b, Pie | Histogram | Boxes | Heatmap)]
-    assert "no training steps" in text(section(report, "job"))
+    assert "no training step was recorded" in text(section(report, "job"))
     assert "stepscope run" in text(section(report, "system"))
 
 

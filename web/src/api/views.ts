@@ -417,7 +417,9 @@ export interface Dashboard {
   /** From the samples of the job, or else from traces. */
   gpu_active: ActiveShare | null;
   cpu_active: ActiveShare | null;
-  utilisation: UtilisationOverTime | null;
+  /** From the samples of the job, or else from traces. */
+  gpu_utilization: UtilizationOverTime | null;
+  cpu_utilization: UtilizationOverTime | null;
   step_durations: StepDurations | null;
   /** Distinct kernel names. */
   kernel_count: number;
@@ -426,6 +428,8 @@ export interface Dashboard {
   kernels_by_time: KernelTime[];
   /** The fifteen kernels with most launches. */
   kernels_by_launches: KernelTime[];
+  /** Every kernel, the longest in total first. */
+  all_kernels: KernelTotal[];
   precision: Breakdown | null;
   activity: Breakdown | null;
   memory_operations: Breakdown | null;
@@ -998,6 +1002,13 @@ export interface KernelTime {
   communication: boolean;
 }
 
+/** Kernels of one name in all traces, in short. */
+export interface KernelTotal {
+  name: string;
+  launch_count: number;
+  total_ns: number;
+}
+
 /** Payload of `kernels`. */
 export interface KernelsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
@@ -1265,6 +1276,18 @@ export interface NodeHeatMap {
 export interface NodeSeries {
   node: string;
   series: MetricSeries[];
+}
+
+/** One metric of a node over all samples. */
+export interface NodeStatistics {
+  node: string;
+  metric: string;
+  unit: "bitmask" | "bytes" | "bytes_per_s" | "celsius" | "count" | "epoch_ms" | "epoch_ns" | "flop" | "flop_per_byte" | "flop_per_s" | "gb_per_s" | "hours" | "inherited" | "megahertz" | "none" | "ns" | "per_s" | "percent" | "ratio" | "s" | "usd" | "watt";
+  max: number;
+  p99: number;
+  p95: number;
+  p50: number;
+  min: number;
 }
 
 /** Status of the job on one node. */
@@ -1933,6 +1956,10 @@ export interface StepChanges {
 export interface StepDurations {
   /** Measured steps of all ranks of the job, or steps in traces. */
   source: "recorded" | "watched";
+  /** Clock of the durations; `both` where it differs between traces. */
+  timed_on: "both" | "device" | "host";
+  /** Definition of the ends of the steps. */
+  timing: string;
   /** Edges of the bins, one more than there are counts. */
   edges_ns: number[];
   counts: number[];
@@ -2493,20 +2520,39 @@ export interface TrackSummary {
   names: NameTime[];
 }
 
-/** One node over time, as means of bins of time; null where nothing was sampled. */
-export interface Utilisation {
-  node: string;
-  /** Mean over the GPUs of the node. */
-  gpu_busy_ratio: (number | null)[];
-  cpu_busy_ratio: (number | null)[];
+/** One part of a whole. */
+export interface UsageShare {
+  name: string;
+  share_ratio: number | null;
 }
 
-/** All nodes on one time axis. */
-export interface UtilisationOverTime {
-  /** Start of the first bin, after the run's origin. */
-  start_after_ns: number;
-  piece_ns: number;
-  nodes: Utilisation[];
+/** Parts of a whole, as a chart of the report shows them. */
+export interface UsageShares {
+  title: string;
+  share_of: string;
+  parts: UsageShare[];
+}
+
+/** Payload of `usage`, about the whole run. */
+export interface UsageView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
+  /** Name, status, machines, times and cost of the job. */
+  job: Record<string, string>;
+  job_notes: string[];
+  /** Initialization, training loop and finalization. */
+  job_parts: UsageShares | null;
+  /** Assessment of each node, in a sentence. */
+  node_notes: string[];
+  nodes: NodeStatistics[];
+  /** Definition of the metrics of nodes. */
+  nodes_of: string;
+  /** Largest shares, and those that are too large. */
+  framework_notes: string[];
+  /** Shares of training and evaluation, passes, phases, operators and kernels. */
+  framework: UsageShares[];
+  /** Data that the shares lack, and how to record them. */
+  missing_notes: string[];
 }
 
 /** Model FLOPs utilization (MFU). */
@@ -2520,6 +2566,23 @@ export interface Utilization {
   modelled_ratio: number | null;
   steps: StepUtilization[];
   notes: string[];
+}
+
+/** All nodes on one time axis. */
+export interface UtilizationOverTime {
+  definition: string;
+  /** Start of the first bin, after the run's origin. */
+  start_after_ns: number;
+  piece_ns: number;
+  series: UtilizationSeries[];
+}
+
+/** One node or device over time. */
+export interface UtilizationSeries {
+  /** Node, or rank and GPU where a trace does not name its node. */
+  name: string;
+  /** Mean of each bin; null where nothing was recorded. */
+  busy_ratio: (number | null)[];
 }
 
 /** Data wait by reason, as shares of the rank's measured steps; they sum to `share_ratio`. */
@@ -2555,6 +2618,7 @@ export interface Views {
   "roofline": RooflineView;
   "annotations": AnnotationsView;
   "distributed": DistributedView;
+  "usage": UsageView;
   "dashboard": Dashboard;
   "insights": InsightsView;
   "tensors": TensorsView;

@@ -73,7 +73,7 @@ export function figureTable(block: Boxes | Heatmap | Histogram | Lines | Pie | P
       };
     case "stacks":
       return {
-        columns: [textHeading(block.categoryName), ...block.parts.map((part) => scaleHeading({ ...block.value, name: part.name }))],
+        columns: [textHeading(block.categoryName), ...block.parts.map(({ name, values }) => scaleHeading({ ...block.value, name }, values))],
         rows: block.categories.map((category, index) => [category, ...block.parts.map((part) => part.values[index] ?? null)]),
       };
     case "grid":
@@ -88,8 +88,10 @@ function positionHeading(scale: Scale): Heading {
   return scale.categories === undefined ? scaleHeading(scale) : textHeading(scale.name);
 }
 
-function scaleHeading(scale: Scale): Heading {
-  return numberHeading(scale.name, scale.unit === "none" ? "" : scale.unit, scale.unit === "ns" ? 0 : 3);
+/** Heading of values on an axis; counts have no decimals, unless they are means. */
+function scaleHeading({ name, unit }: Scale, values: readonly (number | null)[] = []): Heading {
+  const isCount = unit === "count" && values.length > 0 && values.every((value) => value === null || Number.isInteger(value));
+  return numberHeading(name, unit === "none" || isCount ? "" : unit, unit === "ns" || isCount ? 0 : 3);
 }
 
 function textHeading(label: string): Heading {

@@ -1,7 +1,6 @@
 // Conversion of payloads in nanoseconds and counts to figures.
 import type { Histogram, Mark, Pie } from "../api/report";
 import type { TypeName, Types } from "../api/labels";
-import type { Breakdown } from "../api/views";
 import { timeUnit } from "../base/quantities";
 import { labelOf } from "../widgets/fields";
 import type { Stacks } from "./stacks";
@@ -13,7 +12,12 @@ export function singleLine(name: string): string {
   return name.slice(0, MAX_NAME_LENGTH).replaceAll(/[\p{Cc}\p{Bidi_Control}\s]+/gu, " ").trim();
 }
 
-export function pieOf(title: string, breakdown: Breakdown): Pie {
+interface Whole {
+  share_of: string;
+  parts: readonly { name: string; share_ratio: number | null }[];
+}
+
+export function pieOf(title: string, breakdown: Whole): Pie {
   return {
     kind: "pie",
     title,

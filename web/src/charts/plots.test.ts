@@ -78,6 +78,25 @@ test("a waterfall has invisible offset bars that are not in its label", () => {
   expect(figureTable(block).rows).toEqual([["from", null], ["part", 3]]);
 });
 
+test("bars of one quantity need no legend, and many bars no names on the axis", () => {
+  const block: Stacks = {
+    kind: "stacks",
+    title: "Launches of all kernels",
+    categories: [EVIL, "b"],
+    categoryName: "kernel",
+    hasNames: false,
+    value: { name: "launches", unit: "count" },
+    horizontal: false,
+    parts: [{ name: "launches", values: [1_200, 1] }],
+  };
+  const option = stacksOption(block, palette(false));
+  expect(option.legend).toBeUndefined();
+  expect((option.xAxis as { axisLabel: { show: boolean } }).axisLabel.show).toBe(false);
+  expect(formatter(option)([{ dataIndex: 0 }]).textContent).toBe(`kernel ${EVIL}launches: 1,200`);
+  expect(figureTable(block).rows).toEqual([[EVIL, 1_200], ["b", 1]]);
+  expect(figureTable(block).columns[1]).toEqual({ label: "launches", unit: "", digits: 0 });
+});
+
 describe("grids", () => {
   const GRID: Grid = {
     kind: "grid",
@@ -125,7 +144,7 @@ describe("figures of payloads", () => {
   test("have single-line names", () => {
     expect(singleLine("a\u202Eb\u0000\nc")).toBe("a b c");
     expect(singleLine("x".repeat(1000))).toHaveLength(160);
-    const pie = pieOf("", { share_of: "time", parts: [{ name: "a\nb", count: 1, total_ns: 1, share_ratio: 1 }] });
+    const pie = pieOf("", { share_of: "time", parts: [{ name: "a\nb", share_ratio: 1 }] });
     expect(pie.slices[0]?.name).toBe("a b");
   });
 });

@@ -10,6 +10,8 @@ export interface Stacks {
   /** Names of the bars, and the name of their dimension. */
   categories: string[];
   categoryName: string;
+  /** Names on the axis; default true. Without them, the tooltip and the data table name the bars. */
+  hasNames?: boolean;
   value: Scale;
   parts: { name: string; values: (number | null)[] }[];
   /** Horizontal bars, for long names and few bars. */
@@ -46,6 +48,7 @@ export function stacksOption(block: Stacks, colours: Palette): EChartsOption {
     nameGap: 30,
     inverse: block.horizontal,
     axisLabel: {
+      show: block.hasNames !== false,
       color: colours.muted,
       hideOverlap: true,
       ...(block.horizontal ? { width: nameWidth(block.categories), overflow: "truncate", interval: 0 } : {}),
@@ -64,6 +67,8 @@ export function stacksOption(block: Stacks, colours: Palette): EChartsOption {
     ...(block.value.max === undefined ? {} : { max: block.value.max }),
   };
   const offsets = block.offsets;
+  // A single part needs no name other than that of the axis.
+  const hasLegend = block.parts.length > 1 || block.parts[0]?.name !== block.value.name;
   return {
     ...baseOption(colours, stacksLabel(block)),
     aria: { enabled: true, label: { description: stacksLabel(block) }, decal: { show: true } },
@@ -79,8 +84,8 @@ export function stacksOption(block: Stacks, colours: Palette): EChartsOption {
         }));
       },
     },
-    legend: legendOption(colours, block.parts.map((part) => part.name)),
-    grid: { left: block.horizontal ? nameWidth(block.categories) + 18 : 76, right: 30, top: 14, bottom: 82 },
+    ...(hasLegend ? { legend: legendOption(colours, block.parts.map((part) => part.name)) } : {}),
+    grid: { left: block.horizontal ? nameWidth(block.categories) + 18 : 76, right: 30, top: 14, bottom: hasLegend ? 82 : 50 },
     ...(block.horizontal ? { xAxis: values, yAxis: names } : { xAxis: names, yAxis: values }),
     series: [
       ...(offsets === undefined

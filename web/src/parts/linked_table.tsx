@@ -13,6 +13,7 @@ interface Props<Row> {
   fields: Field<Row>[];
   description?: string | null | undefined;
   tools?: ComponentChildren;
+  introduction?: ComponentChildren;
   footnote?: string | null | undefined;
   testid?: string;
   /** Show the filter for short tables as well. */

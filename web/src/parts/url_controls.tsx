@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 
 import { count } from "../base/quantities";
-import { sentence } from "../base/text";
+import { dateTime, sentence } from "../base/text";
 import { Select, type Choice } from "../widgets/select";
 import { useOption, useText } from "./url_options";
 
@@ -40,6 +40,27 @@ export function useTextInput(name: string, label: string, { placeholder, help, t
     </label>
   );
   return [text, control];
+}
+
+/** Return a minute in milliseconds since 1970, and its control; null if it is not set. The URL has UTC, the control the reader's time zone. */
+export function useMinute(name: string, label: string): [number | null, JSX.Element] {
+  const [text, setText] = useText(name);
+  const parsed_ms = Date.parse(text);
+  const time_ms = Number.isNaN(parsed_ms) ? null : parsed_ms;
+  const control = (
+    <label class="choice" key={name}>
+      <span>{label}</span>
+      <input
+        type="datetime-local"
+        value={time_ms === null ? "" : dateTime(time_ms).replace(" ", "T")}
+        onChange={(event) => {
+          const { value } = event.currentTarget;
+          setText(value === "" ? "" : `${new Date(value).toISOString().slice(0, 16)}Z`);
+        }}
+      />
+    </label>
+  );
+  return [time_ms, control];
 }
 
 /** Select whether device work launched before the trace started is counted. */

@@ -4,7 +4,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import type { Jobs } from "../api/views";
 import { count, countOf } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
-import { useSelect } from "../parts/url_controls";
+import { useMinute, useSelect } from "../parts/url_controls";
 import { toggleItem, useText, useTexts } from "../parts/url_options";
 import { followJobs, useJobs } from "../state/jobs";
 import { link, openRuns } from "../state/url";
@@ -34,6 +34,8 @@ function countText(payload: Jobs): string {
 function Content({ payload }: { payload: Jobs }) {
   const [status, statusSelect] = useSelect("status", "Status", STATUS_FILTERS);
   const [period, periodSelect] = useSelect("since", "Created", PERIODS);
+  const [from_ms, fromInput] = useMinute("created_from", "From");
+  const [to_ms, toInput] = useMinute("created_to", "To");
   const [filter] = useText("filter");
   const [checkedIds, setCheckedIds] = useTexts("chosen");
   const fields = useMemo(
@@ -49,7 +51,7 @@ function Content({ payload }: { payload: Jobs }) {
       </>
     );
   }
-  const rows = filterJobs(payload.jobs, status, period, Date.now());
+  const rows = filterJobs(payload.jobs, status, period, { from_ms, to_ms }, Date.now());
   return (
     <>
       <QualityNotes quality={[]} notes={payload.notes} />
@@ -64,6 +66,7 @@ function Content({ payload }: { payload: Jobs }) {
             <SelectedRunActions ids={payload.jobs.map((job) => job.id).filter((id) => checkedIds.includes(id))} />
             {statusSelect}
             {periodSelect}
+            {period === "range" ? <>{fromInput}{toInput}</> : null}
             {payload.why_not_import === null ? <ImportButton /> : null}
           </>
         }

@@ -21,11 +21,18 @@ test("jobs are filtered by status and age", () => {
     { id: "new", status: "InProgress", created_ms: 9.5 * day },
     { id: "old", status: "Completed", created_ms: day },
   ].map((job) => partial<JobRow>(job));
-  const ids = (...filters: [Parameters<typeof filterJobs>[1], Parameters<typeof filterJobs>[2]]): string[] =>
-    filterJobs(jobs, ...filters, 10 * day).map((job) => job.id);
+  type Filters = Parameters<typeof filterJobs>;
+  const ids = (status: Filters[1], period: Filters[2], from_ms: number | null = null, to_ms: number | null = null): string[] =>
+    filterJobs(jobs, status, period, { from_ms, to_ms }, 10 * day).map((job) => job.id);
   expect(ids("all", "any")).toEqual(["new", "old"]);
   expect(ids("Completed", "any")).toEqual(["old"]);
   expect(ids("all", "day")).toEqual(["new"]);
+  expect(ids("all", "range")).toEqual(["new", "old"]);
+  expect(ids("all", "range", day, null)).toEqual(["new", "old"]);
+  expect(ids("all", "range", day + 1, null)).toEqual(["new"]);
+  expect(ids("all", "range", null, 9.5 * day)).toEqual(["new", "old"]);
+  expect(ids("all", "range", null, 9.5 * day - 60_000)).toEqual(["old"]);
+  expect(ids("all", "range", 2 * day, 3 * day)).toEqual([]);
 });
 
 test("a waterfall leads from one mean step to the other", () => {

@@ -28,6 +28,8 @@ interface Props<Row> {
   searchable?: boolean | undefined;
   wide?: boolean | undefined;
   tools?: ComponentChildren;
+  /** Content above the rows. */
+  introduction?: ComponentChildren;
   /** Note on rows that the payload omits. */
   footnote?: string | null | undefined;
 }
@@ -68,6 +70,7 @@ export function DataTable<Row extends object>(props: Props<Row>) {
   );
   return (
     <Panel title={props.title} description={props.description} onCsv={download} tools={tools} testid={props.testid} wide={props.wide ?? true}>
+      {props.introduction}
       <Rows {...props} visibleRows={visibleRows} order={order} onOrder={props.onOrder ?? setLocalOrder} />
       <p class="muted counts">
         {visibleRows.length === rows.length ? "" : `${count(visibleRows.length)} of `}

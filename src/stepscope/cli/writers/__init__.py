@@ -26,6 +26,7 @@ from stepscope.cli.writers.series import (
 )
 from stepscope.cli.writers.steps import write_steps
 from stepscope.cli.writers.system import write_system
+from stepscope.cli.writers.usage import write_usage
 from stepscope.comparison import Comparison
 from stepscope.cost import Cost
 from stepscope.schema import Payload
@@ -41,6 +42,7 @@ from stepscope.views import (
     SystemSeriesView,
     SystemView,
     TensorsView,
+    UsageView,
 )
 
 _WRITERS: dict[type, Callable[[Console, Any], None]] = {
@@ -56,6 +58,7 @@ _WRITERS: dict[type, Callable[[Console, Any], None]] = {
     SystemHeatView: write_heat,
     SystemSeriesView: write_series,
     TensorsView: write_tensors,
+    UsageView: write_usage,
 }
 
 __all__ = ["write", "write_generic"]

@@ -78,15 +78,17 @@ def write_dashboard(out: Console, payload: Dashboard) -> None:
     for name, share in (("GPUs", payload.gpu_active), ("CPUs", payload.cpu_active)):
         if share is not None:
             out.print(_active(name, share))
-    if payload.utilisation is not None:
-        for node in payload.utilisation.nodes:
-            _write_line(out, f"{node.node} GPU", node.gpu_busy_ratio, "")
-            _write_line(out, f"{node.node} CPU", node.cpu_busy_ratio, "")
+    for kind, utilization in (("GPU", payload.gpu_utilization), ("CPU", payload.cpu_utilization)):
+        if utilization is not None:
+            out.print(f"{kind} utilization [dim]{escape(utilization.definition)}[/dim]")
+            for series in utilization.series:
+                _write_line(out, series.name, series.busy_ratio, "")
     steps = payload.step_durations
     if steps is not None:
         ends = f"{duration(steps.edges_ns[0])} to {duration(steps.edges_ns[-1])}"
         note = f"{ends}, {steps.above_count} above"
         _write_line(out, f"{count(steps.count)} steps", steps.counts, note)
+        out.print(f"[dim]{escape(steps.timing)}[/dim]")
     for title, kernels in (
         ("kernels by time", payload.kernels_by_time),
         ("kernels by launches", payload.kernels_by_launches),

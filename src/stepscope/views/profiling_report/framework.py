@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stepscope.analysis import PART_NAMES
 from stepscope.quantities import count_of, percent
 from stepscope.rules import OperatorTime, OverallFrameworkMetricsDetails
 from stepscope.views.profiling_report.blocks import Block, Cell, Section, Table, Text
@@ -23,6 +24,7 @@ OTHERS_ABOVE = 0.25
 ONE_PASS_ABOVE = 0.7
 """Share of one pass, forward or backward, above which a warning is shown."""
 ALL_STEPS = "the time of all training steps and evaluation inside them, of all ranks"
+TRACED_STEPS = "the step time of the traces, until the device work of a step is done"
 STEPS = "the wall time of all training steps of all ranks, without evaluation"
 _PHASES = (
     "TRAIN is copies of batches, forward, loss, backward, optimizer and communication. Others is "
@@ -44,6 +46,9 @@ def build_framework_section(results: RuleResults) -> Section:
         ]
         if shares := details.step_phase_share_ratio:
             blocks.append(make_pie("General framework operations", name_phases(shares), STEPS))
+        if shares := details.step_part_share_ratio:
+            parts = {PART_NAMES[part]: share for part, share in shares.items()}
+            blocks.append(make_pie("Parts of traced steps", parts, TRACED_STEPS))
         sections = [
             _build_operators(
                 details.cpu_operators,
@@ -79,7 +84,11 @@ def build_framework_section(results: RuleResults) -> Section:
 def _show_phases(details: OverallFrameworkMetricsDetails) -> list[Block]:
     shares = details.phase_share_ratio
     if not shares:
-        text = "No training step was recorded, so there are no phases to compare."
+        text = (
+            "Steps of traces are not marked as training or evaluation."
+            if details.step_part_share_ratio
+            else "No training step was recorded, so there are no phases to compare."
+        )
         return [Text(text=text, tone="missing")]
     blocks: list[Block] = [
         Text(text=_PHASES),

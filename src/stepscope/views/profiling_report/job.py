@@ -36,13 +36,11 @@ def build_job_section(results: RuleResults, *, in_progress: bool) -> Section:
         ),
     ]
     if parts is None:
-        reason = (
-            "a part of the run cannot be read"
-            if results.job_is_damaged
-            else results.why_missing("StepOutlier") or "no training step was recorded"
-        )
         blocks.append(
-            Text(text=f"Initialization and training cannot be separated: {reason}.", tone="missing")
+            Text(
+                text=f"Initialization and training cannot be separated: {_explain(results)}.",
+                tone="missing",
+            )
         )
     elif job.duration_ns > 0:
         shares = {name: max(0, part) / job.duration_ns for name, part in parts.items()}
@@ -59,6 +57,15 @@ def _split_job(job: JobStatistics) -> dict[str, int] | None:
         "Training loop": job.training_ns,
         "Finalization": job.finalization_ns,
     }
+
+
+def _explain(results: RuleResults) -> str:
+    """Explain why the job cannot be split."""
+    if results.job_is_damaged:
+        return "a part of the run cannot be read"
+    if results.run.traces and not results.run.ranks:
+        return "traces do not show when the job started and ended"
+    return "no training step was recorded"
 
 
 def _list_times(

@@ -17,6 +17,7 @@ from stepscope.rule_feed import (
     check_rules,
     choose_rules,
     progress_of,
+    recorded_rules,
     withhold_damaged,
 )
 from stepscope.rules import Rule
@@ -170,21 +171,38 @@ def _make_facts(results: RuleResults, checked: RuleReport) -> ReportFacts:
     )
 
 
+def get_statistics(run: Run) -> RuleResults:
+    """Return the findings of the rules that only summarize: those recorded while the job ran, else
+    of an evaluation now."""
+    recorded = recorded_rules(run.reader)
+    if recorded is not None and recorded.progress == progress_of(run.reader):
+        findings = [finding for finding in recorded.findings if finding.rule in STATISTICS]
+        if len(findings) == len(STATISTICS):
+            return _make_results(run, {}, findings)
+    results, _ = _evaluate(run, choose_rules(STATISTICS))
+    return results
+
+
 def _evaluate(run: Run, rules: Iterable[Rule[Any]]) -> tuple[RuleResults, RuleReport]:
     by_name = {rule.name: rule for rule in rules}
     checked = check_rules(run.reader, by_name.values())
     findings = withhold_damaged(run.reader, by_name.values(), checked.findings)
+    return _make_results(run, by_name, findings), checked
+
+
+def _make_results(
+    run: Run, rules: dict[str, Rule[Any]], findings: Iterable[Finding]
+) -> RuleResults:
     job, job_damage = make_with_damage(run, _measure_job)
     if job_damage:
         job = replace(job, initialization_ns=None, training_ns=None, finalization_ns=None)
-    results = RuleResults(
+    return RuleResults(
         run=run,
         job=job,
         job_is_damaged=bool(job_damage),
-        rules=by_name,
+        rules=rules,
         findings={finding.rule: finding for finding in findings},
     )
-    return results, checked
 
 
 def _measure_job(run: Run) -> JobStatistics:

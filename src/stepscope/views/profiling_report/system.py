@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from stepscope.quantities import in_unit
-from stepscope.rules import NodeUsage, OverallSystemUsageDetails
+from stepscope.rules import NodeUsage, OverallSystemUsageDetails, UsageQuantiles
 from stepscope.run import Bins, build_sampled_heatmap
+from stepscope.schema import Unit
 from stepscope.views.heat_rows import MAX_CORES
 from stepscope.views.names import list_names
 from stepscope.views.profiling_report.blocks import (
@@ -35,36 +37,68 @@ HEAT_MAP_COLUMNS = 240
 MAX_HEAT_MAPS = 8
 HIGH_PERCENT = 70.0
 """Utilization above which a processor counts as well utilized."""
-_ROWS = {
-    "network_bytes_per_s": ("Network", "bytes/s"),
-    "network_bytes": ("Network", "bytes per sample"),
-    "gpu_percent": ("GPU", "percent"),
-    "cpu_percent": ("CPU", "percent"),
-    "memory_percent": ("CPU memory", "percent"),
-    "gpu_memory_percent": ("GPU memory", "percent"),
-    "io_wait_percent": ("I/O wait", "percent"),
+RULE = "OverallSystemUsage"
+USAGE_OF = (
+    "all cores available to the job, the memory of the node, and the mean of its GPUs and of their "
+    "memory; quantiles are over all samples of the run"
+)
+_ROWS: dict[str, tuple[str, str, Unit]] = {
+    "network_bytes_per_s": ("Network", "bytes/s", "bytes_per_s"),
+    "network_bytes": ("Network", "bytes per sample", "bytes"),
+    "gpu_percent": ("GPU", "percent", "percent"),
+    "cpu_percent": ("CPU", "percent", "percent"),
+    "memory_percent": ("CPU memory", "percent", "percent"),
+    "gpu_memory_percent": ("GPU memory", "percent", "percent"),
+    "io_wait_percent": ("I/O wait", "percent", "percent"),
 }
+"""Name, unit in words and unit of each metric of a node."""
 _FIGURES = ("max", "p99", "p95", "p50", "min")
 
 
 def build_system_section(results: RuleResults) -> Section:
     """Build statistics of the utilization of every node, and heat maps over time."""
-    blocks = results.missing("OverallSystemUsage")
-    details = results.details("OverallSystemUsage", OverallSystemUsageDetails)
-    nodes = details.nodes if details else {}
+    blocks = describe_nodes(results)
+    nodes = get_node_usage(results)
     if nodes:
-        blocks += _summarize_nodes(nodes, is_imported=results.run.is_imported)
         blocks.append(_tabulate_nodes(nodes))
         blocks += _draw_heat_maps(results)
-    elif not results.is_withheld("OverallSystemUsage"):
-        blocks.append(Text(text=_explain_no_samples(is_imported=results.run.is_imported)))
     return Section(id="system", title="System usage statistics", blocks=blocks)
 
 
-def _explain_no_samples(*, is_imported: bool) -> str:
-    if is_imported:
-        return "The imported files contain no samples of machines."
-    return "Run the job with `stepscope run` to sample its nodes."
+def get_node_usage(results: RuleResults) -> Mapping[str, NodeUsage]:
+    """Return the usage of each node with samples."""
+    details = results.details(RULE, OverallSystemUsageDetails)
+    return details.nodes if details else {}
+
+
+def describe_nodes(results: RuleResults) -> list[Block]:
+    """Describe the usage of each node in a sentence, or why there is none."""
+    blocks, nodes = results.missing(RULE), get_node_usage(results)
+    if nodes:
+        blocks += _summarize_nodes(nodes, is_imported=results.run.is_imported)
+    elif not results.run.is_imported and not results.is_withheld(RULE):
+        blocks.append(Text(text="Run the job with `stepscope run` to sample its nodes."))
+    return blocks
+
+
+class NodeMetric(NamedTuple):
+    """One metric of a node over all samples."""
+
+    node: str
+    name: str
+    unit_words: str
+    unit: Unit
+    quantiles: UsageQuantiles
+
+
+def list_node_metrics(nodes: Mapping[str, NodeUsage]) -> list[NodeMetric]:
+    """List the sampled metrics of nodes, by node."""
+    return [
+        NodeMetric(node, *_ROWS[row], usage.sampled[row])
+        for node, usage in sorted(nodes.items())
+        for row in _ROWS
+        if row in usage.sampled
+    ]
 
 
 def _summarize_nodes(nodes: Mapping[str, NodeUsage], *, is_imported: bool) -> list[Block]:
@@ -109,10 +143,13 @@ def _summarize_node(node: str, usage: NodeUsage) -> str:
 def _tabulate_nodes(nodes: Mapping[str, NodeUsage]) -> Table:
     shown, more = limit_items(sorted(nodes), MAX_NODES, "nodes; the JSON report has their figures")
     rows: list[list[Cell]] = [
-        [node, label, unit, *(getattr(usage[row], figure) for figure in _FIGURES)]
-        for node in shown
-        for row, (label, unit) in _ROWS.items()
-        if row in (usage := nodes[node].sampled)
+        [
+            metric.node,
+            metric.name,
+            metric.unit_words,
+            *(getattr(metric.quantiles, figure) for figure in _FIGURES),
+        ]
+        for metric in list_node_metrics({node: nodes[node] for node in shown})
     ]
     return Table(
         title="Resource utilization per node",
@@ -121,8 +158,7 @@ def _tabulate_nodes(nodes: Mapping[str, NodeUsage]) -> Table:
             *make_number_columns(*_FIGURES, digits=2),
         ],
         rows=rows,
-        share_of="all cores available to the job, the memory of the node, and the mean of its GPUs "
-        "and of their memory; quantiles are over all samples of the run",
+        share_of=USAGE_OF,
         more=more,
     )
 

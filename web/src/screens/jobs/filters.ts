@@ -21,11 +21,12 @@ export const PERIODS = [
   ["day", "last 24 hours"],
   ["week", "last 7 days"],
   ["month", "last 30 days"],
+  ["range", "from … to …"],
 ] as const;
 
 export type Period = (typeof PERIODS)[number][0];
 
-const PERIOD_MS: Record<Period, number> = {
+const PERIOD_MS: Record<Exclude<Period, "range">, number> = {
   any: Infinity,
   hour: HOUR_MS,
   day: 24 * HOUR_MS,
@@ -33,8 +34,16 @@ const PERIOD_MS: Record<Period, number> = {
   month: 30 * 24 * HOUR_MS,
 };
 
-export function filterJobs(jobs: readonly JobRow[], status: StatusFilter, period: Period, now_ms: number): JobRow[] {
-  return jobs.filter(
-    (job) => (status === "all" || job.status === status) && now_ms - job.created_ms <= PERIOD_MS[period],
-  );
+const MINUTE_MS = 60_000;
+
+/** Minutes as milliseconds since 1970; null where the range is open. */
+export interface MinuteRange {
+  from_ms: number | null;
+  to_ms: number | null;
+}
+
+/** Select the runs of a status that were created in a period; both minutes of a range belong to it. */
+export function filterJobs(jobs: readonly JobRow[], status: StatusFilter, period: Period, { from_ms, to_ms }: MinuteRange, now_ms: number): JobRow[] {
+  const [start, end] = period === "range" ? [from_ms ?? -Infinity, (to_ms ?? Infinity) + MINUTE_MS] : [now_ms - PERIOD_MS[period], Infinity];
+  return jobs.filter((job) => (status === "all" || job.status === status) && start <= job.created_ms && job.created_ms < end);
 }

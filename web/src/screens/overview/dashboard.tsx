@@ -2,12 +2,13 @@
 import { useMemo } from "preact/hooks";
 
 import type { Pie } from "../../api/report";
-import type { ActiveShare, Dashboard as Payload, KernelTime, StepDurations, UtilisationOverTime } from "../../api/views";
+import type { ActiveShare, Dashboard as Payload, KernelTime, KernelTotal, StepDurations, UtilizationOverTime } from "../../api/views";
 import { count, duration } from "../../base/quantities";
 import { capitalize } from "../../base/text";
 import { FigurePanel } from "../../charts/figure_panel";
-import { durationHistogram, pieOf } from "../../charts/from_payload";
+import { durationHistogram, pieOf, singleLine } from "../../charts/from_payload";
 import type { Plot } from "../../charts/plot";
+import type { Stacks } from "../../charts/stacks";
 import { AnnotationHistograms } from "../../parts/annotation_histograms";
 import { annotationNames } from "../../parts/annotation_names";
 import { TimePanel } from "../../parts/time_panel";
@@ -18,10 +19,12 @@ import { Panel } from "../../widgets/panel";
 import { Prose } from "../../widgets/prose";
 import { RankedBars } from "../../widgets/ranked_bars";
 import { ResourceView } from "../../widgets/resource_view";
+import { Usage } from "./usage";
 
 export default function Dashboard() {
   return (
     <>
+      <Usage />
       <ResourceView resource={useView("dashboard")}>{(payload) => <Figures payload={payload} />}</ResourceView>
       <Annotations />
     </>
@@ -29,14 +32,16 @@ export default function Dashboard() {
 }
 
 function Figures({ payload }: { payload: Payload }) {
-  const { gpu_active, cpu_active, utilisation, step_durations } = payload;
+  const { gpu_active, cpu_active, gpu_utilization, cpu_utilization, step_durations } = payload;
   const figures = useMemo(
     () => ({
       gpu: gpu_active === null ? null : activeShareFigure("GPU active time", "any GPU active", gpu_active),
       cpu: cpu_active === null ? null : activeShareFigure("CPU active time", "any core active", cpu_active),
-      gpus: utilisation === null ? null : utilizationFigure(utilisation, "GPU", "gpu_busy_ratio"),
-      cpus: utilisation === null ? null : utilizationFigure(utilisation, "CPU", "cpu_busy_ratio"),
+      gpus: gpu_utilization === null ? null : utilizationFigure("GPU", gpu_utilization),
+      cpus: cpu_utilization === null ? null : utilizationFigure("CPU", cpu_utilization),
       stepHistogram: step_durations === null ? null : stepHistogram(step_durations),
+      kernelTimes: allKernelsFigure("Time of all kernels", "total_ns", payload.all_kernels),
+      kernelLaunches: allKernelsFigure("Launches of all kernels", "launch_count", payload.all_kernels),
       pies: (
         [
           ["Kernel precision", payload.precision],
@@ -62,6 +67,12 @@ function Figures({ payload }: { payload: Payload }) {
         {figures.stepHistogram === null ? null : <FigurePanel wide testid="step-histogram" block={figures.stepHistogram} description={stepStatisticsText(step_durations)} />}
         <KernelRanking title="Kernels by time" rows={payload.kernels_by_time} total={payload.kernel_count} by="total_ns" detail="share_ratio" />
         <KernelRanking title="Kernels by launches" rows={payload.kernels_by_launches} total={payload.kernel_count} by="launch_count" detail="total_ns" />
+        {payload.all_kernels.length === 0 ? null : (
+          <>
+            <FigurePanel testid="all-kernel-times" block={figures.kernelTimes} />
+            <FigurePanel testid="all-kernel-launches" block={figures.kernelLaunches} />
+          </>
+        )}
       </div>
       <MissingParts parts={payload.missing_parts} />
     </>
@@ -93,22 +104,21 @@ function activeShareFigure(title: string, name: string, share: ActiveShare): Pie
   };
 }
 
-/** Utilization of every node in one chart; null without samples. */
-function utilizationFigure(utilisation: UtilisationOverTime, device: string, field: "gpu_busy_ratio" | "cpu_busy_ratio"): Plot | null {
-  const nodes = utilisation.nodes.filter((node) => node[field].some((value) => value !== null));
-  if (nodes.length === 0) return null;
+/** Utilization of every node or device in one chart. */
+function utilizationFigure(kind: string, utilization: UtilizationOverTime): Plot {
+  const { start_after_ns, piece_ns, series } = utilization;
   return {
     kind: "plot",
-    title: `${device} utilization over time`,
-    x: { name: "after the start of the run", unit: "ns", min: utilisation.start_after_ns },
+    title: `${kind} utilization over time`,
+    x: { name: "after the start of the run", unit: "ns", min: start_after_ns },
     y: { name: "utilization", unit: "ratio", max: 1 },
-    series: nodes.map((node) => ({
-      name: node.node,
-      x: node[field].map((_, index) => utilisation.start_after_ns + index * utilisation.piece_ns),
-      y: node[field],
-      filled: nodes.length === 1,
+    series: series.map(({ name, busy_ratio }) => ({
+      name,
+      x: busy_ratio.map((_, index) => start_after_ns + index * piece_ns),
+      y: busy_ratio,
+      filled: series.length === 1,
     })),
-    note: `Mean per ${duration(utilisation.piece_ns)}${device === "GPU" ? ", over the GPUs of a node" : ""}.`,
+    note: `Mean per ${duration(piece_ns)}: ${utilization.definition}.`,
   };
 }
 
@@ -128,7 +138,7 @@ function stepHistogram(durations: StepDurations) {
 
 function stepStatisticsText(durations: StepDurations | null): string | null {
   if (durations === null) return null;
-  return `Mean ${duration(durations.mean_ns)}, median ${duration(durations.p50_ns)}, p95 ${duration(durations.p95_ns)}`;
+  return `Mean ${duration(durations.mean_ns)}, median ${duration(durations.p50_ns)}, p95 ${duration(durations.p95_ns)}; ${durations.timing}`;
 }
 
 interface KernelsProps {
@@ -158,15 +168,33 @@ function KernelRanking({ title, rows, total, by, detail }: KernelsProps) {
   );
 }
 
+/** Every kernel as a bar, largest first: names do not fit below them. */
+function allKernelsFigure(title: string, by: "total_ns" | "launch_count", kernels: readonly KernelTotal[]): Stacks {
+  const rows = [...kernels].sort((a, b) => b[by] - a[by]);
+  const { title: name, unit } = labelOf("KernelTotal", by);
+  return {
+    kind: "stacks",
+    title,
+    categoryName: "kernel",
+    categories: rows.map((row) => singleLine(row.name)),
+    hasNames: false,
+    value: { name, unit },
+    horizontal: false,
+    parts: [{ name, values: rows.map((row) => row[by]) }],
+  };
+}
+
 /** Figures without data, and how to record it. */
 function MissingParts({ parts }: { parts: Record<string, string> }) {
-  const rows = Object.entries(parts);
-  if (rows.length === 0) return null;
+  const reasons = [...new Set(Object.values(parts))];
+  if (reasons.length === 0) return null;
+  const titlesOf = (reason: string): string =>
+    Object.keys(parts).filter((part) => parts[part] === reason).map((part) => labelOf("Dashboard", part as keyof Payload).title).join(", ");
   return (
     <Panel title="Missing data">
       <ul class="plain">
-        {rows.map(([part, reason]) => (
-          <li key={part}><b>{capitalize(labelOf("Dashboard", part as keyof Payload).title)}</b>: <Prose text={reason} /></li>
+        {reasons.map((reason) => (
+          <li key={reason}><b>{capitalize(titlesOf(reason))}</b>: <Prose text={reason} /></li>
         ))}
       </ul>
     </Panel>
