@@ -1,0 +1,133 @@
+"""docs/seeds.md: every feature of the replaced tools has a test; `make generate` writes the page.
+
+Rows are in tests/support/seeds.toml, the marks `@pytest.mark.seed(ID, …)` at the tests. Marks are
+read from the source, so that no test file is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+ROOT = Path(__file__).parents[2]
+DOC = ROOT / "docs" / "seeds.md"
+INTRODUCTION = """\
+# Features of the tools that stepscope replaces
+
+Every feature of SageMaker Profiler, SageMaker Debugger and the TensorBoard plugin of the PyTorch
+profiler has a row here, with the test that shows it in stepscope. The last table is the usual way
+to diagnose a slow job. A row without a test names the command that shows it, why it does not apply,
+or what is not there yet.
+
+How to use them: [capture](capture.md), [views](views.md), [web UI](ui.md), [Python](python.md),
+[rules](rules.md), [report](report.md).
+"""
+
+
+class Rows(msgspec.Struct, forbid_unknown_fields=True):
+    """Content of seeds.toml."""
+
+    features: dict[str, dict[str, str]]  # by tool and id
+    not_yet: dict[str, list[str]]  # ids by the feature in work
+    not_applicable: dict[str, str]  # reasons by id
+    command: dict[str, str]  # by id
+
+
+class MarkedTest(NamedTuple):
+    """A test and the ids of the rows that it shows."""
+
+    path: Path
+    name: str
+    ids: list[str]
+
+
+def read_rows() -> Rows:
+    text = (ROOT / "tests" / "support" / "seeds.toml").read_text()
+    return msgspec.convert(tomllib.loads(text), Rows)
+
+
+def read_marks(source: str) -> Iterator[tuple[str, list[str]]]:
+    """Return the tests and test classes with a mark, and the ids of their marks."""
+    for node in ast.walk(ast.parse(source)):
+        for decorator in getattr(node, "decorator_list", ()):
+            if ast.unparse(decorator).startswith("pytest.mark.seed("):
+                yield node.name, [ast.literal_eval(argument) for argument in decorator.args]
+
+
+def find_marked_tests() -> Iterator[MarkedTest]:
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        source = path.read_text()
+        if "pytest.mark.seed(" in source and path != Path(__file__):
+            for name, ids in read_marks(source):
+                yield MarkedTest(path, name, ids)
+
+
+def describe_evidence(row: str, rows: Rows, tests: Iterable[MarkedTest]) -> str:
+    """Return the last cell of a row, empty where nothing shows it."""
+    links = (
+        f"[`{test.name}`]({os.path.relpath(test.path, DOC.parent)})"
+        for test in tests
+        if row in test.ids
+    )
+    command = [f"`{rows.command[row]}`"] if row in rows.command else []
+    open_parts = [f"Not yet: {topic}." for topic, ids in rows.not_yet.items() if row in ids]
+    reason = [rows.not_applicable[row]] if row in rows.not_applicable else []
+    return "<br>".join([*links, *command, *open_parts, *reason])
+
+
+def generate_page(rows: Rows, tests: list[MarkedTest]) -> str:
+    lines = [INTRODUCTION]
+    for tool, features in rows.features.items():
+        lines += [f"## {tool}", "", "| id | feature | shown by |", "|---|---|---|"]
+        for row, feature in features.items():
+            lines.append(f"| {row} | {feature} | {describe_evidence(row, rows, tests)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def test_page_is_up_to_date() -> None:
+    page = generate_page(read_rows(), list(find_marked_tests()))
+    if os.environ.get("REWRITE"):
+        DOC.write_text(page)
+        return
+    assert DOC.read_text() == page, "docs/seeds.md differs from the marks: run `make generate`"
+
+
+def test_every_row_has_evidence() -> None:
+    rows, tests = read_rows(), list(find_marked_tests())
+    ids = [row for features in rows.features.values() for row in features]
+    without = [row for row in ids if not describe_evidence(row, rows, tests)]
+    assert without == [], "mark the tests that show these rows"
+
+
+def test_ids_belong_to_rows() -> None:
+    rows, tests = read_rows(), list(find_marked_tests())
+    ids = Counter(row for features in rows.features.values() for row in features)
+    assert max(ids.values()) == 1
+    assert ids.keys() >= set().union(rows.not_applicable, rows.command, *rows.not_yet.values())
+    for test in tests:
+        assert test.ids, test.name
+        assert set(test.ids) <= ids.keys() - rows.not_applicable.keys(), test.name
+
+
+def test_marks_are_read_from_source() -> None:
+    source = """
+        @pytest.mark.slow
+        @pytest.mark.seed("A-1", "A-2")
+        def test_a(): ...
+
+        @pytest.mark.seed("B-1")
+        class TestB:
+            @pytest.mark.seed("B-2")
+            async def test_c(self): ...
+            def test_d(self): ...
+    """
+    marks = dict(read_marks("if True:\n" + source))
+    assert marks == {"test_a": ["A-1", "A-2"], "TestB": ["B-1"], "test_c": ["B-2"]}
