@@ -18,6 +18,7 @@ import msgspec
 
 ROOT = Path(__file__).parents[2]
 DOC = ROOT / "docs" / "seeds.md"
+MARK = "pytest.mark.seed("
 INTRODUCTION = """\
 # Features of the tools that stepscope replaces
 
@@ -57,16 +58,17 @@ def read_marks(source: str) -> Iterator[tuple[str, list[str]]]:
     """Return the tests and test classes with a mark, and the ids of their marks."""
     for node in ast.walk(ast.parse(source)):
         for decorator in getattr(node, "decorator_list", ()):
-            if ast.unparse(decorator).startswith("pytest.mark.seed("):
+            if ast.unparse(decorator).startswith(MARK):
                 yield node.name, [ast.literal_eval(argument) for argument in decorator.args]
 
 
 def find_marked_tests() -> Iterator[MarkedTest]:
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         source = path.read_text()
-        if "pytest.mark.seed(" in source and path != Path(__file__):
-            for name, ids in read_marks(source):
-                yield MarkedTest(path, name, ids)
+        if MARK in source and path != Path(__file__):
+            marks = list(read_marks(source))
+            assert len(marks) == source.count(MARK), f"{path.name}: mark tests by decorators"
+            yield from (MarkedTest(path, name, ids) for name, ids in marks)
 
 
 def describe_evidence(row: str, rows: Rows, tests: Iterable[MarkedTest]) -> str:

@@ -151,6 +151,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
     return started
 
 
+@pytest.mark.seed("SMP-01")
 def test_a_script_that_trains(jobs: dict[str, Job]) -> None:
     job = jobs["TRAINS"]
     assert job.process.returncode == 0, job.err

@@ -102,6 +102,7 @@ def test_profiler_report_stands_for_the_rules_of_debuggers_report(
     assert [rule.rule for rule in describe_rules([name])] == list(rules)[:-1]
 
 
+@pytest.mark.seed("DBU-14")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -139,6 +140,7 @@ def test_assignments_override_the_configuration_file(tmp_path: Path) -> None:
         assert (rule.parameters.window, rule.parameters.threshold_p95) == (100, 60)
 
 
+@pytest.mark.seed("DBU-14")
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -184,6 +186,7 @@ def test_duplicate_names_are_rejected() -> None:
         rules.register(CPUBottleneck)
 
 
+@pytest.mark.seed("DBT-09")
 def test_custom_rule(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(OWN)
@@ -281,6 +284,7 @@ class FailsInUpdate(CPUBottleneck):
         raise ZeroDivisionError("by zero")
 
 
+@pytest.mark.seed("DBT-13")
 def test_a_failing_rule_affects_no_other() -> None:
     evaluation = Evaluation([Failing(), FailsInUpdate(), Odd(), Waiting(), Fine()])
     for _ in range(2):
@@ -294,6 +298,7 @@ def test_a_failing_rule_affects_no_other() -> None:
         assert findings["Fine"].status is RuleStatus.NO_ISSUES_FOUND
 
 
+@pytest.mark.seed("DBT-13")
 def test_statuses_of_running_and_stopped_evaluations() -> None:
     low = LowGPUUtilization(window=1, patience=1)
     evaluation = Evaluation([low, Fine(), Waiting()])
