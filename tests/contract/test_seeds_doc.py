@@ -38,7 +38,7 @@ class Rows(msgspec.Struct, forbid_unknown_fields=True):
     features: dict[str, dict[str, str]]  # by tool and id
     not_yet: dict[str, list[str]]  # ids by the feature in work
     not_applicable: dict[str, str]  # reasons by id
-    command: dict[str, str]  # by id
+    commands: dict[str, list[str]]  # by id
 
 
 class MarkedTest(NamedTuple):
@@ -78,10 +78,10 @@ def describe_evidence(row: str, rows: Rows, tests: Iterable[MarkedTest]) -> str:
         for test in tests
         if row in test.ids
     )
-    command = [f"`{rows.command[row]}`"] if row in rows.command else []
+    commands = [f"`{command}`" for command in rows.commands.get(row, ())]
     open_parts = [f"Not yet: {topic}." for topic, ids in rows.not_yet.items() if row in ids]
     reason = [rows.not_applicable[row]] if row in rows.not_applicable else []
-    return "<br>".join([*links, *command, *open_parts, *reason])
+    return "<br>".join([*links, *commands, *open_parts, *reason])
 
 
 def generate_page(rows: Rows, tests: list[MarkedTest]) -> str:
@@ -113,7 +113,7 @@ def test_ids_belong_to_rows() -> None:
     rows, tests = read_rows(), list(find_marked_tests())
     ids = Counter(row for features in rows.features.values() for row in features)
     assert max(ids.values()) == 1
-    assert ids.keys() >= set().union(rows.not_applicable, rows.command, *rows.not_yet.values())
+    assert ids.keys() >= set().union(rows.not_applicable, rows.commands, *rows.not_yet.values())
     for test in tests:
         assert test.ids, test.name
         assert set(test.ids) <= ids.keys() - rows.not_applicable.keys(), test.name

@@ -14,7 +14,7 @@ pytest.importorskip("playwright.sync_api")
 
 from playwright.sync_api import Locator, Page, expect
 
-from stepscope.quantities import count, percent
+from stepscope.quantities import count, duration, percent
 from stepscope.testing.browser import chromium
 from tests.support.browsed import IN_A_BROWSER, Ui, settled
 from tests.support.kineto_files import kernel, launch, op, trace
@@ -46,13 +46,13 @@ def many_kernels(run: Path, file: Path) -> None:
     for name in range(1, KERNELS + 1):
         for _ in range(name):
             number += 1
-            duration = 1_000_000 // name**2
+            length = 1_000_000 // name**2
             events += [
                 op("aten::mm", at, 50_000, external=number),
                 launch(at + 1_000, 5_000, number, external=number),
-                kernel(at + 10_000, duration, number, name=f"kernel_{name}"),
+                kernel(at + 10_000, length, number, name=f"kernel_{name}"),
             ]
-            at += duration + 100_000
+            at += length + 100_000
     file.write_bytes(trace(*events))
     imported([file], run)
 
@@ -301,6 +301,37 @@ def test_steps_and_ranks_of_traces(ui: Ui) -> None:
                 times = {key: values[index] for key, values in rank["steps"].items()}
             parts = ("computation_ns", "overlap_ns", "communication_ns", "other_ns")
             assert [float(value) for value in row[1:]] == [times[part] for part in parts]
+
+
+@pytest.mark.seed("PTP-04", "PTP-05")
+def test_pies_and_search_of_operators_and_kernels(ui: Ui) -> None:
+    kernels = show(ui, MANY, "kernels")["traces"][0]
+    page = open_screen(ui, "kernels", MANY)
+    shares = {row[0]: float(row[1]) for row in download(page, "Kernels by time")}
+    assert shares["kernel_1"] == pytest.approx(100 * kernels["kernels"][0]["share_ratio"])
+    cores = {row[0]: float(row[1]) for row in download(page, "Tensor Cores")}
+    assert cores["on Tensor Cores"] == pytest.approx(100 * kernels["tensor_core_ratio"])
+    rows = page.locator('[data-testid="table-kernels"] tbody tr:not([aria-hidden])')
+    page.get_by_role("searchbox").first.fill("NEL_1")  # and those that begin like it
+    expect(rows).to_have_count(11)
+    operators = show(ui, TRACES, "operators")["traces"][0]["operators"]
+    page = open_screen(ui, "operators", TRACES)
+    for title, field in (
+        ("Device self time", "device_self_ratio"),
+        ("Host self time", "host_self_ratio"),
+    ):
+        shares = {row[0]: float(row[1]) for row in download(page, title)}
+        assert shares == pytest.approx({row["name"]: 100 * row[field] for row in operators})
+
+
+@pytest.mark.seed("SMP-27")
+def test_delay_between_a_launch_and_its_kernel(ui: Ui) -> None:
+    page = open_screen(ui, "timeline", MANY, find=f"kernel_{KERNELS}")
+    page.get_by_test_id("timeline-search").press("Enter")
+    details = page.get_by_test_id("timeline-details")
+    launched = details.get_by_role("row").filter(has_text="cudaLaunchKernel")
+    expect(launched).to_contain_text("launched by")
+    expect(launched).to_contain_text(f"{duration(9_000)} earlier")  # drawn 1 µs and 10 µs in
 
 
 @pytest.mark.seed("PTP-13")

@@ -243,6 +243,7 @@ def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
     assert session.SPOOL_VARIABLE not in os.environ
 
 
+@pytest.mark.seed("DBP-02")
 @pytest.mark.parametrize("interval", [0, -1, 10**6])
 def test_an_interval_out_of_range(tmp_path: Path, interval: int) -> None:
     with pytest.raises(UsageError, match="interval_ms"):

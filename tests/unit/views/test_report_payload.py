@@ -119,6 +119,7 @@ def test_shares_name_their_total(known_report: Report, gpus: Report) -> None:
             assert block.share_of
 
 
+@pytest.mark.seed("DBR-04")
 def test_long_initialization_has_a_section(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run")
     run.rank(0).pause(25 * 60_000).draw("forward 300 | backward 500 | optimizer 100", 120)
