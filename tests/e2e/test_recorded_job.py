@@ -13,6 +13,7 @@ import stepscope
 from stepscope.access import OpenRun
 from stepscope.schema import WindowFact
 from stepscope.store import open_run
+from tests.support.command import run_command
 from tests.support.nvml_stub import compile_nvml
 from tests.support.under_stepscope import E2E, FinishedJob, label, run_under
 
@@ -140,6 +141,15 @@ def test_samples_cover_the_job(job: FinishedJob, run: OpenRun) -> None:
     times = run.system(metric="memory_used_bytes").numpy()["t_ns"]
     assert times[0] < optimizer["start_ns"].min()
     assert optimizer["start_ns"].max() < times[-1]
+
+
+@pytest.mark.seed("DBP-02")
+def test_other_intervals_are_rejected(tmp_path: Path) -> None:
+    answer = run_command(tmp_path, "run", "--interval", "300", "--", "true")
+    assert answer.returncode == 2
+    for interval in (100, 200, 500, 1000, 5000, 60000):
+        assert f"'{interval}'" in answer.stderr
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.seed("DBP-03")

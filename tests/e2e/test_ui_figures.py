@@ -14,7 +14,7 @@ pytest.importorskip("playwright.sync_api")
 
 from playwright.sync_api import Locator, Page, expect
 
-from stepscope.quantities import count, duration, percent
+from stepscope.quantities import count, duration, memory, percent
 from stepscope.testing.browser import chromium
 from tests.support.browsed import IN_A_BROWSER, Ui, settled
 from tests.support.kineto_files import kernel, launch, op, trace
@@ -289,6 +289,9 @@ def test_steps_and_ranks_of_traces(ui: Ui) -> None:
     assert [row[0] for row in rows] == [step["step"] for step in first["steps"]]
     for row, step in zip(rows, first["steps"], strict=True):
         assert sum(float(value) for value in row[1:]) == step["wall_ns"]
+    gpu = open_screen(ui, "gpu", TRACES, tab="metrics").locator("main")
+    expect(gpu).to_contain_text("NVIDIA A100-SXM4-80GB")
+    expect(gpu).to_contain_text(memory(85_000_000_000))
     ranks = show(ui, TRACES, "distributed")["windows"][0]["ranks"]
     step = str(FIRST_STEP + 1)
     for step_name in ("", step):
