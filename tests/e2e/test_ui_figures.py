@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 
 pytest.importorskip("playwright.sync_api")
 
 from playwright.sync_api import Locator, Page, expect
 
+import stepscope
+from stepscope.access import OpenRun
 from stepscope.quantities import count, duration, memory, percent
 from stepscope.testing.browser import chromium
 from tests.support.browsed import IN_A_BROWSER, Ui, settled
@@ -24,6 +27,7 @@ from tests.support.under_stepscope import command_json, serving
 
 pytestmark = IN_A_BROWSER
 TRACES, JOB, MANY = "training/fixed", "training/job", "many"
+SAMPLE_NS = 500_000_000
 KERNELS = 20
 """Kernel n of the run `many` runs n times, for 1/n² of a millisecond each."""
 SOURCE = "".join(f"line_{number} = {number}\n" for number in range(1, 31))
@@ -95,6 +99,13 @@ def series_of(rows: list[list[str]]) -> dict[str, list[float | None]]:
     return series
 
 
+def samples_of(run: OpenRun, metric: str, node: str) -> np.ndarray:
+    """Return the samples of a node, a row per device."""
+    rows = run.system(metric=metric, node=node).rows()
+    devices = sorted({row["device"] for row in rows})
+    return np.array([[row["value"] for row in rows if row["device"] == name] for name in devices])
+
+
 def table(page: Page, testid: str) -> tuple[list[str], list[list[str]]]:
     element = page.locator(f'[data-testid="{testid}"] table').first
     headings = [
@@ -108,24 +119,29 @@ def table(page: Page, testid: str) -> tuple[list[str], list[list[str]]]:
 
 @pytest.mark.seed("SMP-11", "SMP-13", "SMP-14")
 def test_dashboard_of_machines(ui: Ui) -> None:
-    payload = show(ui, JOB, "dashboard")
+    """Shares and means are those of the samples; a GPU is active where one of a node is."""
+    run = stepscope.open(ui.root / JOB)
     page = open_screen(ui, "overview", JOB)
-    for title, active in (
-        ("GPU active time", payload["gpu_active"]),
-        ("CPU active time", payload["cpu_active"]),
+    for title, metric in (
+        ("GPU active time", "gpu_busy_ratio"),
+        ("CPU active time", "core_busy_ratio"),
     ):
+        active = [samples_of(run, metric, node).max(axis=0).mean() for node in run.nodes]
         shares = [float(row[1]) for row in download(page, title)]
-        ratio = active["active_ratio"]
-        assert shares == pytest.approx([100 * ratio, 100 * (1 - ratio)])
-    for title, field in (
+        assert shares == pytest.approx([100 * np.mean(active), 100 * (1 - np.mean(active))])
+    for title, metric in (
         ("GPU utilization over time", "gpu_busy_ratio"),
         ("CPU utilization over time", "cpu_busy_ratio"),
     ):
-        nodes = {node["node"]: node[field] for node in payload["utilisation"]["nodes"]}
-        assert set(nodes) == {"node-0", "node-1"}
-        for name, values in series_of(download(page, title)).items():
-            assert values == pytest.approx(nodes.pop(name))
-        assert not nodes
+        rows = download(page, title)
+        assert {row[0] for row in rows} == set(run.nodes) == {"node-0", "node-1"}
+        for node in run.nodes:
+            samples = samples_of(run, metric, node).mean(axis=0)
+            shown = [(float(x), float(y)) for name, x, y in rows if name == node]
+            ticks = np.arange(len(samples)) * SAMPLE_NS
+            of_piece = np.searchsorted([x for x, _ in shown], ticks, side="right") - 1
+            means = [samples[of_piece == piece].mean() for piece in range(len(shown))]
+            assert [y for _, y in shown] == pytest.approx(means)
 
 
 @pytest.mark.seed("SMP-16", "SMP-18")

@@ -39,7 +39,6 @@ def test_a_window_by_steps_and_one_by_time() -> None:
     assert schedule(**NOTHING, contents=WHAT) is None
 
 
-@pytest.mark.seed("DBP-09", "DBU-14")
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

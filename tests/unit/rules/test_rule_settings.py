@@ -102,7 +102,6 @@ def test_profiler_report_stands_for_the_rules_of_debuggers_report(
     assert [rule.rule for rule in describe_rules([name])] == list(rules)[:-1]
 
 
-@pytest.mark.seed("DBU-14")
 @pytest.mark.parametrize(
     ("text", "words"),
     [

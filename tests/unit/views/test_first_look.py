@@ -175,7 +175,6 @@ def test_devices(imported: Imported) -> None:
     }
 
 
-@pytest.mark.seed("SMP-16")
 def test_only_fifteen_kernels_are_listed(imported: Imported) -> None:
     events = [kernel(f"k{n}", 100 * n, n, n) for n in range(1, 31)]
     payload = show_dashboard(imported(a=events))
