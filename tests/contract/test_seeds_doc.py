@@ -18,7 +18,7 @@ import msgspec
 
 ROOT = Path(__file__).parents[2]
 DOC = ROOT / "docs" / "seeds.md"
-MARK = "pytest.mark.seed("
+MARK = "pytest.mark.seed"
 INTRODUCTION = """\
 # Features of the tools that stepscope replaces
 
@@ -42,7 +42,7 @@ class Rows(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MarkedTest(NamedTuple):
-    """A test and the ids of the rows that it shows."""
+    """A test, or a file of tests, and the ids of the rows that it shows."""
 
     path: Path
     name: str
@@ -54,21 +54,25 @@ def read_rows() -> Rows:
     return msgspec.convert(tomllib.loads(text), Rows)
 
 
-def read_marks(source: str) -> Iterator[tuple[str, list[str]]]:
-    """Return the tests and test classes with a mark, and the ids of their marks."""
+def read_marks(source: str) -> Iterator[tuple[str | None, list[str]]]:
+    """Find the marks of functions and classes, and those of the whole file, which have no name."""
     for node in ast.walk(ast.parse(source)):
-        for decorator in getattr(node, "decorator_list", ()):
-            if ast.unparse(decorator).startswith(MARK):
-                yield node.name, [ast.literal_eval(argument) for argument in decorator.args]
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            name, holders = None, [node.value]
+        else:
+            name, holders = getattr(node, "name", None), getattr(node, "decorator_list", [])
+        for call in (call for holder in holders for call in ast.walk(holder)):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == MARK:
+                yield name, [ast.literal_eval(argument) for argument in call.args]
 
 
 def find_marked_tests() -> Iterator[MarkedTest]:
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         source = path.read_text()
-        if MARK in source and path != Path(__file__):
+        if f"{MARK}(" in source and path != Path(__file__):
             marks = list(read_marks(source))
-            assert len(marks) == source.count(MARK), f"{path.name}: mark tests by decorators"
-            yield from (MarkedTest(path, name, ids) for name, ids in marks)
+            assert len(marks) == source.count(f"{MARK}("), f"{path.name}: mark tests or the file"
+            yield from (MarkedTest(path, name or path.name, ids) for name, ids in marks)
 
 
 def describe_evidence(row: str, rows: Rows, tests: Iterable[MarkedTest]) -> str:
@@ -121,15 +125,21 @@ def test_ids_belong_to_rows() -> None:
 
 def test_marks_are_read_from_source() -> None:
     source = """
-        @pytest.mark.slow
-        @pytest.mark.seed("A-1", "A-2")
-        def test_a(): ...
+pytestmark = [pytest.mark.slow, pytest.mark.seed("A-1")]
 
-        @pytest.mark.seed("B-1")
-        class TestB:
-            @pytest.mark.seed("B-2")
-            async def test_c(self): ...
-            def test_d(self): ...
-    """
-    marks = dict(read_marks("if True:\n" + source))
-    assert marks == {"test_a": ["A-1", "A-2"], "TestB": ["B-1"], "test_c": ["B-2"]}
+@pytest.mark.slow
+@pytest.mark.seed("A-2", "A-3")
+def test_a(): ...
+
+@pytest.mark.seed("B-1")
+class TestB:
+    @pytest.mark.seed("B-2")
+    async def test_c(self): ...
+    def test_d(self): ...
+"""
+    assert dict(read_marks(source)) == {
+        None: ["A-1"],
+        "test_a": ["A-2", "A-3"],
+        "TestB": ["B-1"],
+        "test_c": ["B-2"],
+    }
