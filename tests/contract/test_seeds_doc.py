@@ -24,8 +24,8 @@ INTRODUCTION = """\
 
 Every feature of SageMaker Profiler, SageMaker Debugger and the TensorBoard plugin of the PyTorch
 profiler has a row here, with the test that shows it in stepscope. The last table is the usual way
-to diagnose a slow job. A row without a test names the command that shows it, why it does not apply,
-or what is not there yet.
+to diagnose a slow job. A row without a test names the command that shows it, or what is not there
+yet.
 
 How to use them: [capture](capture.md), [views](views.md), [web UI](ui.md), [Python](python.md),
 [rules](rules.md), [report](report.md).
@@ -37,7 +37,6 @@ class Rows(msgspec.Struct, forbid_unknown_fields=True):
 
     features: dict[str, dict[str, str]]  # by tool and id
     not_yet: dict[str, list[str]]  # ids by the feature in work
-    not_applicable: dict[str, str]  # reasons by id
     commands: dict[str, list[str]]  # by id
 
 
@@ -84,8 +83,7 @@ def describe_evidence(row: str, rows: Rows, tests: Iterable[MarkedTest]) -> str:
     )
     commands = [f"`{command}`" for command in rows.commands.get(row, ())]
     open_parts = [f"Not yet: {topic}." for topic, ids in rows.not_yet.items() if row in ids]
-    reason = [rows.not_applicable[row]] if row in rows.not_applicable else []
-    return "<br>".join([*links, *commands, *open_parts, *reason])
+    return "<br>".join([*links, *commands, *open_parts])
 
 
 def generate_page(rows: Rows, tests: list[MarkedTest]) -> str:
@@ -117,10 +115,10 @@ def test_ids_belong_to_rows() -> None:
     rows, tests = read_rows(), list(find_marked_tests())
     ids = Counter(row for features in rows.features.values() for row in features)
     assert max(ids.values()) == 1
-    assert ids.keys() >= set().union(rows.not_applicable, rows.commands, *rows.not_yet.values())
+    assert ids.keys() >= set().union(rows.commands, *rows.not_yet.values())
     for test in tests:
         assert test.ids, test.name
-        assert set(test.ids) <= ids.keys() - rows.not_applicable.keys(), test.name
+        assert set(test.ids) <= ids.keys(), test.name
 
 
 def test_marks_are_read_from_source() -> None:

@@ -343,6 +343,22 @@ def test_pies_and_search_of_operators_and_kernels(ui: Ui) -> None:
         assert shares == pytest.approx({row["name"]: 100 * row[field] for row in operators})
 
 
+@pytest.mark.seed("PTP-07")
+def test_memory_of_a_device_and_of_a_range(ui: Ui) -> None:
+    step_ns = 10_000_000
+    for options in ({}, {"from": str(step_ns), "to": str(3 * step_ns)}):
+        flags = {name: f"{value}ns" for name, value in options.items()}
+        (gpu,) = show(ui, TRACES, "memory", rank=0, **flags)["traces"][0]["devices"]
+        page = open_screen(ui, "memory", TRACES, **options)
+        curve = series_of(download(page, "Memory of GPU 0 over time"))["allocated"]
+        assert curve == gpu["allocated_curve_bytes"]
+        assert len(curve) == (2 if options else STEPS)
+        headings, rows = table(page, "table-memory-blocks")
+        sizes = [row[headings.index("size")] for row in rows]
+        assert sizes == [memory(block["size_bytes"]) for block in gpu["blocks"]]
+        expect(page.get_by_test_id("memory-peak")).to_contain_text(memory(gpu["peak_bytes"]))
+
+
 @pytest.mark.seed("SMP-27")
 def test_delay_between_a_launch_and_its_kernel(ui: Ui) -> None:
     page = open_screen(ui, "timeline", MANY, find=f"kernel_{KERNELS}")
