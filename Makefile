@@ -60,7 +60,8 @@ jobs: web
 	$(PY) -m pytest -m quiet tests/e2e
 
 generate: $(VENV)/test.ready
-	REWRITE=1 $(PY) -m pytest -q tests/unit/rules/test_rules_doc.py tests/unit/store/test_run_directory_doc.py
+	REWRITE=1 $(PY) -m pytest -q tests/unit/rules/test_rules_doc.py tests/unit/store/test_run_directory_doc.py \
+	  tests/contract/test_seeds_doc.py
 	$(PY) web/api_types.py
 
 fix: $(VENV)/test.ready

@@ -60,6 +60,7 @@ def test_the_same_work_again_passes(runs: Path) -> None:
     assert all(group["base_digest"] == group["other_digest"] for group in comparison["contract"])
 
 
+@pytest.mark.seed("PTP-11")
 def test_more_work_fails_and_is_attributed(runs: Path) -> None:
     code, comparison = compare(runs, "base", "slower", "--fail-if", "step_time>+20%")
     assert code == 3, comparison["gate"]

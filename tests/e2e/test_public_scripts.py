@@ -36,6 +36,7 @@ def shares(steps: dict) -> dict[str, float]:
     return {phase["name"]: phase["share_ratio"] for phase in steps["phases"]}
 
 
+@pytest.mark.seed("SMP-06", "DBP-12", "DBP-16", "DIAG-02")
 @pytest.mark.parametrize(
     ("name", "batches", "evaluates"),
     [
@@ -84,6 +85,7 @@ def test_forked_children_do_not_change_the_steps(tmp_path: Path) -> None:
     assert job.steps()["step_count"] == int(label(SCRIPTS / "forks.py", "EXPECTED_STEPS"))
 
 
+@pytest.mark.seed("DBP-16")
 def test_a_script_without_torch_is_reported(tmp_path: Path) -> None:
     job = run_script(tmp_path, "no_torch")
     verdict = job.verdict
@@ -92,6 +94,7 @@ def test_a_script_without_torch_is_reported(tmp_path: Path) -> None:
     assert job.payload("show", "system")["nodes"]
 
 
+@pytest.mark.seed("DBP-12")
 def test_torchrun_gives_every_rank_its_steps(tmp_path: Path) -> None:
     script = SCRIPTS / "ddp_gloo.py"
     out = tmp_path / "out"

@@ -45,6 +45,7 @@ def ui(tmp_path: Path) -> Iterator[Ui]:
     assert server.returncode == 0
 
 
+@pytest.mark.seed("PTP-02")
 def test_traces_become_runs(ui: Ui) -> None:
     """One on a click, two as one run, one that is dropped; a damaged one says why not."""
     page = ui.open("/")

@@ -44,6 +44,7 @@ def watch_for_flicker(page: Page) -> None:
     )
 
 
+@pytest.mark.seed("SMP-10", "DBI-07", "PTP-17")
 def test_a_job_is_seen_to_begin_grow_and_end(tmp_path: Path, browser: Browser) -> None:
     """One page from the empty list to the stopped job, without a reload."""
     root = tmp_path / "runs"

@@ -66,6 +66,7 @@ def drawn(page: Page) -> None:
     page.wait_for_function("() => window.__stepscopeTimeline?.ready")
 
 
+@pytest.mark.seed("DBI-01")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", SCREENS)
 def test_every_screen_is_drawn_and_accessible(ui: Ui, name: str, scheme: str) -> None:
@@ -78,6 +79,7 @@ def test_every_screen_is_drawn_and_accessible(ui: Ui, name: str, scheme: str) ->
         assert_accessible(page)
 
 
+@pytest.mark.seed("SMP-09")
 def test_list_of_jobs_leads_to_runs(ui: Ui) -> None:
     page = ui.open("/")
     rows = page.locator('[data-testid="table-jobs"] tbody tr')
@@ -111,6 +113,7 @@ def cells(page: Page, testid: str) -> tuple[list[str], list[list[str]]]:
     return [text.rstrip(" ▼▲").lower() for text in headings], rows
 
 
+@pytest.mark.seed("SMP-15", "PTP-04", "PTP-05")
 @pytest.mark.parametrize(
     ("view", "testid", "rows_of", "columns"),
     [
@@ -169,6 +172,7 @@ def test_api_answers_what_show_prints(ui: Ui) -> None:
             assert json.load(answer) == shown(ui, TRACES, view)
 
 
+@pytest.mark.seed("SMP-27", "SMP-28", "PTP-06")
 def test_slowest_kernel_is_found_and_followed_to_the_timeline(ui: Ui) -> None:
     page = ui.open(screen("kernels", TRACES))
     settled(page)
@@ -221,6 +225,7 @@ def test_definition_of_communication_is_chosen_by_keyboard(ui: Ui) -> None:
         shutil.rmtree(run)
 
 
+@pytest.mark.seed("SMP-28")
 def test_timeline_zooms_to_a_step_and_back(ui: Ui) -> None:
     page = ui.open(screen("timeline", TRACES))
     drawn(page)
@@ -239,6 +244,7 @@ def test_timeline_zooms_to_a_step_and_back(ui: Ui) -> None:
     drawn(page)
 
 
+@pytest.mark.seed("DBI-03")
 def test_range_chosen_on_the_timeline_applies_everywhere(ui: Ui) -> None:
     steps = shown(ui, TRACES, "timeline")["steps"][0]
     begin = steps["after_ns"][1]
@@ -275,6 +281,7 @@ def test_findings_of_the_chosen_range(ui: Ui) -> None:
     expect(summary).to_have_count(0)
 
 
+@pytest.mark.seed("PTP-09")
 def test_flame_graph_of_modules(ui: Ui) -> None:
     for by in ("host", "device"):
         (net,) = shown(ui, TRACES, "modules-flame", by=by)["traces"][0]["roots"]
@@ -365,6 +372,7 @@ def test_a_page_looked_at_as_it_is_printed(ui: Ui) -> None:
     page.wait_for_function("() => document.documentElement.dataset.theme === 'dark'")
 
 
+@pytest.mark.seed("PTP-11")
 def test_two_runs_are_compared(ui: Ui) -> None:
     page = ui.open("/")
     for run in (TRACES, JOB):
@@ -379,6 +387,7 @@ def test_two_runs_are_compared(ui: Ui) -> None:
     assert any(row[0].startswith("run") and "→" in row[1] for row in rows)
 
 
+@pytest.mark.seed("PTP-04")
 def test_state_is_in_the_address(ui: Ui) -> None:
     page = ui.open(screen("operators", TRACES, by="shape", top="0"))
     settled(page)
@@ -443,6 +452,7 @@ def test_an_answer_that_is_long_in_coming_does_not_push_the_page_down(ui: Ui) ->
     assert abs(page.evaluate("scrollY") - 900) < 2
 
 
+@pytest.mark.seed("PTP-17", "PTP-18")
 def test_empty_states_name_what_brings_the_data(ui: Ui) -> None:
     for name, words in (
         *(("kernels", "stepscope"), ("memory", "stepscope"), ("modules", "stepscope")),
@@ -464,6 +474,7 @@ def test_hostile_names_execute_nothing(ui: Ui, name: str) -> None:
     assert wide <= 0
 
 
+@pytest.mark.seed("PTP-16")
 def test_tables_and_charts_can_be_taken_away(ui: Ui) -> None:
     page = ui.open(screen("kernels", TRACES), accept_downloads=True)
     settled(page)
@@ -477,6 +488,7 @@ def test_tables_and_charts_can_be_taken_away(ui: Ui) -> None:
     assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.seed("DBI-07")
 def test_the_report_can_be_taken_away(ui: Ui) -> None:
     page = ui.open(screen("overview", TRACES), accept_downloads=True)
     settled(page)

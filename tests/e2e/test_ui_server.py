@@ -137,6 +137,7 @@ def test_two_servers_have_two_ports(runs: Path) -> None:
         assert get(first, "/api/jobs")[0] == get(second, "/api/jobs")[0] == 200
 
 
+@pytest.mark.seed("SMP-32")
 def test_other_addresses_than_loopback_require_the_printed_token(runs: Path) -> None:
     with serving(str(runs), "--host", "0.0.0.0") as (url, process):  # noqa: S104
         token = url.partition("?token=")[2]

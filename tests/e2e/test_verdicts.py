@@ -38,6 +38,7 @@ def test_there_are_twelve() -> None:
     assert len(SCRIPTS) == 12
 
 
+@pytest.mark.seed("DIAG-01")
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_the_planted_fault_is_found(script: Path, tmp_path: Path) -> None:
     count = int(label(script, "BURNERS")) if "BURNERS" in script.read_text() else 0
@@ -59,6 +60,7 @@ def test_the_planted_fault_is_found(script: Path, tmp_path: Path) -> None:
     assert verdict["headline"] in " ".join(job.stderr.split())
 
 
+@pytest.mark.seed("DIAG-01")
 def test_ranks_that_wait_for_each_others_gradients(tmp_path: Path) -> None:
     script = E2E / "distributed" / "gradient_exchange.py"
     job = run_under(tmp_path / "run", *TORCHRUN, str(script))

@@ -111,6 +111,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., StallingJob]]:
             job.launcher.wait()
 
 
+@pytest.mark.seed("DBP-15", "DIAG-06")
 def test_a_stall_is_found_within_one_interval_while_the_job_trains(
     start: Callable[..., StallingJob],
 ) -> None:
@@ -148,6 +149,7 @@ def test_a_stall_is_found_within_one_interval_while_the_job_trains(
     assert RULE in [rule_finding["rule"] for rule_finding in lines[-1]["findings"]]
 
 
+@pytest.mark.seed("DBT-10", "DBT-13")
 def test_a_job_is_stopped_by_a_rule(start: Callable[..., StallingJob]) -> None:
     with receiving() as receiver:
         job = start("--rule", RULE, "--stop-on", RULE, "--webhook", receiver.url)
@@ -201,6 +203,7 @@ def test_a_job_that_fails_keeps_its_exit_status(tmp_path: Path) -> None:
     assert "Always  it always fires." in job.stderr
 
 
+@pytest.mark.seed("DBT-09")
 def test_a_command_is_run_on_a_finding(tmp_path: Path) -> None:
     (tmp_path / "always.py").write_text(ALWAYS)
     out = tmp_path / "out.json"

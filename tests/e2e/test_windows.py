@@ -128,6 +128,7 @@ def test_all_ranks_record_the_same_scheduled_steps(start: Callable[..., Windowed
     assert not list(job.run.rglob("*.json.tmp"))
 
 
+@pytest.mark.seed("DBP-03")
 @pytest.mark.parametrize(
     ("start", "count", "steps", "recorded", "note"),
     [
@@ -182,6 +183,7 @@ def test_a_scheduled_window_starts_at_its_step_however_early(
     assert status.notes == ([] if note is None else [note])
 
 
+@pytest.mark.seed("PTP-01")
 def test_cycles_end_after_their_number(start: Callable[..., WindowedJob]) -> None:
     cycles = "skip_first=600,wait=290,warmup=10,active=5,repeat=2"
     job = start("--window", "asked", "--schedule", cycles)
@@ -225,6 +227,7 @@ def test_a_loop_without_optimizer_is_captured_by_time(start: Callable[..., Windo
     assert len(stored(job.run)) == 1
 
 
+@pytest.mark.seed("DBP-11")
 def test_no_window_if_windows_are_off(start: Callable[..., WindowedJob]) -> None:
     job = start("--window", "off")
     refused = job.capture("--steps", "5")
@@ -251,6 +254,7 @@ def test_a_job_without_torch_is_reported(tmp_path: Path) -> None:
     assert "no process of the job has started to train with PyTorch" in done.stderr
 
 
+@pytest.mark.seed("DIAG-04")
 @pytest.mark.quiet  # the usual pace must not vary
 def test_a_job_that_becomes_slower_gets_a_window(start: Callable[..., WindowedJob]) -> None:
     job = start()

@@ -23,6 +23,7 @@ def only_trace(run: Run) -> Trace:
     return trace
 
 
+@pytest.mark.seed("DBP-04")
 @DEPTHS
 def test_kernels_have_their_launches(recorded: Recorded, depth: str) -> None:
     kernels = only_trace(recorded(depth)).columns("kernels", ("launch", "carry_over"))

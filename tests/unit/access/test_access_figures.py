@@ -22,6 +22,7 @@ SLOW = 650 * MS
 # --- histograms ------------------------------------------------------------------------------
 
 
+@pytest.mark.seed("DBU-04")
 def test_metrics_histogram_holds_every_sample(run: OpenRun) -> None:
     result = run.metrics_histogram("gpu_busy_ratio")
     series = {item.device: item for item in result.series}
@@ -41,6 +42,7 @@ def test_metrics_histogram_holds_every_sample(run: OpenRun) -> None:
     assert series["0"].distribution.maximum == 1
 
 
+@pytest.mark.seed("DBU-04")
 def test_metrics_histogram_of_a_range_and_a_device(run: OpenRun) -> None:
     start = EPOCH_NS + 2 * 10**9
     result = run.metrics_histogram("gpu_busy_ratio", device="0", start=start, bin_width=0.1)
@@ -55,6 +57,7 @@ def test_metrics_histogram_in_bytes(run: OpenRun) -> None:
     assert item.histogram.count == item.distribution.count
 
 
+@pytest.mark.seed("DBU-05")
 def test_step_histogram(run: OpenRun) -> None:
     result = run.step_histogram()
     durations = {"rank 0": [100] * STEPS, "rank 1": [110] * (STEPS - 1) + [650]}
@@ -74,6 +77,7 @@ def test_step_histogram(run: OpenRun) -> None:
     assert len(run.step_histogram(rank=1).series) == 1
 
 
+@pytest.mark.seed("DBU-05")
 def test_step_histogram_of_a_phase(run: OpenRun) -> None:
     (item,) = run.step_histogram(phase="forward", rank=0, bins=7).series
     assert item.histogram.counts.tolist() == [STEPS]  # all the same: one bin
@@ -83,6 +87,7 @@ def test_step_histogram_of_a_phase(run: OpenRun) -> None:
 # --- over time -------------------------------------------------------------------------------
 
 
+@pytest.mark.seed("DBU-07")
 def test_step_timeline(run: OpenRun) -> None:
     first, second = run.step_timeline().ranks
     assert (first.rank, first.node, len(first.step)) == ("rank 0", "n0", STEPS)
@@ -92,6 +97,7 @@ def test_step_timeline(run: OpenRun) -> None:
     assert first.measured.tolist() == [False] * 4 + [True] * (STEPS - 4)
 
 
+@pytest.mark.seed("DBU-06")
 def test_heatmap(run: OpenRun) -> None:
     result = run.heatmap()
     assert [(row.metric, row.device) for row in result.rows] == [
@@ -106,6 +112,7 @@ def test_heatmap(run: OpenRun) -> None:
     assert run.heatmap(last=3).values.shape == (4, 3)
 
 
+@pytest.mark.seed("DBU-06")
 def test_a_heat_map_of_several_nodes(tmp_path: Path) -> None:
     builder = RunBuilder(tmp_path / "run")
     builder.rank().draw("forward 100 | optimizer 10", 20)
@@ -209,6 +216,7 @@ def test_usage(run: OpenRun) -> None:
 # --- loading and functions -------------------------------------------------------------------
 
 
+@pytest.mark.seed("DBP-13", "DBU-11")
 def test_dataloader(run: OpenRun) -> None:
     result = run.dataloader()
     assert result.wait_ns is not None
@@ -239,6 +247,7 @@ def test_dataloader_says_what_is_missing(tmp_path: Path) -> None:
     assert len(result.waits) == len(result.slow_waits) == 0
 
 
+@pytest.mark.seed("DBP-06")
 def test_python_profile_by_phase_and_step(run: OpenRun) -> None:
     functions = {r["function"]: r for r in run.python_profile(rank=0).rows()}
     assert functions["log"]["own_ns"] == STEPS * 5 * MS

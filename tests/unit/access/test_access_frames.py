@@ -28,6 +28,7 @@ S = 10**9
 # --- opening ---------------------------------------------------------------------------------
 
 
+@pytest.mark.seed("DBU-02")
 def test_open_loads_nothing_before_it_is_called(path: Path) -> None:
     code = f"""
 import sys, stepscope
@@ -79,6 +80,7 @@ def test_an_imported_recording_is_a_run_too(tmp_path: Path) -> None:
 # --- system ----------------------------------------------------------------------------------
 
 
+@pytest.mark.seed("DBU-02", "DBU-09")
 def test_system_by_metric_device_and_time(run: OpenRun) -> None:
     frame = run.system(
         metric="gpu_busy_ratio", device="0", start=timedelta(seconds=1), end=EPOCH_NS + 3 * S
@@ -115,6 +117,7 @@ def test_system_is_the_whole_table(run: OpenRun, path: Path) -> None:
 # --- framework -------------------------------------------------------------------------------
 
 
+@pytest.mark.seed("DBU-09")
 def test_framework_by_step(run: OpenRun) -> None:
     frame = run.framework(kind="forward", steps=(3, 5), rank=0)
     assert [(r["step"], r["start_ns"] - EPOCH_NS, r["duration_ns"]) for r in frame.rows()] == [
@@ -178,6 +181,7 @@ def test_a_wrong_name_is_one_sentence(run: OpenRun, ask: object, says: str) -> N
 # --- times -----------------------------------------------------------------------------------
 
 
+@pytest.mark.seed("DBU-02")
 @pytest.mark.parametrize(
     ("moment", "expected"),
     [
@@ -227,6 +231,7 @@ def test_polars() -> None:
     assert frame_of([], MIXED).polars().shape == (0, 3)
 
 
+@pytest.mark.seed("DBU-09")
 def test_pandas() -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     frame = mixed().pandas()

@@ -67,6 +67,7 @@ def test_copies_by_direction_and_memory() -> None:
     assert kinds[1].achieved_bytes_per_s == pytest.approx(75e9)
 
 
+@pytest.mark.seed("SMP-22")
 @pytest.mark.parametrize(
     ("name", "direction"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from stepscope.analysis.sampling_ticks import (
@@ -51,6 +52,7 @@ def test_mean_over_sampled_devices() -> None:
     assert not len(average_devices({}).t_ns)
 
 
+@pytest.mark.seed("DBU-06")
 def test_a_heat_map_by_hand() -> None:
     rows = [
         (0, "gpu_busy_ratio", "10", 0.1),

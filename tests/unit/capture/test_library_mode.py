@@ -151,6 +151,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
     return started
 
 
+@pytest.mark.seed("SMP-01")
 def test_a_script_that_trains(jobs: dict[str, Job]) -> None:
     job = jobs["TRAINS"]
     assert job.process.returncode == 0, job.err
@@ -242,6 +243,7 @@ def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
     assert session.SPOOL_VARIABLE not in os.environ
 
 
+@pytest.mark.seed("DBP-02")
 @pytest.mark.parametrize("interval", [0, -1, 10**6])
 def test_an_interval_out_of_range(tmp_path: Path, interval: int) -> None:
     with pytest.raises(UsageError, match="interval_ms"):

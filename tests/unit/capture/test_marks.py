@@ -24,6 +24,7 @@ from stepscope.spool import Flag
 
 
 class TestIntervals:
+    @pytest.mark.seed("SMP-03")
     def test_a_context_manager_times_its_body(self, recording: Any) -> None:
         with stepscope.annotate("outer"), stepscope.annotate("inner") as inner:
             assert isinstance(inner, stepscope.annotate)
@@ -101,6 +102,7 @@ class TestIntervals:
         by_end = sorted(own_intervals.values(), key=lambda r: r.end)
         assert [json.loads(r.labels)["number"] for r in by_end] == [2, 0, 3, 1]
 
+    @pytest.mark.seed("SMP-04")
     def test_begin_and_end_in_different_functions_and_threads(self, recording: Any) -> None:
         first = stepscope.annotation_begin("first", part=1)
         second = stepscope.annotation_begin("second")
@@ -340,6 +342,7 @@ class TestStepsAndScalars:
         for body, mark in zip(recorded.of("annotation"), recorded.of("step"), strict=True):
             assert body.end <= mark.start
 
+    @pytest.mark.seed("DBT-06")
     def test_scalars_keep_every_bit(self, recording: Any) -> None:
         values = [0.1, -0.0, 1e-310, math.inf, 3, np.float32(0.5), True, Decimal("0.25")]
         for value in values:

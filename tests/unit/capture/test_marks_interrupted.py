@@ -20,6 +20,7 @@ from stepscope.spool import SEGMENT_RECORDS
 
 
 class TestNothingRecorded:
+    @pytest.mark.seed("DBP-11")
     def test_no_spool_no_trace(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         monkeypatch.delenv(session.SPOOL_VARIABLE, raising=False)

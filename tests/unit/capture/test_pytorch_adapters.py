@@ -190,6 +190,7 @@ class TestCheckpoints:
 class TestLoadingHere:
     """Loading without workers: the training thread creates its batches."""
 
+    @pytest.mark.seed("DBP-05")
     def test_each_batch_is_waited_for_and_fetched(self, job: Job) -> None:
         section = job["map_style_here"]
         *waits, last = section.of("data_wait")
@@ -240,6 +241,7 @@ class TestLoadingHere:
     def test_pinning(self, job: Job) -> None:
         assert len(job["pinned"].of("fetch")) == 2
 
+    @pytest.mark.seed("DBP-05")
     def test_loaders_are_described(self, job: Job) -> None:
         facts = {f["name"]: f for f in job.recorded.facts("dataloader")}
         waits = {r.name for r in job.recorded.of("data_wait")}
@@ -254,6 +256,7 @@ class TestLoadingHere:
 
 
 class TestLoadingInWorkers:
+    @pytest.mark.seed("DBP-05")
     def test_workers_record_in_separate_processes(self, job: Job) -> None:
         section = job["map_style_in_workers"]
         fetches = section.of("fetch")

@@ -41,6 +41,7 @@ def user_function(spool: Any) -> None:
     wait_for(lambda: sum("wait_for|" in r.name for r in samples(spool)) > 3)
 
 
+@pytest.mark.seed("DBP-06")
 def test_samples_contain_the_stack_of_the_thread(sampler: Any) -> None:
     user_function(sampler)
     names = [r.name for r in samples(sampler)]

@@ -52,6 +52,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return now
 
 
+@pytest.mark.seed("SMP-30")
 @pytest.mark.parametrize("interval_ns", [200_000, 1_000_000, 5_000_000, 100_000_000])
 @pytest.mark.parametrize("cost_ns", [1_000, 40_000, 300_000])
 def test_details_cost_at_most_their_share(

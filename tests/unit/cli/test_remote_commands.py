@@ -64,6 +64,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.seed("DBP-14", "PTP-12")
 def test_an_import_reads_the_same_from_a_bucket(
     traces: Path, tmp_path: Path, storage: Storage
 ) -> None:
@@ -88,6 +89,7 @@ def test_an_import_reads_the_same_from_a_bucket(
     assert "is not empty" in beside.stderr
 
 
+@pytest.mark.seed("PTP-12")
 def test_traces_in_a_bucket(traces: Path, tmp_path: Path, storage: Storage) -> None:
     """A prefix is a directory of traces, without the objects of other types, and a file a file."""
     storage.put("log/rank0/a.json", (traces / "rank0.json").read_bytes())
@@ -129,6 +131,7 @@ def test_prefixes_without_traces(tmp_path: Path, storage: Storage, key: str, say
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.seed("PTP-12")
 def test_a_trace_in_google_storage(
     traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +155,7 @@ def test_an_import_of_nothing_leaves_nothing(tmp_path: Path, bucket: TestBucket)
     assert bucket.keys() == []
 
 
+@pytest.mark.seed("DBP-14", "DBU-02")
 def test_a_watched_job_reads_the_same_from_a_bucket(tmp_path: Path, bucket: TestBucket) -> None:
     run = RunBuilder(tmp_path / "job", sampling_ms=100)
     run.rank(0).draw("wait 60 | forward 12 | backward 20 | optimizer 8", 40)
@@ -221,6 +225,7 @@ SAYS = {
 }
 
 
+@pytest.mark.seed("SMP-32")
 @pytest.mark.parametrize(
     ("words", "trouble"),
     [

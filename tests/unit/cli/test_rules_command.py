@@ -48,6 +48,7 @@ def test_explain_shows_the_page() -> None:
     assert json.loads(rules("explain", "CPUBottleneck", "--json").stdout)["rule"] == "CPUBottleneck"
 
 
+@pytest.mark.seed("DIAG-06")
 def test_check_exits_with_3_when_a_rule_fires(runs: dict[str, Path]) -> None:
     checked = rules("check", runs["loading"])
     assert checked.returncode == 3, checked.stderr

@@ -29,6 +29,7 @@ def show(cwd: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     return run_command(cwd, "show", *map(str, arguments))
 
 
+@pytest.mark.seed("PTP-16")
 def test_csv_has_the_values_of_the_json(run: Path, tmp_path: Path) -> None:
     payload = json.loads(show(tmp_path, run, "kernels", "--json").stdout)
     expected = payload["traces"][0]["kernels"]
@@ -45,6 +46,7 @@ def test_csv_has_the_values_of_the_json(run: Path, tmp_path: Path) -> None:
         assert [row["trace"] for row in csv.DictReader(file)] == ["trace.json"]
 
 
+@pytest.mark.seed("PTP-16")
 def test_workbook_has_a_sheet_per_table(run: Path, tmp_path: Path) -> None:
     done = show(tmp_path, run, "kernels", "--xlsx", "kernels.xlsx")
     assert done.returncode == 0, done.stderr

@@ -55,6 +55,7 @@ def set_price(path: Path, usd: str) -> Run:
     return Run(open_run(path))
 
 
+@pytest.mark.seed("DIAG-07")
 def test_fewer_and_smaller_machines(tmp_path: Path) -> None:
     """The first published case: 3 at $14.688 for 503 s, then 2 at $3.825 for 502 s."""
     base = record_machines(tmp_path / "a", count=3, seconds=503, usd="14.688", gpu=0.135, cpu=0.244)
@@ -93,6 +94,7 @@ FIXED = Side(
 )
 
 
+@pytest.mark.seed("DIAG-07")
 def test_thirty_epochs_of_a_recommender() -> None:
     """The second published case, in hours: too long to draw."""
     table = compare_before_after(SLOW, FIXED, 30)
@@ -133,6 +135,7 @@ def record_epochs(path: Path, *, wait_ms: int, usd: str, gpu: float) -> Run:
     return set_price(run.write(), usd)
 
 
+@pytest.mark.seed("DIAG-07")
 def test_the_same_from_recorded_epochs(tmp_path: Path) -> None:
     """Epochs of 5.9 s and 2.6 s, each second at the price of an hour."""
     usd = str(Decimal("32.77") * 3600)

@@ -77,6 +77,7 @@ def draw_steps(gemm: int, *extra: str) -> list[dict[str, object]]:
     return events
 
 
+@pytest.mark.seed("PTP-11")
 def test_traces(imported: Imported, tmp_path: Path) -> None:
     imported(a=draw_steps(20, "relu"))
     (tmp_path / "run").rename(tmp_path / "base")

@@ -71,6 +71,7 @@ def test_every_cause_is_drawn_documented_and_has_advice() -> None:
 # --- fixes -------------------------------------------------------------------------------------
 
 
+@pytest.mark.seed("DIAG-05")
 def test_the_fixes_name_the_settings_of_the_run(new_run: RunMaker) -> None:
     run = new_run()
     draw_too_few_workers(run)
@@ -83,6 +84,7 @@ def test_the_fixes_name_the_settings_of_the_run(new_run: RunMaker) -> None:
     assert any("num_workers=1, prefetch_factor=2" in e.text for e in verdict.evidence)
 
 
+@pytest.mark.seed("DIAG-05")
 def test_prefetching_and_persistence_where_they_help(new_run: RunMaker) -> None:
     run = new_run()
     draw_worker_startup(run)

@@ -57,6 +57,7 @@ def compute_stability(verdict: Verdict) -> float:
     return verdict.confidence_ratio / accuracy.ratio
 
 
+@pytest.mark.seed("DIAG-02", "DIAG-03")
 def test_the_recommender_waits_for_its_data_pipeline(new_run: RunMaker) -> None:
     verdict = diagnose_recommender(new_run(cores=4))
     assert (verdict.suspect, verdict.cause) == ("data_pipeline", "slow_augmentation")
@@ -72,6 +73,7 @@ def test_the_recommender_waits_for_its_data_pipeline(new_run: RunMaker) -> None:
     assert compute_stability(verdict) >= 0.9
 
 
+@pytest.mark.seed("DIAG-05")
 def test_the_recommender_gets_fixes_for_both_causes(new_run: RunMaker) -> None:
     verdict = diagnose_recommender(new_run(cores=4))
     titles = [fix.title for fix in verdict.fixes]

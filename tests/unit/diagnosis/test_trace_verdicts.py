@@ -259,6 +259,7 @@ def test_the_saving_of_reads_on_the_host(tmp_path: Path) -> None:
     assert prediction.saving_ratio == pytest.approx(reading / total)
 
 
+@pytest.mark.seed("DIAG-05")
 def test_the_fix_of_copies_from_pinned_memory_is_a_stream(tmp_path: Path) -> None:
     """Pinning is the fix where the host waits for the copies."""
     pinned, pageable = tmp_path / "pinned", tmp_path / "pageable"

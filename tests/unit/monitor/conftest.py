@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-STUB = Path(__file__).parent / "stub" / "nvml.c"
+from tests.support.nvml_stub import compile_nvml
 
 
 @pytest.fixture
@@ -45,13 +44,4 @@ def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 @pytest.fixture(scope="session")
 def nvml_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory with a `libnvidia-ml.so.1` compiled from `stub/nvml.c`."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("needs a C compiler")
-    directory = tmp_path_factory.mktemp("nvml")
-    library = directory / "libnvidia-ml.so.1"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(library), str(STUB)],
-        check=True,
-    )
-    return directory
+    return compile_nvml(tmp_path_factory.mktemp("nvml"))

@@ -77,6 +77,7 @@ def pcie(i: int) -> dict[str, float]:
     }
 
 
+@pytest.mark.seed("SMP-29")
 def test_one_gpu_yields_every_gpu_metric_of_the_schema(nvml_directory: Path) -> None:
     [values] = run("output(tick(NvmlSampler(), 0))", libraries=nvml_directory)
     assert values == {"0": expected(0) | pcie(0)}
@@ -183,6 +184,7 @@ output(before, down, tick(sampler, 12), tick(sampler, 21))
     assert back["1"].items() >= expected(1).items()
 
 
+@pytest.mark.seed("SMP-07")
 def test_facts_of_each_gpu_and_the_driver(nvml_directory: Path) -> None:
     facts, version = run("output(*gpu_facts())", libraries=nvml_directory, gpus=2)
     assert version == "550.54.15"

@@ -75,6 +75,7 @@ def test_a_long_file_is_read_to_its_end(tmp_path: Path) -> None:
     assert read_bytes(str(tmp_path / "long")) == text
 
 
+@pytest.mark.seed("SMP-07")
 def test_node_info_describes_this_node(no_gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSCOPE_NODE", "node-7")
     info = node_info(sample_interval_ns=S, spool="spool", metrics_missing={"gpu": no_gpu})

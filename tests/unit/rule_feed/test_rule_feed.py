@@ -210,6 +210,7 @@ def test_a_node_that_has_written_less_holds_the_scan_back(tmp_path: Path) -> Non
     assert second.end_ns == EPOCH_NS + whole_scans * 60 * SECOND_NS
 
 
+@pytest.mark.seed("DBU-15")
 def test_a_node_whose_samples_do_not_arrive_is_not_waited_for_long(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run", sampling_ms=1000)
     run.rank(0).draw(STEP, 250)  # four minutes

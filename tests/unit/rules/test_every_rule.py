@@ -70,6 +70,7 @@ def test_fires_on_its_faulty_run(name: str, tmp_path: Path) -> None:
     assert finding.recommendation
 
 
+@pytest.mark.seed("DBT-11")
 def test_all_are_quiet_on_the_healthy_run(tmp_path: Path) -> None:
     reader = rule_runs.open_drawn(tmp_path / "run", rule_runs.healthy)
     rules = [rule(window=5) if rule.__name__ == "GPUMemoryLeak" else rule() for rule in RULES]

@@ -101,6 +101,7 @@ def test_step_outliers_count_scans() -> None:
     assert check_rule(StepOutlier(), inputs).rule_triggered == expected == 15
 
 
+@pytest.mark.seed("DIAG-09")
 def test_loaders() -> None:
     durations = batch_durations()
     start = np.arange(118) // 4 * 200.0
@@ -220,6 +221,7 @@ def test_late_start_of_training() -> None:
 # --- the recommender: loading takes 60% of the step -----------------------------------------------
 
 
+@pytest.mark.seed("DIAG-09")
 def test_the_recommender() -> None:
     inputs = FakeRuleInputs()
     inputs.rank(data_wait=np.full(200, 6.0), forward=1.2, backward=2.0, optimizer=0.8)

@@ -186,6 +186,7 @@ def test_assignments_override_the_configuration_file(tmp_path: Path) -> None:
         assert (rule.parameters.window, rule.parameters.threshold_p95) == (100, 60)
 
 
+@pytest.mark.seed("DBU-14")
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -231,6 +232,7 @@ def test_duplicate_names_are_rejected() -> None:
         rules.register(CPUBottleneck)
 
 
+@pytest.mark.seed("DBT-09")
 def test_custom_rule(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(OWN)
@@ -328,6 +330,7 @@ class FailsInUpdate(CPUBottleneck):
         raise ZeroDivisionError("by zero")
 
 
+@pytest.mark.seed("DBT-13")
 def test_a_failing_rule_affects_no_other() -> None:
     evaluation = Evaluation([Failing(), FailsInUpdate(), Odd(), Waiting(), Fine()])
     for _ in range(2):
@@ -341,6 +344,7 @@ def test_a_failing_rule_affects_no_other() -> None:
         assert findings["Fine"].status is RuleStatus.NO_ISSUES_FOUND
 
 
+@pytest.mark.seed("DBT-13")
 def test_statuses_of_running_and_stopped_evaluations() -> None:
     low = LowGPUUtilization(window=1, patience=1)
     evaluation = Evaluation([low, Fine(), Waiting()])

@@ -34,6 +34,7 @@ def test_nothing_to_recommend() -> None:
     assert (finding.fired, finding.datapoints, finding.sentences) == (False, 1, [])
 
 
+@pytest.mark.seed("PTP-14")
 @pytest.mark.parametrize(("share", "applies"), [(5, False), (5.1, True)])
 @pytest.mark.parametrize("has_workers", [False, True])
 def test_fetches(share: float, applies: bool, has_workers: bool) -> None:
@@ -44,6 +45,7 @@ def test_fetches(share: float, applies: bool, has_workers: bool) -> None:
     assert ("load batches in worker processes" in text) is (applies and not has_workers)
 
 
+@pytest.mark.seed("PTP-14")
 @pytest.mark.parametrize(("gpu_count", "applies"), [(1, False), (2, True)])
 def test_data_parallel(gpu_count: int, applies: bool) -> None:
     gpus = [traced_gpu(number) for number in range(gpu_count)]
@@ -51,6 +53,7 @@ def test_data_parallel(gpu_count: int, applies: bool) -> None:
     assert ("DataParallel runs on 2 GPUs" in text) is applies
 
 
+@pytest.mark.seed("PTP-14")
 @pytest.mark.parametrize(
     ("trace", "applies"),
     [
@@ -69,6 +72,7 @@ def test_distribution_without_nccl(trace: dict[str, Any], applies: bool) -> None
     assert ("choose the backend nccl" in text) is applies
 
 
+@pytest.mark.seed("PTP-14")
 @pytest.mark.parametrize(("share", "applies"), [(10, False), (10.1, True)])
 def test_communication(share: float, applies: bool) -> None:
     steps = traced_steps(compute=100 - share, communication=share)
@@ -76,6 +80,7 @@ def test_communication(share: float, applies: bool) -> None:
     assert ("communication takes 10.1% of step time" in text) is applies
 
 
+@pytest.mark.seed("PTP-14", "PTP-20")
 @pytest.mark.parametrize(
     ("parts", "advice"),
     [
@@ -103,6 +108,7 @@ def test_low_utilization_names_its_cause(parts: dict[str, float], advice: str) -
     assert advice in text
 
 
+@pytest.mark.seed("PTP-14")
 @pytest.mark.parametrize(
     ("gpu", "eligible", "applies"),
     [
@@ -119,6 +125,7 @@ def test_tensor_cores(gpu: dict[str, Any], eligible: float | None, applies: bool
     assert ("68% of kernel time is in operators that could use tensor cores" in text) is applies
 
 
+@pytest.mark.seed("PTP-14")
 @pytest.mark.parametrize(("peak", "applies"), [(0.9, False), (0.901, True)])
 def test_memory(peak: float, applies: bool) -> None:
     text = only_sentence(advise(gpus=[traced_gpu(peak=[0.1, peak])]))

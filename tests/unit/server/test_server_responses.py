@@ -33,6 +33,7 @@ def read_report(page: str) -> Any:
     return payload
 
 
+@pytest.mark.seed("PTP-19")
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("view", list(VIEWS))
 def test_every_view_equals_the_output_of_show(
@@ -49,6 +50,7 @@ def test_every_view_equals_the_output_of_show(
         assert response.json == expected
 
 
+@pytest.mark.seed("PTP-19")
 @pytest.mark.parametrize(
     ("view", "query", "flags"),
     [
@@ -124,6 +126,7 @@ def test_verdicts_are_computed_in_the_background(server: Served) -> None:
     assert verdicts["team/job"].share_ratio == overview["share_ratio"]
 
 
+@pytest.mark.seed("PTP-19")
 def test_the_openapi_document_covers_all_views(server: Served) -> None:
     document = server.request("/api/openapi.json").json
     assert document["openapi"].startswith("3.1")

@@ -44,6 +44,7 @@ def source(server: Served, file: object, line: object = 50, run: str = "here") -
     return server.request("/api/source", run=run, file=str(file), line=str(line))
 
 
+@pytest.mark.seed("PTP-13")
 def test_lines_around_a_line(served: Served, project: Path) -> None:
     file = project / "code" / "train.py"
     assert source(served, file).json == {

@@ -159,6 +159,7 @@ def test_overlap_on_one_stream_is_said_beside_the_numbers(imported: Imported) ->
     assert "same stream overlap: 2 of 3." in text(show_gpu_time(run))
 
 
+@pytest.mark.seed("PTP-03")
 def test_steps(imported: Imported) -> None:
     (payload,) = show_steps(imported(a=training())).traces
     assert [one.step for one in payload.steps] == ["1", "2"]
@@ -243,6 +244,7 @@ def test_idle(imported: Imported) -> None:
     assert compute.host_wait_ratio == pytest.approx(73 / 77)
 
 
+@pytest.mark.seed("SMP-27", "SMP-29")
 def test_launches(imported: Imported) -> None:
     (payload,) = show_launches(imported(a=training()), ViewOptions(bucket_ns=10 * US)).traces
     assert [one.call for one in payload.calls] == ["all", "cudaLaunchKernel"]
@@ -255,6 +257,7 @@ def test_launches(imported: Imported) -> None:
     assert len(queues[7].depth_curve) == 20
 
 
+@pytest.mark.seed("PTP-15")
 def test_gpu_metrics(imported: Imported) -> None:
     properties = {"id": 0, "name": "NVIDIA A100", "totalGlobalMem": 80 << 30, "numSms": 100}
     properties |= {"computeMajor": 8, "computeMinor": 0, "warpSize": 32}
@@ -293,6 +296,7 @@ def test_gpu_metrics_of_steps_that_take_no_time(imported: Imported) -> None:
     assert payload.notes == [EMPTY_RANGE]
 
 
+@pytest.mark.seed("SMP-29")
 def test_activity(imported: Imported) -> None:
     (payload,) = show_activity(imported(a=training())).traces
     times = {one.kind: one.total_ns for one in payload.activities}
@@ -355,6 +359,7 @@ def test_clocks_that_may_not_agree(imported: Imported) -> None:
     assert bases == {"a.json": None, "b.json": 1_000_000_000}
 
 
+@pytest.mark.seed("PTP-18")
 def test_what_cannot_be_shown_says_what_is_missing(imported: Imported) -> None:
     run = imported(a=DRAWN["host"])
     for view in (show_gpu_time, show_idle, show_launches, show_gpu_metrics, show_activity):

@@ -47,6 +47,7 @@ def bars(rank: RankTime) -> list[int]:
     return [part[0] // US for part in parts]
 
 
+@pytest.mark.seed("PTP-08")
 def test_two_workers_that_wait_for_each_other(imported: Imported) -> None:
     run = imported(
         a=worker(0, broadcast=(16, 32), reduce=(162, 1718), gemm=130),
@@ -87,6 +88,7 @@ def described(number: int, at: float, duration: float, sequence: int) -> dict[st
     return kernel("ncclDevKernel_Generic", at, duration, number, stream=20, **about)
 
 
+@pytest.mark.seed("PTP-08")
 def test_what_recorders_say_of_collectives(imported: Imported) -> None:
     """Rank 1 was not recorded during the first one: by their numbers the others still match."""
     one = [described(1, 0, 10, 5), described(2, 20, 30, 6)]
@@ -116,6 +118,7 @@ def test_ranks_with_different_numbers_of_calls(imported: Imported) -> None:
     assert any("fewest on rank 1" in note for note in window.notes)
 
 
+@pytest.mark.seed("PTP-08")
 def test_parts_sum_to_the_whole(imported: Imported) -> None:
     payload = show_distributed(
         imported(a=recording(training(), 0, 2), b=recording(training(), 1, 2))

@@ -106,6 +106,7 @@ def test_what_rules_found_while_the_job_ran(tmp_path: Path) -> None:
     assert payload.findings_missing is None
 
 
+@pytest.mark.seed("SMP-11", "SMP-13", "SMP-14")
 def test_machines(tmp_path: Path) -> None:
     run = starving(tmp_path / "run").open()
     payload = show_dashboard(run)
@@ -134,6 +135,7 @@ def test_machines(tmp_path: Path) -> None:
     assert set(payload.missing_parts) == {"kernels_by_time", "memory_operations"}
 
 
+@pytest.mark.seed("SMP-21", "SMP-22", "SMP-29")
 def test_devices(imported: Imported) -> None:
     events = [
         *training(),

@@ -47,6 +47,7 @@ def run_path(tmp_path: Path) -> Path:
     return starving(tmp_path / "run").write()
 
 
+@pytest.mark.seed("DBI-08")
 def test_rules_are_evaluated_where_nobody_did(run_path: Path) -> None:
     run = Run(open_run(run_path))
     payload = show_insights(run)

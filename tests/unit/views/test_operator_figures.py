@@ -34,6 +34,7 @@ def show(real: Real, trace: str, view: str, **options: Any) -> Any:
     return trace
 
 
+@pytest.mark.seed("PTP-04")
 def test_resnet50_operators(real: Real) -> None:
     payload = show(real, RESNET, "operators")
     assert payload.group_count == 76
@@ -44,6 +45,7 @@ def test_resnet50_operators(real: Real) -> None:
     assert show(real, RESNET, "operators", by="shape").group_count == 577
 
 
+@pytest.mark.seed("PTP-04")
 def test_resnet50_operators_with_stacks(real: Real) -> None:
     by_name = {o.name: o for o in show(real, RESNET, "operators").operators}
     sums: dict[str, int] = defaultdict(int)
@@ -67,6 +69,7 @@ def test_calls_shorter_than_the_clock_of_the_trace_are_counted(
     ].tolist() == [0, 1]
 
 
+@pytest.mark.seed("PTP-05")
 def test_resnet50_kernels(real: Real) -> None:
     payload = show(real, RESNET, "kernels")
     assert (payload.group_count, payload.call_count, payload.total_ns) == (67, 8772, 591_532_000)
@@ -75,6 +78,7 @@ def test_resnet50_kernels(real: Real) -> None:
     assert show(real, RESNET, "kernels", by="properties").group_count == 226
 
 
+@pytest.mark.seed("PTP-07")
 def test_resnet50_memory(real: Real) -> None:
     gpu, cpu = show(real, RESNET, "memory").devices
     assert (gpu.device, cpu.device) == ("GPU 0", "CPU")
@@ -150,6 +154,7 @@ def test_carried_over_kernels_are_counted_apart(real: Real) -> None:
     assert complete.call_count - dropped.call_count == 436
 
 
+@pytest.mark.seed("PTP-07")
 @pytest.mark.parametrize("trace", [*H100, "ddp_2ranks_memory.v100"])
 def test_the_peak_is_explained_to_the_byte(real: Real, trace: str) -> None:
     for device in show(real, f"{trace}.json.gz", "memory").devices:
@@ -198,6 +203,7 @@ def test_gradients_go_back_to_their_modules(real: Real) -> None:
     assert inside + payload.outside_device_ns == payload.operator_device_ns
 
 
+@pytest.mark.seed("PTP-09")
 def test_modules_on_a_cpu(real: Real) -> None:
     payload = show(real, "../samples/torch213_cpu_all.json", "modules")
     assert [(m.name.strip(), m.depth, m.occurrences) for m in payload.modules] == [

@@ -111,6 +111,29 @@ def test_own_times_of_operators_need_what_begins_later(imported: Imported) -> No
     assert [(row.name, row.host_self_ns) for row in payload.operators] == [("outer", 40 * US)]
 
 
+@pytest.mark.seed("PTP-07")
+def test_memory_of_a_range(imported: Imported) -> None:
+    """The curve, the blocks and the operators are those of the allocations in the range."""
+    events, allocated = [], 0
+    for number in range(8):
+        allocated += 1024 * (number + 1)
+        args = {"Device Type": 1, "Device Id": 0, "Addr": number + 1, "Bytes": 1024 * (number + 1)}
+        events += [
+            event("cpu_op", f"aten::op{number}", 100 * number, 50),
+            {
+                **event("cpu_instant_event", "[memory]", 100 * number + 10, 0),
+                "ph": "i",
+                "args": {**args, "Total Allocated": allocated, "Total Reserved": 1 << 20},
+            },
+        ]
+    options = ViewOptions(from_ns=300 * US, to_ns=500 * US)
+    (trace,) = VIEWS["memory"](imported(a=events), options).traces
+    (gpu,) = trace.devices
+    assert gpu.allocated_curve_bytes == [1024 * 10, 1024 * 15]
+    assert [block.operator for block in gpu.blocks] == ["aten::op4", "aten::op3"]
+    assert {row.name for row in gpu.operators} == {"aten::op3", "aten::op4"}
+
+
 def test_ranges_that_follow_one_another_share_nothing(imported: Imported) -> None:
     run = imported(a=drawn(9))
     total_ns = VIEWS["kernels"](run).traces[0].total_ns

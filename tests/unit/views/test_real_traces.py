@@ -58,6 +58,7 @@ NO_WORKERS = "resnet50_num_workers_0.v100.json.gz"
 FOUR_WORKERS = "resnet50_num_workers_4.v100.json.gz"
 
 
+@pytest.mark.seed("PTP-03")
 @pytest.mark.parametrize(
     ("name", "step_us", "parts"),
     [
@@ -108,6 +109,7 @@ def test_a_single_step(real: Real) -> None:
     }
 
 
+@pytest.mark.seed("PTP-15")
 @pytest.mark.parametrize(
     ("name", "utilization", "efficiency", "mean_with_zeros"),
     [

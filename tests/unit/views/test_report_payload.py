@@ -119,6 +119,7 @@ def test_shares_name_their_total(known_report: Report, gpus: Report) -> None:
             assert block.share_of
 
 
+@pytest.mark.seed("DBR-04")
 def test_long_initialization_has_a_section(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run")
     run.rank(0).pause(25 * 60_000).draw("forward 300 | backward 500 | optimizer 100", 120)
@@ -132,6 +133,7 @@ def test_long_initialization_has_a_section(tmp_path: Path) -> None:
 # --- the numbers of the known report --------------------------------------------------------------
 
 
+@pytest.mark.seed("DBR-04")
 def test_the_job(known_report: Report) -> None:
     job = section(known_report, "job")
     assert "2021-12-26 at 02:26:57 UTC" in text(job)
@@ -142,6 +144,7 @@ def test_the_job(known_report: Report) -> None:
     assert sum(float(rows[part]) for part in parts) == pytest.approx(100, abs=0.02)
 
 
+@pytest.mark.seed("DBR-05")
 def test_the_system_table(known_report: Report) -> None:
     [table] = select_blocks(Table, section(known_report, "system"))
     assert [column.label for column in table.columns] == ["node", "metric", "unit", *FIGURES]
@@ -152,6 +155,7 @@ def test_the_system_table(known_report: Report) -> None:
     assert "No GPU was sampled on algo-1" in text(section(known_report, "system"))
 
 
+@pytest.mark.seed("DBR-07")
 def test_the_operators(known_report: Report) -> None:
     operators = section(known_report, "cpu-operators")
     [table] = select_blocks(Table, operators)
@@ -162,6 +166,7 @@ def test_the_operators(known_report: Report) -> None:
     assert [part.name for part in select_blocks(Pie, operators)[0].slices] == list(OPERATORS)
 
 
+@pytest.mark.seed("DBR-08")
 def test_the_rules(known_report: Report) -> None:
     [table] = select_blocks(Table, section(known_report, "rules"))
     rows_by_rule = {row[0]: row for row in table.rows}
@@ -180,6 +185,7 @@ def test_the_rules(known_report: Report) -> None:
     )
 
 
+@pytest.mark.seed("DBR-09")
 def test_the_steps(known_report: Report) -> None:
     steps = section(known_report, "steps")
     [table] = select_blocks(Table, steps)
@@ -203,6 +209,7 @@ def test_the_steps(known_report: Report) -> None:
     assert sum(normal.series[0].counts) == 2100
 
 
+@pytest.mark.seed("DBR-12")
 def test_loading(known_report: Report) -> None:
     loading = section(known_report, "dataloading")
     [histogram] = select_blocks(Histogram, loading)
@@ -226,6 +233,7 @@ def test_job_without_gpus_names_the_missing_data(known_report: Report) -> None:
 # --- a job with GPUs ------------------------------------------------------------------------------
 
 
+@pytest.mark.seed("DBR-10", "DBR-11", "DBR-13")
 def test_gpus_have_boxes_and_histograms(gpus: Report) -> None:
     usage = select_blocks(Boxes, section(gpus, "gpu-usage"))
     assert [chart.title for chart in usage] == [
@@ -245,6 +253,7 @@ def test_gpus_have_boxes_and_histograms(gpus: Report) -> None:
     assert [mark.name for mark in boxes.marks] == ["p95 of CPU, GPU, memory"]
 
 
+@pytest.mark.seed("DBP-13", "DBR-14")
 def test_bottlenecks_are_shares_of_all_snapshots(gpus: Report) -> None:
     bottlenecks = section(gpus, "cpu-bottlenecks")
     pies = select_blocks(Pie, bottlenecks)

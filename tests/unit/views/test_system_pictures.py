@@ -37,6 +37,7 @@ def run(tmp_path: Path) -> Run:
     return builder.open()
 
 
+@pytest.mark.seed("DBI-06")
 def test_heat(run: Run) -> None:
     payload = show_system_heat(run)
     assert [node.node for node in payload.nodes] == ["n0", "n1"]
@@ -62,6 +63,7 @@ def test_all_cores_of_a_node(run: Run) -> None:
         show_system_heat(run, ViewOptions(name="n2"))
 
 
+@pytest.mark.seed("DBI-04", "DBI-05")
 def test_series(run: Run) -> None:
     payload = show_system_series(run)
     metrics = {series.metric for node in payload.nodes for series in node.series}
@@ -84,6 +86,7 @@ def test_series_of_a_range(run: Run) -> None:
     assert memory.mean == pytest.approx([(s + 0.25) * 1e6 for s in range(100, 130)])
 
 
+@pytest.mark.seed("DBT-06")
 def test_what_is_logged(tmp_path: Path) -> None:
     builder = RunBuilder(tmp_path / "run")
     builder.rank().draw("forward 10")

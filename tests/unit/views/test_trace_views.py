@@ -159,6 +159,7 @@ def only(run: Run, view: str, **options: Any) -> Any:
     return trace
 
 
+@pytest.mark.seed("PTP-04")
 def test_operators(run: Run) -> None:
     payload = only(run, "operators")
     assert [(o.name, o.device_self_ns, o.device_self_ratio) for o in payload.operators] == [
@@ -187,6 +188,7 @@ def test_operators_say_what_was_not_recorded(bare: Run) -> None:
     assert "with_stack" in only(bare, "operators", by="stack").notes[0]
 
 
+@pytest.mark.seed("PTP-05")
 def test_kernels(run: Run) -> None:
     payload = only(run, "kernels")
     assert [(k.name, k.calls, k.share_ratio) for k in payload.kernels] == [
@@ -199,6 +201,7 @@ def test_kernels(run: Run) -> None:
     assert payload.launches == []
 
 
+@pytest.mark.seed("PTP-05")
 def test_kernels_by_properties_without_what_was_carried_over(run: Run) -> None:
     payload = only(run, "kernels", by="properties", carry_over="drop")
     assert [(k.name, k.operator, k.grid, k.share_ratio) for k in payload.launches] == [
@@ -208,12 +211,14 @@ def test_kernels_by_properties_without_what_was_carried_over(run: Run) -> None:
     assert (payload.kernels, payload.carry_over_count) == ([], 1)
 
 
+@pytest.mark.seed("PTP-18")
 def test_no_kernels(bare: Run) -> None:
     payload = only(bare, "kernels")
     assert "CUDA" in payload.missing
     assert payload.tensor_core_ratio is None
 
 
+@pytest.mark.seed("PTP-07")
 def test_memory(run: Run) -> None:
     (gpu,) = only(run, "memory").devices
     assert (gpu.device, gpu.start_bytes, gpu.peak_bytes, gpu.end_bytes) == (
@@ -242,6 +247,7 @@ def test_memory(run: Run) -> None:
     assert (gpu.outside_count, gpu.outside_size_increase_bytes) == (1, -512)
 
 
+@pytest.mark.seed("PTP-07")
 def test_memory_of_some_operators(run: Run) -> None:
     (gpu,) = only(run, "memory", name="relu").devices
     assert [o.name for o in gpu.operators] == [RELU]
@@ -259,10 +265,12 @@ def test_memory_of_a_recording_without_totals_and_addresses(tmp_path: Path) -> N
     assert gpu.operators[0].name == RELU
 
 
+@pytest.mark.seed("PTP-18")
 def test_no_memory(bare: Run) -> None:
     assert "profile_memory" in only(bare, "memory").missing
 
 
+@pytest.mark.seed("PTP-09")
 def test_modules(run: Run) -> None:
     payload = only(run, "modules")
     assert [(m.name, m.depth, m.host_self_ns, m.device_total_ns) for m in payload.modules] == [
@@ -273,6 +281,7 @@ def test_modules(run: Run) -> None:
     assert "does not link" in payload.notes[0]
 
 
+@pytest.mark.seed("PTP-18")
 def test_no_modules(bare: Run) -> None:
     assert "with_modules" in only(bare, "modules").missing
 
@@ -289,6 +298,7 @@ def test_no_modules_to_draw(bare: Run) -> None:
     assert "with_modules" in only(bare, "modules-flame").missing
 
 
+@pytest.mark.seed("SMP-23")
 def test_annotations(run: Run) -> None:
     payload = only(run, "annotations")
     assert [(a.name, a.on_device, a.count) for a in payload.annotations] == [

@@ -75,6 +75,7 @@ def test_json_and_back(tmp_path: Path, draw: type[RunBuilder], view: str) -> Non
     assert msgspec.json.decode(encoded, type=type(payload)) == payload
 
 
+@pytest.mark.seed("DBI-02")
 def test_overview(run: Run) -> None:
     payload = show_overview(run)
     assert (payload.run_id, payload.command, payload.rank_count) == (
@@ -132,6 +133,7 @@ def test_marked_steps(tmp_path: Path) -> None:
     assert {phase.name: phase.share_ratio for phase in rank.phases}["other"] == 1
 
 
+@pytest.mark.seed("DIAG-03")
 def test_input_pipeline(run: Run) -> None:
     rank = show_input_pipeline(run).ranks[0]
     assert rank.loader is not None
@@ -153,6 +155,7 @@ def test_input_pipeline(run: Run) -> None:
     assert making.worker_busy_ratio == pytest.approx(0.99, abs=0.02)
 
 
+@pytest.mark.seed("DBI-02")
 def test_system(run: Run) -> None:
     (node,) = show_system(run).nodes
     assert (node.cores_available, node.missed_sample_count) == (4, 0)

@@ -165,6 +165,7 @@ def test_a_corrupt_segment_is_skipped_and_noted(run: GrowingRun) -> None:
     assert any(first.name in note for note in record.notes)
 
 
+@pytest.mark.seed("DBU-15")
 def test_data_that_cannot_be_read_are_read_later(
     run: GrowingRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

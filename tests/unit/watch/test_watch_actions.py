@@ -116,6 +116,7 @@ def test_notifying_without_apprise(make: Make, monkeypatch: pytest.MonkeyPatch) 
 by_apprise = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
+@pytest.mark.seed("DBT-10")
 @by_apprise
 def test_notifying_by_apprise(receiver: Any, make: Make) -> None:
     pytest.importorskip("apprise")

@@ -33,6 +33,7 @@ print(os.getpid())
 """
 
 
+@pytest.mark.seed("PTP-01", "PTP-02")
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["plain", "gz"])
 def test_files_of_the_handler_itself(tmp_path: Path, form: str) -> None:
@@ -107,6 +108,7 @@ def test_a_host_is_believed_if_the_trace_is_of_the_process(tmp_path: Path) -> No
     assert traces == {"node3_47": "node3", "batch_64": None}
 
 
+@pytest.mark.seed("PTP-02")
 def test_spans_are_windows_of_all_ranks(tmp_path: Path) -> None:
     """Rank 1 lacks the second span."""
     for rank, times in enumerate([(MS * 10**6 + 90, MS * 10**6 + 10**10), (MS * 10**6 + 95,)]):

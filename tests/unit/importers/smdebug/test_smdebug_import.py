@@ -43,6 +43,7 @@ def output(tmp_path: Path) -> DebuggerOutput:
 # --- framework events ------------------------------------------------------------------------
 
 
+@pytest.mark.seed("DBP-12")
 def test_kinds_of_pytorch(output: DebuggerOutput, tmp_path: Path) -> None:
     output.events(
         "77-algo-1",
@@ -152,6 +153,7 @@ def test_evaluation_is_cut_out(output: DebuggerOutput, tmp_path: Path) -> None:
     assert (rank.steps.wall_ns == 1000 * US).all()
 
 
+@pytest.mark.seed("DBP-07")
 def test_horovod_brackets_over_files(output: DebuggerOutput, tmp_path: Path) -> None:
     """An end may have no name, and be in a later file whose numbers mean other tensors."""
     begin = {"phase": "grad_a", "name": "NEGOTIATE_ALLREDUCE", "ph": "B", "ts": 100}
@@ -347,6 +349,7 @@ def test_a_truncated_trace_of_tensorflow(output: DebuggerOutput, tmp_path: Path)
     assert "truncated" in recording.quality_issues
 
 
+@pytest.mark.seed("DBU-15")
 def test_a_file_cut_anywhere_is_read_up_to_the_cut(output: DebuggerOutput, tmp_path: Path) -> None:
     """At every byte: all complete events before the cut are read."""
     events = [event("Forward", "Net {0} [x]", 10 * n, 5, step_num=str(n)) for n in range(4)]

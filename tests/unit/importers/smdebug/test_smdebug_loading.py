@@ -111,6 +111,7 @@ def test_rule_on_imported_workers(
     assert "Batches are not in pinned memory." in " ".join(finding.sentences)
 
 
+@pytest.mark.seed("DBU-11")
 def test_view_and_verdict_of_workers(output: DebuggerOutput, tmp_path: Path) -> None:
     durations_us = write_job(output, workers=4, cores=8)
     run = output.imported(tmp_path / "run")

@@ -108,6 +108,7 @@ def test_steps_without_operators_end_a_trace(output: DebuggerOutput, tmp_path: P
     assert [marked.steps.names for marked in steps] == [["5", "6"], ["9"], ["20"]]
 
 
+@pytest.mark.seed("DBR-07")
 def test_shares_of_the_report(output: DebuggerOutput, tmp_path: Path) -> None:
     own_us = job_with_operators(output, {5})
     kernels = [kernel("gemm", 5 * STEP_US + 500 * n, 100 + n, step=5) for n in range(10)]

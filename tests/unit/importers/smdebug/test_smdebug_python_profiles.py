@@ -137,6 +137,7 @@ def frame(function: str, time_s: float, *children: Any, file: str = "/job/train.
             "children": list(children)}  # fmt: skip
 
 
+@pytest.mark.seed("DBP-06")
 def test_a_tree_of_calls_is_summed(output: DebuggerOutput, tmp_path: Path) -> None:
     """Recursion counts once in the total time; `[self]` is the time of its caller."""
     torch = "/usr/lib/python3.8/site-packages/torch/nn/modules.py"
@@ -162,6 +163,7 @@ def test_a_tree_of_calls_is_summed(output: DebuggerOutput, tmp_path: Path) -> No
     }
 
 
+@pytest.mark.seed("DBP-06")
 def test_profiles_of_steps(output: DebuggerOutput, tmp_path: Path) -> None:
     output.events(
         "77-algo-1",

@@ -98,6 +98,7 @@ def test_copies_of_a_file_count_once(output: DebuggerOutput, tmp_path: Path) -> 
     assert [r["value"] for r in rows(run, "metrics")] == [n / 100 for n in range(5)]
 
 
+@pytest.mark.seed("DBP-17")
 def test_nodes_stay_separate(output: DebuggerOutput, tmp_path: Path) -> None:
     for number in (1, 2):
         samples = [sample("GPUUtilization", "gpu0", 10 * number, second=s, node=f"algo-{number}")
@@ -110,6 +111,7 @@ def test_nodes_stay_separate(output: DebuggerOutput, tmp_path: Path) -> None:
         assert values.tolist() == [number / 10] * 3
 
 
+@pytest.mark.seed("DBU-15")
 @pytest.mark.parametrize(
     ("end", "sentence"),
     [

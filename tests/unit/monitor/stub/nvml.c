@@ -47,7 +47,7 @@ int nvmlInitWithFlags(unsigned flags)
 {
     (void)flags;
     if (unloaded) return DRIVER_NOT_LOADED;
-    initialized = 1;
+    initialized++;  /* as in NVIDIA's: the last of as many shutdowns counts */
     for (int i = 0; i < MOST; i++) gpus[i].index = i;
     return OK;
 }
@@ -55,7 +55,7 @@ int nvmlInitWithFlags(unsigned flags)
 int nvmlShutdown(void)
 {
     if (!initialized) return UNINITIALIZED;
-    initialized = 0;
+    initialized--;
     return OK;
 }
 

@@ -73,6 +73,7 @@ def test_memory_that_the_allocator_holds(tmp_path: Path) -> None:
     assert set(reserved.mean) == {4_096}
 
 
+@pytest.mark.seed("PTP-06")
 def test_how_busy_a_device_was(tmp_path: Path) -> None:
     blocks = {"blocks per SM": 0.5, "registers per thread": 32}
     events = [op("f", 0, 1_000), kernel(0, 250, None, blocks), kernel(500, 500, None, blocks)]

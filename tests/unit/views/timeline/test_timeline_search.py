@@ -83,6 +83,7 @@ def find_slice(run: Run, name: str, kind: str | None = None) -> Any:
     raise AssertionError(name)
 
 
+@pytest.mark.seed("SMP-26")
 def test_details_of_an_event(tmp_path: Path) -> None:
     run = import_run(tmp_path / "run", training())
     gemm = find_slice(run, "gemm")
@@ -107,6 +108,7 @@ def test_details_of_an_event(tmp_path: Path) -> None:
     assert copied.args["bytes"] == 64
 
 
+@pytest.mark.seed("PTP-06")
 def test_gradients_are_linked_both_ways(tmp_path: Path) -> None:
     forward = op("aten::mul", 0, 100, {"Sequence number": 9, "Fwd thread id": 0})
     backward = op("MulBackward0", 500, 100, {"Sequence number": 9, "Fwd thread id": 1}, tid=2)

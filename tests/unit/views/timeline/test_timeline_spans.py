@@ -74,6 +74,7 @@ def make_run(
     return Run(open_run(path))
 
 
+@pytest.mark.seed("SMP-24")
 @settings(deadline=None, max_examples=30, phases=[Phase.generate])
 @given(
     seed=st.integers(0, 10**6),

@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 
 import msgspec
+import pytest
 from rich.console import Console
 
 from stepscope.cli.writers import write
@@ -17,6 +18,7 @@ from tests.support.drawn_timelines import import_run, tracks_in, view
 from tests.support.kineto_files import kernel, launch, memory, op, span, trace, training
 
 
+@pytest.mark.seed("SMP-24", "SMP-26")
 def test_a_trace_is_a_group_with_its_threads_and_streams(tmp_path: Path) -> None:
     thread_name = {"ph": "M", "name": "thread_name", "pid": 10, "tid": 5, "args": {"name": "empty"}}
     nccl = [launch(9_500, 50, 9), kernel(9_600, 100, 9, name="ncclKernel_AllReduce", stream=20)]
@@ -49,6 +51,7 @@ def test_a_trace_is_a_group_with_its_threads_and_streams(tmp_path: Path) -> None
     assert payload.missing is None
 
 
+@pytest.mark.seed("SMP-24", "SMP-31")
 def test_a_job_is_nodes_ranks_and_workers(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run")
     for number, node in enumerate(("n0", "n1")):

@@ -1,0 +1,78 @@
+"""Figures of a job that still trains: they follow its newest data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright.sync_api")
+
+import stepscope
+from stepscope.errors import NotARunError
+from stepscope.testing.browser import chromium
+from tests.support.browsed import IN_A_BROWSER, Ui, settled
+from tests.support.under_stepscope import JOB_TIMEOUT_S, command_json, serving, training
+from tests.support.waiting import wait_until
+
+pytestmark = IN_A_BROWSER
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Path]:
+    """Provide the run of a job that trains until the test has ended."""
+    path = tmp_path / "runs" / "job"
+    path.parent.mkdir()
+    with training(path, tmp_path) as launcher:
+        yield path
+        (tmp_path / "until").touch()
+        launcher.communicate(timeout=JOB_TIMEOUT_S)
+
+
+def sample_count(run: Path) -> int:
+    try:
+        histogram = stepscope.open(run).metrics_histogram("cpu_busy_ratio")
+    except NotARunError:
+        return 0
+    return sum(series.histogram.count for series in histogram.series)
+
+
+@pytest.mark.seed("DBU-04")
+def test_histogram_of_a_growing_run(run: Path) -> None:
+    first = wait_until(lambda: sample_count(run), timeout_s=JOB_TIMEOUT_S)
+    wait_until(lambda: sample_count(run) > first, timeout_s=JOB_TIMEOUT_S)
+
+
+@pytest.mark.seed("SMP-10")
+def test_timeline_and_charts_of_a_growing_run(run: Path) -> None:
+    """A step that came after the pages were opened is on them, without a reload."""
+    wait_until((run / "tables" / "spans").is_dir, timeout_s=JOB_TIMEOUT_S)
+
+    def step_count() -> int:
+        steps = command_json("show", "timeline", run=run)["steps"]
+        return max((len(rank["numbers"]) for rank in steps), default=0)
+
+    wait_until(lambda: step_count() > 30, timeout_s=JOB_TIMEOUT_S)
+    with serving(str(run.parent), "--port", "0") as (address, _), chromium() as browser:
+        ui = Ui(run.parent, address, browser)
+        charts = ui.open("/overview?run=job")
+        timeline = ui.open("/timeline?run=job")
+        for page in (charts, timeline):
+            settled(page)
+            page.evaluate("window.__opened = true")
+        histogram = charts.get_by_test_id("step-histogram").get_by_role("img")
+        before = histogram.get_attribute("aria-label")
+        later = step_count() + 20
+        wait_until(lambda: step_count() > later, timeout_s=JOB_TIMEOUT_S)
+
+        def jump() -> bool:
+            box = timeline.get_by_test_id("timeline-jump")
+            box.fill(str(later))
+            box.press("Enter")
+            return bool(timeline.evaluate("new URL(location).searchParams.has('t0')"))
+
+        wait_until(jump, timeout_s=JOB_TIMEOUT_S)
+        wait_until(lambda: histogram.get_attribute("aria-label") != before, timeout_s=JOB_TIMEOUT_S)
+        assert all(page.evaluate("window.__opened") for page in (charts, timeline))
+        ui.settle()
