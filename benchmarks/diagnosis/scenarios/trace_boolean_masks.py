@@ -1,0 +1,112 @@
+# /// scenario
+# suspect = "framework_overhead"
+# cause = "host_sync"
+# fix = "read values from tensors rarely: keep masks as tensors"
+# severities = [2.0, 3.0, 5.0]  # masks per image
+# drawn = "traces"
+# ///
+"""The trace of an instance segmentation model whose loss selects rows by boolean masks.
+
+Each selection needs the number of its rows, so the host waits for the device, and the device then
+waits until the host has called the next operator.
+"""
+
+# Arithmetic: the device computes 40 * 0.2 (backbone) + 24 * 3 * 0.18 (heads) + 80 * 0.18 (backward)
+# + 0.6 (optimizer) = 36 ms a step. A selection (wait, Python, call of the next kernel) leaves it
+# idle for about 0.27 ms; with 24 images and 2 masks 48 * 0.27 = 13 ms of 49 ms = 26%. Without the
+# waits the host needs about 20 ms a step, and is hidden.
+
+import random
+from contextlib import contextmanager
+
+from traced import ELEMENTWISE, MULTI_TENSOR, run_traced
+
+from stepscope.testing.traces import HOST
+
+IMAGES = 24
+CONVOLUTION = (
+    "sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64_stage3_"
+    "warpsize2x2x1_g1_tensor16x8x16_execute_kernel__5x_cudnn"
+)
+GRADIENT = (
+    "sm80_xmma_dgrad_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x64x64_stage3_"
+    "warpsize2x2x1_g1_tensor16x8x16_execute_kernel__5x_cudnn"
+)
+SELECT = "void at_cuda_detail::cub::DeviceSelectSweepKernel<bool, long, 128>"
+GATHER = "void at::native::index_elementwise_kernel<128, 4>"
+random_times = random.Random(11)
+
+
+def draw_step(job, masks):
+    """Draw a step; with 0 masks the loss is one of weights instead of selected rows."""
+    with job.step():
+        job.fetch(180, workers=True)
+        job.copy(350)
+        for _ in range(40):
+            with outer(job, "aten::conv2d"):
+                job.operator("aten::cudnn_convolution", vary(18), kernel=(CONVOLUTION, vary(200)))
+        for _ in range(IMAGES):
+            for _ in range(masks):
+                select_rows(job)
+            if not masks:
+                job.operator("aten::where", 12, kernel=(ELEMENTWISE, 12))
+                job.python(120)
+            for _ in range(3):
+                job.operator("aten::cudnn_convolution", vary(18), kernel=(CONVOLUTION, vary(180)))
+        with autograd_thread(job):
+            for _ in range(80):
+                with outer(job, "autograd::engine::evaluate_function: ConvolutionBackward0"):
+                    job.operator(
+                        "aten::convolution_backward", vary(24), kernel=(GRADIENT, vary(180))
+                    )
+        with job.optimizer("SGD"):
+            for _ in range(3):
+                job.operator("aten::_foreach_add_", 30, kernel=(MULTI_TENSOR, 200))
+
+
+def select_rows(job):
+    """Select rows: counting them needs the device."""
+    with outer(job, "aten::index"):
+        with outer(job, "aten::nonzero"):
+            job.operator("aten::empty", 4)
+            job.launch(SELECT, 6)
+            job.copy(1.5, route="DtoH (Device -> Pinned)")
+            job.wait()
+            job.python(8)
+        job.launch(GATHER, 8)
+    job.python(vary(220))
+
+
+@contextmanager
+def outer(job, name):
+    """Draw an operator around others."""
+    start = job.now
+    job.now += 2
+    yield
+    job._host("cpu_op", name, start, job.now - start)
+
+
+@contextmanager
+def autograd_thread(job):
+    """Draw the backward pass in the thread of autograd; the other thread waits without an event."""
+    first = len(job.events)
+    job.python(60)
+    yield
+    for event in job.events[first:]:
+        if event["pid"] == HOST:
+            event["tid"] = HOST + 1
+    job.python(40)
+
+
+def vary(duration):
+    """Vary a duration by some percent, in quarters of a microsecond."""
+    return round(duration * random_times.uniform(0.94, 1.06) * 4) / 4
+
+
+def make_steps(severity):
+    """Make the number of masks of the ranks."""
+    return [int(severity)]
+
+
+if __name__ == "__main__":
+    run_traced(__doc__, make_steps, lambda severity: [0], draw=draw_step)
