@@ -277,6 +277,8 @@ class WindowMissedFact(Fact, frozen=True, kw_only=True, tag="window_missed"):
     """Planned first step; null if it was planned for a time."""
     reason: str = ""
     """As for `window`; empty in runs of earlier versions."""
+    request: str | None = None
+    """As for `window`."""
     why: str
     """Reason, as a clause."""
 

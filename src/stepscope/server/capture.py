@@ -6,6 +6,7 @@ from stepscope.errors import StepscopeError, UsageError
 from stepscope.run import (
     RequestState,
     Run,
+    check_windows_enabled,
     choose_contents,
     find_listening_nodes,
     make_window_request,
@@ -34,7 +35,9 @@ def capture(
         flops=request.flops,
         modules=request.modules,
     )
-    find_listening_nodes(request.run, runs.open(location, revision).reader)
+    reader = runs.open(location, revision).reader
+    check_windows_enabled(request.run, reader)
+    find_listening_nodes(request.run, reader)
     window_request = make_window_request(contents, steps=request.steps)
     send_window_request(location, window_request)
     return CaptureAccepted(request=window_request.name)
@@ -64,6 +67,7 @@ def capture_progress(runs: OpenRuns, *, location: str, revision: int, name: str)
 def capture_obstacle(run: Run) -> str | None:
     """Reason why no window can be recorded now; None when one can."""
     try:
+        check_windows_enabled(run.reader.info.run_id, run.reader)
         find_listening_nodes(run.reader.info.run_id, run.reader)
     except UsageError as error:
         return str(error)

@@ -20,8 +20,10 @@ from stepscope.run import (
     job_borders,
     join_step_durations,
     machine_count,
+    read_configuration,
 )
 from stepscope.schema import JobState, JobStatus, RuleRecord, field_label
+from stepscope.views.configuration import ChangedSetting, list_changes
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality
 from stepscope.views.ranges import Ranged
@@ -161,6 +163,8 @@ class Overview(Ranged, frozen=True, kw_only=True):
     findings: list[ShortFinding]
     """Rules that fired while the job ran, by trigger count."""
     findings_missing: str | None
+    configuration_changes: list[ChangedSetting]
+    """Settings of the recording that were changed while the job ran."""
 
 
 def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
@@ -210,6 +214,11 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         money_missing=priced if isinstance(priced, str) else None,
         findings=_show_findings(run, recorded),
         findings_missing=_explain_no_findings(nodes) if recorded is None else None,
+        configuration_changes=[
+            change
+            for change in list_changes(read_configuration(run.reader))
+            if change.state == "applied"
+        ],
     )
 
 
