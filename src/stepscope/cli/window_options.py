@@ -73,7 +73,8 @@ def _parse_schedule(text: str) -> WindowSchedule:
     try:
         if name not in {"start_step", "start_time"}:
             return WindowSchedule(**parse_step_schedule(text).settings)
-        return _make_schedule(**_read_fields(text, name))
+        fields = _read_fields(text, name)
+        return _make_schedule(interval=fields.pop("every", None), **fields)
     except (ValueError, UsageError) as error:
         raise click.BadParameter(
             f"{str(error).removesuffix('.')}; e.g. wait=5,warmup=2,active=10,repeat=3,"
@@ -189,11 +190,11 @@ class ScheduleOptions(DepthOptions):
             lengths = _pair("--start-time", self.start_times, "--duration", self.durations)
         start = "--start-step" if by_steps else "--start-time"
         intervals = self.repeat_intervals or (None,) * len(lengths)
-        for (first, length), every in _pair(start, lengths, "--every", intervals):
+        for (first, length), interval in _pair(start, lengths, "--every", intervals):
             if by_steps:
-                yield _make_schedule(start_step=first, num_steps=length, every=every)
+                yield _make_schedule(start_step=first, num_steps=length, interval=interval)
             else:
-                yield _make_schedule(start_time=first, duration=length, every=every)
+                yield _make_schedule(start_time=first, duration=length, interval=interval)
 
 
 def _pair(
@@ -216,7 +217,7 @@ def _make_schedule(
     num_steps: int = 1,
     start_time: float | None = None,
     duration: float | None = None,
-    every: float | None = None,
+    interval: float | None = None,
 ) -> WindowSchedule:
     """Make the schedule of windows with a start.
 
@@ -226,14 +227,15 @@ def _make_schedule(
     if start_step is None and duration is None:
         raise UsageError("start_time requires duration.")
     length = num_steps if start_step is not None else duration or 0
-    if every is not None and every <= length:
+    if interval is not None and interval <= length:
         raise UsageError(
-            f"windows of {number(length)} would overlap at --every {number(every)}; raise --every"
+            f"windows of {number(length)} would overlap at --every {number(interval)}; raise "
+            "--every"
         )
     return WindowSchedule(
         first_step=start_step,
         step_count=None if start_step is None else num_steps,
         start_s=start_time,
         duration_s=duration,
-        interval=every,
+        interval=interval,
     )

@@ -227,18 +227,18 @@ def find_overlap(first: ScheduledWindows, second: ScheduledWindows) -> int | Non
     Returns:
         None if there is none among the first `MAX_COMPARED_WINDOWS`.
     """
-    start, other = first.next_start(0), second.next_start(0)
+    start, second_start = first.next_start(0), second.next_start(0)
     for _ in range(MAX_COMPARED_WINDOWS):
-        if start is None or other is None:
+        if start is None or second_start is None:
             return None
-        is_before = start + first.step_count < other - second.warmup_count
-        is_after = other + second.step_count < start - first.warmup_count
+        is_before = start + first.step_count < second_start - second.warmup_count
+        is_after = second_start + second.step_count < start - first.warmup_count
         if not is_before and not is_after:
-            return max(start, other)
-        if start < other:
+            return max(start, second_start)
+        if start < second_start:
             start = first.next_start(start + 1)
         else:
-            other = second.next_start(other + 1)
+            second_start = second.next_start(second_start + 1)
     return None
 
 

@@ -1,6 +1,6 @@
 """Changes of the configuration of a running job: requests, and the decisions on them.
 
-    configuration-requests/<number>.json      written by whoever requests a change
+    configuration-requests/<number>.json      written by a command or the web UI
     configuration-decisions/<number>.json     written by the first monitor that decides
 
 The numbers order the changes, and the first to write a number has it. A request contains the

@@ -108,10 +108,9 @@ def apply_edit(
     """
     interval_ms = current.interval_ms if edit.interval_ms is None else edit.interval_ms
     if edit.interval_ms is not None and interval_ms not in INTERVALS_MS:
-        *others, last = INTERVALS_MS
         raise UsageError(
-            f"a sampling interval of {interval_ms} ms is not possible; choose "
-            f"{', '.join(map(str, others))} or {last} ms"
+            f"a sampling interval of {interval_ms} ms is not possible; choose one of "
+            f"{', '.join(map(str, INTERVALS_MS))} ms"
         )
     window = current.window
     if edit.concerns_windows:

@@ -166,7 +166,7 @@ def test_a_window_request_and_its_progress(served: Served, run: Path) -> None:
     ("options", "state", "heartbeat_age_s", "sentence"),
     [
         ({"window": "off"}, JobState.IN_PROGRESS, 0, "--window off"),
-        ({}, JobState.COMPLETED, 0, "is over; a window needs a running job"),
+        ({}, JobState.COMPLETED, 0, "is over"),
         ({}, JobState.IN_PROGRESS, 60, "has sent no heartbeat for"),
     ],
 )

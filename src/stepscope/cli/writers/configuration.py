@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from rich.console import Console
 from rich.markup import escape
 
+from stepscope.cli.text import clock_time
 from stepscope.quantities import duration
 from stepscope.views import ChangedSetting, ConfigurationView
 
@@ -34,10 +34,8 @@ def write_configuration(out: Console, payload: ConfigurationView) -> None:
 def write_changes(out: Console, changes: Sequence[ChangedSetting]) -> None:
     """Write the changes of a configuration, one line each."""
     for change in changes:
-        time = datetime.fromtimestamp(change.changed_ns / 1e9).astimezone().strftime("%H:%M:%S")
         state = "" if change.state == "applied" else f"; {change.state}"
         reason = f": {change.reason}" if change.reason else ""
-        out.print(
-            f"{time}  {escape(change.setting)}: {escape(change.before)} → {escape(change.after)}"
-            f"  [dim]{escape(f'by {change.by}{state}{reason}')}[/dim]"
-        )
+        text = f"{change.setting}: {change.before} → {change.after}"
+        origin = f"by {change.by}{state}{reason}"
+        out.print(f"{clock_time(change.changed_ns)}  {escape(text)}  [dim]{escape(origin)}[/dim]")

@@ -13,7 +13,7 @@ from stepscope.monitor.windows.planner import Planner, WindowSpec
 from stepscope.monitor.windows.requests import RequestHandler
 from stepscope.monitor.windows.scheduled import name_windows
 from stepscope.monitor.windows.training_processes import TrainingProcess, select_stepping
-from stepscope.quantities import duration
+from stepscope.quantities import duration, number
 from stepscope.schema import WindowSchedule
 from stepscope.spool import ScheduledWindows, next_window, write_schedules
 
@@ -77,9 +77,9 @@ class Schedules:
                 added = msgspec.structs.replace(schedule, min_start=min_start_s)
                 if not _follows(added):
                     raise UsageError(
-                        f"the window {duration(1e9 * (schedule.start_s or 0))} after the start of "
-                        f"the job is in the past: the job has run for {duration(1e9 * now_s)}, and "
-                        f"windows can be added from {duration(1e9 * min_start_s)} on"
+                        f"the window {number(schedule.start_s)} s after the start of the job is in "
+                        f"the past: the job has run for {duration(1e9 * now_s)}, and windows "
+                        f"can be added from {duration(1e9 * min_start_s)} on"
                     )
                 admitted.append(added)
             else:
@@ -92,12 +92,12 @@ class Schedules:
                 admitted.append(added)
         return admitted
 
-    def replace(self, schedules: Sequence[WindowSchedule], number: int) -> None:
+    def replace(self, schedules: Sequence[WindowSchedule], change: int) -> None:
         """Replace the schedules; a window that is planned already is still recorded.
 
         Args:
             schedules: as returned by `admit`.
-            number: number of the change, to announce it to the processes.
+            change: number of the change, to announce it to the processes.
 
         Raises:
             OSError: the spool cannot be written.
@@ -107,7 +107,7 @@ class Schedules:
         by_steps = [ScheduledWindows.copy(s) for s in schedules if s.first_step is not None]
         write_schedules(self._spool, by_steps)
         self.current = list(schedules)
-        self._number = number
+        self._number = change
 
     def announce(self, processes: Iterable[TrainingProcess]) -> None:
         """Announce a change to the processes."""
