@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.errors import StepscopeError, UsageError
+from stepscope.errors import UsageError
 from stepscope.run import (
     RequestState,
     Run,
@@ -13,6 +13,7 @@ from stepscope.run import (
     read_request_statuses,
     send_window_request,
 )
+from stepscope.server.configuring import configure_obstacle
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.payloads import CaptureAccepted, CaptureProgress, CaptureRequest
 
@@ -68,9 +69,6 @@ def capture_obstacle(run: Run) -> str | None:
     """Reason why no window can be recorded now; None when one can."""
     try:
         check_windows_enabled(run.reader.info.run_id, run.reader)
-        find_listening_nodes(run.reader.info.run_id, run.reader)
     except UsageError as error:
         return str(error)
-    except (StepscopeError, OSError) as error:
-        return f"the run is not writable: {error}"
-    return None
+    return configure_obstacle(run)

@@ -17,7 +17,7 @@ from stepscope.run import (
     describe_schedule,
     read_configuration,
 )
-from stepscope.schema import Payload, RuleSelection, field_label
+from stepscope.schema import INTERVALS_MS, Payload, RuleSelection, field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 
 NOT_RECORDED = "no job was recorded into this run, so that there is no configuration"
@@ -41,6 +41,8 @@ class ConfigurationView(Payload, frozen=True, kw_only=True):
     """Payload of `configuration`."""
 
     interval_ns: Annotated[int | None, field_label("sampling interval")]
+    interval_choices_ns: list[int]
+    """Sampling intervals that can be chosen."""
     automatic_windows: Annotated[bool, field_label("automatic windows")]
     """True if a few steps are recorded in detail without a request."""
     schedules: Annotated[list[str], field_label("scheduled windows")]
@@ -64,6 +66,7 @@ def show_configuration(run: Run, _options: ViewOptions = DEFAULTS) -> Configurat
     installed = list_rules(RuleSelection())
     return ConfigurationView(
         interval_ns=current.interval_ms * 1_000_000 or None,
+        interval_choices_ns=[1_000_000 * ms for ms in INTERVALS_MS],
         automatic_windows=current.window == "auto",
         schedules=[describe_schedule(schedule) for schedule in current.schedules],
         rules=rules,
