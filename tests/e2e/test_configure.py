@@ -105,6 +105,20 @@ def test_interval_windows_and_rules_of_a_running_job(start: Callable[..., Window
     ]
     assert {c["state"] for c in changes} == {"applied"}
     assert all("stepscope configure" in c["by"] for c in changes)
+    report = subprocess.run(
+        [
+            *STEPSCOPE,
+            "report",
+            str(job.run),
+            "--rule",
+            "StepOutlier",
+            "-o",
+            str(job.run / "r.html"),
+        ],
+        capture_output=True,
+    )
+    assert report.returncode == 0
+    assert "all but StepOutlier" in (job.run / "r.html").read_text()
     (system,) = show(job, "system")["nodes"]
     assert [c["interval_ns"] for c in system["interval_changes"]] == [100_000_000]
     late = configure(job, "--interval", "200")

@@ -72,13 +72,18 @@ def show_configuration(run: Run, _options: ViewOptions = DEFAULTS) -> Configurat
         rules=rules,
         other_rules=[name for name in installed if name not in evaluated],
         parameters=[] if current.rules is None else current.rules.assignments,
-        changes=list_changes(history),
+        changes=_list_changes(history),
         missing=None if current.interval_ms else NOT_RECORDED,
     )
 
 
-def list_changes(history: ConfigurationHistory) -> list[ChangedSetting]:
-    """List the changes of a configuration, setting by setting."""
+def list_applied_changes(run: Run) -> list[ChangedSetting]:
+    """List the settings that were changed while the job ran."""
+    changes = _list_changes(read_configuration(run.reader))
+    return [change for change in changes if change.state == "applied"]
+
+
+def _list_changes(history: ConfigurationHistory) -> list[ChangedSetting]:
     return [row for change in history.changes for row in _list_settings(change)]
 
 

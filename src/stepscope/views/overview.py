@@ -20,10 +20,9 @@ from stepscope.run import (
     job_borders,
     join_step_durations,
     machine_count,
-    read_configuration,
 )
 from stepscope.schema import JobState, JobStatus, RuleRecord, field_label
-from stepscope.views.configuration import ChangedSetting, list_changes
+from stepscope.views.configuration import ChangedSetting, list_applied_changes
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality
 from stepscope.views.ranges import Ranged
@@ -214,11 +213,7 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         money_missing=priced if isinstance(priced, str) else None,
         findings=_show_findings(run, recorded),
         findings_missing=_explain_no_findings(nodes) if recorded is None else None,
-        configuration_changes=[
-            change
-            for change in list_changes(read_configuration(run.reader))
-            if change.state == "applied"
-        ],
+        configuration_changes=list_applied_changes(run),
     )
 
 

@@ -53,11 +53,11 @@ def test_windows_are_added_far_enough_ahead_of_the_job(tmp_path: Path) -> None:
     initial = WindowSchedule(first_step=5, step_count=2, interval=1000)
     schedules = make_schedules(tmp_path, initial)
     added = WindowSchedule(first_step=0, step_count=3, interval=50)
-    kept, admitted = schedules.admit([initial, added], [process])
-    assert kept == initial
+    unchanged, admitted = schedules.admit([initial, added], [process])
+    assert unchanged == initial
     lead = Planner(None).lead_ns([process]) / STEP_NS
     assert 1000 + lead <= admitted.min_start <= 1000 + lead + 20  # rounded up to a multiple of ten
-    schedules.replace([kept, admitted], change=4)
+    schedules.replace([unchanged, admitted], change=4)
     assert process.plan_count == 0
     schedules.announce([process])
     _, follower = read_schedules(str(tmp_path))
