@@ -16,7 +16,7 @@ from stepscope.schema import JobState
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.browser import chromium
-from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible
+from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, settled
 from tests.support.under_stepscope import JOB_TIMEOUT_S, serving, training
 from tests.support.waiting import wait_until
 
@@ -124,10 +124,11 @@ def test_the_monitoring_of_a_job_is_configured(tmp_path: Path, browser: Browser)
         launcher.wait(JOB_TIMEOUT_S)
         expect(button).to_be_disabled(timeout=TIMEOUT_MS)
         expect(button).to_have_attribute("title", re.compile("is over"))
+        settled(page)
         assert_accessible(page)
         page.goto(f"{ui.address}/configuration?run=job")
         expect(page.locator("main")).to_contain_text("steps 100000003 to 100000012")
-        ui.settle()
+        ui.settle("the server responded with a status of 400")  # the refusal
     (node,) = open_run(root / "job").nodes().values()
     assert [change.interval_ns for change in node.interval_changes] == [200_000_000]
 
