@@ -67,7 +67,7 @@ def test_interval_windows_and_rules_of_a_running_job(start: Callable[..., Window
     assert done.returncode == 0, done.stderr
     configuration = json.loads(done.stdout)
     assert configuration["interval_ns"] == 100_000_000
-    assert configuration["schedules"] == ["steps 0 to 3, every 500 steps"]
+    assert configuration["schedules"] == ["steps 0 to 3 every 500 steps"]
     assert "StepOutlier" in configuration["other_rules"]
     (node,) = open_run(job.run).nodes().values()
 
@@ -99,7 +99,7 @@ def test_interval_windows_and_rules_of_a_running_job(start: Callable[..., Window
     changes = show(job, "overview")["configuration_changes"]
     assert [(c["setting"], c["before"], c["after"]) for c in changes] == [
         ("sampling interval", "500 ms", "100 ms"),
-        ("scheduled window", "none", "steps 0 to 3, every 500 steps"),
+        ("scheduled window", "none", "steps 0 to 3 every 500 steps"),
         ("rules", "all", "all but StepOutlier"),
         ("LowGPUUtilization.threshold_p95", "default", "60"),
     ]

@@ -196,7 +196,7 @@ def _to_windows(schedule: WindowSchedule) -> ScheduledWindows:
 
 
 def describe_schedule(schedule: WindowSchedule) -> str:
-    """Describe a schedule of windows, such as `steps 100 to 119, every 500 steps`."""
+    """Describe a schedule of windows, such as `steps 100 to 119 every 500 steps`."""
     if schedule.first_step is not None:
         first, count = schedule.first_step, schedule.step_count or 1
         text = f"step {first}" if count == 1 else f"steps {first} to {first + count - 1}"
@@ -207,12 +207,12 @@ def describe_schedule(schedule: WindowSchedule) -> str:
         repeat = None if schedule.interval is None else duration(1e9 * schedule.interval)
     parts = [text]
     if repeat is not None:
-        times = "" if schedule.repeat_count is None else f", {schedule.repeat_count} times"
+        times = "" if schedule.repeat_count is None else f" {schedule.repeat_count} times"
         parts.append(f"every {repeat}{times}")
     if schedule.warmup_count:
         parts.append(f"after {schedule.warmup_count} warm-up steps")
     if schedule.depth == Depth.LIGHT:
-        parts.append("light")
+        parts.append("without operators")
     elif schedule.options:
-        parts.append(f"with {', '.join(name for name in OPTIONS if name in schedule.options)}")
-    return ", ".join(parts)
+        parts.append(f"with {' and '.join(n for n in OPTIONS if n in schedule.options)}")
+    return " ".join(parts)
