@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from stepscope.schema import JobState
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.browser import chromium
-from tests.support.browsed import IN_A_BROWSER, Ui
+from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, settled
 from tests.support.under_stepscope import JOB_TIMEOUT_S, serving, training
+from tests.support.waiting import wait_until
 
 pytestmark = IN_A_BROWSER
 TIMEOUT_MS = 60_000
@@ -85,6 +87,51 @@ def test_a_job_is_seen_to_begin_grow_and_end(tmp_path: Path, browser: Browser) -
         ui.settle()
     (standing,) = open_run(root / "job").statuses().values()
     assert standing.state is JobState.STOPPED
+
+
+@pytest.mark.seed("DBI-07", "DBP-10")
+def test_the_monitoring_of_a_job_is_configured(tmp_path: Path, browser: Browser) -> None:
+    root = tmp_path / "runs"
+    root.mkdir()
+    with (
+        training(root / "job", tmp_path) as launcher,
+        serving(str(root), "--port", "0") as (address, _),
+    ):
+        wait_until(lambda: (root / "job" / "nodes").exists() and open_run(root / "job").statuses())
+        ui = Ui(root, address, browser)
+        page = ui.open("/overview?run=job")
+        button = page.get_by_role("button", name="Configure")
+        button.click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Sampling interval").select_option("200 ms")
+        dialog.get_by_label("New window after step").fill("100000000")
+        dialog.get_by_label("Steps", exact=True).fill("5")
+        assert_accessible(page)
+        dialog.get_by_role("button", name="Apply").click()
+        changed = page.get_by_role("status").filter(has_text="Configuration changed.")
+        expect(changed).to_be_visible(timeout=TIMEOUT_MS)
+        rows = page.get_by_test_id("table-configuration")
+        expect(rows).to_contain_text("in the web UI (from 127.0.0.1)", timeout=TIMEOUT_MS)
+        expect(rows).to_contain_text("steps 100000000 to 100000004")
+
+        button.click()  # a refusal stays in the dialog
+        dialog.get_by_label("New window after step").fill("100000003")
+        dialog.get_by_role("button", name="Apply").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("must not overlap")
+        dialog.get_by_label("Remove these schedules").check()
+        dialog.get_by_role("button", name="Apply").click()
+        expect(dialog).to_have_count(0)
+        (tmp_path / "until").touch()
+        launcher.wait(JOB_TIMEOUT_S)
+        expect(button).to_be_disabled(timeout=TIMEOUT_MS)
+        expect(button).to_have_attribute("title", re.compile("is over"))
+        settled(page)
+        assert_accessible(page)
+        page.goto(f"{ui.address}/configuration?run=job")
+        expect(page.locator("main")).to_contain_text("steps 100000003 to 100000012")
+        ui.settle("the server responded with a status of 400")  # the refusal
+    (node,) = open_run(root / "job").nodes().values()
+    assert [change.interval_ns for change in node.interval_changes] == [200_000_000]
 
 
 def test_a_token_opens_the_door_once(tmp_path: Path, browser: Browser) -> None:

@@ -13,7 +13,7 @@ import time
 
 from stepscope.capture import session
 from stepscope.errors import RunExistsError, UsageError
-from stepscope.spool import SPOOL_VARIABLE, ScheduledWindows, StepSchedule
+from stepscope.spool import SPOOL_VARIABLE, ScheduledWindows, StepSchedule, write_schedules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class _LibraryRun:
         self.spool = _make_spool(limit)
         self.kineto = make_directory()
         if schedule is not None:
-            ScheduledWindows(**schedule.settings).write(self.spool)
+            write_schedules(self.spool, [ScheduledWindows(**schedule.settings)])
         self.monitor = self._start_monitor(limit, interval_ms, schedule)
         variables = environment(self.spool, limit, self.kineto)
         self._original_environment = {name: os.environ.get(name) for name in variables}
@@ -144,7 +144,7 @@ class _LibraryRun:
             "interval_ms": interval_ms,
             "windows": {
                 "kineto_directory": self.kineto,
-                "schedule": None if schedule is None else schedule.settings,
+                "schedules": [] if schedule is None else [schedule.settings],
             },
         }
         package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

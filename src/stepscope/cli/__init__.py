@@ -32,6 +32,7 @@ COMMANDS = {
     "watch": "watch",
     "ui": "ui",
     "capture": "capture",
+    "configure": "configure",
     "recover": "recover",
     "doctor": "doctor",
 }

@@ -17,6 +17,7 @@ from stepscope.errors import StepscopeError, UsageError
 from stepscope.quantities import duration
 from stepscope.run import (
     MAX_REQUESTED_STEPS,
+    check_windows_enabled,
     find_listening_nodes,
     make_window_request,
     read_request_statuses,
@@ -94,6 +95,7 @@ def _capture(run: str, options: CaptureOptions) -> None:
     if (options.steps is None) == (options.seconds is None):
         raise UsageError("Set the length of the window with --steps N or --seconds S.")
     reader = open_run(run)
+    check_windows_enabled(run, reader)
     nodes = find_listening_nodes(run, reader)
     request = make_window_request(options.contents, steps=options.steps, seconds=options.seconds)
     send_window_request(run, request)

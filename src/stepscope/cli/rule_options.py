@@ -24,6 +24,7 @@ from stepscope.cli.options import (
 )
 from stepscope.errors import UsageError
 from stepscope.monitor import DEFAULT_FLUSH_S, mask_text
+from stepscope.schema import RuleSelection
 from stepscope.watch import ActionConfig
 
 
@@ -51,6 +52,11 @@ class RulePlan(msgspec.Struct, frozen=True, kw_only=True):
         """Interval at which the monitor stores records: short enough that the data of a scan arrive
         before the next one ends."""
         return min(DEFAULT_FLUSH_S, max(1.0, self.scan_s / 4))
+
+    @property
+    def selection(self) -> RuleSelection:
+        """Rules at the start of the job."""
+        return RuleSelection(names=self.rules, config=self.parameters, assignments=self.assignments)
 
     @property
     def recorded(self) -> dict[str, Any]:

@@ -37,13 +37,12 @@ from stepscope.cli.status_line import StatusLine
 from stepscope.cli.text import console
 from stepscope.cli.verdict_text import print_job_verdict
 from stepscope.cli.watching import Watching
-from stepscope.cli.window_options import DepthOptions, depth_options, schedule, schedule_options
+from stepscope.cli.window_options import ScheduleOptions, depth_options, schedule_options
 from stepscope.diagnosis import diagnose
 from stepscope.errors import RunExistsError, StepscopeError, UsageError
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
     DEFAULT_INTERVAL_MS,
-    INTERVALS_MS,
     KINETO_LINK,
     LOG_NAME,
     Handshake,
@@ -57,8 +56,8 @@ from stepscope.monitor import (
     start_monitor,
 )
 from stepscope.run import Run
-from stepscope.schema import SCHEMA_VERSION, RunInfo
-from stepscope.spool import StepSchedule
+from stepscope.schema import INTERVALS_MS, SCHEMA_VERSION, RunInfo
+from stepscope.spool import ScheduledWindows, write_schedules
 from stepscope.store import RunWriter, create_run, is_remote, open_run
 from stepscope.watch import STOP_REQUEST_FILE
 
@@ -67,7 +66,7 @@ MONITOR_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions(DepthOptions):
+class RunOptions(ScheduleOptions):
     """Options of `stepscope run`."""
 
     out: str | None
@@ -78,12 +77,6 @@ class RunOptions(DepthOptions):
     window: str
     """auto, asked or off."""
     on_change: bool
-    start_step: int | None
-    num_steps: int | None
-    start_time: float | None
-    duration: float | None
-    repeat_interval: float | None
-    cycles: StepSchedule | None
     rules: RulePlan | None
     """None with `--no-rules`."""
     allow_stop: bool
@@ -204,22 +197,14 @@ def _plan_windows(options: RunOptions) -> WindowSettings:
     Raises:
         UsageError: options contradict each other.
     """
-    planned = schedule(
-        options.start_step,
-        options.num_steps,
-        options.start_time,
-        options.duration,
-        options.repeat_interval,
-        options.cycles,
-        options.contents,
-    )
-    if planned is not None and options.window == "off":
+    planned = options.planned
+    if planned and options.window == "off":
         raise UsageError("--window off conflicts with a scheduled window; remove one of them.")
     return WindowSettings(
         enabled=options.window != "off",
         automatic=options.window == "auto",
-        on_change=options.window == "auto" and options.on_change,
-        schedule=planned,
+        on_change=options.on_change,
+        schedules=planned,
         keep_raw=options.keep_raw,
     )
 
@@ -233,7 +218,7 @@ def _recorded_options(
         "spool": str(spool) if spool else None,
         "spool_limit_bytes": options.spool_limit,
         "window": options.window,
-        "windows": msgspec.to_builtins(windows.schedule),
+        "windows": msgspec.to_builtins(windows.schedules),
         "keep_raw": options.keep_raw,
         "allow_stop": options.allow_stop,
         "rules": None if options.rules is None else options.rules.recorded,
@@ -252,9 +237,9 @@ class _Session:
         self._kineto = make_directory() if windows.enabled else None
         if self._kineto is not None:
             (spool / KINETO_LINK).symlink_to(self._kineto)
-        scheduled = windows.schedule and windows.schedule.by_steps
-        if scheduled:
-            scheduled.write(str(spool))
+        by_steps = [s for s in windows.schedules if s.first_step is not None]
+        if by_steps:
+            write_schedules(str(spool), map(ScheduledWindows.copy, by_steps))
         self._windows = msgspec.structs.replace(windows, kineto_directory=self._kineto)
         self._rules = options.rules
         self._stopping = Stopping(

@@ -138,10 +138,8 @@ class Watching:
             run=str(self._location),
             launcher_pid=os.getpid(),
             scan_ns=round(1e9 * plan.scan_s),
-            rules=plan.rules,
+            selection=plan.selection,
             also=plan.also,
-            parameters=plan.parameters,
-            assignments=plan.assignments,
             actions=[stop, *plan.actions],
             report=plan.report,
         )

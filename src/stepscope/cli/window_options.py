@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
+import msgspec
 
 from stepscope.errors import UsageError
-from stepscope.monitor import WindowSchedule
 from stepscope.quantities import number
-from stepscope.run import WindowContents, choose_contents
-from stepscope.spool import OPTIONS, Depth, StepSchedule, parse_step_schedule
+from stepscope.run import WindowContents, check_schedules, choose_contents
+from stepscope.schema import WindowSchedule
+from stepscope.spool import OPTIONS, Depth, parse_step_schedule
 
 Decorated = Callable[..., Any]
 
@@ -59,89 +61,181 @@ def depth_options(command: Decorated) -> Decorated:
     )(command)
 
 
-def _parse_cycles(
-    context: click.Context, parameter: click.Parameter, text: str | None
-) -> StepSchedule | None:
+def _parse_schedules(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> tuple[WindowSchedule, ...]:
+    return tuple(_parse_schedule(text) for text in texts)
+
+
+def _parse_schedule(text: str) -> WindowSchedule:
+    """Parse the value of `--schedule`: cycles, or a start, a length and an interval."""
+    name = text.partition("=")[0].strip()
     try:
-        return None if text is None else parse_step_schedule(text)
-    except ValueError as error:
+        if name not in {"start_step", "start_time"}:
+            return WindowSchedule(**parse_step_schedule(text).settings)
+        fields = _read_fields(text, name)
+        return _make_schedule(interval=fields.pop("every", None), **fields)
+    except (ValueError, UsageError) as error:
         raise click.BadParameter(
-            f"{error}; e.g. wait=5,warmup=2,active=10,repeat=3,skip_first=20."
+            f"{str(error).removesuffix('.')}; e.g. wait=5,warmup=2,active=10,repeat=3,"
+            "skip_first=20, or start_step=100,num_steps=20,every=500, or "
+            "start_time=60,duration=2."
         ) from None
 
 
+def _read_fields(text: str, start: str) -> dict[str, Any]:
+    """Read the fields of a schedule that is given by its start.
+
+    Raises:
+        ValueError: a name or a number is not valid.
+    """
+    types = (
+        {"start_step": int, "num_steps": int, "every": float}
+        if start == "start_step"
+        else {"start_time": float, "duration": float, "every": float}
+    )
+    fields: dict[str, Any] = {}
+    for part in text.split(","):
+        name, _, value = (word.strip() for word in part.partition("="))
+        if name not in types:
+            raise ValueError(f"{name!r} is none of {', '.join(types)}")
+        if name in fields:
+            raise ValueError(f"{name} is set twice")
+        try:
+            fields[name] = types[name](value)
+        except ValueError:
+            raise ValueError(f"{part.strip()!r} is not {name}=N, with a number N") from None
+        minimum = 0 if name.startswith("start") else 1 if types[name] is int else 1e-9
+        if not minimum <= fields[name] < math.inf:
+            raise ValueError(f"{part.strip()!r} is too small or too large")
+    return fields
+
+
 def schedule_options(command: Decorated) -> Decorated:
-    """Add the options for windows that are scheduled with the job."""
+    """Add the options for scheduled windows."""
     options = (
-        click.option("--start-step", type=click.IntRange(min=0), metavar="N",
-                     help="Open a window after N steps."),
-        click.option("--num-steps", type=click.IntRange(min=1), metavar="M",
-                     help="Length of the window in steps."),
-        click.option("--start-time", type=click.FloatRange(min=0), metavar="S",
-                     help="Open a window S seconds after the start of the job."),
-        click.option("--duration", type=click.FloatRange(min=0, min_open=True), metavar="D",
+        click.option("--start-step", "start_steps", type=click.IntRange(min=0), metavar="N",
+                     multiple=True, help="Open a window after N steps; may be repeated."),
+        click.option("--num-steps", type=click.IntRange(min=1), metavar="M", multiple=True,
+                     help="Length of the window in steps; for several windows, as often as "
+                     "--start-step.  [default: 1]"),
+        click.option("--start-time", "start_times", type=click.FloatRange(min=0), metavar="S",
+                     multiple=True,
+                     help="Open a window S seconds after the start of the job; may be repeated."),
+        click.option("--duration", "durations", metavar="D", multiple=True,
+                     type=click.FloatRange(min=0, min_open=True),
                      help="Length of the window in seconds, rounded up to whole steps."),
-        click.option("--every", "repeat_interval", metavar="K",
+        click.option("--every", "repeat_intervals", metavar="K", multiple=True,
                      type=click.FloatRange(min=0, min_open=True),
                      help="Repeat the window every K steps, or K seconds with --start-time."),
-        click.option("--schedule", "cycles", callback=_parse_cycles, metavar="NAME=N,…",
+        click.option("--schedule", "schedules", callback=_parse_schedules, metavar="NAME=N,…",
+                     multiple=True,
                      help="Open windows in cycles, as torch.profiler.schedule: "
                      "wait=5,warmup=2,active=10,repeat=3,skip_first=20. Without repeat, or with "
-                     "repeat=0, until the job ends."),
+                     "repeat=0, until the job ends. Or all of the above in one value: "
+                     "start_step=100,num_steps=20,every=500. May be repeated."),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
     return command
 
 
-def schedule(  # noqa: PLR0917 - in the order of the options
-    start_step: int | None,
-    num_steps: int | None,
-    start_time: float | None,
-    duration: float | None,
-    repeat_interval: float | None,
-    cycles: StepSchedule | None,
-    contents: WindowContents,
-) -> WindowSchedule | None:
-    """Return the windows scheduled with the job, None if there are none.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleOptions(DepthOptions):
+    """Options for scheduled windows and the contents of windows."""
 
-    Raises:
-        UsageError: the options contradict each other.
-    """
-    lengths = (num_steps, duration, repeat_interval)
-    if cycles is not None:
-        if (start_step, start_time, *lengths) != (None,) * 5:
-            raise UsageError(
-                "--schedule conflicts with --start-step, --num-steps, --start-time, --duration and "
-                "--every; remove them."
-            )
-        return WindowSchedule(**cycles.settings, depth=contents.depth, options=contents.options)
-    by_steps, by_time = start_step is not None, start_time is not None
-    if by_steps and by_time:
-        raise UsageError("--start-step conflicts with --start-time; remove one of them.")
-    if not by_steps and not by_time:
-        light = contents.depth == Depth.LIGHT
-        if lengths != (None, None, None) or contents.options or light:
+    start_steps: tuple[int, ...]
+    num_steps: tuple[int, ...]
+    start_times: tuple[float, ...]
+    durations: tuple[float, ...]
+    repeat_intervals: tuple[float, ...]
+    schedules: tuple[WindowSchedule, ...]
+
+    @property
+    def planned(self) -> list[WindowSchedule]:
+        """The schedules.
+
+        Raises:
+            UsageError: the options contradict each other.
+        """
+        contents = self.contents
+        planned = [*self._by_start(), *self.schedules]
+        if not planned and (contents.options or contents.depth == Depth.LIGHT):
             raise UsageError(
                 "Set the start of the window with --start-step, --start-time or --schedule."
             )
-        return None
-    if by_steps and (num_steps is None or duration is not None):
-        raise UsageError("--start-step requires --num-steps.")
-    if by_time and (duration is None or num_steps is not None):
-        raise UsageError("--start-time requires --duration.")
-    length = num_steps if by_steps else duration
-    if repeat_interval is not None and length is not None and repeat_interval <= length:
+        planned = [
+            msgspec.structs.replace(s, depth=contents.depth, options=contents.options)
+            for s in planned
+        ]
+        check_schedules(planned)
+        return planned
+
+    def _by_start(self) -> Iterator[WindowSchedule]:
+        by_steps, by_time = bool(self.start_steps), bool(self.start_times)
+        if by_steps and by_time:
+            raise UsageError(
+                "--start-step conflicts with --start-time; use --schedule start_time=… for one."
+            )
+        if self.num_steps and not by_steps:
+            raise UsageError("--num-steps requires --start-step.")
+        if self.durations and not by_time:
+            raise UsageError("--duration requires --start-time.")
+        if self.repeat_intervals and not (by_steps or by_time):
+            raise UsageError("--every requires --start-step or --start-time.")
+        if by_steps:
+            counts = self.num_steps or (1,) * len(self.start_steps)
+            lengths = _pair("--start-step", self.start_steps, "--num-steps", counts)
+        else:
+            lengths = _pair("--start-time", self.start_times, "--duration", self.durations)
+        start = "--start-step" if by_steps else "--start-time"
+        intervals = self.repeat_intervals or (None,) * len(lengths)
+        for (first, length), interval in _pair(start, lengths, "--every", intervals):
+            if by_steps:
+                yield _make_schedule(start_step=first, num_steps=length, interval=interval)
+            else:
+                yield _make_schedule(start_time=first, duration=length, interval=interval)
+
+
+def _pair(
+    start: str, starts: Sequence[Any], option: str, values: Sequence[Any]
+) -> list[tuple[Any, Any]]:
+    """Pair the values of two options that are repeated together."""
+    if len(starts) == len(values):
+        return list(zip(starts, values, strict=True))
+    if not values:
+        raise UsageError(f"{start} requires {option}.")
+    raise UsageError(
+        f"{start} is set {len(starts)} times and {option} {len(values)} times; set both equally "
+        "often, or use --schedule for each."
+    )
+
+
+def _make_schedule(
+    *,
+    start_step: int | None = None,
+    num_steps: int = 1,
+    start_time: float | None = None,
+    duration: float | None = None,
+    interval: float | None = None,
+) -> WindowSchedule:
+    """Make the schedule of windows with a start.
+
+    Raises:
+        UsageError: the length is missing, or its own windows overlap.
+    """
+    if start_step is None and duration is None:
+        raise UsageError("start_time requires duration.")
+    length = num_steps if start_step is not None else duration or 0
+    if interval is not None and interval <= length:
         raise UsageError(
-            f"windows of {number(length)} would overlap at --every {number(repeat_interval)}; "
-            "raise --every"
+            f"windows of {number(length)} would overlap at --every {number(interval)}; raise "
+            "--every"
         )
     return WindowSchedule(
         first_step=start_step,
-        step_count=num_steps,
+        step_count=None if start_step is None else num_steps,
         start_s=start_time,
         duration_s=duration,
-        interval=repeat_interval,
-        depth=contents.depth,
-        options=contents.options,
+        interval=interval,
     )

@@ -72,7 +72,8 @@ def _measure_node(info: NodeInfo, metrics: NodeMetrics) -> MachineUsage:
 
     def measure_levels(metric: str) -> dict[str, UsageLevel]:
         levels = {
-            device: _summarize_samples(series.value) for device, series in samples[metric].items()
+            device: _summarize_samples(series.value, metrics.repeat_by_time(series))
+            for device, series in samples[metric].items()
         }
         return {device: level for device, level in levels.items() if level is not None}
 
@@ -91,13 +92,17 @@ def _measure_node(info: NodeInfo, metrics: NodeMetrics) -> MachineUsage:
     )
 
 
-def _summarize_samples(values: NDArray[np.float64]) -> UsageLevel | None:
-    present = values[np.isfinite(values)]
-    if not len(present):
+def _summarize_samples(
+    samples: NDArray[np.float64], over_time: NDArray[np.float64]
+) -> UsageLevel | None:
+    """Summarize samples; their values over time are those repeated by their interval."""
+    count = int(np.count_nonzero(np.isfinite(samples)))
+    if not count:
         return None
+    present = over_time[np.isfinite(over_time)]
     return UsageLevel(
         mean=float(present.mean()),
         p95=float(np.percentile(present, 95)),
         peak=float(present.max()),
-        count=len(present),
+        count=count,
     )

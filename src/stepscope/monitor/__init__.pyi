@@ -2,9 +2,7 @@ from .config import (
     DEFAULT_FLUSH_S as DEFAULT_FLUSH_S,
     DEFAULT_INTERVAL_MS as DEFAULT_INTERVAL_MS,
     DEFAULT_SPOOL_LIMIT_BYTES as DEFAULT_SPOOL_LIMIT_BYTES,
-    INTERVALS_MS as INTERVALS_MS,
     MonitorConfig as MonitorConfig,
-    WindowSchedule as WindowSchedule,
     WindowSettings as WindowSettings,
 )
 from .handshake import Handshake as Handshake, JobExit as JobExit, StopSignal as StopSignal

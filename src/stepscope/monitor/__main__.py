@@ -54,6 +54,7 @@ def _run_info(config: MonitorConfig, new: NewRun) -> RunInfo:
             "interval_ms": config.interval_ms,
             "spool": config.spool,
             "spool_limit_bytes": config.spool_limit_bytes,
+            "windows": msgspec.to_builtins(config.windows.schedules),
         },
     )
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope.spool import ScheduledWindows
+from stepscope.schema import WindowSchedule
 
-INTERVALS_MS = (100, 200, 500, 1000, 5000, 60000)
-"""Allowed sampling intervals, in milliseconds."""
 DEFAULT_INTERVAL_MS = 500
 DEFAULT_SPOOL_LIMIT_BYTES = 256 * 1024 * 1024
 DEFAULT_FLUSH_S = 5.0
@@ -22,40 +20,6 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     working_directory: str
 
 
-class WindowSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """Schedule of windows from the start of the job, in steps or in time."""
-
-    first_step: int | None = None
-    """Number of steps before the first window."""
-    step_count: int | None = None
-    start_s: float | None = None
-    """Seconds from the start of the job to the first window, for a schedule in time."""
-    duration_s: float | None = None
-    interval: float | None = None
-    """Steps, or seconds, from one start to the next; None for a single window."""
-    warmup_count: int = 0
-    """Steps before each window for which the profiler runs and its records are discarded."""
-    repeat_count: int | None = None
-    """Number of windows of a schedule with an interval; None for no end."""
-    depth: str = "full"
-    options: list[str] = []
-
-    @property
-    def by_steps(self) -> ScheduledWindows | None:
-        """The windows of a schedule in steps; None for a schedule in time."""
-        if self.first_step is None or self.step_count is None:
-            return None
-        return ScheduledWindows(
-            first_step=self.first_step,
-            step_count=self.step_count,
-            interval=self.interval,
-            repeat_count=self.repeat_count,
-            warmup_count=self.warmup_count,
-            depth=self.depth,
-            options=tuple(self.options),
-        )
-
-
 class WindowSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings for detailed windows."""
 
@@ -63,8 +27,8 @@ class WindowSettings(msgspec.Struct, frozen=True, kw_only=True):
     automatic: bool = True
     """Record a few steps after warm-up on rank 0."""
     on_change: bool = True
-    """Record a few steps on all ranks when the job has become slower."""
-    schedule: WindowSchedule | None = None
+    """With `automatic`, record a few steps on all ranks when the job has become slower."""
+    schedules: list[WindowSchedule] = []
     keep_raw: bool = False
     """Keep the trace files of the profilers in the run's `raw/`."""
     kineto_directory: str | None = None

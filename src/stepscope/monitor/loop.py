@@ -10,16 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+import msgspec
+
 from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.handshake import Handshake
 from stepscope.monitor.host import node_info
 from stepscope.monitor.node_writer import NodeWriter, final_status
+from stepscope.monitor.reconfiguration import Reconfiguration
 from stepscope.monitor.sample_log import SampleLog
 from stepscope.monitor.samplers import Sample, Sampler, build_samplers
 from stepscope.monitor.samplers.processes import JobTree, children_of
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
-from stepscope.schema import JobState, JobStatus, NodeInfo
+from stepscope.schema import IntervalChange, JobState, JobStatus, NodeInfo
 from stepscope.spool import SPOOL_VARIABLE, SpoolTree, process_start_ticks, segment_bytes
 from stepscope.store import RunReader, open_run
 
@@ -28,6 +31,8 @@ EARLY_FLUSH_PERIOD_S = 20.0
 """Time from the start in which the first interval applies."""
 FLUSH_THRESHOLD = 0.5
 """Share of the spool's size limit at which it is flushed at once."""
+CONFIGURATION_POLL_NS = 1_000_000_000
+"""Interval at which the run is read for changes of the configuration."""
 EXIT_STATUS_TIMEOUT_S = 5.0
 """Time to wait for the exit status of a command that has ended."""
 EXIT_POLL_S = 0.2
@@ -47,7 +52,6 @@ class Monitor:
 
     def __init__(self, config: MonitorConfig, peer: KinetoPeer | None = None) -> None:
         self._config = config
-        self._interval_s = config.interval_ms / 1000
         self._first_flush_s = min(FIRST_FLUSH_S, config.flush_s)
         self._tree = SpoolTree(config.spool, config.spool_limit_bytes)
         self._handshake = Handshake(Path(config.spool))
@@ -61,6 +65,7 @@ class Monitor:
         self._samplers, missing = build_samplers(self._job)
         reader = open_run(config.run)
         info = self._node_info(reader, missing)
+        self._interval_ns = info.interval_ns_at(time.time_ns())
         self._writer = NodeWriter(config.run, info, self._tree)
         self._log = SampleLog(self._tree)
         self._status = JobStatus(
@@ -79,7 +84,12 @@ class Monitor:
             job_pid=config.job_pid,
             started_ns=self._status.started_ns,
         )
+        self._reconfiguration = Reconfiguration(config.run, self._windows)
+        self._next_poll_ns = 0
         self._last_sample_ns = self._last_sample_of_predecessor(reader, info)
+        self._next_sample_ns = time.monotonic_ns()
+        self._expected_ns = self._last_sample_ns and self._last_sample_ns + self._interval_ns
+        """Time of the next sample if none is missed; 0 before the first."""
         self._problems: dict[str, str] = {}
         self._orphans: dict[int, int] = {}
         self._spool_sizes: dict[str, tuple[int, int]] = {}
@@ -92,28 +102,31 @@ class Monitor:
             the end of the job, with the rest of the data in the spool.
         """
         signal.signal(signal.SIGTERM, self._on_terminate)
-        self._writer.put_node()
+        self._writer.put_node(self._writer.info)
         self._put_status()
         self._follow_command()
         self._follow_orphans()
         return self._finish()
 
     def _follow_command(self) -> None:
-        start_s = next_tick_s = time.monotonic()
+        start_s = time.monotonic()
         next_flush_s = start_s + self._first_flush_s
+        self._next_sample_ns = time.monotonic_ns()
         with _ProcessEnd(self._config.job_pid) as end:
             while self._is_command_alive() and not self._terminated:
                 self._sample()
-                next_tick_s = max(next_tick_s + self._interval_s, time.monotonic())
                 while True:
+                    self._reconfigure()
                     now_s = time.monotonic()
                     if now_s >= next_flush_s or self._is_spool_filling():
                         self._flush()
                         is_early = now_s < start_s + EARLY_FLUSH_PERIOD_S
                         interval_s = self._first_flush_s if is_early else self._config.flush_s
                         next_flush_s = now_s + interval_s
-                    self._wait_for_tick(end, min(next_tick_s, next_flush_s))
-                    if time.monotonic() >= next_tick_s or not self._is_command_alive():
+                    next_ns = min(self._next_sample_ns, self._next_poll_ns)
+                    self._wait_for_tick(end, min(next_ns / 1e9, next_flush_s))
+                    is_due = time.monotonic_ns() >= self._next_sample_ns
+                    if is_due or not self._is_command_alive():
                         break
         self._wait_until(lambda: self._handshake.read_exit() is not None, EXIT_STATUS_TIMEOUT_S)
 
@@ -142,12 +155,15 @@ class Monitor:
             self._handshake.write_detached()
         next_flush_s = time.monotonic() + self._config.flush_s
         while self._remaining_processes() and not self._terminated:
-            self._sample()
+            self._reconfigure()
+            if time.monotonic_ns() >= self._next_sample_ns:
+                self._sample()
             if time.monotonic() >= next_flush_s:
                 self._note_orphans()
                 self._flush()
                 next_flush_s = time.monotonic() + self._config.flush_s
-            time.sleep(self._interval_s)
+            next_ns = min(self._next_sample_ns, self._next_poll_ns)
+            time.sleep(max(0.0, next_ns / 1e9 - time.monotonic()))
         self._problems.pop("orphans", None)
 
     def _finish(self) -> bool:
@@ -172,11 +188,12 @@ class Monitor:
     def _sample(self) -> None:
         now_ns = time.monotonic_ns()
         samples: list[Sample] = []
-        if self._last_sample_ns:
-            missed = round((now_ns - self._last_sample_ns) / (self._interval_s * 1e9)) - 1
-            if missed > 0:
-                samples.append(Sample("missed_samples", "", missed))
+        missed = round((now_ns - self._expected_ns) / self._interval_ns)
+        if self._expected_ns and missed > 0:
+            samples.append(Sample("missed_samples", "", missed))
         self._last_sample_ns = now_ns
+        self._expected_ns = now_ns + self._interval_ns
+        self._next_sample_ns = max(self._next_sample_ns + self._interval_ns, now_ns)
         self._job.refresh(now_ns)
         for sampler in self._samplers:
             samples.extend(self._read_sampler(sampler, now_ns))
@@ -191,6 +208,39 @@ class Monitor:
         except OSError as error:
             self._problems[sampler.group] = f"{sampler.group} could not be sampled: {error}"
             return []
+
+    def _reconfigure(self) -> None:
+        """Apply new changes of the configuration."""
+        now_ns = time.monotonic_ns()
+        if now_ns < self._next_poll_ns:
+            return
+        self._next_poll_ns = now_ns + CONFIGURATION_POLL_NS
+        try:
+            self._reconfiguration.poll(self._set_interval)
+            self._problems.pop("configuration", None)
+        except OSError as error:
+            self._problems["configuration"] = (
+                f"the configuration cannot be changed at the moment: {error}"
+            )
+
+    def _set_interval(self, interval_ms: int) -> None:
+        """Set the sampling interval, and record the change.
+
+        Raises:
+            OSError: the run cannot be written.
+        """
+        interval_ns, info = interval_ms * 1_000_000, self._writer.info
+        if interval_ns == self._interval_ns:
+            return
+        now_ns = time.monotonic_ns()
+        epoch_ns = now_ns + info.clock_anchor_epoch_ns - info.clock_anchor_monotonic_ns
+        change = IntervalChange(t_ns=epoch_ns, interval_ns=interval_ns)
+        changes = [*info.interval_changes, change]
+        self._writer.put_node(msgspec.structs.replace(info, interval_changes=changes))
+        self._interval_ns = interval_ns
+        # Counted from the last sample, which is no sample too many and none too few.
+        self._next_sample_ns = max(self._last_sample_ns + interval_ns, now_ns)
+        self._expected_ns = self._next_sample_ns
 
     def _flush(self, *, final: bool = False) -> None:
         try:

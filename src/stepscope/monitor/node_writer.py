@@ -53,9 +53,14 @@ class NodeWriter:
             stored=_StoredSequences(self._reader),
         )
 
-    def put_node(self) -> None:
-        """Write the node's manifest."""
-        self._writer.put_node(self.info)
+    def put_node(self, info: NodeInfo) -> None:
+        """Replace the node's manifest; the clock anchors stay.
+
+        Raises:
+            OSError: the run cannot be written.
+        """
+        self._writer.put_node(info)
+        self.info = info
 
     def put_status(self, status: JobStatus) -> None:
         """Write the job's status on this node."""

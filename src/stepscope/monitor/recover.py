@@ -50,7 +50,7 @@ def recover_run(location: str) -> Recovery:
         status = JobStatus(state=JobState.IN_PROGRESS, heartbeat_ns=created, started_ns=created)
     tree = SpoolTree(spool, DEFAULT_SPOOL_LIMIT_BYTES)
     writer = NodeWriter(location, info, tree)
-    writer.put_node()
+    writer.put_node(info)
     windows = WindowService(
         WindowSettings(enabled=False, keep_raw=bool(reader.info.options.get("keep_raw"))),
         tree,

@@ -12,6 +12,7 @@ from stepscope.rule_feed.check import (
 )
 from stepscope.rule_feed.damage import UNREADABLE_INPUTS, withhold_damaged
 from stepscope.rule_feed.feed import DEFAULT_SCAN_NS, RuleFeed
+from stepscope.rule_feed.selection import change_rules, list_rules
 
 __all__ = [
     "DEFAULT_SCAN_NS",
@@ -19,9 +20,11 @@ __all__ = [
     "UNREADABLE_INPUTS",
     "RuleFeed",
     "RuleReport",
+    "change_rules",
     "check_rules",
     "choose_rules",
     "describe_rules",
+    "list_rules",
     "progress_of",
     "recorded_rules",
     "rule_names",

@@ -60,7 +60,7 @@ class RuleReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def describe_rules(names: Sequence[str] = ()) -> list[RuleDescription]:
     """Describe rules by name, or all of them; UsageError for an unknown name."""
-    registry, registered_names = _registry(names)
+    registry, registered_names = make_registry(names)
     rules = registry.select(registered_names) or list(registry)
     return [
         RuleDescription(rule=rule.__name__, summary=summary(rule), page=page(rule))
@@ -87,7 +87,7 @@ def choose_rules(
         UsageError: a rule, parameter or value that does not exist, or a file that cannot be read.
     """
     requested = list(names)
-    registry, registered_names = _registry([*requested, *also])
+    registry, registered_names = make_registry([*requested, *also])
     settings = read_configuration(_read(config), registry) if config else {}
     for name, values in read_assignments(assignments, registry).items():
         settings.setdefault(name, {}).update(values)
@@ -101,7 +101,7 @@ def rule_names(names: Sequence[str], among: Sequence[str] = ()) -> list[str]:
         names: as users write them.
         among: rules known in addition to the installed ones, as `path.py:MyRule`.
     """
-    registry, registered_names = _registry([*names, *among])
+    registry, registered_names = make_registry([*names, *among])
     return [rule.__name__ for rule in registry.select(registered_names[: len(names)])]
 
 
@@ -140,7 +140,7 @@ def progress_of(reader: RunReader) -> Progress:
     return "running" if any(state in growing for state in states) else "ended"
 
 
-def _registry(names: Sequence[str]) -> tuple[Registry, list[str]]:
+def make_registry(names: Sequence[str]) -> tuple[Registry, list[str]]:
     """Return installed rules with those of files among the names, and the registered names."""
     registry = installed_rules()
     registered_names: dict[str, str] = {}

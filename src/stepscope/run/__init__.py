@@ -6,6 +6,16 @@ from stepscope.run.annotations import (
     read_script_annotations,
 )
 from stepscope.run.clock import RunClock
+from stepscope.run.configuration import (
+    ConfigurationChange,
+    ConfigurationHistory,
+    SettingChange,
+    check_schedules,
+    describe_changes,
+    describe_rules,
+    describe_schedule,
+    read_configuration,
+)
 from stepscope.run.damage import make_with_damage
 from stepscope.run.data_loading import (
     DataLoaderAnalysis,
@@ -28,6 +38,7 @@ from stepscope.run.job_times import (
     machine_count,
 )
 from stepscope.run.kernel_counters import kernel_counters_of
+from stepscope.run.listening import find_listening_nodes
 from stepscope.run.memory_timelines import MemoryTimeline, read_memory_timelines
 from stepscope.run.metric_bins import Bins, BinSeries, aggregate_samples, choose_bins
 from stepscope.run.metric_series import read_series
@@ -82,8 +93,8 @@ from stepscope.run.traces import QualityIssue, Trace, load_traces, reading_ahead
 from stepscope.run.window_requests import (
     MAX_REQUESTED_STEPS,
     WindowContents,
+    check_windows_enabled,
     choose_contents,
-    find_listening_nodes,
     make_window_request,
     read_request_statuses,
     send_window_request,
@@ -94,6 +105,8 @@ __all__ = [
     "BinSeries",
     "Bins",
     "CarryOver",
+    "ConfigurationChange",
+    "ConfigurationHistory",
     "DataLoaderAnalysis",
     "DeviceFacts",
     "DictColumn",
@@ -120,6 +133,7 @@ __all__ = [
     "RunClock",
     "RunReader",
     "SampledHeatmap",
+    "SettingChange",
     "SpanRows",
     "StepSource",
     "Trace",
@@ -131,11 +145,16 @@ __all__ = [
     "build_sampled_heatmap",
     "cache_home",
     "calls_of",
+    "check_schedules",
+    "check_windows_enabled",
     "choose_bins",
     "choose_contents",
     "collective_calls",
     "count_loader_workers",
     "count_multiprocessors",
+    "describe_changes",
+    "describe_rules",
+    "describe_schedule",
     "device_work_of",
     "divide_trace",
     "divide_traces",
@@ -173,6 +192,7 @@ __all__ = [
     "open_run",
     "read_annotated_kernels",
     "read_annotations",
+    "read_configuration",
     "read_devices",
     "read_ended_spans",
     "read_fetches",

@@ -57,7 +57,7 @@ def choose_bins(run: Run, max_count: int, *, within: tuple[int, int] | None = No
     start, end = job_borders(run)
     for range_start, range_end in (run.period, within or ALWAYS):
         start, end = max(start, range_start), min(end, range_end)
-    intervals = [node.sample_interval_ns for node in run.nodes.values()]
+    intervals = [node.max_interval_ns(start, end) for node in run.nodes.values()]
     if end <= start or not intervals:
         return None
     width = max(-(-(end - start) // max_count), 2 * max(intervals), 1)

@@ -1,19 +1,29 @@
 """Samples of one node, loaded from the store on first use.
 
 A day of a large machine is tens of millions of samples: the store computes means, and only
-requested metrics are loaded.
+requested metrics are loaded. Means are those of time: where the sampling interval changed while the
+job ran, a sample weighs as much as the interval that it stands for.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import Series, average_present, merge_series, numeric_sort_key
+from stepscope.analysis import (
+    Series,
+    Statistics,
+    average_present,
+    merge_series,
+    numeric_sort_key,
+    summarize,
+)
 from stepscope.run.metric_series import read_series
 from stepscope.run.period import ALWAYS, Period
+from stepscope.schema import NodeInfo
 from stepscope.store import RunReader
 
 
@@ -22,19 +32,20 @@ class NodeMetrics:
 
     Args:
         reader: the run; it may still be growing; values are those of the first read.
-        node: name of the machine.
+        info: the machine.
         period: the range.
     """
 
-    def __init__(self, reader: RunReader, node: str, period: Period = ALWAYS) -> None:
+    def __init__(self, reader: RunReader, info: NodeInfo, period: Period = ALWAYS) -> None:
         self._reader = reader
-        self._node = node
+        self._info = info
+        self._node = info.node
         self._period = period
         self._means: dict[str, dict[str, float]] = {}
 
     def between(self, start_ns: int | None, end_ns: int | None) -> NodeMetrics:
         """Return the samples of another range of time; None for the start or end of this one."""
-        return NodeMetrics(self._reader, self._node, self._period.between(start_ns, end_ns))
+        return NodeMetrics(self._reader, self._info, self._period.between(start_ns, end_ns))
 
     @cached_property
     def names(self) -> list[str]:
@@ -64,6 +75,28 @@ class NodeMetrics:
         loaded = read_series(self._reader, [metric], self._period, node=self._node, device=device)
         return merge_series(loaded[metric].values()).value
 
+    def repeat_by_time(self, series: Series) -> NDArray[np.float64]:
+        """Repeat the values of a series so that each occurs in proportion to its interval."""
+        changes = self._info.interval_changes
+        if not changes:
+            return series.value
+        intervals = np.array([self._info.sample_interval_ns, *(c.interval_ns for c in changes)])
+        number = np.searchsorted([change.t_ns for change in changes], series.t_ns, side="right")
+        counts = intervals // np.gcd.reduce(intervals)
+        repeated: NDArray[np.float64] = np.repeat(series.value, counts[number])
+        return repeated
+
+    def summarize(self, series: Series) -> Statistics | None:
+        """Summarize the distribution over time of the values of a series; None without any."""
+        statistics = summarize(self.repeat_by_time(series))
+        if statistics is None or not self._info.interval_changes:
+            return statistics
+        return msgspec.structs.replace(
+            statistics,
+            count=int(np.count_nonzero(~np.isnan(series.value))),
+            outlier_count=int(np.count_nonzero(series.value > statistics.outlier_threshold)),
+        )
+
     def devices_of(self, metric: str) -> list[str]:
         """List the devices of a metric, numbers in numerical order."""
         return sorted(self._means_of(metric), key=numeric_sort_key)
@@ -81,8 +114,9 @@ class NodeMetrics:
         """Compute the mean over samples of the highest value of all devices; None without any."""
         condition, parameters = self._build_condition("metric = ? AND isfinite(value)", metric)
         rows = self._reader.sql(
-            "SELECT favg(highest) AS mean FROM (SELECT max(value) AS highest FROM metrics "  # noqa: S608 - only question marks are put in
-            f"WHERE {condition} GROUP BY t_ns) HAVING count(*) > 0",
+            "SELECT fsum(highest * weight) / fsum(weight) AS mean FROM (SELECT max(value) AS "  # noqa: S608 - only question marks and numbers are put in
+            f"highest, {self._weight} AS weight FROM metrics WHERE {condition} GROUP BY t_ns) "
+            "HAVING count(*) > 0",
             parameters,
         )
         return float(rows["mean"][0]) if len(rows["mean"]) else None
@@ -92,14 +126,29 @@ class NodeMetrics:
         if metric not in self._means:
             condition, parameters = self._build_condition("metric = ?", metric)
             rows = self._reader.sql(
-                "SELECT device, coalesce(favg(value) FILTER (NOT isnan(value)), 'nan'::DOUBLE) "  # noqa: S608 - only question marks are put in
-                f"AS mean FROM metrics WHERE {condition} GROUP BY device",
+                "SELECT device, coalesce(fsum(value * weight) FILTER (NOT isnan(value)) / "  # noqa: S608 - only question marks and numbers are put in
+                "fsum(weight) FILTER (NOT isnan(value)), 'nan'::DOUBLE) AS mean "
+                f"FROM (SELECT device, value, {self._weight} AS weight FROM metrics "
+                f"WHERE {condition}) GROUP BY device",
                 parameters,
             )
             self._means[metric] = dict(
                 zip(rows["device"].tolist(), rows["mean"].tolist(), strict=True)
             )
         return self._means[metric]
+
+    @property
+    def _weight(self) -> str:
+        """The sampling interval at a time as an SQL expression; a constant if it never changed."""
+        changes = self._info.interval_changes
+        if not changes:
+            return "1"
+        intervals_ns = [self._info.sample_interval_ns, *(c.interval_ns for c in changes)]
+        cases = (
+            f"WHEN t_ns < {change.t_ns} THEN {before_ns}"
+            for change, before_ns in zip(changes, intervals_ns, strict=False)
+        )
+        return f"CASE {' '.join(cases)} ELSE {intervals_ns[-1]} END"
 
     def _build_condition(
         self, condition: str = "true", *parameters: str

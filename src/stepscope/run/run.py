@@ -338,7 +338,9 @@ class Run:
     @cached_property
     def metrics(self) -> dict[str, NodeMetrics]:
         """Samples by node."""
-        return {node: NodeMetrics(self.reader, node, self.period) for node in self.nodes}
+        return {
+            node: NodeMetrics(self.reader, info, self.period) for node, info in self.nodes.items()
+        }
 
     def mean_over_nodes(self, metric: str) -> float | None:
         """Compute the mean over nodes of the mean over devices; None where never sampled."""

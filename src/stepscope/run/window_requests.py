@@ -1,4 +1,4 @@
-"""Requests for a window from outside the job: listening monitors, contents, progress.
+"""Requests for a window from outside the job: contents, progress.
 
 Used by `stepscope capture` and by the web UI.
 """
@@ -12,13 +12,9 @@ from collections.abc import Iterable
 import msgspec
 
 from stepscope.errors import UsageError
-from stepscope.quantities import duration
-from stepscope.schema import JobStatus
 from stepscope.spool import OPTIONS, Depth
 from stepscope.store import RequestStatus, RunReader, WindowRequest, WindowRequests
 
-SILENT_S = 30.0
-"""A monitor without a heartbeat for this long does not count as listening."""
 MAX_REQUESTED_STEPS = 10_000
 
 
@@ -60,33 +56,10 @@ def send_window_request(location: str, request: WindowRequest) -> None:
     WindowRequests(location).send(request)
 
 
-def find_listening_nodes(run: str, reader: RunReader) -> list[str]:
-    """List the nodes with a listening monitor.
-
-    Raises:
-        UsageError: no monitor is listening.
-    """
-    if not reader.is_local:
-        raise UsageError(
-            f"{run} is in an object store, where no monitor looks for requests; name the directory "
-            "that the job is recorded into"
-        )
+def check_windows_enabled(run: str, reader: RunReader) -> None:
+    """Raise UsageError if the job of a run cannot record windows."""
     if reader.info.options.get("window") == "off":
         raise UsageError(f"the job of {run} was started with --window off")
-    statuses = reader.statuses()
-    if not statuses:
-        raise UsageError(f"no monitor has written to {run} yet; is its job running?")
-    running = {node: status for node, status in statuses.items() if not status.state.is_final}
-    if not running:
-        raise UsageError(f"the job of {run} is over; a window needs a running job")
-    listening = [node for node, status in running.items() if _age_s(status) <= SILENT_S]
-    if not listening:
-        age = min(_age_s(status) for status in running.values())
-        raise UsageError(
-            f"the monitor of {run} has sent no heartbeat for {duration(1e9 * age)}; if the job is "
-            f"gone, recover the rest with: stepscope recover {run}"
-        )
-    return listening
 
 
 def read_request_statuses(
@@ -96,7 +69,3 @@ def read_request_statuses(
     requests = WindowRequests(location)
     statuses = {node: requests.read_status(name, node) for node in nodes}
     return {node: status for node, status in statuses.items() if status is not None}
-
-
-def _age_s(status: JobStatus) -> float:
-    return (time.time_ns() - status.heartbeat_ns) / 1e9

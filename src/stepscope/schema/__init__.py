@@ -6,6 +6,15 @@ JSON schemas, the schema version. Does not: reading, writing, computation, forma
 
 from __future__ import annotations
 
+from stepscope.schema.configuration import (
+    INTERVALS_MS,
+    ConfigurationDecision,
+    ConfigurationRequest,
+    JobConfiguration,
+    RuleSelection,
+    WindowMode,
+    WindowSchedule,
+)
 from stepscope.schema.event_declaration import Argument, EventKind, ExportedKey
 from stepscope.schema.event_kinds import (
     EVENT_KINDS,
@@ -61,6 +70,7 @@ from stepscope.schema.json_schemas import make_schemas
 from stepscope.schema.payload import Payload
 from stepscope.schema.run import (
     SCHEMA_VERSION,
+    IntervalChange,
     JobState,
     JobStatus,
     NodeInfo,
@@ -118,6 +128,7 @@ __all__ = [
     "FACT_TYPES",
     "GRAPH_LAUNCH",
     "IDENTITY_FIELDS",
+    "INTERVALS_MS",
     "MEMORY_ACTIONS",
     "MEMORY_CATEGORY_NAMES",
     "METRIC_TYPES",
@@ -136,6 +147,8 @@ __all__ = [
     "Argument",
     "Change",
     "Column",
+    "ConfigurationDecision",
+    "ConfigurationRequest",
     "DataLoaderFact",
     "DataLoaderSettingsFact",
     "DataLoaderWorkerFact",
@@ -150,6 +163,8 @@ __all__ = [
     "Finding",
     "FunctionFact",
     "ImportedFact",
+    "IntervalChange",
+    "JobConfiguration",
     "JobState",
     "JobStatus",
     "LoaderSettings",
@@ -164,6 +179,7 @@ __all__ = [
     "ProcessInfo",
     "Progress",
     "RuleRecord",
+    "RuleSelection",
     "RuleStatus",
     "RunInfo",
     "SettingsFact",
@@ -180,6 +196,8 @@ __all__ = [
     "VersionsFact",
     "WindowFact",
     "WindowMissedFact",
+    "WindowMode",
+    "WindowSchedule",
     "WindowUnfinishedFact",
     "decode_facts",
     "event_kind",

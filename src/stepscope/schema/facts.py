@@ -259,7 +259,7 @@ class WindowFact(Fact, frozen=True, kw_only=True, tag="window"):
     step_count: int
     """Steps in the window."""
     request: str | None = None
-    """Name of the window request, if there was one."""
+    """Name of the window request, or of a window scheduled by time; null for other windows."""
     planned_first_step: int | None = None
     """Planned first step; null if it was planned for a time."""
     planned_step_count: int | None = None
@@ -277,6 +277,8 @@ class WindowMissedFact(Fact, frozen=True, kw_only=True, tag="window_missed"):
     """Planned first step; null if it was planned for a time."""
     reason: str = ""
     """As for `window`; empty in runs of earlier versions."""
+    request: str | None = None
+    """As for `window`."""
     why: str
     """Reason, as a clause."""
 

@@ -77,6 +77,14 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Missing data and the reasons, one sentence each."""
 
 
+class IntervalChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Change of the sampling interval of a node."""
+
+    t_ns: int
+    """Time from which samples have the new interval, epoch nanoseconds."""
+    interval_ns: int
+
+
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     """`nodes/<node>/node.json`: the machine."""
 
@@ -91,6 +99,7 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit_bytes: int | None
     """Limit of the cgroup, if it is below the machine's memory."""
     sample_interval_ns: int
+    """Sampling interval at the start of the job."""
     spool: str
     """Local directory of the span logs, read by `stepscope recover`."""
     clock_anchor_monotonic_ns: int
@@ -103,6 +112,18 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Metric groups that are unavailable here, with the reason."""
     instance_type: str | None = None
     """Cloud instance type, if the machine reports it."""
+    interval_changes: list[IntervalChange] = []
+    """Changes of the sampling interval while the job ran, in the order of time."""
+
+    def interval_ns_at(self, t_ns: int) -> int:
+        """Return the sampling interval at a time, epoch nanoseconds."""
+        earlier = [change.interval_ns for change in self.interval_changes if change.t_ns <= t_ns]
+        return earlier[-1] if earlier else self.sample_interval_ns
+
+    def max_interval_ns(self, start_ns: int, end_ns: int) -> int:
+        """Return the longest sampling interval that applies in a range of time."""
+        inside = (c.interval_ns for c in self.interval_changes if start_ns < c.t_ns < end_ns)
+        return max(self.interval_ns_at(start_ns), *inside, 0)
 
 
 class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):

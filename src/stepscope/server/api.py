@@ -14,14 +14,19 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from stepscope._version import __version__
-from stepscope.errors import NotARunError
+from stepscope.errors import NotARunError, UsageError
 from stepscope.run import cache_home
 from stepscope.run.catalog import RunListing, missing_run_error, open_catalog
 from stepscope.server.compression import VARY, json_response
 from stepscope.server.endpoints import ENDPOINTS, EVENT_STREAM, HTML
 from stepscope.server.imports import Imports
 from stepscope.server.live import Feed, Feeds
-from stepscope.server.payloads import CaptureRequest, ImportRequest, StopJobRequest
+from stepscope.server.payloads import (
+    CaptureRequest,
+    ConfigureRequest,
+    ImportRequest,
+    StopJobRequest,
+)
 from stepscope.server.requests import (
     cancel_on_disconnect,
     query_of,
@@ -35,6 +40,7 @@ from stepscope.server.workers import QueueName, Workers, retrieve_exception
 
 INTERACTIVE_PREFIX = "timeline"
 """Prefix of the names of views that the page requests while the user drags or zooms."""
+MAX_NUMBER_DIGITS = 9
 MAX_READ_AHEAD_TASKS = 100
 _JOBS = "jobs"
 _MAX_REVISION = (1 << 52) - 1
@@ -265,11 +271,25 @@ class Api:
         run_id, name = take_parameter(query, "run"), take_parameter(query, "request")
         return await self._respond_for_run(request, "capture_progress", run_id, name=name)
 
+    async def configure(self, request: Request) -> Response:
+        """Request a change of the configuration of a running job."""
+        body = await read_json(request, ConfigureRequest, self._settings.limits)
+        return await self._respond_for_run(
+            request, "configure", body.run, request=body, client=_client_host(request)
+        )
+
+    async def configure_progress(self, request: Request) -> Response:
+        """Report the progress of a change of the configuration."""
+        query = query_of(request)
+        run_id, text = take_parameter(query, "run"), take_parameter(query, "number")
+        if not (text.isascii() and text.isdecimal() and len(text) <= MAX_NUMBER_DIGITS):
+            raise UsageError(f"number={text!r} is not the number of a change.")
+        return await self._respond_for_run(request, "configure_progress", run_id, number=int(text))
+
     async def stop(self, request: Request) -> Response:
         """Request the launcher to stop the job."""
         body = await read_json(request, StopJobRequest, self._settings.limits)
-        client = request.client.host if request.client is not None else "unknown"
-        return await self._respond_for_run(request, "stop", body.run, client=client)
+        return await self._respond_for_run(request, "stop", body.run, client=_client_host(request))
 
     async def import_traces(self, request: Request) -> Response:
         """Import traces below the served directory as one run."""
@@ -341,6 +361,10 @@ class Api:
         """Check whether the browser runs on this machine."""
         client = request.client
         return self._settings.on_loopback and client is not None and is_loopback(client.host)
+
+
+def _client_host(request: Request) -> str:
+    return request.client.host if request.client is not None else "unknown"
 
 
 def _feed_name(run_id: str) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from stepscope.errors import StepscopeError, UsageError
+from stepscope.errors import UsageError
 from stepscope.run import (
     RequestState,
     Run,
+    check_windows_enabled,
     choose_contents,
     find_listening_nodes,
     make_window_request,
     read_request_statuses,
     send_window_request,
 )
+from stepscope.server.configuring import configure_obstacle
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.payloads import CaptureAccepted, CaptureProgress, CaptureRequest
 
@@ -34,7 +36,9 @@ def capture(
         flops=request.flops,
         modules=request.modules,
     )
-    find_listening_nodes(request.run, runs.open(location, revision).reader)
+    reader = runs.open(location, revision).reader
+    check_windows_enabled(request.run, reader)
+    find_listening_nodes(request.run, reader)
     window_request = make_window_request(contents, steps=request.steps)
     send_window_request(location, window_request)
     return CaptureAccepted(request=window_request.name)
@@ -64,9 +68,7 @@ def capture_progress(runs: OpenRuns, *, location: str, revision: int, name: str)
 def capture_obstacle(run: Run) -> str | None:
     """Reason why no window can be recorded now; None when one can."""
     try:
-        find_listening_nodes(run.reader.info.run_id, run.reader)
+        check_windows_enabled(run.reader.info.run_id, run.reader)
     except UsageError as error:
         return str(error)
-    except (StepscopeError, OSError) as error:
-        return f"the run is not writable: {error}"
-    return None
+    return configure_obstacle(run)

@@ -70,6 +70,19 @@ ENDPOINTS = (
         response="stepscope.server.payloads:CaptureAccepted",
     ),
     Endpoint(
+        path="/api/configure",
+        handler="configure_progress",
+        query=("run", "number"),
+        response="stepscope.server.payloads:ConfigureProgress",
+    ),
+    Endpoint(
+        path="/api/configure",
+        handler="configure",
+        method="POST",
+        body="stepscope.server.payloads:ConfigureRequest",
+        response="stepscope.server.payloads:ConfigureAccepted",
+    ),
+    Endpoint(
         path="/api/import",
         handler="import_progress",
         query=("import",),

@@ -11,6 +11,9 @@ from stepscope.schema import field_label
 
 MAX_TRACES = 4096
 """Maximum number of traces of one import."""
+MAX_SCHEDULES = 20
+MAX_RULE_TEXTS = 200
+"""Maximum numbers of schedules, and of names or parameters of rules, in one change."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +32,8 @@ class RunSession(msgspec.Struct, frozen=True, kw_only=True):
     """True when the browser runs on the server's machine and can open files in an editor."""
     can_capture: bool
     why_not_capture: str | None
+    can_configure: bool
+    why_not_configure: str | None
     can_stop: bool
     why_not_stop: str | None
 
@@ -88,6 +93,56 @@ class CaptureProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Reason why nothing is recorded, once that is certain."""
     nodes: dict[str, RequestStatus]
     """Responses by node; a node without a response is missing."""
+
+
+class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Schedule of windows to add to a running job."""
+
+    first_step: Annotated[int, msgspec.Meta(ge=0), field_label(display="identifier")]
+    """Number of steps before the first window."""
+    step_count: Annotated[int, msgspec.Meta(ge=1, le=MAX_REQUESTED_STEPS)]
+    interval: Annotated[int, msgspec.Meta(ge=1), field_label(unit="count")] | None = None
+    """Steps from one start to the next; null for a single window."""
+
+
+RuleTexts = Annotated[list[str], msgspec.Meta(max_length=MAX_RULE_TEXTS)]
+
+
+class ConfigureRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Change of the configuration of a running job; what is left out does not change."""
+
+    run: str
+    interval_ms: int | None = None
+    """Milliseconds between samples of a node."""
+    automatic: bool | None = None
+    """Whether automatic windows are recorded."""
+    clear_schedules: bool = False
+    """Remove all scheduled windows, before others are added."""
+    schedules: Annotated[list[ScheduleRequest], msgspec.Meta(max_length=MAX_SCHEDULES)] = []
+    """Schedules to add."""
+    rules: RuleTexts = []
+    """Names of rules to evaluate, too."""
+    without_rules: RuleTexts = []
+    """Names of rules to evaluate no longer."""
+    assignments: RuleTexts = []
+    """Parameters of rules: `Name.parameter=value`."""
+
+
+class ConfigureAccepted(msgspec.Struct, frozen=True, kw_only=True):
+    """Confirmation that the monitors can read a change."""
+
+    number: int | None
+    """Number of the change, for queries of its progress; null if nothing changes."""
+
+
+class ConfigureProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """Progress of a change."""
+
+    number: int
+    finished: bool
+    """True when nothing more will happen."""
+    failure: str | None
+    """Reason why it is not applied, once that is certain."""
 
 
 class ImportRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,7 +6,6 @@ wait.
 
 from __future__ import annotations
 
-import getpass
 import os
 import stat
 from pathlib import Path
@@ -16,7 +15,13 @@ from stepscope.run import Run, is_lost
 from stepscope.schema import JobState
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.payloads import StopAccepted
-from stepscope.watch import STOP_REQUEST_FILE, StopRequest, read_stop_request, write_stop_request
+from stepscope.watch import (
+    STOP_REQUEST_FILE,
+    StopRequest,
+    read_stop_request,
+    user_name,
+    write_stop_request,
+)
 
 
 def stop(runs: OpenRuns, *, location: str, revision: int, client: str) -> StopAccepted:
@@ -29,7 +34,7 @@ def stop(runs: OpenRuns, *, location: str, revision: int, client: str) -> StopAc
     reason = stop_obstacle(run)
     if reason is not None:
         raise UsageError(reason)
-    by = f"{_user_name()} in the web UI (from {client})"
+    by = f"{user_name()} in the web UI (from {client})"
     write_stop_request(_request_path(run), StopRequest(by=by))
     return StopAccepted(by=by)
 
@@ -69,10 +74,3 @@ def _is_own_spool(directory: Path) -> bool:
         and status.st_uid == os.getuid()
         and not status.st_mode & 0o022
     )
-
-
-def _user_name() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return f"user {os.getuid()}"

@@ -19,6 +19,7 @@ from stepscope.run import open_run, size_of
 from stepscope.run.catalog import CatalogRun, CatalogTrace, map_runs
 from stepscope.schema import SourceFile
 from stepscope.server.capture import capture, capture_obstacle, capture_progress
+from stepscope.server.configuring import configure, configure_obstacle, configure_progress
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.openapi import openapi
 from stepscope.server.payloads import RunSession
@@ -152,11 +153,14 @@ def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> Run
     """List the actions that are available on a run."""
     run = runs.open(location, revision)
     no_capture, no_stop = capture_obstacle(run), stop_obstacle(run)
+    no_change = configure_obstacle(run)
     return RunSession(
         version=__version__,
         local=local,
         can_capture=no_capture is None,
         why_not_capture=no_capture,
+        can_configure=no_change is None,
+        why_not_configure=no_change,
         can_stop=no_stop is None,
         why_not_stop=no_stop,
     )
@@ -173,6 +177,8 @@ TASKS: dict[str, Task] = {
     "source": source,
     "capture": capture,
     "capture_progress": capture_progress,
+    "configure": configure,
+    "configure_progress": configure_progress,
     "stop": stop,
     "openapi": openapi,
 }

@@ -22,7 +22,7 @@ from __future__ import annotations
 from stepscope.spool.heartbeat import (
     BOUNDARY_WORD,
     DATA_WAIT_WORD,
-    PLANS_WORD,
+    ISSUED_WORD,
     STEPS_WORD,
     Heartbeat,
     WindowState,
@@ -51,7 +51,15 @@ from stepscope.spool.record import (
     make_meta,
     pack_forward,
 )
-from stepscope.spool.step_schedule import ScheduledWindows, StepSchedule, parse_step_schedule
+from stepscope.spool.step_schedule import (
+    ScheduledWindows,
+    StepSchedule,
+    find_overlap,
+    next_window,
+    parse_step_schedule,
+    read_schedules,
+    write_schedules,
+)
 from stepscope.spool.tree import (
     SPOOL_VARIABLE,
     LogName,
@@ -68,9 +76,9 @@ __all__ = [
     "DROPPED_WORD",
     "FIRST_SEQUENCE_WORD",
     "HEADER_WORDS",
+    "ISSUED_WORD",
     "MAGIC",
     "OPTIONS",
-    "PLANS_WORD",
     "RECORD_WORDS",
     "ROLL_WORD",
     "SEGMENT_BYTES",
@@ -91,14 +99,18 @@ __all__ = [
     "StepSchedule",
     "WindowPlan",
     "WindowState",
+    "find_overlap",
     "finished_file",
     "limit_duration",
     "make_meta",
+    "next_window",
     "pack_forward",
     "parse_step_schedule",
     "process_is_alive",
     "process_start_ticks",
     "read_journal",
+    "read_schedules",
     "segment_bytes",
     "window_file",
+    "write_schedules",
 ]

@@ -5,11 +5,13 @@
     word 2   monotonic ns of the last step boundary, or of the last sign of work
     word 3   ns that the training thread has waited for data
     word 4   number and state of the current plan: number << 8 | state
-    word 8   number of plans issued by the monitor   written by the monitor
+    word 8   number of the schedules and number of plans issued by the monitor:
+             schedules << 32 | plans                 written by the monitor
 
 Each word has one writer and is stored atomically, so neither side waits for the other. The
-contents of a plan are in a separate file (`plan`); the page only announces it. The process does not
-announce the plans that it writes itself: word 4 shows the last one.
+contents of a plan are in a separate file (`plan`), those of the schedules in another
+(`step_schedule`); the page only announces them. The process does not announce the plans that it
+writes itself: word 4 shows the last one.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ STEPS_WORD = 1
 BOUNDARY_WORD = 2
 DATA_WAIT_WORD = 3
 WINDOW_WORD = 4
-PLANS_WORD = 8
+ISSUED_WORD = 8
+_SCHEDULES_SHIFT = 32
 
 
 class WindowState:
@@ -85,6 +88,17 @@ class Heartbeat:
     def window(self, value: tuple[int, int]) -> None:
         number, state = value
         self.words[WINDOW_WORD] = number << 8 | state
+
+    @property
+    def issued(self) -> tuple[int, int]:
+        """Number of the schedules that apply, 0 before the first change; and number of plans."""
+        word = self.words[ISSUED_WORD]
+        return word >> _SCHEDULES_SHIFT, word & ((1 << _SCHEDULES_SHIFT) - 1)
+
+    @issued.setter
+    def issued(self, value: tuple[int, int]) -> None:
+        schedules, plans = value
+        self.words[ISSUED_WORD] = schedules << _SCHEDULES_SHIFT | plans
 
 
 def _map(path: str, flags: int) -> memoryview:

@@ -6,20 +6,26 @@ https://docs.pytorch.org/docs/stable/profiler.html#torch.profiler.schedule
 
 `ScheduledWindows` are the windows of such a schedule, or of one that is given by the number of its
 first step. They are written into the spool before the job starts, so that its processes know them
-at their first step.
+at their first step; the heartbeat announces a later change.
 """
 
 from __future__ import annotations
+
+import math
+import os
 
 from stepscope.spool.plan import Depth, WindowPlan, limit_duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 FIELDS = ("wait", "warmup", "active", "repeat", "skip_first", "skip_first_wait")
 SCHEDULE_FILE = "schedule.json"
 REQUIRED = ("wait", "warmup", "active")
+MAX_COMPARED_WINDOWS = 10_000
+"""Number of windows up to which two schedules are compared."""
 
 
 class StepSchedule:
@@ -112,12 +118,14 @@ class ScheduledWindows:
         warmup_count: steps before each window for which the profiler warms up.
         depth: a value of `Depth`.
         options: members of `OPTIONS`.
+        min_start: number of steps before which no window starts.
     """
 
     __slots__ = (
         "depth",
         "first_step",
         "interval",
+        "min_start",
         "options",
         "repeat_count",
         "step_count",
@@ -134,6 +142,7 @@ class ScheduledWindows:
         warmup_count: int = 0,
         depth: str = Depth.FULL,
         options: tuple[str, ...] = (),
+        min_start: float = 0,
     ) -> None:
         self.first_step = first_step
         self.step_count = step_count
@@ -142,6 +151,12 @@ class ScheduledWindows:
         self.warmup_count = warmup_count
         self.depth = depth
         self.options = tuple(options)
+        self.min_start = min_start
+
+    @classmethod
+    def copy(cls, schedule: Any) -> ScheduledWindows:
+        """Create the windows of a schedule whose attributes have the names of the arguments."""
+        return cls(**{name: getattr(schedule, name) for name in cls.__slots__})
 
     def next_start(self, step: int) -> int | None:
         """Return the first step of the first window that starts at *step* or later.
@@ -153,6 +168,7 @@ class ScheduledWindows:
         Returns:
             None if no window follows.
         """
+        step = max(step, math.ceil(self.min_start))
         if step <= self.first_step:
             return self.first_step
         if self.interval is None:
@@ -184,24 +200,69 @@ class ScheduledWindows:
             longest_ns=None if step_ns is None else limit_duration(self.step_count, step_ns),
         )
 
-    def write(self, spool: str) -> None:
-        """Write the windows into a spool, before the job starts.
 
-        Raises:
-            OSError: the spool cannot be written.
-        """
-        import json
+def next_window(
+    schedules: Iterable[ScheduledWindows], step: int
+) -> tuple[ScheduledWindows, int] | None:
+    """Return the schedule and the first step of the first window that starts at *step* or later.
 
-        with open(f"{spool}/{SCHEDULE_FILE}", "w", encoding="utf-8") as file:
-            json.dump({name: getattr(self, name) for name in self.__slots__}, file)
+    Returns:
+        None if no window follows.
+    """
+    starts = [(schedule, schedule.next_start(step)) for schedule in schedules]
+    following = [(schedule, start) for schedule, start in starts if start is not None]
+    return min(following, key=lambda item: item[1], default=None)
 
-    @classmethod
-    def read(cls, spool: str) -> ScheduledWindows | None:
-        """Read the windows of a spool; None if there are none, or they cannot be read."""
-        import json
 
-        try:
-            with open(f"{spool}/{SCHEDULE_FILE}", encoding="utf-8") as file:
-                return cls(**json.load(file))
-        except (OSError, ValueError, TypeError):
+def find_overlap(first: ScheduledWindows, second: ScheduledWindows) -> int | None:
+    """Return the first step of the first window that overlaps one of the other schedule.
+
+    Windows overlap, too, if no step is between them: each is written at its end.
+
+    >>> every_ten = ScheduledWindows(first_step=5, step_count=2, interval=10)
+    >>> find_overlap(every_ten, ScheduledWindows(first_step=108, step_count=3))
+    >>> find_overlap(every_ten, ScheduledWindows(first_step=108, step_count=7))
+    115
+
+    Returns:
+        None if there is none among the first `MAX_COMPARED_WINDOWS`.
+    """
+    start, second_start = first.next_start(0), second.next_start(0)
+    for _ in range(MAX_COMPARED_WINDOWS):
+        if start is None or second_start is None:
             return None
+        is_before = start + first.step_count < second_start - second.warmup_count
+        is_after = second_start + second.step_count < start - first.warmup_count
+        if not is_before and not is_after:
+            return max(start, second_start)
+        if start < second_start:
+            start = first.next_start(start + 1)
+        else:
+            second_start = second.next_start(second_start + 1)
+    return None
+
+
+def write_schedules(spool: str, schedules: Iterable[ScheduledWindows]) -> None:
+    """Write the schedules into a spool, in place of earlier ones.
+
+    Raises:
+        OSError: the spool cannot be written.
+    """
+    import json
+
+    path = f"{spool}/{SCHEDULE_FILE}"
+    fields = [{name: getattr(s, name) for name in s.__slots__} for s in schedules]
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        json.dump(fields, file)
+    os.replace(f"{path}.new", path)
+
+
+def read_schedules(spool: str) -> list[ScheduledWindows]:
+    """Read the schedules of a spool; none if they cannot be read."""
+    import json
+
+    try:
+        with open(f"{spool}/{SCHEDULE_FILE}", encoding="utf-8") as file:
+            return [ScheduledWindows(**fields) for fields in json.load(file)]
+    except (OSError, ValueError, TypeError):
+        return []

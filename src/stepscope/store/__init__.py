@@ -20,6 +20,11 @@ from stepscope.store.bucket import (
 )
 from stepscope.store.cache import cache_home
 from stepscope.store.columns import NUMPY_TYPES, DictColumn
+from stepscope.store.configuration import (
+    CONFIGURATION_DECISIONS,
+    CONFIGURATION_REQUESTS,
+    ConfigurationChanges,
+)
 from stepscope.store.download import Download, download_files
 from stepscope.store.engine import available_cores, literal
 from stepscope.store.layout import RUN_KEY
@@ -43,11 +48,14 @@ from stepscope.store.window_requests import (
 from stepscope.store.writer import RunWriter, create_run
 
 __all__ = [
+    "CONFIGURATION_DECISIONS",
+    "CONFIGURATION_REQUESTS",
     "NUMPY_TYPES",
     "RUN_KEY",
     "Bucket",
     "BucketLocation",
     "CachedRun",
+    "ConfigurationChanges",
     "DictColumn",
     "Download",
     "Entry",

@@ -18,11 +18,14 @@ from stepscope.analysis import (
 )
 from stepscope.intervals import Int, Intervals, covered_until, sort_order, union
 from stepscope.run import Trace, count_multiprocessors, read_devices
+from stepscope.schema import NodeInfo
 from stepscope.store import RunReader
 
 Floats = NDArray[np.float64]
 MEMORY_COLUMNS = {"allocated": "allocated_bytes", "reserved": "reserved_bytes"}
 ESTIMATES = ("utilization", "sm_efficiency")
+_GAP_INTERVALS = 4
+"""Sampling intervals without a sample that make a gap."""
 _BIN_QUERY = """
     SELECT {keys}, (t_ns - $1) // $3 AS bin, favg(value) AS mean, min(value) AS minimum,
         max(value) AS maximum FROM ({rows})
@@ -41,8 +44,12 @@ class Bins:
     minimum: Floats
     maximum: Floats
 
-    def mark_gaps(self, max_distance: int) -> Bins:
-        """Insert one bin of NaN where neighbours are more than `max_distance` bins apart."""
+    def mark_gaps(self, max_distance: int | Int) -> Bins:
+        """Insert one bin of NaN where neighbours are more than `max_distance` bins apart.
+
+        Args:
+            max_distance: one for all pairs of neighbours, or one for each.
+        """
         gaps = np.flatnonzero(np.diff(self.index) > max_distance)
         return Bins(
             index=np.insert(self.index, gaps + 1, self.index[gaps] + 1),
@@ -54,34 +61,58 @@ class Bins:
 
 def load_sampled_bins(
     reader: RunReader,
-    node: str,
+    info: NodeInfo,
     series: Sequence[tuple[str, str]],
     extent: tuple[int, int],
     *,
     width: int,
-    margin: int,
 ) -> dict[tuple[str, str], Bins]:
-    """Load the samples of the monitor in bins, by metric and device.
+    """Load the samples of the monitor in bins, by metric and device, with marked gaps.
+
+    Samples just outside of the window are included: they let curves reach its edges.
 
     Args:
         reader: reader of the run.
-        node: name of the machine.
+        info: the machine.
         series: metrics and devices.
         extent: epoch nanoseconds.
         width: nanoseconds per bin.
-        margin: nanoseconds around the window from which samples are included.
     """
+    margin = _GAP_INTERVALS * info.max_interval_ns(*extent)
     source = "SELECT * FROM metrics WHERE node = $5 AND list_contains($6, metric)"
     metrics = sorted({metric for metric, _ in series})
     rows = reader.sql(
         _BIN_QUERY.format(keys="metric, device", rows=source),
-        [*extent, width, margin, node, metrics],
+        [*extent, width, margin, info.node, metrics],
         within=(extent[0] - margin, extent[1] + margin),
     )
     wanted_series = set(series)
     return {
-        key: bins for key, bins in _split(rows, "metric", "device").items() if key in wanted_series
+        key: mark_sampling_gaps(bins, info, start_ns=extent[0], width=width)
+        for key, bins in _split(rows, "metric", "device").items()
+        if key in wanted_series
     }
+
+
+def mark_sampling_gaps(bins: Bins, info: NodeInfo, *, start_ns: int, width: int) -> Bins:
+    """Insert one bin of NaN where samples of a node are missing.
+
+    Args:
+        bins: bins of a metric.
+        info: the node.
+        start_ns: epoch nanoseconds of the start of the first bin.
+        width: nanoseconds per bin.
+    """
+    changes = info.interval_changes
+    intervals = np.array([info.sample_interval_ns, *(change.interval_ns for change in changes)])
+    starts = start_ns + bins.index * width
+    # A bin may contain samples of both intervals around a change.
+    of_start, of_end = (
+        intervals[np.searchsorted([change.t_ns for change in changes], edges, side="right")]
+        for edges in (starts, starts + width)
+    )
+    longest = np.maximum(np.maximum(of_start, of_end)[:-1], np.maximum(of_start, of_end)[1:])
+    return bins.mark_gaps(np.maximum(1, -(-_GAP_INTERVALS * longest // width)))
 
 
 def load_sampled_maxima(

@@ -1,3 +1,7 @@
+from .configuration import (
+    ChangedSetting as ChangedSetting,
+    ConfigurationView as ConfigurationView,
+)
 from .dashboard import (
     ActiveShare as ActiveShare,
     Breakdown as Breakdown,

@@ -22,6 +22,7 @@ from stepscope.run import (
     machine_count,
 )
 from stepscope.schema import JobState, JobStatus, RuleRecord, field_label
+from stepscope.views.configuration import ChangedSetting, list_applied_changes
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality
 from stepscope.views.ranges import Ranged
@@ -161,6 +162,8 @@ class Overview(Ranged, frozen=True, kw_only=True):
     findings: list[ShortFinding]
     """Rules that fired while the job ran, by trigger count."""
     findings_missing: str | None
+    configuration_changes: list[ChangedSetting]
+    """Settings of the recording that were changed while the job ran."""
 
 
 def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
@@ -210,6 +213,7 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         money_missing=priced if isinstance(priced, str) else None,
         findings=_show_findings(run, recorded),
         findings_missing=_explain_no_findings(nodes) if recorded is None else None,
+        configuration_changes=list_applied_changes(run),
     )
 
 

@@ -42,6 +42,7 @@ def _show(module: str, function: str | None = None) -> Callable[[], ShowFunction
 
 BUILT_IN_VIEWS: dict[str, View] = {
     "overview": View(_show("overview"), RANGE_OPTIONS),
+    "configuration": View(_show("configuration")),
     "recordings": View(_show("recordings")),
     "steps": View(_show("steps"), ("carry_over", *TRACE_OPTIONS, *RANGE_OPTIONS)),
     "system": View(_show("system"), RANGE_OPTIONS),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from stepscope.analysis import Statistics, summarize
+from stepscope.analysis import Statistics
 from stepscope.run import Run
 from stepscope.schema import METRIC_TYPES, field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -24,6 +24,14 @@ class MetricView(msgspec.Struct, frozen=True, kw_only=True):
     statistics: Annotated[Statistics | None, field_label(unit="inherited")]
 
 
+class ChangedInterval(msgspec.Struct, frozen=True, kw_only=True):
+    """Change of the sampling interval while the job ran."""
+
+    changed_ns: Annotated[int, field_label("time", unit="epoch_ns")]
+    interval_ns: int
+    """Interval from then on."""
+
+
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """One node."""
 
@@ -35,6 +43,9 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit_bytes: int | None
     gpus: Annotated[list[str], field_label("GPUs")]
     sample_interval_ns: int
+    """Sampling interval at the start of the job."""
+    interval_changes: list[ChangedInterval]
+    """Changes of the sampling interval; statistics weight samples by it."""
     sample_count: int
     missed_sample_count: int
     metrics: list[MetricView]
@@ -61,7 +72,7 @@ def _show_node(run: Run, name: str) -> NodeView:
         (metric, device): summary
         for metric in metrics.names
         for device, series in metrics.load(metric)[metric].items()
-        if (summary := summarize(series.value)) is not None
+        if (summary := metrics.summarize(series)) is not None
     }
     rows = [
         MetricView(
@@ -84,6 +95,10 @@ def _show_node(run: Run, name: str) -> NodeView:
         memory_limit_bytes=info.memory_limit_bytes,
         gpus=[str(gpu.get("name", "GPU")) for gpu in info.gpus],
         sample_interval_ns=info.sample_interval_ns,
+        interval_changes=[
+            ChangedInterval(changed_ns=change.t_ns, interval_ns=change.interval_ns)
+            for change in info.interval_changes
+        ],
         sample_count=max((summary.count for summary in summaries.values()), default=0),
         missed_sample_count=int(metrics.series("missed_samples").sum()),
         metrics=sorted(rows, key=lambda row: order.index(row.metric)),

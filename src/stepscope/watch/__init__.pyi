@@ -1,5 +1,10 @@
 from .actions import make_notifier as make_notifier
 from .config import ActionConfig as ActionConfig, WatchConfig as WatchConfig
+from .configuring import (
+    ConfigurationEdit as ConfigurationEdit,
+    read_decision as read_decision,
+    request_configuration as request_configuration,
+)
 from .follower import Pause as Pause, follow_records as follow_records
 from .live import (
     Budget as Budget,
@@ -14,3 +19,4 @@ from .stop_request import (
     read_stop_request as read_stop_request,
     write_stop_request as write_stop_request,
 )
+from .user import user_name as user_name

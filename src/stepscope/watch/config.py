@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from stepscope.schema import RuleSelection
+
 ActionKind = Literal["stop", "command", "webhook", "notify"]
 
 
@@ -29,14 +31,10 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True):
     launcher_pid: int
     """PID of `stepscope run`."""
     scan_ns: int
-    rules: list[str] = []
-    """Names, or `path.py:MyRule`; empty for all."""
+    selection: RuleSelection = RuleSelection()
+    """Rules at the start of the job."""
     also: list[str] = []
-    """Further rules, which actions refer to; same syntax."""
-    parameters: str | None = None
-    """File with rule parameters."""
-    assignments: list[str] = []
-    """`Name.parameter=value`."""
+    """Further rules, which actions refer to: names, or `path.py:MyRule`."""
     actions: list[ActionConfig] = []
     report: str | None = None
     """File of the report that is written while the job runs."""

@@ -50,13 +50,18 @@ class Follower:
         is_abandoned: Callable[[], bool] = lambda: True,
     ) -> None:
         self._reader = reader
-        self._feed = RuleFeed(reader, scan_ns=scan_ns)
-        self._evaluation = Evaluation(rules)
+        self._scan_ns = scan_ns
         self._is_abandoned = is_abandoned
         self._heartbeat_ns = 0
-        self._evaluated_heartbeat_ns = -1
         self._ended = False
         self._read_error: str | None = None
+        self.replace_rules(rules)
+
+    def replace_rules(self, rules: Iterable[Rule[Any]]) -> None:
+        """Evaluate other rules, from the start of the run."""
+        self._feed = RuleFeed(self._reader, scan_ns=self._scan_ns)
+        self._evaluation = Evaluation(rules)
+        self._evaluated_heartbeat_ns = -1
 
     def follow(self, pause: Pause) -> Iterator[RuleRecord]:
         """Yield the findings after each scan, and a last time when no more data will come.

@@ -153,7 +153,7 @@ def _measure_utilization(run: Run) -> tuple[float | None, float | None]:
     for node, times in run.reader.times("metrics").items():
         if node in run.nodes:
             end = times["t_ns"][1] + 1
-            start = end - RECENT_SAMPLES * run.nodes[node].sample_interval_ns
+            start = end - RECENT_SAMPLES * run.nodes[node].interval_ns_at(end)
             metrics = run.metrics[node].between(start, end)
             return metrics.mean_over_devices("gpu_busy_ratio"), metrics.mean("cpu_busy_ratio")
     return None, None

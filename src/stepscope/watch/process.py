@@ -10,12 +10,15 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import msgspec
 
-from stepscope.rule_feed import RULES_DOCUMENT, choose_rules, recorded_rules
-from stepscope.schema import RuleRecord
-from stepscope.store import RunWriter, open_run
+from stepscope.errors import UsageError
+from stepscope.rule_feed import RULES_DOCUMENT, choose_rules, list_rules, recorded_rules
+from stepscope.rules import Rule
+from stepscope.schema import RuleRecord, RuleSelection
+from stepscope.store import ConfigurationChanges, RunWriter, open_run
 from stepscope.watch.actions import make_action, make_alert
 from stepscope.watch.config import WatchConfig
 from stepscope.watch.deliveries import Deliveries
@@ -35,12 +38,11 @@ class Watch:
         self._config = config
         reader = open_run(config.run, threads=1)
         self._run_id = reader.info.run_id
-        rules = choose_rules(
-            config.rules,
-            also=config.also,
-            config=None if config.parameters is None else Path(config.parameters),
-            assignments=config.assignments,
-        )
+        self._changes = ConfigurationChanges(config.run)
+        self._change_count = 0
+        self._change_error: str | None = None
+        self._selection = self._read_selection() or config.selection
+        rules = self._choose_rules(self._selection)
         self._follower = Follower(
             reader, rules, scan_ns=config.scan_ns, is_abandoned=self._is_launcher_gone
         )
@@ -53,7 +55,7 @@ class Watch:
             earlier=earlier.deliveries if earlier else (),
             on_change=self._unwritten.set,
         )
-        self._report = None if config.report is None else ReportFile(config, config.report)
+        self._report = None if config.report is None else ReportFile(config.run, config.report)
         self._record = earlier or self._follower.record("running")
         self._terminated = False
         self._write_error: str | None = None
@@ -62,15 +64,18 @@ class Watch:
         """Watch until the job has ended and its last scan is evaluated, or until SIGTERM."""
         signal.signal(signal.SIGTERM, self._on_terminate)
         self._write()
-        for record in self._follower.follow(self._pause):
+        for record in self._follower.follow(self._pause_and_change):
             self._handle(record)
+        if not self._terminated and self._change_rules():  # just before the end of the job
+            for record in self._follower.follow(self._pause):
+                self._handle(record)
         deadline = time.monotonic() + DELIVERY_TIMEOUT_S
         while self._deliveries.has_pending and time.monotonic() < deadline:
             self._pause(TICK_S)
         self._deliveries.give_up()
         is_written = any(self._write() for _ in range(WRITE_TRIES))
         if self._report is not None:
-            self._report.finish()
+            self._report.finish(self._selection)
         if is_written:
             return
         print(self._write_error, file=sys.stderr)  # noqa: T201 - the log, which the launcher reads
@@ -87,7 +92,7 @@ class Watch:
             )
             self._deliveries.announce(alert, stop_obstacle=self._stop_obstacle())
         if self._report is not None and record.progress == "running":
-            self._report.refresh()
+            self._report.refresh(self._selection)
 
     def _stop_obstacle(self) -> str | None:
         """Reason why the job cannot be stopped; None when it can."""
@@ -101,10 +106,49 @@ class Watch:
             self._write()
         return not self._terminated
 
+    def _pause_and_change(self, seconds: float) -> bool:
+        """As `_pause`, and follow changes of the rules."""
+        self._change_rules()
+        return self._pause(seconds)
+
+    def _change_rules(self) -> bool:
+        """Evaluate the rules of a new configuration, from the start of the run; False without."""
+        selection = self._read_selection()
+        if selection is None or selection == self._selection:
+            return False
+        try:
+            rules = self._choose_rules(selection)
+        except UsageError as error:  # e.g. the file of a rule has been removed
+            self._change_error = f"the rules could not be changed: {error}"
+            self._unwritten.set()
+            return False
+        self._change_error = None
+        self._selection = selection
+        self._follower.replace_rules(rules)
+        self._recorded_ns.clear()
+        return True
+
+    def _read_selection(self) -> RuleSelection | None:
+        """Read the rules of the newest change; None without a new one."""
+        newest = None
+        while (decision := self._changes.read_decision(self._change_count + 1)) is not None:
+            self._change_count += 1
+            newest = decision.configuration or newest
+        return None if newest is None else newest.rules
+
+    def _choose_rules(self, selection: RuleSelection) -> list[Rule[Any]]:
+        return choose_rules(
+            list_rules(selection) if selection.without else selection.names,
+            also=self._config.also,
+            config=None if selection.config is None else Path(selection.config),
+            assignments=selection.assignments,
+        )
+
     def _write(self) -> bool:
         """Replace the record in the run; False when that has to be retried later."""
         self._unwritten.clear()
-        notes = [*self._record.notes, *([self._write_error] if self._write_error else [])]
+        errors = (self._change_error, self._write_error)
+        notes = [*self._record.notes, *(error for error in errors if error is not None)]
         record = msgspec.structs.replace(
             self._record,
             written_ns=time.time_ns(),

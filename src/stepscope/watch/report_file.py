@@ -6,7 +6,8 @@ import subprocess
 import sys
 import time
 
-from stepscope.watch.config import WatchConfig
+from stepscope.rule_feed import list_rules
+from stepscope.schema import RuleSelection
 
 MAX_SHARE = 0.01
 """Writing the report may take this share of the time: it needs a core that the job may want."""
@@ -17,27 +18,23 @@ LAST_TIMEOUT_S = 50.0
 class ReportFile:
     """Report of the watched run with its rules, written by one process at a time."""
 
-    def __init__(self, config: WatchConfig, path: str) -> None:
-        self._command = [
-            *(sys.executable, "-m", "stepscope", "report", config.run, "-o", path),
-            *(part for name in config.rules for part in ("--rule", name)),
-            *(("--config", config.parameters) if config.parameters is not None else ()),
-            *(part for text in config.assignments for part in ("--set", text)),
-        ]
+    def __init__(self, run: str, path: str) -> None:
+        self._command = [sys.executable, "-m", "stepscope", "report", run, "-o", path]
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = 0.0
         self._due_s = 0.0
 
-    def refresh(self) -> None:
-        """Start to write the report, unless it is being written or was written too recently."""
+    def refresh(self, rules: RuleSelection) -> None:
+        """Start to write the report with these rules, unless it is being written or was written too
+        recently."""
         if self._is_writing() or time.monotonic() < self._due_s:
             return
-        self._start()
+        self._start(rules)
 
-    def finish(self) -> None:
+    def finish(self, rules: RuleSelection) -> None:
         """Write the report a last time, and wait for it."""
         self._wait()
-        self._start()
+        self._start(rules)
         self._wait()
 
     def _is_writing(self) -> bool:
@@ -61,8 +58,14 @@ class ReportFile:
             self._process.kill()
             self._process.wait()
 
-    def _start(self) -> None:
+    def _start(self, rules: RuleSelection) -> None:
+        names = list_rules(rules) if rules.without else rules.names
+        options = [
+            *(part for name in names for part in ("--rule", name)),
+            *(("--config", rules.config) if rules.config is not None else ()),
+            *(part for text in rules.assignments for part in ("--set", text)),
+        ]
         self._started_s = time.monotonic()
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            [*self._command, *options], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )

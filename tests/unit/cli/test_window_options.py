@@ -9,17 +9,16 @@ import pytest
 from click.testing import CliRunner
 
 from stepscope.cli.capture import command as capture
-from stepscope.cli.window_options import schedule
+from stepscope.cli.configure import command as configure
+from stepscope.cli.window_options import ScheduleOptions
 from stepscope.errors import StepscopeError, UsageError
-from stepscope.monitor import WindowSchedule
-from stepscope.run.window_requests import WindowContents, choose_contents
-from stepscope.spool import StepSchedule
+from stepscope.run.window_requests import choose_contents
+from stepscope.schema import WindowSchedule
 from stepscope.spool.plan import OPTIONS
 from tests.support.command import run_command
 
-WHAT = WindowContents(depth="full", options=[])
 NOTHING: dict[str, Any] = dict.fromkeys(
-    ("start_step", "num_steps", "start_time", "duration", "repeat_interval", "cycles")
+    ("start_steps", "num_steps", "start_times", "durations", "repeat_intervals", "schedules"), ()
 )
 
 
@@ -27,44 +26,73 @@ def flags(*planned: str) -> dict[str, bool]:
     return {name: name in planned for name in OPTIONS}
 
 
+def plan(*contents: str, full: bool = True, **options: tuple[Any, ...]) -> list[WindowSchedule]:
+    values = NOTHING | options
+    return ScheduleOptions(**values, full=full, **flags(*contents)).planned
+
+
+def parse(*texts: str) -> tuple[WindowSchedule, ...]:
+    """Parse values of `--schedule`."""
+    arguments = [word for text in texts for word in ("--schedule", text)]
+    context = configure.make_context("configure", ["somewhere", *arguments])
+    schedules: tuple[WindowSchedule, ...] = context.params["schedules"]
+    return schedules
+
+
 def test_a_window_by_steps_and_one_by_time() -> None:
-    by_steps = schedule(
-        **{**NOTHING, "start_step": 0, "num_steps": 5, "repeat_interval": 9}, contents=WHAT
+    (by_steps,) = plan(start_steps=(0,), num_steps=(5,), repeat_intervals=(9,))
+    assert by_steps == WindowSchedule(first_step=0, step_count=5, interval=9)
+    (by_time,) = plan("shapes", start_times=(3.0,), durations=(0.5,))
+    assert by_time == WindowSchedule(start_s=3.0, duration_s=0.5, options=["shapes"])
+    assert plan() == []
+
+
+@pytest.mark.seed("DBP-09")
+def test_a_window_of_one_step_needs_no_length() -> None:
+    (single,) = plan(start_steps=(7,))
+    assert single == WindowSchedule(first_step=7, step_count=1)
+
+
+@pytest.mark.seed("DBP-03", "DBP-10")
+def test_several_schedules() -> None:
+    planned = plan(
+        start_steps=(10, 100),
+        num_steps=(5, 20),
+        schedules=parse("start_step=300,num_steps=2,every=50", "start_time=60,duration=1.5"),
     )
-    assert by_steps is not None
-    assert (by_steps.first_step, by_steps.step_count, by_steps.interval) == (0, 5, 9)
-    by_time = schedule(**{**NOTHING, "start_time": 3.0, "duration": 0.5}, contents=WHAT)
-    assert by_time is not None
-    assert (by_time.first_step, by_time.start_s, by_time.duration_s) == (None, 3.0, 0.5)
-    assert schedule(**NOTHING, contents=WHAT) is None
+    assert planned == [
+        WindowSchedule(first_step=10, step_count=5),
+        WindowSchedule(first_step=100, step_count=20),
+        WindowSchedule(first_step=300, step_count=2, interval=50),
+        WindowSchedule(start_s=60, duration_s=1.5),
+    ]
 
 
+@pytest.mark.seed("DBP-09")
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"start_step": 1, "start_time": 1.0}, "conflicts with"),
-        ({"start_step": 1}, "--start-step requires --num-steps"),
-        ({"start_step": 1, "num_steps": 1, "duration": 1.0}, "--start-step requires"),
-        ({"start_time": 1.0}, "--start-time requires --duration"),
-        ({"num_steps": 4}, "Set the start of the window"),
-        ({"repeat_interval": 4}, "Set the start of the window"),
-        ({"start_step": 1, "num_steps": 5, "repeat_interval": 5}, "would overlap"),
+        ({"start_steps": (1,), "start_times": (1.0,)}, "conflicts with"),
+        ({"start_steps": (1,), "num_steps": (1,), "durations": (1.0,)}, "requires --start-time"),
+        ({"start_times": (1.0,)}, "--start-time requires --duration"),
+        ({"num_steps": (4,)}, "--num-steps requires --start-step"),
+        ({"repeat_intervals": (4,)}, "--every requires --start-step or --start-time"),
+        ({"start_steps": (1,), "num_steps": (5,), "repeat_intervals": (5,)}, "would overlap"),
+        ({"start_steps": (1, 50), "num_steps": (5,)}, "2 times and --num-steps 1 times"),
+        ({"start_steps": (1, 5), "num_steps": (4, 4)}, "which these do not have at step 5"),
+        ({"start_times": (1, 5), "durations": (4, 4)}, "do not have at 5 s after the start"),
     ],
 )
 def test_what_cannot_be(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        schedule(**{**NOTHING, **options}, contents=WHAT)
+        plan(**options)
 
 
 def test_cycles_of_steps() -> None:
-    cycles = StepSchedule(wait=5, warmup=2, active=10, repeat=3, skip_first=20)
-    planned = schedule(**{**NOTHING, "cycles": cycles}, contents=WHAT)
-    assert planned == WindowSchedule(
-        first_step=27, step_count=10, warmup_count=2, interval=17, repeat_count=3
-    )
-    for option in ("start_step", "num_steps", "start_time", "duration", "repeat_interval"):
-        with pytest.raises(UsageError, match="--schedule conflicts with"):
-            schedule(**{**NOTHING, "cycles": cycles, option: 3}, contents=WHAT)
+    planned = plan(schedules=parse("wait=5,warmup=2,active=10,repeat=3,skip_first=20"))
+    assert planned == [
+        WindowSchedule(first_step=27, step_count=10, warmup_count=2, interval=17, repeat_count=3)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -79,6 +107,13 @@ def test_cycles_of_steps() -> None:
         ("wait=1,wait=2,warmup=1,active=1", "wait is set twice"),
         ("wait=1,pause=2", "'pause' is none of"),
         ("wait=0,warmup=0,active=5", "windows need a gap"),
+        ("start_step=1.5", "'start_step=1.5' is not start_step=N"),
+        ("start_step=1,duration=2", "'duration' is none of start_step, num_steps, every"),
+        ("start_step=1,num_steps=0", "'num_steps=0' is too small or too large"),
+        ("start_step=1,start_step=2", "start_step is set twice"),
+        ("start_time=nan,duration=1", "'start_time=nan' is too small or too large"),
+        ("start_time=1", "start_time requires duration"),
+        ("start_step=1,num_steps=5,every=5", "would overlap"),
     ],
 )
 def test_no_cycles(tmp_path: Path, text: str, says: str) -> None:
@@ -98,7 +133,7 @@ def test_contents() -> None:
 
 def test_a_light_window_that_nothing_opens() -> None:
     with pytest.raises(UsageError, match="Set the start of the window"):
-        schedule(**NOTHING, contents=choose_contents(full=False, **flags()))
+        plan(full=False)
 
 
 @pytest.mark.parametrize("length", [(), ("--steps", "3", "--seconds", "1")])

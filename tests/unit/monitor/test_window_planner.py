@@ -236,6 +236,21 @@ def test_a_plan_takes_the_next_number_if_the_process_has_taken_one(tmp_path: Pat
     assert first.reason == "scheduled"
 
 
+def test_plans_and_schedules_are_announced_apart(tmp_path: Path) -> None:
+    process, heartbeat = make_process(tmp_path, steps=10)
+    process.announce_schedules(3)
+    Planner(None).assign(
+        WindowSpec(reason="a", step_count=1), [process], WindowStart(first_step=20)
+    )
+    assert heartbeat.issued == (3, 1)
+    process.announce_schedules(4)
+    assert heartbeat.issued == (4, 1)
+    # A monitor that takes over announces the same number once only, and keeps the plans.
+    successor = TrainingProcess(process.name, process.directory, heartbeat, 0)
+    successor.announce_schedules(4)
+    assert (successor.plan_count, heartbeat.issued) == (1, (4, 1))
+
+
 def test_the_window_that_a_process_has_opened_itself_counts(tmp_path: Path) -> None:
     process, heartbeat = make_process(tmp_path, steps=10)
     heartbeat.window = 0, WindowState.RECORDING

@@ -10,6 +10,7 @@ import pytest
 
 from stepscope.run import Run, run as run_module
 from stepscope.run.node_metrics import NodeMetrics
+from stepscope.schema import IntervalChange
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 
@@ -58,7 +59,8 @@ def test_they_are_those_of_the_table(run: RunBuilder) -> None:
 
 def test_missing_is_not_zero(run: RunBuilder) -> None:
     reader = open_run(run.write())
-    for metrics in (Run(reader).metrics["n0"], NodeMetrics(reader, "elsewhere")):
+    elsewhere = msgspec.structs.replace(reader.nodes()["n0"], node="elsewhere")
+    for metrics in (Run(reader).metrics["n0"], NodeMetrics(reader, elsewhere)):
         assert metrics.mean("disk_read_bytes_per_s") is None
         assert metrics.mean("gpu_busy_ratio", "7") is None
         assert metrics.mean("gpu_temperature_celsius", "0") is None
@@ -91,3 +93,43 @@ def test_workers_belong_to_the_process_of_their_own_node(tmp_path: Path) -> None
     run = Run(open_run(builder.write()))
     for rank, node in zip(run.ranks, ("n0", "n1"), strict=True):
         assert [worker.node for worker in run.workers_of(rank.process)] == [node] * 2
+
+
+@pytest.mark.seed("DBP-10")
+def test_samples_weigh_as_much_as_their_interval(run: RunBuilder) -> None:
+    """Means are those of time, wherever the sampling interval changed."""
+    reader = open_run(run.write())
+    rows = reader.table("metrics", ("t_ns", "value"), condition="device = '2'", order_by="t_ns")
+    times, values = rows["t_ns"], rows["value"]
+    changes = [(int(times[5]), 60_000), (int(times[9]), 100), (int(times[-3]), 200)]
+    info = msgspec.structs.replace(
+        reader.nodes()["n0"],
+        interval_changes=[
+            IntervalChange(t_ns=t_ns, interval_ns=1_000_000 * ms) for t_ns, ms in changes
+        ],
+    )
+    first_ms = info.sample_interval_ns // 1_000_000
+    assert info.interval_ns_at(int(times[5]) - 1) == info.sample_interval_ns
+    assert info.interval_ns_at(int(times[9])) == 100_000_000
+    assert info.max_interval_ns(0, int(times[5])) == info.sample_interval_ns
+    assert info.max_interval_ns(int(times[9]), int(times[-1])) == 200_000_000
+    assert info.max_interval_ns(0, int(times[-1])) == 60_000_000_000
+    weights = []
+    for t_ns in times:
+        applied = [ms for start, ms in [(0, first_ms), *changes] if start <= t_ns]
+        weights.append(applied[-1])
+    expected = np.average(values, weights=weights)
+    metrics = NodeMetrics(reader, info)
+    assert metrics.mean("gpu_busy_ratio", "2") == pytest.approx(expected)
+    assert metrics.mean("gpu_busy_ratio", "2") != pytest.approx(values.mean())
+    # Device 10 has the highest value at each time.
+    tenth = metrics.load("gpu_busy_ratio")["gpu_busy_ratio"]["10"].value
+    highest = np.average(tenth, weights=weights)
+    assert metrics.mean_of_highest("gpu_busy_ratio") == pytest.approx(highest)
+    series = metrics.load("gpu_busy_ratio")["gpu_busy_ratio"]["2"]
+    statistics = metrics.summarize(series)
+    assert statistics is not None
+    assert statistics.count == len(values)
+    assert statistics.mean == pytest.approx(expected)
+    in_time = np.repeat(values, weights)  # one value per millisecond
+    assert statistics.p50 == pytest.approx(np.median(in_time), abs=1e-6)

@@ -12,8 +12,22 @@ import msgspec
 import pytest
 
 from stepscope.run.catalog.directory import DirectoryCatalog
-from stepscope.schema import JobState, JobStatus
-from stepscope.store import RequestState, RequestStatus, RunWriter, WindowRequests, WindowStatus
+from stepscope.schema import (
+    ConfigurationDecision,
+    JobConfiguration,
+    JobState,
+    JobStatus,
+    RuleSelection,
+    WindowSchedule,
+)
+from stepscope.store import (
+    ConfigurationChanges,
+    RequestState,
+    RequestStatus,
+    RunWriter,
+    WindowRequests,
+    WindowStatus,
+)
 from stepscope.watch.stop_request import STOP_REQUEST_FILE, StopRequest, read_stop_request
 from tests.support.served import Served, serving
 from tests.support.served_runs import draw_job
@@ -166,7 +180,7 @@ def test_a_window_request_and_its_progress(served: Served, run: Path) -> None:
     ("options", "state", "heartbeat_age_s", "sentence"),
     [
         ({"window": "off"}, JobState.IN_PROGRESS, 0, "--window off"),
-        ({}, JobState.COMPLETED, 0, "is over; a window needs a running job"),
+        ({}, JobState.COMPLETED, 0, "is over"),
         ({}, JobState.IN_PROGRESS, 60, "has sent no heartbeat for"),
     ],
 )
@@ -204,6 +218,90 @@ def test_a_job_that_ends_before_its_window(served: Served, run: Path) -> None:
     progress = served.request("/api/capture", run="job", request=name).json
     assert progress["finished"]
     assert progress["failure"] == "the job ended before the window was recorded"
+
+
+# --- configuring ---------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("DBI-07", "DBP-10")
+def test_a_change_of_the_configuration_and_its_progress(served: Served, run: Path) -> None:
+    set_options(run, interval_ms=500, window="auto", windows=[], rules={"names": ["StepOutlier"]})
+    write_status(run)
+    assert session(served)["can_configure"]
+    schedule = {"first_step": 40, "step_count": 3, "interval": 50}
+    body = {"run": "job", "interval_ms": 100, "schedules": [schedule], "rules": ["BatchSize"]}
+    body |= {"assignments": ["StepOutlier.stddev=4"], "automatic": False}
+    assert served.post("/api/configure", body).json == {"number": 1}
+    changes = ConfigurationChanges(run)
+    request = changes.read_request(1)
+    assert request is not None
+    assert "in the web UI (from 127.0.0.1)" in request.by
+    assert request.configuration == JobConfiguration(
+        interval_ms=100,
+        window="asked",
+        schedules=[WindowSchedule(first_step=40, step_count=3, interval=50)],
+        rules=RuleSelection(
+            names=["StepOutlier", "BatchSize"], assignments=["StepOutlier.stddev=4"]
+        ),
+    )
+
+    def progress(number: object = 1) -> Any:
+        return served.request("/api/configure", run="job", number=str(number))
+
+    assert progress().json == {"number": 1, "finished": False, "failure": None}
+    waiting = served.post("/api/configure", {"run": "job", "interval_ms": 200})
+    assert waiting.status == 400
+    assert "another change of job is being applied" in waiting.error
+    changes.decide(1, ConfigurationDecision(decided_ns=1, configuration=None, refusal="too late"))
+    assert progress().json == {"number": 1, "finished": True, "failure": "too late"}
+    assert served.post("/api/configure", {"run": "job", "interval_ms": 500}).json == {
+        "number": None
+    }  # a refused change has changed nothing
+    assert progress("../../run").status == 400
+    served.post("/api/configure", {"run": "job", "interval_ms": 200})
+    write_status(run, JobState.COMPLETED)
+    assert progress(2).json["failure"] == "the job ended before the change was applied"
+    assert "is over" in session(served)["why_not_configure"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"interval_ms": 300}, "a sampling interval of 300 ms is not possible"),
+        ({"rules": ["Nope"]}, "Unknown rule 'Nope'"),
+        ({"rules": ["/job/mine.py:Mine"]}, "with stepscope configure only"),
+        ({"assignments": ["StepOutlier.stddev=many"]}, "Invalid value 'many'"),
+        ({"without_rules": ["StepOutlier"]}, "No rule would remain"),
+        ({"schedules": [{"first_step": 1, "step_count": 5, "interval": 5}]}, "would overlap"),
+        ({"schedules": [{"first_step": 1, "step_count": 0}]}, "step_count"),
+        ({"schedules": [{"first_step": -1, "step_count": 1}]}, "first_step"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_invalid_changes(served: Served, run: Path, fields: dict[str, Any], sentence: str) -> None:
+    set_options(run, interval_ms=500, window="auto", rules={"names": ["StepOutlier"]})
+    write_status(run)
+    response = served.post("/api/configure", {"run": "job"} | fields)
+    assert response.status == 400
+    assert sentence in response.error
+    assert ConfigurationChanges(run).read_request(1) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "fields", "sentence"),
+    [
+        ({"window": "off"}, {"automatic": True}, "--window off"),
+        ({"rules": None}, {"rules": ["StepOutlier"]}, "it was started with --no-rules"),
+    ],
+)
+def test_changes_that_the_job_cannot_make(
+    served: Served, run: Path, options: dict[str, Any], fields: dict[str, Any], sentence: str
+) -> None:
+    set_options(run, interval_ms=500, **options)
+    write_status(run)
+    response = served.post("/api/configure", {"run": "job"} | fields)
+    assert response.status == 400
+    assert sentence in response.error
 
 
 def test_a_request_with_the_name_of_a_file(served: Served, run: Path) -> None:

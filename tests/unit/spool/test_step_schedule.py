@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from stepscope.spool import ScheduledWindows, StepSchedule, parse_step_schedule
+from stepscope.spool import (
+    ScheduledWindows,
+    StepSchedule,
+    find_overlap,
+    next_window,
+    parse_step_schedule,
+    read_schedules,
+    write_schedules,
+)
 
 STEPS = 120
 SMALL = st.integers(0, 6)
@@ -70,15 +78,54 @@ def test_the_next_window_is_the_first_that_has_not_started(
     assert single.next_start(step) == (first if step <= first else None)
 
 
-def test_scheduled_windows_are_read_from_the_spool(tmp_path: Path) -> None:
-    assert ScheduledWindows.read(str(tmp_path)) is None
+@given(
+    schedules=st.lists(
+        st.builds(
+            ScheduledWindows,
+            first_step=st.integers(0, 40),
+            step_count=st.integers(1, 6),
+            interval=st.one_of(st.none(), st.integers(7, 30)),
+            repeat_count=st.one_of(st.none(), st.integers(1, 5)),
+            warmup_count=st.integers(0, 4),
+            min_start=st.integers(0, 50),
+        ),
+        min_size=2,
+        max_size=2,
+    )
+)
+def test_overlaps_are_those_of_the_steps_themselves(schedules: list[ScheduledWindows]) -> None:
+    horizon = 2_000  # longer than the common period of any two intervals
+    occupied = []
+    for schedule in schedules:
+        starts = {schedule.next_start(step) for step in range(horizon)} - {None}
+        # One step more than its own: the gap.
+        spans = ((start, start + schedule.step_count) for start in starts if start is not None)
+        occupied.append([(start - schedule.warmup_count, end) for start, end in spans])
+    overlaps = any(a <= d and c <= b for a, b in occupied[0] for c, d in occupied[1])
+    assert (find_overlap(*schedules) is not None) == overlaps
+    assert (find_overlap(*reversed(schedules)) is not None) == overlaps
+
+
+def test_the_next_window_is_that_of_the_first_schedule_to_start() -> None:
+    late = ScheduledWindows(first_step=100, step_count=2)
+    often = ScheduledWindows(first_step=10, step_count=2, interval=30, min_start=41)
+    assert [next_window([late, often], step) for step in (0, 71, 101)] == [
+        (often, 70),
+        (late, 100),  # both start there; the first one counts
+        (often, 130),
+    ]
+    assert next_window([late], 101) is None
+
+
+def test_schedules_are_read_from_the_spool(tmp_path: Path) -> None:
+    assert read_schedules(str(tmp_path)) == []
     written = ScheduledWindows(first_step=2, step_count=7, warmup_count=1, options=("shapes",))
-    written.write(str(tmp_path))
-    windows = ScheduledWindows.read(str(tmp_path))
-    assert windows is not None
+    write_schedules(str(tmp_path), [written, ScheduledWindows(first_step=50, step_count=1)])
+    windows, second = read_schedules(str(tmp_path))
+    assert second.next_start(3) == 50
     plan = windows.plan(3, 2, "profiler", 10e9)
     assert (plan.number, plan.reason, plan.first_step, plan.steps) == (3, "scheduled", 2, 7)
     assert (plan.warmup_steps, plan.options) == (1, ("shapes",))
     assert plan.longest_ns == 5 * 7 * 10e9
     (tmp_path / "schedule.json").write_text('{"first_step": 2}')
-    assert ScheduledWindows.read(str(tmp_path)) is None
+    assert read_schedules(str(tmp_path)) == []

@@ -20,13 +20,17 @@ from stepscope.schema import (
     METRIC_TYPES,
     SCHEMA_VERSION,
     TABLES,
+    ConfigurationDecision,
+    ConfigurationRequest,
     Delivery,
     Fact,
     Finding,
+    JobConfiguration,
     JobStatus,
     NodeInfo,
     ProcessInfo,
     RuleRecord,
+    RuleSelection,
     RunInfo,
     Table,
 )
@@ -110,7 +114,10 @@ def test_tables_match_the_schema() -> None:
         pytest.fail("docs/run-directory.md differs from the schema: run `make generate`")
 
 
-MANIFESTS = [RunInfo, NodeInfo, JobStatus, ProcessInfo, RuleRecord, Finding, Delivery]
+MANIFESTS = [
+    *(RunInfo, NodeInfo, JobStatus, ProcessInfo, RuleRecord, Finding, Delivery),
+    *(ConfigurationRequest, ConfigurationDecision, JobConfiguration, RuleSelection),
+]
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS)

@@ -13,8 +13,17 @@ import msgspec
 import pytest
 
 from stepscope.rule_feed.check import recorded_rules
-from stepscope.schema import DeliveryState, JobState, RuleRecord, RuleStatus
-from stepscope.store import RunWriter, open_run
+from stepscope.schema import (
+    ConfigurationDecision,
+    ConfigurationRequest,
+    DeliveryState,
+    JobConfiguration,
+    JobState,
+    RuleRecord,
+    RuleSelection,
+    RuleStatus,
+)
+from stepscope.store import ConfigurationChanges, RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.watch.config import ActionConfig, WatchConfig
 from tests.support.waiting import wait_until
@@ -32,14 +41,15 @@ def loading(tmp_path: Path) -> RunBuilder:
     return run
 
 
-def watch(run: Path, *actions: ActionConfig, **settings: Any) -> subprocess.Popen[bytes]:
+def watch(
+    run: Path, *actions: ActionConfig, launcher_pid: int | None = None, **rules: list[str]
+) -> subprocess.Popen[bytes]:
     config = WatchConfig(
         run=str(run),
-        launcher_pid=settings.pop("launcher_pid", os.getpid()),
+        launcher_pid=launcher_pid or os.getpid(),
         scan_ns=10 * SECOND_NS,
-        rules=settings.pop("rules", ["DataloaderBottleneck"]),
+        selection=RuleSelection(**({"names": ["DataloaderBottleneck"]} | rules)),
         actions=list(actions),
-        **settings,
     )
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "stepscope.watch"], stdin=subprocess.PIPE
@@ -128,6 +138,45 @@ def test_it_ends_when_its_launcher_has_exited_and_there_are_no_heartbeats(
     assert result.findings[0].status is RuleStatus.STOPPED
 
 
+@pytest.mark.seed("DBP-10")
+def test_changed_rules_are_evaluated_from_the_start_of_the_run(loading: RunBuilder) -> None:
+    loading.status(JobState.IN_PROGRESS, heartbeat_ns=loading.end_ns)
+    run = loading.write()
+    process = watch(run)
+    wait_until(lambda: recorded_rules(open_run(run)) is not None and record(run).fired)
+    fired_ns = record(run).recorded_ns["DataloaderBottleneck"]
+    selection = RuleSelection(
+        names=["DataloaderBottleneck", "StepOutlier"],
+        assignments=["DataloaderBottleneck.threshold=40"],
+    )
+    changes = ConfigurationChanges(run)
+    configuration = JobConfiguration(interval_ms=500, window="off", schedules=[], rules=selection)
+    changes.request(
+        ConfigurationRequest(number=1, requested_ns=1, by="a test", configuration=configuration)
+    )
+    changes.decide(1, ConfigurationDecision(decided_ns=2, configuration=configuration))
+    wait_until(lambda: len(record(run).findings) == 2 and record(run).fired)
+    (finding,) = record(run).fired
+    assert finding.rule_parameters.startswith("threshold:40")
+    assert record(run).recorded_ns["DataloaderBottleneck"] > fired_ns
+    process.kill()
+    process.wait()
+    successor = watch(run)  # it begins with the changed rules
+    before = record(run).written_ns
+    wait_until(lambda: record(run).written_ns > before)
+    assert [f.rule for f in record(run).findings] == selection.names
+    # A rule whose file is gone: the others stay, and the record says so.
+    missing = msgspec.structs.replace(
+        configuration, rules=RuleSelection(names=["/nowhere/mine.py:Mine"])
+    )
+    changes.decide(2, ConfigurationDecision(decided_ns=3, configuration=missing))
+    wait_until(lambda: record(run).notes)
+    assert "the rules could not be changed: File not found" in record(run).notes[0]
+    assert [f.rule for f in record(run).findings] == selection.names
+    successor.send_signal(signal.SIGTERM)
+    assert successor.wait(30) == 0
+
+
 def test_a_custom_rule_that_fails(loading: RunBuilder, tmp_path: Path) -> None:
     module = tmp_path / "custom.py"
     module.write_text(
@@ -138,7 +187,7 @@ def test_a_custom_rule_that_fails(loading: RunBuilder, tmp_path: Path) -> None:
     )
     run = loading.write()
     rules = [f"{module}:Wrong", f"{module}:Strange", "DataloaderBottleneck"]
-    assert watch(run, rules=rules).wait(30) == 0
+    assert watch(run, names=rules).wait(30) == 0
     wrong, strange, loader = record(run).findings
     assert wrong.error == "ZeroDivisionError: division by zero"
     assert strange.status is RuleStatus.ERROR

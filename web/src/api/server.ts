@@ -31,6 +31,40 @@ export interface CaptureRequest {
   modules: boolean;
 }
 
+/** Confirmation that the monitors can read a change. */
+export interface ConfigureAccepted {
+  /** Number of the change, for queries of its progress; null if nothing changes. */
+  number: number | null;
+}
+
+/** Progress of a change. */
+export interface ConfigureProgress {
+  number: number;
+  /** True when nothing more will happen. */
+  finished: boolean;
+  /** Reason why it is not applied, once that is certain. */
+  failure: string | null;
+}
+
+/** Change of the configuration of a running job; what is left out does not change. */
+export interface ConfigureRequest {
+  run: string;
+  /** Milliseconds between samples of a node. */
+  interval_ms: number | null;
+  /** Whether automatic windows are recorded. */
+  automatic: boolean | null;
+  /** Remove all scheduled windows, before others are added. */
+  clear_schedules: boolean;
+  /** Schedules to add. */
+  schedules: ScheduleRequest[];
+  /** Names of rules to evaluate, too. */
+  rules: string[];
+  /** Names of rules to evaluate no longer. */
+  without_rules: string[];
+  /** Parameters of rules: `Name.parameter=value`. */
+  assignments: string[];
+}
+
 /** URLs that open a line in an editor; null if the file is not on this machine. */
 export interface EditorLinks {
   vscode: string | null;
@@ -77,8 +111,19 @@ export interface RunSession {
   local: boolean;
   can_capture: boolean;
   why_not_capture: string | null;
+  can_configure: boolean;
+  why_not_configure: string | null;
   can_stop: boolean;
   why_not_stop: string | null;
+}
+
+/** Schedule of windows to add to a running job. */
+export interface ScheduleRequest {
+  /** Number of steps before the first window. */
+  first_step: number;
+  step_count: number;
+  /** Steps from one start to the next; null for a single window. */
+  interval: number | null;
 }
 
 /** Lines of a source file. */

@@ -179,6 +179,26 @@ export interface CategoryShare {
   share_ratio: number | null;
 }
 
+/** Change of the sampling interval while the job ran. */
+export interface ChangedInterval {
+  changed_ns: number;
+  /** Interval from then on. */
+  interval_ns: number;
+}
+
+/** Setting that was changed while the job ran, or was to be changed. */
+export interface ChangedSetting {
+  /** When the change took effect; of one without effect, when it was requested. */
+  changed_ns: number;
+  setting: string;
+  before: string;
+  after: string;
+  by: string;
+  state: "applied" | "pending" | "refused";
+  /** Reason of a refusal. */
+  reason: string | null;
+}
+
 /** Collectives of one name within one group of ranks. */
 export interface Collective {
   name: string;
@@ -290,6 +310,27 @@ export interface ConditionResult {
   outcome: "failed" | "passed" | "unknown";
   /** One sentence with the numbers. */
   said: string;
+}
+
+/** Payload of `configuration`. */
+export interface ConfigurationView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
+  interval_ns: number | null;
+  /** Sampling intervals that can be chosen. */
+  interval_choices_ns: number[];
+  /** True if a few steps are recorded in detail without a request. */
+  automatic_windows: boolean;
+  schedules: string[];
+  /** Rules that are evaluated while the job runs. */
+  rules: string[];
+  /** Installed rules that are not evaluated. */
+  other_rules: string[];
+  /** Parameters that were set: `Name.parameter=value`. */
+  parameters: string[];
+  /** Changes while the job ran, in the order of time. */
+  changes: ChangedSetting[];
+  missing: string | null;
 }
 
 /** A property that is not the same; null where a run did not record it. */
@@ -1317,7 +1358,10 @@ export interface NodeView {
   memory_bytes: number | null;
   memory_limit_bytes: number | null;
   gpus: string[];
+  /** Sampling interval at the start of the job. */
   sample_interval_ns: number;
+  /** Changes of the sampling interval; statistics weight samples by it. */
+  interval_changes: ChangedInterval[];
   sample_count: number;
   missed_sample_count: number;
   metrics: MetricView[];
@@ -1459,6 +1503,8 @@ export interface Overview {
   /** Rules that fired while the job ran, by trigger count. */
   findings: ShortFinding[];
   findings_missing: string | null;
+  /** Settings of the recording that were changed while the job ran. */
+  configuration_changes: ChangedSetting[];
 }
 
 /** A part of the mean step; the changes of `rows` and `rest_ns` sum to `change_ns`. */
@@ -2598,6 +2644,7 @@ export interface WaitingView {
 /** Payloads by their names in the API. */
 export interface Views {
   "overview": Overview;
+  "configuration": ConfigurationView;
   "recordings": RecordingsView;
   "steps": StepsView;
   "system": SystemView;

@@ -1,14 +1,16 @@
-// Actions on a running job: capture a detailed window, or stop the job.
-import { Camera, Download, Square } from "lucide";
+// Actions on a running job: capture a detailed window, configure the recording, or stop the job.
+import { Camera, Download, Settings2, Square } from "lucide";
 import { useEffect, useState } from "preact/hooks";
 
 import { RequestError, get, post } from "../api/client";
 import type { CaptureAccepted, CaptureProgress, CaptureRequest, RunSession, StopAccepted } from "../api/server";
 import { countOf } from "../base/quantities";
+import { sentence } from "../base/text";
 import { useGet } from "../state/fetch";
 import { run } from "../state/url";
 import { ConfirmDialog } from "../widgets/dialog";
 import { Icon } from "../widgets/icon";
+import { ConfigureDialog } from "./configure_dialog";
 
 type Detail = Omit<CaptureRequest, "run" | "steps">;
 
@@ -31,7 +33,7 @@ export function JobActions() {
 
 function Actions({ id }: { id: string }) {
   const session = useGet<RunSession>("/api/session", { run: id }).data;
-  const [openDialog, setOpenDialog] = useState<"capture" | "stop" | null>(null);
+  const [openDialog, setOpenDialog] = useState<"capture" | "configure" | "stop" | null>(null);
   const [status, setStatus] = useState("");
   const [request, setRequest] = useState<string | null>(null);
   useProgress(id, request, setStatus);
@@ -61,18 +63,44 @@ function Actions({ id }: { id: string }) {
           <Icon icon={Camera} size={16} /> Capture steps
         </button>
       ) : null}
+      <ConfigureButton obstacle={session.why_not_configure} onOpen={() => { setOpenDialog("configure"); }} onRefuse={setStatus} />
       {session.can_stop ? (
         <button type="button" class="action danger" onClick={() => { setOpenDialog("stop"); }}>
           <Icon icon={Square} size={14} /> Stop job
         </button>
       ) : null}
       {openDialog === "capture" ? <CaptureDialog onCancel={cancel} onConfirm={capture} /> : null}
+      {openDialog === "configure" ? (
+        <ConfigureDialog id={id} onCancel={cancel} onDone={(text) => { cancel(); setStatus(text); }} />
+      ) : null}
       {openDialog === "stop" ? (
         <ConfirmDialog title="Stop this job?" confirmLabel="Stop job" onCancel={cancel} onConfirm={stop}>
           <p>The launcher of <b>{id}</b> sends a termination signal to the job, and kills it after a grace period.</p>
         </ConfirmDialog>
       ) : null}
     </>
+  );
+}
+
+interface ConfigureButtonProps {
+  /** Reason why the configuration cannot be changed; null when it can. */
+  obstacle: string | null;
+  onOpen: () => void;
+  onRefuse: (reason: string) => void;
+}
+
+/** Button that stays focusable without a running job, so that its reason can be read. */
+function ConfigureButton({ obstacle, onOpen, onRefuse }: ConfigureButtonProps) {
+  return (
+    <button
+      type="button"
+      class="action"
+      aria-disabled={obstacle !== null}
+      title={obstacle === null ? undefined : sentence(obstacle)}
+      onClick={() => { if (obstacle === null) onOpen(); else onRefuse(sentence(obstacle)); }}
+    >
+      <Icon icon={Settings2} size={16} /> Configure
+    </button>
   );
 }
 

@@ -2,7 +2,7 @@
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
-import type { NodeStatus, Overview as Payload, PriceUsed, ShortFinding } from "../api/views";
+import type { ChangedSetting, NodeStatus, Overview as Payload, PriceUsed, ShortFinding } from "../api/views";
 import { count, countOf, dollars, duration, percent } from "../base/quantities";
 import { dateTime, sentence } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
@@ -49,6 +49,7 @@ function Content({ payload }: { payload: Payload }) {
       </VerdictView>
       <QualityNotes quality={payload.quality} range={payload.range} />
       <Findings findings={payload.findings} missing={payload.findings_missing} />
+      <ConfigurationChanges changes={payload.configuration_changes} />
       {payload.nodes.length < 2 ? null : <Nodes nodes={payload.nodes} />}
       <RunFacts payload={payload} />
     </>
@@ -139,6 +140,20 @@ function Findings({ findings, missing }: { findings: ShortFinding[]; missing: st
         ))}
       </ul>
     </Panel>
+  );
+}
+
+function ConfigurationChanges({ changes }: { changes: ChangedSetting[] }) {
+  if (changes.length === 0) return null;
+  return (
+    <LinkedTable
+      id="configuration"
+      title="Configuration changes"
+      testid="table-configuration"
+      tools={<a class="quiet" href={link("configuration")}>Configuration</a>}
+      rows={changes}
+      fields={columns<"ChangedSetting", ChangedSetting>("ChangedSetting", "changed_ns", "setting", "before", "after", "by")}
+    />
   );
 }
 

@@ -12,6 +12,7 @@ import msgspec
 from rich.console import Console
 
 from stepscope.cli.writers.compare import write_comparison
+from stepscope.cli.writers.configuration import write_configuration
 from stepscope.cli.writers.cost import write_cost
 from stepscope.cli.writers.distributed import write_distributed
 from stepscope.cli.writers.generic import write_damage, write_generic, write_range
@@ -31,6 +32,7 @@ from stepscope.comparison import Comparison
 from stepscope.cost import Cost
 from stepscope.schema import Payload
 from stepscope.views import (
+    ConfigurationView,
     Dashboard,
     DistributedView,
     InputPipelineView,
@@ -47,6 +49,7 @@ from stepscope.views import (
 
 _WRITERS: dict[type, Callable[[Console, Any], None]] = {
     Overview: write_overview,
+    ConfigurationView: write_configuration,
     StepsView: write_steps,
     SystemView: write_system,
     InputPipelineView: write_input_pipeline,

@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from stepscope.cli.text import table
 from stepscope.cli.verdict_text import write_verdict
+from stepscope.cli.writers.configuration import write_changes
 from stepscope.cli.writers.generic import write_quality
 from stepscope.quantities import count, duration, percent
 from stepscope.views import Overview, RecordedWindow, Recording
@@ -29,6 +30,7 @@ def write_overview(out: Console, payload: Overview) -> None:
         if node.monitor_lost:
             parts.append("monitor lost: restore the remaining data with stepscope recover")
         out.print("  ".join(parts) + (f"  [dim]{escape(node.reason)}[/dim]" if node.reason else ""))
+    write_changes(out, payload.configuration_changes)
     if payload.recordings:
         _write_recordings(out, payload.recordings)
     if payload.devices:

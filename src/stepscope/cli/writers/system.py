@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.markup import escape
 
-from stepscope.cli.text import table
+from stepscope.cli.text import clock_time, table
 from stepscope.quantities import duration, in_unit, memory, number
 from stepscope.views import NodeView, SystemView
 
@@ -27,8 +27,12 @@ def _write_node(out: Console, node: NodeView) -> None:
         f"[bold]{node.node}[/bold]  {node.cpu_model}, {number(node.cores_available)} of "
         f"{node.cores_total} cores, {memory(node.memory_bytes)} memory{gpus}"
     )
+    changes = "".join(
+        f", from {clock_time(change.changed_ns)} on one per {duration(change.interval_ns)}"
+        for change in node.interval_changes
+    )
     out.print(
-        f"{node.sample_count} samples, one per {duration(node.sample_interval_ns)}; "
+        f"{node.sample_count} samples, one per {duration(node.sample_interval_ns)}{changes}; "
         f"{node.missed_sample_count} missed"
     )
     rows = table("metric", "of", "mean", "p50", "p95", "max", "min")

@@ -4,7 +4,8 @@ kineto_peer          daemon of libkineto, in a thread of its own
 training_processes   the training processes, as their heartbeats show them
 planner              start of a window, and its plans
 change_point         detector of slowdowns
-scheduled            sentences about scheduled windows
+scheduled            names of scheduled windows, and sentences about them
+schedules            changes of the schedules while the job runs
 requests             window requests and their progress
 imports              import of finished files into tables
 """
@@ -15,16 +16,18 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from stepscope.monitor.config import WindowSchedule, WindowSettings
+from stepscope.errors import UsageError
+from stepscope.monitor.config import WindowSettings
 from stepscope.monitor.windows.change_point import SlowdownDetector
 from stepscope.monitor.windows.imports import WindowFile, WindowImports
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.planner import Planner, WindowSpec, WindowStart, are_complete
 from stepscope.monitor.windows.requests import SLOWER, RequestHandler
 from stepscope.monitor.windows.scheduled import describe_scheduled
+from stepscope.monitor.windows.schedules import Schedules
 from stepscope.monitor.windows.training_processes import (
     WARMUP_STEPS,
     TrainingProcess,
@@ -34,7 +37,8 @@ from stepscope.monitor.windows.training_processes import (
     read_rank,
     select_stepping,
 )
-from stepscope.spool import ScheduledWindows, SpoolTree, process_is_alive
+from stepscope.schema import JobConfiguration, WindowSchedule
+from stepscope.spool import SpoolTree, process_is_alive
 from stepscope.store import WindowRequest, WindowRequests, open_run
 
 TICK_S = 0.25
@@ -46,8 +50,6 @@ AUTOMATIC_MAX_NS = 2_000_000_000
 MIN_TRAINING_NS = 1_000_000_000
 MAX_WAIT_SHARE = 0.5
 """Share of time spent waiting for data above which no automatic window is recorded."""
-SCHEDULE_MARGIN_NS = 1_000_000_000
-"""Time before the latest assignment of a window scheduled by steps from which it is assigned."""
 AUTOMATIC_GAP_NS = 6_000_000_000
 """Minimum time between an automatic window and a later scheduled one."""
 SLOWER_STEPS = 5
@@ -96,8 +98,14 @@ class WindowService:
         )
         self._planner = Planner(peer)
         self._requests = RequestHandler(self._window_requests, node, self._planner, self._imports)
-        self._skipped_count = 0
-        self._until_scheduled_ns = math.inf
+        self._schedules = Schedules(
+            settings.schedules,
+            spool=tree.root,
+            planner=self._planner,
+            requests=self._requests,
+            started_ns=self._started_ns,
+        )
+        self._is_automatic = settings.automatic
         self._next_poll_s = 0.0
         self._notes: dict[str, str] = {}
         self._stop = threading.Event()
@@ -108,13 +116,37 @@ class WindowService:
     @property
     def notes(self) -> list[str]:
         """Missing windows with the reasons, one sentence each."""
-        return list(self._notes.values())
+        return [*self._notes.values(), *self._schedules.notes.values()]
 
     @property
     def child_pids(self) -> set[int]:
         """Child processes of the service."""
         child = self._imports.child_pid
         return set() if child is None else {child}
+
+    def admit(self, schedules: Sequence[WindowSchedule]) -> list[WindowSchedule]:
+        """Return new schedules with the earliest start of their windows.
+
+        Raises:
+            UsageError: all windows of a schedule are in the past, or no window can be recorded.
+        """
+        if not self._settings.enabled and schedules:
+            raise UsageError("the job was started with --window off")
+        alive = [process for process in list(self._processes.values()) if process.is_alive()]
+        return self._schedules.admit(schedules, alive)
+
+    def configure(self, configuration: JobConfiguration, number: int) -> None:
+        """Take over the windows of a change of the configuration.
+
+        Args:
+            configuration: the new configuration, with schedules as returned by `admit`.
+            number: number of the change.
+
+        Raises:
+            OSError: the spool cannot be written.
+        """
+        self._schedules.replace(configuration.schedules, number)
+        self._is_automatic = configuration.window == "auto"
 
     def finish(self) -> int:
         """Stop planning, and store all finished windows of the spool.
@@ -157,12 +189,13 @@ class WindowService:
         self._note_imports()
         self._planner.withdraw_unused()
         observed = [process for process in alive if process.observe()]
-        if self._settings.schedule is not None and are_complete(alive, now_ns):
-            self._open_scheduled(self._settings.schedule, select_stepping(alive), now_ns)
-        if self._settings.automatic and self._until_scheduled_ns > AUTOMATIC_GAP_NS:
+        self._schedules.announce(alive)
+        if are_complete(alive, now_ns):
+            self._schedules.open(select_stepping(alive), now_ns)
+        if self._is_automatic and self._schedules.until_ns > AUTOMATIC_GAP_NS:
             for process in alive:
                 self._open_automatic(process)
-        if self._settings.on_change:
+        if self._is_automatic and self._settings.on_change:
             self._detect_slowdown(alive, observed)
         if time.monotonic() >= self._next_poll_s:
             self._next_poll_s = time.monotonic() + REQUEST_POLL_S
@@ -202,59 +235,6 @@ class WindowService:
             reason="automatic", step_count=AUTOMATIC_STEPS, duration_ns=AUTOMATIC_MAX_NS
         )
         self._planner.assign(spec, [process], WindowStart(first_step=process.steps + 1))
-
-    def _open_scheduled(
-        self, schedule: WindowSchedule, alive: list[TrainingProcess], now_ns: int
-    ) -> None:
-        by_steps = schedule.by_steps
-        if by_steps is None:
-            self._open_at_time(schedule, alive, now_ns)
-        else:
-            self._open_at_step(by_steps, alive)
-
-    def _open_at_step(self, windows: ScheduledWindows, alive: list[TrainingProcess]) -> None:
-        """Assign the next window for libkineto, if there is time for it and the step time is known.
-
-        The processes open it themselves otherwise.
-        """
-        last_step = max(process.steps for process in alive)
-        first_step = windows.next_start(last_step + 1)
-        if first_step is None:
-            self._until_scheduled_ns = math.inf
-            return
-        step_ns = min((process.step_ns or 0.0) for process in alive)
-        until_ns = (first_step - windows.warmup_count - last_step) * step_ns
-        self._until_scheduled_ns = until_ns
-        lead_ns = self._planner.lead_ns(alive)
-        is_due = lead_ns <= until_ns < lead_ns + max(SCHEDULE_MARGIN_NS, step_ns)
-        if is_due and all(process.is_warm and not process.is_busy for process in alive):
-            self._planner.assign_scheduled(windows, alive, first_step)
-
-    def _open_at_time(
-        self, schedule: WindowSchedule, alive: list[TrainingProcess], now_ns: int
-    ) -> None:
-        planned_count = sum(plan.reason == "scheduled" for plan in alive[0].plans())
-        done_count = planned_count + self._skipped_count
-        if schedule.interval is None and done_count:
-            self._until_scheduled_ns = math.inf
-            return
-        offset_s = done_count * (schedule.interval or 0)
-        lead_ns = self._planner.lead_ns(alive)
-        waited_ns = now_ns - max(process.found_ns for process in alive)
-        has_step_times = all(process.step_ns for process in alive) or waited_ns > lead_ns
-        start_ns = self._started_ns + round(1e9 * ((schedule.start_s or 0) + offset_s))
-        until_ns = self._until_scheduled_ns = start_ns - now_ns
-        if until_ns >= lead_ns or not has_step_times:
-            return
-        if any(process.is_busy for process in alive):
-            if until_ns <= 0:
-                self._skipped_count += 1
-                self._notes[f"skipped {done_count}"] = (
-                    f"scheduled window {done_count + 1} was skipped: another window was still open"
-                )
-            return
-        start = self._requests.agree(f"scheduled-{done_count + 1}", self._planner.find_start(alive))
-        self._planner.assign(_scheduled_spec(schedule), alive, start)
 
     def _detect_slowdown(
         self, alive: list[TrainingProcess], observed: list[TrainingProcess]
@@ -299,12 +279,11 @@ class WindowService:
 
     def _note_scheduled(self) -> None:
         """Note scheduled windows that are missing, or have other steps than planned."""
-        schedule = self._settings.schedule
-        if schedule is None:
+        if not self._settings.enabled:
             return
         processes = [p for p in open_run(self._run_directory).processes() if p.node == self._node]
         last_step = max((process.steps for process in self._processes.values()), default=0)
-        notes = describe_scheduled(schedule, processes, last_step)
+        notes = describe_scheduled(self._schedules.current, processes, last_step)
         self._notes |= {f"scheduled {number}": note for number, note in enumerate(notes)}
 
     def _note_imports(self) -> None:
@@ -319,13 +298,3 @@ class WindowService:
             self._notes["imports"] = (
                 f"detailed windows cannot be stored at the moment: {self._imports.last_error}"
             )
-
-
-def _scheduled_spec(schedule: WindowSchedule) -> WindowSpec:
-    seconds = schedule.duration_s
-    return WindowSpec(
-        reason="scheduled",
-        depth=schedule.depth,
-        options=tuple(schedule.options),
-        duration_ns=None if seconds is None else round(1e9 * seconds),
-    )

@@ -10,7 +10,6 @@ from stepscope.schema import WindowMissedFact, decode_facts
 from stepscope.spool import (
     BOUNDARY_WORD,
     DATA_WAIT_WORD,
-    PLANS_WORD,
     STEPS_WORD,
     Heartbeat,
     SpoolTree,
@@ -50,7 +49,7 @@ class TrainingProcess:
         self.is_warm = False
         """True if the last observation excludes the first steps, which may take much longer."""
         self._heartbeat = heartbeat
-        self._assigned_count = heartbeat.words[PLANS_WORD]
+        self._schedule_number, self._assigned_count = heartbeat.issued
         self._mark: tuple[int, int, int] | None = None
         self._initial_steps = self.steps
 
@@ -106,7 +105,13 @@ class TrainingProcess:
             except FileExistsError:  # the process has just opened a window of the schedule
                 plan.number += 1
         self._assigned_count = plan.number + 1
-        self._heartbeat.words[PLANS_WORD] = self._assigned_count
+        self._heartbeat.issued = self._schedule_number, self._assigned_count
+
+    def announce_schedules(self, number: int) -> None:
+        """Announce the schedules in the spool, which have a number, unless they are announced."""
+        if number != self._schedule_number:
+            self._schedule_number = number
+            self._heartbeat.issued = number, self._assigned_count
 
     def plans(self) -> Iterator[WindowPlan]:
         """Read the assigned plans."""

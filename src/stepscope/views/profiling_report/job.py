@@ -5,6 +5,7 @@ from __future__ import annotations
 from stepscope.cost import price_job
 from stepscope.quantities import dollars, duration, fixed, percent
 from stepscope.run import JobStatistics, machine_count
+from stepscope.views.configuration import list_applied_changes
 from stepscope.views.profiling_report.blocks import (
     Block,
     Cell,
@@ -12,11 +13,17 @@ from stepscope.views.profiling_report.blocks import (
     Table,
     Text,
 )
-from stepscope.views.profiling_report.building import make_pie, make_text_columns
+from stepscope.views.profiling_report.building import (
+    limit_items,
+    make_pie,
+    make_text_columns,
+    shorten,
+)
 from stepscope.views.profiling_report.rule_results import RuleResults
 from stepscope.views.times import utc_time
 
 JOB = "the job's duration"
+MAX_CHANGES = 30
 LONG_FINALIZATION = 0.1
 """Share of the job above which finalization is mentioned."""
 
@@ -46,6 +53,7 @@ def build_job_section(results: RuleResults, *, in_progress: bool) -> Section:
         shares = {name: max(0, part) / job.duration_ns for name, part in parts.items()}
         blocks.append(make_pie("Job duration by part", shares, JOB))
         blocks += _note_long_parts(parts, job.duration_ns)
+    blocks += _list_changes(results)
     return Section(id="job", title="Training job summary", blocks=blocks)
 
 
@@ -112,6 +120,19 @@ def _list_cost(results: RuleResults) -> list[list[Cell]]:
             f"{dollars(float(price.usd_per_hour))} ({price.used.origin})",
         ],
     ]
+
+
+def _list_changes(results: RuleResults) -> list[Block]:
+    """List the changes of the configuration while the job ran."""
+    applied = list_applied_changes(results.run)
+    changes, more = limit_items(applied, MAX_CHANGES, "changes")
+    rows: list[list[Cell]] = [
+        [utc_time(c.changed_ns), shorten(c.setting), shorten(c.before), shorten(c.after)]
+        for c in changes
+    ]
+    columns = make_text_columns("time", "setting", "before", "after")
+    title = "Configuration changes while the job ran"
+    return [Table(title=title, columns=columns, rows=rows, more=more)] if rows else []
 
 
 def _note_long_parts(parts: dict[str, int], duration_ns: int) -> list[Block]:

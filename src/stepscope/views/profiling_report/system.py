@@ -171,7 +171,9 @@ def _draw_heat_maps(results: RuleResults) -> list[Block]:
     for node in nodes:
         # At least two samples per column, so that none is empty.
         width_ns = max(
-            -(-job.duration_ns // HEAT_MAP_COLUMNS), 2 * run.nodes[node].sample_interval_ns, 1
+            -(-job.duration_ns // HEAT_MAP_COLUMNS),
+            2 * run.nodes[node].max_interval_ns(job.start_ns, job.start_ns + job.duration_ns),
+            1,
         )
         bins = Bins(start_ns=job.start_ns, width_ns=width_ns, count=HEAT_MAP_COLUMNS)
         heatmap = build_sampled_heatmap(run.reader, bins, node, max_cores=MAX_CORES)

@@ -23,8 +23,6 @@ from stepscope.views.timeline.selection import get_range, list_tracks
 MAX_TRACKS = 500
 MAX_VALUES = 100_000
 """Bins of all counters together."""
-_GAP = 4
-"""Sampling periods without a sample that make a gap."""
 
 
 def timeline_counters(run: Run, options: ViewOptions) -> CountersView:
@@ -57,20 +55,16 @@ def _load_sampled_series(
     origin = run.clock.origin_ns
     epoch_extent = extent[0] + origin, extent[1] + origin
     for node, series in by_node.items():
-        node_facts = run.nodes.get(node)
-        period = node_facts.sample_interval_ns if node_facts else 10**9
-        # Samples just outside of the window let curves reach its edges.
+        if node not in run.nodes:
+            continue
         bins_by_series = load_sampled_bins(
-            run.reader, node, list(series), epoch_extent, width=width, margin=_GAP * period
+            run.reader, run.nodes[node], list(series), epoch_extent, width=width
         )
         maxima = get_timelines(run).load_maxima(node, [metric for metric, _ in series])
         for key, bins in bins_by_series.items():
             maximum = maxima.get(key, 0.0)
             unit = METRIC_TYPES[key[0]].unit if key[0] in METRIC_TYPES else ""
-            gap = max(1, -(-_GAP * period // width))
-            payload = _build_series(
-                series[key], bins, unit=unit, maximum=maximum, width=width, gap=gap
-            )
+            payload = _build_series(series[key], bins, unit=unit, maximum=maximum, width=width)
             series_by_track[series[key]] = payload
     return series_by_track
 
@@ -107,14 +101,14 @@ def _load_trace_series(
                 name, series = track.words[2:]
                 curve, unit = timeline.counter(track.track, name, series), ""
             bins = curve.bin_values(trace_extent, width)
-        yield track, _build_series(track, bins, unit=unit, maximum=maximum, width=width, gap=1)
+        bins = bins.mark_gaps(1)
+        yield track, _build_series(track, bins, unit=unit, maximum=maximum, width=width)
 
 
 def _build_series(
-    track: TrackId, bins: Bins, *, unit: str, maximum: float, width: int, gap: int
+    track: TrackId, bins: Bins, *, unit: str, maximum: float, width: int
 ) -> CounterSeries:
-    """Convert bins to a payload, with a null where neighbours are more than `gap` bins apart."""
-    bins = bins.mark_gaps(gap)
+    """Convert bins to a payload, with a null in each gap."""
     return CounterSeries(
         track=str(track),
         unit=unit,

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from stepscope.testing.runs import METRIC_PERIOD_NS, RunBuilder
+from stepscope.run import Run
+from stepscope.schema import IntervalChange
+from stepscope.store import RunWriter, open_run
+from stepscope.testing.runs import EPOCH_NS, METRIC_PERIOD_NS, RunBuilder
 from stepscope.timeline.counters import Curve
 from tests.support.drawn_timelines import import_run, tracks_in, view
 from tests.support.kineto_files import Event, kernel, memory, op
@@ -108,6 +112,31 @@ def test_samples_of_a_node(tmp_path: Path) -> None:
     assert {value for value in busy.mean if value is not None} == {0.25}
     assert max(busy.after_ns) < 6 * 10**9
     assert payload.to_after_ns > payload.from_after_ns
+
+
+@pytest.mark.seed("DBP-10")
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_a_longer_interval_is_no_gap(tmp_path: Path, is_recorded: bool) -> None:
+    """Samples every 0.5 s, from 10 s on every 5 s, and none from 20 s to 45 s."""
+    run = RunBuilder(tmp_path / "run")
+    run.rank(0).draw("forward 500 | optimizer 500", 60)
+    run.metric(
+        "cpu_busy_ratio",
+        lambda second: 0.5 if second < 10 or (second % 5 == 0 and not 20 < second < 45) else np.nan,
+    )
+    path = run.write()
+    if is_recorded:
+        info = open_run(path).nodes()["n0"]
+        change = IntervalChange(t_ns=EPOCH_NS + 10 * 10**9, interval_ns=5 * 10**9)
+        with RunWriter(path, "n0") as writer:
+            writer.put_node(msgspec.structs.replace(info, interval_changes=[change]))
+    _, busy = series(Run(open_run(path)), "cpu busy", pixels=10_000)
+    gaps = [busy.after_ns[index] for index, mean in enumerate(busy.mean) if mean is None]
+    if is_recorded:
+        (gap_ns,) = gaps
+        assert 20 * 10**9 <= gap_ns < 21 * 10**9
+    else:
+        assert len(gaps) > 1
 
 
 def test_a_gap_is_none(tmp_path: Path) -> None:

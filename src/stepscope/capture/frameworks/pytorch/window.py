@@ -5,9 +5,9 @@ closes the window exactly at step boundaries, on every rank at the same step. Tw
 available: libkineto's threads, or the framework's profiler. Steps in a window are marked with a
 span and excluded from all step statistics.
 
-Windows that are scheduled by steps are in the spool before the job starts. The monitor plans them
-for libkineto if there is time for it; otherwise this module opens them itself, at exactly their
-step, with the framework's profiler.
+Windows that are scheduled by steps are in the spool before the job starts; the heartbeat announces
+later changes. The monitor plans them for libkineto if there is time for it; otherwise this module
+opens them itself, at exactly their step, with the framework's profiler.
 
 A process can have only one active profiler. While the job uses one, a window waits; when the job
 starts one during a window, the window is closed first.
@@ -37,7 +37,7 @@ from stepscope.capture.guard import OpenSpan, Probe
 from stepscope.spool import (
     BOUNDARY_WORD,
     DATA_WAIT_WORD,
-    PLANS_WORD,
+    ISSUED_WORD,
     STEPS_WORD,
     Heartbeat,
     Kind,
@@ -45,6 +45,8 @@ from stepscope.spool import (
     ScheduledWindows,
     WindowPlan,
     WindowState,
+    next_window,
+    read_schedules,
 )
 
 WINDOW_VARIABLE = "STEPSCOPE_WINDOW"
@@ -175,6 +177,7 @@ class Window:
                 number=plan.number,
                 first_step=plan.first_step,
                 reason=plan.reason,
+                request=plan.request,
                 why=self._obstacle,
             )
             self._enter(WindowState.OVER)
@@ -234,12 +237,18 @@ class _Follower:
         self._directory = ""
         self._heartbeat: Heartbeat | None = None
         self._plans_read = 0
+        self._issued_word = 0
+        """Last value of the word that the monitor writes, and its parts: the number of the
+        schedules, and that of the plans."""
+        self._schedule_number = 0
+        self._plans_issued = 0
         self._window: Window | None = None
-        self._schedule: ScheduledWindows | None = None
+        self._spool = ""
+        self._schedules: list[ScheduledWindows] = []
         self._due_step: float = math.inf
-        """Step at which the next window of the schedule warms up or starts; inf without one."""
-        self._next_start = 0
-        """First step of that window."""
+        """Step at which the next scheduled window warms up or starts; inf without one."""
+        self._next: tuple[ScheduledWindows, int] | None = None
+        """Schedule and first step of that window."""
         self._pace_start: tuple[int, int] | None = None
         """Number and time of the first step boundary; None before it."""
         self._has_exit_handler = False
@@ -261,13 +270,15 @@ class _Follower:
         words[STEPS_WORD] = step
         words[BOUNDARY_WORD] = now
         progress.reports_work = not step
+        if words[ISSUED_WORD] != self._issued_word:
+            self._read_issued(heartbeat, step)
         if step >= self._due_step:
             self._follow_schedule(heartbeat, step, now)
         if self._pace_start is None and step:
             self._pace_start = step, now
         window = self._window
         if window is None:
-            if words[PLANS_WORD] <= self._plans_read:
+            if self._plans_issued <= self._plans_read:
                 return
             window = self._next_window(heartbeat)
         if window is not None:
@@ -304,30 +315,43 @@ class _Follower:
         """Create a heartbeat page for this process, which may be a forked one."""
         self._generation = session.generation
         self._window, self._heartbeat, self._plans_read = None, None, 0
-        self._schedule, self._due_step, self._pace_start = None, math.inf, None
+        self._issued_word = self._schedule_number = self._plans_issued = 0
+        self._due_step, self._pace_start = math.inf, None
         current = session.current()
         if current is not None:
             libkineto.start_counting()
             self._directory = current.directory
             self._heartbeat = Heartbeat.create(current.directory)
-            self._schedule = ScheduledWindows.read(current.tree.root)
-            self._await_scheduled(progress.step_count)
+            self._spool = current.tree.root
+            self._read_schedules(progress.step_count)
+
+    def _read_issued(self, heartbeat: Heartbeat, step: int) -> None:
+        """Read what the monitor has announced: plans, or a change of the schedules."""
+        self._issued_word = heartbeat.words[ISSUED_WORD]
+        number, self._plans_issued = heartbeat.issued
+        if number != self._schedule_number:
+            self._schedule_number = number
+            self._read_schedules(step)
+
+    def _read_schedules(self, step: int) -> None:
+        self._schedules = read_schedules(self._spool)
+        self._await_scheduled(step)
 
     def _await_scheduled(self, step: int) -> None:
-        """Await the first window of the schedule that starts at a step or later."""
-        schedule = self._schedule
-        start = None if schedule is None else schedule.next_start(step)
-        if schedule is None or start is None:
+        """Await the first scheduled window that starts at a step or later."""
+        self._next = next_window(self._schedules, step)
+        if self._next is None:
             self._due_step = math.inf
         else:
-            self._due_step, self._next_start = start - schedule.warmup_count, start
+            schedule, start = self._next
+            self._due_step = start - schedule.warmup_count
 
     def _follow_schedule(self, heartbeat: Heartbeat, step: int, now: int) -> None:
-        """Open the window of the schedule that is due, unless the monitor has planned it."""
-        schedule, start = self._schedule, self._next_start
-        if schedule is None:
+        """Open the scheduled window that is due, unless the monitor has planned it."""
+        if self._next is None:
             return
-        if self._window is None and heartbeat.words[PLANS_WORD] > self._plans_read:
+        schedule, start = self._next
+        if self._window is None and self._plans_issued > self._plans_read:
             self._next_window(heartbeat)
         if self._window is None:
             if not step and not _will_train():

@@ -1,0 +1,218 @@
+"""Configuration of a job's recording, and its history.
+
+Used by `stepscope configure`, by the web UI and by views.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stepscope.errors import UsageError
+from stepscope.quantities import duration, number
+from stepscope.schema import (
+    ConfigurationDecision,
+    ConfigurationRequest,
+    JobConfiguration,
+    RuleSelection,
+    RunInfo,
+    WindowSchedule,
+)
+from stepscope.spool import OPTIONS, Depth, ScheduledWindows, find_overlap
+from stepscope.store import CONFIGURATION_DECISIONS, CONFIGURATION_REQUESTS, RunReader
+
+NONE = "none"
+_UNITS_PER_S = 1000
+"""Resolution at which schedules in time are compared."""
+
+
+class SettingChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting before and after a change of the configuration, as text."""
+
+    setting: str
+    before: str
+    after: str
+
+
+class ConfigurationChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to change the configuration, with the decision on it."""
+
+    request: ConfigurationRequest
+    decision: ConfigurationDecision | None
+    """None while no monitor has decided."""
+    settings: list[SettingChange]
+    """Requested changes."""
+
+
+class ConfigurationHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """Configuration of a job over time."""
+
+    current: JobConfiguration
+    changes: list[ConfigurationChange]
+
+    @property
+    def is_pending(self) -> bool:
+        """True while a request waits for a decision."""
+        return any(change.decision is None for change in self.changes)
+
+
+def read_configuration(reader: RunReader) -> ConfigurationHistory:
+    """Read the configuration of a job and its changes so far."""
+    requests = reader.documents(CONFIGURATION_REQUESTS, ConfigurationRequest)
+    decisions = reader.documents(CONFIGURATION_DECISIONS, ConfigurationDecision)
+    current, changes = _initial_configuration(reader.info), []
+    for name, request in sorted(requests.items(), key=lambda item: item[1].number):
+        decision = decisions.get(name)
+        settings = list(describe_changes(current, request.configuration))
+        changes.append(ConfigurationChange(request=request, decision=decision, settings=settings))
+        if decision is not None and decision.configuration is not None:
+            current = decision.configuration
+    return ConfigurationHistory(current=current, changes=changes)
+
+
+def _initial_configuration(info: RunInfo) -> JobConfiguration:
+    options = info.options
+    schedules = options.get("windows") or []
+    return JobConfiguration(
+        interval_ms=options.get("interval_ms", 0),
+        window=options.get("window", "auto"),
+        schedules=msgspec.convert(
+            [schedules] if isinstance(schedules, dict) else schedules, list[WindowSchedule]
+        ),
+        rules=_initial_rules(options.get("rules"), Path(info.working_directory)),
+    )
+
+
+def _initial_rules(recorded: dict[str, Any] | None, directory: Path) -> RuleSelection | None:
+    if recorded is None:
+        return None
+    return RuleSelection(
+        names=[_absolute(name, directory) for name in recorded.get("names", [])],
+        config=recorded.get("config"),
+        assignments=recorded.get("set", []),
+    )
+
+
+def _absolute(name: str, directory: Path) -> str:
+    """Make the path of a rule in a file absolute: the reader may be in another directory."""
+    path, colon, rule = name.rpartition(":")
+    return f"{directory / path}:{rule}" if colon else name
+
+
+def describe_changes(before: JobConfiguration, after: JobConfiguration) -> Iterator[SettingChange]:
+    """Describe the settings in which two configurations differ."""
+    texts = (
+        ("sampling interval", *(duration(1e6 * c.interval_ms) for c in (before, after))),
+        ("automatic windows", *(_describe_mode(c) for c in (before, after))),
+    )
+    for setting, old, new in texts:
+        if old != new:
+            yield SettingChange(setting=setting, before=old, after=new)
+    for schedule in before.schedules:
+        if schedule not in after.schedules:
+            yield SettingChange(
+                setting="scheduled window", before=describe_schedule(schedule), after=NONE
+            )
+    for schedule in after.schedules:
+        if schedule not in before.schedules:
+            yield SettingChange(
+                setting="scheduled window", before=NONE, after=describe_schedule(schedule)
+            )
+    if before.rules != after.rules and before.rules is not None and after.rules is not None:
+        yield from _describe_rule_changes(before.rules, after.rules)
+
+
+def _describe_mode(configuration: JobConfiguration) -> str:
+    return "on" if configuration.window == "auto" else "off"
+
+
+def _describe_rule_changes(before: RuleSelection, after: RuleSelection) -> Iterator[SettingChange]:
+    old, new = describe_rules(before), describe_rules(after)
+    if old != new:
+        yield SettingChange(setting="rules", before=old, after=new)
+    old_values, new_values = read_assigned(before), read_assigned(after)
+    for name in dict.fromkeys([*old_values, *new_values]):
+        if old_values.get(name) != new_values.get(name):
+            default = "value of the file or default" if after.config else "default"
+            yield SettingChange(
+                setting=name,
+                before=old_values.get(name, default),
+                after=new_values.get(name, default),
+            )
+
+
+def describe_rules(selection: RuleSelection) -> str:
+    """Describe the evaluated rules."""
+    if selection.names:
+        return ", ".join(selection.names)
+    return f"all but {', '.join(selection.without)}" if selection.without else "all"
+
+
+def read_assigned(selection: RuleSelection) -> dict[str, str]:
+    """Return the assigned values of parameters, by `Name.parameter`."""
+    pairs = (text.partition("=") for text in selection.assignments)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def check_schedules(schedules: Iterable[WindowSchedule]) -> None:
+    """Check that no windows of different schedules overlap.
+
+    That is not known of windows in steps and windows in time.
+
+    Raises:
+        UsageError: two schedules overlap.
+    """
+    for first, second in itertools.combinations(schedules, 2):
+        if (first.first_step is None) != (second.first_step is None):
+            continue
+        start = find_overlap(_to_windows(first), _to_windows(second))
+        if start is not None:
+            position = f"step {start}"
+            if first.first_step is None:
+                position = f"{duration(1e9 * start / _UNITS_PER_S)} after the start"
+            raise UsageError(
+                "windows must not overlap and need a gap, which these do not have at "
+                f"{position}: {describe_schedule(first)}; {describe_schedule(second)}"
+            )
+
+
+def _to_windows(schedule: WindowSchedule) -> ScheduledWindows:
+    """Return the windows of a schedule; those in time have milliseconds in place of steps."""
+    if schedule.first_step is not None:
+        return ScheduledWindows.copy(schedule)
+    scaled = {
+        "first_step": round(_UNITS_PER_S * (schedule.start_s or 0)),
+        "step_count": math.ceil(_UNITS_PER_S * (schedule.duration_s or 0)),
+        "min_start": _UNITS_PER_S * schedule.min_start,
+    }
+    if schedule.interval is not None:
+        scaled["interval"] = _UNITS_PER_S * schedule.interval
+    return ScheduledWindows.copy(msgspec.structs.replace(schedule, **scaled))
+
+
+def describe_schedule(schedule: WindowSchedule) -> str:
+    """Describe a schedule of windows, such as `steps 100 to 119 every 500 steps`."""
+    if schedule.first_step is not None:
+        first, count = schedule.first_step, schedule.step_count or 1
+        text = f"step {first}" if count == 1 else f"steps {first} to {first + count - 1}"
+        repeat = None if schedule.interval is None else f"{number(schedule.interval)} steps"
+    else:
+        start, length = 1e9 * (schedule.start_s or 0), 1e9 * (schedule.duration_s or 0)
+        text = f"{duration(length)} from {duration(start)} after the start"
+        repeat = None if schedule.interval is None else duration(1e9 * schedule.interval)
+    parts = [text]
+    if repeat is not None:
+        times = "" if schedule.repeat_count is None else f" {schedule.repeat_count} times"
+        parts.append(f"every {repeat}{times}")
+    if schedule.warmup_count:
+        parts.append(f"after {schedule.warmup_count} warm-up steps")
+    if schedule.depth == Depth.LIGHT:
+        parts.append("without operators")
+    elif schedule.options:
+        parts.append(f"with {' and '.join(n for n in OPTIONS if n in schedule.options)}")
+    return " ".join(parts)

@@ -1,0 +1,31 @@
+import { expect, test } from "vitest";
+
+import type { ConfigurationView } from "../api/views";
+import { configureRequest, initialForm } from "./configure_form";
+
+const PAYLOAD: ConfigurationView = {
+  damage: [], interval_ns: 500e6, interval_choices_ns: [100e6, 500e6], automatic_windows: true,
+  schedules: ["step 5"], rules: ["StepOutlier", "BatchSize"], other_rules: ["IOBottleneck"], parameters: [],
+  changes: [], missing: null,
+};
+
+test("a form without an edit changes nothing", () => {
+  expect(configureRequest("job", PAYLOAD, initialForm(PAYLOAD))).toEqual({
+    run: "job", interval_ms: null, automatic: null, clear_schedules: false, schedules: [],
+    rules: [], without_rules: [], assignments: [],
+  });
+});
+
+test("a request contains what was edited", () => {
+  const form = {
+    ...initialForm(PAYLOAD),
+    intervalNs: "100000000", automatic: false, removesSchedules: true, firstStep: "40", stepCount: "3", interval: "50",
+    rules: new Set(["StepOutlier", "IOBottleneck"]), parameters: " StepOutlier.stddev=4, IOBottleneck.window=9 ",
+  };
+  expect(configureRequest("job", PAYLOAD, form)).toEqual({
+    run: "job", interval_ms: 100, automatic: false, clear_schedules: true,
+    schedules: [{ first_step: 40, step_count: 3, interval: 50 }],
+    rules: ["IOBottleneck"], without_rules: ["BatchSize"],
+    assignments: ["StepOutlier.stddev=4", "IOBottleneck.window=9"],
+  });
+});

@@ -1,0 +1,49 @@
+// Fields of the dialog that changes the recording of a running job, and the request for them.
+import type { ConfigureRequest } from "../api/server";
+import type { ConfigurationView } from "../api/views";
+
+/** Fields of the form. Numbers are texts: an empty one is not set. */
+export interface Form {
+  intervalNs: string;
+  automatic: boolean;
+  removesSchedules: boolean;
+  firstStep: string;
+  stepCount: string;
+  interval: string;
+  /** Names of the rules to evaluate. */
+  rules: ReadonlySet<string>;
+  /** `Name.parameter=value`, separated by spaces or commas. */
+  parameters: string;
+}
+
+export function initialForm(payload: ConfigurationView): Form {
+  return {
+    intervalNs: String(payload.interval_ns),
+    automatic: payload.automatic_windows,
+    removesSchedules: false,
+    firstStep: "",
+    stepCount: "10",
+    interval: "",
+    rules: new Set(payload.rules),
+    parameters: "",
+  };
+}
+
+/** Request for what differs from the present configuration. */
+export function configureRequest(id: string, payload: ConfigurationView, form: Form): ConfigureRequest {
+  const interval_ms = Number(form.intervalNs) / 1e6;
+  return {
+    run: id,
+    interval_ms: form.intervalNs === String(payload.interval_ns) ? null : interval_ms,
+    automatic: form.automatic === payload.automatic_windows ? null : form.automatic,
+    clear_schedules: form.removesSchedules,
+    schedules: form.firstStep === "" ? [] : [{
+      first_step: Number(form.firstStep),
+      step_count: Number(form.stepCount),
+      interval: form.interval === "" ? null : Number(form.interval),
+    }],
+    rules: [...form.rules].filter((name) => !payload.rules.includes(name)),
+    without_rules: payload.rules.filter((name) => !form.rules.has(name)),
+    assignments: form.parameters.split(/[\s,]+/).filter((text) => text !== ""),
+  };
+}
