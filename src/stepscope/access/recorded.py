@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from stepscope.access.selection import Moment, Names, chosen_names, moment_ns
 from stepscope.errors import JobEndedError, NotARunError, UsageError, WaitTimeoutError
-from stepscope.quantities import count_of, duration
+from stepscope.quantities import count_of, number
 from stepscope.run import (
     NodeMetrics,
     Rank,
@@ -62,7 +62,7 @@ class RecordedRun:
     @property
     def state(self) -> JobState | None:
         """State of the job at this moment: `InProgress`, `Stopping`, `Completed`, `Failed` or
-        `Stopped`, of several nodes the first of these; None for imported files, and before the
+        `Stopped`, of several nodes the first of these; None for imported traces, and before the
         first heartbeat."""
         return job_state(self._run.reader.statuses().values())
 
@@ -208,7 +208,7 @@ class RecordedRun:
             now_s = time.monotonic()
             if now_s >= deadline:
                 raise WaitTimeoutError(
-                    f"{name} {lack} after {duration(timeout_s * 1e9)}; its state is "
+                    f"{name} {lack} after {number(timeout_s)} s; its state is "
                     f"{self.state or 'unknown'}."
                 )
             # Reading takes at most half of the time.

@@ -52,7 +52,7 @@ _FUNCTION_TYPES: dict[str, type] = {
     "calls": int,
     "primitive_calls": int,
 }
-GROUPS = ("kind", "name", "phase", "process", "rank", "role", "thread", "node", "step")
+GROUPS = ("kind", "name", "phase", "mode", "process", "rank", "role", "thread", "node", "step")
 """Columns by which spans can be grouped."""
 
 
