@@ -10,7 +10,8 @@ tables (`run`), formulas (`analysis`), drawing, anything that writes into a run.
     distributions  histograms of metrics and of step times
     timelines      steps one after the other
     phase_tables   times of phases, and use of the machines in them
-    tables         statistics of phases and spans, use of devices, Python functions
+    tables         statistics of phases and spans, use of devices
+    profiles       Python functions
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from stepscope.access.distributions import (
     RankHistogram,
     StepHistogram,
 )
+from stepscope.access.profiles import PythonProfile
 from stepscope.access.recorded import open_when_present
 from stepscope.access.run import OpenRun
 from stepscope.access.timelines import RankTimeline, StepTimeline
@@ -48,6 +50,7 @@ __all__ = [
     "MetricHistogram",
     "MetricsHistogram",
     "OpenRun",
+    "PythonProfile",
     "RankHistogram",
     "RankTimeline",
     "Run",

@@ -7,7 +7,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from stepscope.access import distributions, phase_tables, tables, timelines
+from stepscope.access import distributions, phase_tables, profiles, tables, timelines
+from stepscope.access.profiles import PythonProfile
 from stepscope.access.run_frames import RunFrames
 from stepscope.access.selection import Moment, Names, chosen_names
 from stepscope.analysis import (
@@ -32,10 +33,14 @@ from stepscope.exporters import ExportedTimeline, export_timeline
 from stepscope.run import (
     PARTS,
     PERIODS,
+    PROFILE_BORDERS,
+    PROFILE_MODES,
     TRAINING_PHASES,
     DataLoaderAnalysis,
     Frame,
     JobStatistics,
+    Period,
+    ProfileSelection,
     analyse_loading,
     job_statistics,
     open_run,
@@ -264,26 +269,70 @@ class OpenRun(RunFrames):
     def python_profile(
         self,
         *,
+        period: str | None = None,
+        modes: str | tuple[str, str] | None = None,
         phase: str | None = None,
+        borders: tuple[str, str] | None = None,
         steps: tuple[int, int] | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
         rank: int | None = None,
         workers: bool = False,
+        merged: bool = False,
+        order: str = "own",
         top: int = 0,
-    ) -> Frame:
+    ) -> PythonProfile:
         """Profile Python functions, from stack samples or imported profiles.
 
+        Columns: rank, process, function, file, library, own_ratio, total_ratio, own_ns, total_ns,
+        own_count and total_count (samples), profiler, calls, primitive_calls. Shares are of the
+        selected samples of the process, or of the own time of all functions in its selected
+        profiles. Samples state no calls, and imported profiles no samples: these are missing.
+
         Args:
+            period: `initialization`: before the first work of the training; `training`; or
+                `finalization`: after its last work. Of imported profiles, those that start before
+                step zero, those that end after the job closed its hook, and those in between.
+            modes: a mode, or those at start and end: ("train", "eval") is the time after training
+                and before evaluation. `train`, `eval`, `predict`, `global`, `pre_step_zero`,
+                `post_close`.
             phase: only samples in this phase of the step, `other` among them. Imported profiles
                 do not state phases, and are left out.
+            borders: only imported profiles between two moments, such as ("stepstart",
+                "forwardpassend"); the others are `start`, `stepend` and `end`.
             steps: first step and the step after the last. Of imported profiles, those that start
                 in these steps count.
+            start, end: the range of the samples, and of the starts of imported profiles.
             rank: only this rank.
             workers: profile the DataLoader workers instead of the training thread.
+            merged: one row per function of all processes together.
+            order: `own` or `total` for time, `calls` or `primitive_calls`; highest first.
             top: count of functions per process, 0 for all.
         """
         chosen_names("phase", phase, PHASES)
-        return tables.python_profile(
-            self._run, self._ranks(rank), workers=workers, phase=phase, steps=steps, top=top
+        chosen_names("period", period, PERIODS)
+        chosen_names("order", order, profiles.ORDERS)
+        pair = (modes, modes) if isinstance(modes, str) else modes
+        chosen_names("mode", pair, PROFILE_MODES)
+        chosen_names("border of a profile", borders, PROFILE_BORDERS)
+        return PythonProfile(
+            self._run,
+            profiles.ProfileQuery(
+                ranks=self._ranks(rank),
+                selection=ProfileSelection(
+                    period=period,
+                    modes=pair,
+                    borders=borders,
+                    extent=Period.of(self._moment(start), self._moment(end)),
+                ),
+                rank=rank,
+                workers=workers,
+                phase=phase,
+                steps=steps,
+                merged=merged,
+                order=order,
+                top=top,
+            ),
         )
 
     # --- comparison -----------------------------------------------------------------

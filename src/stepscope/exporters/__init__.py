@@ -5,6 +5,7 @@ traces in pieces of bounded size. Does not belong here: computing (`analysis`), 
 talking (`cli`).
 
     chrome, timeline   traces and whole runs as Chrome JSON
+    python_profile     Python functions and trees of calls as HTML
     view_tables        payloads of views as flat tables
     csv_file, workbook those tables as CSV and XLSX
 """

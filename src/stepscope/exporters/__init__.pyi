@@ -1,5 +1,9 @@
 from .chrome import Exported as Exported, export_chrome as export_chrome
 from .csv_file import write_csv as write_csv
+from .python_profile import (
+    FunctionTable as FunctionTable,
+    render_python_profile as render_python_profile,
+)
 from .timeline import ExportedTimeline as ExportedTimeline, export_timeline as export_timeline
 from .view_tables import (
     ViewTable as ViewTable,

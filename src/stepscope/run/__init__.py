@@ -60,7 +60,12 @@ from stepscope.run.phase_times import (
     find_periods,
     find_step_phases,
 )
-from stepscope.run.python_profiles import read_python_profiles
+from stepscope.run.profile_selection import (
+    PROFILE_BORDERS,
+    PROFILE_MODES,
+    ProfileSelection,
+)
+from stepscope.run.python_profiles import ProfiledFunction, read_python_profiles
 from stepscope.run.rank_collectives import collective_calls
 from stepscope.run.request_waits import name_wait_function
 from stepscope.run.run import Rank, Run
@@ -121,6 +126,8 @@ __all__ = [
     "MODES",
     "PARTS",
     "PERIODS",
+    "PROFILE_BORDERS",
+    "PROFILE_MODES",
     "TRAINING_PHASES",
     "BinSeries",
     "Bins",
@@ -142,6 +149,8 @@ __all__ = [
     "MemoryTimeline",
     "NodeMetrics",
     "Period",
+    "ProfileSelection",
+    "ProfiledFunction",
     "QualityIssue",
     "Rank",
     "RecordedWork",
