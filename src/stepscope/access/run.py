@@ -29,7 +29,14 @@ from stepscope.comparison import (
 from stepscope.cost import Cost, JobCost, PriceRequest, parse_usd_per_hour, report_cost
 from stepscope.diagnosis import Verdict, diagnose
 from stepscope.errors import UsageError
-from stepscope.exporters import ExportedTimeline, export_timeline
+from stepscope.exporters import (
+    GPU_BELOW_RATIO,
+    SOURCES,
+    ExportedTimeline,
+    choose_content,
+    export_timeline,
+    find_step_range,
+)
 from stepscope.run import (
     PARTS,
     PERIODS,
@@ -371,12 +378,45 @@ class OpenRun(RunFrames):
     # --- files -------------------------------------------------------------------------------
 
     def export_timeline(
-        self, path: str | Path, *, start: Moment | None = None, end: Moment | None = None
+        self,
+        path: str | Path,
+        *,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        steps: tuple[int, int] | None = None,
+        sources: str | Sequence[str] = SOURCES,
+        suffix: str | Sequence[str] | None = None,
+        gpu_below: float = GPU_BELOW_RATIO,
     ) -> ExportedTimeline:
         """Write metrics, spans and windows on one time axis as a Chrome trace for Perfetto.
 
         The file is compressed if its name ends in `.gz`.
+
+        Args:
+            path: the file.
+            start, end: the range of samples and spans; traces that overlap it are written whole.
+            steps: first step and the step after the last, instead of a range: the time from the
+                start of the first on any rank to the end of the last on any.
+            sources: one or more of `system` (samples), `framework` (spans), `communication` (spans
+                of collectives), `traces`, and `bottlenecks`: marks of GPUs that are hardly used,
+                and of the findings of rules while the job ran.
+            suffix: ends of names of imported files: spans and traces of other files are left out.
+            gpu_below: share of time in which a GPU is busy, below which it is marked.
+
+        Raises:
+            UsageError: no rank has these steps, or a name is unknown.
         """
+        start_ns, end_ns = self._moment(start), self._moment(end)
+        if steps is not None:
+            if start_ns is not None or end_ns is not None:
+                raise UsageError("Pass steps, or start and end, not both.")
+            start_ns, end_ns = find_step_range(self._run, steps)
+        content = choose_content(
+            self._run,
+            sources=[sources] if isinstance(sources, str) else sources,
+            suffixes=[suffix] if isinstance(suffix, str) else suffix,
+            gpu_below_ratio=gpu_below,
+        )
         return export_timeline(
-            self._run, Path(path), start_ns=self._moment(start), end_ns=self._moment(end)
+            self._run, Path(path), start_ns=start_ns, end_ns=end_ns, content=content
         )

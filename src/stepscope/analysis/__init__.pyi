@@ -446,7 +446,9 @@ from .trials import (
 )
 from .utilization import (
     Contention as Contention,
+    LowUse as LowUse,
     UsageShares as UsageShares,
+    find_low_use as find_low_use,
     measure_contention as measure_contention,
     measure_usage as measure_usage,
 )

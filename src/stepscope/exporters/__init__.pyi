@@ -5,6 +5,13 @@ from .python_profile import (
     render_python_profile as render_python_profile,
 )
 from .timeline import ExportedTimeline as ExportedTimeline, export_timeline as export_timeline
+from .timeline_content import (
+    GPU_BELOW_RATIO as GPU_BELOW_RATIO,
+    SOURCES as SOURCES,
+    TimelineContent as TimelineContent,
+    choose_content as choose_content,
+    find_step_range as find_step_range,
+)
 from .view_tables import (
     ViewTable as ViewTable,
     choose_table as choose_table,

@@ -210,6 +210,7 @@ __all__ = [
     "list_event_names",
     "list_names",
     "list_phases",
+    "literal",
     "load_traces",
     "machine_count",
     "make_window_request",
@@ -258,5 +259,6 @@ from stepscope.store import (
     RunReader,
     UnreachableError,
     cache_home,
+    literal,
     size_of,
 )
