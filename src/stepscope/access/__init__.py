@@ -9,6 +9,7 @@ tables (`run`), formulas (`analysis`), drawing, anything that writes into a run.
     selection      names and times as callers pass them
     distributions  histograms of metrics and of step times
     timelines      steps one after the other
+    timeline_chart metrics over time in a notebook, with a selected range
     phase_tables   times of phases, and use of the machines in them
     tables         statistics of phases and spans, use of devices
     profiles       Python functions
@@ -27,6 +28,7 @@ from stepscope.access.distributions import (
 from stepscope.access.profiles import PythonProfile
 from stepscope.access.recorded import open_when_present
 from stepscope.access.run import OpenRun
+from stepscope.access.timeline_chart import TimelineChart
 from stepscope.access.timelines import RankTimeline, StepTimeline
 from stepscope.analysis import Heatmap, HeatmapRow, Histogram
 from stepscope.cost import JobCost
@@ -56,6 +58,7 @@ __all__ = [
     "Run",
     "StepHistogram",
     "StepTimeline",
+    "TimelineChart",
     "open",
 ]
 

@@ -11,9 +11,9 @@ from stepscope.access import distributions, phase_tables, profiles, tables, time
 from stepscope.access.profiles import PythonProfile
 from stepscope.access.run_frames import RunFrames
 from stepscope.access.selection import Moment, Names, chosen_names
+from stepscope.access.timeline_chart import MAX_BINS, TIMELINE_METRICS, TimelineChart
 from stepscope.analysis import (
     DURATION_BINS,
-    HEATMAP_METRICS,
     HEATMAP_TICKS,
     PHASES,
     RATIO_BIN,
@@ -48,7 +48,9 @@ from stepscope.run import (
     JobStatistics,
     Period,
     ProfileSelection,
+    aggregate_samples,
     analyse_loading,
+    choose_bins,
     job_statistics,
     open_run,
 )
@@ -133,6 +135,38 @@ class OpenRun(RunFrames):
     def step_timeline(self, *, rank: int | None = None) -> timelines.StepTimeline:
         """Return the durations of steps over time."""
         return timelines.step_timeline(self._ranks(rank))
+
+    def timeline(
+        self,
+        metric: Names = TIMELINE_METRICS,
+        *,
+        node: Names | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
+    ) -> TimelineChart:
+        """Show metrics over time in a notebook; a selected range returns its events.
+
+        Dragging over the chart selects a range (`pip install 'stepscope[notebook]'`), `.select`
+        does the same without a notebook. `.events()`, `.trace_events()` and `.system()` return the
+        spans, events of traces and samples in it.
+
+        Args:
+            metric: one or more metrics; those that were not sampled are omitted.
+            node: names.
+            start, end: the range.
+
+        Raises:
+            UsageError: no node was monitored in this range.
+        """
+        names = chosen_names("metric", metric, METRIC_TYPES) or []
+        nodes = chosen_names("node", node, self.nodes) or []
+        first, last = Period.of(self._moment(start), self._moment(end))
+        bins = choose_bins(self._run, MAX_BINS, within=(first, last))
+        if bins is None:
+            raise UsageError("No node was monitored in this range.")
+        return TimelineChart(
+            self, bins, aggregate_samples(self._run.reader, bins, names, nodes=nodes)
+        )
 
     # --- statistics --------------------------------------------------------------------------
 

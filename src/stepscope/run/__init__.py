@@ -15,7 +15,14 @@ from stepscope.run.data_loading import (
 )
 from stepscope.run.device_work import CarryOver, calls_of, device_work_of, streams_of
 from stepscope.run.epochs import Epochs, find_epochs
-from stepscope.run.frames import Frame, FrameColumns, frame_of, frame_of_query, frame_of_table
+from stepscope.run.frames import (
+    Frame,
+    FrameColumns,
+    frame_of,
+    frame_of_query,
+    frame_of_table,
+    select_longest,
+)
 from stepscope.run.graph_captures import Replays, graph_calls_of, replays_of
 from stepscope.run.heatmaps import SampledHeatmap, build_sampled_heatmap
 from stepscope.run.job_samples import read_job_samples
@@ -242,6 +249,7 @@ __all__ = [
     "replays_of",
     "samples_at_a_time",
     "sampling_period_ns",
+    "select_longest",
     "select_named",
     "send_window_request",
     "size_of",

@@ -20,7 +20,7 @@ from stepscope.analysis import (
     find_step_at,
     summarize_groups,
 )
-from stepscope.run.frames import FrameColumns
+from stepscope.run.frames import FrameColumns, select_rows
 from stepscope.run.phase_times import MODES, find_mode_at
 from stepscope.run.run import Rank, Run
 from stepscope.schema import AGGREGATE_KINDS, ProcessInfo
@@ -225,13 +225,3 @@ def _select_steps(columns: dict[str, Any], first: int, end: int) -> dict[str, An
     number = np.ma.filled(step, -1)
     matching = (number >= first) & (number < end)
     return select_rows(columns, matching)
-
-
-def select_rows(columns: FrameColumns, rows: Any) -> dict[str, Any]:
-    """Select the rows of an index array or a mask."""
-    return {
-        name: DictColumn(column.codes[rows], column.values)
-        if isinstance(column, DictColumn)
-        else column[rows]
-        for name, column in columns.items()
-    }
