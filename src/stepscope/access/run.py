@@ -14,6 +14,7 @@ from stepscope.access.selection import Moment, Names, chosen_names
 from stepscope.access.timeline_chart import MAX_BINS, TIMELINE_METRICS, TimelineChart
 from stepscope.analysis import (
     DURATION_BINS,
+    HEATMAP_METRICS,
     HEATMAP_TICKS,
     PHASES,
     RATIO_BIN,
