@@ -136,8 +136,8 @@ def test_a_dragged_range_returns_its_events(kernel: Kernel, page: Page, tmp_path
 
     box = page.locator(".stepscope-timeline svg").bounding_box()
     assert box is not None
-    scale = box["width"] / 900  # of the drawing, whose plot is from 190 to its end
-    first, last = 190 + 71, 190 + 142
+    scale = box["width"] / 900  # of the drawing, whose plot is from 190 to 880
+    first, last = 190 + 69, 190 + 138
     page.mouse.move(box["x"] + first * scale, box["y"] + 20)
     page.mouse.down()
     page.mouse.move(box["x"] + last * scale, box["y"] + 40, steps=4)

@@ -1,7 +1,7 @@
 // Widget of a notebook: metrics over time, and the events of a range that is selected by dragging.
 // It is loaded by anywidget, which calls `render` with the model that it shares with Python.
 import { tickLabel, tickStep } from "../canvas/ticks";
-import { duration, inUnit } from "../base/quantities";
+import { duration, inUnit, percent } from "../base/quantities";
 import "./timeline_widget.css";
 
 /** One metric of one device; values are null where nothing was sampled. */
@@ -54,7 +54,8 @@ const ROW_HEIGHT = 44;
 const ROW_GAP = 8;
 const AXIS_HEIGHT = 22;
 const MIN_DRAG_PX = 3;
-const PLOT_WIDTH = WIDTH - LABEL_WIDTH;
+const LAST_LABEL_WIDTH = 20;
+const PLOT_WIDTH = WIDTH - LABEL_WIDTH - LAST_LABEL_WIDTH;
 
 /** Return the time at a position in the drawing, within the chart. */
 export function timeAt(x: number, durationNs: number): number {
@@ -93,7 +94,7 @@ function drawRows(svg: SVGElement, payload: Payload): void {
     const group = svgElement("g", { transform: `translate(0 ${top})` });
     group.append(
       svgElement("text", { x: 0, y: 14 }, row.label),
-      svgElement("text", { x: 0, y: 30, class: "scale" }, `0 to ${inUnit(row.scale, row.unit)}`),
+      svgElement("text", { x: 0, y: 30, class: "scale" }, `0 to ${row.unit === "ratio" ? percent(row.scale) : inUnit(row.scale, row.unit)}`),
       svgElement("rect", { x: LABEL_WIDTH, y: 0, width: PLOT_WIDTH, height: ROW_HEIGHT, class: "frame" }),
       svgElement("path", { d: linePath(row, payload.bin_ns, payload.duration_ns), class: "line" }),
     );
