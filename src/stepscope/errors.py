@@ -8,6 +8,8 @@
     ├── DamagedRunError           a run with invalid files
     ├── UnreadableTraceError      a file that is not a trace, or has no readable event
     ├── TrialError                a trial of a change without a result
+    ├── JobEndedError             a wait for data of a job that has ended without it
+    ├── WaitTimeoutError          a wait that took too long
     └── IncompleteExportError     an export that lacks events of its trace
 
 A message has one or two sentences: what happened, where, what to do next. Errors are raised where
@@ -19,6 +21,7 @@ from __future__ import annotations
 __all__ = [
     "DamagedRunError",
     "IncompleteExportError",
+    "JobEndedError",
     "NewerSchemaError",
     "NotARunError",
     "RunExistsError",
@@ -26,6 +29,7 @@ __all__ = [
     "TrialError",
     "UnreadableTraceError",
     "UsageError",
+    "WaitTimeoutError",
 ]
 
 
@@ -65,3 +69,11 @@ class IncompleteExportError(StepscopeError):
 
 class TrialError(StepscopeError):
     """Trial of a change without a result."""
+
+
+class JobEndedError(StepscopeError):
+    """Wait for data of a job that has ended without it."""
+
+
+class WaitTimeoutError(StepscopeError):
+    """Wait for a job that took too long."""

@@ -3,11 +3,16 @@
 Belongs here: figures of a run for notebooks, as frames and plain numbers. Does not: reading of
 tables (`run`), formulas (`analysis`), drawing, anything that writes into a run.
 
-    run            `OpenRun`: the methods
+    recorded       state of a run, waiting for a growing one, selection
+    run_frames     data as frames
+    run            `OpenRun`: all methods
     selection      names and times as callers pass them
     distributions  histograms of metrics and of step times
     timelines      steps one after the other
-    tables         statistics of phases and spans, use of devices, Python functions
+    timeline_chart metrics over time in a notebook, with a selected range
+    phase_tables   times of phases, and use of the machines in them
+    tables         statistics of phases and spans, use of devices
+    profiles       Python functions
 """
 
 from __future__ import annotations
@@ -20,7 +25,10 @@ from stepscope.access.distributions import (
     RankHistogram,
     StepHistogram,
 )
+from stepscope.access.profiles import PythonProfile
+from stepscope.access.recorded import open_when_present
 from stepscope.access.run import OpenRun
+from stepscope.access.timeline_chart import TimelineChart
 from stepscope.access.timelines import RankTimeline, StepTimeline
 from stepscope.analysis import Heatmap, HeatmapRow, Histogram
 from stepscope.cost import JobCost
@@ -30,7 +38,6 @@ from stepscope.run import (
     JobStatistics,
     LoaderWorker,
     Run,
-    open_run,
 )
 
 __all__ = [
@@ -45,19 +52,25 @@ __all__ = [
     "MetricHistogram",
     "MetricsHistogram",
     "OpenRun",
+    "PythonProfile",
     "RankHistogram",
     "RankTimeline",
     "Run",
     "StepHistogram",
     "StepTimeline",
+    "TimelineChart",
     "open",
 ]
 
 
-def open(run: str | Path) -> OpenRun:  # noqa: A001 - it is called `stepscope.open`
-    """Opens a run, finished or still growing, by its directory or its URL in an object store.
+def open(run: str | Path, *, timeout_s: float = 0) -> OpenRun:  # noqa: A001 - `stepscope.open`
+    """Open a run, finished or still growing, by its directory or its URL in an object store.
 
-    What was computed stays as it was: open a run that is still growing again to see more of it.
+    Computed results do not change: `OpenRun.refresh` reads a growing run again.
+
+    Args:
+        run: the directory or URL.
+        timeout_s: seconds to wait for the run to appear.
 
     Raises:
         NotARunError: there is no run at that place.
@@ -65,4 +78,4 @@ def open(run: str | Path) -> OpenRun:  # noqa: A001 - it is called `stepscope.op
         DamagedRunError: its `run.json` makes no sense.
         OSError: the object store in which it lies cannot be reached.
     """
-    return OpenRun(open_run(run))
+    return OpenRun(open_when_present(run, timeout_s))

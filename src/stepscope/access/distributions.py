@@ -10,6 +10,7 @@ from stepscope.analysis import (
     RATIO_BIN,
     Float,
     Histogram,
+    Series,
     Statistics,
     average_devices,
     build_histogram,
@@ -50,6 +51,15 @@ class MetricsHistogram:
     """By node, metric and device; series without a sample are omitted."""
 
 
+def load_devices(metrics: NodeMetrics, name: str) -> dict[str, Series]:
+    """Load the samples of a metric by device; of several devices, also their mean at each tick,
+    unless the mean itself was sampled."""
+    series = dict(metrics.load(name)[name])
+    if len(series) > 1 and "" not in series:
+        series[MEAN] = average_devices(series)
+    return series
+
+
 def metrics_histogram(
     metrics: Mapping[str, NodeMetrics],
     *,
@@ -65,10 +75,8 @@ def metrics_histogram(
     histograms = []
     for node, node_metrics in sorted(metrics.items()):
         for name in names:
-            samples = node_metrics.load(name)[name]
+            samples = load_devices(node_metrics, name)
             series = {device: one.value for device, one in samples.items()}
-            if len(series) > 1 and "" not in series:
-                series[MEAN] = average_devices(samples).value
             edges = _edges(name, series.values(), bin_width)
             if edges is None:
                 continue

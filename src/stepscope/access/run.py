@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from stepscope.access import distributions, tables, timelines
-from stepscope.access.selection import Moment, Names, chosen_names, moment_ns
+from stepscope.access import distributions, phase_tables, profiles, tables, timelines
+from stepscope.access.profiles import PythonProfile
+from stepscope.access.run_frames import RunFrames
+from stepscope.access.selection import Moment, Names, chosen_names
+from stepscope.access.timeline_chart import MAX_BINS, TIMELINE_METRICS, TimelineChart
 from stepscope.analysis import (
     DURATION_BINS,
     HEATMAP_METRICS,
@@ -28,75 +30,41 @@ from stepscope.comparison import (
 from stepscope.cost import Cost, JobCost, PriceRequest, parse_usd_per_hour, report_cost
 from stepscope.diagnosis import Verdict, diagnose
 from stepscope.errors import UsageError
-from stepscope.exporters import ExportedTimeline, export_timeline
+from stepscope.exporters import (
+    GPU_BELOW_RATIO,
+    SOURCES,
+    ExportedTimeline,
+    choose_content,
+    export_timeline,
+    find_step_range,
+)
 from stepscope.run import (
+    PARTS,
+    PERIODS,
+    PROFILE_BORDERS,
+    PROFILE_MODES,
+    TRAINING_PHASES,
     DataLoaderAnalysis,
     Frame,
     JobStatistics,
-    NodeMetrics,
-    Rank,
-    Run,
+    Period,
+    ProfileSelection,
+    aggregate_samples,
     analyse_loading,
-    frame_of_query,
-    frame_of_table,
-    job_borders,
+    choose_bins,
     job_statistics,
-    list_phases,
     open_run,
-    read_job_samples,
-    read_job_spans,
 )
-from stepscope.schema import METRIC_TYPES, SPAN_KINDS, TABLES, RunInfo
+from stepscope.schema import METRIC_TYPES
 from stepscope.views.profiling_report import Report, choose_report_rules, make_report
 
 
-class OpenRun:
+class OpenRun(RunFrames):
     """An open run; data is read on first use.
 
     Times are integer nanoseconds; ranges include their start and exclude their end. Data that was
     not recorded is missing, never zero: frames then have no rows, or a missing value.
     """
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    def __repr__(self) -> str:
-        return f"OpenRun({self.info.run_id!r})"
-
-    @property
-    def info(self) -> RunInfo:
-        """Content of `run.json`."""
-        return self._run.reader.info
-
-    @property
-    def start_ns(self) -> int:
-        """Start of the job in nanoseconds since 1970; where unknown, the creation of the run."""
-        return self._borders[0]
-
-    @property
-    def end_ns(self) -> int:
-        """End of the job, or its last heartbeat."""
-        return self._borders[1]
-
-    @property
-    def nodes(self) -> list[str]:
-        """Names of the sampled nodes."""
-        return sorted(self._run.nodes)
-
-    @property
-    def ranks(self) -> list[int]:
-        """Ranks of the job, empty outside a distributed one."""
-        return sorted({p.rank for p in self._run.processes if p.rank is not None})
-
-    @property
-    def phases(self) -> list[str]:
-        """Phases of the spans of the run."""
-        return list_phases(self._run.reader)
-
-    @property
-    def damage(self) -> list[str]:
-        """Files that could not be read so far, one sentence each."""
-        return self._run.reader.damage
 
     def verdict(self) -> Verdict:
         """Diagnose the run."""
@@ -120,85 +88,6 @@ class OpenRun:
             rules, config=None if config is None else Path(config), settings=settings
         )
         return make_report(self._run, selected_rules)
-
-    # --- frames ------------------------------------------------------------------------------
-
-    def system(
-        self,
-        *,
-        metric: Names | None = None,
-        node: Names | None = None,
-        device: str | Sequence[str] | None = None,
-        start: Moment | None = None,
-        end: Moment | None = None,
-    ) -> Frame:
-        """Return samples of the nodes in order of time: t_ns, node, metric, device, value.
-
-        Args:
-            metric, node: names; UsageError for an unknown one.
-            device: core or GPU number, disk, interface or pid as text; "" for the whole node.
-            start, end: the range; None for an open one.
-        """
-        metrics = chosen_names("metric", metric, METRIC_TYPES)
-        nodes = chosen_names("node", node, self.nodes)
-        devices = [device] if isinstance(device, str) else device
-        return Frame(
-            lambda: read_job_samples(
-                self._run.reader,
-                metrics=metrics,
-                nodes=nodes,
-                devices=None if devices is None else list(devices),
-                start_ns=self._moment(start),
-                end_ns=self._moment(end),
-            )
-        )
-
-    def framework(
-        self,
-        *,
-        kind: Names | None = None,
-        phase: Names | None = None,
-        start: Moment | None = None,
-        end: Moment | None = None,
-        steps: tuple[int, int] | None = None,
-        rank: int | None = None,
-    ) -> Frame:
-        """Return spans of the job's processes that overlap a range, in order of start.
-
-        Columns: rank, step, phase, kind, name, start_ns, end_ns, duration_ns, depth, flags, value,
-        labels, node, process, role, thread. Kinds, flags and values are those of the table
-        `spans`; `run.job_spans` defines phase and step. The duration of an aggregate, such as all
-        calls of a transform for a batch, is the sum of their times.
-
-        Args:
-            kind, phase: names; UsageError for an unknown one.
-            start, end: the range; None for an open one.
-            steps: first step and the step after the last, by the numbers of `step_timeline`.
-            rank: only this rank and the workers of its DataLoaders.
-        """
-        kinds = chosen_names("kind of span", kind, SPAN_KINDS)
-        phases = None if phase is None else chosen_names("phase", phase, self.phases)
-        self._check_rank(rank)
-        return Frame(
-            lambda: read_job_spans(
-                self._run,
-                kinds=kinds,
-                phases=phases,
-                start_ns=self._moment(start),
-                end_ns=self._moment(end),
-                steps=steps,
-                rank=rank,
-            )
-        )
-
-    def table(self, name: str) -> Frame:
-        """Return a table of the run; docs/run-directory.md describes them."""
-        chosen_names("table", name, TABLES)
-        return frame_of_table(self._run.reader, name)
-
-    def sql(self, query: str, parameters: Sequence[object] = ()) -> Frame:
-        """Run a DuckDB query over the tables of the run."""
-        return frame_of_query(self._run.reader, query, parameters)
 
     # --- histograms and heat maps -----------------------------------------------------------------
 
@@ -247,6 +136,38 @@ class OpenRun:
     def step_timeline(self, *, rank: int | None = None) -> timelines.StepTimeline:
         """Return the durations of steps over time."""
         return timelines.step_timeline(self._ranks(rank))
+
+    def timeline(
+        self,
+        metric: Names = TIMELINE_METRICS,
+        *,
+        node: Names | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
+    ) -> TimelineChart:
+        """Show metrics over time in a notebook; a selected range returns its events.
+
+        Dragging over the chart selects a range (`pip install 'stepscope[notebook]'`), `.select`
+        does the same without a notebook. `.events()`, `.trace_events()` and `.system()` return the
+        spans, events of traces and samples in it.
+
+        Args:
+            metric: one or more metrics; those that were not sampled are omitted.
+            node: names.
+            start, end: the range.
+
+        Raises:
+            UsageError: no node was monitored in this range.
+        """
+        names = chosen_names("metric", metric, METRIC_TYPES) or []
+        nodes = chosen_names("node", node, self.nodes) or []
+        first, last = Period.of(self._moment(start), self._moment(end))
+        bins = choose_bins(self._run, MAX_BINS, within=(first, last))
+        if bins is None:
+            raise UsageError("No node was monitored in this range.")
+        return TimelineChart(
+            self, bins, aggregate_samples(self._run.reader, bins, names, nodes=nodes)
+        )
 
     # --- statistics --------------------------------------------------------------------------
 
@@ -322,6 +243,66 @@ class OpenRun:
         chosen_names("metric", metric, METRIC_TYPES)
         return tables.usage(self._metrics(None, start, end), metric, low=low, high=high)
 
+    def utilization(
+        self,
+        metric: Names = ("gpu_busy_ratio", "cpu_busy_ratio"),
+        *,
+        phase: Names | None = PERIODS,
+        node: Names | None = None,
+        rank: int | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
+    ) -> Frame:
+        """Return the distribution of metrics by node, device and phase of the job.
+
+        Columns: node, metric, unit, device, phase, count, mean, standard_deviation, min, p50, p95,
+        p99, max. The device `mean` is the mean over devices. A sample counts in the phases in which
+        it was taken, but metrics such as `gpu_busy_ratio` cover the time since the sample before:
+        phases that are shorter than the sampling interval get shares of their neighbours.
+
+        Args:
+            metric: one or more metrics.
+            phase: one or more of `initialization`, `training` and `finalization` of the job; the
+                modes `train`, `eval` and `predict`; and the phases of a step, such as `forward`. On
+                a node with several ranks, a phase is the time in which any of them is in it. None
+                for all samples together.
+            rank: only the phases of this rank.
+        """
+        phases = chosen_names("phase", phase, TRAINING_PHASES)
+        return phase_tables.utilization(
+            self._metrics(node, start, end),
+            chosen_names("metric", metric, METRIC_TYPES) or [],
+            phases,
+            ranks=self._ranks(rank),
+            job=self.job_statistics(),
+        )
+
+    def phase_intervals(
+        self,
+        phase: Names = PERIODS,
+        *,
+        part: Names = "inside",
+        rank: int | None = None,
+    ) -> Frame:
+        """Return when the phases of the job were: rank, phase, part, start_ns, end_ns, duration_ns.
+
+        The phases of a step divide the mode `train`, which is the time of the steps without
+        evaluation. Where a device was timed, its phases have priority over those of the host.
+
+        Args:
+            phase: as of `utilization`.
+            part: `inside` for the time of a phase; `before` its first interval, `between` two and
+                `after` the last one for the rest of the job.
+            rank: only this rank. `initialization`, `training` and `finalization` are those of all
+                ranks together, and have no rank.
+        """
+        return phase_tables.phase_intervals(
+            self._ranks(rank),
+            self.job_statistics(),
+            chosen_names("phase", phase, TRAINING_PHASES) or [],
+            parts=chosen_names("part", part, PARTS) or [],
+        )
+
     def dataloader(self, *, rank: int | None = None) -> DataLoaderAnalysis:
         """Analyse how batches were created and waited for."""
         self._check_rank(rank)
@@ -330,26 +311,70 @@ class OpenRun:
     def python_profile(
         self,
         *,
+        period: str | None = None,
+        modes: str | tuple[str, str] | None = None,
         phase: str | None = None,
+        borders: tuple[str, str] | None = None,
         steps: tuple[int, int] | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
         rank: int | None = None,
         workers: bool = False,
+        merged: bool = False,
+        order: str = "own",
         top: int = 0,
-    ) -> Frame:
+    ) -> PythonProfile:
         """Profile Python functions, from stack samples or imported profiles.
 
+        Columns: rank, process, function, file, library, own_ratio, total_ratio, own_ns, total_ns,
+        own_count and total_count (samples), profiler, calls, primitive_calls. Shares are of the
+        selected samples of the process, or of the own time of all functions in its selected
+        profiles. Samples state no calls, and imported profiles no samples: these are missing.
+
         Args:
+            period: `initialization`: before the first work of the training; `training`; or
+                `finalization`: after its last work. Of imported profiles, those that start before
+                step zero, those that end after the job closed its hook, and those in between.
+            modes: a mode, or those at start and end: ("train", "eval") is the time after training
+                and before evaluation. `train`, `eval`, `predict`, `global`, `pre_step_zero`,
+                `post_close`.
             phase: only samples in this phase of the step, `other` among them. Imported profiles
                 do not state phases, and are left out.
+            borders: only imported profiles between two moments, such as ("stepstart",
+                "forwardpassend"); the others are `start`, `stepend` and `end`.
             steps: first step and the step after the last. Of imported profiles, those that start
                 in these steps count.
+            start, end: the range of the samples, and of the starts of imported profiles.
             rank: only this rank.
             workers: profile the DataLoader workers instead of the training thread.
+            merged: one row per function of all processes together.
+            order: `own` or `total` for time, `calls` or `primitive_calls`; highest first.
             top: count of functions per process, 0 for all.
         """
         chosen_names("phase", phase, PHASES)
-        return tables.python_profile(
-            self._run, self._ranks(rank), workers=workers, phase=phase, steps=steps, top=top
+        chosen_names("period", period, PERIODS)
+        chosen_names("order", order, profiles.ORDERS)
+        pair = (modes, modes) if isinstance(modes, str) else modes
+        chosen_names("mode", pair, PROFILE_MODES)
+        chosen_names("border of a profile", borders, PROFILE_BORDERS)
+        return PythonProfile(
+            self._run,
+            profiles.ProfileQuery(
+                ranks=self._ranks(rank),
+                selection=ProfileSelection(
+                    period=period,
+                    modes=pair,
+                    borders=borders,
+                    extent=Period.of(self._moment(start), self._moment(end)),
+                ),
+                rank=rank,
+                workers=workers,
+                phase=phase,
+                steps=steps,
+                merged=merged,
+                order=order,
+                top=top,
+            ),
         )
 
     # --- comparison -----------------------------------------------------------------
@@ -388,40 +413,45 @@ class OpenRun:
     # --- files -------------------------------------------------------------------------------
 
     def export_timeline(
-        self, path: str | Path, *, start: Moment | None = None, end: Moment | None = None
+        self,
+        path: str | Path,
+        *,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        steps: tuple[int, int] | None = None,
+        sources: str | Sequence[str] = SOURCES,
+        suffix: str | Sequence[str] | None = None,
+        gpu_below: float = GPU_BELOW_RATIO,
     ) -> ExportedTimeline:
         """Write metrics, spans and windows on one time axis as a Chrome trace for Perfetto.
 
         The file is compressed if its name ends in `.gz`.
+
+        Args:
+            path: the file.
+            start, end: the range of samples and spans; traces that overlap it are written whole.
+            steps: first step and the step after the last, instead of a range: the time from the
+                start of the first on any rank to the end of the last on any.
+            sources: one or more of `system` (samples), `framework` (spans), `communication` (spans
+                of collectives), `traces`, and `bottlenecks`: marks of GPUs that are hardly used,
+                and of the findings of rules while the job ran.
+            suffix: ends of names of imported files: spans and traces of other files are left out.
+            gpu_below: share of time in which a GPU is busy, below which it is marked.
+
+        Raises:
+            UsageError: no rank has these steps, or a name is unknown.
         """
-        return export_timeline(
-            self._run, Path(path), start_ns=self._moment(start), end_ns=self._moment(end)
+        start_ns, end_ns = self._moment(start), self._moment(end)
+        if steps is not None:
+            if start_ns is not None or end_ns is not None:
+                raise UsageError("Pass steps, or start and end, not both.")
+            start_ns, end_ns = find_step_range(self._run, steps)
+        content = choose_content(
+            self._run,
+            sources=[sources] if isinstance(sources, str) else sources,
+            suffixes=[suffix] if isinstance(suffix, str) else suffix,
+            gpu_below_ratio=gpu_below,
         )
-
-    # --- selection ----------------------------------------------------------------------------
-
-    @cached_property
-    def _borders(self) -> tuple[int, int]:
-        return job_borders(self._run)
-
-    def _moment(self, moment: Moment | None) -> int | None:
-        return moment_ns(moment, self.start_ns)
-
-    def _check_rank(self, rank: int | None) -> None:
-        if rank is not None and rank not in self.ranks:
-            raise UsageError(
-                f"There is no rank {rank}; there are {', '.join(map(str, self.ranks)) or 'none'}."
-            )
-
-    def _ranks(self, rank: int | None) -> list[Rank]:
-        """Return training processes with steps."""
-        self._check_rank(rank)
-        return [r for r in self._run.ranks if rank is None or r.process.rank == rank]
-
-    def _metrics(
-        self, node: Names | None, start: Moment | None, end: Moment | None
-    ) -> dict[str, NodeMetrics]:
-        names = chosen_names("node", node, self.nodes)
-        first, last = self._moment(start), self._moment(end)
-        selected = {n: m for n, m in self._run.metrics.items() if names is None or n in names}
-        return {name: metrics.between(first, last) for name, metrics in selected.items()}
+        return export_timeline(
+            self._run, Path(path), start_ns=start_ns, end_ns=end_ns, content=content
+        )

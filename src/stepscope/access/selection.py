@@ -7,11 +7,14 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from stepscope.errors import UsageError
+from stepscope.quantities import count
 
 Moment = int | datetime | timedelta
 """Nanoseconds since 1970, a time with its zone, or the time since the run began."""
 Names = str | re.Pattern[str] | Sequence[str]
 """A name, several, or a compiled pattern that whole names match."""
+MAX_LISTED = 100
+"""Names that an error message lists."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -54,4 +57,6 @@ def chosen_names(kind: str, requested: Names | None, available: Iterable[str]) -
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names) or "none"
+    listed = ", ".join(repr(name) for name in names[:MAX_LISTED]) or "none"
+    omitted_count = len(names) - MAX_LISTED
+    return listed if omitted_count <= 0 else f"{listed} and {count(omitted_count)} more"

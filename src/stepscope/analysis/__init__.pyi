@@ -71,6 +71,8 @@ from .exposed_time import (
     partition_steps as partition_steps,
 )
 from .function_profile import (
+    StackNode as StackNode,
+    build_stack_tree as build_stack_tree,
     find_phase_at as find_phase_at,
     profile_functions as profile_functions,
     select_samples as select_samples,
@@ -269,6 +271,7 @@ from .phases import (
     COMPUTE_PHASES as COMPUTE_PHASES,
     PHASE_OF_KIND as PHASE_OF_KIND,
     PHASES as PHASES,
+    WORK_KINDS as WORK_KINDS,
 )
 from .rank_steps import (
     Matrix as Matrix,
@@ -448,7 +451,9 @@ from .trials import (
 )
 from .utilization import (
     Contention as Contention,
+    LowUse as LowUse,
     UsageShares as UsageShares,
+    find_low_use as find_low_use,
     measure_contention as measure_contention,
     measure_usage as measure_usage,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from stepscope.analysis.input_pipeline import StackSamples
 from stepscope.analysis.phases import PHASE_OF_KIND, PHASES
 from stepscope.analysis.spans import Spans
 from stepscope.analysis.steps import Steps, find_step_at, is_outside_phases
-from stepscope.intervals import Int, innermost_at, nesting_order, parents
+from stepscope.intervals import Int, Intervals, contains, innermost_at, nesting_order, parents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,16 +52,20 @@ def select_samples(
     *,
     phase: str | None = None,
     within: tuple[int, int] | None = None,
+    during: Intervals | None = None,
 ) -> NDArray[np.bool_]:
-    """Mask the samples in some steps of a rank and in one phase of them.
+    """Mask the samples in some steps of a rank, in one phase of them, and in a range of time.
 
     Args:
         samples: of the training process, or of a process that works for it.
         spans, steps: of the training process.
         phase: one of `PHASES`; None for all samples.
         within: the first step and the step after the last; None for all samples.
+        during: a union; None for all samples.
     """
     selected = np.ones(len(samples.t_ns), dtype=np.bool_)
+    if during is not None:
+        selected &= contains(during, samples.t_ns)
     if within is not None:
         step = find_step_at(samples.t_ns, steps)
         selected &= (step >= within[0]) & (step < within[1])
@@ -104,6 +108,38 @@ def profile_functions(samples: StackSamples, mask: NDArray[np.bool_]) -> Functio
         weight=int(weights.sum()),
         functions=sorted(functions, key=lambda f: (-f.own_weight, -f.total_weight, f.function)),
     )
+
+
+@dataclass(slots=True, kw_only=True)
+class StackNode:
+    """Function in its place in the stacks, with the functions that it called."""
+
+    function: str
+    file: str
+    weight: int = 0
+    """Of the samples with this path, as of `FunctionProfile`."""
+    sample_count: int = 0
+    callees: dict[Frame, StackNode] = field(default_factory=dict)
+
+
+def build_stack_tree(samples: StackSamples, mask: NDArray[np.bool_]) -> StackNode:
+    """Sum the samples that a mask selects by path of calls; the root stands for all of them."""
+    root = StackNode(function="", file="")
+    codes, weights = samples.stack[mask], samples.weight_ns[mask]
+    weight = np.zeros(len(samples.stacks), dtype=np.int64)
+    np.add.at(weight, codes, weights)
+    counts = np.bincount(codes, minlength=len(samples.stacks))
+    for code in np.flatnonzero(counts).tolist():
+        node = root
+        frames = [frame for frame in parse_stack(samples.stacks[code]) if frame.function]
+        for frame in (None, *frames):
+            if frame is not None:
+                node = node.callees.setdefault(
+                    frame, StackNode(function=frame.function, file=frame.file)
+                )
+            node.weight += int(weight[code])
+            node.sample_count += int(counts[code])
+    return root
 
 
 def find_phase_at(times: Int, spans: Spans, steps: Steps) -> NDArray[np.int64]:

@@ -9,6 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.analysis.series import Series
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageShares:
@@ -28,6 +30,32 @@ def measure_usage(values: NDArray[np.float64], *, low: float, high: float) -> Us
         middle_ratio=float(((values >= low) & (values <= high)).mean()),
         high_ratio=float((values > high).mean()),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowUse:
+    """Time of consecutive samples below a limit."""
+
+    start_ns: int
+    """Time of the sample before, from which on the first of them counts."""
+    end_ns: int
+    mean: float
+    minimum: float
+
+
+def find_low_use(series: Series, below: float) -> list[LowUse]:
+    """Find the runs of samples below a limit, in order of time; failed readings end a run."""
+    is_low = series.value < below  # not a failed reading, which is NaN
+    borders = np.flatnonzero(np.diff(np.concatenate([[False], is_low, [False]]).astype(np.int8)))
+    return [
+        LowUse(
+            start_ns=int(series.t_ns[max(0, first - 1)]),
+            end_ns=int(series.t_ns[end - 1]),
+            mean=float(series.value[first:end].mean()),
+            minimum=float(series.value[first:end].min()),
+        )
+        for first, end in borders.reshape(-1, 2).tolist()
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,15 +9,40 @@ from pathlib import Path
 import click
 
 from stepscope.cli.opening import open_run
-from stepscope.cli.options import json_option, run_argument
+from stepscope.cli.options import json_option, run_argument, split_names
 from stepscope.cli.output import print_json
 from stepscope.errors import UsageError
-from stepscope.exporters import Exported, export_chrome, export_timeline
+from stepscope.exporters import (
+    GPU_BELOW_RATIO,
+    SOURCES,
+    Exported,
+    TimelineContent,
+    choose_content,
+    export_chrome,
+    export_timeline,
+    find_step_range,
+)
 from stepscope.quantities import count_of
-from stepscope.run import Trace
+from stepscope.run import Run, Trace
 from stepscope.views import ViewOptions, explain_no_traces, select_traces
 
 _FILE = re.compile(r"\.json(\.gz)?$|\.gz$")
+
+
+def _parse_steps(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> tuple[int, int] | None:
+    """Parse the first step and the step after the last.
+
+    >>> _parse_steps(None, None, "10:20")
+    (10, 20)
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+):(\d+)", text)
+    if match is None or int(match[1]) >= int(match[2]):
+        raise click.BadParameter(f"{text!r} is not a range of steps, e.g. 10:20.")
+    return int(match[1]), int(match[2])
 
 
 @click.command(
@@ -63,6 +88,37 @@ _FILE = re.compile(r"\.json(\.gz)?$|\.gz$")
     is_flag=True,
     help="Add counters: the queue depth of each stream and the bandwidth of copies.",
 )
+@click.option(
+    "--steps",
+    callback=_parse_steps,
+    metavar="FIRST:END",
+    help="For timeline: only the time of these steps, END excluded.",
+)
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    callback=split_names,
+    metavar="NAME,…",
+    help=f"For timeline: only some of {', '.join(SOURCES)}; may be repeated. bottlenecks are marks "
+    "of GPUs that are hardly used, and of findings of rules.",
+)
+@click.option(
+    "--suffix",
+    "suffixes",
+    multiple=True,
+    callback=split_names,
+    metavar="TEXT,…",
+    help="For timeline: only spans and traces of imported files whose names end in TEXT, e.g. "
+    "horovod_timeline; may be repeated.",
+)
+@click.option(
+    "--gpu-below",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="For timeline: mark GPUs that are busy for a smaller share of the time. "
+    f"Default: {100 * GPU_BELOW_RATIO:g}.",
+)
 @json_option
 def command(
     run: str,
@@ -74,6 +130,10 @@ def command(
     merge: bool,
     spans: bool,
     counters: bool,
+    steps: tuple[int, int] | None,
+    sources: tuple[str, ...],
+    suffixes: tuple[str, ...],
+    gpu_below: float | None,
     as_json: bool,
 ) -> None:
     if form == "timeline":
@@ -82,8 +142,17 @@ def command(
                 "--to timeline exports the whole run; remove --trace, --rank, --merge and "
                 "--counters."
             )
-        _write_timeline(run, output, as_json=as_json)
+        opened = open_run(run)
+        content = choose_content(
+            opened,
+            sources=sources or SOURCES,
+            suffixes=suffixes or None,
+            gpu_below_ratio=GPU_BELOW_RATIO if gpu_below is None else gpu_below / 100,
+        )
+        _write_timeline(opened, run, output, steps=steps, content=content, as_json=as_json)
         return
+    if steps is not None or sources or suffixes or gpu_below is not None:
+        raise UsageError("--steps, --source, --suffix and --gpu-below are for --to timeline.")
     options = ViewOptions(rank=rank, trace=trace)
     signals = open_run(run)
     recordings = select_traces(signals, options)
@@ -98,17 +167,27 @@ def command(
     _report(written, run, form, as_json=as_json)
 
 
-def _write_timeline(run: str, output: Path, *, as_json: bool) -> None:
+def _write_timeline(
+    opened: Run,
+    run: str,
+    output: Path,
+    *,
+    steps: tuple[int, int] | None,
+    content: TimelineContent,
+    as_json: bool,
+) -> None:
     if output.is_dir():
         raise UsageError(f"{output} is a directory; pass a file to -o.")
-    written = export_timeline(open_run(run), output)
+    start_ns, end_ns = (None, None) if steps is None else find_step_range(opened, steps)
+    written = export_timeline(opened, output, start_ns=start_ns, end_ns=end_ns, content=content)
     if as_json:
         payload = {"run": run, "format": "timeline", "files": [written]}
         print_json(payload)
         return
     click.echo(
         f"{written.path}: {count_of(written.counter_count, 'sample')}, "
-        f"{count_of(written.span_count, 'span')}, {count_of(len(written.recordings), 'trace')}"
+        f"{count_of(written.span_count, 'span')}, {count_of(len(written.recordings), 'trace')}, "
+        f"{count_of(written.bottleneck_count, 'mark')} of bottlenecks"
     )
 
 

@@ -5,6 +5,9 @@ traces in pieces of bounded size. Does not belong here: computing (`analysis`), 
 talking (`cli`).
 
     chrome, timeline   traces and whole runs as Chrome JSON
+    timeline_content   selection of what a timeline has
+    timeline_marks     marks of bottlenecks in it
+    python_profile     Python functions and trees of calls as HTML
     view_tables        payloads of views as flat tables
     csv_file, workbook those tables as CSV and XLSX
 """

@@ -1,6 +1,17 @@
 from .chrome import Exported as Exported, export_chrome as export_chrome
 from .csv_file import write_csv as write_csv
+from .python_profile import (
+    FunctionTable as FunctionTable,
+    render_python_profile as render_python_profile,
+)
 from .timeline import ExportedTimeline as ExportedTimeline, export_timeline as export_timeline
+from .timeline_content import (
+    GPU_BELOW_RATIO as GPU_BELOW_RATIO,
+    SOURCES as SOURCES,
+    TimelineContent as TimelineContent,
+    choose_content as choose_content,
+    find_step_range as find_step_range,
+)
 from .view_tables import (
     ViewTable as ViewTable,
     choose_table as choose_table,

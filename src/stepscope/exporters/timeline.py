@@ -1,7 +1,8 @@
 """Export of a whole run on one time axis, as a Chrome trace.
 
 Samples of the machines become counters, spans of the job's processes become tracks, and the traces
-of the framework's profiler are drawn in parallel.
+of the framework's profiler are drawn in parallel. `timeline_content` selects among them, and
+`timeline_marks` adds marks of bottlenecks.
 
 All clocks count nanoseconds since 1970. Rows are written in slices of time, one query each, so
 that memory is bounded by the slice and not by the run.
@@ -23,14 +24,16 @@ from stepscope.exporters.chrome_header import naming_event
 from stepscope.exporters.chrome_spans import span_text
 from stepscope.exporters.chrome_sql import microseconds
 from stepscope.exporters.text_file import open_text_file
-from stepscope.run import Run, RunReader, Trace
+from stepscope.exporters.timeline_content import TimelineContent
+from stepscope.exporters.timeline_marks import finding_marks, gpu_marks
+from stepscope.run import NodeMetrics, Run, RunReader, Trace
 from stepscope.schema import ProcessInfo
 
 SLICE_ROWS = 100_000
 """Approximate rows of one query; the range is divided into slices of equal time."""
 _SECOND_NS = 10**9
-_FIRST_NODE, _FIRST_PROCESS = 1, 1_000
-"""First process numbers in the file. Processes of different machines may have the same number, so
+_FIRST_NODE, _FINDINGS, _FIRST_PROCESS = 1, 999, 1_000
+"""Process numbers in the file. Processes of different machines may have the same number, so
 the real one is in the name."""
 _FIRST_NAMELESS_THREAD = 2**31
 """Imported tracks from this number on are no threads."""
@@ -49,14 +52,14 @@ _COUNTERS = f"""
 _TRACK = "concat(process, '/', log)"
 _SPANS = f"""
     SELECT {span_text(f"$6[list_position($5, {_TRACK})]")} AS text
-    FROM spans
+    FROM selected
     WHERE start_ns >= $1 AND start_ns < $2 AND list_contains($5, {_TRACK})
     ORDER BY start_ns, depth
 """  # noqa: S608
 _TRACKS = """
     SELECT process, log,
         any_value(coalesce(labels->>'$.phase', labels->>'$.tensor', kind)) AS label
-    FROM spans
+    FROM selected
     GROUP BY process, log
     ORDER BY process, log
 """
@@ -79,6 +82,8 @@ class ExportedTimeline:
     counter_count: int
     """Samples written as counters."""
     span_count: int
+    bottleneck_count: int
+    """Marks of GPUs that are hardly used and of findings of rules."""
     recordings: list[str]
     """Names of the traces in it."""
     text_bytes: int
@@ -112,34 +117,42 @@ class _Range:
 
 
 def export_timeline(
-    run: Run, path: Path, *, start_ns: int | None = None, end_ns: int | None = None
+    run: Run,
+    path: Path,
+    *,
+    start_ns: int | None = None,
+    end_ns: int | None = None,
+    content: TimelineContent | None = None,
 ) -> ExportedTimeline:
-    """Write a run, or a range of it, into one file, compressed when its name ends in `.gz`.
+    """Write a run, or a part of it, into one file, compressed when its name ends in `.gz`.
 
     Args:
         run: the run.
         path: the file; an existing one is replaced when the new one is complete.
         start_ns, end_ns: range of the samples and spans, by their start, the end excluded; None
             for an open range. Traces that overlap the range are written whole.
+        content: sources and files; all by default.
 
     Raises:
         IncompleteExportError: not every sample, span or event of a trace could be written.
         OSError: the file cannot be written.
     """
-    reader = run.reader
+    reader, content = run.reader, content or TimelineContent()
     extent = reader.sql(_EXTENT)
     first, last = (_optional(extent[name]) for name in ("first", "last"))
     start = start_ns if start_ns is not None else first or 0
     end = end_ns if end_ns is not None else (last or 0) + 1
-    traces = [t for t in run.traces if t.start_ns < end and t.end_ns >= start]
+    traces = [
+        t for t in run.traces if t.start_ns < end and t.end_ns >= start and content.has_trace(t)
+    ]
     base_ns = min([start, *(t.start_ns for t in traces)]) // _SECOND_NS * _SECOND_NS
     within = _Range(start=start, end=end, base_ns=base_ns)
     with open_text_file(path) as file:
         members = {"displayTimeUnit": "ms", "baseTimeNanoseconds": base_ns}
         file.write(msgspec.json.encode(members).decode()[:-1] + ',"traceEvents":[')
         events = EventList(file)
-        counter_count = _write_counters(events, reader, within)
-        span_count = _write_spans(events, run, within)
+        counter_count, bottleneck_count = _write_nodes(events, run, within, content)
+        span_count = _write_spans(events, run, within, content.span_condition)
         _write_traces(events, traces, base_ns)
         file.write("\n]}\n")
     return ExportedTimeline(
@@ -148,17 +161,34 @@ def export_timeline(
         end_ns=end,
         counter_count=counter_count,
         span_count=span_count,
+        bottleneck_count=bottleneck_count,
         recordings=[trace.name for trace in traces],
         text_bytes=file.text_bytes,
     )
 
 
-def _write_counters(events: EventList, reader: RunReader, within: _Range) -> int:
-    """Write the samples of all nodes; returns their number."""
-    nodes = reader.sql("SELECT DISTINCT node FROM metrics ORDER BY node")["node"].tolist()
+def _write_nodes(
+    events: EventList, run: Run, within: _Range, content: TimelineContent
+) -> tuple[int, int]:
+    """Write the samples of all nodes, and the marks; returns the number of each."""
+    if not {"system", "bottlenecks"} & set(content.sources):
+        return 0, 0
+    nodes = run.reader.sql("SELECT DISTINCT node FROM metrics ORDER BY node")["node"].tolist()
     positions = [f'"pid":{_FIRST_NODE + number},"tid":0' for number in range(len(nodes))]
     for number, (node, position) in enumerate(zip(nodes, positions, strict=True)):
         events.write(list(_process_names(position, f"{node}: system", number)))
+    counter_count = bottleneck_count = 0
+    if "system" in content.sources:
+        counter_count = _write_counters(events, run.reader, within, nodes, positions)
+    if "bottlenecks" in content.sources:
+        bottleneck_count = _write_marks(events, run, within, content, nodes)
+    return counter_count, bottleneck_count
+
+
+def _write_counters(
+    events: EventList, reader: RunReader, within: _Range, nodes: list[str], positions: list[str]
+) -> int:
+    """Write the samples of all nodes; returns their number."""
     query = "SELECT count(*) AS n FROM metrics WHERE t_ns >= ? AND t_ns < ? AND isfinite(value)"
     rows = int(reader.sql(query, [within.start, within.end])["n"][0])
     written = 0
@@ -170,10 +200,29 @@ def _write_counters(events: EventList, reader: RunReader, within: _Range) -> int
     return written
 
 
-def _write_spans(events: EventList, run: Run, within: _Range) -> int:
-    """Write the spans of the job's processes; returns their number."""
+def _write_marks(
+    events: EventList, run: Run, within: _Range, content: TimelineContent, nodes: list[str]
+) -> int:
+    """Write the marks of GPUs and of findings; returns their number."""
+    texts: list[str] = []
+    for pid, node in enumerate(nodes, _FIRST_NODE):
+        metrics = NodeMetrics(run.reader, node).between(within.start, within.end)
+        for marks in gpu_marks(
+            metrics, pid, below_ratio=content.gpu_below_ratio, base_ns=within.base_ns
+        ):
+            texts += marks
+    findings = finding_marks(run, _FINDINGS, (within.start, within.end), base_ns=within.base_ns)
+    if findings:
+        position = f'"pid":{_FINDINGS},"tid":0'
+        texts += [*_process_names(position, "findings of rules", _FINDINGS), *findings]
+    events.write(texts)
+    return sum(text.startswith('{"ph":"X"') for text in texts)
+
+
+def _write_spans(events: EventList, run: Run, within: _Range, condition: str) -> int:
+    """Write the spans of the job's processes that meet a condition; returns their number."""
     tracks: list[_Track] = []
-    for number, (label, process_tracks) in enumerate(_tracks(run)):
+    for number, (label, process_tracks) in enumerate(_tracks(run, condition)):
         position = f'"pid":{_FIRST_PROCESS + number},"tid":0'
         events.write(list(_process_names(position, label, 1_000 + number)))
         for order, track in enumerate(process_tracks):
@@ -181,13 +230,14 @@ def _write_spans(events: EventList, run: Run, within: _Range) -> int:
             order_event = naming_event("thread_sort_index", track.position, "sort_index", order)
             events.write(list(order_event))
         tracks += process_tracks
-    query = "SELECT count(*) AS n FROM spans WHERE start_ns >= ? AND start_ns < ?"
-    rows = int(run.reader.sql(query, [within.start, within.end])["n"][0])
+    selected = _select(condition)
+    query = "SELECT count(*) AS n FROM selected WHERE start_ns >= ? AND start_ns < ?"
+    rows = int(run.reader.sql(selected + query, [within.start, within.end])["n"][0])
     keys, positions = [track.key for track in tracks], [track.position for track in tracks]
     written = 0
     for start, end in within.slices(rows):
         parameters = [start, end, within.end, within.base_ns, keys, positions]
-        texts = run.reader.sql(_SPANS, parameters)["text"]
+        texts = run.reader.sql(selected + _SPANS, parameters)["text"]
         written += len(texts)
         events.write(texts.tolist())
     check_count("the timeline", "spans", written, rows)
@@ -201,10 +251,15 @@ def _write_traces(events: EventList, traces: Sequence[Trace], base_ns: int) -> N
             events.write(texts)
 
 
-def _tracks(run: Run) -> Iterator[tuple[str, list[_Track]]]:
-    """Yield the label and tracks of every process with spans: ranks first, those without a manifest
-    last."""
-    rows = run.reader.sql(_TRACKS)
+def _select(condition: str) -> str:
+    """Name the spans that meet a condition, for the query that follows."""
+    return f"WITH selected AS (SELECT * FROM spans WHERE {condition}) "  # noqa: S608 - of ours
+
+
+def _tracks(run: Run, condition: str) -> Iterator[tuple[str, list[_Track]]]:
+    """Yield the label and tracks of every process with spans that meet a condition: ranks first,
+    those without a manifest last."""
+    rows = run.reader.sql(_select(condition) + _TRACKS)
     logs: dict[str, list[tuple[str, str]]] = {}
     for process_id, log, label in zip(*(rows[n].tolist() for n in rows), strict=True):
         logs.setdefault(process_id, []).append((log, label))

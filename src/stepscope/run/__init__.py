@@ -25,15 +25,29 @@ from stepscope.run.data_loading import (
 )
 from stepscope.run.device_work import CarryOver, calls_of, device_work_of, streams_of
 from stepscope.run.epochs import Epochs, find_epochs
-from stepscope.run.frames import Frame, FrameColumns, frame_of, frame_of_query, frame_of_table
+from stepscope.run.frames import (
+    Frame,
+    FrameColumns,
+    frame_of,
+    frame_of_query,
+    frame_of_table,
+    select_longest,
+)
 from stepscope.run.graph_captures import Replays, graph_calls_of, replays_of
 from stepscope.run.heatmaps import SampledHeatmap, build_sampled_heatmap
 from stepscope.run.job_samples import read_job_samples
-from stepscope.run.job_spans import list_phases, read_job_spans, summarize_job_spans
+from stepscope.run.job_spans import (
+    Inside,
+    list_names,
+    list_phases,
+    read_job_spans,
+    summarize_job_spans,
+)
 from stepscope.run.job_times import (
     JobStatistics,
     is_lost,
     job_borders,
+    job_state,
     job_statistics,
     machine_count,
 )
@@ -54,7 +68,22 @@ from stepscope.run.next_record import find_next_record, has_records
 from stepscope.run.node_metrics import NodeMetrics
 from stepscope.run.opening import open_run, reopen_run
 from stepscope.run.period import Period
-from stepscope.run.python_profiles import read_python_profiles
+from stepscope.run.phase_times import (
+    MODES,
+    PARTS,
+    PERIODS,
+    TRAINING_PHASES,
+    divide_by_phase,
+    find_modes,
+    find_periods,
+    find_step_phases,
+)
+from stepscope.run.profile_selection import (
+    PROFILE_BORDERS,
+    PROFILE_MODES,
+    ProfileSelection,
+)
+from stepscope.run.python_profiles import ProfiledFunction, read_python_profiles
 from stepscope.run.rank_collectives import collective_calls
 from stepscope.run.request_waits import name_wait_function
 from stepscope.run.run import Rank, Run
@@ -75,6 +104,13 @@ from stepscope.run.step_activity import (
     is_range,
 )
 from stepscope.run.trace_devices import DeviceFacts, count_multiprocessors, read_devices
+from stepscope.run.trace_events import (
+    DAY_NS,
+    DURATIONS,
+    EVENT_TABLES,
+    list_event_names,
+    read_trace_events,
+)
 from stepscope.run.trace_fetches import Fetches, TracedFetches, measure_fetches, read_fetches
 from stepscope.run.trace_steps import (
     MarkedSteps,
@@ -101,7 +137,16 @@ from stepscope.run.window_requests import (
 )
 
 __all__ = [
+    "DAY_NS",
+    "DURATIONS",
+    "EVENT_TABLES",
     "MAX_REQUESTED_STEPS",
+    "MODES",
+    "PARTS",
+    "PERIODS",
+    "PROFILE_BORDERS",
+    "PROFILE_MODES",
+    "TRAINING_PHASES",
     "BinSeries",
     "Bins",
     "CarryOver",
@@ -116,6 +161,7 @@ __all__ = [
     "Fetches",
     "Frame",
     "FrameColumns",
+    "Inside",
     "JobStatistics",
     "LoaderWorker",
     "LoggedScalars",
@@ -123,6 +169,8 @@ __all__ = [
     "MemoryTimeline",
     "NodeMetrics",
     "Period",
+    "ProfileSelection",
+    "ProfiledFunction",
     "QualityIssue",
     "Rank",
     "RecordedWork",
@@ -156,15 +204,19 @@ __all__ = [
     "describe_rules",
     "describe_schedule",
     "device_work_of",
+    "divide_by_phase",
     "divide_trace",
     "divide_traces",
     "embedding_ratio",
     "find_epochs",
     "find_listening_nodes",
     "find_marked_steps",
+    "find_modes",
     "find_next_record",
+    "find_periods",
     "find_processes",
     "find_stack_samples",
+    "find_step_phases",
     "frame_of",
     "frame_of_query",
     "frame_of_table",
@@ -176,11 +228,15 @@ __all__ = [
     "is_lost",
     "is_range",
     "job_borders",
+    "job_state",
     "job_statistics",
     "join_step_durations",
     "kernel_counters_of",
     "largest_model",
+    "list_event_names",
+    "list_names",
     "list_phases",
+    "literal",
     "load_traces",
     "machine_count",
     "make_window_request",
@@ -206,12 +262,14 @@ __all__ = [
     "read_script_annotations",
     "read_series",
     "read_spans",
+    "read_trace_events",
     "reading_ahead",
     "recorded_work",
     "reopen_run",
     "replays_of",
     "samples_at_a_time",
     "sampling_period_ns",
+    "select_longest",
     "select_named",
     "send_window_request",
     "size_of",
@@ -229,5 +287,6 @@ from stepscope.store import (
     RunReader,
     UnreachableError,
     cache_home,
+    literal,
     size_of,
 )

@@ -9,8 +9,8 @@ import numpy as np
 
 from stepscope.analysis import Statistics, find_slow_waits, merge_series, summarize
 from stepscope.intervals import Int
-from stepscope.run.frames import Frame, FrameColumns, frame_of
-from stepscope.run.job_spans import read_job_spans, select_rows
+from stepscope.run.frames import Frame, FrameColumns, frame_of, select_rows
+from stepscope.run.job_spans import read_job_spans
 from stepscope.run.run import Rank, Run
 from stepscope.schema import DataLoaderSettingsFact, DataLoaderWorkerFact, ImportedFact
 

@@ -92,6 +92,28 @@ def frame_of(rows: Sequence[Mapping[str, Any]], types: Mapping[str, type]) -> Fr
     return Frame(load)
 
 
+def select_longest(frame: Frame, limit: int) -> Frame:
+    """Select the rows with the highest `duration_ns`, in the order of the frame; missing durations
+    count as the shortest."""
+
+    def load() -> FrameColumns:
+        duration = np.ma.filled(frame.columns["duration_ns"], -1)
+        rows = np.sort(np.argsort(-duration, kind="stable")[:limit])
+        return select_rows(frame.columns, rows)
+
+    return Frame(load)
+
+
+def select_rows(columns: FrameColumns, rows: Any) -> dict[str, Any]:
+    """Select the rows of an index array or a mask."""
+    return {
+        name: DictColumn(column.codes[rows], column.values)
+        if isinstance(column, DictColumn)
+        else column[rows]
+        for name, column in columns.items()
+    }
+
+
 def frame_of_table(reader: RunReader, name: str) -> Frame:
     """Read a whole table of the run."""
     strings = [column.name for column in TABLES[name].columns if column.type == "VARCHAR"]

@@ -1,27 +1,28 @@
-"""Spans of the job's processes as columns, with their rank, phase and step.
+"""Spans of the job's processes as columns, with their rank, phase, step and mode.
 
 A span's phase is the phase of the step that its kind is one of (`annotation` is none); of a span
 that the device executed it is its name; of an imported one that is neither, what the other tool
 called it. A span's step is the one of its rank in which it began, counted from 0; a worker's is
-that of the process it works for. Outside steps and in evaluation there is none.
+that of the process it works for. Outside steps and in evaluation there is none. Its mode is the
+one of its rank at its start (`phase_times.MODES`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from stepscope.analysis import (
     PHASE_OF_KIND,
     DurationStatistics,
-    Steps,
     find_step_at,
     summarize_groups,
 )
-from stepscope.run.frames import FrameColumns
-from stepscope.run.run import Run
+from stepscope.run.frames import FrameColumns, select_rows
+from stepscope.run.phase_times import MODES, find_mode_at
+from stepscope.run.run import Rank, Run
 from stepscope.schema import AGGREGATE_KINDS, ProcessInfo
 from stepscope.store import DictColumn, RunReader
 
@@ -30,6 +31,8 @@ _STORED = (
     "value",
 )  # fmt: skip
 _STRINGS = ("node", "process", "log", "kind", "name", "labels", "phase")
+Inside = Literal["any", "start", "end"]
+"""Part of an event that must be in a range of time."""
 _LABEL = "json_extract_string(labels, '$.phase')"
 _PHASE = (
     "CASE "
@@ -44,43 +47,80 @@ def list_phases(reader: RunReader) -> list[str]:
     return sorted(phase for phase in reader.sql(query)["phase"].tolist() if phase is not None)
 
 
+def list_names(reader: RunReader, table: str) -> list[str]:
+    """List the names of the events in a table of a run."""
+    query = f"SELECT DISTINCT name FROM {table} ORDER BY name"  # noqa: S608 - a table of ours
+    return [str(name) for name in reader.sql(query)["name"].tolist()]
+
+
+def range_condition(
+    start_ns: int | None, end_ns: int | None, inside: Inside, *, end: str = "end_ns"
+) -> tuple[str, list[object]]:
+    """Build the SQL condition for events in the range from `start_ns` to before `end_ns`.
+
+    An event that did not end lasts until after the range. One without duration overlaps the range
+    in which it starts.
+
+    Args:
+        start_ns, end_ns: the range; None for an open one.
+        inside: part of the event that must be in the range; `any` for an overlap.
+        end: SQL for the end of an event.
+
+    Returns:
+        The condition with question marks, and its parameters.
+    """
+    conditions, parameters = ["true"], list[object]()
+    if start_ns is not None:
+        by_part = {
+            "any": f"({end} IS NULL OR {end} > ? OR start_ns >= ?)",
+            "start": "start_ns >= ?",
+            "end": f"{end} >= ?",
+        }
+        conditions.append(by_part[inside])
+        parameters += [start_ns] * by_part[inside].count("?")
+    if end_ns is not None:
+        conditions.append(f"{end} < ?" if inside == "end" else "start_ns < ?")
+        parameters.append(end_ns)
+    return " AND ".join(conditions), parameters
+
+
 def read_job_spans(
     run: Run,
     *,
     kinds: Sequence[str] | None = None,
     phases: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
     start_ns: int | None = None,
     end_ns: int | None = None,
+    inside: Inside = "any",
     steps: tuple[int, int] | None = None,
     rank: int | None = None,
 ) -> FrameColumns:
-    """Read the spans that overlap the range from `start_ns` to before `end_ns`, in order of start.
+    """Read the spans in the range from `start_ns` to before `end_ns`, in order of start.
 
     The duration of an aggregate (`schema.AGGREGATE_KINDS`) is its sum, not its extent. None means
-    all. `steps` are the first step and the step after the last.
+    all. `steps` are the first step and the step after the last. For `inside`, see
+    `range_condition`.
     """
-    conditions: list[str] = []
-    parameters: list[object] = []
+    condition, parameters = range_condition(start_ns, end_ns, inside)
     processes = _processes_of(run, rank)
     process_names = None if rank is None else list(processes)
-    for column, names in (("kind", kinds), (_PHASE, phases), ("process", process_names)):
-        if names is not None:
-            conditions.append(f"list_contains(?, {column})")
-            parameters.append(list(names))
-    if start_ns is not None:
-        conditions.append("(end_ns IS NULL OR end_ns > ? OR start_ns >= ?)")
-        parameters += [start_ns, start_ns]
-    if end_ns is not None:
-        conditions.append("start_ns < ?")
-        parameters.append(end_ns)
-    condition = " AND ".join(conditions) or "true"
+    for column, values in (
+        ("kind", kinds),
+        (_PHASE, phases),
+        ("name", names),
+        ("process", process_names),
+    ):
+        if values is not None:
+            condition += f" AND list_contains(?, {column})"
+            parameters.append(list(values))
     query = (
         f"SELECT {', '.join(_STORED)}, {_PHASE} AS phase FROM spans WHERE {condition} "  # noqa: S608
         "ORDER BY start_ns, depth, process, log, seq"
     )
     rows: dict[str, Any] = run.reader.sql(query, parameters)
     rows |= {name: DictColumn.encode(rows[name].tolist()) for name in _STRINGS}
-    columns = _add_rank_and_step(rows, processes, _steps_by_process(run))
+    columns = _add_rank_and_step(rows, processes, _ranks_by_process(run))
     return columns if steps is None else _select_steps(columns, *steps)
 
 
@@ -117,34 +157,38 @@ def _processes_of(run: Run, rank: int | None) -> dict[str, ProcessInfo]:
     return {process.process: process for process in (*processes_of_rank, *workers)}
 
 
-def _steps_by_process(run: Run) -> dict[str, tuple[int | None, Steps | None]]:
-    """Return rank and steps by process; a worker has those of its parent."""
-    steps_by_process: dict[str, tuple[int | None, Steps | None]] = {}
-    steps = {rank.process.process: rank.steps for rank in run.ranks}
+def _ranks_by_process(run: Run) -> dict[str, tuple[int | None, Rank | None]]:
+    """Return by process its rank, and the training process if it has steps; a worker has those of
+    its parent."""
+    ranks_by_process: dict[str, tuple[int | None, Rank | None]] = {}
+    ranks = {rank.process.process: rank for rank in run.ranks}
     mains = {(p.node, p.pid): p for p in run.processes if p.role != "dataloader_worker"}
     for process in run.processes:
         parent = mains.get((process.node, process.parent_pid))
         worker = process.role == "dataloader_worker" and parent is not None
         owner = parent if worker and parent is not None else process
-        steps_by_process[process.process] = (owner.rank, steps.get(owner.process))
-    return steps_by_process
+        ranks_by_process[process.process] = (owner.rank, ranks.get(owner.process))
+    return ranks_by_process
 
 
 def _add_rank_and_step(
     rows: FrameColumns,
     processes: dict[str, ProcessInfo],
-    steps_by_process: dict[str, tuple[int | None, Steps | None]],
+    ranks_by_process: dict[str, tuple[int | None, Rank | None]],
 ) -> dict[str, Any]:
     process, start = rows["process"], rows["start_ns"]
     rank, step = (_missing_numbers(len(start)) for _ in range(2))
+    mode = np.full(len(start), -1, dtype=np.int32)
     for code, name in enumerate(process.values):
-        process_rank, process_steps = steps_by_process.get(name or "", (None, None))
+        number, training = ranks_by_process.get(name or "", (None, None))
         spans_of_process = np.flatnonzero(process.codes == code)
-        if process_rank is not None:
-            rank[spans_of_process] = process_rank
-        if process_steps is not None:
-            numbers = find_step_at(start[spans_of_process], process_steps)
-            step[spans_of_process[numbers >= 0]] = numbers[numbers >= 0]
+        if number is not None:
+            rank[spans_of_process] = number
+        if training is not None:
+            times = start[spans_of_process]
+            steps = find_step_at(times, training.steps)
+            step[spans_of_process[steps >= 0]] = steps[steps >= 0]
+            mode[spans_of_process] = find_mode_at(times, training)
     roles = [processes[name].role if name in processes else None for name in process.values]
     duration = rows["end_ns"] - start
     is_aggregate = np.isin(rows["kind"].values, list(AGGREGATE_KINDS))[rows["kind"].codes]
@@ -153,6 +197,7 @@ def _add_rank_and_step(
     return {
         "rank": rank,
         "step": step,
+        "mode": DictColumn(mode, list(MODES)),
         "phase": rows["phase"],
         "kind": rows["kind"],
         "name": rows["name"],
@@ -180,13 +225,3 @@ def _select_steps(columns: dict[str, Any], first: int, end: int) -> dict[str, An
     number = np.ma.filled(step, -1)
     matching = (number >= first) & (number < end)
     return select_rows(columns, matching)
-
-
-def select_rows(columns: FrameColumns, rows: Any) -> dict[str, Any]:
-    """Select the rows of an index array or a mask."""
-    return {
-        name: DictColumn(column.codes[rows], column.values)
-        if isinstance(column, DictColumn)
-        else column[rows]
-        for name, column in columns.items()
-    }

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from stepscope.run.run import Rank, Run
-from stepscope.schema import JobStatus
+from stepscope.schema import JobState, JobStatus
 from stepscope.store import RunReader
 
 SILENT_NS = 30_000_000_000
 """A running job without a heartbeat for this long counts as lost."""
+_STATES_BY_PRIORITY = (
+    JobState.IN_PROGRESS,
+    JobState.STOPPING,
+    JobState.FAILED,
+    JobState.STOPPED,
+    JobState.COMPLETED,
+)
 
 
 def is_lost(status: JobStatus) -> bool:
     """Return True for a running job whose last heartbeat is too old."""
     return not status.state.is_final and time.time_ns() - status.heartbeat_ns > SILENT_NS
+
+
+def job_state(statuses: Collection[JobStatus]) -> JobState | None:
+    """Return the state of a job: it runs as long as it runs on any node; None without a status,
+    as for imported files."""
+    states = {status.state for status in statuses}
+    return next((state for state in _STATES_BY_PRIORITY if state in states), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +49,34 @@ class JobStatistics:
     def duration_ns(self) -> int:
         """From start to end."""
         return self.end_ns - self.start_ns
+
+    @property
+    def training_start_ns(self) -> int | None:
+        """Start of the first step, in epoch nanoseconds."""
+        return None if self.initialization_ns is None else self.start_ns + self.initialization_ns
+
+    @property
+    def training_end_ns(self) -> int | None:
+        """End of the last step, in epoch nanoseconds."""
+        return None if self.finalization_ns is None else self.end_ns - self.finalization_ns
+
+    @property
+    def initialization_ratio(self) -> float | None:
+        """Share of the duration of the job."""
+        return self._share(self.initialization_ns)
+
+    @property
+    def training_ratio(self) -> float | None:
+        """Share of the duration of the job."""
+        return self._share(self.training_ns)
+
+    @property
+    def finalization_ratio(self) -> float | None:
+        """Share of the duration of the job."""
+        return self._share(self.finalization_ns)
+
+    def _share(self, part_ns: int | None) -> float | None:
+        return None if part_ns is None or not self.duration_ns else part_ns / self.duration_ns
 
 
 def job_borders(run: Run) -> tuple[int, int]:

@@ -13,6 +13,11 @@ class Period(NamedTuple):
     start_ns: int
     end_ns: int
 
+    @classmethod
+    def of(cls, start_ns: int | None, end_ns: int | None) -> Period:
+        """Return the range between two times; None for an open end."""
+        return ALWAYS.between(start_ns, end_ns)
+
     def contains(self, t_ns: Int) -> Mask:
         """Mask the times in the range."""
         return (t_ns >= self.start_ns) & (t_ns < self.end_ns)

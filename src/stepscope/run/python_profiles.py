@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stepscope.intervals import Intervals, contains, union
+from stepscope.run.profile_selection import ProfileSelection
 from stepscope.schema import ProcessInfo
 from stepscope.store import RunReader
 
@@ -30,24 +31,30 @@ class ProfiledFunction:
 
 
 def read_python_profiles(
-    reader: RunReader, process: ProcessInfo, within: Intervals | None = None
+    reader: RunReader,
+    process: ProcessInfo,
+    selection: ProfileSelection,
+    within: Intervals | None = None,
 ) -> list[ProfiledFunction]:
     """Sum the profiles of a process by profiler and function, the highest own time first.
 
     Args:
         reader: the run.
         process: the process.
+        selection: profiles that it accepts count.
         within: profiles that start in these intervals count; None for all.
     """
     rows = reader.table(
         "python_profiles",
-        (*_KEY, "start_ns", *_SUMS),
+        (*_KEY, "start_ns", "start_at", "end_at", *_SUMS),
         condition="process = ?",
         parameters=[process.process],
     )
-    selected = [True] * len(rows["start_ns"])
+    times = zip(*(rows[name].tolist() for name in ("start_at", "end_at", "start_ns")), strict=True)
+    selected = [selection.accepts_profile(*row) for row in times]
     if within is not None:
-        selected = contains(union(within), rows["start_ns"]).tolist()
+        is_within = contains(union(within), rows["start_ns"]).tolist()
+        selected = [a and b for a, b in zip(selected, is_within, strict=True)]
     keys = zip(*(rows[name].tolist() for name in _KEY), strict=True)
     figures = zip(*(rows[name].tolist() for name in _SUMS), strict=True)
     sums: dict[tuple[str, ...], list[int | None]] = {}

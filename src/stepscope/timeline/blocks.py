@@ -11,19 +11,10 @@ from numpy.typing import NDArray
 
 from stepscope.analysis import Slices
 from stepscope.intervals import OVERHANG_NS, Int, nesting_rows, separate_overlaps
-from stepscope.run import Trace
-from stepscope.schema import NESTED_TABLES, STREAM_TABLES
+from stepscope.run import DAY_NS, DURATIONS, EVENT_TABLES, Trace
+from stepscope.schema import NESTED_TABLES
 from stepscope.timeline.levels import Levels, Names
 
-EVENT_TABLES = (*NESTED_TABLES, *STREAM_TABLES)
-"""Tables of drawn events. Among ranges of equal extent, those of the earlier table enclose the
-others."""
-DAY_NS = 86_400_000_000_000
-DURATIONS = {
-    "other_events": f"CASE WHEN duration_ns BETWEEN 0 AND {DAY_NS} THEN duration_ns ELSE 0 END"
-}
-"""SQL for the drawn duration, where it differs from the stored one: instants and impossible
-durations count as 0."""
 MARGIN_NS = 64 * OVERHANG_NS
 """Time by which enclosing events may end early: one overhang for each of 64 levels."""
 UNBOUNDED = (-(2**62), 2**62)

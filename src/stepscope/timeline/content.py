@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepscope.analysis import is_communication
-from stepscope.run import Trace
+from stepscope.run import EVENT_TABLES, Trace
 from stepscope.schema import STREAM_TABLES
 from stepscope.store import RunReader
-from stepscope.timeline.blocks import EVENT_TABLES
 
 _COUNTS = {
     table: f"SELECT trace, track, count(*) AS n FROM {table} GROUP BY trace, track"  # noqa: S608

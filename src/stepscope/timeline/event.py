@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 
 from stepscope.analysis import Slices
-from stepscope.run import Run
+from stepscope.run import EVENT_TABLES, Run
 from stepscope.schema import AGGREGATE_KINDS, STREAM_TABLES, Payload, field_label
-from stepscope.timeline.blocks import EVENT_TABLES, build_event_query
+from stepscope.timeline.blocks import build_event_query
 from stepscope.timeline.content import Content
 from stepscope.timeline.spans import SPAN_NAME, SlicePart
 from stepscope.timeline.steps import find_step_at

@@ -14,9 +14,8 @@ import msgspec
 from stepscope.cost import price_job
 from stepscope.diagnosis import Suspect, diagnose
 from stepscope.rule_feed import progress_of
-from stepscope.run import Run, is_lost, machine_count
+from stepscope.run import Run, is_lost, job_state, machine_count
 from stepscope.schema import (
-    JobState,
     JobStatus,
     NodeInfo,
     SourceFile,
@@ -28,13 +27,6 @@ from stepscope.store import RunReader
 
 MAX_COMMAND_LENGTH = 1000
 JobListStatus = Literal["InProgress", "Stopping", "Completed", "Failed", "Stopped", "Imported"]
-_STATES_BY_PRIORITY = (
-    JobState.IN_PROGRESS,
-    JobState.STOPPING,
-    JobState.FAILED,
-    JobState.STOPPED,
-    JobState.COMPLETED,
-)
 SHORT_VERDICTS: dict[Suspect, str] = {
     "data_pipeline": "waits for data",
     "model": "mostly model compute",
@@ -147,9 +139,7 @@ def make_job_row(reader: RunReader, run_id: str, summary: JobSummary | None = No
     """
     info = reader.info
     statuses, nodes = list(reader.statuses().values()), list(reader.nodes().values())
-    state = next(
-        (s for s in _STATES_BY_PRIORITY if any(status.state == s for status in statuses)), None
-    )
+    state = job_state(statuses)
     duration_ns = _measure_duration(statuses)
     if duration_ns is None and summary is not None:
         duration_ns = summary.recorded_ns

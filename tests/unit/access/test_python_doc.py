@@ -24,6 +24,6 @@ def test_examples_print_what_they_say(path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_every_question_is_in_it() -> None:
     text = DOC.read_text()
-    members = [name for name in vars(OpenRun) if not name.startswith("_")]
+    members = [name for name in dir(OpenRun) if not name.startswith("_")]
     missing = [name for name in members if not re.search(rf"\b{name}\b", text)]
     assert missing == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
@@ -14,11 +15,20 @@ import pytest
 
 from stepscope.cli import root
 from stepscope.errors import IncompleteExportError, UsageError
-from stepscope.exporters import ExportedTimeline, export_timeline, timeline
+from stepscope.exporters import (
+    SOURCES,
+    ExportedTimeline,
+    choose_content,
+    export_timeline,
+    find_step_range,
+    timeline,
+)
 from stepscope.run import Run
-from stepscope.store import open_run
+from stepscope.schema import Finding, RuleRecord, RuleStatus
+from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
+from tests.support.debugger_files import DebuggerOutput, event, step
 
 MS = 10**6
 Event = dict[str, Any]
@@ -49,9 +59,9 @@ def export(run: Run, tmp_path: Path) -> Callable[..., tuple[ExportedTimeline, li
         exported = export_timeline(run, path, **range_)
         content = json.loads(path.read_text(), parse_float=Decimal)
         assert exported.text_bytes == path.stat().st_size
-        for event in content["traceEvents"]:
-            if "ts" in event:
-                event["ns"] = content["baseTimeNanoseconds"] + int(event["ts"] * 1000)
+        for item in content["traceEvents"]:
+            if "ts" in item:
+                item["ns"] = content["baseTimeNanoseconds"] + int(item["ts"] * 1000)
         return exported, content["traceEvents"]
 
     return write
@@ -205,3 +215,153 @@ def test_an_incomplete_export_is_an_error(
     with pytest.raises(IncompleteExportError, match=rf"timeline is incomplete: .* {noun}"):
         export_timeline(run, tmp_path / "out.json")
     assert not (tmp_path / "out.json").exists()
+
+
+# --- content -------------------------------------------------------------------------------------
+
+
+def content_of(run: Run, path: Path, **selected: Any) -> tuple[ExportedTimeline, list[Event]]:
+    exported = export_timeline(run, path / "timeline.json", content=choose_content(run, **selected))
+    return exported, json.loads((path / "timeline.json").read_text())["traceEvents"]
+
+
+@pytest.mark.seed("DBU-12")
+def test_sources(drawn: RunBuilder, tmp_path: Path) -> None:
+    drawn.processes[0].draw("communication:all_reduce 10")
+    run = drawn.open()
+    span_count = len(run.reader.table("spans")["seq"])
+    sample_count = len(run.reader.table("metrics")["seq"])
+    counts = {
+        source: (exported.counter_count, exported.span_count, exported.bottleneck_count > 0)
+        for source in SOURCES
+        for exported, _ in [content_of(run, tmp_path, sources=[source])]
+    }
+    assert counts == {
+        "system": (sample_count, 0, False),
+        "framework": (0, span_count - 1, False),
+        "communication": (0, 1, False),
+        "traces": (0, 0, False),
+        "bottlenecks": (0, 0, True),
+    }
+    exported, events = content_of(run, tmp_path, sources=["communication"])
+    assert [e["name"] for e in events if e["ph"] == "X"] == ["communication: all_reduce"]
+    assert exported.recordings == []
+    assert content_of(run, tmp_path, sources=["traces"])[0].recordings == ["drawn"]
+    with pytest.raises(UsageError, match="no source 'spans'; there are system, framework"):
+        choose_content(run, sources=["spans"])
+
+
+@pytest.mark.seed("DBU-12")
+def test_marks_of_gpus_that_are_hardly_used(tmp_path: Path) -> None:
+    """A sample every half second: below 85% from 1 s on and at 3 s, and a reading that failed."""
+    values = [1.0, 0.9, 0.2, 0.4, 0.9, 0.85, 0.8, float("nan"), 0.1]
+    builder = RunBuilder(tmp_path / "run")
+    builder.rank().draw("forward 250 | backward 200 | optimizer 50", len(values))
+    builder.metric("gpu_busy_ratio", lambda s: values[round(2 * s)], device="3")
+    builder.metric("cpu_busy_ratio", lambda s: s / 10)
+    run = builder.open()
+    exported, events = content_of(run, tmp_path)
+    tracks = {
+        (e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"
+    }
+    marks = [e for e in events if e.get("cat") == "bottleneck"]
+    assert {tracks[mark["pid"], mark["tid"]] for mark in marks} == {"bottlenecks: GPU 3 < 85%"}
+    assert exported.bottleneck_count == len(marks) == 3
+    start_s = min(float(e["ts"]) for e in events if e["ph"] == "C") / 1e6
+    extents = [(round(float(m["ts"]) / 1e6 - start_s, 6), float(m["dur"]) / 1e6) for m in marks]
+    assert extents == [(0.5, 1.0), (2.5, 0.5), (3.5, 0.5)]
+    assert marks[0]["name"] == "GPU 3 busy 30%"
+    assert marks[0]["args"] == pytest.approx(
+        {
+            "mean gpu_busy_ratio": 0.3,
+            "min gpu_busy_ratio": 0.2,
+            "mean cpu_busy_ratio": (0.05 + 0.1 + 0.15) / 3,
+        }
+    )
+    assert content_of(run, tmp_path, gpu_below_ratio=0)[0].bottleneck_count == 0
+    assert content_of(run, tmp_path, gpu_below_ratio=0.15)[0].bottleneck_count == 1
+
+
+@pytest.mark.seed("DBU-12")
+def test_marks_of_findings(drawn: RunBuilder, tmp_path: Path) -> None:
+    run = drawn.open()
+    fired = Finding(
+        rule="Dataloader",
+        status=RuleStatus.ISSUES_FOUND,
+        sentences=["Batches are late."],
+        recommendation="Add workers.",
+        first_ns=EPOCH_NS + 200 * MS,
+        last_ns=EPOCH_NS + 700 * MS,
+    )
+    quiet = Finding(rule="StepOutlier", status=RuleStatus.NO_ISSUES_FOUND)
+    record = RuleRecord(
+        progress="ended", end_ns=None, scan_ns=1, written_ns=1, findings=[fired, quiet]
+    )
+    with RunWriter(drawn.path, "n0") as writer:
+        writer.put_document("findings", "rules", record)
+    _, events = content_of(run, tmp_path, gpu_below_ratio=0)
+    (mark,) = [e for e in events if e.get("cat") == "bottleneck"]
+    assert (mark["name"], mark["dur"]) == ("Dataloader", 500 * 1000)
+    assert mark["args"] == {"text": "Batches are late.", "recommendation": "Add workers."}
+    later = export_timeline(run, tmp_path / "later.json", start_ns=EPOCH_NS + 701 * MS)
+    assert later.bottleneck_count == content_of(run, tmp_path)[0].bottleneck_count - 1
+
+
+@pytest.mark.seed("DBU-12")
+def test_a_range_of_steps(run: Run) -> None:
+    steps = run.ranks[0].steps
+    start, end = find_step_range(run, (3, 6))
+    starts = [int(rank.steps.start[3]) for rank in run.ranks]
+    ends = [int(rank.steps.end[5]) for rank in run.ranks]
+    assert (start, end) == (min(starts), max(ends))
+    assert find_step_range(run, (len(steps) - 1, 10**6))[1] == max(
+        int(rank.steps.end[-1]) for rank in run.ranks
+    )
+    with pytest.raises(UsageError, match="No rank has a step from 500 to before 600"):
+        find_step_range(run, (500, 600))
+
+
+@pytest.mark.seed("DBU-12")
+def test_suffixes_of_imported_files(tmp_path: Path) -> None:
+    output = DebuggerOutput(tmp_path / "profiler-output")
+    output.events("77-algo-1", [step(n, 1000 * n, 1000) for n in range(5)])
+    tensor = {**event("allreduce.layer", "ALLREDUCE", 100, 50)}
+    output.events("77-algo-1", [tensor, tensor], suffix="horovod_timeline")
+    run = output.imported(tmp_path / "run")
+    recorders = {
+        suffix: content_of(run, tmp_path, suffixes=[suffix])[1]
+        for suffix in ("pythontimeline", "horovod_timeline")
+    }
+    names = {
+        suffix: {e["name"] for e in events if e.get("cat") == "user_annotation"}
+        for suffix, events in recorders.items()
+    }
+    assert names["horovod_timeline"] == {"communication: ALLREDUCE"}
+    assert names["pythontimeline"] == {"TRAIN"}  # marks of steps are in no file
+    with pytest.raises(
+        UsageError,
+        match="No imported file has the suffix 'model_timeline'; there are horovod_timeline, pyth",
+    ):
+        choose_content(run, suffixes=["model_timeline"])
+
+
+@pytest.mark.seed("DBU-12")
+def test_the_command_selects(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "part.json"
+    command = ["export", str(tmp_path / "run"), "--to", "timeline", "-o", str(path)]
+    options = ["--steps", "4:12", "--source", "framework,bottlenecks", "--gpu-below", "50"]
+    root.main([*command, *options], standalone_mode=False)
+    output = capsys.readouterr().out
+    assert re.search(r"0 samples, \d+ spans, 0 traces, 1 mark of bottlenecks", output)
+    start, end = find_step_range(run, (4, 12))
+    content = json.loads(path.read_text(), parse_float=Decimal)
+    times = [
+        content["baseTimeNanoseconds"] + int(e["ts"] * 1000)
+        for e in content["traceEvents"]
+        if e.get("cat") == "user_annotation" and e["ph"] in {"X", "i"}
+    ]
+    table = run.reader.table("spans")["start_ns"]
+    assert sorted(times) == sorted(t for t in table.tolist() if start <= t < end)
+    with pytest.raises(UsageError, match="are for --to timeline"):
+        root.main(["export", str(tmp_path / "run"), "--to", "chrome", "-o", str(path),
+                   "--steps", "1:2"], standalone_mode=False)  # fmt: skip

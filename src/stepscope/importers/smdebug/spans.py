@@ -13,7 +13,8 @@
     Horovod, NCCL and smddp        `communication`, asynchronous: another thread recorded it
     everything else                `annotation`
 
-The label `phase` keeps Debugger's name; for Horovod that is the tensor. Phases of the step go to
+The label `phase` keeps Debugger's name; for Horovod that is the tensor. The label `recorder` is
+the suffix of the file's name, such as `pythontimeline`. Phases of the step go to
 one track, that of the training thread, wherever the file has them: Debugger writes them from hooks
 of that thread.
 """
@@ -232,20 +233,24 @@ class Process:
         self._extend(row.start_ns, row.start_ns if end_ns is None else end_ns)
         mode = _MODE.match(row.phase) or _MODE.match(row.name)
         if mode is not None:
-            self._add_step(row, mode[1], end_ns)
+            self._add_step(row, recorder, mode[1], end_ns)
             return
         self.phases[row.phase] += 1
         if self.operators.add(row, end_ns):
             return
         if recorder in _COLLECTIVE_RECORDERS or row.phase in _COLLECTIVE_PHASES:
-            labels = _labels(row, "tensor" if recorder in _COLLECTIVE_RECORDERS else "phase")
+            labels = _labels(
+                row, recorder, "tensor" if recorder in _COLLECTIVE_RECORDERS else "phase"
+            )
             span = _Span("communication", row.name or row.phase, labels, row.start_ns, end_ns)
             span.flags = _ASYNCHRONOUS
             self._put(("lane", row.phase), span)
             return
         kind = _kind_of(row)
         value = _UNKNOWN if kind in _UNKNOWN_KINDS else 0
-        span = _Span(kind, row.name or row.phase, _labels(row), row.start_ns, end_ns, value)
+        span = _Span(
+            kind, row.name or row.phase, _labels(row, recorder), row.start_ns, end_ns, value
+        )
         if kind == "fetch":
             self._put(_DATASETS if row.phase == _TENSORFLOW_PHASE else _BATCHES, span)
             return
@@ -261,8 +266,8 @@ class Process:
             self._first_phase_ns = row.start_ns
         self._put("training", span)
 
-    def _add_step(self, row: Row, mode: str, end_ns: int | None) -> None:
-        self._put("training", _Span("mode", mode, _labels(row), row.start_ns, end_ns))
+    def _add_step(self, row: Row, recorder: str, mode: str, end_ns: int | None) -> None:
+        self._put("training", _Span("mode", mode, _labels(row, recorder), row.start_ns, end_ns))
         if mode in _TRAINING_MODES and end_ns is not None:
             self.steps.append((row.start_ns, end_ns))
             number = _integer(row.args.get("step_num"))
@@ -354,13 +359,14 @@ def _mark_samples(calls: Iterable[_Span]) -> None:
         last_end = max(last_end, end)
 
 
-def _labels(row: Row, key: str = "phase") -> str | None:
+def _labels(row: Row, recorder: str, key: str = "phase") -> str:
     labels: dict[str, Any] = {key: row.phase} if row.phase else {}
+    labels["recorder"] = recorder
     labels |= {name: value for name, value in row.args.items() if name != "pid"}
     number = _integer(labels.get("step_num"))
     if number is not None:
         labels["step_num"] = number
-    return msgspec.json.encode(labels).decode() if labels else None
+    return msgspec.json.encode(labels).decode()
 
 
 def _integer(value: object) -> int | None:

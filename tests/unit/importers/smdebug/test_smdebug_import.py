@@ -74,7 +74,9 @@ def test_kinds_of_pytorch(output: DebuggerOutput, tmp_path: Path) -> None:
     }
     forward = spans["forward", "Net"]
     assert (forward["start_ns"], forward["end_ns"]) == (EPOCH_NS + 100 * US, EPOCH_NS + 300 * US)
-    assert json.loads(str(forward["labels"])) == {"phase": "Forward", "step_num": 0}
+    assert json.loads(str(forward["labels"])) == {
+        "phase": "Forward", "recorder": "pythontimeline", "step_num": 0,
+    }  # fmt: skip
     training_track = {r["log"] for r in rows(run, kind="forward") + rows(run, kind="step")}
     assert training_track == {"77c"}
     assert spans["data_wait", "_Iter.__next__"]["value"] == -1
