@@ -26,7 +26,7 @@ from stepscope.exporters.chrome_sql import microseconds
 from stepscope.exporters.text_file import open_text_file
 from stepscope.exporters.timeline_content import TimelineContent
 from stepscope.exporters.timeline_marks import finding_marks, gpu_marks
-from stepscope.run import NodeMetrics, Run, RunReader, Trace
+from stepscope.run import Run, RunReader, Trace
 from stepscope.schema import ProcessInfo
 
 SLICE_ROWS = 100_000
@@ -206,7 +206,7 @@ def _write_marks(
     """Write the marks of GPUs and of findings; returns their number."""
     texts: list[str] = []
     for pid, node in enumerate(nodes, _FIRST_NODE):
-        metrics = NodeMetrics(run.reader, node).between(within.start, within.end)
+        metrics = run.metrics[node].between(within.start, within.end)
         for marks in gpu_marks(
             metrics, pid, below_ratio=content.gpu_below_ratio, base_ns=within.base_ns
         ):
