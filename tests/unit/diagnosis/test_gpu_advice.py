@@ -67,7 +67,7 @@ def texts_of(fixes: Iterable[Fix]) -> list[tuple[str, str, str]]:
     return [(fix.title, fix.instructions, names) for fix, names in changes]
 
 
-@pytest.mark.parametrize("cause", CAUSE_RUNS.keys() - DEVICE_CAUSES)
+@pytest.mark.parametrize("cause", sorted(CAUSE_RUNS.keys() - DEVICE_CAUSES))
 def test_no_verdict_without_a_gpu_advises_one(new_run: RunMaker, cause: str) -> None:
     run = new_run()
     CAUSE_RUNS[cause][1](run)
