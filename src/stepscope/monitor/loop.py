@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -185,12 +185,11 @@ class Monitor:
         except OSError as error:
             self._problems["samples"] = f"some samples of the node are missing: {error}"
 
-    def _read_sampler(self, sampler: Sampler, now_ns: int) -> list[Sample]:
+    def _read_sampler(self, sampler: Sampler, now_ns: int) -> Iterator[Sample]:
         try:
-            return list(sampler.sample(now_ns))
+            yield from sampler.sample(now_ns)
         except OSError as error:
             self._problems[sampler.group] = f"{sampler.group} could not be sampled: {error}"
-            return []
 
     def _flush(self, *, final: bool = False) -> None:
         try:
