@@ -11,6 +11,7 @@ INTERVALS_MS = (100, 200, 500, 1000, 5000, 60000)
 DEFAULT_INTERVAL_MS = 500
 DEFAULT_SPOOL_LIMIT_BYTES = 256 * 1024 * 1024
 DEFAULT_FLUSH_S = 5.0
+FIRST_FLUSH_S = 2.0
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,5 +88,7 @@ class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """
     interval_ms: int = DEFAULT_INTERVAL_MS
     flush_s: float = DEFAULT_FLUSH_S
-    """Interval at which the spool is drained into the run."""
+    """Interval at which the spool is drained into new files of the run."""
+    first_flush_s: float = FIRST_FLUSH_S
+    """The interval in the first seconds of the job."""
     windows: WindowSettings = WindowSettings()

@@ -22,6 +22,8 @@ from stepscope.run.job_samples import read_job_samples
 from stepscope.run.job_spans import list_phases, read_job_spans, summarize_job_spans
 from stepscope.run.job_times import (
     JobStatistics,
+    explain_recording_end,
+    find_recording_end,
     is_lost,
     job_borders,
     job_statistics,
@@ -140,11 +142,13 @@ __all__ = [
     "divide_trace",
     "divide_traces",
     "embedding_ratio",
+    "explain_recording_end",
     "find_epochs",
     "find_listening_nodes",
     "find_marked_steps",
     "find_next_record",
     "find_processes",
+    "find_recording_end",
     "find_stack_samples",
     "frame_of",
     "frame_of_query",

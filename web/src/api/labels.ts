@@ -209,6 +209,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   ActivitiesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     carry_over: {"title":"carry over","unit":"none"},
@@ -253,6 +254,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   AnnotationsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     name: {"title":"name","unit":"none"},
     sources: {"title":"sources","unit":"none"},
@@ -476,6 +478,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   CountersView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     piece_ns: {"title":"piece","unit":"ns"},
@@ -483,6 +486,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   Dashboard: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     gpu_active: {"title":"GPU active","unit":"none","description":"From the samples of the job, or else from traces."},
     cpu_active: {"title":"CPU active","unit":"none"},
@@ -572,6 +576,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   DistributedView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     communication_of: {"title":"communication of","unit":"none","description":"Definition of communication."},
@@ -595,6 +600,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   EventDetails: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     track: {"title":"track","unit":"none"},
     event: {"title":"event","unit":"none","display":"identifier"},
     name: {"title":"name","unit":"none"},
@@ -669,6 +675,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   FlameView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     total_ns: {"title":"total","unit":"ns","description":"Sum over the outermost calls."},
@@ -683,6 +690,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   GpuMetricsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     traces: {"title":"traces","unit":"none"},
@@ -698,6 +706,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   GpuTimeView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     communication_of: {"title":"communication of","unit":"none","description":"Definition of communication."},
@@ -741,6 +750,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   IdleView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     kernel_wait_below_ns: {"title":"kernel wait below","unit":"ns"},
@@ -751,6 +761,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   InputPipelineView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     ranks: {"title":"ranks","unit":"none"},
@@ -759,6 +770,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   InsightsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     source: {"title":"source","unit":"none","description":"Time of evaluation: while the job ran, or for this answer."},
     progress: {"title":"progress","unit":"none"},
@@ -822,6 +834,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   KernelCountersView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     share_of: {"title":"share of","unit":"none"},
     by: {"title":"by","unit":"none"},
     traces: {"title":"traces","unit":"none"},
@@ -893,6 +906,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   KernelsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     communication_of: {"title":"communication of","unit":"none","description":"Definition of communication."},
@@ -904,6 +918,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   LaunchesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     long_call_ns: {"title":"long call","unit":"ns"},
     long_delay_ns: {"title":"long delay","unit":"ns"},
@@ -978,6 +993,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   MemoryView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     traces: {"title":"traces","unit":"none"},
     timelines: {"title":"memory by category","unit":"none"},
@@ -1016,6 +1032,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   ModulesFlameView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     by: {"title":"by","unit":"none"},
     time_of: {"title":"time of","unit":"none","description":"Definition of the time of the nodes."},
@@ -1025,6 +1042,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   ModulesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     traces: {"title":"traces","unit":"none"},
@@ -1168,6 +1186,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   OperatorsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     by: {"title":"by","unit":"none"},
@@ -1177,6 +1196,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   Overview: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     run_id: {"title":"run ID","unit":"none"},
     command: {"title":"command","unit":"none"},
@@ -1362,6 +1382,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   RecordingsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     recordings: {"title":"recordings","unit":"none","description":"Traces by rank."},
     missing: {"title":"missing","unit":"none"},
   },
@@ -1412,6 +1433,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   RooflineView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     traces: {"title":"traces","unit":"none"},
     missing: {"title":"missing","unit":"none"},
@@ -1463,6 +1485,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   SearchView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     name: {"title":"name","unit":"none"},
     match_count: {"title":"matches","unit":"count"},
     before_count: {"title":"matches before","unit":"count","description":"Matches before the first listed one."},
@@ -1485,6 +1508,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   SlicesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     names: {"title":"names","unit":"none"},
@@ -1571,6 +1595,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   StepsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none","description":"Denominator of the shares of the phases in `ranks`."},
     ranks: {"title":"ranks","unit":"none","description":"Steps of the whole run, from its spans."},
@@ -1607,6 +1632,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   SummaryView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     tracks: {"title":"tracks","unit":"none"},
@@ -1614,6 +1640,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   SystemHeatView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     start_after_ns: {"title":"start after","unit":"ns","description":"Start of the first column, after the run's origin."},
     column_ns: {"title":"column","unit":"ns"},
@@ -1623,6 +1650,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   SystemSeriesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     start_after_ns: {"title":"start after","unit":"ns","description":"Start of the first bin, after the run's origin."},
     piece_ns: {"title":"piece","unit":"ns","description":"Width of the bins."},
@@ -1634,6 +1662,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   SystemView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     nodes: {"title":"nodes","unit":"none"},
     missing: {"title":"missing","unit":"none"},
@@ -1651,6 +1680,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   TensorsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     scalars: {"title":"scalars","unit":"none"},
     left_out_count: {"title":"omitted series","unit":"count","description":"Series that exceed the limit and are omitted."},
@@ -1679,6 +1709,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   TimelineView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     origin_ns: {"title":"origin","unit":"ns","description":"Epoch nanoseconds that times count from, as text: doubles cannot hold them."},
     end_after_ns: {"title":"end after","unit":"ns","description":"End of the recorded data."},
     groups: {"title":"groups","unit":"none"},
@@ -1931,6 +1962,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   UsageView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
     job: {"title":"job","unit":"none","description":"Name, status, machines, times and cost of the job."},
     job_notes: {"title":"job notes","unit":"none"},
     job_parts: {"title":"job parts","unit":"none","description":"Initialization, training loop and finalization."},

@@ -12,6 +12,8 @@ export interface ActiveShare {
 export interface ActivitiesView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -79,6 +81,8 @@ export interface Annotations {
 export interface AnnotationsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   name: string | null;
@@ -402,6 +406,8 @@ export interface CounterSeries {
 export interface CountersView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   from_after_ns: number;
   to_after_ns: number;
   piece_ns: number;
@@ -412,6 +418,8 @@ export interface CountersView {
 export interface Dashboard {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   /** From the samples of the job, or else from traces. */
@@ -549,6 +557,8 @@ export interface DeviceView {
 export interface DistributedView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -582,6 +592,8 @@ export interface DividedSteps {
 export interface EventDetails {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   track: string;
   event: number;
   name: string;
@@ -672,6 +684,8 @@ export interface FlameNode {
 export interface FlameView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   from_after_ns: number;
   to_after_ns: number;
   /** Sum over the outermost calls. */
@@ -694,6 +708,8 @@ export interface Gate {
 export interface GpuMetricsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -715,6 +731,8 @@ export interface GpuShares {
 export interface GpuTimeView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -773,6 +791,8 @@ export interface HostStep {
 export interface IdleView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -787,6 +807,8 @@ export interface IdleView {
 export interface InputPipelineView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -800,6 +822,8 @@ export interface InputPipelineView {
 export interface InsightsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   /** Time of evaluation: while the job ran, or for this answer. */
@@ -905,6 +929,8 @@ export interface KernelCounter {
 export interface KernelCountersView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   share_of: string;
   by: string;
   traces: TraceKernelCounters[];
@@ -1013,6 +1039,8 @@ export interface KernelTotal {
 export interface KernelsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -1029,6 +1057,8 @@ export interface KernelsView {
 export interface LaunchesView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   long_call_ns: number;
@@ -1134,6 +1164,8 @@ export interface MemoryTimelineView {
 export interface MemoryView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   traces: TraceMemory[];
@@ -1189,6 +1221,8 @@ export interface Module {
 export interface ModulesFlameView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   by: "device" | "host";
@@ -1203,6 +1237,8 @@ export interface ModulesFlameView {
 export interface ModulesView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -1411,6 +1447,8 @@ export interface OperatorStack {
 export interface OperatorsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -1424,6 +1462,8 @@ export interface OperatorsView {
 export interface Overview {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   run_id: string;
@@ -1701,6 +1741,8 @@ export interface RecordingName {
 export interface RecordingsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Traces by rank. */
   recordings: RecordingName[];
   missing: string | null;
@@ -1780,6 +1822,8 @@ export interface RooflineGroup {
 export interface RooflineView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   traces: TraceRoofline[];
@@ -1850,6 +1894,8 @@ export interface ScalarSeries {
 export interface SearchView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   name: string;
   match_count: number;
   /** Matches before the first listed one. */
@@ -1883,6 +1929,8 @@ export interface ShortFinding {
 export interface SlicesView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   from_after_ns: number;
   to_after_ns: number;
   names: string[];
@@ -2012,6 +2060,8 @@ export interface StepUtilization {
 export interface StepsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   /** Denominator of the shares of the phases in `ranks`. */
@@ -2068,6 +2118,8 @@ export interface StreamQueue {
 export interface SummaryView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   from_after_ns: number;
   to_after_ns: number;
   tracks: TrackSummary[];
@@ -2078,6 +2130,8 @@ export interface SummaryView {
 export interface SystemHeatView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   /** Start of the first column, after the run's origin. */
@@ -2093,6 +2147,8 @@ export interface SystemHeatView {
 export interface SystemSeriesView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   /** Start of the first bin, after the run's origin. */
@@ -2112,6 +2168,8 @@ export interface SystemSeriesView {
 export interface SystemView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   nodes: NodeView[];
@@ -2132,6 +2190,8 @@ export interface TargetOutcome {
 export interface TensorsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   scalars: ScalarSeries[];
@@ -2175,6 +2235,8 @@ export interface TimelineEvent {
 export interface TimelineView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Epoch nanoseconds that times count from, as text: doubles cannot hold them. */
   origin_ns: string;
   /** End of the recorded data. */
@@ -2537,6 +2599,8 @@ export interface UsageShares {
 export interface UsageView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Name, status, machines, times and cost of the job. */
   job: Record<string, string>;
   job_notes: string[];
