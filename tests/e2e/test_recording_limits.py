@@ -15,8 +15,9 @@ import pytest
 import stepscope
 from stepscope.schema import JobState
 from stepscope.store import RunReader, open_run
+from stepscope.testing.browser import CHROMIUM, chromium
 from tests.support.command import run_command
-from tests.support.under_stepscope import E2E, STEPSCOPE, FinishedJob
+from tests.support.under_stepscope import E2E, STEPSCOPE, FinishedJob, serving
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.seed("SMP-05")]
@@ -101,6 +102,25 @@ def test_the_run_says_that_the_rest_is_unknown(job: FinishedJob) -> None:
         assert job.payload("show", view)["recording_end"] is None, view
     text = run_command(job.run, "show", str(job.run), "timeline").stdout
     assert "! Steps, annotations, scalars and stack samples were recorded only" in text
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_the_page_says_that_the_rest_is_unknown(job: FinishedJob) -> None:
+    playwright = pytest.importorskip("playwright.sync_api")
+    from tests.support.browsed import Ui
+
+    root = job.run.parent
+    with serving(str(root), "--port", "0") as (address, _), chromium() as browser:
+        ui = Ui(root, address, browser)
+        steps = ui.open("/steps?run=run")
+        playwright.expect(steps.get_by_test_id("recording-end")).to_have_text(SENTENCE)
+        timeline = ui.open("/timeline?run=run")
+        timeline.locator(".tl-badge").get_by_text("note").click()
+        playwright.expect(timeline.locator(".tl-badge")).to_contain_text(SENTENCE)
+        system = ui.open("/system?run=run")
+        playwright.expect(system.get_by_test_id("samples")).to_be_visible()
+        assert system.get_by_test_id("recording-end").count() == 0
+        ui.settle()
 
 
 def test_a_range_before_the_limit_is_complete(job: FinishedJob) -> None:
