@@ -169,7 +169,8 @@ def test_files_rotate_at_the_given_time_and_the_heartbeat_continues(tmp_path: Pa
         heartbeats.update(status.heartbeat_ns for status in run.statuses().values())
         return len(heartbeats) > 2
 
-    with marked_job(tmp_path, "--file-rotation", "3600", is_over=has_beaten) as job:
+    options = ("--file-rotation", "3600", "--interval", "60000")
+    with marked_job(tmp_path, *options, is_over=has_beaten) as job:
         assert job.code == 0
     names = {path.name for path in (job.run / "tables").rglob("*.parquet")}
     assert names == {"00000000-00000000.parquet"}

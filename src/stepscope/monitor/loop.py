@@ -110,7 +110,8 @@ class Monitor:
                 next_tick_s = max(next_tick_s + self._interval_s, time.monotonic())
                 while True:
                     self._write_if_due()
-                    self._wait_for_tick(end, min(next_tick_s, self._next_flush_s))
+                    next_write_s = min(self._next_flush_s, self._next_heartbeat_s)
+                    self._wait_for_tick(end, min(next_tick_s, next_write_s))
                     if time.monotonic() >= next_tick_s or not self._is_command_alive():
                         break
         self._wait_until(lambda: self._handshake.read_exit() is not None, EXIT_STATUS_TIMEOUT_S)
