@@ -29,7 +29,7 @@ SENTENCE = (
     "of the job (--cpu-profiling-duration); later ones are unknown."
 )
 OF_PROCESSES = (
-    *("steps", "input-pipeline", "annotations", "distributed", "dashboard", "insights"),
+    *("steps", "input-pipeline", "annotations", "distributed", "dashboard", "usage", "insights"),
     *("tensors", "timeline", "timeline-summary", "timeline-flame"),
 )
 
