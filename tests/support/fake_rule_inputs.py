@@ -41,7 +41,9 @@ MAX_OVER_CORES = {
 """Metrics that are computed from the samples of the cores, as the monitor does."""
 
 
-def node_info(name: str, *, cores: float = 8, gpus: int = 8) -> NodeInfo:
+def node_info(
+    name: str, *, cores: float = 8, gpus: int = 8, recording_s: float | None = None
+) -> NodeInfo:
     return NodeInfo(
         node=name,
         platform="Linux",
@@ -54,6 +56,7 @@ def node_info(name: str, *, cores: float = 8, gpus: int = 8) -> NodeInfo:
         spool="/spool",
         clock_anchor_monotonic_ns=0,
         clock_anchor_epoch_ns=ORIGIN_NS,
+        recording_end_ns=None if recording_s is None else ORIGIN_NS + round(recording_s * 1e9),
         gpus=[{"index": n, "memory_bytes": GPU_BYTES} for n in range(gpus)],
     )
 

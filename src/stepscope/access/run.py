@@ -173,7 +173,7 @@ class OpenRun(RunFrames):
 
     def job_statistics(self) -> JobStatistics:
         """Return start, end, and the times of initialization, training and finalization."""
-        return job_statistics(self._run.ranks, self.start_ns, self.end_ns)
+        return job_statistics(self._run)
 
     def cost(self, usd_per_hour: float | str | Decimal, *, instances: int | None = None) -> JobCost:
         """Return the cost of the job: `.usd`, and `.saving_ratio(other)` against another job.

@@ -31,7 +31,7 @@ _STEP_KEY = (Kind.STEP, "step", None)
 _now = time.monotonic_ns
 
 step_listeners: list[Callable[[], None]] = []
-"""Callbacks after every explicit `step()`: adapters act on step boundaries."""
+"""Callbacks after every explicit `step()`, recorded or not: adapters act on step boundaries."""
 
 
 def _not_compiled(substitute: Callable[..., Any]) -> Callable[[Function], Function]:
@@ -222,10 +222,9 @@ def step(number: int = -1) -> None:
     """
     value = int(number) & 0xFFFF_FFFF_FFFF_FFFF
     logs = thread_logs()
-    if logs is None:
-        return
-    meta = logs.metas.get(_STEP_KEY) or logs.session.meta(_STEP_KEY)
-    logs.coarse.write(meta | _MARK_BIT | logs.depth & DEPTH_MASK, _now(), 0, value)
+    if logs is not None:
+        meta = logs.metas.get(_STEP_KEY) or logs.session.meta(_STEP_KEY)
+        logs.coarse.write(meta | _MARK_BIT | logs.depth & DEPTH_MASK, _now(), 0, value)
     for listener in step_listeners:
         listener()
 

@@ -15,7 +15,14 @@ import threading
 import time
 from itertools import count
 
-from stepscope.spool import SPOOL_VARIABLE, Journal, SpanLog, SpoolTree, make_meta
+from stepscope.spool import (
+    SPOOL_VARIABLE,
+    Journal,
+    SpanLog,
+    SpoolTree,
+    make_meta,
+    read_recording_end,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,9 +77,16 @@ OpenAnnotation = tuple[memoryview, int, int, "OpenAnnotation | None"]
 
 
 class Session:
-    """Names, facts and logs of this process image."""
+    """Names, facts and logs of this process image.
 
-    def __init__(self, spool: str, limit_bytes: int) -> None:
+    Args:
+        spool: the spool.
+        limit_bytes: its size limit.
+        end_ns: monotonic time at which recording ends; None if it does not.
+    """
+
+    def __init__(self, spool: str, limit_bytes: int, end_ns: int | None = None) -> None:
+        self.end_ns = end_ns
         self.tree = SpoolTree(spool, limit_bytes)
         self.name, self.directory = self.tree.make_process_directory()
         self.journal = Journal(f"{self.directory}/journal.jsonl")
@@ -151,9 +165,22 @@ def pause() -> None:
 
 
 def resume() -> None:
-    """Resume recording."""
+    """Resume recording, unless its time is over."""
     global live
     live = generation
+    pause_at_end()
+
+
+def pause_at_end() -> bool:
+    """Stop recording if its time is over; True if it is."""
+    if _current is None or not _is_over(_current.end_ns):
+        return False
+    pause()
+    return True
+
+
+def _is_over(end_ns: int | None) -> bool:
+    return end_ns is not None and time.monotonic_ns() >= end_ns
 
 
 def attach(spool: str, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
@@ -193,7 +220,12 @@ def _open() -> Session | None:
             _opening = True
             try:
                 limit = int(os.environ.get(LIMIT_VARIABLE, DEFAULT_LIMIT_BYTES))
-                _current = Session(spool, limit)
+                end_ns = read_recording_end(spool)
+                if _is_over(end_ns):
+                    _unavailable = "the recording of the job has ended"
+                    pause()
+                else:
+                    _current = Session(spool, limit, end_ns)
             except (OSError, ValueError, ImportError) as error:
                 _unavailable = str(error)
                 warn(f"process {os.getpid()} is not recorded: {error}")

@@ -109,10 +109,10 @@ class _Sampler:
         )
         sample = _probe.protect(self._sample)
         wait, period = self._stop.wait, self.period_s
-        while not wait(period) and _probe.alive:
+        while not wait(period) and _probe.alive and not session.pause_at_end():
             sample(time.monotonic_ns())
         self._delay.close()
-        if _sampler is self:  # the sampled thread has ended, or the probe has failed
+        if _sampler is self:  # the sampled thread or the recording has ended, or the probe failed
             _release()
 
     def _sample(self, now: int) -> None:

@@ -43,6 +43,7 @@ from stepscope.errors import RunExistsError, StepscopeError, UsageError
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
     DEFAULT_INTERVAL_MS,
+    FIRST_FLUSH_S,
     KINETO_LINK,
     LOG_NAME,
     Handshake,
@@ -57,7 +58,7 @@ from stepscope.monitor import (
 )
 from stepscope.run import Run
 from stepscope.schema import INTERVALS_MS, SCHEMA_VERSION, RunInfo
-from stepscope.spool import ScheduledWindows, write_schedules
+from stepscope.spool import ScheduledWindows, write_recording_end, write_schedules
 from stepscope.store import RunWriter, create_run, is_remote, open_run
 from stepscope.watch import STOP_REQUEST_FILE
 
@@ -74,6 +75,10 @@ class RunOptions(ScheduleOptions):
     spool: str | None
     spool_limit: int
     """Bytes."""
+    cpu_profiling_duration: float | None
+    """Seconds."""
+    file_rotation: float | None
+    """Seconds."""
     window: str
     """auto, asked or off."""
     on_change: bool
@@ -119,6 +124,20 @@ def _parse_interval(context: click.Context, parameter: click.Parameter, text: st
     default="256MiB",
     show_default=True,
     help="Size limit of the span logs; further records are dropped and counted.",
+)
+@click.option(
+    "--cpu-profiling-duration",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="S",
+    help="Record steps, annotations, scalars and stack samples for the first S seconds of the job "
+    "only. Default: to its end.",
+)
+@click.option(
+    "--file-rotation",
+    type=click.FloatRange(min=1),
+    metavar="S",
+    help="Write new files of the run every S seconds, or when the spool is half full. Live views "
+    "and rules see data that late.  [default: 5]",
 )
 @click.option(
     "--window",
@@ -217,6 +236,8 @@ def _recorded_options(
         "interval_ms": options.interval_ms,
         "spool": str(spool) if spool else None,
         "spool_limit_bytes": options.spool_limit,
+        "cpu_profiling_duration_s": options.cpu_profiling_duration,
+        "file_rotation_s": options.file_rotation,
         "window": options.window,
         "windows": msgspec.to_builtins(windows.schedules),
         "keep_raw": options.keep_raw,
@@ -240,6 +261,9 @@ class _Session:
         by_steps = [s for s in windows.schedules if s.first_step is not None]
         if by_steps:
             write_schedules(str(spool), map(ScheduledWindows.copy, by_steps))
+        if options.cpu_profiling_duration is not None:
+            duration_ns = round(1e9 * options.cpu_profiling_duration)
+            write_recording_end(str(spool), time.monotonic_ns() + duration_ns)
         self._windows = msgspec.structs.replace(windows, kineto_directory=self._kineto)
         self._rules = options.rules
         self._stopping = Stopping(
@@ -294,6 +318,8 @@ class _Session:
         return job_exit
 
     def _start_monitor(self, job_pid: int) -> subprocess.Popen[bytes] | None:
+        rotation_s = self._options.file_rotation
+        flush_s = DEFAULT_FLUSH_S if self._rules is None else self._rules.flush_s
         config = MonitorConfig(
             run=str(self._location),
             spool=str(self._spool),
@@ -301,7 +327,8 @@ class _Session:
             job_pid=job_pid,
             launcher_pid=os.getpid(),
             interval_ms=self._options.interval_ms,
-            flush_s=DEFAULT_FLUSH_S if self._rules is None else self._rules.flush_s,
+            flush_s=rotation_s or flush_s,
+            first_flush_s=rotation_s or FIRST_FLUSH_S,
             windows=self._windows,
         )
         try:

@@ -62,7 +62,9 @@ class StatusLine:
 def pace_text(pace: Pace) -> str:
     """Format step, speed, data wait and utilization, as far as known."""
     parts = ["no training step yet"]
-    if pace.steps_per_s is not None:
+    if pace.recording_has_ended:
+        parts = [f"recording ended at step {pace.step_count}"]
+    elif pace.steps_per_s is not None:
         parts = [
             f"step {pace.step_count}",
             f"{number(pace.steps_per_s)} steps/s",

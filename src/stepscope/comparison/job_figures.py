@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from stepscope.cost import price_job
-from stepscope.run import Run, job_borders, job_statistics, machine_count
+from stepscope.run import Run, job_statistics, machine_count
 from stepscope.schema import field_label
 
 NS_PER_HOUR = 3.6e12
@@ -55,13 +55,13 @@ def _make_change(
 
 def _measure_figures(run: Run) -> dict[tuple[str, str], float | None]:
     """Measure the figures of one run, by name and unit."""
-    start_ns, end_ns = job_borders(run)
-    job = job_statistics(run.ranks, start_ns, end_ns)
+    job = job_statistics(run)
     count = machine_count(run.reader)
     priced = price_job(
         run.reader.info, run.nodes.values(), instance_count=count, duration_ns=job.duration_ns
     )
-    steps = max((len(rank.steps) for rank in run.ranks), default=0)
+    has_all_steps = job.training_ns is not None
+    steps = max((len(rank.steps) for rank in run.ranks), default=0) if has_all_steps else 0
     return {
         ("wall time", "ns"): float(job.duration_ns),
         ("training", "ns"): None if job.training_ns is None else float(job.training_ns),

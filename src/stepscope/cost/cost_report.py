@@ -29,7 +29,7 @@ from stepscope.diagnosis import (
 )
 from stepscope.errors import UsageError
 from stepscope.quantities import number
-from stepscope.run import Epochs, Run, find_epochs, job_borders, job_statistics, machine_count
+from stepscope.run import Epochs, Run, find_epochs, job_statistics, machine_count
 
 MAX_PROJECTED = 1e9
 """Maximum number of epochs or hours to project."""
@@ -149,7 +149,7 @@ def report_cost(
     for amount in (epochs, hours):
         if amount is not None and not 0 < amount <= MAX_PROJECTED:  # NaN is neither
             raise UsageError(f"{amount!r} is not a positive number of epochs or hours.")
-    job = job_statistics(run.ranks, *job_borders(run))
+    job = job_statistics(run)
     count = machine_count(run.reader)
     priced = price_job(
         run.reader.info,

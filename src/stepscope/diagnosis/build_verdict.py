@@ -49,7 +49,13 @@ from stepscope.diagnosis.verdict import (
 from stepscope.diagnosis.what_if import WhatIf
 from stepscope.quantities import count, count_of, duration, percent
 from stepscope.rules import percent_beside
-from stepscope.run import Rank, Run, make_with_damage
+from stepscope.run import (
+    Rank,
+    Run,
+    explain_recording_end,
+    find_recording_end,
+    make_with_damage,
+)
 
 MIN_NOTED_THROTTLING = 0.05
 MIN_NOTED_WAITING = 0.01
@@ -185,6 +191,11 @@ def _has_most_contents(rank: Rank) -> bool:
 
 
 def _explain_missing_steps(run: Run) -> str:
+    if find_recording_end(run) is not None:
+        return (
+            "no training step was recorded before the recording of the processes ended; raise "
+            "--cpu-profiling-duration"
+        )
     processes = [process for process in run.processes if process.role == "main"]
     if not processes and run.is_imported:
         return "the imported files contain no event of a training process"
@@ -319,4 +330,6 @@ def _list_loss_notes(run: Run) -> list[str]:
             )
     for status in run.reader.statuses().values():
         notes.extend(status.notes)
+    if recording_end := explain_recording_end(run):
+        notes.append(recording_end)
     return notes

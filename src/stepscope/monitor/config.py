@@ -9,6 +9,7 @@ from stepscope.schema import WindowSchedule
 DEFAULT_INTERVAL_MS = 500
 DEFAULT_SPOOL_LIMIT_BYTES = 256 * 1024 * 1024
 DEFAULT_FLUSH_S = 5.0
+FIRST_FLUSH_S = 2.0
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,5 +52,7 @@ class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """
     interval_ms: int = DEFAULT_INTERVAL_MS
     flush_s: float = DEFAULT_FLUSH_S
-    """Interval at which the spool is drained into the run."""
+    """Interval at which the spool is drained into new files of the run."""
+    first_flush_s: float = FIRST_FLUSH_S
+    """The interval in the first seconds of the job."""
     windows: WindowSettings = WindowSettings()

@@ -32,6 +32,7 @@ from stepscope.spool import (
     SpoolTree,
     process_is_alive,
     read_journal,
+    read_recording_end,
 )
 from stepscope.store import DictColumn
 
@@ -114,6 +115,7 @@ class SpoolDrain:
         self._node = node
         self._offset = epoch_offset_ns
         self._stored = stored
+        self._end_ns = read_recording_end(tree.root)
         self.processes: dict[str, ProcessLogs] = {}
 
     def collect(self, *, final: bool = False) -> dict[str, list[NewRecords]]:
@@ -200,13 +202,17 @@ class SpoolDrain:
         is_new = (start != 0) & (meta != 0) & ~segment.emitted
         if not process.ended:
             is_new &= (end != 0) | ((meta >> np.uint64(16)) & np.uint64(Flag.MARK) != 0)
+        if self._end_ns is not None:
+            is_late = is_new & (start >= np.uint64(self._end_ns)) & (_kinds(meta) != Kind.METRIC)
+            segment.emitted[is_late] = True
+            is_new &= ~is_late
         indices = np.flatnonzero(is_new)
         if process.ended:  # the rest of this file stays empty
             segment.emitted[(start == 0) | (meta == 0)] = True
         if not len(indices):
             _remove_if_finished(process, segment)
             return
-        kinds = (meta[indices] >> np.uint64(24)) & np.uint64(0xFF)
+        kinds = _kinds(meta[indices])
         is_span = np.ones(len(indices), dtype=np.bool_)
         for kind, table in TABLE_OF_KIND.items():
             is_kind = kinds == kind
@@ -237,6 +243,10 @@ class SpoolDrain:
                 process.facts.append(line)
             elif kind == "note":
                 process.notes.append(line["text"])
+
+
+def _kinds(meta: Words) -> Words:
+    return (meta >> np.uint64(24)) & np.uint64(0xFF)
 
 
 def _remove_if_finished(process: ProcessLogs, segment: LogSegment) -> None:

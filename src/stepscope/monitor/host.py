@@ -14,6 +14,7 @@ from stepscope.monitor.samplers.cgroup import cores_available, memory_limit_byte
 from stepscope.monitor.samplers.gpu import gpu_facts
 from stepscope.monitor.samplers.memory import memory_total_bytes
 from stepscope.schema import NodeInfo
+from stepscope.spool import read_recording_end
 
 _ANCHOR_TRIES = 5
 
@@ -35,6 +36,7 @@ def node_info(
     limit_bytes = memory_limit_bytes(pid=job_pid)
     gpus, driver_version = gpu_facts()
     monotonic_ns, epoch_ns = _clock_anchors()
+    end_ns = read_recording_end(spool)
     return NodeInfo(
         node=node_name(),
         platform=platform.platform(),
@@ -49,6 +51,7 @@ def node_info(
         spool=spool,
         clock_anchor_monotonic_ns=monotonic_ns,
         clock_anchor_epoch_ns=epoch_ns,
+        recording_end_ns=None if end_ns is None else end_ns - monotonic_ns + epoch_ns,
         gpus=gpus,
         driver_version=driver_version,
         metrics_missing=dict(metrics_missing or {}),

@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -26,9 +26,10 @@ from stepscope.schema import IntervalChange, JobState, JobStatus, NodeInfo
 from stepscope.spool import SPOOL_VARIABLE, SpoolTree, process_start_ticks, segment_bytes
 from stepscope.store import RunReader, open_run
 
-FIRST_FLUSH_S = 2.0
 EARLY_FLUSH_PERIOD_S = 20.0
 """Time from the start in which the first interval applies."""
+HEARTBEAT_INTERVAL_S = 5.0
+"""Maximum time between two heartbeats; each flush writes one, too."""
 FLUSH_THRESHOLD = 0.5
 """Share of the spool's size limit at which it is flushed at once."""
 CONFIGURATION_POLL_NS = 1_000_000_000
@@ -52,7 +53,10 @@ class Monitor:
 
     def __init__(self, config: MonitorConfig, peer: KinetoPeer | None = None) -> None:
         self._config = config
-        self._first_flush_s = min(FIRST_FLUSH_S, config.flush_s)
+        self._first_flush_s = min(config.first_flush_s, config.flush_s)
+        self._next_flush_s = time.monotonic() + self._first_flush_s
+        self._early_until_s = time.monotonic() + EARLY_FLUSH_PERIOD_S
+        self._next_heartbeat_s = 0.0
         self._tree = SpoolTree(config.spool, config.spool_limit_bytes)
         self._handshake = Handshake(Path(config.spool))
         self._root_ticks = process_start_ticks(config.job_pid)
@@ -109,22 +113,16 @@ class Monitor:
         return self._finish()
 
     def _follow_command(self) -> None:
-        start_s = time.monotonic()
-        next_flush_s = start_s + self._first_flush_s
         self._next_sample_ns = time.monotonic_ns()
         with _ProcessEnd(self._config.job_pid) as end:
             while self._is_command_alive() and not self._terminated:
                 self._sample()
                 while True:
                     self._reconfigure()
-                    now_s = time.monotonic()
-                    if now_s >= next_flush_s or self._is_spool_filling():
-                        self._flush()
-                        is_early = now_s < start_s + EARLY_FLUSH_PERIOD_S
-                        interval_s = self._first_flush_s if is_early else self._config.flush_s
-                        next_flush_s = now_s + interval_s
+                    self._write_if_due()
                     next_ns = min(self._next_sample_ns, self._next_poll_ns)
-                    self._wait_for_tick(end, min(next_ns / 1e9, next_flush_s))
+                    next_write_s = min(self._next_flush_s, self._next_heartbeat_s)
+                    self._wait_for_tick(end, min(next_ns / 1e9, next_write_s))
                     is_due = time.monotonic_ns() >= self._next_sample_ns
                     if is_due or not self._is_command_alive():
                         break
@@ -153,15 +151,12 @@ class Monitor:
             self._note_orphans()
             self._flush()
             self._handshake.write_detached()
-        next_flush_s = time.monotonic() + self._config.flush_s
         while self._remaining_processes() and not self._terminated:
             self._reconfigure()
             if time.monotonic_ns() >= self._next_sample_ns:
                 self._sample()
-            if time.monotonic() >= next_flush_s:
                 self._note_orphans()
-                self._flush()
-                next_flush_s = time.monotonic() + self._config.flush_s
+            self._write_if_due()
             next_ns = min(self._next_sample_ns, self._next_poll_ns)
             time.sleep(max(0.0, next_ns / 1e9 - time.monotonic()))
         self._problems.pop("orphans", None)
@@ -202,12 +197,24 @@ class Monitor:
         except OSError as error:
             self._problems["samples"] = f"some samples of the node are missing: {error}"
 
-    def _read_sampler(self, sampler: Sampler, now_ns: int) -> list[Sample]:
+    def _read_sampler(self, sampler: Sampler, now_ns: int) -> Iterator[Sample]:
         try:
-            return list(sampler.sample(now_ns))
+            yield from sampler.sample(now_ns)
         except OSError as error:
             self._problems[sampler.group] = f"{sampler.group} could not be sampled: {error}"
-            return []
+
+    def _write_if_due(self) -> None:
+        """Flush if due or if the spool is filling up; otherwise write a heartbeat if due."""
+        now_s = time.monotonic()
+        if now_s >= self._next_flush_s or self._is_spool_filling():
+            self._flush()
+            is_early = now_s < self._early_until_s
+            self._next_flush_s = now_s + (self._first_flush_s if is_early else self._config.flush_s)
+        elif now_s >= self._next_heartbeat_s:
+            try:
+                self._put_status()
+            except OSError:  # the next flush meets the same error and notes it
+                pass
 
     def _reconfigure(self) -> None:
         """Apply new changes of the configuration."""
@@ -253,6 +260,7 @@ class Monitor:
             self._problems["store"] = f"the run cannot be written at the moment: {error}"
 
     def _put_status(self) -> None:
+        self._next_heartbeat_s = time.monotonic() + HEARTBEAT_INTERVAL_S
         stop = self._handshake.read_stop()
         self._status = JobStatus(
             state=JobState.IN_PROGRESS if stop is None else JobState.STOPPING,

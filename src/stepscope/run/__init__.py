@@ -45,6 +45,8 @@ from stepscope.run.job_spans import (
 )
 from stepscope.run.job_times import (
     JobStatistics,
+    explain_recording_end,
+    find_recording_end,
     is_lost,
     job_borders,
     job_state,
@@ -208,6 +210,7 @@ __all__ = [
     "divide_trace",
     "divide_traces",
     "embedding_ratio",
+    "explain_recording_end",
     "find_epochs",
     "find_listening_nodes",
     "find_marked_steps",
@@ -215,6 +218,7 @@ __all__ = [
     "find_next_record",
     "find_periods",
     "find_processes",
+    "find_recording_end",
     "find_stack_samples",
     "find_step_phases",
     "frame_of",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from stepscope.run.run import Rank, Run
+from stepscope.quantities import duration
+from stepscope.run.run import Run
 from stepscope.schema import JobState, JobStatus
 from stepscope.store import RunReader
 
@@ -35,7 +36,10 @@ def job_state(statuses: Collection[JobStatus]) -> JobState | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatistics:
-    """Periods of a job; initialization, training and finalization sum to its duration."""
+    """Periods of a job; initialization, training and finalization sum to its duration.
+
+    If the recording of its processes ended before the job, training and finalization are None.
+    """
 
     start_ns: int
     end_ns: int
@@ -103,8 +107,32 @@ def machine_count(reader: RunReader) -> int:
     return len(reader.statuses()) or len(reader.nodes())
 
 
-def job_statistics(ranks: Sequence[Rank], start_ns: int, end_ns: int) -> JobStatistics:
-    """Divide a job from `start_ns` to `end_ns` into its periods."""
+def find_recording_end(run: Run) -> int | None:
+    """Return when the recording of the job's processes ended, in epoch nanoseconds; None if it
+    continued to the end of the job, or continues."""
+    ends = [node.recording_end_ns for node in run.nodes.values() if node.recording_end_ns]
+    end_ns = min(ends, default=None)
+    _, job_end_ns = job_borders(run.whole_run)
+    return end_ns if end_ns is not None and end_ns < job_end_ns else None
+
+
+def explain_recording_end(run: Run) -> str | None:
+    """Explain in one sentence which time of the run or range has no record of the processes; None
+    if there is no such time."""
+    end_ns = find_recording_end(run)
+    if end_ns is None or end_ns >= run.period.end_ns:
+        return None
+    limit_s = run.reader.info.options.get("cpu_profiling_duration_s", 0)
+    return (
+        "Steps, annotations, scalars and stack samples were recorded only for the first "
+        f"{duration(1e9 * limit_s)} of the job (--cpu-profiling-duration); later ones are unknown."
+    )
+
+
+def job_statistics(run: Run) -> JobStatistics:
+    """Divide a job into its periods."""
+    ranks = run.ranks
+    start_ns, end_ns = job_borders(run)
     if not ranks:
         return JobStatistics(
             start_ns=start_ns,
@@ -115,10 +143,11 @@ def job_statistics(ranks: Sequence[Rank], start_ns: int, end_ns: int) -> JobStat
         )
     first = min(int(rank.steps.start[0]) for rank in ranks)
     last = max(int(rank.steps.end[-1]) for rank in ranks)
+    is_complete = find_recording_end(run) is None
     return JobStatistics(
         start_ns=start_ns,
         end_ns=end_ns,
         initialization_ns=first - start_ns,
-        training_ns=last - first,
-        finalization_ns=end_ns - last,
+        training_ns=last - first if is_complete else None,
+        finalization_ns=end_ns - last if is_complete else None,
     )

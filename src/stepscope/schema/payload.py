@@ -11,3 +11,5 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     damage: list[str] = msgspec.field(default_factory=list)
     """Consequences of files that cannot be read, and these files; empty if the payload depends on
     none of them."""
+    recording_end: str | None = None
+    """Which data of the payload were not recorded to the end of the job; null if all were."""

@@ -105,6 +105,9 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     clock_anchor_monotonic_ns: int
     clock_anchor_epoch_ns: int
     """Times of this node are monotonic time plus the difference of the two anchors."""
+    recording_end_ns: int | None = None
+    """End of the recording of the job's processes on this node, epoch nanoseconds: spans, scalars
+    and stack samples that start later are not in the run. Null without a limit."""
     gpus: list[dict[str, Any]] = []
     """Name, uuid, memory_bytes and driver limits of each GPU."""
     driver_version: str | None = None

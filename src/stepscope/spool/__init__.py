@@ -7,6 +7,7 @@ to record (`capture`) and the processing of records (`monitor`).
 A spool is one local directory per node and run:
 
     <spool>/schedule.json                  windows that are known before the job starts
+    <spool>/recording-end                  time at which the recording of the processes ends
     <spool>/p-<pid>-<start ticks>-<n>/     one per process image (exec makes a new one)
         journal.jsonl                      process description, interned names, facts, notes
         <tid><class>-<k>.log               k-th segment of one thread's log
@@ -51,6 +52,7 @@ from stepscope.spool.record import (
     make_meta,
     pack_forward,
 )
+from stepscope.spool.recording_end import read_recording_end, write_recording_end
 from stepscope.spool.step_schedule import (
     ScheduledWindows,
     StepSchedule,
@@ -109,8 +111,10 @@ __all__ = [
     "process_is_alive",
     "process_start_ticks",
     "read_journal",
+    "read_recording_end",
     "read_schedules",
     "segment_bytes",
     "window_file",
+    "write_recording_end",
     "write_schedules",
 ]

@@ -11,7 +11,7 @@ import msgspec
 
 from stepscope.analysis import CommunicationDefinition
 from stepscope.errors import UsageError
-from stepscope.run import CarryOver, Run, make_with_damage
+from stepscope.run import CarryOver, Run, explain_recording_end, make_with_damage
 from stepscope.schema import Payload
 from stepscope.views.damage import note_damage
 from stepscope.views.ranges import Ranged, describe_range
@@ -153,6 +153,8 @@ class View:
     """Values of `--by`."""
     needs: tuple[str, ...] = ()
     """Required options."""
+    is_of_processes: bool = False
+    """True if it shows spans, scalars or stack samples, whose recording may end before the job."""
 
     def __call__(self, run: Run, options: ViewOptions = DEFAULTS) -> msgspec.Struct:
         """Make the payload. If files behind it are damaged, it says so and withholds shares.
@@ -167,14 +169,23 @@ class View:
         return note_damage(payload, damage) if damage and isinstance(payload, Payload) else payload
 
     def _show(self, run: Run, options: ViewOptions) -> msgspec.Struct:
+        is_range = (options.from_ns, options.to_ns) != (None, None)
+        selected = run.within(options.from_ns, options.to_ns) if is_range else run
+        payload = self._show_selected(run, selected, options)
+        if self.is_of_processes and isinstance(payload, Payload):
+            recording_end = explain_recording_end(selected)
+            payload = msgspec.structs.replace(payload, recording_end=recording_end)
+        return payload
+
+    def _show_selected(self, run: Run, selected: Run, options: ViewOptions) -> msgspec.Struct:
+        """Make the payload of a range, which is the whole run without one."""
         show = self.load()
-        if (options.from_ns, options.to_ns) == (None, None) or not issubclass(self.payload, Ranged):
+        if selected is run or not issubclass(self.payload, Ranged):
             return show(run, options)
-        run_range = run.within(options.from_ns, options.to_ns)
-        payload = show(run_range, options)
+        payload = show(selected, options)
         if isinstance(payload, Ranged) and payload.range is not None:
             return payload
-        return msgspec.structs.replace(payload, range=describe_range(run_range))
+        return msgspec.structs.replace(payload, range=describe_range(selected))
 
     @property
     def payload(self) -> type[msgspec.Struct]:

@@ -44,11 +44,13 @@ BUILT_IN_VIEWS: dict[str, View] = {
     "overview": View(_show("overview"), RANGE_OPTIONS),
     "configuration": View(_show("configuration")),
     "recordings": View(_show("recordings")),
-    "steps": View(_show("steps"), ("carry_over", *TRACE_OPTIONS, *RANGE_OPTIONS)),
+    "steps": View(
+        _show("steps"), ("carry_over", *TRACE_OPTIONS, *RANGE_OPTIONS), is_of_processes=True
+    ),
     "system": View(_show("system"), RANGE_OPTIONS),
     "system-heat": View(_show("system_heat"), ("name", *RANGE_OPTIONS)),
     "system-series": View(_show("system_series"), ("name", *RANGE_OPTIONS)),
-    "input-pipeline": View(_show("input_pipeline"), RANGE_OPTIONS),
+    "input-pipeline": View(_show("input_pipeline"), RANGE_OPTIONS, is_of_processes=True),
     "gpu-time": View(
         _show("gpu_time"), ("carry_over", "communication", *TRACE_OPTIONS, *RANGE_OPTIONS)
     ),
@@ -74,14 +76,18 @@ BUILT_IN_VIEWS: dict[str, View] = {
     ),
     "roofline": View(_show("roofline"), ("top", "peaks", *TRACE_OPTIONS, *RANGE_OPTIONS)),
     "annotations": View(
-        _show("annotations"), ("name", "top", "bucket_ns", *TRACE_OPTIONS, *RANGE_OPTIONS)
+        _show("annotations"),
+        ("name", "top", "bucket_ns", *TRACE_OPTIONS, *RANGE_OPTIONS),
+        is_of_processes=True,
     ),
-    "distributed": View(_show("distributed"), ("carry_over", "communication", *RANGE_OPTIONS)),
-    "usage": View(_show("usage")),
-    "dashboard": View(_show("dashboard"), RANGE_OPTIONS),
-    "insights": View(_show("insights"), RANGE_OPTIONS),
-    "tensors": View(_show("tensors"), ("name", *RANGE_OPTIONS)),
-    "timeline": View(_show("timeline.tree", "timeline")),
+    "distributed": View(
+        _show("distributed"), ("carry_over", "communication", *RANGE_OPTIONS), is_of_processes=True
+    ),
+    "usage": View(_show("usage"), is_of_processes=True),
+    "dashboard": View(_show("dashboard"), RANGE_OPTIONS, is_of_processes=True),
+    "insights": View(_show("insights"), RANGE_OPTIONS, is_of_processes=True),
+    "tensors": View(_show("tensors"), ("name", *RANGE_OPTIONS), is_of_processes=True),
+    "timeline": View(_show("timeline.tree", "timeline"), is_of_processes=True),
     "timeline-slices": View(
         _show("timeline.slices", "timeline_slices"), ("tracks", "pixels", *RANGE_OPTIONS)
     ),
@@ -95,11 +101,16 @@ BUILT_IN_VIEWS: dict[str, View] = {
         _show("timeline.search", "timeline_search"),
         ("name", "tracks", "top", "around_ns", *RANGE_OPTIONS),
         needs=("name",),
+        is_of_processes=True,
     ),
     "timeline-summary": View(
-        _show("timeline.summary", "timeline_summary"), ("tracks", "top", *RANGE_OPTIONS)
+        _show("timeline.summary", "timeline_summary"),
+        ("tracks", "top", *RANGE_OPTIONS),
+        is_of_processes=True,
     ),
-    "timeline-flame": View(_show("timeline.flame", "timeline_flame"), ("tracks", *RANGE_OPTIONS)),
+    "timeline-flame": View(
+        _show("timeline.flame", "timeline_flame"), ("tracks", *RANGE_OPTIONS), is_of_processes=True
+    ),
 }
 
 

@@ -18,6 +18,7 @@ MAX_SERIES = 240
 """Series of an answer; a node with hundreds of cores is requested by name."""
 BY_NAME_ONLY = ("core_", "process_")
 """Metrics of many devices, which are only sent for a node that is requested by name."""
+_ORDER = {metric: number for number, metric in enumerate(METRIC_TYPES)}
 
 
 class MetricSeries(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +68,7 @@ def show_system_series(run: Run, options: ViewOptions = DEFAULTS) -> SystemSerie
             for metric in METRIC_TYPES
             if _is_sent(metric, is_node_selected=options.name is not None)
         ]
-        series = aggregate_samples(run.reader, bins, metrics, nodes=names)
+        series = sorted(aggregate_samples(run.reader, bins, metrics, nodes=names), key=_rank_series)
     by_node: dict[str, list[MetricSeries]] = {}
     for metric_series in series[:MAX_SERIES]:
         by_node.setdefault(metric_series.node, []).append(_show_series(metric_series))
@@ -81,6 +82,11 @@ def show_system_series(run: Run, options: ViewOptions = DEFAULTS) -> SystemSerie
         notes=notes if options.name is None and series else [],
         missing=None if series else explain_no_samples(run),
     )
+
+
+def _rank_series(series: BinSeries) -> int:
+    """Rank series for the limit: those of cores and processes last, in the order of the schema."""
+    return _ORDER[series.metric] if series.metric.startswith(BY_NAME_ONLY) else -1
 
 
 def _is_sent(metric: str, *, is_node_selected: bool) -> bool:

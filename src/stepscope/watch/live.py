@@ -12,7 +12,7 @@ import msgspec
 
 from stepscope.diagnosis import diagnose
 from stepscope.errors import StepscopeError
-from stepscope.run import Run
+from stepscope.run import Run, find_recording_end
 from stepscope.schema import Delivery, Finding, JobState, Progress, RuleRecord
 from stepscope.store import RunReader
 
@@ -27,6 +27,9 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """Speed of a job, from the latest steps of its first rank and the latest samples."""
 
     step_count: int = 0
+    """Recorded steps."""
+    recording_has_ended: bool = False
+    """True if the steps that the job takes now are not recorded."""
     steps_per_s: float | None = None
     data_wait_ratio: float | None = None
     """Share of the wall time of the latest steps."""
@@ -136,6 +139,10 @@ def measure_pace(run: Run) -> Pace:
     if not run.ranks:
         return Pace(gpu_busy_ratio=gpu, cpu_busy_ratio=cpu)
     steps = run.ranks[0].steps
+    if find_recording_end(run) is not None:
+        return Pace(
+            step_count=len(steps), recording_has_ended=True, gpu_busy_ratio=gpu, cpu_busy_ratio=cpu
+        )
     recent = slice(max(0, len(steps) - RECENT_STEPS), None)
     wall = int(steps.wall_ns[recent].sum())
     data_wait = int(steps.phase_ns["data_wait"][recent].sum())

@@ -22,6 +22,7 @@ from stepscope.rules.profiler.overall_framework_metrics import (
 from stepscope.rules.profiler.overall_system_usage import OverallSystemUsage
 from stepscope.rules.profiler.step_outlier import StepOutlier
 from stepscope.rules.profiler.thermal_throttling import POWER, THERMAL, ThermalThrottling
+from stepscope.schema import Finding
 from tests.support.fake_rule_inputs import GPU_BYTES, SCAN_NS, FakeRuleInputs, check_rule
 from tests.support.known_statistics import (
     FIGURES,
@@ -216,6 +217,20 @@ def test_late_start_of_training() -> None:
     assert finding.datapoints == 50
     later = FakeRuleInputs().rank(from_s=23 * 60, forward=np.full(50, 1.0))
     assert check_rule(MaxInitializationTime(), later).rule_triggered == 2
+
+
+def test_no_step_is_missed_after_the_end_of_the_recording() -> None:
+    def check(recording_s: float) -> Finding:
+        inputs = FakeRuleInputs().node(recording_s=recording_s)
+        inputs.sample("cpu_busy_ratio", np.full(2 * 30 * 60, 0.5))
+        return check_rule(MaxInitializationTime(), inputs)
+
+    with pytest.raises(NotApplicable, match="recording of steps ended before the first step"):
+        check(10 * 60)
+    late = check(22.5 * 60)
+    assert late.rule_triggered == 1  # the scan that starts after 21 minutes and is recorded whole
+    assert late.sentences == ["No training step after 22 min 30 s (threshold 20 min)."]
+    assert check(40 * 60).rule_triggered == 9
 
 
 # --- the recommender: loading takes 60% of the step -----------------------------------------------

@@ -12,6 +12,8 @@ export interface ActiveShare {
 export interface ActivitiesView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -79,6 +81,8 @@ export interface Annotations {
 export interface AnnotationsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   name: string | null;
@@ -316,6 +320,8 @@ export interface ConditionResult {
 export interface ConfigurationView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   interval_ns: number | null;
   /** Sampling intervals that can be chosen. */
   interval_choices_ns: number[];
@@ -443,6 +449,8 @@ export interface CounterSeries {
 export interface CountersView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   from_after_ns: number;
   to_after_ns: number;
   piece_ns: number;
@@ -453,6 +461,8 @@ export interface CountersView {
 export interface Dashboard {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   /** From the samples of the job, or else from traces. */
@@ -590,6 +600,8 @@ export interface DeviceView {
 export interface DistributedView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -623,6 +635,8 @@ export interface DividedSteps {
 export interface EventDetails {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   track: string;
   event: number;
   name: string;
@@ -713,6 +727,8 @@ export interface FlameNode {
 export interface FlameView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   from_after_ns: number;
   to_after_ns: number;
   /** Sum over the outermost calls. */
@@ -735,6 +751,8 @@ export interface Gate {
 export interface GpuMetricsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -756,6 +774,8 @@ export interface GpuShares {
 export interface GpuTimeView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -814,6 +834,8 @@ export interface HostStep {
 export interface IdleView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -828,6 +850,8 @@ export interface IdleView {
 export interface InputPipelineView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -841,6 +865,8 @@ export interface InputPipelineView {
 export interface InsightsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   /** Time of evaluation: while the job ran, or for this answer. */
@@ -946,6 +972,8 @@ export interface KernelCounter {
 export interface KernelCountersView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   share_of: string;
   by: string;
   traces: TraceKernelCounters[];
@@ -1054,6 +1082,8 @@ export interface KernelTotal {
 export interface KernelsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -1070,6 +1100,8 @@ export interface KernelsView {
 export interface LaunchesView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   long_call_ns: number;
@@ -1175,6 +1207,8 @@ export interface MemoryTimelineView {
 export interface MemoryView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   traces: TraceMemory[];
@@ -1230,6 +1264,8 @@ export interface Module {
 export interface ModulesFlameView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   by: "device" | "host";
@@ -1244,6 +1280,8 @@ export interface ModulesFlameView {
 export interface ModulesView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -1455,6 +1493,8 @@ export interface OperatorStack {
 export interface OperatorsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -1468,6 +1508,8 @@ export interface OperatorsView {
 export interface Overview {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   run_id: string;
@@ -1747,6 +1789,8 @@ export interface RecordingName {
 export interface RecordingsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Traces by rank. */
   recordings: RecordingName[];
   missing: string | null;
@@ -1826,6 +1870,8 @@ export interface RooflineGroup {
 export interface RooflineView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   traces: TraceRoofline[];
@@ -1896,6 +1942,8 @@ export interface ScalarSeries {
 export interface SearchView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   name: string;
   match_count: number;
   /** Matches before the first listed one. */
@@ -1929,6 +1977,8 @@ export interface ShortFinding {
 export interface SlicesView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   from_after_ns: number;
   to_after_ns: number;
   names: string[];
@@ -2058,6 +2108,8 @@ export interface StepUtilization {
 export interface StepsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   /** Denominator of the shares of the phases in `ranks`. */
@@ -2114,6 +2166,8 @@ export interface StreamQueue {
 export interface SummaryView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   from_after_ns: number;
   to_after_ns: number;
   tracks: TrackSummary[];
@@ -2124,6 +2178,8 @@ export interface SummaryView {
 export interface SystemHeatView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   /** Start of the first column, after the run's origin. */
@@ -2139,6 +2195,8 @@ export interface SystemHeatView {
 export interface SystemSeriesView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   /** Start of the first bin, after the run's origin. */
@@ -2158,6 +2216,8 @@ export interface SystemSeriesView {
 export interface SystemView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   nodes: NodeView[];
@@ -2178,6 +2238,8 @@ export interface TargetOutcome {
 export interface TensorsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   scalars: ScalarSeries[];
@@ -2221,6 +2283,8 @@ export interface TimelineEvent {
 export interface TimelineView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Epoch nanoseconds that times count from, as text: doubles cannot hold them. */
   origin_ns: string;
   /** End of the recorded data. */
@@ -2583,6 +2647,8 @@ export interface UsageShares {
 export interface UsageView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
+  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  recording_end: string | null;
   /** Name, status, machines, times and cost of the job. */
   job: Record<string, string>;
   job_notes: string[];

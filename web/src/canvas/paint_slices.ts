@@ -82,10 +82,11 @@ function paintRow(frame: Frame, slices: Slices, band: Row): void {
   for (let index = firstEndingAfter(slices, band.row, band.from); index < end; index++) {
     const start = slices.start[index] ?? 0;
     if (start >= band.to) break;
-    const x0 = Math.max(drawnEnd, toPixel(scale, start - band.shift));
+    const startX = toPixel(scale, start - band.shift);
     // Slices thinner than a pixel are drawn as one pixel; further slices in that pixel are skipped.
-    const x1 = Math.min(maxX, Math.max(x0 + 1, toPixel(scale, (slices.end[index] ?? 0) - band.shift)));
+    const x1 = Math.min(maxX, Math.max(startX + 1, toPixel(scale, (slices.end[index] ?? 0) - band.shift)));
     if (x1 - drawnEnd < 1) continue;
+    const x0 = Math.max(drawnEnd, startX);
     drawnEnd = x1;
     const name = slices.name[index] ?? 0;
     const hue = slices.names.colour[name] ?? 0;

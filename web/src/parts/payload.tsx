@@ -4,7 +4,7 @@
 //   a list of objects of scalars     a table
 //   a list of other objects          a section each, or a table that opens one
 //   a list of numbers                a curve
-//   missing, notes, quality, range, damage   sentences
+//   missing, notes, quality, range, damage, …   sentences
 import type { ComponentChildren } from "preact";
 
 import type { FieldLabel } from "../api/labels";
@@ -30,6 +30,7 @@ const SENTENCES: Record<string, (value: Json) => boolean> = {
   notes: (value) => Array.isArray(value) && value.every(isText),
   quality: (value) => Array.isArray(value) && value.every((note) => isObject(note) && isText(note.sentence)),
   damage: (value) => Array.isArray(value) && value.every(isText),
+  recording_end: isText,
   range: (value) => isObject(value) && isText(value.range_of) && Array.isArray(value.notes),
 };
 /** Longer lists of numbers are curves. */

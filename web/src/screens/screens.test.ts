@@ -112,4 +112,18 @@ describe("system metrics", () => {
     expect(plots[0]?.series[0]?.x).toEqual([0, 5]);
     expect(metricPlots(payload, seriesList, "gpu", null)).toHaveLength(1);
   });
+
+  test("have CPU performance counters apart, as rates and as ratios", () => {
+    const payload = partial<SystemSeriesView>({ start_after_ns: 0, piece_ns: 5, piece_count: 1 });
+    const names = ["cycles_per_s", "instructions_per_s", "cache_misses_per_s", "instructions_per_cycle", "cache_misses_per_1000_instructions"];
+    const seriesList = ["7", "8"].flatMap((device) => names.map((name) =>
+      partial<MetricSeries>({ metric: `process_${name}`, device, unit: name.endsWith("_per_s") ? "per_s" : "count", mean: [1] })));
+    const plots = metricPlots(payload, seriesList, "process", null);
+    expect(plots.map((plot) => [plot.title, plot.series.map((line) => line.name)])).toEqual([
+      ["Cycles and instructions", ["process cycles 7", "process instructions 7", "process cycles 8", "process instructions 8"]],
+      ["Instructions per cycle", ["7", "8"]],
+      ["Cache and iTLB misses", ["7", "8"]],
+      ["Misses per 1,000 instructions", ["7", "8"]],
+    ]);
+  });
 });

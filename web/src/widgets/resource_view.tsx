@@ -18,6 +18,7 @@ export function ResourceView<T>({ resource, children }: Props<T>) {
       <div class={resource.loading ? "resource stale" : "resource"} aria-busy={resource.loading}>
         {resource.error === null ? null : <ErrorNotice text={resource.error.message} />}
         <DamageNotice damage={damageOf(resource.data)} />
+        <RecordingEndNotice text={recordingEndOf(resource.data)} />
         {children(resource.data)}
       </div>
     );
@@ -30,6 +31,16 @@ export function ResourceView<T>({ resource, children }: Props<T>) {
 function damageOf(payload: unknown): string[] {
   if (typeof payload !== "object" || payload === null || !("damage" in payload) || !Array.isArray(payload.damage)) return [];
   return payload.damage.map(String);
+}
+
+/** Sentence about data that were not recorded to the end of the job. */
+function recordingEndOf(payload: unknown): string | null {
+  if (typeof payload !== "object" || payload === null || !("recording_end" in payload)) return null;
+  return typeof payload.recording_end === "string" ? payload.recording_end : null;
+}
+
+function RecordingEndNotice({ text }: { text: string | null }) {
+  return text === null ? null : <p class="quality-notes" data-testid="recording-end">{text}</p>;
 }
 
 function DamageNotice({ damage }: { damage: string[] }) {

@@ -15,7 +15,12 @@ from stepscope.cli.writers.compare import write_comparison
 from stepscope.cli.writers.configuration import write_configuration
 from stepscope.cli.writers.cost import write_cost
 from stepscope.cli.writers.distributed import write_distributed
-from stepscope.cli.writers.generic import write_damage, write_generic, write_range
+from stepscope.cli.writers.generic import (
+    write_damage,
+    write_generic,
+    write_range,
+    write_recording_end,
+)
 from stepscope.cli.writers.input_pipeline import write_input_pipeline
 from stepscope.cli.writers.insights import write_insights
 from stepscope.cli.writers.overview import write_overview
@@ -71,6 +76,7 @@ def write(out: Console, payload: msgspec.Struct) -> None:
     """Write the payload of any view."""
     if isinstance(payload, Payload):
         write_damage(out, payload.damage)
+        write_recording_end(out, payload.recording_end)
     if isinstance(payload, Ranged) and payload.range is not None:
         write_range(out, payload.range)
     _WRITERS.get(type(payload), write_generic)(out, payload)

@@ -24,7 +24,7 @@ from stepscope.cli.writers.units import text_of
 from stepscope.schema import IDENTITY_FIELDS, FieldLabel, Unit, labels_of
 from stepscope.views import QualityNote, TimeRange
 
-SENTENCES = ("missing", "notes", "share_of", "quality", "range", "damage")
+SENTENCES = ("missing", "notes", "share_of", "quality", "range", "damage", "recording_end")
 MAX_LISTED = 8
 """Longer lists of scalars are not a cell of a table."""
 MAX_CURVE_CELLS = 80
@@ -51,6 +51,12 @@ def write_damage(out: Console, damage: Sequence[str]) -> None:
     """Write which files behind a payload cannot be read."""
     for sentence in damage:
         out.print(f"[red]![/red] {escape(sentence)}")
+
+
+def write_recording_end(out: Console, sentence: str | None) -> None:
+    """Write which data were not recorded to the end of the job."""
+    if sentence:
+        out.print(f"[yellow]![/yellow] {escape(sentence)}")
 
 
 def write_range(out: Console, time_range: TimeRange) -> None:

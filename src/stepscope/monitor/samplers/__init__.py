@@ -1,14 +1,25 @@
 """Samplers of one node: a sampler reads one source (`/proc/stat`, NVML, cgroups).
 
 base        protocol of a sampler, rates from counters
-cpu, memory, disk, network, processes, threads, cgroup, gpu
+perf_event  counters of the processor
+cpu, memory, disk, network, processes, threads, counters, cgroup, gpu
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from stepscope.monitor.samplers import cgroup, cpu, disk, gpu, memory, network, processes, threads
+from stepscope.monitor.samplers import (
+    cgroup,
+    counters,
+    cpu,
+    disk,
+    gpu,
+    memory,
+    network,
+    processes,
+    threads,
+)
 from stepscope.monitor.samplers.base import Sample, Sampler, Unavailable, read_bytes
 from stepscope.monitor.samplers.processes import JobTree
 
@@ -26,6 +37,7 @@ def build_samplers(job: JobTree) -> tuple[list[Sampler], dict[str, str]]:
         "disk": lambda: [disk.DiskSampler()],
         "network": lambda: [network.NetworkSampler()],
         "processes": lambda: [processes.ProcessSampler(job), threads.ThreadSampler(job)],
+        "cpu_counters": lambda: [counters.CounterSampler(job)],
         "cgroup": lambda: [cgroup.ThrottleSampler(job.root_pid)],
         "gpu": gpu.build_gpu_samplers,
     }
@@ -38,6 +50,9 @@ def build_samplers(job: JobTree) -> tuple[list[Sampler], dict[str, str]]:
             missing[group] = str(reason)
         except OSError as error:
             missing[group] = f"cannot be read: {error}"
+    for sampler in samplers:
+        if isinstance(sampler, counters.CounterSampler):
+            missing |= sampler.missing
     if job.runqueue_missing is not None:
         missing["process_runqueue"] = job.runqueue_missing
     return samplers, missing

@@ -46,6 +46,8 @@ class _State:
     last_end_ns: int | None = None
     step_count: int = 0
     is_monitored: bool = False
+    recording_end_ns: int | None = None
+    """End of the recording of steps, if it has one."""
     trigger: Trigger = field(default_factory=Trigger)
 
 
@@ -91,7 +93,10 @@ class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _St
             state.first_start_ns = min(first, state.first_start_ns or first)
             state.last_end_ns = max(last, state.last_end_ns or last)
         if not had_steps and inputs.nodes:
+            ends = [node.recording_end_ns for node in inputs.nodes.values()]
+            state.recording_end_ns = min((end for end in ends if end is not None), default=None)
             until_ns = min((int(steps.end_ns[0]) for steps in new), default=inputs.end_ns)
+            until_ns = min(until_ns, state.recording_end_ns or until_ns)
             state.trigger.add_scans(inputs, self._late_scans(inputs, until_ns))
         return state
 
@@ -107,7 +112,10 @@ class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _St
         if not state.is_monitored:
             raise NotApplicable("no node has been monitored")
         has_started = state.first_start_ns is not None
-        start_ns = state.end_ns if state.first_start_ns is None else state.first_start_ns
+        until_ns = min(state.end_ns, state.recording_end_ns or state.end_ns)
+        if not has_started and until_ns < state.end_ns and not len(state.trigger):
+            raise NotApplicable("the recording of steps ended before the first step")
+        start_ns = until_ns if state.first_start_ns is None else state.first_start_ns
         extent = Trigger()
         extent.cover(state.origin_ns, min(start_ns, state.end_ns - 1))
         wait_ns = max(0, start_ns - state.origin_ns)

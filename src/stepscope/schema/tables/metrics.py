@@ -120,6 +120,43 @@ _METRICS = (
         "the busiest one do not count.",
     ),
     MetricType(
+        "process_cycles_per_s",
+        "per_s",
+        "Clock cycles of the cores in user space for one process of the job, all threads together.",
+    ),
+    MetricType(
+        "process_instructions_per_s",
+        "per_s",
+        "Instructions that one process of the job completed in user space.",
+    ),
+    MetricType(
+        "process_cache_misses_per_s",
+        "per_s",
+        "Accesses of one process of the job that missed the last level of cache, in user space.",
+    ),
+    MetricType(
+        "process_itlb_misses_per_s",
+        "per_s",
+        "Instruction fetches of one process of the job that missed the instruction TLB, in user "
+        "space.",
+    ),
+    MetricType(
+        "process_instructions_per_cycle",
+        "count",
+        "Instructions per clock cycle of one process of the job since the last sample.",
+    ),
+    MetricType(
+        "process_cache_misses_per_1000_instructions",
+        "count",
+        "Cache misses per 1,000 instructions of one process of the job since the last sample.",
+    ),
+    MetricType(
+        "process_itlb_misses_per_1000_instructions",
+        "count",
+        "Misses of the instruction TLB per 1,000 instructions of one process of the job since the "
+        "last sample.",
+    ),
+    MetricType(
         "cgroup_throttled_ratio",
         "ratio",
         "Share of time since the last sample in which the job's cgroup was throttled because its "

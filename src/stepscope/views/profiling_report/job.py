@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepscope.cost import price_job
 from stepscope.quantities import dollars, duration, fixed, percent
-from stepscope.run import JobStatistics, machine_count
+from stepscope.run import JobStatistics, explain_recording_end, machine_count
 from stepscope.views.configuration import list_applied_changes
 from stepscope.views.profiling_report.blocks import (
     Block,
@@ -43,18 +43,20 @@ def build_job_section(results: RuleResults, *, in_progress: bool) -> Section:
         ),
     ]
     if parts is None:
-        blocks.append(
-            Text(
-                text=f"Initialization and training cannot be separated: {_explain(results)}.",
-                tone="missing",
-            )
-        )
+        blocks.append(Text(text=_explain_missing_parts(results), tone="missing"))
     elif job.duration_ns > 0:
         shares = {name: max(0, part) / job.duration_ns for name, part in parts.items()}
         blocks.append(make_pie("Job duration by part", shares, JOB))
         blocks += _note_long_parts(parts, job.duration_ns)
     blocks += _list_changes(results)
     return Section(id="job", title="Training job summary", blocks=blocks)
+
+
+def _explain_missing_parts(results: RuleResults) -> str:
+    recording_end = explain_recording_end(results.run)
+    if recording_end is not None and not results.job_is_damaged:
+        return f"Training and finalization cannot be separated. {recording_end}"
+    return f"Initialization and training cannot be separated: {_explain(results)}."
 
 
 def _split_job(job: JobStatistics) -> dict[str, int] | None:

@@ -25,7 +25,6 @@ from stepscope.run import (
     JobStatistics,
     Run,
     is_lost,
-    job_borders,
     job_statistics,
     make_with_damage,
 )
@@ -206,7 +205,7 @@ def _make_results(
 
 
 def _measure_job(run: Run) -> JobStatistics:
-    return job_statistics(run.ranks, *job_borders(run))
+    return job_statistics(run)
 
 
 def _notes(run: Run, checked: RuleReport) -> list[str]:

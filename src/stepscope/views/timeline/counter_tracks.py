@@ -13,7 +13,10 @@ from stepscope.views.timeline.payload import Track, TrackGroup
 _PROCESS_PREFIX = "process_"
 _CORE_PREFIX = "core_"
 _GPU_PREFIX = "gpu_"
-_UNITS = ("_ratio", "_bytes_per_s", "_bytes", "_watt", "_megahertz", "_celsius", "_count", "_cores")
+_UNITS = (
+    *("_ratio", "_bytes_per_s", "_per_s", "_bytes", "_watt", "_megahertz", "_celsius"),
+    *("_count", "_cores"),
+)
 _ESTIMATE_LABELS = {"utilization": "GPU utilisation", "sm_efficiency": "SM efficiency (estimated)"}
 
 

@@ -25,6 +25,10 @@ const PLOT_GROUPS: readonly (readonly [RegExp, string, Kind])[] = [
   [/^disk_/, "Disks", "io"],
   [/^network_/, "Network", "io"],
   [/^process_memory/, "Process memory", "process"],
+  [/^process_(cycles|instructions)_per_s/, "Cycles and instructions", "process"],
+  [/^process_instructions_per_cycle/, "Instructions per cycle", "process"],
+  [/^process_.*_misses_per_s/, "Cache and iTLB misses", "process"],
+  [/^process_.*_misses_per_1000/, "Misses per 1,000 instructions", "process"],
   [/^process_/, "Processes", "process"],
 ];
 
@@ -99,5 +103,5 @@ function plotOf(payload: SystemSeriesView, seriesList: readonly MetricSeries[], 
 
 /** Name of a metric without its unit. */
 function shortMetric(metric: string): string {
-  return words(metric.replace(/_(ratio|bytes|bytes_per_s|watt|megahertz|celsius)$/, ""));
+  return words(metric.replace(/_(ratio|bytes|bytes_per_s|per_s|per_1000_instructions|watt|megahertz|celsius)$/, ""));
 }

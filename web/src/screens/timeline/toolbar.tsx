@@ -42,16 +42,14 @@ export function Toolbar({ model, commands, search }: Props) {
 
 /** Badge with quality notes. */
 function QualityBadge({ model }: { model: Model }) {
-  const { quality, notes } = model.view.value;
-  const noteCount = quality.length + notes.length;
-  if (noteCount === 0) return null;
+  const { quality, notes, recording_end: recordingEnd } = model.view.value;
+  const texts = [...(recordingEnd === null ? [] : [recordingEnd]), ...quality.map((note) => note.sentence), ...notes];
+  if (texts.length === 0) return null;
   return (
     <details class="tl-badge quality">
-      <summary>▲ {countOf(noteCount, "note")}</summary>
+      <summary>▲ {countOf(texts.length, "note")}</summary>
       <ul>
-        {[...quality.map((note) => note.sentence), ...notes].map((text) => (
-          <li key={text}><Prose text={text} /></li>
-        ))}
+        {texts.map((text) => <li key={text}><Prose text={text} /></li>)}
       </ul>
     </details>
   );
