@@ -39,7 +39,7 @@ def configure(
         location,
         runs.open(location, revision).reader,
         ConfigurationEdit(
-            interval_ms=request.interval_ms,
+            interval_ms=None if request.interval_ns is None else request.interval_ns // 1_000_000,
             automatic=request.automatic,
             clear_schedules=request.clear_schedules,
             schedules=tuple(_make_schedule(schedule) for schedule in request.schedules),

@@ -101,7 +101,7 @@ class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     first_step: Annotated[int, msgspec.Meta(ge=0), field_label(display="identifier")]
     """Number of steps before the first window."""
     step_count: Annotated[int, msgspec.Meta(ge=1, le=MAX_REQUESTED_STEPS)]
-    interval: Annotated[int, msgspec.Meta(ge=1), field_label(unit="count")] | None = None
+    interval: Annotated[Annotated[int, msgspec.Meta(ge=1)] | None, field_label(unit="count")] = None
     """Steps from one start to the next; null for a single window."""
 
 
@@ -112,8 +112,8 @@ class ConfigureRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Change of the configuration of a running job; what is left out does not change."""
 
     run: str
-    interval_ms: int | None = None
-    """Milliseconds between samples of a node."""
+    interval_ns: int | None = None
+    """Time between samples of a node."""
     automatic: bool | None = None
     """Whether automatic windows are recorded."""
     clear_schedules: bool = False

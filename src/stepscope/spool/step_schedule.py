@@ -11,7 +11,6 @@ at their first step; the heartbeat announces a later change.
 
 from __future__ import annotations
 
-import math
 import os
 
 from stepscope.spool.plan import Depth, WindowPlan, limit_duration
@@ -168,7 +167,7 @@ class ScheduledWindows:
         Returns:
             None if no window follows.
         """
-        step = max(step, math.ceil(self.min_start))
+        step = max(step, -int(-self.min_start // 1))  # without an import of math
         if step <= self.first_step:
             return self.first_step
         if self.interval is None:

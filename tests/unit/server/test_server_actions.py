@@ -229,7 +229,12 @@ def test_a_change_of_the_configuration_and_its_progress(served: Served, run: Pat
     write_status(run)
     assert session(served)["can_configure"]
     schedule = {"first_step": 40, "step_count": 3, "interval": 50}
-    body = {"run": "job", "interval_ms": 100, "schedules": [schedule], "rules": ["BatchSize"]}
+    body = {
+        "run": "job",
+        "interval_ns": 100_000_000,
+        "schedules": [schedule],
+        "rules": ["BatchSize"],
+    }
     body |= {"assignments": ["StepOutlier.stddev=4"], "automatic": False}
     assert served.post("/api/configure", body).json == {"number": 1}
     changes = ConfigurationChanges(run)
@@ -249,16 +254,16 @@ def test_a_change_of_the_configuration_and_its_progress(served: Served, run: Pat
         return served.request("/api/configure", run="job", number=str(number))
 
     assert progress().json == {"number": 1, "finished": False, "failure": None}
-    waiting = served.post("/api/configure", {"run": "job", "interval_ms": 200})
+    waiting = served.post("/api/configure", {"run": "job", "interval_ns": 200_000_000})
     assert waiting.status == 400
     assert "another change of job is being applied" in waiting.error
     changes.decide(1, ConfigurationDecision(decided_ns=1, configuration=None, refusal="too late"))
     assert progress().json == {"number": 1, "finished": True, "failure": "too late"}
-    assert served.post("/api/configure", {"run": "job", "interval_ms": 500}).json == {
+    assert served.post("/api/configure", {"run": "job", "interval_ns": 500_000_000}).json == {
         "number": None
     }  # a refused change has changed nothing
     assert progress("../../run").status == 400
-    served.post("/api/configure", {"run": "job", "interval_ms": 200})
+    served.post("/api/configure", {"run": "job", "interval_ns": 200_000_000})
     write_status(run, JobState.COMPLETED)
     assert progress(2).json["failure"] == "the job ended before the change was applied"
     assert "is over" in session(served)["why_not_configure"]
@@ -267,7 +272,7 @@ def test_a_change_of_the_configuration_and_its_progress(served: Served, run: Pat
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"interval_ms": 300}, "a sampling interval of 300 ms is not possible"),
+        ({"interval_ns": 300_000_000}, "a sampling interval of 300 ms is not possible"),
         ({"rules": ["Nope"]}, "Unknown rule 'Nope'"),
         ({"rules": ["/job/mine.py:Mine"]}, "with stepscope configure only"),
         ({"assignments": ["StepOutlier.stddev=many"]}, "Invalid value 'many'"),

@@ -49,8 +49,8 @@ export interface ConfigureProgress {
 /** Change of the configuration of a running job; what is left out does not change. */
 export interface ConfigureRequest {
   run: string;
-  /** Milliseconds between samples of a node. */
-  interval_ms: number | null;
+  /** Time between samples of a node. */
+  interval_ns: number | null;
   /** Whether automatic windows are recorded. */
   automatic: boolean | null;
   /** Remove all scheduled windows, before others are added. */

@@ -11,7 +11,7 @@ const PAYLOAD: ConfigurationView = {
 
 test("a form without an edit changes nothing", () => {
   expect(configureRequest("job", PAYLOAD, initialForm(PAYLOAD))).toEqual({
-    run: "job", interval_ms: null, automatic: null, clear_schedules: false, schedules: [],
+    run: "job", interval_ns: null, automatic: null, clear_schedules: false, schedules: [],
     rules: [], without_rules: [], assignments: [],
   });
 });
@@ -23,7 +23,7 @@ test("a request contains what was edited", () => {
     rules: new Set(["StepOutlier", "IOBottleneck"]), parameters: " StepOutlier.stddev=4, IOBottleneck.window=9 ",
   };
   expect(configureRequest("job", PAYLOAD, form)).toEqual({
-    run: "job", interval_ms: 100, automatic: false, clear_schedules: true,
+    run: "job", interval_ns: 100_000_000, automatic: false, clear_schedules: true,
     schedules: [{ first_step: 40, step_count: 3, interval: 50 }],
     rules: ["IOBottleneck"], without_rules: ["BatchSize"],
     assignments: ["StepOutlier.stddev=4", "IOBottleneck.window=9"],

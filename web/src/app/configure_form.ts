@@ -31,10 +31,9 @@ export function initialForm(payload: ConfigurationView): Form {
 
 /** Request for what differs from the present configuration. */
 export function configureRequest(id: string, payload: ConfigurationView, form: Form): ConfigureRequest {
-  const interval_ms = Number(form.intervalNs) / 1e6;
   return {
     run: id,
-    interval_ms: form.intervalNs === String(payload.interval_ns) ? null : interval_ms,
+    interval_ns: form.intervalNs === String(payload.interval_ns) ? null : Number(form.intervalNs),
     automatic: form.automatic === payload.automatic_windows ? null : form.automatic,
     clear_schedules: form.removesSchedules,
     schedules: form.firstStep === "" ? [] : [{
