@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,13 +27,20 @@ SCRIPT = E2E / "trials" / "sleeping_dataset.py"
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Record a job in a directory of its own; the run is `run` in it."""
+    """Record a job in a directory of its own; the run is `run` in it.
+
+    It imports a module that only its own environment finds.
+    """
     directory = tmp_path_factory.mktemp("job")
-    shutil.copy(SCRIPT, directory / "train.py")
+    (directory / "modules").mkdir()
+    (directory / "modules" / "module_of_job.py").write_text("")
+    script = SCRIPT.read_text().replace("import argparse", "import argparse\nimport module_of_job")
+    (directory / "train.py").write_text(script)
     done = run_under(
         directory / "run",
         *(sys.executable, "train.py"),
         options=("--window", "off", "--no-rules", "--quiet"),
+        PYTHONPATH="modules",
     )
     assert done.code == 0, done.stderr
     return directory

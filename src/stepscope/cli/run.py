@@ -240,6 +240,7 @@ def _recorded_options(
         "file_rotation_s": options.file_rotation,
         "window": options.window,
         "windows": msgspec.to_builtins(windows.schedules),
+        "python_path": os.environ.get("PYTHONPATH"),
         "keep_raw": options.keep_raw,
         "allow_stop": options.allow_stop,
         "rules": None if options.rules is None else options.rules.recorded,

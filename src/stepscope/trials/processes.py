@@ -107,7 +107,7 @@ def run_trial(
         "environment": {
             "PYTHONHASHSEED": "0",  # orders of sets are part of the order of data
             **source.environment,
-            **trial_environment(plan.encode()),
+            **trial_environment(plan.encode(), source.environment.get("PYTHONPATH")),
         },
         "timeout_s": schedule.timeout_s,
         "scratch": str(scratch),

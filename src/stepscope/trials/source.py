@@ -105,8 +105,12 @@ def _check_words(words: Sequence[str]) -> None:
 
 
 def _recorded_environment(run: Run) -> dict[str, str]:
-    """Return this environment, with the debug and thread variables of the recorded job."""
+    """Return this environment, with the modules' path and the debug and thread variables of the
+    recorded job."""
     variables = {name: text for name, text in os.environ.items() if not name.startswith(OWN_PREFIX)}
+    python_path = run.reader.info.options.get("python_path")
+    if python_path:
+        variables["PYTHONPATH"] = python_path
     settings = run.ranks[0].facts(SettingsFact) if run.ranks else []
     if settings:
         for name in (*DEBUG_VARIABLES, "OMP_NUM_THREADS"):

@@ -35,7 +35,7 @@ def environment(
     from stepscope.spool import SPOOL_VARIABLE
 
     return {
-        **_bootstrap_variables(),
+        **_bootstrap_variables(os.environ.get("PYTHONPATH")),
         SPOOL_VARIABLE: spool,
         LIMIT_VARIABLE: str(limit_bytes),
         # By default Kineto prints two lines to stderr whenever a profiler starts and stops.
@@ -44,18 +44,25 @@ def environment(
     }
 
 
-def trial_environment(plan_text: str) -> dict[str, str]:
-    """Return the environment variables of a trial: it is measured in the job and not recorded."""
-    return {**_bootstrap_variables(), TRIAL_VARIABLE: plan_text, "STEPSCOPE_WINDOW": "off"}
+def trial_environment(plan_text: str, python_path: str | None) -> dict[str, str]:
+    """Return the environment variables of a trial: it is measured in the job and not recorded.
+
+    Args:
+        python_path: `PYTHONPATH` of the job.
+    """
+    return {
+        **_bootstrap_variables(python_path),
+        TRIAL_VARIABLE: plan_text,
+        "STEPSCOPE_WINDOW": "off",
+    }
 
 
-def _bootstrap_variables() -> dict[str, str]:
+def _bootstrap_variables(python_path: str | None) -> dict[str, str]:
     directory = os.path.dirname(os.path.abspath(__file__))
     site = os.path.join(directory, "site")
-    path = os.environ.get("PYTHONPATH")
     return {
         PACKAGE_VARIABLE: os.path.dirname(os.path.dirname(directory)),
-        "PYTHONPATH": f"{site}{os.pathsep}{path}" if path else site,
+        "PYTHONPATH": f"{site}{os.pathsep}{python_path}" if python_path else site,
     }
 
 
