@@ -172,8 +172,12 @@ def test_a_window_and_a_stop_requested_from_the_page(tmp_path: Path) -> None:
             progress = f"/api/capture?run=.&request={accepted['request']}"
             wait_until(lambda: get(url, progress)[1]["finished"], timeout_s=JOB_TIMEOUT_S)
             assert get(url, progress)[1]["stored_count"] == 1
-            windows = [trace["window"] for trace in get(url, overview)[1]["recordings"]]
-            assert ("requested", 5) in [(win["reason"], win["step_count"]) for win in windows]
+
+            def recorded() -> list[tuple[str, int]]:
+                windows = [trace["window"] for trace in get(url, overview)[1]["recordings"]]
+                return [(win["reason"], win["step_count"]) for win in windows if win is not None]
+
+            wait_until(lambda: ("requested", 5) in recorded(), timeout_s=JOB_TIMEOUT_S)
             status, stop = post(url, "/api/stop", {"run": "."})
             assert status == 200
             _, errors = launcher.communicate(timeout=JOB_TIMEOUT_S)

@@ -58,7 +58,8 @@ class Ui:
         pages, self._opened = self._opened, []
         for page, problems in pages:
             page.close()
-            assert [text for text in problems if not any(part in text for part in expected)] == []
+            unexpected = [text for text in problems if not any(part in text for part in expected)]
+            assert not unexpected, unexpected
 
 
 SETTLED = """() => document.querySelector('main .skeleton, main [aria-busy=true]') === null

@@ -76,6 +76,10 @@ class UsageView(Payload, frozen=True, kw_only=True):
     """Data that the shares lack, and how to record them."""
 
 
+PROPERTY_COLUMNS = 2
+"""Columns of the tables of a job's properties: name and value. Other tables are lists."""
+
+
 def show_usage(run: Run, _options: ViewOptions = DEFAULTS) -> UsageView:
     """Show the job, the use of its nodes, and shares of phases, operators and kernels."""
     results = get_statistics(run)
@@ -84,9 +88,15 @@ def show_usage(run: Run, _options: ViewOptions = DEFAULTS) -> UsageView:
     section = build_framework_section(results)
     framework = list(_walk(section))
     names = {"Job name": row.name, "Status": row.status, "Machines": _describe_machines(run)}
-    properties = [block.rows for block in job if isinstance(block, Table)]
+    pairs = [
+        (str(row[0]), str(row[1]))
+        for block in job
+        if isinstance(block, Table)
+        for row in block.rows
+        if len(row) == PROPERTY_COLUMNS
+    ]
     return UsageView(
-        job=names | {str(name): str(value) for rows in properties for name, value in rows},
+        job=names | dict(pairs),
         job_notes=_list_sentences(job[1:]),
         job_parts=next(iter(_list_shares(job)), None),
         node_notes=_list_sentences(describe_nodes(results)),
