@@ -155,3 +155,17 @@ def test_python_profile_by_mode(phased: tuple[OpenRun, list[Any]], tmp_path: Pat
     assert functions(modes="eval") == {"evaluate"}
     path = run.python_profile(modes="train").write_html(tmp_path / "profile.html")
     assert "compute_loss" in path.read_text()
+
+
+@pytest.mark.seed("DBU-12")
+def test_timeline_of_some_steps(phased: tuple[OpenRun, list[Any]], tmp_path: Path) -> None:
+    run, _ = phased
+    exported = {}
+    for source in ("framework", "system"):
+        path = tmp_path / f"{source}.json"
+        run.export_timeline(path, steps=(2, 5), sources=source)
+        exported[source] = json.loads(path.read_text())["traceEvents"]
+    passes = [e for e in exported["framework"] if e["ph"] == "X" and e["name"] == "backward"]
+    assert len(passes) == 3
+    assert not [event for event in exported["framework"] if event["ph"] == "C"]
+    assert not [event for event in exported["system"] if event["ph"] == "X"]
