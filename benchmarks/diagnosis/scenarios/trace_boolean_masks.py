@@ -17,11 +17,8 @@ waits until the host has called the next operator.
 # waits the host needs about 20 ms a step, and is hidden.
 
 import random
-from contextlib import contextmanager
 
-from traced import ELEMENTWISE, MULTI_TENSOR, run_traced
-
-from stepscope.testing.traces import HOST
+from traced import ELEMENTWISE, MULTI_TENSOR, autograd_thread, outer, run_traced
 
 IMAGES = 24
 CONVOLUTION = (
@@ -54,6 +51,7 @@ def draw_step(job, masks):
             for _ in range(3):
                 job.operator("aten::cudnn_convolution", vary(18), kernel=(CONVOLUTION, vary(180)))
         with autograd_thread(job):
+            job.python(60)
             for _ in range(80):
                 with outer(job, "autograd::engine::evaluate_function: ConvolutionBackward0"):
                     job.operator(
@@ -75,27 +73,6 @@ def select_rows(job):
             job.python(8)
         job.launch(GATHER, 8)
     job.python(vary(220))
-
-
-@contextmanager
-def outer(job, name):
-    """Draw an operator around others."""
-    start = job.now
-    job.now += 2
-    yield
-    job._host("cpu_op", name, start, job.now - start)
-
-
-@contextmanager
-def autograd_thread(job):
-    """Draw the backward pass in the thread of autograd; the other thread waits without an event."""
-    first = len(job.events)
-    job.python(60)
-    yield
-    for event in job.events[first:]:
-        if event["pid"] == HOST:
-            event["tid"] = HOST + 1
-    job.python(40)
 
 
 def vary(duration):

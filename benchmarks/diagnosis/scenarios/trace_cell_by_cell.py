@@ -20,11 +20,8 @@ Every third step validates a batch, without a backward pass.
 # saves 45% at the mildest severity.
 
 import random
-from contextlib import contextmanager
 
-from traced import MULTI_TENSOR, run_traced
-
-from stepscope.testing.traces import HOST
+from traced import MULTI_TENSOR, autograd_thread, run_traced
 
 CONVOLUTION = (
     "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x64_stage3_"
@@ -47,6 +44,7 @@ def draw_step(job, step):
         draw_forward(job, cells, entire_sequence)
         job.operator("aten::ctc_loss", 40, kernel=("void at::native::ctc_loss_log_alpha", 180))
         with autograd_thread(job):
+            job.python(50)
             if cells:
                 for _ in range(cells):
                     for number in range(14):
@@ -82,17 +80,6 @@ def draw_forward(job, cells, entire_sequence):
     if not cells:
         kernel = ("void RNN_blockPersist_fp_LSTM<__half, __half, float>", entire_sequence)
         job.operator("aten::_cudnn_rnn", 80, kernel=kernel)
-
-
-@contextmanager
-def autograd_thread(job):
-    """Draw the backward pass in the thread of autograd; the other thread waits without an event."""
-    first = len(job.events)
-    job.python(50)
-    yield
-    for event in job.events[first:]:
-        if event["pid"] == HOST:
-            event["tid"] = HOST + 1
 
 
 def vary(duration):

@@ -19,13 +19,12 @@ import random
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 
 from drawn import drawn_arguments
-from traced import MULTI_TENSOR, STEPS, TENSOR_CORES
+from traced import MULTI_TENSOR, STEPS, TENSOR_CORES, autograd_thread
 
-from stepscope.testing.traces import COMMUNICATION_STREAM, HOST, LAUNCH_US, TraceJob
+from stepscope.testing.traces import COMMUNICATION_STREAM, LAUNCH_US, TraceJob
 
 MICRO_BATCHES = 4
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -72,16 +71,6 @@ def exchange(jobs, duration):
     for job, start in zip(jobs, starts, strict=True):
         with autograd_thread(job), job.range("nccl:all_reduce"):
             job.launch(ALL_REDUCE, end - start, stream=COMMUNICATION_STREAM, grid=[24, 1, 1])
-
-
-@contextmanager
-def autograd_thread(job):
-    """Draw calls in the thread of autograd."""
-    first = len(job.events)
-    yield
-    for event in job.events[first:]:
-        if event["pid"] == HOST:
-            event["tid"] = HOST + 1
 
 
 def vary(times, low, high):

@@ -18,11 +18,8 @@ cuBLAS and cuDNN for plain cores.
 # ms = 33% at the mildest severity.
 
 import random
-from contextlib import contextmanager
 
-from traced import MULTI_TENSOR, run_traced
-
-from stepscope.testing.traces import HOST
+from traced import MULTI_TENSOR, autograd_thread, run_traced
 
 BACKBONE = (
     "sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64_stage3_"
@@ -59,6 +56,7 @@ def draw_step(job, head):
         for _ in range(12):
             job.operator("aten::addmm", vary(18), kernel=(forward, vary(duration)))
         with autograd_thread(job):
+            job.python(50)
             for _ in range(12):
                 for name in (forward, backward):
                     job.operator("aten::mm", vary(16), kernel=(name, vary(duration)))
@@ -72,17 +70,6 @@ def draw_step(job, head):
         with job.optimizer("SGD"):
             job.operator("aten::_foreach_add_", 40, kernel=(MULTI_TENSOR, 500))
         job.item()
-
-
-@contextmanager
-def autograd_thread(job):
-    """Draw the backward pass in the thread of autograd; the other thread waits without an event."""
-    first = len(job.events)
-    job.python(50)
-    yield
-    for event in job.events[first:]:
-        if event["pid"] == HOST:
-            event["tid"] = HOST + 1
 
 
 def vary(duration):

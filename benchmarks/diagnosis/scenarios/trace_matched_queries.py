@@ -17,9 +17,8 @@ indices before the loss and the backward pass.
 # the host waits for nothing. On the device the assignment takes less than 1 ms.
 
 import random
-from contextlib import contextmanager
 
-from traced import ELEMENTWISE, MULTI_TENSOR, TENSOR_CORES, run_traced
+from traced import ELEMENTWISE, MULTI_TENSOR, TENSOR_CORES, outer, run_traced
 
 ATTENTION = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4>>"
 ATTENTION_GRADIENT = "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<64, 128>"
@@ -56,15 +55,6 @@ def draw_step(job, matching):
         with job.optimizer("AdamW"):
             job.operator("aten::_foreach_norm", 40, kernel=(MULTI_TENSOR, 200))
             job.operator("aten::_fused_adamw_", 50, kernel=(MULTI_TENSOR, 1_000))
-
-
-@contextmanager
-def outer(job, name):
-    """Draw an operator around others."""
-    start = job.now
-    job.now += 2
-    yield
-    job._host("cpu_op", name, start, job.now - start)
 
 
 def vary(duration):

@@ -8,12 +8,13 @@ from the simulation of host and streams (`stepscope.testing.traces`). Times are 
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from drawn import drawn_arguments
 
-from stepscope.testing.traces import TraceJob
+from stepscope.testing.traces import HOST, TraceJob
 
 STEPS = 6
 TENSOR_CORES = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
@@ -124,3 +125,22 @@ def run_traced(description, faulty, fixed, *, draw=draw_step):
         command = [sys.executable, "-m", "stepscope", "import", *files, "-o", args.run]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     print(f"{STEPS} steps of 64 samples: {job.now / 1e3 / STEPS:.4f} ms a step")
+
+
+@contextmanager
+def outer(job, name):
+    """Draw an operator around others."""
+    start = job.now
+    job.now += 2
+    yield
+    job._host("cpu_op", name, start, job.now - start)
+
+
+@contextmanager
+def autograd_thread(job):
+    """Draw calls in the thread of autograd; the other thread waits without an event."""
+    first = len(job.events)
+    yield
+    for event in job.events[first:]:
+        if event["pid"] == HOST:
+            event["tid"] = HOST + 1
