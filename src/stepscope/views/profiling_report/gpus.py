@@ -198,7 +198,7 @@ def _describe_bottlenecks(results: RuleResults, rule: str, subject: str) -> list
         parts = {
             f"every GPU at {limit} or above": total - low,
             f"a GPU below {limit}, {subject} not the cause": low - bottlenecks,
-            f"a GPU below {limit} and a {subject} bottleneck": bottlenecks,
+            f"a GPU below {limit}, {subject} the cause": bottlenecks,
         }
         shares, share_of = shares_of_total(parts), f"all {count(total)} snapshots"
         phases = details.phase_share_ratio_of_steps_with_bottleneck
