@@ -191,7 +191,7 @@ def test_waits_for_io_and_gpu_memory(tmp_path: Path) -> None:
     sections = sections_of(tmp_path / "run")
     assert pies_of(sections["io-bottlenecks"])["GPUs in all snapshots"] == pytest.approx(
         {
-            "a GPU below 10.0% and a I/O bottleneck": 0.6,
+            "a GPU below 10.0%, I/O the cause": 0.6,
             "every GPU at 10.0% or above": 0.25,
             "a GPU below 10.0%, I/O not the cause": 0.15,
         }
