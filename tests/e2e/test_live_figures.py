@@ -66,3 +66,26 @@ def test_charts_of_a_growing_run(run: Path) -> None:
         wait_until(lambda: histogram.get_attribute("aria-label") != before, timeout_s=JOB_TIMEOUT_S)
         assert charts.evaluate("window.__opened")
         ui.settle()
+
+
+@pytest.mark.seed("SMP-10")
+def test_timeline_of_a_growing_run(run: Path) -> None:
+    """A step that came after the page was opened can be shown, without a reload."""
+    wait_until((run / "tables" / "spans").is_dir, timeout_s=JOB_TIMEOUT_S)
+    with serving(str(run.parent), "--port", "0") as (address, _), chromium() as browser:
+        ui = Ui(run.parent, address, browser)
+        page = ui.open("/timeline?run=job")
+        settled(page)
+        page.evaluate("window.__opened = true")
+        box = page.get_by_test_id("timeline-jump")
+
+        def last_step() -> int:
+            return int((box.count() and box.get_attribute("max")) or 0)
+
+        later = last_step() + 20
+        wait_until(lambda: last_step() >= later, timeout_s=JOB_TIMEOUT_S)
+        box.fill(str(later))
+        box.press("Enter")
+        page.wait_for_url("**t0=**", timeout=1000 * JOB_TIMEOUT_S)
+        assert page.evaluate("window.__opened")
+        ui.settle()
