@@ -39,7 +39,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.analysis.trace_steps import expose_in_order
-from stepscope.intervals import EMPTY, Int, Intervals, contains, overlap, union, unite
+from stepscope.intervals import EMPTY, Int, Intervals, contains, find_gaps, overlap, union, unite
 
 STEP_PARTS = (
     "compute",
@@ -198,13 +198,12 @@ def divide_steps(extent: Intervals, activity: StepActivity) -> dict[str, Int]:
 
 def _find_long_python(extent: Intervals, activity: StepActivity) -> Intervals:
     """Find the times inside the steps in which the host calls nothing for `LONG_PYTHON_NS`."""
-    calls = unite(activity.host, activity.data_loader, activity.compilation)
-    if not len(calls.start) or not len(extent.start):
+    if not len(extent.start):
         return EMPTY
-    start = np.append(extent.start[:1], calls.end)
-    end = np.append(calls.start, extent.end[-1:])
-    is_long = end - start >= LONG_PYTHON_NS
-    return Intervals(start[is_long], end[is_long])
+    calls = unite(activity.host, activity.data_loader, activity.compilation)
+    gaps = find_gaps(calls, (int(extent.start[0]), int(extent.end[-1])))
+    is_long = gaps.end - gaps.start >= LONG_PYTHON_NS
+    return Intervals(gaps.start[is_long], gaps.end[is_long])
 
 
 def find_idle_after_waits(extent: Intervals, device: Intervals, waits: Intervals) -> Intervals:

@@ -6,11 +6,9 @@ import time
 
 from stepscope.errors import UsageError
 from stepscope.quantities import duration
+from stepscope.run.job_times import is_lost
 from stepscope.schema import JobStatus
 from stepscope.store import RunReader
-
-SILENT_S = 30.0
-"""A monitor without a heartbeat for this long does not count as listening."""
 
 
 def find_listening_nodes(run: str, reader: RunReader) -> list[str]:
@@ -30,7 +28,7 @@ def find_listening_nodes(run: str, reader: RunReader) -> list[str]:
     running = {node: status for node, status in statuses.items() if not status.state.is_final}
     if not running:
         raise UsageError(f"the job of {run} is over")
-    listening = [node for node, status in running.items() if _age_s(status) <= SILENT_S]
+    listening = [node for node, status in running.items() if not is_lost(status)]
     if not listening:
         age = min(_age_s(status) for status in running.values())
         raise UsageError(

@@ -80,7 +80,7 @@ class NodeMetrics:
         changes = self._info.interval_changes
         if not changes:
             return series.value
-        intervals = np.array([self._info.sample_interval_ns, *(c.interval_ns for c in changes)])
+        intervals = np.array(self._info.intervals_ns)
         number = np.searchsorted([change.t_ns for change in changes], series.t_ns, side="right")
         counts = intervals // np.gcd.reduce(intervals)
         repeated: NDArray[np.float64] = np.repeat(series.value, counts[number])
@@ -143,7 +143,7 @@ class NodeMetrics:
         changes = self._info.interval_changes
         if not changes:
             return "1"
-        intervals_ns = [self._info.sample_interval_ns, *(c.interval_ns for c in changes)]
+        intervals_ns = self._info.intervals_ns
         cases = (
             f"WHEN t_ns < {change.t_ns} THEN {before_ns}"
             for change, before_ns in zip(changes, intervals_ns, strict=False)

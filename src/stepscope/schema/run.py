@@ -118,6 +118,11 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     interval_changes: list[IntervalChange] = []
     """Changes of the sampling interval while the job ran, in the order of time."""
 
+    @property
+    def intervals_ns(self) -> list[int]:
+        """Sampling intervals in the order of time."""
+        return [self.sample_interval_ns, *(change.interval_ns for change in self.interval_changes)]
+
     def interval_ns_at(self, t_ns: int) -> int:
         """Return the sampling interval at a time, epoch nanoseconds."""
         earlier = [change.interval_ns for change in self.interval_changes if change.t_ns <= t_ns]

@@ -242,7 +242,7 @@ def test_a_device_error_disables_only_the_clock(
     device, clock = simulated()
     probe = guard.Probe("device times")
     monkeypatch.setattr(device_clock, "_probe", probe)
-    monkeypatch.setattr(device_clock, "_clock", clock)
+    monkeypatch.setattr(device_clock, "clock", clock)
     monkeypatch.setattr(Event, "elapsed_time", _fail)
     progress = Progress()
     steps = []

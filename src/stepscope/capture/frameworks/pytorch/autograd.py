@@ -43,7 +43,7 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
         if watches:
             changes, backward_pass.active = updates.before_backward(), True
         span = _probe.start(Kind.BACKWARD, name, changes)
-        device = device_clock.start("backward") if device_clock.is_installed else None
+        device = device_clock.start("backward") if device_clock.clock is not None else None
         try:
             return original(*args, **kwargs)
         finally:

@@ -98,25 +98,24 @@ class DeviceClock:
         return start_ns
 
 
-_clock: DeviceClock | None = None
-is_installed = False
-"""True on a machine with a device. Callers test it: without one, a call would only cost time."""
+clock: DeviceClock | None = None
+"""None without a device. Callers test it: a call would only cost time."""
 
 
 def install() -> None:
     """Start the clock on a machine with a device."""
-    global _clock, is_installed
+    global clock
     if device_driver_present():
-        _clock, is_installed = DeviceClock(torch.cuda), True
-        progress.on_boundary(_probe.protect(_clock.poll))
+        clock = DeviceClock(torch.cuda)
+        progress.on_boundary(_probe.protect(clock.poll))
 
 
 def start(name: str) -> OpenPhase | None:
     """Start a phase on the device; None if that is not possible. Never raises."""
-    if _clock is None or not _probe.alive:
+    if clock is None or not _probe.alive:
         return None
     try:
-        return _clock.start(name)
+        return clock.start(name)
     except RuntimeError as error:
         _probe.fail(error)
         return None
@@ -124,8 +123,8 @@ def start(name: str) -> OpenPhase | None:
 
 def end(phase: OpenPhase) -> None:
     """End a phase that `start` returned. Never raises."""
-    if _clock is not None:
+    if clock is not None:
         try:
-            _clock.end(phase)
+            clock.end(phase)
         except RuntimeError as error:
             _probe.fail(error)

@@ -82,7 +82,7 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
             collectives.count_parallel_pass(module)
         value = pack_forward(id(module), models.count_elements(args, kwargs))
         span = _probe.start(Kind.FORWARD, name, value)
-        device = device_clock.start("forward") if device_clock.is_installed else None
+        device = device_clock.start("forward") if device_clock.clock is not None else None
         flags = _SIZED_IN_EVAL_MODE if models.is_in_eval_mode(module) else _SIZED
         if not is_grad_enabled():
             flags |= Flag.NO_GRAD

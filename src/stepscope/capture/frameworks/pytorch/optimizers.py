@@ -74,7 +74,7 @@ def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         state.inner_count = 0
     state.is_stepping = True
     state.span = _probe.start(Kind.OPTIMIZER, state.name, key)
-    if device_clock.is_installed:
+    if device_clock.clock is not None:
         state.device = device_clock.start("optimizer")
 
 
