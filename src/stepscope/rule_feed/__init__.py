@@ -12,7 +12,7 @@ from stepscope.rule_feed.check import (
 )
 from stepscope.rule_feed.damage import UNREADABLE_INPUTS, withhold_damaged
 from stepscope.rule_feed.feed import DEFAULT_SCAN_NS, RuleFeed
-from stepscope.rule_feed.selection import change_rules, list_rules
+from stepscope.rule_feed.selection import change_rules, list_rules, name_rules
 
 __all__ = [
     "DEFAULT_SCAN_NS",
@@ -25,6 +25,7 @@ __all__ = [
     "choose_rules",
     "describe_rules",
     "list_rules",
+    "name_rules",
     "progress_of",
     "recorded_rules",
     "rule_names",

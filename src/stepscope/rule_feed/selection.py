@@ -112,6 +112,11 @@ def list_rules(selection: RuleSelection) -> list[str]:
     ]
 
 
+def name_rules(selection: RuleSelection) -> list[str]:
+    """Name the rules for `choose_rules`; nothing for all of them."""
+    return list_rules(selection) if selection.without else selection.names
+
+
 def _strip_path(name: str) -> str:
     """Return the name of a rule without the path of its file."""
     return name.rpartition(":")[2]

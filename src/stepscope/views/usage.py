@@ -14,9 +14,9 @@ from stepscope.run import Run, machine_count
 from stepscope.schema import Payload, Unit
 from stepscope.views.jobs import make_job_row
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.profiling_report.blocks import Block, Listing, Pie, Section, Table, Text
+from stepscope.views.profiling_report.blocks import Block, Listing, Pie, Section, Text
 from stepscope.views.profiling_report.framework import build_framework_section
-from stepscope.views.profiling_report.job import build_job_section
+from stepscope.views.profiling_report.job import build_job_section, list_properties
 from stepscope.views.profiling_report.report import get_statistics
 from stepscope.views.profiling_report.system import (
     USAGE_OF,
@@ -76,27 +76,18 @@ class UsageView(Payload, frozen=True, kw_only=True):
     """Data that the shares lack, and how to record them."""
 
 
-PROPERTY_COLUMNS = 2
-"""Columns of the tables of a job's properties: name and value. Other tables are lists."""
-
-
 def show_usage(run: Run, _options: ViewOptions = DEFAULTS) -> UsageView:
     """Show the job, the use of its nodes, and shares of phases, operators and kernels."""
     results = get_statistics(run)
     row = make_job_row(run.reader, run.reader.info.run_id)
-    job = list(_walk(build_job_section(results, in_progress=row.status == "InProgress")))
+    in_progress = row.status == "InProgress"
+    job = list(_walk(build_job_section(results, in_progress=in_progress)))
+    properties = list_properties(results, in_progress=in_progress)
     section = build_framework_section(results)
     framework = list(_walk(section))
     names = {"Job name": row.name, "Status": row.status, "Machines": _describe_machines(run)}
-    pairs = [
-        (str(row[0]), str(row[1]))
-        for block in job
-        if isinstance(block, Table)
-        for row in block.rows
-        if len(row) == PROPERTY_COLUMNS
-    ]
     return UsageView(
-        job=names | dict(pairs),
+        job=names | {str(name): str(value) for name, value in properties},
         job_notes=_list_sentences(job[1:]),
         job_parts=next(iter(_list_shares(job)), None),
         node_notes=_list_sentences(describe_nodes(results)),

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from stepscope.errors import UsageError
-from stepscope.rule_feed import RULES_DOCUMENT, choose_rules, list_rules, recorded_rules
+from stepscope.rule_feed import RULES_DOCUMENT, choose_rules, name_rules, recorded_rules
 from stepscope.rules import Rule
 from stepscope.schema import RuleRecord, RuleSelection
 from stepscope.store import ConfigurationChanges, RunWriter, open_run
@@ -138,7 +138,7 @@ class Watch:
 
     def _choose_rules(self, selection: RuleSelection) -> list[Rule[Any]]:
         return choose_rules(
-            list_rules(selection) if selection.without else selection.names,
+            name_rules(selection),
             also=self._config.also,
             config=None if selection.config is None else Path(selection.config),
             assignments=selection.assignments,

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from stepscope.rule_feed import list_rules
+from stepscope.rule_feed import name_rules
 from stepscope.schema import RuleSelection
 
 MAX_SHARE = 0.01
@@ -59,9 +59,8 @@ class ReportFile:
             self._process.wait()
 
     def _start(self, rules: RuleSelection) -> None:
-        names = list_rules(rules) if rules.without else rules.names
         options = [
-            *(part for name in names for part in ("--rule", name)),
+            *(part for name in name_rules(rules) for part in ("--rule", name)),
             *(("--config", rules.config) if rules.config is not None else ()),
             *(part for text in rules.assignments for part in ("--set", text)),
         ]

@@ -38,7 +38,7 @@ def build_job_section(results: RuleResults, *, in_progress: bool) -> Section:
         Table(
             title="Training job",
             columns=make_text_columns("property", "value"),
-            rows=_list_times(job, parts, in_progress=in_progress) + _list_cost(results),
+            rows=list_properties(results, in_progress=in_progress),
             share_of=JOB if parts else None,
         ),
     ]
@@ -50,6 +50,11 @@ def build_job_section(results: RuleResults, *, in_progress: bool) -> Section:
         blocks += _note_long_parts(parts, job.duration_ns)
     blocks += _list_changes(results)
     return Section(id="job", title="Training job summary", blocks=blocks)
+
+
+def list_properties(results: RuleResults, *, in_progress: bool) -> list[list[Cell]]:
+    """List the times and the cost of the job: name and value."""
+    return _list_times(results.job, in_progress=in_progress) + _list_cost(results)
 
 
 def _explain_missing_parts(results: RuleResults) -> str:
@@ -78,14 +83,13 @@ def _explain(results: RuleResults) -> str:
     return "no training step was recorded"
 
 
-def _list_times(
-    job: JobStatistics, parts: dict[str, int] | None, *, in_progress: bool
-) -> list[list[Cell]]:
+def _list_times(job: JobStatistics, *, in_progress: bool) -> list[list[Cell]]:
     rows: list[list[Cell]] = [
         ["Start time", utc_time(job.start_ns)],
         ["Last heartbeat" if in_progress else "End time", utc_time(job.end_ns)],
         ["Job duration (s)", fixed(job.duration_ns / 1e9, 2)],
     ]
+    parts = _split_job(job)
     if parts is None:
         return rows
     start_ns = job.start_ns + parts["Initialization"]
