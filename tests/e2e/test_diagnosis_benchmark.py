@@ -69,12 +69,14 @@ def test_traces_of_a_scenario_and_of_a_drawn_one(tmp_path: Path) -> None:
         tmp_path, "--traces", "--only", "gradient_watch", "trace_lone_loader", "cautious_saves",
         *("--seeds", "1", "--keep-runs", str(tmp_path / "runs")),
     )  # fmt: skip
-    recorded, drawn = results["runs"]
+    recorded, *drawn = results["runs"]
     assert recorded["outcome"]["answer"]["suspect"] == "framework_overhead"
     assert recorded["outcome"]["answer"]["cause"] == "host_sync"
     assert recorded["outcome"]["metered"] is None  # the script did not reach its end
-    assert drawn["grade"]["cause_right"]
-    assert results["groups"]["all"]["runs"] == 2
+    severities = drawn[0]["label"]["severities"]
+    assert [run["outcome"]["job"]["severity"] for run in drawn] == severities
+    assert all(run["grade"]["cause_right"] for run in drawn)
+    assert results["groups"]["all"]["runs"] == 1 + len(severities)
     assert set(results["not_in_traces"]) == {"cautious_saves"}
     (run,) = (tmp_path / "runs").glob("gradient_watch*")
     (divided,) = divide_traces(Run(open_run(run)))
