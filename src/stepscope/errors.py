@@ -18,6 +18,8 @@ the context is known; only `stepscope.cli` turns them into an exit code.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 __all__ = [
     "DamagedRunError",
     "IncompleteExportError",
@@ -30,7 +32,22 @@ __all__ = [
     "UnreadableTraceError",
     "UsageError",
     "WaitTimeoutError",
+    "suggest",
 ]
+
+
+def suggest(word: str, names: Iterable[str]) -> str:
+    """Return a sentence with the name that was probably meant, with a leading space; '' if
+    none is similar.
+
+    >>> suggest("steps-", ["steps", "system"])
+    ' Did you mean steps?'
+    """
+    from difflib import get_close_matches
+
+    by_folded = {name.casefold(): name for name in names}
+    similar = get_close_matches(word.casefold(), by_folded, n=1)
+    return f" Did you mean {by_folded[similar[0]]}?" if similar else ""
 
 
 class StepscopeError(Exception):

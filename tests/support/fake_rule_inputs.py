@@ -14,15 +14,15 @@ from stepscope.analysis import (
     STEP_PARTS,
     ActivityKind,
     CopyKind,
+    Device,
     GpuTime,
+    Series,
     StreamIdle,
 )
 from stepscope.rules import (
     Batches,
-    Device,
     RankStepTimes,
     Rule,
-    Series,
     StepTimes,
     TracedBatches,
     TracedGpu,

@@ -12,31 +12,40 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from stepscope._version import __version__
 from stepscope.errors import StepscopeError
 
+
+class _Command(NamedTuple):
+    module: str
+    """Module of this package, imported when the command is used."""
+    summary: str
+    """Line of `stepscope --help`, which imports no command."""
+
+
 COMMANDS = {
-    "run": "run",
-    "import": "import_traces",
-    "export": "export",
-    "show": "show",
-    "diagnose": "diagnose",
-    "try": "try_changes",
-    "compare": "compare",
-    "cost": "cost",
-    "rules": "rules",
-    "report": "report",
-    "watch": "watch",
-    "ui": "ui",
-    "capture": "capture",
-    "configure": "configure",
-    "recover": "recover",
-    "doctor": "doctor",
+    "run": _Command("run", "Launch a job under the profiler; show its bottleneck."),
+    "import": _Command("import_traces", "Import traces into a new run."),
+    "export": _Command("export", "Write traces in the format of other tools."),
+    "show": _Command("show", "Show one view of a run."),
+    "diagnose": _Command("diagnose", "Show the bottleneck, its cause and fixes."),
+    "try": _Command("try_changes", "Measure what a fix saves."),
+    "compare": _Command("compare", "Compare two runs, beyond noise."),
+    "cost": _Command("cost", "Show the cost of a run and potential savings."),
+    "rules": _Command("rules", "Check a run against rules, list or explain rules."),
+    "report": _Command("report", "Write a report on a run."),
+    "watch": _Command("watch", "Follow a running job."),
+    "ui": _Command("ui", "Show runs in a browser."),
+    "capture": _Command("capture", "Record a detailed window of a running job."),
+    "configure": _Command("configure", "Change settings of a running job."),
+    "recover": _Command("recover", "Store the records of a run that was killed."),
+    "doctor": _Command("doctor", "Check what can be captured on this machine."),
 }
-"""Command name -> module of this package, imported when the command is used."""
+"""Commands by name."""
 
 
 class _Commands(click.Group):
@@ -44,12 +53,26 @@ class _Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = COMMANDS.get(cmd_name)
-        if module is None:
+        if cmd_name not in COMMANDS:
             return None
+        name = f"stepscope.cli.{COMMANDS[cmd_name].module}"
         with _one_thread_in_numpy():
-            command: click.Command = importlib.import_module(f"stepscope.cli.{module}").command
+            command: click.Command = importlib.import_module(name).command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            raise click.exceptions.NoSuchCommand(
+                error.command_name, possibilities=COMMANDS, ctx=ctx
+            ) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
 
 
 @contextmanager

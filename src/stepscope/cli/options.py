@@ -16,6 +16,8 @@ from stepscope.quantities import count
 Decorated = Callable[..., Any]
 DEFAULT_SCAN_S = 60.0
 REPORT_FORMS = (".html", ".ipynb", ".json", ".xlsx")
+FIRED = 3
+"""Exit code of `rules check` when a rule fires, and of `run --fail-on`."""
 MAX_AMOUNT = 1e9
 """Limit for hours and epochs."""
 

@@ -58,5 +58,5 @@ def recorded_prices(
     if offer is not None and offer.is_custom:
         options |= {"usd_per_hour": str(offer.usd_per_hour), "price_source": offer.origin}
     elif offer is None:
-        say(NO_PRICE if kind is None else explain_missing_offer(kind))
+        say(NO_PRICE if kind is None else explain_missing_offer(kind, table))
     return options

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from stepscope.cli.options import (
+    FIRED,
     config_option,
     json_option,
     rule_option,
@@ -15,9 +16,6 @@ from stepscope.cli.options import (
 )
 from stepscope.cli.output import print_json
 from stepscope.cli.text import console
-
-FIRED = 3
-"""Exit code of `check` when a rule fires, and of `run --fail-on`."""
 
 
 @click.group("rules", help="Check a run against rules, list or explain rules.")

@@ -1,4 +1,7 @@
-"""`stepscope run -- CMD`: launch a job under the profiler, print the verdict at the end."""
+"""`stepscope run -- CMD`: launch a job under the profiler, print the verdict at the end.
+
+The job starts before anything is imported that only its end needs: its user waits for that.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import msgspec
-from rich.console import Console
 
 from stepscope._version import __version__
 from stepscope.capture.bootstrap import environment
@@ -34,11 +36,8 @@ from stepscope.cli.places import git_revision, make_spool, new_run_id, run_locat
 from stepscope.cli.price_options import price_options, recorded_prices
 from stepscope.cli.rule_options import RulePlan, rule_options
 from stepscope.cli.status_line import StatusLine
-from stepscope.cli.text import console
-from stepscope.cli.verdict_text import print_job_verdict
 from stepscope.cli.watching import Watching
 from stepscope.cli.window_options import ScheduleOptions, depth_options, schedule_options
-from stepscope.diagnosis import diagnose
 from stepscope.errors import RunExistsError, StepscopeError, UsageError
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
@@ -56,11 +55,13 @@ from stepscope.monitor import (
     remove_spool,
     start_monitor,
 )
-from stepscope.run import Run
 from stepscope.schema import INTERVALS_MS, SCHEMA_VERSION, RunInfo
 from stepscope.spool import ScheduledWindows, write_recording_end, write_schedules
-from stepscope.store import RunWriter, create_run, is_remote, open_run
+from stepscope.store import create_run, is_remote
 from stepscope.watch import STOP_REQUEST_FILE
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 MONITOR_TIMEOUT_S = 60.0
 """Time that the monitor gets to store the last records before it is left running."""
@@ -309,6 +310,8 @@ class _Session:
         if complete is not None:
             conclude(self._location, as_json=self._options.as_json)
         if is_tried and not self._options.as_json:
+            from stepscope.cli.text import console
+
             try_first_fix(self._location, command, console(stderr=True))
         if watching is not None:
             job_exit = watching.conclude(job_exit, complete=complete)
@@ -377,6 +380,11 @@ class _Session:
 def conclude(location: Path, *, as_json: bool) -> None:
     """Diagnose the run of a job that has ended, store the verdict and print it."""
     try:
+        from stepscope.cli.verdict_text import print_job_verdict
+        from stepscope.diagnosis import diagnose
+        from stepscope.run import Run
+        from stepscope.store import RunWriter, open_run
+
         verdict = diagnose(Run(open_run(location)))
         # Stored first: the terminal may be closed or full.
         RunWriter(location, node_name()).put_document("findings", "verdict", verdict)

@@ -13,7 +13,7 @@ import msgspec
 from stepscope.cli.opening import open_run
 from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json, say
-from stepscope.errors import UsageError
+from stepscope.errors import UsageError, suggest
 from stepscope.exporters import choose_table, describe_tables, tabulate, write_csv, write_workbook
 from stepscope.output_files import atomic_write
 from stepscope.views import OPTION_FLAGS, VIEWS, parse_option
@@ -33,9 +33,16 @@ def _uses(field: str) -> str:
     return "For " + ", ".join(name for name, view in VIEWS.items() if field in view.uses) + "."
 
 
-@click.command("show", help="Show one VIEW of RUN: " + ", ".join(VIEWS) + ".")
+class _ViewName(click.Choice[str]):
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        return f"unknown view {value!r}.{suggest(str(value), VIEWS)} Views: {', '.join(VIEWS)}."
+
+
+@click.command(
+    "show", help="Show one VIEW of RUN, by default the overview. Views: " + ", ".join(VIEWS) + "."
+)
 @run_argument
-@click.argument("view", metavar="VIEW", type=click.Choice(list(VIEWS)))
+@click.argument("view", metavar="[VIEW]", type=_ViewName(list(VIEWS)), default="overview")
 @_option(
     "carry_over",
     "keep|drop",

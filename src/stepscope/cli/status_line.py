@@ -7,15 +7,14 @@ CPU time.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TextIO
-
-import duckdb
+from typing import TYPE_CHECKING, TextIO
 
 from stepscope.errors import StepscopeError
 from stepscope.quantities import number, percent
-from stepscope.run import Run
-from stepscope.store import open_run
-from stepscope.watch import Budget, Pace, measure_pace
+from stepscope.watch import Budget
+
+if TYPE_CHECKING:
+    from stepscope.watch import Pace
 
 
 class StatusLine:
@@ -52,6 +51,12 @@ class StatusLine:
                 pass
 
     def _text(self) -> str:
+        import duckdb
+
+        from stepscope.run import Run
+        from stepscope.store import open_run
+        from stepscope.watch import measure_pace
+
         try:
             pace = measure_pace(Run(open_run(self._location)))
         except (StepscopeError, OSError, duckdb.Error):

@@ -10,15 +10,11 @@ from pathlib import Path
 import msgspec
 
 from stepscope.cli.launcher import Companion, stop_is_pending
+from stepscope.cli.options import FIRED
 from stepscope.cli.output import say
 from stepscope.cli.rule_options import RulePlan
-from stepscope.cli.rules import FIRED
-from stepscope.cli.text import console
-from stepscope.cli.writers.findings import write_summary
 from stepscope.monitor import JobExit, last_line, start_beside
-from stepscope.rule_feed import recorded_rules
 from stepscope.schema import RuleRecord
-from stepscope.store import open_run
 from stepscope.watch import ActionConfig, WatchConfig
 
 LOG_NAME = "watch.log"
@@ -65,6 +61,9 @@ class Watching:
             say(f"Cannot read the findings of the rules: {error}.")
             record = None
         if record is not None:
+            from stepscope.cli.text import console
+            from stepscope.cli.writers.findings import write_summary
+
             try:
                 write_summary(console(stderr=True), record)
             except OSError:  # stderr is closed or full
@@ -112,6 +111,9 @@ class Watching:
         return record
 
     def _current(self) -> RuleRecord | None:
+        from stepscope.rule_feed import recorded_rules
+        from stepscope.store import open_run
+
         return recorded_rules(open_run(self._location))
 
     def _wait(self) -> int | None:

@@ -18,36 +18,6 @@ Formulas for one run belong to `analysis`, costs to `cost`, text to `cli`.
 
 from __future__ import annotations
 
-from stepscope.comparison.before_after import BeforeAfter
-from stepscope.comparison.compare import compare_runs
-from stepscope.comparison.conditions import parse_condition
-from stepscope.comparison.configuration import SettingChange
-from stepscope.comparison.contributions import Contribution, Contributions, PartContributions
-from stepscope.comparison.gate import Gate, parse_allowed_groups
-from stepscope.comparison.job_figures import FigureChange
-from stepscope.comparison.names import NameChanges
-from stepscope.comparison.payload import ComparedRun, Comparison, StepChanges
-from stepscope.comparison.step_changes import StepChange
-from stepscope.comparison.targets import TargetOutcome
-from stepscope.comparison.workload_contract import ContractDifference, ContractTerms
+import lazy_loader
 
-__all__ = [
-    "BeforeAfter",
-    "ComparedRun",
-    "Comparison",
-    "ContractDifference",
-    "ContractTerms",
-    "Contribution",
-    "Contributions",
-    "FigureChange",
-    "Gate",
-    "NameChanges",
-    "PartContributions",
-    "SettingChange",
-    "StepChange",
-    "StepChanges",
-    "TargetOutcome",
-    "compare_runs",
-    "parse_allowed_groups",
-    "parse_condition",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -19,10 +19,14 @@ from pathlib import Path
 import msgspec
 
 from stepscope.cost.job_cost import parse_usd_per_hour
-from stepscope.errors import UsageError
+from stepscope.errors import UsageError, suggest
 
 SHIPPED = Path(__file__).with_name("prices.toml")
 ENVIRONMENT = "STEPSCOPE_PRICES"
+NO_PRICE = (
+    "machine price not known; set --usd-per-hour or --instance-type on stepscope run, cost or "
+    "compare"
+)
 """Environment variable with the path of a custom price file."""
 
 
@@ -102,6 +106,15 @@ class PriceTable:
             if _get_family(candidate) == _get_family(offer):
                 alternatives.setdefault(candidate.type, candidate)
         return list(alternatives.values())
+
+
+def explain_missing_offer(instance_type: str, table: PriceTable) -> str:
+    """Explain that a machine type is not in the table."""
+    similar = suggest(instance_type, (offer.type for offer in table.offers)).strip()
+    return (
+        f"no price found for {instance_type}{f' ({similar})' if similar else ''}; set "
+        "--usd-per-hour or add it to a custom price file"
+    )
 
 
 def _get_family(offer: Offer) -> tuple[str, str, str | None, float | None]:

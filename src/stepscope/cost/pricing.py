@@ -15,15 +15,17 @@ from typing import Annotated
 import msgspec
 
 from stepscope.cost.job_cost import JobCost, parse_usd_per_hour
-from stepscope.cost.prices import Offer, PriceTable, load_price_table
+from stepscope.cost.prices import (
+    NO_PRICE,
+    Offer,
+    PriceTable,
+    explain_missing_offer,
+    load_price_table,
+)
 from stepscope.diagnosis import Prediction, Verdict
 from stepscope.errors import UsageError
 from stepscope.schema import NodeInfo, RunInfo, field_label
 
-NO_PRICE = (
-    "machine price not known; set --usd-per-hour or --instance-type on stepscope run, cost or "
-    "compare"
-)
 NO_MACHINES = "number of machines not known; the job was neither monitored nor imported with nodes"
 SET_BY_RUN = "set by stepscope run --usd-per-hour"
 SET_BY_COMMAND = "set on the command line"
@@ -162,7 +164,9 @@ def select_price(
         return _set_price(usd_per_hour, SET_BY_COMMAND, instance_type, offer, table)
     if request.instance_type is not None:
         if offer is None:
-            raise UsageError(explain_missing_offer(request.instance_type))
+            raise UsageError(
+                explain_missing_offer(request.instance_type, load_price_table(request.prices))
+            )
         return _convert_offer(offer, table)
     recorded = _read_recorded_price(info)
     if recorded is not None:
@@ -176,7 +180,9 @@ def select_price(
         )
     if instance_type is None:
         return NO_PRICE
-    return explain_missing_offer(instance_type) if offer is None else _convert_offer(offer, table)
+    if offer is None:
+        return explain_missing_offer(instance_type, load_price_table(request.prices))
+    return _convert_offer(offer, table)
 
 
 def apply_price(info: RunInfo, nodes: Iterable[NodeInfo], request: PriceRequest) -> RunInfo:
@@ -191,13 +197,6 @@ def apply_price(info: RunInfo, nodes: Iterable[NodeInfo], request: PriceRequest)
         return info
     recorded = {"usd_per_hour": str(price.usd_per_hour), "price_source": price.used.origin}
     return msgspec.structs.replace(info, options=info.options | recorded)
-
-
-def explain_missing_offer(instance_type: str) -> str:
-    """Explain that a machine type is in no price table."""
-    return (
-        f"no price found for {instance_type}; set --usd-per-hour or add it to a custom price file"
-    )
 
 
 def list_instance_types(info: RunInfo, nodes: Iterable[NodeInfo]) -> list[str]:

@@ -24,60 +24,6 @@ Formulas belong to `analysis`, loading a run to `run`, text and screens to `view
 
 from __future__ import annotations
 
-from stepscope.diagnosis.build_verdict import diagnose
-from stepscope.diagnosis.shares import compute_evaluation_ratio
-from stepscope.diagnosis.targets import MAX_DATA_RATIO, MIN_GPU_RATIO, TARGET_RULES
-from stepscope.diagnosis.tried_changes import (
-    TRIES,
-    describe_outcome,
-    describe_prediction,
-    read_tried_changes,
-)
-from stepscope.diagnosis.verdict import (
-    LOOP_SHARE,
-    MIN_SAVING_RATIO,
-    STEP_SHARE,
-    SUSPECT_NAMES,
-    SUSPECTS,
-    ContributingCause,
-    Evidence,
-    Fix,
-    Prediction,
-    RuledOut,
-    Stage,
-    Suspect,
-    Target,
-    TargetName,
-    TriedFix,
-    Verdict,
-    name_cause,
-)
+import lazy_loader
 
-__all__ = [
-    "LOOP_SHARE",
-    "MAX_DATA_RATIO",
-    "MIN_GPU_RATIO",
-    "MIN_SAVING_RATIO",
-    "STEP_SHARE",
-    "SUSPECTS",
-    "SUSPECT_NAMES",
-    "TARGET_RULES",
-    "TRIES",
-    "ContributingCause",
-    "Evidence",
-    "Fix",
-    "Prediction",
-    "RuledOut",
-    "Stage",
-    "Suspect",
-    "Target",
-    "TargetName",
-    "TriedFix",
-    "Verdict",
-    "compute_evaluation_ratio",
-    "describe_outcome",
-    "describe_prediction",
-    "diagnose",
-    "name_cause",
-    "read_tried_changes",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

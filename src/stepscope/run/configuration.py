@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,7 +24,10 @@ from stepscope.schema import (
     WindowSchedule,
 )
 from stepscope.spool import OPTIONS, Depth, ScheduledWindows, find_overlap
-from stepscope.store import CONFIGURATION_DECISIONS, CONFIGURATION_REQUESTS, RunReader
+from stepscope.store import CONFIGURATION_DECISIONS, CONFIGURATION_REQUESTS
+
+if TYPE_CHECKING:
+    from stepscope.store import RunReader
 
 NONE = "none"
 _UNITS_PER_S = 1000

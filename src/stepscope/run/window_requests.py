@@ -8,12 +8,16 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from stepscope.errors import UsageError
 from stepscope.spool import OPTIONS, Depth
-from stepscope.store import RequestStatus, RunReader, WindowRequest, WindowRequests
+from stepscope.store import RequestStatus, WindowRequest, WindowRequests
+
+if TYPE_CHECKING:
+    from stepscope.store import RunReader
 
 MAX_REQUESTED_STEPS = 10_000
 

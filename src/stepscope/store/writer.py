@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from stepscope.errors import RunExistsError, UsageError
-from stepscope.schema import TABLES, JobStatus, NodeInfo, ProcessInfo, RunInfo
+from stepscope.schema import TABLES, JobStatus, NodeInfo, ProcessInfo
 from stepscope.store import layout
 from stepscope.store.columns import Array, Batch, DictColumn, find_table, make_batch
+from stepscope.store.documents import encode_document
 from stepscope.store.engine import connect, identifier, literal, scan, select
 from stepscope.store.layout import Merge, Segment
 from stepscope.store.location import open_store
@@ -26,24 +26,6 @@ if TYPE_CHECKING:
 _MEMORY_LIMIT = "256MB"
 _ROW_GROUP_ROWS = 61_440
 """Rows held in memory at once while segments merge; half of DuckDB's default."""
-
-
-def create_run(location: str | Path, info: RunInfo) -> None:
-    """Create a run.
-
-    Raises:
-        RunExistsError: a run exists at that location.
-        UsageError: a file is in the way.
-        OSError: the location cannot be written.
-    """
-    try:
-        created = open_store(location).put_if_absent(layout.RUN_KEY, _json(info))
-    except (FileExistsError, NotADirectoryError) as error:
-        raise UsageError(
-            f"{location} cannot be created: {error.filename} is a file. Use a new directory."
-        ) from error
-    if not created:
-        raise RunExistsError(f"{location} already holds a run. Use a new directory.")
 
 
 class RunWriter:
@@ -96,27 +78,27 @@ class RunWriter:
 
     def put_node(self, info: NodeInfo) -> None:
         """Replace the description of this node."""
-        self._store.put(layout.node_key(self.node), _json(info))
+        self._store.put(layout.node_key(self.node), encode_document(info))
 
     def put_status(self, status: JobStatus) -> None:
         """Replace the job's status as this node sees it."""
-        self._store.put(layout.status_key(self.node), _json(status))
+        self._store.put(layout.status_key(self.node), encode_document(status))
 
     def put_process(self, info: ProcessInfo) -> None:
         """Replace the manifest of one process."""
-        self._store.put(layout.process_key(info.process), _json(info))
+        self._store.put(layout.process_key(info.process), encode_document(info))
 
     def put_document(
         self, kind: str, name: str, document: msgspec.Struct | Mapping[str, Any]
     ) -> None:
         """Replace `<kind>/<name>.json`."""
-        self._store.put(layout.document_key(kind, name), _json(document))
+        self._store.put(layout.document_key(kind, name), encode_document(document))
 
     def add_document(
         self, kind: str, name: str, document: msgspec.Struct | Mapping[str, Any]
     ) -> bool:
         """Write `<kind>/<name>.json`; False, and nothing is written, if it exists."""
-        return self._store.put_if_absent(layout.document_key(kind, name), _json(document))
+        return self._store.put_if_absent(layout.document_key(kind, name), encode_document(document))
 
     def append(self, table: str, columns: Mapping[str, Array | DictColumn]) -> int:
         """Write one segment and return its number of rows once it is durable.
@@ -256,25 +238,3 @@ class RunWriter:
             is_memory = isinstance(error, duckdb.OutOfMemoryException)
             code = errno.ENOMEM if is_memory else errno.EIO
             raise OSError(code, f"{os.strerror(code)}: {error}") from error
-
-
-def _json(document: msgspec.Struct | Mapping[str, Any]) -> bytes:
-    try:
-        encoded = msgspec.json.encode(document)
-    except UnicodeEncodeError:
-        # Arguments and paths that are not UTF-8 reach Python as lone surrogates.
-        encoded = msgspec.json.encode(_valid_unicode(msgspec.to_builtins(document)))
-    return msgspec.json.format(encoded, indent=2) + b"\n"
-
-
-def _valid_unicode(value: Any) -> Any:
-    """Replace characters that are not Unicode with '?' in plain data."""
-    match value:
-        case str():
-            return value.encode("utf-8", "replace").decode()
-        case list():
-            return [_valid_unicode(item) for item in value]
-        case dict():
-            return {_valid_unicode(key): _valid_unicode(item) for key, item in value.items()}
-        case _:
-            return value

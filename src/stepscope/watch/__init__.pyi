@@ -1,4 +1,5 @@
 from .actions import make_notifier as make_notifier
+from .budget import Budget as Budget
 from .config import ActionConfig as ActionConfig, WatchConfig as WatchConfig
 from .configuring import (
     ConfigurationEdit as ConfigurationEdit,
@@ -7,7 +8,6 @@ from .configuring import (
 )
 from .follower import Pause as Pause, follow_records as follow_records
 from .live import (
-    Budget as Budget,
     LiveView as LiveView,
     Observer as Observer,
     Pace as Pace,

@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from stepscope.analysis import PHASES
+from stepscope.analysis import PHASES, Device, Series
 from stepscope.rule_feed import feed as rule_signals, steps as rule_steps
 from stepscope.rule_feed.feed import LAG_NS, RuleFeed
 from stepscope.rule_feed.steps import StepFinder
-from stepscope.rules import Device, Evaluation, RankStepTimes, Series
+from stepscope.rules import Evaluation, RankStepTimes
 from stepscope.rules.profiler import RULES
 from stepscope.run import Run
 from stepscope.schema import JobState

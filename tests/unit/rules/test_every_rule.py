@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepscope.analysis import Device, Series
 from stepscope.rule_feed.feed import RuleFeed
-from stepscope.rules import Device, Evaluation, Rule, Series, page, summary
+from stepscope.rules import Evaluation, Rule, page, summary
 from stepscope.rules.pages import HEADINGS
 from stepscope.rules.parameters import describe_parameters, format_parameters
 from stepscope.rules.profiler import RULES

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.rules import Device, Evaluation, NotApplicable
+from stepscope.analysis import Device
+from stepscope.rules import Evaluation, NotApplicable
 from stepscope.rules.profiler.batch_size import BatchSize
 from stepscope.rules.profiler.cpu_bottleneck import CPUBottleneck
 from stepscope.rules.profiler.dataloader import Dataloader

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from stepscope.rules import Series
+from stepscope.analysis import Series
 from stepscope.rules.profiler.dataloader import _unique_pairs
 from stepscope.rules.quantile_sketch import DURATION_GRID, RATIO_GRID, LinearGrid, QuantileSketch
 from stepscope.rules.rolling_window import RollingWindow, quantiles_at_scan_ends, rolling_quantiles

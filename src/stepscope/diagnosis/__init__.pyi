@@ -1,0 +1,32 @@
+from .build_verdict import diagnose as diagnose
+from .shares import compute_evaluation_ratio as compute_evaluation_ratio
+from .targets import (
+    MAX_DATA_RATIO as MAX_DATA_RATIO,
+    MIN_GPU_RATIO as MIN_GPU_RATIO,
+    TARGET_RULES as TARGET_RULES,
+)
+from .tried_changes import (
+    TRIES as TRIES,
+    describe_outcome as describe_outcome,
+    describe_prediction as describe_prediction,
+    read_tried_changes as read_tried_changes,
+)
+from .verdict import (
+    LOOP_SHARE as LOOP_SHARE,
+    MIN_SAVING_RATIO as MIN_SAVING_RATIO,
+    STEP_SHARE as STEP_SHARE,
+    SUSPECT_NAMES as SUSPECT_NAMES,
+    SUSPECTS as SUSPECTS,
+    ContributingCause as ContributingCause,
+    Evidence as Evidence,
+    Fix as Fix,
+    Prediction as Prediction,
+    RuledOut as RuledOut,
+    Stage as Stage,
+    Suspect as Suspect,
+    Target as Target,
+    TargetName as TargetName,
+    TriedFix as TriedFix,
+    Verdict as Verdict,
+    name_cause as name_cause,
+)

@@ -1,0 +1,23 @@
+from .check import (
+    RULES_DOCUMENT as RULES_DOCUMENT,
+    RuleReport as RuleReport,
+    check_rules as check_rules,
+    choose_rules as choose_rules,
+    describe_rules as describe_rules,
+    progress_of as progress_of,
+    recorded_rules as recorded_rules,
+    rule_names as rule_names,
+)
+from .damage import (
+    UNREADABLE_INPUTS as UNREADABLE_INPUTS,
+    withhold_damaged as withhold_damaged,
+)
+from .feed import (
+    DEFAULT_SCAN_NS as DEFAULT_SCAN_NS,
+    RuleFeed as RuleFeed,
+)
+from .selection import (
+    change_rules as change_rules,
+    list_rules as list_rules,
+    name_rules as name_rules,
+)
