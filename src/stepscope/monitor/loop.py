@@ -20,6 +20,7 @@ from stepscope.monitor.reconfiguration import Reconfiguration
 from stepscope.monitor.sample_log import SampleLog
 from stepscope.monitor.samplers import Sample, Sampler, build_samplers
 from stepscope.monitor.samplers.processes import JobTree, children_of
+from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
 from stepscope.schema import IntervalChange, JobState, JobStatus, NodeInfo
@@ -58,6 +59,8 @@ class Monitor:
         self._early_until_s = time.monotonic() + EARLY_FLUSH_PERIOD_S
         self._next_heartbeat_s = 0.0
         self._tree = SpoolTree(config.spool, config.spool_limit_bytes)
+        self._lock = SpoolLock(Path(config.spool))
+        self._lock.take(wait=True)  # before the run is read: `recover` may be storing records
         self._handshake = Handshake(Path(config.spool))
         self._root_ticks = process_start_ticks(config.job_pid)
         self._terminated = False
