@@ -14,6 +14,10 @@ FINE = "f"
 FINE_SHARE = 0.75
 """Fine records may fill this share of the limit; the rest is reserved for steps and phases."""
 
+MIN_LIMIT_BYTES = 8 * SEGMENT_BYTES
+"""Room for the samples of the monitor, and for two segments of each log of one thread, of which
+fine ones may fill `FINE_SHARE`."""
+
 
 class SpoolFullError(OSError):
     """The spool has reached its size limit."""
