@@ -5,9 +5,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,24 +18,16 @@ from stepscope.monitor import recover_run
 from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.spool import is_suspended
 from stepscope.store import open_run
-from tests.support.job_control import JOBS, STEPSCOPE, Job
+from tests.support.announced_steps import (
+    WITHOUT_RULES,
+    announced_command,
+    announced_count,
+    stored_steps,
+)
+from tests.support.job_control import STEPSCOPE, Job
 from tests.support.waiting import wait_until
 
 Start = Callable[..., Job]
-
-
-def announced_command(truth: Path, *arguments: str) -> list[str]:
-    return [sys.executable, str(JOBS / "announced_steps.py"), str(truth), *arguments]
-
-
-def announced(truth: Path) -> int:
-    """Number of steps that the job has begun, from the job's own file."""
-    return int(truth.read_text() or 0) if truth.exists() else 0
-
-
-def stored_steps(run: Path) -> list[int]:
-    steps = open_run(run).table("spans", ["value"], condition="kind = 'step'")["value"]
-    return sorted(steps.tolist())
 
 
 def start_recover(run: Path) -> subprocess.Popen[str]:
@@ -76,16 +68,16 @@ def draining(spool: Path) -> Iterator[None]:
 
 def test_three_recovers_at_once_after_everything_was_killed(start: Start, tmp_path: Path) -> None:
     truth = tmp_path / "truth"
-    job = start(*announced_command(truth))
+    job = start(*announced_command(truth), options=WITHOUT_RULES)
     job.wait_monitor()
     wait_until((job.run / "nodes").is_dir, waiting_for="the start of the monitor")
-    wait_until(lambda: announced(truth) >= 200, waiting_for="steps")
+    wait_until(lambda: announced_count(truth) >= 200, waiting_for="steps")
     kill_everything(job)
     recovers = [start_recover(job.run) for _ in range(3)]
     answers = [json.loads(recover.communicate(timeout=60)[0]) for recover in recovers]
     steps = stored_steps(job.run)
     assert steps == list(range(len(steps)))
-    assert announced(truth) - 1 <= len(steps) <= announced(truth)
+    assert announced_count(truth) - 1 <= len(steps) <= announced_count(truth)
     assert sum(answer["row_count"] > 0 for answer in answers) == 1
     assert not list(job.spool_base.glob("stepscope-*"))
 
@@ -93,7 +85,7 @@ def test_three_recovers_at_once_after_everything_was_killed(start: Start, tmp_pa
 def test_recover_beside_a_monitor_that_the_launcher_restarts(start: Start, tmp_path: Path) -> None:
     """The new monitor must not take the records for its own that `recover` stores meanwhile."""
     truth = tmp_path / "truth"
-    job = start(*announced_command(truth, "--count", "1500"))
+    job = start(*announced_command(truth, "--count", "1500"), options=WITHOUT_RULES)
     monitor = job.wait_monitor()
     wait_until((job.run / "nodes").is_dir, waiting_for="the start of the monitor")
     os.kill(job.launcher.pid, signal.SIGSTOP)
@@ -102,7 +94,7 @@ def test_recover_beside_a_monitor_that_the_launcher_restarts(start: Start, tmp_p
     os.kill(job.launcher.pid, signal.SIGCONT)
     recover.communicate(timeout=60)
     assert job.wait() == 0
-    assert announced(truth) == 1500
+    assert announced_count(truth) == 1500
     assert stored_steps(job.run) == list(range(1500))
 
 
@@ -110,10 +102,10 @@ def test_a_monitor_waits_for_the_process_that_stores_the_spool(
     start: Start, tmp_path: Path
 ) -> None:
     truth = tmp_path / "truth"
-    job = start(*announced_command(truth, "--count", "300"))
+    job = start(*announced_command(truth, "--count", "300"), options=WITHOUT_RULES)
     with draining(job.spool):
         job.wait_monitor()
-        wait_until(lambda: announced(truth) == 300, waiting_for="the last step")
+        wait_until(lambda: announced_count(truth) == 300, waiting_for="the last step")
         wait_until(lambda: not job.children().get("job"), waiting_for="the end of the job")
         assert not (job.run / "nodes").exists()
     assert job.wait() == 0
@@ -121,9 +113,9 @@ def test_a_monitor_waits_for_the_process_that_stores_the_spool(
 
 
 def test_recover_names_the_process_that_stores_the_spool(start: Start, tmp_path: Path) -> None:
-    job = start(*announced_command(tmp_path / "truth"))
+    job = start(*announced_command(tmp_path / "truth"), options=WITHOUT_RULES)
     monitor = job.wait_monitor()
-    wait_until(lambda: SpoolLock(job.spool).find_holder(), waiting_for="the lock of the monitor")
+    wait_until(lambda: list(job.run.glob("nodes/*/status.json")), waiting_for="a status")
 
     def reason() -> str | None:
         recovery = recover_run(str(job.run))
@@ -141,8 +133,16 @@ def test_recover_names_the_process_that_stores_the_spool(start: Start, tmp_path:
         f"kill -CONT {monitor}"
     )
     kill_everything(job)
-    with draining(job.spool):
+    spool = job.spool
+    with draining(spool):
         assert reason() == f"process {os.getpid()} is storing the records; wait until it has ended"
+    shutil.rmtree(spool)
+    loss = f"the spool {spool} was deleted, and with it the records that were not in the run yet"
+    assert reason() == loss
+    (status,) = open_run(job.run).statuses().values()
+    assert status.state.is_final
+    assert status.losses == [loss]
+    assert reason() == "this node has no span logs of the run"
 
 
 def test_a_lock_of_a_spool_that_was_removed_and_made_again(tmp_path: Path) -> None:

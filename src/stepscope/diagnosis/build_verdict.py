@@ -23,7 +23,8 @@ from stepscope.diagnosis.job_facts import JobFacts
 from stepscope.diagnosis.lost_records import (
     count_dropped,
     explain_drops,
-    explain_missing_records,
+    explain_loss,
+    explain_silence,
     list_losses,
 )
 from stepscope.diagnosis.overhead_causes import describe_outside_load
@@ -116,7 +117,7 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
         confidence_ratio=round(stability * finding.certainty * accuracy.ratio, 3),
         confidence_basis=accuracy.basis,
         evidence_kind=finding.evidence_kind,
-        headline=write_headline(attribution, finding),
+        headline=_begin_with_loss(run, write_headline(attribution, finding)),
         share_basis=explain_share(attribution, shares, phases),
         stages=finding.stages,
         evidence=[describe_step_time(phases, "phase"), *finding.evidence],
@@ -135,6 +136,12 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
         mean_step_ns=run.mean_step_ns,
         phases=phases,
     )
+
+
+def _begin_with_loss(run: Run, headline: str) -> str:
+    """Begin a headline with the reason for which records are missing."""
+    loss = explain_loss(run)
+    return headline if loss is None else f"{loss[0].upper()}{loss[1:]}. {headline}"
 
 
 def _name_denominator(cause: str, shares: Shares) -> str:
@@ -192,7 +199,7 @@ def _has_most_contents(rank: Rank) -> bool:
 
 
 def _explain_missing_steps(run: Run) -> str:
-    reason = explain_missing_records(run)
+    reason = explain_loss(run) or explain_silence(run)
     if reason is not None:
         return f"no training step was recorded: {reason}"
     if find_recording_end(run) is not None:

@@ -51,21 +51,22 @@ def explain_drops(run: Run) -> str | None:
     )
 
 
-def explain_missing_records(run: Run) -> str | None:
-    """Say why a run may lack records that the job made; None where nothing suggests that."""
+def explain_loss(run: Run) -> str | None:
+    """Say why records that the job made are missing, or may be; None where no loss was noted."""
     drops = explain_drops(run)
     if drops is not None:
         return drops
     for process in run.processes:
         if process.refusal is not None:
-            return f"{process.title} could not be recorded because " + _explain_cause(
-                run, process.refusal
-            )
-    statuses = run.reader.statuses()
-    for status in statuses.values():
-        if status.losses:
-            return status.losses[0]
-    for node, status in statuses.items():
+            cause = _explain_cause(run, process.refusal)
+            return f"{process.title} could not be recorded because {cause}"
+    losses = [loss for status in run.reader.statuses().values() for loss in status.losses]
+    return losses[0] if losses else None
+
+
+def explain_silence(run: Run) -> str | None:
+    """Say which monitor has been silent for too long; None without one."""
+    for node, status in run.reader.statuses().items():
         if is_lost(status):
             silence = duration(time.time_ns() - status.heartbeat_ns)
             return (

@@ -274,7 +274,7 @@ class Monitor:
     def _note_deletion(self) -> None:
         self._losses["deletion"] = (
             f"the spool {self._config.spool} was deleted while the job ran; records that were not "
-            "stored yet are missing"
+            "stored yet may be missing"
         )
 
     def _read_sampler(self, sampler: Sampler, now_ns: int) -> Iterator[Sample]:

@@ -15,8 +15,8 @@ from stepscope.monitor.node_writer import NodeWriter, final_status
 from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.monitor.windows.service import WindowService
 from stepscope.schema import JobState, JobStatus
-from stepscope.spool import SpoolTree, is_suspended
-from stepscope.store import RunReader, open_run
+from stepscope.spool import SpoolTree, is_suspended, process_start_ticks
+from stepscope.store import RunReader, RunWriter, open_run
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ def recover_run(location: str) -> Recovery:
     try:
         is_free = lock.take()
     except (FileNotFoundError, NotADirectoryError):
-        return _no_recovery(reader, "this node has no span logs of the run")
+        return _conclude_without_spool(location, reader, spool)
     if not is_free:
         return _no_recovery(reader, _describe_holder(lock.find_holder()))
     try:
@@ -95,6 +95,19 @@ def _drain(location: str, reader: RunReader, spool: str) -> Recovery:
         complete=not running and not failed_count,
         reason=_reason(status, running[0].pid if running else None, failed_count),
     )
+
+
+def _conclude_without_spool(location: str, reader: RunReader, spool: str) -> Recovery:
+    """Write the final status of a job whose spool was deleted after everything was killed."""
+    status = reader.statuses().get(node_name())
+    if status is not None and status.state.is_final:
+        return _no_recovery(reader, "this node has no span logs of the run")
+    loss = f"the spool {spool} was deleted, and with it the records that were not in the run yet"
+    if status is not None and (status.pid is None or process_start_ticks(status.pid) is None):
+        lost = msgspec.structs.replace(status, losses=[*status.losses, loss])
+        with RunWriter(location, node_name()) as writer:
+            writer.put_status(final_status(lost, Handshake(Path(spool)), notes=status.notes))
+    return _no_recovery(reader, loss)
 
 
 def _reason(status: JobStatus, running_pid: int | None, failed_count: int) -> str | None:

@@ -24,7 +24,8 @@ def main():
         while number == arguments.wait_at and not pathlib.Path(arguments.wait_for).exists():
             time.sleep(0.002)
         os.pwrite(descriptor, b"%12d" % (number + 1), 0)
-        time.sleep(arguments.pause)
+        if arguments.pause:
+            time.sleep(arguments.pause)
         stepscope.step(number)
 
 

@@ -74,3 +74,12 @@ def test_a_monitor_that_is_silent(new_run: RunMaker, has_processes: bool) -> Non
     headline = diagnose(run.open()).headline
     assert "the monitor of node n0, process 4711, has been silent for 1 h" in headline
     assert "stepscope recover" in headline
+
+
+def test_a_verdict_begins_with_the_loss(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank(dropped_count=3, dropped_by_cause={"ENOSPC": 3}).draw(STEPS, 200)
+    verdict = diagnose(run.open())
+    assert verdict.suspect == "healthy"
+    assert verdict.headline.startswith("3 of 603 records were dropped because the file system of ")
+    assert ". No bottleneck found: " in verdict.headline
