@@ -205,8 +205,8 @@ class Monitor:
 
     def _sample(self) -> None:
         self._restore_spool()
+        self._measure_pause()
         now_ns = time.monotonic_ns()
-        self._measure_pause(now_ns)
         samples: list[Sample] = []
         missed = round((now_ns - self._expected_ns) / self._interval_ns)
         if self._expected_ns and missed > 0:
@@ -222,10 +222,11 @@ class Monitor:
         except OSError as error:
             self._note_unwritable(error)
 
-    def _measure_pause(self, now_ns: int) -> None:
+    def _measure_pause(self) -> None:
         """Note the longest time in which this process did not run, and so did not read the
         spool."""
-        pause_ns = now_ns - self._last_tick_ns - self._interval_ns
+        now_ns = time.monotonic_ns()
+        pause_ns = now_ns - self._last_tick_ns - CONFIGURATION_POLL_NS
         self._last_tick_ns = now_ns
         self._max_pause_ns = max(self._max_pause_ns, pause_ns)
         if self._max_pause_ns >= MIN_PAUSE_NS:
@@ -286,8 +287,10 @@ class Monitor:
     def _write_if_due(self) -> None:
         """Flush if due or if the spool is filling up; otherwise write a heartbeat if due."""
         now_s = time.monotonic()
+        self._measure_pause()
         if now_s >= self._next_flush_s or self._is_spool_filling():
             self._flush()
+            self._last_tick_ns = time.monotonic_ns()  # writing to a slow disk is no pause
             is_early = now_s < self._early_until_s
             self._next_flush_s = now_s + (self._first_flush_s if is_early else self._config.flush_s)
         elif now_s >= self._next_heartbeat_s:
