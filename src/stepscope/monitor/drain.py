@@ -129,6 +129,7 @@ class SpoolDrain:
         """Remove the directories of ended processes whose records are all in the store."""
         for process in self.processes.values():
             if process.drained and not any(process.directory.glob("window-*")):
+                process.close()
                 shutil.rmtree(process.directory, ignore_errors=True)
 
     def _find_processes(self) -> None:

@@ -115,6 +115,11 @@ class ProcessLogs:
         """Check whether the process that created the directory runs; its pid may be reused."""
         return process_is_alive(str(self.directory))
 
+    def close(self) -> None:
+        """Close the files of a process of which everything is stored."""
+        if self.drops is not None:
+            self.drops.close()
+
     def read_drops(self) -> None:
         """Read how many records the process has dropped, or why nothing of it is recorded."""
         if not self.description:  # it starts just now, or not even its journal had room
