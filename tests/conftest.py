@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from stepscope.capture.bootstrap import environment
-from stepscope.monitor.drain import ProcessLogs, SpoolDrain
+from stepscope.monitor.drain import SpoolDrain
+from stepscope.monitor.process_logs import ProcessLogs
 from stepscope.spool import SpoolTree
 from stepscope.store import DictColumn
 from tests.support.azure_storage import azure, container, storage  # noqa: F401 - fixtures

@@ -9,7 +9,6 @@ import resource
 import select
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ import stepscope
 from stepscope.capture import session
 from stepscope.monitor.drain import SpoolDrain
 from stepscope.spool import SEGMENT_BYTES, SEGMENT_RECORDS
+from tests.support.small_disks import mount_small_disk
 from tests.support.waiting import wait_until
 
 
@@ -152,16 +152,7 @@ def _nothing_stored(*_: object) -> Any:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Provide a file system of one mebibyte."""
-    directory = tmp_path / "disk"
-    directory.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(directory)], capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
-    yield directory
-    subprocess.run(["umount", "-l", str(directory)], check=True)
+    yield from mount_small_disk(tmp_path / "small")
 
 
 def test_a_full_disk_drops_records_and_does_not_end_the_job(small_disk: Path, spool: Any) -> None:
@@ -226,7 +217,19 @@ def test_a_limit_on_file_sizes(spool: Any) -> None:
     assert (done.stdout, done.stderr) == ("the job is done\n", "")
     recorded = spool.drain()
     assert recorded.records == []
+    (process,) = recorded.processes.values()
+    assert process.dropped == {"EFBIG": 4 * 1000}
     assert not list(spool.path.rglob("*.new")), "no partial file is left"
+
+
+def test_a_limit_on_file_sizes_below_a_page(spool: Any) -> None:
+    """Neither the count of dropped records nor the journal has room; an empty file says so."""
+    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
+    done = spool.run(LIMITED.format(limit=limit, after="", count=10))
+    assert done.stdout == "the job is done\n"
+    assert done.stderr.count("is not recorded") == 1
+    (process,) = spool.drain().processes.values()
+    assert process.refusal == "EFBIG"
 
 
 def test_no_descriptors_left(spool: Any) -> None:
@@ -257,7 +260,9 @@ def test_a_spool_limit_of_zero(spool: Any) -> None:
     spool.limit_bytes = 0
     done = spool.run(LIMITED.format(limit="", after="", count=100))
     assert (done.stdout, done.stderr) == ("the job is done\n", "")
-    assert spool.drain().records == []
+    recorded = spool.drain()
+    assert recorded.records == []
+    assert recorded.dropped == 4 * 100
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 from stepscope.schema import JobState
 from stepscope.store import open_run
 from tests.support.job_control import STEPSCOPE, Job, steps_command
+from tests.support.small_disks import mount_small_disk
 from tests.support.waiting import wait_until
 
 Start = Callable[..., Job]
@@ -31,16 +32,7 @@ def run_job(tmp_path: Path, *options: str, prefix: tuple[str, ...] = (), **kwarg
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Provide a file system of one mebibyte."""
-    directory = tmp_path / "small"
-    directory.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(directory)], capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("this user may not mount a file system")
-    yield directory
-    subprocess.run(["umount", "-l", str(directory)], check=True)
+    yield from mount_small_disk(tmp_path / "small")
 
 
 def test_the_requested_spool_directory_cannot_be_created(tmp_path: Path) -> None:
@@ -86,7 +78,9 @@ def test_a_full_spool_never_stops_the_job(start: Start, small_disk: Path) -> Non
     diagnosis = subprocess.run(
         [*STEPSCOPE, "diagnose", str(run)], capture_output=True, text=True, check=True
     )
-    assert "dropped because the spool was full" in " ".join(diagnosis.stdout.split())
+    assert "dropped because the file system of the spool was full" in " ".join(
+        diagnosis.stdout.split()
+    )
 
 
 FLOOD = """

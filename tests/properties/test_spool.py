@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from stepscope.monitor.drain import KIND_NAMES, TABLE_OF_KIND, SpoolDrain
 from stepscope.spool import (
     SEGMENT_RECORDS,
+    DropCounts,
     Flag,
     Journal,
     Kind,
@@ -37,7 +38,8 @@ class Process:
         self.name, self.directory = tree.make_process_directory()
         self.tree = tree
         self.journal = Journal(f"{self.directory}/journal.jsonl")
-        self.logs = [SpanLog(tree, self.directory, 7, log_class) for log_class in "cf"]
+        drops = DropCounts.create(self.directory)
+        self.logs = [SpanLog(tree, self.directory, 7, log_class, drops) for log_class in "cf"]
         self.stored: list[tuple[str, int]] = []
         self.rows: list[dict[str, Any]] = []
         self.start_monitor()

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 RUNS_DIRECTORY = "stepscope-runs"
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a file system in memory, not a scratch file
-MONITOR_LOG = "monitor.log"
 KINETO_LINK = "kineto"
 """Symbolic link to the directory of Kineto's sockets; the monitor removes both together."""
 EXIT_FILE = "job-exit.json"
@@ -96,6 +95,7 @@ class _LibraryRun:
         self.kineto = make_directory()
         if schedule is not None:
             write_schedules(self.spool, [ScheduledWindows(**schedule.settings)])
+        self._log = os.memfd_create("stepscope-log")  # no disk needs room for it
         self.monitor = self._start_monitor(limit, interval_ms, schedule)
         variables = environment(self.spool, limit, self.kineto)
         self._original_environment = {name: os.environ.get(name) for name in variables}
@@ -156,15 +156,14 @@ class _LibraryRun:
         }
         if self.kineto is not None:
             os.symlink(self.kineto, os.path.join(self.spool, KINETO_LINK))
-        with open(os.path.join(self.spool, MONITOR_LOG), "ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-P", "-m", "stepscope.monitor", json.dumps(config)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=variables,
-                start_new_session=True,
-            )
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "stepscope.monitor", json.dumps(config)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            env=variables,
+            start_new_session=True,
+        )
 
     def _write_exit(self, status: dict[str, int | None]) -> None:
         import json
@@ -186,8 +185,7 @@ class _LibraryRun:
             session.warn(f"run recorded. For the verdict: stepscope diagnose {self.location}")
         else:
             session.warn(
-                f"the monitor failed ({_last_line(os.path.join(self.spool, MONITOR_LOG))}). The "
-                f"records are in {self.spool}"
+                f"the monitor failed ({_last_line(self._log)}). The records are in {self.spool}"
             )
 
 
@@ -246,10 +244,9 @@ def _make_spool(limit_bytes: int) -> str:
     return tempfile.mkdtemp(prefix=f"stepscope-{os.getuid()}-", dir=base)
 
 
-def _last_line(path: str) -> str:
+def _last_line(log: int) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            lines = file.read().strip().splitlines()
-    except OSError:
-        lines = []
-    return lines[-1] if lines else "no error message"
+        text = os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace")
+    except OSError:  # the job has closed all descriptors
+        text = ""
+    return text.strip().rpartition("\n")[2] or "no error message"

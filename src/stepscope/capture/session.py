@@ -17,10 +17,12 @@ from itertools import count
 
 from stepscope.spool import (
     SPOOL_VARIABLE,
+    DropCounts,
     Journal,
     SpanLog,
     SpoolTree,
     make_meta,
+    note_refusal,
     read_recording_end,
 )
 
@@ -89,19 +91,24 @@ class Session:
         self.end_ns = end_ns
         self.tree = SpoolTree(spool, limit_bytes)
         self.name, self.directory = self.tree.make_process_directory()
+        self.drops = DropCounts.create(self.directory)
         self.journal = Journal(f"{self.directory}/journal.jsonl")
         self.metas: dict[Key, int] = {}
         self._names: dict[tuple[str, str | None], int] = {}
         self._name_numbers = count(1)
         self._segment_numbers: dict[tuple[int, str], count[int]] = {}
         self._facts: set[str] = set()
-        self.journal.write("process", **_describe_process())
+        try:
+            self.journal.write("process", **_describe_process())
+        except OSError as error:
+            note_refusal(self.directory, error)
+            raise
 
     def new_log(self, log_class: str) -> SpanLog:
         """Create a log for the running thread."""
         thread = threading.get_native_id()
         numbers = self._segment_numbers.setdefault((thread, log_class), count())
-        return SpanLog(self.tree, self.directory, thread, log_class, numbers)
+        return SpanLog(self.tree, self.directory, thread, log_class, self.drops, numbers=numbers)
 
     def meta(self, key: Key) -> int:
         """Return the meta word for records of this kind, name and labels; interns the name.

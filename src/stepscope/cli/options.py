@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from stepscope.errors import UsageError
-from stepscope.quantities import count
+from stepscope.quantities import count, memory
+from stepscope.spool import MIN_LIMIT_BYTES
 
 Decorated = Callable[..., Any]
 DEFAULT_SCAN_S = 60.0
@@ -134,11 +135,11 @@ def check_report_path(
     return output
 
 
-def parse_bytes(context: click.Context, parameter: click.Parameter, text: str) -> int:
-    """Parse a size such as 256MB, 1GiB or 4096.
+def parse_spool_limit(context: click.Context, parameter: click.Parameter, text: str) -> int:
+    """Parse a size such as 256MB, 1GiB or 4194304 that has room for the span logs of a process.
 
-    >>> parse_bytes(None, None, "64KiB")
-    65536
+    >>> parse_spool_limit(None, None, "2MiB")
+    2097152
     """
     units = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
     units |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
@@ -146,7 +147,12 @@ def parse_bytes(context: click.Context, parameter: click.Parameter, text: str) -
     unit = text[len(number) :].strip().lower()
     if unit not in units or not number.replace(".", "", 1).isdigit():
         raise click.BadParameter(f"{text!r} is not a size, e.g. 256MB or 1GiB.")
-    return int(float(number) * units[unit])
+    limit_bytes = int(float(number) * units[unit])
+    if limit_bytes < MIN_LIMIT_BYTES:
+        raise click.BadParameter(
+            f"{text} is too small for span logs, which need at least {memory(MIN_LIMIT_BYTES)}."
+        )
+    return limit_bytes
 
 
 def parse_amount(

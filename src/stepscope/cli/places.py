@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from stepscope.monitor import Handshake
+
 RUNS_DIRECTORY = "stepscope-runs"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a scratch file
 
@@ -53,7 +55,7 @@ def make_spool(
         try:
             base.mkdir(parents=True, exist_ok=True)
             path.mkdir(mode=0o700)
-            _prove_writable(path)
+            Handshake(path).reserve()
         except OSError as error:
             problems.append(f"cannot create the spool in {base}: {error.strerror or error}")
             continue
@@ -67,12 +69,6 @@ def _spool_bases(requested: str | None, limit_bytes: int) -> Iterator[Path]:
     if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= 4 * limit_bytes:
         yield SHARED_MEMORY
     yield from temporary_directories()
-
-
-def _prove_writable(path: Path) -> None:
-    probe = path / ".probe"
-    probe.write_bytes(bytes(4096))
-    probe.unlink()
 
 
 def git_revision() -> str | None:

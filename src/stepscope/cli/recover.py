@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import click
 import msgspec
 
 from stepscope.cli.options import json_option, run_argument
 from stepscope.errors import UsageError
-from stepscope.monitor import Recovery, recover_run, remove_spool
+from stepscope.monitor import Recovery, recover_run
 from stepscope.quantities import count_of
 from stepscope.store import is_remote
 
@@ -29,19 +26,10 @@ def command(run: str, as_json: bool) -> None:
             "that recorded them; pass that directory."
         )
     recovery = recover_run(run)
-    if recovery.spool is not None and recovery.complete:
-        _remove(Path(recovery.spool))
     if as_json:
         click.echo(msgspec.json.encode(recovery).decode())
     else:
         click.echo(_sentence(recovery))
-
-
-def _remove(spool: Path) -> None:
-    """Remove a spool if its name and owner prove that it belongs to stepscope."""
-    ours = spool.name.startswith("stepscope-") and spool.stat().st_uid == os.getuid()
-    if ours:
-        remove_spool(spool)
 
 
 def _sentence(recovery: Recovery) -> str:

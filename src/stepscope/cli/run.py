@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -30,7 +31,7 @@ from stepscope.cli.launcher import (
     exit_like,
     stop_is_pending,
 )
-from stepscope.cli.options import json_option, parse_bytes
+from stepscope.cli.options import json_option, parse_spool_limit
 from stepscope.cli.output import print_json, say
 from stepscope.cli.places import git_revision, make_spool, new_run_id, run_locations
 from stepscope.cli.price_options import price_options, recorded_prices
@@ -44,7 +45,6 @@ from stepscope.monitor import (
     DEFAULT_INTERVAL_MS,
     FIRST_FLUSH_S,
     KINETO_LINK,
-    LOG_NAME,
     Handshake,
     JobExit,
     MonitorConfig,
@@ -52,11 +52,12 @@ from stepscope.monitor import (
     last_line,
     mask,
     node_name,
+    open_log,
     remove_spool,
     start_monitor,
 )
 from stepscope.schema import INTERVALS_MS, SCHEMA_VERSION, RunInfo
-from stepscope.spool import ScheduledWindows, write_recording_end, write_schedules
+from stepscope.spool import ScheduledWindows, is_suspended, write_recording_end, write_schedules
 from stepscope.store import create_run, is_remote
 from stepscope.watch import STOP_REQUEST_FILE
 
@@ -121,7 +122,7 @@ def _parse_interval(context: click.Context, parameter: click.Parameter, text: st
 @click.option("--spool", metavar="DIR", help="Local directory for the span logs.")
 @click.option(
     "--spool-limit",
-    callback=parse_bytes,
+    callback=parse_spool_limit,
     default="256MiB",
     show_default=True,
     help="Size limit of the span logs; further records are dropped and counted.",
@@ -201,7 +202,7 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
         location = _make_run(options.out, info, problems)
     except StepscopeError:
         if spool is not None:
-            spool.rmdir()
+            remove_spool(spool)
         raise
     if spool is None or location is None:
         say("The job is not recorded: " + "; ".join(problems))
@@ -257,6 +258,7 @@ class _Session:
         self._location = location
         self._spool = spool
         self._options = options
+        self._log = open_log()
         self._kineto = make_directory() if windows.enabled else None
         if self._kineto is not None:
             (spool / KINETO_LINK).symlink_to(self._kineto)
@@ -281,7 +283,7 @@ class _Session:
         watching = (
             None
             if self._rules is None
-            else Watching(self._location, self._spool, self._rules, self._stopping.request_path)
+            else Watching(self._location, self._rules, self._stopping.request_path)
         )
         launcher = Launcher(
             handshake=Handshake(self._spool),
@@ -336,7 +338,7 @@ class _Session:
             windows=self._windows,
         )
         try:
-            return start_monitor(config)
+            return start_monitor(config, self._log)
         except OSError as error:
             say(f"Cannot start the monitor: {error}.")
             return None
@@ -349,6 +351,12 @@ class _Session:
             say(f"The recording is still in {self._spool}. Store it in the run with: {recover}")
             return None
         code = self._wait_for_monitor(monitor)
+        if code is None and is_suspended(monitor.pid):
+            say(
+                f"The last records are not in the run, because the monitor is suspended. Resume "
+                f"it: kill -CONT {monitor.pid}"
+            )
+            return None
         if code is None:
             say(
                 "Recording continues in the background. The verdict so far follows; for the final "
@@ -358,13 +366,19 @@ class _Session:
         if code == 0:
             return True
         say(
-            f"The monitor failed ({last_line(self._spool / LOG_NAME)}). The records are safe in "
-            f"{self._spool}; fix the cause, then store them in the run with: {recover}"
+            f"The monitor failed ({last_line(self._log)}). The records are safe in {self._spool}; "
+            f"fix the cause, then store them in the run with: {recover}"
+            if self._spool.exists()
+            else f"The monitor failed ({last_line(self._log)}). The spool {self._spool} was "
+            "deleted, and with it the records that were not in the run yet."
         )
         return None
 
     def _wait_for_monitor(self, monitor: subprocess.Popen[bytes]) -> int | None:
         """Wait for the monitor; its exit status, or None if it stays with processes of the job."""
+        if is_suspended(monitor.pid):
+            say(f"Resuming the monitor, process {monitor.pid}, which was suspended.")
+            monitor.send_signal(signal.SIGCONT)
         handshake = Handshake(self._spool)
         deadline = time.monotonic() + MONITOR_TIMEOUT_S
         while time.monotonic() < deadline and not handshake.is_detached():

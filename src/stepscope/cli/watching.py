@@ -13,11 +13,10 @@ from stepscope.cli.launcher import Companion, stop_is_pending
 from stepscope.cli.options import FIRED
 from stepscope.cli.output import say
 from stepscope.cli.rule_options import RulePlan
-from stepscope.monitor import JobExit, last_line, start_beside
+from stepscope.monitor import JobExit, last_line, open_log, start_beside
 from stepscope.schema import RuleRecord
 from stepscope.watch import ActionConfig, WatchConfig
 
-LOG_NAME = "watch.log"
 RULES_TIMEOUT_S = 60.0
 """Time that the last evaluation and deliveries get before they are left running."""
 NOTICE_AFTER_S = 3.0
@@ -29,15 +28,14 @@ class Watching:
 
     Args:
         location: the run.
-        spool: where the process's messages go.
         plan: rules and actions that the user requested.
         stop_request: file in which the process requests to stop the job.
     """
 
-    def __init__(self, location: Path, spool: Path, plan: RulePlan, stop_request: Path) -> None:
+    def __init__(self, location: Path, plan: RulePlan, stop_request: Path) -> None:
         self._location = location
         self._plan = plan
-        self._log = spool / LOG_NAME
+        self._log = open_log()
         self._stop_request = stop_request
         self._made_s = time.time()
         self.companion = Companion(lambda _job_pid: self._start())

@@ -20,6 +20,13 @@ from stepscope.diagnosis.data_causes import find_starved_rank
 from stepscope.diagnosis.debug_switches import list_debug_switches
 from stepscope.diagnosis.headline import write_headline
 from stepscope.diagnosis.job_facts import JobFacts
+from stepscope.diagnosis.lost_records import (
+    count_dropped,
+    explain_drops,
+    explain_loss,
+    explain_silence,
+    list_losses,
+)
 from stepscope.diagnosis.overhead_causes import describe_outside_load
 from stepscope.diagnosis.pipeline_model import Pipeline
 from stepscope.diagnosis.share_basis import explain_share, explain_smaller_share
@@ -47,7 +54,7 @@ from stepscope.diagnosis.verdict import (
     make_abstention,
 )
 from stepscope.diagnosis.what_if import WhatIf
-from stepscope.quantities import count, count_of, duration, percent
+from stepscope.quantities import count_of, duration, percent
 from stepscope.rules import percent_beside
 from stepscope.run import (
     Rank,
@@ -110,7 +117,7 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
         confidence_ratio=round(stability * finding.certainty * accuracy.ratio, 3),
         confidence_basis=accuracy.basis,
         evidence_kind=finding.evidence_kind,
-        headline=write_headline(attribution, finding),
+        headline=_begin_with_loss(run, write_headline(attribution, finding)),
         share_basis=explain_share(attribution, shares, phases),
         stages=finding.stages,
         evidence=[describe_step_time(phases, "phase"), *finding.evidence],
@@ -131,6 +138,12 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
     )
 
 
+def _begin_with_loss(run: Run, headline: str) -> str:
+    """Begin a headline with the reason for which records are missing."""
+    loss = explain_loss(run)
+    return headline if loss is None else f"{loss[0].upper()}{loss[1:]}. {headline}"
+
+
 def _name_denominator(cause: str, shares: Shares) -> str:
     if cause == "evaluation":
         return LOOP_SHARE
@@ -143,6 +156,8 @@ def _find_obstacle(run: Run, thresholds: AttributionThresholds) -> str | None:
     ranks = run.ranks
     if not ranks:
         return _explain_missing_steps(run)
+    if count_dropped(run) > thresholds.max_dropped_ratio * run.reader.row_count("spans"):
+        return explain_drops(run)
     step_count = min(len(rank.steps) for rank in ranks)
     measured_count = min(int(rank.steps.measured().sum()) for rank in ranks)
     if step_count < thresholds.min_steps or not measured_count:
@@ -150,13 +165,6 @@ def _find_obstacle(run: Run, thresholds: AttributionThresholds) -> str | None:
         return (
             f"{count_of(step_count, 'complete step')} recorded, a verdict needs "
             f"{thresholds.min_steps}{advice}"
-        )
-    dropped_count = sum(process.dropped_count for process in run.processes)
-    recorded_count = run.reader.row_count("spans")
-    if dropped_count > thresholds.max_dropped_ratio * recorded_count:
-        return (
-            f"{count_of(dropped_count, 'record')} dropped because the spool was full "
-            f"({count(recorded_count)} recorded); raise --spool-limit"
         )
     if not any(_has_step_contents(rank) for rank in ranks):
         return "steps were recorded, but no phases and no stack samples inside them"
@@ -191,6 +199,9 @@ def _has_most_contents(rank: Rank) -> bool:
 
 
 def _explain_missing_steps(run: Run) -> str:
+    reason = explain_loss(run) or explain_silence(run)
+    if reason is not None:
+        return f"no training step was recorded: {reason}"
     if find_recording_end(run) is not None:
         return (
             "no training step was recorded before the recording of the processes ended; raise "
@@ -320,14 +331,9 @@ def _list_notes(run: Run, attribution: Attribution, split: PhaseSplit, shares: S
 
 
 def _list_loss_notes(run: Run) -> list[str]:
-    notes = list(run.reader.damage)
+    notes = [*run.reader.damage, *list_losses(run)]
     for process in run.processes:
         notes.extend(f"Process {process.pid}: {note}" for note in process.notes)
-        if process.dropped_count:
-            notes.append(
-                f"Process {process.pid}: {count_of(process.dropped_count, 'record')} dropped "
-                "because the spool was full."
-            )
     for status in run.reader.statuses().values():
         notes.extend(status.notes)
     if recording_end := explain_recording_end(run):

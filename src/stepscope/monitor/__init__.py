@@ -8,6 +8,8 @@ run. Does not belong here: the interpretation of the figures.
     loop         sampling and flushing, until the job has ended
     samplers     samples of the node
     sample_log   the samples in the spool
+    spool_lock   one process at a time stores a spool
+    process_logs the files of one process in the spool
     drain        records of the spool as rows of tables
     node_writer  a node's part of the run, for the monitor and for `stepscope recover`
     windows      detailed windows

@@ -11,8 +11,8 @@ from .host import node_info as node_info, node_name as node_name
 from .instance_type import read_instance_type as read_instance_type
 from .launch import (
     KINETO_LINK as KINETO_LINK,
-    LOG_NAME as LOG_NAME,
     last_line as last_line,
+    open_log as open_log,
     remove_spool as remove_spool,
     start_beside as start_beside,
     start_monitor as start_monitor,

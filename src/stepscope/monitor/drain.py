@@ -11,15 +11,15 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.monitor.process_logs import JOURNAL_FILE, LogSegment, ProcessLogs, SharedFile
 from stepscope.spool import (
-    DROPPED_WORD,
     FIRST_SEQUENCE_WORD,
     HEADER_WORDS,
     MAGIC,
@@ -30,9 +30,9 @@ from stepscope.spool import (
     Kind,
     LogName,
     SpoolTree,
-    process_is_alive,
     read_journal,
     read_recording_end,
+    write_recording_end,
 )
 from stepscope.store import DictColumn
 
@@ -47,52 +47,6 @@ KIND_NAMES = {
     for name, number in vars(Kind).items()
     if name.isupper() and isinstance(number, int)
 }
-
-
-@dataclass(slots=True)
-class LogSegment:
-    """Segment file of a log, and the records of it that the store has."""
-
-    path: Path
-    log: str
-    first: int
-    emitted: NDArray[np.bool_]
-
-    @property
-    def finished(self) -> bool:
-        """True when all records of the file are in the store."""
-        return bool(self.emitted.all())
-
-
-@dataclass(slots=True)
-class ProcessLogs:
-    """State of the directory of one process."""
-
-    name: str
-    directory: Path
-    journal_offset: int = 0
-    names: dict[int, tuple[str, str | None]] = field(default_factory=dict)
-    description: dict[str, Any] = field(default_factory=dict)
-    facts: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    segments: dict[str, LogSegment] = field(default_factory=dict)
-    dropped: dict[str, int] = field(default_factory=dict)
-    changed: bool = True
-    ended: bool = False
-
-    @property
-    def drained(self) -> bool:
-        """True when the process has ended and the store has all of its records."""
-        return self.ended and not self.segments
-
-    @property
-    def pid(self) -> int:
-        """Process id, from the name of the directory."""
-        return int(self.name.split("-")[0])
-
-    def is_alive(self) -> bool:
-        """Check whether the process that created the directory runs; its pid may be reused."""
-        return process_is_alive(str(self.directory))
 
 
 @dataclass(slots=True)
@@ -124,14 +78,41 @@ class SpoolDrain:
         Args:
             final: all processes have ended; open records are emitted without an end.
         """
-        for name, path in self._tree.process_directories().items():
-            if name not in self.processes:
-                self.processes[name] = ProcessLogs(name, Path(path))
+        self._find_processes()
         records: dict[str, list[NewRecords]] = {table: [] for table in TABLES}
         for process in self.processes.values():
             if not process.drained:
                 self._collect_process(process, records, final=final)
         return records
+
+    def prepare(self) -> None:
+        """Open what is in the spool by now, so that it can be read even if it is deleted before the
+        first `collect`."""
+        self._find_processes()
+        for process in self.processes.values():
+            self._open_segments(process)
+            self._read_journal(process)
+
+    def restore(self) -> bool:
+        """Create what somebody has deleted from the spool: the directories of running processes,
+        and the end of the recording.
+
+        Returns:
+            True if a directory was missing.
+
+        Raises:
+            OSError: the spool cannot be written.
+        """
+        missing = [
+            process
+            for process in self.processes.values()
+            if not process.ended and not process.directory.is_dir() and process.is_alive()
+        ]
+        if missing and self._end_ns is not None:
+            write_recording_end(self._tree.root, self._end_ns)
+        for process in missing:
+            process.restore()
+        return bool(missing)
 
     def columns(self, table: str, records: Sequence[NewRecords]) -> dict[str, Any]:
         """Convert records to columns of the table, in the form that the store appends."""
@@ -148,23 +129,25 @@ class SpoolDrain:
         """Remove the directories of ended processes whose records are all in the store."""
         for process in self.processes.values():
             if process.drained and not any(process.directory.glob("window-*")):
+                process.close()
                 shutil.rmtree(process.directory, ignore_errors=True)
+
+    def _find_processes(self) -> None:
+        for name, path in self._tree.process_directories().items():
+            if name not in self.processes:
+                self.processes[name] = ProcessLogs(name, Path(path))
 
     def _collect_process(
         self, process: ProcessLogs, records: dict[str, list[NewRecords]], *, final: bool
     ) -> None:
         if not process.ended and (final or not process.is_alive()):
             process.ended = process.changed = True
-        contents = [(segment, _read(segment.path)) for segment in self._open_segments(process)]
+        contents = [(segment, _read(segment.file)) for segment in self._open_segments(process)]
         self._read_journal(process)  # after the segments: a name is journalled before its use
+        process.read_drops()
         for segment, words in contents:
-            if words is None:
-                continue
-            dropped = int(words[DROPPED_WORD])
-            if dropped > process.dropped.get(segment.log, 0):
-                process.dropped[segment.log] = dropped
-                process.changed = True
-            self._collect_segment(process, segment, words, records)
+            if words is not None:
+                self._collect_segment(process, segment, words, records)
 
     def _open_segments(self, process: ProcessLogs) -> list[LogSegment]:
         try:
@@ -180,7 +163,11 @@ class SpoolDrain:
         return list(process.segments.values())
 
     def _open(self, process: ProcessLogs, name: LogName, path: Path) -> LogSegment | None:
-        words = _read(path)
+        try:
+            file = SharedFile(path, SEGMENT_BYTES)
+        except FileNotFoundError:
+            return None
+        words = _read(file)
         if words is None:
             return None
         first = int(words[FIRST_SEQUENCE_WORD])
@@ -188,7 +175,7 @@ class SpoolDrain:
         for table in TABLES:
             stored = self._stored(table, process.name, name.log, first, SEGMENT_RECORDS)
             emitted[stored - first] = True
-        return LogSegment(path, name.log, first, emitted)
+        return LogSegment(file, name.log, first, emitted)
 
     def _collect_segment(
         self,
@@ -227,7 +214,7 @@ class SpoolDrain:
     def _read_journal(self, process: ProcessLogs) -> None:
         try:
             lines, process.journal_offset = read_journal(
-                str(process.directory / "journal.jsonl"), process.journal_offset
+                str(process.directory / JOURNAL_FILE), process.journal_offset
             )
         except FileNotFoundError:
             return
@@ -251,19 +238,18 @@ def _kinds(meta: Words) -> Words:
 
 def _remove_if_finished(process: ProcessLogs, segment: LogSegment) -> None:
     if segment.finished:
-        segment.path.unlink(missing_ok=True)
-        process.segments.pop(segment.path.name, None)
+        segment.file.path.unlink(missing_ok=True)
+        segment.file.close()
+        process.segments.pop(segment.file.path.name, None)
 
 
-def _read(path: Path) -> Words | None:
+def _read(file: SharedFile) -> Words | None:
     """Read the words of a segment; None if the file is missing or has another format."""
-    try:
-        words = np.fromfile(path, dtype=np.uint64)
-    except FileNotFoundError:
+    data = file.read()
+    if len(data) != SEGMENT_BYTES:
         return None
-    if len(words) * 8 != SEGMENT_BYTES or int(words[0]) != MAGIC:
-        return None
-    return words
+    words = np.frombuffer(data, dtype=np.uint64)
+    return words if int(words[0]) == MAGIC else None
 
 
 class _ColumnBuilder:

@@ -5,9 +5,13 @@ Files survive the process that wrote them: either process may be killed at any t
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
+
+RESERVED_BYTES = 256
+"""Least size of a file of the handshake; the rest of it is blank."""
 
 
 class JobExit(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +55,14 @@ class Handshake:
         self._stop = spool / "job-stop.json"
         self._detached = spool / "detached"
 
+    def reserve(self) -> None:
+        """Reserve room for the exit status: the spool may be full when the command ends.
+
+        Raises:
+            OSError: the spool cannot be written.
+        """
+        self._exit.with_name(self._exit.name + ".new").write_bytes(bytes(RESERVED_BYTES))
+
     def write_exit(self, job_exit: JobExit) -> None:
         """Report that the command has ended."""
         _replace(self._exit, msgspec.json.encode(job_exit))
@@ -83,6 +95,13 @@ class Handshake:
 
 
 def _replace(path: Path, data: bytes) -> None:
+    path.parent.mkdir(mode=0o700, exist_ok=True)  # somebody may have deleted the spool
     temporary = path.with_name(path.name + ".new")
-    temporary.write_bytes(data)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        content = data.ljust(RESERVED_BYTES)
+        os.write(descriptor, content)  # without a new block if the file was reserved
+        os.ftruncate(descriptor, len(content))
+    finally:
+        os.close(descriptor)
     temporary.replace(path)

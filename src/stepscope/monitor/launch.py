@@ -13,25 +13,30 @@ import msgspec
 from stepscope.capture.kineto_daemon import PREFIX
 from stepscope.monitor.config import MonitorConfig
 
-LOG_NAME = "monitor.log"
 KINETO_LINK = "kineto"
 """Link in the spool to the directory of libkineto's sockets, so that both are removed together."""
 
 
-def start_monitor(config: MonitorConfig) -> subprocess.Popen[bytes]:
-    """Start the monitor, with `monitor.log` in the spool as its log."""
+def open_log() -> int:
+    """Return the descriptor of a log in memory: the disks of the run and of the spool may be full
+    when there is something to say."""
+    return os.memfd_create("stepscope-log")
+
+
+def start_monitor(config: MonitorConfig, log: int) -> subprocess.Popen[bytes]:
+    """Start the monitor, with a log of `open_log`."""
     argument = msgspec.json.encode(config).decode()
-    return start_beside("stepscope.monitor", argument, log=Path(config.spool, LOG_NAME))
+    return start_beside("stepscope.monitor", argument, log=log)
 
 
 def start_beside(
-    module: str, *arguments: str, log: Path, message: bytes = b""
+    module: str, *arguments: str, log: int, message: bytes = b""
 ) -> subprocess.Popen[bytes]:
     """Start a module of stepscope in a session of its own, so that Ctrl-C does not reach it.
 
     Args:
         module: module for `python -m`.
-        log: file for its output.
+        log: descriptor for its output.
         message: content of its standard input.
     """
     package_parent = Path(__file__).resolve().parents[2]
@@ -41,28 +46,24 @@ def start_beside(
         "PYTHONPATH": f"{package_parent}{os.pathsep}{path}" if path else str(package_parent),
         "OMP_NUM_THREADS": "1",
     }
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, *arguments],
-            stdin=subprocess.PIPE if message else subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=environment,
-            start_new_session=True,
-        )
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", module, *arguments],
+        stdin=subprocess.PIPE if message else subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=environment,
+        start_new_session=True,
+    )
     if process.stdin is not None:
         with process.stdin as stdin:
             stdin.write(message)
     return process
 
 
-def last_line(log: Path) -> str:
+def last_line(log: int) -> str:
     """Read the last line of a log."""
-    try:
-        lines = log.read_text(errors="replace").strip().splitlines()
-    except OSError:
-        lines = []
-    return lines[-1] if lines else "its log is empty"
+    text = os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace")
+    return text.strip().rpartition("\n")[2] or "its log is empty"
 
 
 def remove_spool(spool: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -15,13 +16,16 @@ import msgspec
 from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.handshake import Handshake
 from stepscope.monitor.host import node_info
+from stepscope.monitor.launch import KINETO_LINK
 from stepscope.monitor.node_writer import NodeWriter, final_status
 from stepscope.monitor.reconfiguration import Reconfiguration
 from stepscope.monitor.sample_log import SampleLog
 from stepscope.monitor.samplers import Sample, Sampler, build_samplers
 from stepscope.monitor.samplers.processes import JobTree, children_of
+from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
+from stepscope.quantities import duration
 from stepscope.schema import IntervalChange, JobState, JobStatus, NodeInfo
 from stepscope.spool import SPOOL_VARIABLE, SpoolTree, process_start_ticks, segment_bytes
 from stepscope.store import RunReader, open_run
@@ -34,6 +38,8 @@ FLUSH_THRESHOLD = 0.5
 """Share of the spool's size limit at which it is flushed at once."""
 CONFIGURATION_POLL_NS = 1_000_000_000
 """Interval at which the run is read for changes of the configuration."""
+MIN_PAUSE_NS = 5_000_000_000
+"""Time without a tick of this process from which it is noted."""
 EXIT_STATUS_TIMEOUT_S = 5.0
 """Time to wait for the exit status of a command that has ended."""
 EXIT_POLL_S = 0.2
@@ -58,6 +64,8 @@ class Monitor:
         self._early_until_s = time.monotonic() + EARLY_FLUSH_PERIOD_S
         self._next_heartbeat_s = 0.0
         self._tree = SpoolTree(config.spool, config.spool_limit_bytes)
+        self._lock = SpoolLock(Path(config.spool))
+        was_deleted = self._lock_spool()  # before the run is read: `recover` may be storing records
         self._handshake = Handshake(Path(config.spool))
         self._root_ticks = process_start_ticks(config.job_pid)
         self._terminated = False
@@ -72,10 +80,11 @@ class Monitor:
         self._interval_ns = info.interval_ns_at(time.time_ns())
         self._writer = NodeWriter(config.run, info, self._tree)
         self._log = SampleLog(self._tree)
+        earlier = reader.statuses().get(info.node)
         self._status = JobStatus(
             state=JobState.IN_PROGRESS,
             heartbeat_ns=time.time_ns(),
-            started_ns=self._started_ns(reader, info.node),
+            started_ns=earlier.started_ns if earlier else time.time_ns(),
             pid=config.job_pid,
             monitor_pid=os.getpid(),
         )
@@ -90,11 +99,16 @@ class Monitor:
         )
         self._reconfiguration = Reconfiguration(config.run, self._windows)
         self._next_poll_ns = 0
-        self._last_sample_ns = self._last_sample_of_predecessor(reader, info)
+        self._last_sample_ns = _find_last_sample(earlier, info)
+        self._last_tick_ns = time.monotonic_ns()
+        self._max_pause_ns = earlier.max_pause_ns if earlier else 0
         self._next_sample_ns = time.monotonic_ns()
         self._expected_ns = self._last_sample_ns and self._last_sample_ns + self._interval_ns
         """Time of the next sample if none is missed; 0 before the first."""
         self._problems: dict[str, str] = {}
+        self._losses: dict[str, str] = {text: text for text in earlier.losses} if earlier else {}
+        if was_deleted:
+            self._note_deletion()
         self._orphans: dict[int, int] = {}
         self._spool_sizes: dict[str, tuple[int, int]] = {}
 
@@ -108,9 +122,18 @@ class Monitor:
         signal.signal(signal.SIGTERM, self._on_terminate)
         self._writer.put_node(self._writer.info)
         self._put_status()
+        self._prepare_spool()
         self._follow_command()
         self._follow_orphans()
         return self._finish()
+
+    def _prepare_spool(self) -> None:
+        """Open what is in the spool, so that nothing of it is lost if somebody deletes it."""
+        try:
+            self._log.open()
+        except OSError as error:
+            self._note_unwritable(error)
+        self._writer.drain.prepare()
 
     def _follow_command(self) -> None:
         self._next_sample_ns = time.monotonic_ns()
@@ -181,6 +204,8 @@ class Monitor:
         return has_ended
 
     def _sample(self) -> None:
+        self._restore_spool()
+        self._measure_pause()
         now_ns = time.monotonic_ns()
         samples: list[Sample] = []
         missed = round((now_ns - self._expected_ns) / self._interval_ns)
@@ -195,7 +220,63 @@ class Monitor:
         try:
             self._log.write(samples, now_ns)
         except OSError as error:
-            self._problems["samples"] = f"some samples of the node are missing: {error}"
+            self._note_unwritable(error)
+
+    def _measure_pause(self) -> None:
+        """Note the longest time in which this process did not run, and so did not read the
+        spool."""
+        now_ns = time.monotonic_ns()
+        pause_ns = now_ns - self._last_tick_ns - CONFIGURATION_POLL_NS
+        self._last_tick_ns = now_ns
+        self._max_pause_ns = max(self._max_pause_ns, pause_ns)
+        if self._max_pause_ns >= MIN_PAUSE_NS:
+            self._problems["pause"] = (
+                f"the monitor did not run for {duration(self._max_pause_ns)}, in which the node "
+                "was not sampled"
+            )
+
+    def _lock_spool(self) -> bool:
+        """Take the lock of the spool, which is created again if somebody has deleted it.
+
+        Returns:
+            True if it was deleted.
+
+        Raises:
+            OSError: it cannot be created.
+        """
+        spool, sockets = Path(self._config.spool), self._config.windows.kineto_directory
+        is_missing = not spool.exists()
+        spool.mkdir(mode=0o700, exist_ok=True)
+        if spool.is_symlink() or spool.stat().st_uid != os.getuid():
+            raise PermissionError(errno.EPERM, "it belongs to another user", str(spool))
+        if sockets is not None and not (spool / KINETO_LINK).is_symlink():
+            (spool / KINETO_LINK).symlink_to(sockets)
+        self._lock.take(wait=True)
+        return is_missing
+
+    def _restore_spool(self) -> None:
+        """Continue in a new directory if somebody has deleted the spool or a part of it: a cleaner
+        of temporary files, or systemd at the end of the user's last session (RemoveIPC)."""
+        try:
+            is_deleted = self._lock.is_lost()
+            if is_deleted:
+                self._lock_spool()
+                self._windows.restore()
+            if self._writer.drain.restore() or is_deleted:
+                self._note_deletion()
+        except OSError as error:
+            self._note_unwritable(error)
+
+    def _note_unwritable(self, error: OSError) -> None:
+        self._losses["spool"] = (
+            f"the spool {self._config.spool} could not be written: {error.strerror}"
+        )
+
+    def _note_deletion(self) -> None:
+        self._losses["deletion"] = (
+            f"the spool {self._config.spool} was deleted while the job ran; records that were not "
+            "stored yet may be missing"
+        )
 
     def _read_sampler(self, sampler: Sampler, now_ns: int) -> Iterator[Sample]:
         try:
@@ -206,8 +287,10 @@ class Monitor:
     def _write_if_due(self) -> None:
         """Flush if due or if the spool is filling up; otherwise write a heartbeat if due."""
         now_s = time.monotonic()
+        self._measure_pause()
         if now_s >= self._next_flush_s or self._is_spool_filling():
             self._flush()
+            self._last_tick_ns = time.monotonic_ns()  # writing to a slow disk is no pause
             is_early = now_s < self._early_until_s
             self._next_flush_s = now_s + (self._first_flush_s if is_early else self._config.flush_s)
         elif now_s >= self._next_heartbeat_s:
@@ -270,6 +353,8 @@ class Monitor:
             monitor_pid=self._status.monitor_pid,
             reason=None if stop is None else stop.reason,
             notes=self._notes(),
+            losses=list(self._losses.values()),
+            max_pause_ns=self._max_pause_ns,
         )
         self._writer.put_status(self._status)
 
@@ -343,17 +428,13 @@ class Monitor:
         )
         return reader.nodes().get(info.node, info)
 
-    def _started_ns(self, reader: RunReader, node: str) -> int:
-        earlier = reader.statuses().get(node)
-        return earlier.started_ns if earlier else time.time_ns()
 
-    def _last_sample_of_predecessor(self, reader: RunReader, info: NodeInfo) -> int:
-        """Monotonic time of the last sample in the run; 0 for the first monitor."""
-        earlier = reader.statuses().get(info.node)
-        if earlier is None:
-            return 0
-        offset = info.clock_anchor_epoch_ns - info.clock_anchor_monotonic_ns
-        return earlier.heartbeat_ns - offset
+def _find_last_sample(earlier: JobStatus | None, info: NodeInfo) -> int:
+    """Return the monotonic time of the last sample of an earlier monitor; 0 for the first one."""
+    if earlier is None:
+        return 0
+    offset = info.clock_anchor_epoch_ns - info.clock_anchor_monotonic_ns
+    return earlier.heartbeat_ns - offset
 
 
 def find_processes(variable: str, value: str) -> dict[int, int]:

@@ -15,9 +15,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.monitor.drain import ProcessLogs, SpoolDrain
+from stepscope.monitor.drain import SpoolDrain
 from stepscope.monitor.handshake import Handshake
 from stepscope.monitor.masking import mask, mask_text
+from stepscope.monitor.process_logs import ProcessLogs
 from stepscope.schema import (
     TABLES,
     DataLoaderWorkerFact,
@@ -161,6 +162,8 @@ def final_status(
         "pid": status.pid,
         "monitor_pid": status.monitor_pid,
         "notes": list(notes),
+        "losses": status.losses,
+        "max_pause_ns": status.max_pause_ns,
     }
     if job_exit is None:
         return JobStatus(
@@ -210,6 +213,8 @@ def _make_process_info(process: ProcessLogs, node: str) -> ProcessInfo:
         facts=[_mask_fact(fact) for fact in process.facts if fact.get("fact") != "versions"],
         notes=process.notes,
         dropped_count=sum(process.dropped.values()),
+        dropped_by_cause=process.dropped,
+        refusal=process.refusal,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -9,11 +10,13 @@ import msgspec
 from stepscope.monitor.config import DEFAULT_SPOOL_LIMIT_BYTES, WindowSettings
 from stepscope.monitor.handshake import Handshake
 from stepscope.monitor.host import node_info, node_name
+from stepscope.monitor.launch import remove_spool
 from stepscope.monitor.node_writer import NodeWriter, final_status
+from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.monitor.windows.service import WindowService
 from stepscope.schema import JobState, JobStatus
-from stepscope.spool import SpoolTree
-from stepscope.store import open_run
+from stepscope.spool import SpoolTree, is_suspended, process_start_ticks
+from stepscope.store import RunReader, RunWriter, open_run
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,25 +27,41 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     row_count: int
     state: JobState | None
     complete: bool
-    """True if the spool is empty now."""
+    """True if the spool was emptied, and removed if it is stepscope's, or if there was none."""
     reason: str | None
 
 
 def recover_run(location: str) -> Recovery:
-    """Drain this node's spool of a run. A second call changes nothing.
+    """Drain this node's spool of a run, and remove it once it is empty. A second call changes
+    nothing; beside a process that drains the spool, the call does nothing.
 
     Raises:
         StepscopeError: the run cannot be read.
     """
     reader = open_run(location)
-    node = node_name()
-    status = reader.statuses().get(node)
-    info = reader.nodes().get(node)
+    info = reader.nodes().get(node_name())
     spool = info.spool if info is not None else reader.info.options.get("spool")
-    if status is not None and _is_monitored(status, location):
-        return _no_recovery(status, "its monitor is still running")
-    if spool is None or not Path(spool).is_dir():
-        return _no_recovery(status, "this node has no span logs of the run")
+    if spool is None:
+        return _no_recovery(reader, "this node has no span logs of the run")
+    lock = SpoolLock(Path(spool))
+    try:
+        is_free = lock.take()
+    except (FileNotFoundError, NotADirectoryError):
+        return _conclude_without_spool(location, reader, spool)
+    if not is_free:
+        return _no_recovery(reader, _describe_holder(lock.find_holder()))
+    try:
+        recovery = _drain(location, reader, spool)
+        if recovery.complete:
+            _remove(Path(spool))
+    finally:
+        lock.release()
+    return recovery
+
+
+def _drain(location: str, reader: RunReader, spool: str) -> Recovery:
+    node = node_name()
+    status, info = reader.statuses().get(node), reader.nodes().get(node)
     if info is None:
         info = node_info(sample_interval_ns=0, spool=spool)
     if status is None:
@@ -78,6 +97,19 @@ def recover_run(location: str) -> Recovery:
     )
 
 
+def _conclude_without_spool(location: str, reader: RunReader, spool: str) -> Recovery:
+    """Write the final status of a job whose spool was deleted after everything was killed."""
+    status = reader.statuses().get(node_name())
+    if status is not None and status.state.is_final:
+        return _no_recovery(reader, "this node has no span logs of the run")
+    loss = f"the spool {spool} was deleted, and with it the records that were not in the run yet"
+    if status is not None and (status.pid is None or process_start_ticks(status.pid) is None):
+        lost = msgspec.structs.replace(status, losses=[*status.losses, loss])
+        with RunWriter(location, node_name()) as writer:
+            writer.put_status(final_status(lost, Handshake(Path(spool)), notes=status.notes))
+    return _no_recovery(reader, loss)
+
+
 def _reason(status: JobStatus, running_pid: int | None, failed_count: int) -> str | None:
     if running_pid is not None:
         return f"process {running_pid} of the job is still running"
@@ -86,18 +118,32 @@ def _reason(status: JobStatus, running_pid: int | None, failed_count: int) -> st
     return status.reason
 
 
-def _is_monitored(status: JobStatus, location: str) -> bool:
-    """Check whether the run's monitor is alive: two writers would write the same rows twice."""
-    if status.state.is_final or status.monitor_pid is None:
-        return False
+def _describe_holder(pid: int | None) -> str:
+    """Say which process stores the records, and what to do."""
+    if pid is None:
+        return "another process is storing the records; wait until it has ended"
     try:
-        words = Path(f"/proc/{status.monitor_pid}/cmdline").read_bytes()
+        is_monitor = b"stepscope.monitor" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        return False
-    return b"stepscope.monitor" in words and Path(location).name.encode() in words
+        is_monitor = False
+    if is_suspended(pid):
+        return f"process {pid}, which stores the records, is suspended; resume it: kill -CONT {pid}"
+    if is_monitor:
+        return (
+            f"the monitor of the job, process {pid}, is still running and stores the records; "
+            "there is nothing to do"
+        )
+    return f"process {pid} is storing the records; wait until it has ended"
 
 
-def _no_recovery(status: JobStatus | None, reason: str) -> Recovery:
+def _remove(spool: Path) -> None:
+    """Remove a spool if its name and owner prove that it belongs to stepscope."""
+    if spool.name.startswith("stepscope-") and spool.stat().st_uid == os.getuid():
+        remove_spool(spool)
+
+
+def _no_recovery(reader: RunReader, reason: str) -> Recovery:
+    status = reader.statuses().get(node_name())
     return Recovery(
         spool=None,
         row_count=0,

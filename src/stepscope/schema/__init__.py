@@ -86,7 +86,7 @@ from stepscope.schema.runtime_names import (
     SET_LAUNCH,
     WORK_LAUNCHES,
 )
-from stepscope.schema.table import Column, Table
+from stepscope.schema.table import RECORD_KEY, Column, Table
 from stepscope.schema.tables.collectives import COLLECTIVES
 from stepscope.schema.tables.counters import COUNTERS
 from stepscope.schema.tables.devices import DEVICES
@@ -135,6 +135,7 @@ __all__ = [
     "NESTED_TABLES",
     "PROFILER_SUFFIXES",
     "QUALITY_CHECKS",
+    "RECORD_KEY",
     "SCHEMA_VERSION",
     "SET_LAUNCH",
     "SPANS",

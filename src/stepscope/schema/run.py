@@ -75,6 +75,10 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One sentence, if the state needs an explanation."""
     notes: list[str] = []
     """Missing data and the reasons, one sentence each."""
+    losses: list[str] = []
+    """Reasons for which records of the job may be missing, one sentence each."""
+    max_pause_ns: int = 0
+    """Longest time for which the monitor did not run."""
 
 
 class IntervalChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +161,11 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = []
     """Disabled probes, with the reason."""
     dropped_count: int = 0
-    """Records dropped because the spool was full."""
+    """Records that could not be kept."""
+    dropped_by_cause: dict[str, int] = {}
+    """The same by cause: `spool_limit`, or the name of an error of errno(3), such as ENOSPC."""
+    refusal: str | None = None
+    """Cause for which nothing of the process could be recorded, such as ENOSPC; null otherwise."""
 
     def facts_of(self, kind: type[FactT]) -> list[FactT]:
         """Return the facts of one kind, in the order of their recording."""

@@ -56,7 +56,7 @@ class Table:
     """Table of a run.
 
     `key` names the columns that identify a row. It prevents duplicates when a drain is repeated
-    after a crash.
+    after a crash, and lets readers drop those of two drains at once.
     """
 
     name: str
@@ -101,3 +101,5 @@ PROVENANCE = (
     column("seq", "BIGINT", "Index of the record in its log.", "count"),
 )
 """Origin of a row in the spool: unique, and stable across crashes."""
+RECORD_KEY = ("process", "log", "seq")
+"""Key of records of the spool."""

@@ -11,6 +11,7 @@ A spool is one local directory per node and run:
     <spool>/p-<pid>-<start ticks>-<n>/     one per process image (exec makes a new one)
         journal.jsonl                      process description, interned names, facts, notes
         <tid><class>-<k>.log               k-th segment of one thread's log
+        drops                              number of records that had no room, by cause
         pulse                              heartbeat: a page shared by the process and the monitor
         plan-<n>.json                      window, of the monitor or of the schedule
         window-<n>_<pid>.json              trace that the framework's profiler captured in it
@@ -20,6 +21,14 @@ Every record is written in place in a mapped file, so it survives any end of the
 
 from __future__ import annotations
 
+from stepscope.spool.drops import (
+    FILE_NAME as DROPS_FILE,
+    LIMIT_CAUSE,
+    DropCounts,
+    note_refusal,
+    parse_drops,
+    read_refusal,
+)
 from stepscope.spool.heartbeat import (
     BOUNDARY_WORD,
     DATA_WAIT_WORD,
@@ -30,6 +39,7 @@ from stepscope.spool.heartbeat import (
 )
 from stepscope.spool.journal import Journal, read_journal
 from stepscope.spool.log import ROLL_WORD, SpanLog
+from stepscope.spool.page import PAGE_BYTES
 from stepscope.spool.plan import (
     OPTIONS,
     Depth,
@@ -40,7 +50,6 @@ from stepscope.spool.plan import (
     window_file,
 )
 from stepscope.spool.record import (
-    DROPPED_WORD,
     FIRST_SEQUENCE_WORD,
     HEADER_WORDS,
     MAGIC,
@@ -63,10 +72,12 @@ from stepscope.spool.step_schedule import (
     write_schedules,
 )
 from stepscope.spool.tree import (
+    MIN_LIMIT_BYTES,
     SPOOL_VARIABLE,
     LogName,
     SpoolFullError,
     SpoolTree,
+    is_suspended,
     process_is_alive,
     process_start_ticks,
     segment_bytes,
@@ -75,12 +86,15 @@ from stepscope.spool.tree import (
 __all__ = [
     "BOUNDARY_WORD",
     "DATA_WAIT_WORD",
-    "DROPPED_WORD",
+    "DROPS_FILE",
     "FIRST_SEQUENCE_WORD",
     "HEADER_WORDS",
     "ISSUED_WORD",
+    "LIMIT_CAUSE",
     "MAGIC",
+    "MIN_LIMIT_BYTES",
     "OPTIONS",
+    "PAGE_BYTES",
     "RECORD_WORDS",
     "ROLL_WORD",
     "SEGMENT_BYTES",
@@ -88,6 +102,7 @@ __all__ = [
     "SPOOL_VARIABLE",
     "STEPS_WORD",
     "Depth",
+    "DropCounts",
     "Flag",
     "Heartbeat",
     "Journal",
@@ -103,15 +118,19 @@ __all__ = [
     "WindowState",
     "find_overlap",
     "finished_file",
+    "is_suspended",
     "limit_duration",
     "make_meta",
     "next_window",
+    "note_refusal",
     "pack_forward",
+    "parse_drops",
     "parse_step_schedule",
     "process_is_alive",
     "process_start_ticks",
     "read_journal",
     "read_recording_end",
+    "read_refusal",
     "read_schedules",
     "segment_bytes",
     "window_file",

@@ -16,8 +16,7 @@ writes itself: word 4 shows the last one.
 
 from __future__ import annotations
 
-import mmap
-import os
+from stepscope.spool.page import CREATE, OPEN, map_page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 FILE_NAME = "pulse"
 """Same name and magic as in earlier versions: `stepscope recover` reads spools that they left."""
-PAGE_BYTES = 4096
 MAGIC = int.from_bytes(b"steppuls", "little")
 
 STEPS_WORD = 1
@@ -64,8 +62,7 @@ class Heartbeat:
         Raises:
             OSError: the spool cannot be written.
         """
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        heartbeat = cls(_map(f"{directory}/{FILE_NAME}", flags))
+        heartbeat = cls(map_page(f"{directory}/{FILE_NAME}", CREATE))
         heartbeat.words[0] = MAGIC
         return heartbeat
 
@@ -73,7 +70,7 @@ class Heartbeat:
     def open(cls, directory: str) -> Heartbeat | None:
         """Open the page of another process; None if it has none."""
         try:
-            heartbeat = cls(_map(f"{directory}/{FILE_NAME}", os.O_RDWR | os.O_CLOEXEC))
+            heartbeat = cls(map_page(f"{directory}/{FILE_NAME}", OPEN))
         except (OSError, ValueError):  # missing, or not fully allocated yet
             return None
         return heartbeat if heartbeat.words[0] == MAGIC else None
@@ -99,13 +96,3 @@ class Heartbeat:
     def issued(self, value: tuple[int, int]) -> None:
         schedules, plans = value
         self.words[ISSUED_WORD] = schedules << _SCHEDULES_SHIFT | plans
-
-
-def _map(path: str, flags: int) -> memoryview:
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        if flags & os.O_CREAT:  # a write to a hole of a full file system raises SIGBUS
-            os.posix_fallocate(descriptor, 0, PAGE_BYTES)
-        return memoryview(mmap.mmap(descriptor, PAGE_BYTES)).cast("Q")
-    finally:
-        os.close(descriptor)

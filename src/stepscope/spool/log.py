@@ -11,15 +11,16 @@ Callers inline the hot path (see `capture.marks`), so `cursor` is public:
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import time
 from itertools import count, repeat
 
+from stepscope.spool.drops import LIMIT_REACHED
 from stepscope.spool.record import (
     ANCHOR_EPOCH_WORD,
     ANCHOR_MONOTONIC_WORD,
-    DROPPED_WORD,
     FIRST_SEQUENCE_WORD,
     FORMAT_VERSION,
     HEADER_WORDS,
@@ -29,11 +30,13 @@ from stepscope.spool.record import (
     SEGMENT_RECORDS,
     THREAD_WORD,
 )
-from stepscope.spool.tree import LogName, SpoolTree
+from stepscope.spool.tree import LogName, SpoolFullError, SpoolTree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from stepscope.spool.drops import DropCounts
 
     Cursor = tuple[Callable[[], int], memoryview]
 
@@ -66,6 +69,7 @@ class SpanLog:
         directory: directory of the process in the spool.
         thread: native id of the thread.
         log_class: coarse or fine; see `tree`.
+        drops: counts the dropped records of the process.
         numbers: counter of segment numbers. A later thread with the same native id continues the
             numbering of the earlier one.
     """
@@ -73,8 +77,9 @@ class SpanLog:
     __slots__ = (
         "_class",
         "_directory",
+        "_drop_cause",
         "_dropped",
-        "_header",
+        "_drops",
         "_next",
         "_numbers",
         "_preparing",
@@ -91,6 +96,8 @@ class SpanLog:
         directory: str,
         thread: int,
         log_class: str,
+        drops: DropCounts,
+        *,
         numbers: count[int] | None = None,
     ) -> None:
         self._tree = tree
@@ -98,10 +105,11 @@ class SpanLog:
         self._thread = thread
         self._class = log_class
         self._numbers = count() if numbers is None else numbers
+        self._drops = drops
+        self._drop_cause = errno.EINTR  # signals that arrive faster than segments are created
         self._dropped = 0
         self._retry_ns = 0
         self._scratch = memoryview(bytearray(8 * RECORD_WORDS)).cast("Q")
-        self._header: memoryview | None = None
         self._preparing = 0
         self._next: Cursor | None = None
         self.cursor: Cursor = repeat(END_WORD).__next__, self._scratch
@@ -156,15 +164,16 @@ class SpanLog:
             cursor = self._open_segment(now)
             if self._next is None:
                 self._next = cursor
-        except OSError:
+        except OSError as error:
+            is_full = isinstance(error, SpoolFullError)
+            self._drop_cause = LIMIT_REACHED if is_full else error.errno or errno.EIO
             self._retry_ns = now + RETRY_NS
         finally:
             self._preparing -= 1
 
     def _drop(self) -> tuple[memoryview, int]:
         self._dropped += 1
-        if self._header is not None:
-            self._header[DROPPED_WORD] = self._dropped
+        self._drops.add(self._drop_cause)
         return self._scratch, 0
 
     def _open_segment(self, now: int) -> Cursor:
@@ -177,10 +186,8 @@ class SpanLog:
         words[THREAD_WORD] = self._thread
         words[ANCHOR_MONOTONIC_WORD] = now
         words[ANCHOR_EPOCH_WORD] = time.time_ns()
-        words[DROPPED_WORD] = self._dropped
         words[0] = MAGIC
         os.rename(path + ".new", path)
-        self._header = words
         return count(HEADER_WORDS, RECORD_WORDS).__next__, words
 
 

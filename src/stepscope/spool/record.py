@@ -15,7 +15,7 @@ A segment is a 64-byte header followed by records:
 
     word 0   magic                      word 4   anchor, monotonic ns
     word 1   format version             word 5   anchor, epoch ns
-    word 2   sequence of first record   word 6   records dropped by this log so far
+    word 2   sequence of first record   word 6   unused
     word 3   native thread id           word 7   unused
 """
 
@@ -38,7 +38,6 @@ FIRST_SEQUENCE_WORD = 2
 THREAD_WORD = 3
 ANCHOR_MONOTONIC_WORD = 4
 ANCHOR_EPOCH_WORD = 5
-DROPPED_WORD = 6
 
 
 class Kind:

@@ -14,6 +14,10 @@ FINE = "f"
 FINE_SHARE = 0.75
 """Fine records may fill this share of the limit; the rest is reserved for steps and phases."""
 
+MIN_LIMIT_BYTES = 8 * SEGMENT_BYTES
+"""Room for the samples of the monitor, and for two segments of each log of one thread, of which
+fine ones may fill `FINE_SHARE`."""
+
 
 class SpoolFullError(OSError):
     """The spool has reached its size limit."""
@@ -25,15 +29,26 @@ def process_start_ticks(pid: int | str = "self") -> int | None:
     Together with the pid it identifies a process uniquely until the next boot; field 22 of
     /proc/<pid>/stat (proc(5)).
     """
+    fields = _process_fields(pid)
+    if fields is None or fields[0] in {b"Z", b"X"}:
+        return None
+    return int(fields[19])
+
+
+def is_suspended(pid: int) -> bool:
+    """Return True if a signal or a debugger has stopped a process."""
+    fields = _process_fields(pid)
+    return fields is not None and fields[0] in {b"T", b"t"}
+
+
+def _process_fields(pid: int | str) -> list[bytes] | None:
+    """Read the fields of /proc/<pid>/stat from the state on; None without the process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             stat = file.read()
     except OSError:
         return None
-    fields = stat[stat.rfind(b")") + 2 :].split()
-    if fields[0] in {b"Z", b"X"}:
-        return None
-    return int(fields[19])
+    return stat[stat.rfind(b")") + 2 :].split()
 
 
 def process_name(pid: int, start_ticks: int, serial: int) -> str:

@@ -5,6 +5,7 @@
     processes/<process>.json                    replaced whole
     findings/<name>.json, tries/<name>.json     and other kinds of document
     tables/<table>/<node>/<first>-<last>.parquet
+    tables/<table>/<node>/continued             empty: a second writer has appended to the table
 
 A node numbers the flushes of each table from 0. A segment holds the rows of flushes `first` to
 `last`. Sixteen adjacent segments of one width merge into one of sixteen times the width. The merged
@@ -26,6 +27,7 @@ PROCESSES = "processes/"
 FAN_IN = 16
 """Segments of one width that merge into one of the next."""
 
+_CONTINUED = "continued"
 _RESERVED_KINDS = frozenset({"nodes", "processes", "tables"})
 _SEGMENT_KEY = re.compile(r"tables/([^/]+)/([^/]+)/(\d{8,})-(\d{8,})\.parquet")
 
@@ -78,6 +80,17 @@ def document_prefix(kind: str) -> str:
 def table_prefix(table: str, node: str | None = None) -> str:
     """Prefix of the segments of a table, of all nodes or of one."""
     return f"tables/{table}/" if node is None else f"tables/{table}/{encode_file_name(node)}/"
+
+
+def continued_key(table: str, node: str) -> str:
+    """Key of the mark that a second writer has appended to a node's table, so that records may be
+    in it twice."""
+    return table_prefix(table, node) + _CONTINUED
+
+
+def is_continued(keys: Iterable[str]) -> bool:
+    """Return True if a key is one of `continued_key`."""
+    return any(key.endswith(f"/{_CONTINUED}") for key in keys)
 
 
 @dataclass(frozen=True, slots=True, order=True)

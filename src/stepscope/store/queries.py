@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from stepscope.schema import TABLES, Column, Table
+from stepscope.schema import RECORD_KEY, TABLES, Column, Table
 from stepscope.store import layout
 from stepscope.store.engine import connect, identifier, scan, select
 from stepscope.store.layout import Segment
@@ -31,6 +31,12 @@ Extents = dict[str, tuple[int, int]]
 
 TRACE_COLUMN = "trace"
 """Column with the number of the trace that a row belongs to."""
+_RECORD = ", ".join(("node", *RECORD_KEY))
+_FIRST_OF_RECORD = (
+    f" QUALIFY row_number() OVER (PARTITION BY {_RECORD} "
+    "ORDER BY file_index, file_row_number) = 1 ORDER BY file_index, file_row_number"
+)
+"""End of a query that keeps one row of each record, in the order of the files."""
 _MAX_LISTINGS = 3
 """Listings with a gap before the gap is taken as real."""
 _MAX_ATTEMPTS = 8
@@ -85,6 +91,8 @@ class TableQueries:
         self._threads = threads
         self._broken: dict[str, tuple[str, str]] = {}  # key of a segment -> table, sentence
         self._gaps: dict[str, list[Segment]] = {}
+        self._continued: set[str] = set()  # tables that several writers of a node have written
+        self._repeating: set[str] = set()  # those in whose current views records are repeated
         self._extents: dict[str, dict[Segment, Extents]] = {}
         self._lock = threading.Lock()
         self._reset_connection()
@@ -134,7 +142,9 @@ class TableQueries:
         """
         segments: list[Segment] = []
         for _ in range(_MAX_LISTINGS):
-            keys = self._store.list(layout.table_prefix(table))
+            keys = list(self._store.list(layout.table_prefix(table)))
+            if layout.is_continued(keys):
+                self._continued.add(table)
             segments = layout.select_visible(
                 segment for key in keys if (segment := layout.parse_segment(key)) is not None
             )
@@ -196,6 +206,9 @@ class TableQueries:
         for table, table_segments in segments.items():
             if self._views.get(table) != table_segments:
                 self._views.pop(table, None)
+                self._repeating.discard(table)
+                if table in self._continued and self._has_repeats(table, table_segments):
+                    self._repeating.add(table)
                 view = self._view(TABLES[table], table_segments)
                 self._engine().execute(f"CREATE OR REPLACE TEMP VIEW {table} AS {view}")
                 self._views[table] = table_segments
@@ -208,9 +221,25 @@ class TableQueries:
         columns = ", ".join(map(_column_expression, table.columns))
         return select(columns, f"({self._rows(table.name, segments)})")
 
+    def _has_repeats(self, table: str, segments: Sequence[Segment]) -> bool:
+        """Check whether a record is in the segments twice, as two writers at once leave it.
+
+        For every thousand numbers of a log, the rows are compared with the distinct numbers, which
+        are bits of a string: 30 ns per row, a fifth of counting distinct keys.
+        """
+        if not segments:
+            return False
+        counts = select(
+            "count(*) AS n, bit_count(bitstring_agg(CAST(seq % 1000 AS INTEGER), 0, 999)) AS d",
+            scan(self._paths(segments)),
+            f" GROUP BY {_RECORD} // 1000 HAVING n > d",
+        )
+        return bool(self._engine().execute(select("1", f"({counts})", " LIMIT 1")).fetchall())
+
     def _rows(self, table: str, segments: Sequence[Segment]) -> str:
         """Return a query of the rows of segments, upgraded to the current schema version."""
-        query = select("*", scan(self._paths(segments)))
+        repeats = _FIRST_OF_RECORD if table in self._repeating else ""
+        query = select("*", scan(self._paths(segments)), repeats)
         for upgrade in self._upgrades:
             query = upgrade.rows(table, query)
         return query

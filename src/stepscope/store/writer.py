@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from stepscope.schema import TABLES, JobStatus, NodeInfo, ProcessInfo
+from stepscope.schema import RECORD_KEY, TABLES, JobStatus, NodeInfo, ProcessInfo
 from stepscope.store import layout
 from stepscope.store.columns import Array, Batch, DictColumn, find_table, make_batch
 from stepscope.store.documents import encode_document
@@ -143,6 +143,8 @@ class RunWriter:
     def _append(self, table: str, batch: Batch) -> bool:
         if table not in self._next:
             self._next[table] = self._first_free(table)
+            if self._next[table] and TABLES[table].key == RECORD_KEY:
+                self._store.put_if_absent(layout.continued_key(table, self.node), b"")
         number = self._next[table]
         segment = Segment(table, self.node, number, number)
         engine = self._engine()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable
@@ -14,10 +15,10 @@ import numpy as np
 import pytest
 
 from stepscope.spool import (
-    DROPPED_WORD,
     FIRST_SEQUENCE_WORD,
     SEGMENT_BYTES,
     SEGMENT_RECORDS,
+    DropCounts,
     Flag,
     Journal,
     Kind,
@@ -36,13 +37,15 @@ class Writer:
     def __init__(self, spool: Any) -> None:
         self.tree: SpoolTree = spool.tree
         self.name, self.directory = self.tree.make_process_directory()
+        self.drops = DropCounts.create(self.directory)
         journal = Journal(f"{self.directory}/journal.jsonl")
         journal.write("process", pid=os.getpid())
         journal.write("name", id=1, text="one", labels=None)
         journal.write("name", id=2, text="two", labels='{"k": 1}')
 
     def log(self, log_class: str = "f", **more: Any) -> SpanLog:
-        return SpanLog(self.tree, self.directory, threading.get_native_id(), log_class, **more)
+        thread = threading.get_native_id()
+        return SpanLog(self.tree, self.directory, thread, log_class, self.drops, **more)
 
     def segments(self, log_class: str = "f") -> list[Path]:
         return sorted(Path(self.directory).glob(f"*{log_class}-*.log"))
@@ -125,11 +128,27 @@ class TestFullSpool:
         assert recorded.dropped == flood - len(stored)
         assert coarse.dropped_count == 0
 
-    def test_what_was_dropped_is_counted_in_the_header(self, writer: Writer) -> None:
+    def test_drops_are_counted_after_the_monitor_has_removed_every_segment(
+        self, spool: Any, writer: Writer
+    ) -> None:
         log = writer.log("f")
         for i in range(7 * SEGMENT_RECORDS):
             log.write(MARK, i + 1, 0)
-        assert max(writer.header(p, DROPPED_WORD) for p in writer.segments()) == log.dropped_count
+        for path in writer.segments():
+            path.unlink()
+        writer.tree.limit_bytes = 0
+        for i in range(1000):
+            log.write(MARK, i + 1, 0)
+        (process,) = spool.drain().processes.values()
+        assert process.dropped == {"spool_limit": log.dropped_count}
+
+    def test_drops_are_counted_before_the_first_segment(self, spool: Any, writer: Writer) -> None:
+        writer.tree.limit_bytes = 0
+        log = writer.log("c")
+        for i in range(1000):
+            log.write(MARK, i + 1, 0)
+        (process,) = spool.drain().processes.values()
+        assert process.dropped == {"spool_limit": 1000}
 
     def test_it_resumes_once_there_is_room_and_sequences_stay_unique(
         self, spool: Any, writer: Writer
@@ -147,8 +166,6 @@ class TestFullSpool:
         assert record.value == 77
         assert record.seq not in before
         assert log.dropped_count == dropped
-        (segment,) = writer.segments()
-        assert writer.header(segment, DROPPED_WORD) == dropped
 
     def test_a_full_log_retries_only_after_a_delay(
         self, writer: Writer, monkeypatch: pytest.MonkeyPatch
@@ -165,8 +182,7 @@ class TestFullSpool:
 
 
 def test_a_missing_directory_costs_only_records(writer: Writer) -> None:
-    Path(writer.directory, "journal.jsonl").unlink()
-    Path(writer.directory).rmdir()
+    shutil.rmtree(writer.directory)
     log = writer.log()
     for i in range(10):
         log.write(MARK, i + 1, 0)

@@ -104,10 +104,17 @@ class Schedules:
         """
         if list(schedules) == self.current:
             return
-        by_steps = [ScheduledWindows.copy(s) for s in schedules if s.first_step is not None]
-        write_schedules(self._spool, by_steps)
+        write_schedules(self._spool, _select_by_steps(schedules))
         self.current = list(schedules)
         self._number = change
+
+    def restore(self) -> None:
+        """Write the schedules into a spool that was deleted and created again.
+
+        Raises:
+            OSError: the spool cannot be written.
+        """
+        write_schedules(self._spool, _select_by_steps(self.current))
 
     def announce(self, processes: Iterable[TrainingProcess]) -> None:
         """Announce a change to the processes."""
@@ -116,7 +123,7 @@ class Schedules:
 
     def open(self, alive: list[TrainingProcess], now_ns: int) -> None:
         """Assign the windows that are due."""
-        by_steps = [ScheduledWindows.copy(s) for s in self.current if s.first_step is not None]
+        by_steps = _select_by_steps(self.current)
         by_time = (schedule for schedule in self.current if schedule.first_step is None)
         self.until_ns = min(
             self._open_at_step(by_steps, alive),
@@ -196,6 +203,10 @@ def _count_windows(schedule: WindowSchedule) -> float:
     if schedule.interval is None:
         return 1
     return math.inf if schedule.repeat_count is None else schedule.repeat_count
+
+
+def _select_by_steps(schedules: Iterable[WindowSchedule]) -> list[ScheduledWindows]:
+    return [ScheduledWindows.copy(s) for s in schedules if s.first_step is not None]
 
 
 def _follows(schedule: WindowSchedule) -> bool:

@@ -148,6 +148,14 @@ class WindowService:
         self._schedules.replace(configuration.schedules, number)
         self._is_automatic = configuration.window == "auto"
 
+    def restore(self) -> None:
+        """Write the schedules into a spool that was deleted and created again.
+
+        Raises:
+            OSError: the spool cannot be written.
+        """
+        self._schedules.restore()
+
     def finish(self) -> int:
         """Stop planning, and store all finished windows of the spool.
 

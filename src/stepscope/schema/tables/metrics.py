@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepscope.schema.table import PROVENANCE, Table, column
+from stepscope.schema.table import PROVENANCE, RECORD_KEY, Table, column
 from stepscope.schema.units import Unit
 
 METRICS = Table(
     name="metrics",
     doc="One row per metric, device and sampling time.",
-    key=("process", "log", "seq"),
+    key=RECORD_KEY,
     cluster_by="metric",
     columns=(
         *PROVENANCE,

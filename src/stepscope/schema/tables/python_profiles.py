@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from stepscope.schema.table import PROVENANCE, Table, column
+from stepscope.schema.table import PROVENANCE, RECORD_KEY, Table, column
 
 PYTHON_PROFILES = Table(
     name="python_profiles",
     doc="One row per function of one imported Python profile, which covers a range of time of one "
     "process. Profiles that stepscope takes itself are in `stacks`.",
-    key=("process", "log", "seq"),
+    key=RECORD_KEY,
     columns=(
         *PROVENANCE,
         column("profiler", "VARCHAR", "Tool that took the profile: cprofile or pyinstrument."),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from stepscope.schema.table import PROVENANCE, Table, column
+from stepscope.schema.table import PROVENANCE, RECORD_KEY, Table, column
 
 SCALARS = Table(
     name="scalars",
     doc="One row per `stepscope.scalar(name, value)`.",
-    key=("process", "log", "seq"),
+    key=RECORD_KEY,
     columns=(
         *PROVENANCE,
         column("t_ns", "BIGINT", "Time of the call.", "epoch_ns"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from stepscope.schema.table import PROVENANCE, Table, column
+from stepscope.schema.table import PROVENANCE, RECORD_KEY, Table, column
 
 SPANS = Table(
     name="spans",
     doc="One row per interval or mark recorded inside the job. Spans of one thread nest; `depth` "
     "counts the spans that are open when one starts.",
-    key=("process", "log", "seq"),
+    key=RECORD_KEY,
     columns=(
         *PROVENANCE,
         column("kind", "VARCHAR", "Kind of span; see `SPAN_KINDS`."),

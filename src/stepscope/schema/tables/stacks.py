@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from stepscope.schema.table import PROVENANCE, Table, column
+from stepscope.schema.table import PROVENANCE, RECORD_KEY, Table, column
 
 STACKS = Table(
     name="stacks",
     doc="One row per stack sample. The sampling period is constant, so shares of samples estimate "
     "shares of time; the period is in the facts of the process.",
-    key=("process", "log", "seq"),
+    key=RECORD_KEY,
     columns=(
         *PROVENANCE,
         column("t_ns", "BIGINT", "Time of the sample.", "epoch_ns"),

@@ -1,0 +1,91 @@
+"""Count of the records that a process could not keep, by cause: a page shared with the monitor.
+
+    word 0     magic                    written last
+    word n     records dropped because of error n of errno(3)
+    word 511   records dropped because the spool has reached its limit
+
+The page is allocated before the first record, so that it counts where nothing can be written any
+more. If even the page has no room, an empty file says so by its name, which needs none.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from itertools import count
+
+from stepscope.spool.page import CREATE, PAGE_BYTES, map_page
+
+FILE_NAME = "drops"
+MAGIC = int.from_bytes(b"stepdrop", "little")
+LIMIT_REACHED = 511
+"""Number of the cause that the spool has reached its limit, which is no error of the system."""
+LIMIT_CAUSE = "spool_limit"
+"""Its name."""
+_REFUSED = "not-recorded-"
+
+
+class DropCounts:
+    """Page of one process, written by all of its logs."""
+
+    __slots__ = ("_counters", "_words")
+
+    def __init__(self, words: memoryview) -> None:
+        self._words = words
+        self._counters: dict[int, count[int]] = {}
+
+    @classmethod
+    def create(cls, directory: str) -> DropCounts:
+        """Create the page of this process.
+
+        Raises:
+            OSError: the spool cannot be written; the directory says so.
+        """
+        try:
+            words = map_page(f"{directory}/{FILE_NAME}", CREATE)
+        except OSError as error:
+            note_refusal(directory, error)
+            raise
+        words[0] = MAGIC
+        return cls(words)
+
+    def add(self, cause: int) -> None:
+        """Count one more record. Threads and signal handlers may call it at the same time."""
+        counter = self._counters.get(cause)
+        if counter is None:
+            counter = self._counters.setdefault(cause, count(1))
+        self._words[cause] = next(counter)
+
+
+def note_refusal(directory: str, error: OSError) -> None:
+    """Note that nothing of a process can be recorded because of an error."""
+    try:
+        os.close(os.open(f"{directory}/{_REFUSED}{error.errno}", os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError:  # not even a name
+        pass
+
+
+def read_refusal(directory: str) -> str | None:
+    """Return the name of the error because of which nothing of a process was recorded; None if
+    there is none."""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return None
+    numbers = [name.removeprefix(_REFUSED) for name in names if name.startswith(_REFUSED)]
+    return name_cause(int(numbers[0])) if numbers and numbers[0].isdecimal() else None
+
+
+def parse_drops(page: bytes) -> dict[str, int]:
+    """Return the number of dropped records by the name of the cause; empty without a page."""
+    if len(page) != PAGE_BYTES:
+        return {}
+    words = memoryview(page).cast("Q")
+    if words[0] != MAGIC:
+        return {}
+    return {name_cause(cause): n for cause, n in enumerate(words) if cause and n}
+
+
+def name_cause(cause: int) -> str:
+    """Return the name of a cause, such as ENOSPC."""
+    return LIMIT_CAUSE if cause == LIMIT_REACHED else errno.errorcode.get(cause, str(cause))

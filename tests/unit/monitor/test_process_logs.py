@@ -1,0 +1,66 @@
+"""Files of the spool that stay open while they are needed, and no longer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepscope.monitor import process_logs
+from stepscope.monitor.drain import SpoolDrain
+from stepscope.monitor.process_logs import SharedFile
+
+
+def count_open_below(directory: Path) -> int:
+    """Count the descriptors of this process that refer to files below a directory."""
+    count = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            count += str(directory) in str(entry.readlink())
+        except OSError:  # the descriptor of the listing itself
+            pass
+    return count
+
+
+def test_a_deleted_file_can_be_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+    file = SharedFile(path, 6)
+    with path.open("r+b") as writer:
+        path.unlink()
+        writer.write(b"after!")
+    assert file.read() == b"after!"
+    file.close()
+    file.close()
+
+
+def test_files_beyond_the_limit_are_read_by_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_logs, "MAX_OPEN_FILES", 0)
+    path = tmp_path / "file"
+    path.write_bytes(b"text")
+    file = SharedFile(path, 4)
+    assert count_open_below(tmp_path) == 0
+    assert file.read() == b"text"
+    path.unlink()
+    assert file.read() == b""
+
+
+def test_ended_processes_leave_no_file_open(spool: Any) -> None:
+    spool.run("import stepscope; stepscope.step(1)")
+    drain = SpoolDrain(
+        spool.tree,
+        node="n",
+        epoch_offset_ns=0,
+        stored=lambda *_: np.empty(0, dtype=np.int64),
+    )
+    drain.prepare()
+    assert count_open_below(spool.path) > 0
+    for rows in drain.collect().values():
+        drain.commit(rows)
+    drain.remove_drained()
+    assert count_open_below(spool.path) == 0
+    assert list(spool.path.iterdir()) == []
