@@ -150,13 +150,13 @@ def test_kill_9_of_everything(start: Start) -> None:
     reported = job.done
     first = recover(job.run)
     assert first["complete"]
-    assert first["state"] == "Failed"
+    assert first["state"] == "Unknown"
     assert_complete(job.run, reported)
     before = recorded_steps(job.run)
     second = recover(job.run)
     assert second["row_count"] == 0
     assert recorded_steps(job.run) == before
-    assert status(job.run).state is JobState.FAILED
+    assert status(job.run).state is JobState.UNKNOWN
     assert "the exit status is unknown" in status(job.run).reason
 
 
@@ -170,7 +170,7 @@ def test_kill_9_of_everything_before_the_first_flush(start: Start) -> None:
     reported = job.done
     recover(job.run)
     assert_complete(job.run, reported)
-    assert status(job.run).state is JobState.FAILED
+    assert status(job.run).state is JobState.UNKNOWN
 
 
 def test_sigterm_is_passed_to_the_job_and_ends_in_stopped(start: Start) -> None:

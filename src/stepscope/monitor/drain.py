@@ -75,6 +75,8 @@ class ProcessLogs:
     description: dict[str, Any] = field(default_factory=dict)
     facts: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    end: dict[str, Any] | None = None
+    """How the interpreter ended; None if it was killed, or has not ended."""
     segments: dict[str, LogSegment] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
     changed: bool = True
@@ -86,9 +88,14 @@ class ProcessLogs:
         return self.ended and not self.segments
 
     @property
+    def key(self) -> tuple[int, ...]:
+        """Process id, start ticks and serial of the image, from the name of the directory."""
+        return tuple(map(int, self.name.split("-")))
+
+    @property
     def pid(self) -> int:
-        """Process id, from the name of the directory."""
-        return int(self.name.split("-")[0])
+        """Process id."""
+        return self.key[0]
 
     def is_alive(self) -> bool:
         """Check whether the process that created the directory runs; its pid may be reused."""
@@ -243,6 +250,8 @@ class SpoolDrain:
                 process.facts.append(line)
             elif kind == "note":
                 process.notes.append(line["text"])
+            elif kind == "end":
+                process.end = line
 
 
 def _kinds(meta: Words) -> Words:

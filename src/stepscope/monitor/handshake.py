@@ -5,6 +5,8 @@ Files survive the process that wrote them: either process may be killed at any t
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import msgspec
@@ -17,6 +19,16 @@ class JobExit(msgspec.Struct, frozen=True, kw_only=True):
     signal: int | None
     ended_ns: int
     """Epoch nanoseconds."""
+
+    @classmethod
+    def of(cls, wait_status: int) -> JobExit:
+        """Decode the wait status of a command that has just ended."""
+        code = os.waitstatus_to_exitcode(wait_status)
+        return cls(
+            exit_code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            ended_ns=time.time_ns(),
+        )
 
 
 class StopSignal(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -13,9 +12,10 @@ from types import FrameType
 import msgspec
 
 from stepscope.monitor.config import MonitorConfig
-from stepscope.monitor.handshake import Handshake
+from stepscope.monitor.handshake import Handshake, JobExit
 from stepscope.monitor.host import node_info
 from stepscope.monitor.node_writer import NodeWriter, final_status
+from stepscope.monitor.process_end import ProcessEnd
 from stepscope.monitor.reconfiguration import Reconfiguration
 from stepscope.monitor.sample_log import SampleLog
 from stepscope.monitor.samplers import Sample, Sampler, build_samplers
@@ -114,7 +114,7 @@ class Monitor:
 
     def _follow_command(self) -> None:
         self._next_sample_ns = time.monotonic_ns()
-        with _ProcessEnd(self._config.job_pid) as end:
+        with ProcessEnd(self._config.job_pid) as end:
             while self._is_command_alive() and not self._terminated:
                 self._sample()
                 while True:
@@ -126,9 +126,25 @@ class Monitor:
                     is_due = time.monotonic_ns() >= self._next_sample_ns
                     if is_due or not self._is_command_alive():
                         break
-        self._wait_until(lambda: self._handshake.read_exit() is not None, EXIT_STATUS_TIMEOUT_S)
+            self._await_exit_status(end)
 
-    def _wait_for_tick(self, end: _ProcessEnd, next_tick_s: float) -> None:
+    def _await_exit_status(self, end: ProcessEnd) -> None:
+        """Wait until the launcher has reported the exit status; if it is gone, report in its place
+        what the kernel tells."""
+        self._wait_until(
+            lambda: self._handshake.read_exit() is not None or not self._is_launcher_alive(),
+            EXIT_STATUS_TIMEOUT_S,
+        )
+        if self._handshake.read_exit() is not None or self._is_command_alive():
+            return
+        status = end.read_wait_status()
+        if status is not None:
+            try:
+                self._handshake.write_exit(JobExit.of(status))
+            except OSError:  # the spool is full: the exit status stays unknown
+                pass
+
+    def _wait_for_tick(self, end: ProcessEnd, next_tick_s: float) -> None:
         """Wait until the next sample is due, or the job has ended.
 
         A script that profiles itself may report the end of the job and continue, so its handshake
@@ -176,7 +192,8 @@ class Monitor:
                 f"{failed_count} detailed windows could not be stored and stay in the spool"
             )
         if has_ended:
-            status = final_status(self._status, self._handshake, notes=self._notes())
+            processes = self._writer.drain.processes.values()
+            status = final_status(self._status, self._handshake, processes, notes=self._notes())
             self._writer.put_status(status)
         return has_ended
 
@@ -290,6 +307,10 @@ class Monitor:
         ticks = process_start_ticks(self._config.job_pid)
         return ticks is not None and ticks == self._root_ticks
 
+    def _is_launcher_alive(self) -> bool:
+        pid = self._config.launcher_pid
+        return pid is not None and process_start_ticks(pid) is not None
+
     def _registered_pids(self) -> list[int]:
         return [
             process.pid
@@ -375,29 +396,3 @@ def find_processes(variable: str, value: str) -> dict[int, int]:
         if ticks is not None:
             processes[int(directory.name)] = ticks
     return processes
-
-
-class _ProcessEnd:
-    """Wait for the end of a process that need not be a child."""
-
-    def __init__(self, pid: int) -> None:
-        try:
-            self._descriptor = os.pidfd_open(pid)
-        except OSError:  # ended, or a kernel without pidfds
-            self._descriptor = -1
-
-    def __enter__(self) -> _ProcessEnd:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-
-    def wait(self, seconds: float) -> None:
-        """Return after *seconds*, or as soon as the process has ended."""
-        if seconds <= 0:
-            return
-        if self._descriptor < 0:
-            time.sleep(seconds)
-        else:
-            select.select([self._descriptor], [], [], seconds)

@@ -151,9 +151,17 @@ class _StoredSequences:
 
 
 def final_status(
-    status: JobStatus, handshake: Handshake, *, notes: Iterable[str] = ()
+    status: JobStatus,
+    handshake: Handshake,
+    processes: Iterable[ProcessLogs],
+    *,
+    notes: Iterable[str] = (),
 ) -> JobStatus:
-    """Create the final status of the job, from the exit status that the launcher has written."""
+    """Create the final status of the job, from the exit status in the handshake.
+
+    Without one, the state is unknown, unless the process of the command has recorded that an
+    exception ended it.
+    """
     job_exit, stop = handshake.read_exit(), handshake.read_stop()
     common: dict[str, Any] = {
         "heartbeat_ns": time.time_ns(),
@@ -163,12 +171,9 @@ def final_status(
         "notes": list(notes),
     }
     if job_exit is None:
-        return JobStatus(
-            state=JobState.FAILED,
-            ended_ns=status.heartbeat_ns,
-            reason="the job and stepscope's launcher were both killed; the exit status is unknown",
-            **common,
-        )
+        images = [process for process in processes if process.pid == status.pid]
+        state, reason = _explain_end(max(images, key=lambda image: image.key, default=None))
+        return JobStatus(state=state, ended_ns=status.heartbeat_ns, reason=reason, **common)
     if stop is not None:
         state, reason = JobState.STOPPED, stop.reason
     elif job_exit.exit_code == 0:
@@ -185,6 +190,21 @@ def final_status(
         reason=reason,
         **common,
     )
+
+
+def _explain_end(command: ProcessLogs | None) -> tuple[JobState, str]:
+    """Return the state, and the reason, of a job without an exit status.
+
+    Args:
+        command: last image of the process of the command; None if it recorded nothing.
+    """
+    reason = "the exit status is unknown: stepscope was killed before it saw the end of the job"
+    if command is None or command.end is None:
+        return JobState.UNKNOWN, reason
+    exception = command.end["exception"]
+    if exception is None:
+        return JobState.UNKNOWN, f"{reason}; the script ended without an uncaught exception"
+    return JobState.FAILED, f"the script ended with an uncaught {exception}"
 
 
 def _make_process_info(process: ProcessLogs, node: str) -> ProcessInfo:

@@ -12,8 +12,8 @@ from stepscope.monitor.host import node_info, node_name
 from stepscope.monitor.node_writer import NodeWriter, final_status
 from stepscope.monitor.windows.service import WindowService
 from stepscope.schema import JobState, JobStatus
-from stepscope.spool import SpoolTree
-from stepscope.store import open_run
+from stepscope.spool import SpoolTree, process_start_ticks
+from stepscope.store import RunWriter, open_run
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +42,8 @@ def recover_run(location: str) -> Recovery:
     if status is not None and _is_monitored(status, location):
         return _no_recovery(status, "its monitor is still running")
     if spool is None or not Path(spool).is_dir():
+        if status is not None and not status.state.is_final and not _is_running(status):
+            status = _end_without_spool(location, node, status)
         return _no_recovery(status, "this node has no span logs of the run")
     if info is None:
         info = node_info(sample_interval_ns=0, spool=spool)
@@ -65,9 +67,10 @@ def recover_run(location: str) -> Recovery:
         rows = writer.flush()
     finally:
         writer.close()
-    running = [process for process in writer.drain.processes.values() if not process.ended]
+    processes = writer.drain.processes.values()
+    running = [process for process in processes if not process.ended]
     if not running and not status.state.is_final:
-        status = final_status(status, Handshake(Path(spool)), notes=windows.notes)
+        status = final_status(status, Handshake(Path(spool)), processes, notes=windows.notes)
         writer.put_status(status)
     return Recovery(
         spool=spool,
@@ -76,6 +79,23 @@ def recover_run(location: str) -> Recovery:
         complete=not running and not failed_count,
         reason=_reason(status, running[0].pid if running else None, failed_count),
     )
+
+
+def _is_running(status: JobStatus) -> bool:
+    return status.pid is not None and process_start_ticks(status.pid) is not None
+
+
+def _end_without_spool(location: str, node: str, status: JobStatus) -> JobStatus:
+    """End the status of a job whose spool is gone, so that no reader waits for its records."""
+    status = msgspec.structs.replace(
+        status,
+        state=JobState.UNKNOWN,
+        ended_ns=status.heartbeat_ns,
+        reason="the exit status is unknown: the spool was removed with the last records in it",
+    )
+    with RunWriter(location, node) as writer:
+        writer.put_status(status)
+    return status
 
 
 def _reason(status: JobStatus, running_pid: int | None, failed_count: int) -> str | None:

@@ -87,6 +87,7 @@ from stepscope.run.profile_selection import (
 )
 from stepscope.run.python_profiles import ProfiledFunction, read_python_profiles
 from stepscope.run.rank_collectives import collective_calls
+from stepscope.run.recovery import explain_recovery
 from stepscope.run.request_waits import name_wait_function
 from stepscope.run.run import Rank, Run
 from stepscope.run.scalars import LoggedScalars, read_scalars
@@ -211,6 +212,7 @@ __all__ = [
     "divide_traces",
     "embedding_ratio",
     "explain_recording_end",
+    "explain_recovery",
     "find_epochs",
     "find_listening_nodes",
     "find_marked_steps",

@@ -18,6 +18,7 @@ _STATES_BY_PRIORITY = (
     JobState.STOPPING,
     JobState.FAILED,
     JobState.STOPPED,
+    JobState.UNKNOWN,
     JobState.COMPLETED,
 )
 

@@ -21,11 +21,13 @@ class JobState(enum.StrEnum):
     COMPLETED = "Completed"
     FAILED = "Failed"
     STOPPED = "Stopped"
+    UNKNOWN = "Unknown"
+    """The job has ended, but its exit status was not seen."""
 
     @property
     def is_final(self) -> bool:
         """True if the job has ended."""
-        return self in {JobState.COMPLETED, JobState.FAILED, JobState.STOPPED}
+        return self not in {JobState.IN_PROGRESS, JobState.STOPPING}
 
 
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True):

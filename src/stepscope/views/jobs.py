@@ -26,7 +26,9 @@ from stepscope.schema import (
 from stepscope.store import RunReader
 
 MAX_COMMAND_LENGTH = 1000
-JobListStatus = Literal["InProgress", "Stopping", "Completed", "Failed", "Stopped", "Imported"]
+JobListStatus = Literal[
+    "InProgress", "Stopping", "Completed", "Failed", "Stopped", "Unknown", "Imported"
+]
 SHORT_VERDICTS: dict[Suspect, str] = {
     "data_pipeline": "waits for data",
     "model": "mostly model compute",

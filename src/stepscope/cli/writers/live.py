@@ -20,6 +20,7 @@ _STYLES = {
     JobState.STOPPING: "yellow",
     JobState.FAILED: "red",
     JobState.STOPPED: "yellow",
+    JobState.UNKNOWN: "yellow",
 }
 
 
