@@ -39,7 +39,7 @@ from stepscope.cli.verdict_text import print_job_verdict
 from stepscope.cli.watching import Watching
 from stepscope.cli.window_options import ScheduleOptions, depth_options, schedule_options
 from stepscope.diagnosis import diagnose
-from stepscope.errors import RunExistsError, StepscopeError, UsageError
+from stepscope.errors import RunExistsError, UsageError
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
     DEFAULT_INTERVAL_MS,
@@ -196,12 +196,12 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
         git_revision=git_revision(),
         options=_recorded_options(options, windows, spool) | pricing,
     )
+    location = None
     try:
         location = _make_run(options.out, info, problems)
-    except StepscopeError:
-        if spool is not None:
-            spool.rmdir()
-        raise
+    finally:
+        if location is None and spool is not None:
+            remove_spool(spool)
     if spool is None or location is None:
         say("The job is not recorded: " + "; ".join(problems))
         exit_like(_run_alone(command))
@@ -303,6 +303,19 @@ class _Session:
         finally:
             status.clear()
         complete = self._await_monitor(monitor.process)
+        try:
+            self._report(command, job_exit, complete)
+            if watching is not None:
+                job_exit = watching.conclude(job_exit, complete=complete)
+            if launcher.stop is not None and launcher.stop.is_requested:
+                say(launcher.stop.reason)
+        finally:
+            if complete:
+                remove_spool(self._spool)
+        return job_exit
+
+    def _report(self, command: Sequence[str], job_exit: JobExit, complete: bool | None) -> None:
+        """Print the verdict, and try a fix."""
         is_tried = self._options.try_fix and bool(complete) and job_exit.exit_code == 0
         if is_tried and self._options.as_json:  # the verdict has the outcome
             try_first_fix(self._location, command, None)
@@ -310,13 +323,6 @@ class _Session:
             conclude(self._location, as_json=self._options.as_json)
         if is_tried and not self._options.as_json:
             try_first_fix(self._location, command, console(stderr=True))
-        if watching is not None:
-            job_exit = watching.conclude(job_exit, complete=complete)
-        if launcher.stop is not None and launcher.stop.is_requested:
-            say(launcher.stop.reason)
-        if complete:
-            remove_spool(self._spool)
-        return job_exit
 
     def _start_monitor(self, job_pid: int) -> subprocess.Popen[bytes] | None:
         rotation_s = self._options.file_rotation
