@@ -185,8 +185,13 @@ def test_the_default_run_directory_falls_back(tmp_path: Path) -> None:
         f"mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path} && "
         f"cd {tmp_path} && exec {' '.join(STEPSCOPE)} run -- true"
     )
+    state = tmp_path.with_name("state")
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=60
+        ["unshare", "-m", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"XDG_STATE_HOME": str(state)},
     )
     if done.returncode and "unshare" in done.stderr:
         pytest.skip(f"mount namespaces are not allowed here: {done.stderr.strip()}")
@@ -194,8 +199,9 @@ def test_the_default_run_directory_falls_back(tmp_path: Path) -> None:
     assert "cannot create a run in" in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("run ")]
     location = Path(line.split()[1])
+    assert location.parent == state / "stepscope/runs"
     assert open_run(location).info.command == ["true"]
-    shutil.rmtree(location)
+    assert done.stderr.count("stepscope: ") == 1
 
 
 def test_a_missing_gpu_driver_is_reported(start: Start) -> None:

@@ -30,7 +30,13 @@ from stepscope.cli.launcher import (
 )
 from stepscope.cli.options import json_option, parse_bytes
 from stepscope.cli.output import print_json, say
-from stepscope.cli.places import git_revision, make_spool, new_run_id, run_locations
+from stepscope.cli.places import (
+    create_default_run,
+    git_revision,
+    make_spool,
+    new_run_id,
+    remove_if_empty,
+)
 from stepscope.cli.price_options import price_options, recorded_prices
 from stepscope.cli.rule_options import RulePlan, rule_options
 from stepscope.cli.status_line import StatusLine
@@ -39,7 +45,7 @@ from stepscope.cli.verdict_text import print_job_verdict
 from stepscope.cli.watching import Watching
 from stepscope.cli.window_options import ScheduleOptions, depth_options, schedule_options
 from stepscope.diagnosis import diagnose
-from stepscope.errors import RunExistsError, UsageError
+from stepscope.errors import UsageError
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
     DEFAULT_INTERVAL_MS,
@@ -297,7 +303,7 @@ class _Session:
             job_exit = launcher.run(command, job_environment)
         except UsageError:  # nothing ran: remove the files of stepscope only
             (self._location / "run.json").unlink(missing_ok=True)
-            _remove_if_empty(self._location)
+            remove_if_empty(self._location)
             remove_spool(self._spool)
             raise
         finally:
@@ -438,7 +444,14 @@ def _check_command(command: Sequence[str]) -> None:
 
 
 def _make_run(out: str | None, info: RunInfo, problems: list[str]) -> Path | None:
-    """Create the run directory: the one of --out, else the first default that can be written."""
+    """Create the run directory: the one of --out, else in the first directory that can be written.
+
+    Returns:
+        None if there is no such directory.
+
+    Raises:
+        UsageError: the one of --out cannot be created.
+    """
     if out is not None:
         _check_out(out)
         try:
@@ -449,16 +462,7 @@ def _make_run(out: str | None, info: RunInfo, problems: list[str]) -> Path | Non
                 "--out."
             ) from None
         return Path(out).absolute()
-    for location in run_locations(info.run_id):
-        try:
-            create_run(location, info)
-        except RunExistsError:
-            continue
-        except OSError as error:
-            problems.append(f"cannot create a run in {location}: {error.strerror}")
-            continue
-        return location
-    return None
+    return create_default_run(info, problems)
 
 
 def _check_out(out: str) -> None:
@@ -475,13 +479,6 @@ def _check_out(out: str) -> None:
     path = Path(out)
     if path.is_dir() and any(path.iterdir()) and not (path / "run.json").exists():
         raise UsageError(f"The directory {out} is not empty; pass a new one to --out.")
-
-
-def _remove_if_empty(directory: Path) -> None:
-    try:
-        directory.rmdir()
-    except OSError:
-        pass
 
 
 def _run_alone(command: Sequence[str]) -> JobExit:
