@@ -259,7 +259,7 @@ def _describe_process() -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "parent_pid": os.getppid(),
-        "started_ns": time.time_ns(),
+        "started_monotonic_ns": time.monotonic_ns(),
         "command": list(getattr(sys, "orig_argv", sys.argv)),
         "python": sys.version.split()[0],
         **{key: int(text) for key, text in ranks.items() if text and text.isdecimal()},

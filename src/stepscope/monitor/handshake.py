@@ -17,8 +17,8 @@ class JobExit(msgspec.Struct, frozen=True, kw_only=True):
 
     exit_code: int | None
     signal: int | None
-    ended_ns: int
-    """Epoch nanoseconds."""
+    ended_monotonic_ns: int | None = None
+    """Time of the end by the monotonic clock; null from earlier versions."""
 
     @classmethod
     def of(cls, wait_status: int) -> JobExit:
@@ -27,7 +27,7 @@ class JobExit(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             exit_code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
-            ended_ns=time.time_ns(),
+            ended_monotonic_ns=time.monotonic_ns(),
         )
 
 

@@ -14,7 +14,7 @@ import msgspec
 from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.handshake import Handshake, JobExit
 from stepscope.monitor.host import node_info
-from stepscope.monitor.node_writer import NodeWriter, final_status
+from stepscope.monitor.node_writer import NodeWriter
 from stepscope.monitor.process_end import ProcessEnd
 from stepscope.monitor.reconfiguration import Reconfiguration
 from stepscope.monitor.sample_log import SampleLog
@@ -69,13 +69,15 @@ class Monitor:
         self._samplers, missing = build_samplers(self._job)
         reader = open_run(config.run)
         info = self._node_info(reader, missing)
-        self._interval_ns = info.interval_ns_at(time.time_ns())
+        now_ns = time.monotonic_ns() + info.epoch_offset_ns
+        self._interval_ns = info.interval_ns_at(now_ns)
         self._writer = NodeWriter(config.run, info, self._tree)
         self._log = SampleLog(self._tree)
+        earlier = reader.statuses().get(info.node)
         self._status = JobStatus(
             state=JobState.IN_PROGRESS,
             heartbeat_ns=time.time_ns(),
-            started_ns=self._started_ns(reader, info.node),
+            started_ns=now_ns if earlier is None else earlier.started_ns,
             pid=config.job_pid,
             monitor_pid=os.getpid(),
         )
@@ -86,11 +88,13 @@ class Monitor:
             node=info.node,
             peer=peer,
             job_pid=config.job_pid,
-            started_ns=self._status.started_ns,
+            started_ns=self._status.started_ns - info.epoch_offset_ns,
         )
         self._reconfiguration = Reconfiguration(config.run, self._windows)
         self._next_poll_ns = 0
-        self._last_sample_ns = self._last_sample_of_predecessor(reader, info)
+        self._last_sample_ns = 0
+        if earlier is not None:  # of the monitor that this one replaces
+            self._last_sample_ns = (earlier.end_ns or earlier.started_ns) - info.epoch_offset_ns
         self._next_sample_ns = time.monotonic_ns()
         self._expected_ns = self._last_sample_ns and self._last_sample_ns + self._interval_ns
         """Time of the next sample if none is missed; 0 before the first."""
@@ -192,8 +196,7 @@ class Monitor:
                 f"{failed_count} detailed windows could not be stored and stay in the spool"
             )
         if has_ended:
-            processes = self._writer.drain.processes.values()
-            status = final_status(self._status, self._handshake, processes, notes=self._notes())
+            status = self._writer.final_status(self._status, self._handshake, notes=self._notes())
             self._writer.put_status(status)
         return has_ended
 
@@ -257,8 +260,7 @@ class Monitor:
         if interval_ns == self._interval_ns:
             return
         now_ns = time.monotonic_ns()
-        epoch_ns = now_ns + info.clock_anchor_epoch_ns - info.clock_anchor_monotonic_ns
-        change = IntervalChange(t_ns=epoch_ns, interval_ns=interval_ns)
+        change = IntervalChange(t_ns=now_ns + info.epoch_offset_ns, interval_ns=interval_ns)
         changes = [*info.interval_changes, change]
         self._writer.put_node(msgspec.structs.replace(info, interval_changes=changes))
         self._interval_ns = interval_ns
@@ -283,6 +285,7 @@ class Monitor:
             state=JobState.IN_PROGRESS if stop is None else JobState.STOPPING,
             heartbeat_ns=time.time_ns(),
             started_ns=self._status.started_ns,
+            elapsed_ns=self._elapsed_ns(),
             pid=self._status.pid,
             monitor_pid=self._status.monitor_pid,
             reason=None if stop is None else stop.reason,
@@ -364,17 +367,10 @@ class Monitor:
         )
         return reader.nodes().get(info.node, info)
 
-    def _started_ns(self, reader: RunReader, node: str) -> int:
-        earlier = reader.statuses().get(node)
-        return earlier.started_ns if earlier else time.time_ns()
-
-    def _last_sample_of_predecessor(self, reader: RunReader, info: NodeInfo) -> int:
-        """Monotonic time of the last sample in the run; 0 for the first monitor."""
-        earlier = reader.statuses().get(info.node)
-        if earlier is None:
-            return 0
-        offset = info.clock_anchor_epoch_ns - info.clock_anchor_monotonic_ns
-        return earlier.heartbeat_ns - offset
+    def _elapsed_ns(self) -> int:
+        """Return the time since the start of the job."""
+        now_ns = time.monotonic_ns() + self._writer.info.epoch_offset_ns
+        return now_ns - self._status.started_ns
 
 
 def find_processes(variable: str, value: str) -> dict[int, int]:

@@ -9,7 +9,7 @@ import msgspec
 from stepscope.monitor.config import DEFAULT_SPOOL_LIMIT_BYTES, WindowSettings
 from stepscope.monitor.handshake import Handshake
 from stepscope.monitor.host import node_info, node_name
-from stepscope.monitor.node_writer import NodeWriter, final_status
+from stepscope.monitor.node_writer import NodeWriter
 from stepscope.monitor.windows.service import WindowService
 from stepscope.schema import JobState, JobStatus
 from stepscope.spool import SpoolTree, process_start_ticks
@@ -60,17 +60,16 @@ def recover_run(location: str) -> Recovery:
         node=node,
         peer=None,
         job_pid=0,
-        started_ns=status.started_ns,
+        started_ns=status.started_ns - info.epoch_offset_ns,
     )
     try:
         failed_count = windows.finish()
         rows = writer.flush()
     finally:
         writer.close()
-    processes = writer.drain.processes.values()
-    running = [process for process in processes if not process.ended]
+    running = [process for process in writer.drain.processes.values() if not process.ended]
     if not running and not status.state.is_final:
-        status = final_status(status, Handshake(Path(spool)), processes, notes=windows.notes)
+        status = writer.final_status(status, Handshake(Path(spool)), notes=windows.notes)
         writer.put_status(status)
     return Recovery(
         spool=spool,
@@ -90,7 +89,7 @@ def _end_without_spool(location: str, node: str, status: JobStatus) -> JobStatus
     status = msgspec.structs.replace(
         status,
         state=JobState.UNKNOWN,
-        ended_ns=status.heartbeat_ns,
+        ended_ns=status.end_ns or status.heartbeat_ns,
         reason="the exit status is unknown: the spool was removed with the last records in it",
     )
     with RunWriter(location, node) as writer:

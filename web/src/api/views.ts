@@ -1379,6 +1379,8 @@ export interface NodeStatus {
   started_ns: number;
   ended_ns: number | null;
   heartbeat_ns: number;
+  /** Time from the start to the end or to the last heartbeat; null if unknown. */
+  duration_ns: number | null;
   /** True if the job was in progress at its last heartbeat but has been silent since; `stepscope recover` imports the rest. */
   monitor_lost: boolean;
   /** Mean over GPUs and samples; null without GPUs. */

@@ -21,8 +21,7 @@ def write_overview(out: Console, payload: Overview) -> None:
     versions = ", ".join(f"{name} {version}" for name, version in payload.versions.items())
     out.print(f"[dim]{versions}; git {payload.git_revision or 'none'}[/dim]")
     for node in payload.nodes:
-        ended = node.ended_ns or node.heartbeat_ns
-        parts = [node.node, str(node.state), duration(ended - node.started_ns)]
+        parts = [node.node, str(node.state), duration(node.duration_ns)]
         if node.gpu_busy_ratio is not None:
             parts.append(f"GPU busy {percent(node.gpu_busy_ratio)}")
         if node.cpu_busy_ratio is not None:
