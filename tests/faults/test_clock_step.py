@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from stepscope.run import Run, job_statistics
 from stepscope.store import open_run
-from tests.support.job_control import Job
+from tests.support.job_control import JOB_PYTHON, Job
 from tests.support.waiting import wait_until
 
 CLOCK = Path(__file__).parents[1] / "support" / "stepped_clock"
@@ -28,7 +27,7 @@ def test_durations_do_not_depend_on_the_wall_clock(
         "PYTHONPATH", os.pathsep.join([str(CLOCK), os.environ.get("PYTHONPATH", "")])
     )
     script = f"import stepscope; stepscope.step(1); open({str(pipe)!r}).read(); stepscope.step(2)"
-    job = start(sys.executable, "-c", script)
+    job = start(JOB_PYTHON, "-c", script)
     wait_until(lambda: list(job.run.glob("nodes/*/status.json")), waiting_for="a status")
     step.touch()
     pipe.write_text("")

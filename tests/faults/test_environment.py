@@ -14,7 +14,7 @@ import pytest
 
 from stepscope.schema import JobState
 from stepscope.store import open_run
-from tests.support.job_control import STEPSCOPE, Job, steps_command
+from tests.support.job_control import JOB_PYTHON, STEPSCOPE, Job, steps_command
 from tests.support.waiting import wait_until
 
 Start = Callable[..., Job]
@@ -68,7 +68,7 @@ def test_a_full_spool_never_stops_the_job(start: Start, small_disk: Path) -> Non
             "--spool-limit",
             "64MiB",
             "--",
-            sys.executable,
+            JOB_PYTHON,
             "-c",
             FLOOD,
         ],
@@ -214,7 +214,7 @@ def test_a_missing_gpu_driver_is_reported(start: Start) -> None:
 
 def test_pythonpath_is_ignored(start: Start) -> None:
     """`python -I` disables the bootstrap: the job runs, and the verdict reports missing records."""
-    job = start(sys.executable, "-I", "-c", "print('done 0')")
+    job = start(JOB_PYTHON, "-I", "-c", "print('done 0')")
     assert job.wait() == 0
     assert job.done == 1
     done = subprocess.run(

@@ -8,7 +8,6 @@ import platform
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +19,7 @@ from stepscope.run import explain_recovery
 from stepscope.schema import JobState, JobStatus
 from stepscope.store import open_run
 from tests.support.command import run_command
-from tests.support.job_control import Job
+from tests.support.job_control import JOB_PYTHON, Job
 from tests.support.waiting import wait_until
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -44,7 +43,7 @@ class WaitingJob:
         self._pipe = pipe
         os.mkfifo(pipe)
         script = f"import os, stepscope; stepscope.step(1); open({str(pipe)!r}).read(); {code}"
-        self.job = start(sys.executable, "-c", script)
+        self.job = start(JOB_PYTHON, "-c", script)
         wait_until(lambda: list(self.run.glob("nodes/*/status.json")), waiting_for="a status")
         self.command, self.monitor = int(self.status.pid or 0), int(self.status.monitor_pid or 0)
         self.pids = list(self.job.children().values())
