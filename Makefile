@@ -8,6 +8,7 @@
 #   make web     the front end: what the report's page is drawn by
 #   make generate   write the parts of docs and web/src/api that follow from the code
 #   make fix     let the formatter and linter repair what they can
+#   make faults PYTHONS="python3.12 python3.13"   the tests of faults, with jobs on these interpreters
 #   make bench   the always-on cost, measured against doing nothing and against peers
 #   make bench-diagnosis   two hours of training jobs with planted causes: does the verdict find them?
 #   make gpu-check   what needs a real GPU: tests, the overhead table, small recorded windows
@@ -20,7 +21,7 @@ RUFF_PATHS := src tests examples benchmarks tools web/build.py web/api_types.py 
 UNIT_TESTS := -n 2 tests/unit tests/properties tests/contract
 AZURITE := tests/support/azurite
 
-.PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs generate fix bench \
+.PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix bench \
 	bench-diagnosis gpu-check clean
 
 demo: $(VENV)/demo.ready
@@ -58,6 +59,11 @@ $(AZURITE)/node_modules/ready: $(AZURITE)/package-lock.json
 jobs: web
 	$(PY) -m pytest -n 4 --dist worksteal -m "not quiet" tests/golden tests/gpu tests/faults tests/e2e
 	$(PY) -m pytest -m quiet tests/e2e
+
+# With jobs on other interpreters; stepscope itself runs in $(VENV), which PY=… changes.
+faults: $(VENV)/test.ready
+	@for python in $(PYTHONS); do \
+	  $$python --version && JOB_PYTHON=$$python $(PY) -m pytest -q tests/faults || exit 1; done
 
 generate: $(VENV)/test.ready
 	REWRITE=1 $(PY) -m pytest -q tests/unit/rules/test_rules_doc.py tests/unit/store/test_run_directory_doc.py \

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from stepscope.spool import SpoolTree
 from stepscope.store import DictColumn
 from tests.support.azure_storage import azure, container, storage  # noqa: F401 - fixtures
 from tests.support.buckets import bucket, s3  # noqa: F401 - fixtures
+from tests.support.job_control import JOB_PYTHON
 from tests.support.recorded_facts import check_facts
 
 LIMIT_BYTES = 64 * 1024 * 1024
@@ -94,7 +94,7 @@ class Spool:
         self.tree = SpoolTree(str(path), limit_bytes)
 
     def run(
-        self, code: str, *arguments: str, python: str = sys.executable, check: bool = True,
+        self, code: str, *arguments: str, python: str = JOB_PYTHON, check: bool = True,
         flags: tuple[str, ...] = (), cwd: Path | None = None, **variables: str,
     ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """Run code as `stepscope run` would have it run, in strict mode."""

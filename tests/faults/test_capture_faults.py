@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
 import random
@@ -9,6 +10,7 @@ import resource
 import select
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -265,17 +267,29 @@ def test_a_spool_limit_of_zero(spool: Any) -> None:
     assert recorded.dropped == 4 * 100
 
 
+@pytest.mark.parametrize("python", ["/usr/bin/python3", "python3.11", "python3.12", "python3.13"])
 @pytest.mark.parametrize(
     "statement",
     ["os.close(2)", "os.dup2(os.open('/dev/full', os.O_WRONLY), 2)"],
     ids=["closed", "full"],
 )
-def test_a_standard_error_that_cannot_be_written(spool: Any, statement: str) -> None:
+def test_a_standard_error_that_cannot_be_written(spool: Any, statement: str, python: str) -> None:
     """A message that stays in the buffer of stderr would change the exit status to 120."""
+    if not is_supported(python):
+        pytest.skip(f"{python} is missing, or older than Python 3.11")
     shutil.rmtree(spool.path)
     script = LIMITED.format(limit=statement, after="", count=1)
-    done = spool.run(script, PYTHONUNBUFFERED="")
+    done = spool.run(script, python=python, PYTHONUNBUFFERED="")
     assert done.stdout == "the job is done\n"
+
+
+@functools.cache
+def is_supported(python: str) -> bool:
+    """Check whether an interpreter can run jobs that stepscope records."""
+    if shutil.which(python) is None:
+        return False
+    code = "import sys; sys.exit(sys.version_info < (3, 11))"
+    return subprocess.run([python, "-c", code], capture_output=True).returncode == 0
 
 
 def test_a_daemon_that_closes_every_descriptor(spool: Any) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from stepscope.schema import JobState
 from stepscope.store import open_run
-from tests.support.job_control import STEPSCOPE, Job, steps_command
+from tests.support.job_control import JOB_PYTHON, STEPSCOPE, Job, steps_command
 from tests.support.small_disks import mount_small_disk
 from tests.support.waiting import wait_until
 
@@ -60,7 +60,7 @@ def test_a_full_spool_never_stops_the_job(start: Start, small_disk: Path) -> Non
             "--spool-limit",
             "64MiB",
             "--",
-            sys.executable,
+            JOB_PYTHON,
             "-c",
             FLOOD,
         ],
@@ -179,8 +179,13 @@ def test_the_default_run_directory_falls_back(tmp_path: Path) -> None:
         f"mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path} && "
         f"cd {tmp_path} && exec {' '.join(STEPSCOPE)} run -- true"
     )
+    state = tmp_path.with_name("state")
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=60
+        ["unshare", "-m", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"XDG_STATE_HOME": str(state)},
     )
     if done.returncode and "unshare" in done.stderr:
         pytest.skip(f"mount namespaces are not allowed here: {done.stderr.strip()}")
@@ -188,8 +193,9 @@ def test_the_default_run_directory_falls_back(tmp_path: Path) -> None:
     assert "cannot create a run in" in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("run ")]
     location = Path(line.split()[1])
+    assert location.parent == state / "stepscope/runs"
     assert open_run(location).info.command == ["true"]
-    shutil.rmtree(location)
+    assert done.stderr.count("stepscope: ") == 1
 
 
 def test_a_missing_gpu_driver_is_reported(start: Start) -> None:
@@ -202,7 +208,7 @@ def test_a_missing_gpu_driver_is_reported(start: Start) -> None:
 
 def test_pythonpath_is_ignored(start: Start) -> None:
     """`python -I` disables the bootstrap: the job runs, and the verdict reports missing records."""
-    job = start(sys.executable, "-I", "-c", "print('done 0')")
+    job = start(JOB_PYTHON, "-I", "-c", "print('done 0')")
     assert job.wait() == 0
     assert job.done == 1
     done = subprocess.run(

@@ -8,7 +8,6 @@ import pty
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import pytest
 
 from stepscope.schema import JobState
 from stepscope.store import open_run
-from tests.support.job_control import JOBS, STEPSCOPE, Job, steps_command
+from tests.support.job_control import JOB_PYTHON, JOBS, STEPSCOPE, Job, steps_command
 from tests.support.waiting import wait_until
 
 Start = Callable[..., Job]
@@ -150,13 +149,13 @@ def test_kill_9_of_everything(start: Start) -> None:
     reported = job.done
     first = recover(job.run)
     assert first["complete"]
-    assert first["state"] == "Failed"
+    assert first["state"] == "Unknown"
     assert_complete(job.run, reported)
     before = recorded_steps(job.run)
     second = recover(job.run)
     assert second["row_count"] == 0
     assert recorded_steps(job.run) == before
-    assert status(job.run).state is JobState.FAILED
+    assert status(job.run).state is JobState.UNKNOWN
     assert "the exit status is unknown" in status(job.run).reason
 
 
@@ -170,7 +169,7 @@ def test_kill_9_of_everything_before_the_first_flush(start: Start) -> None:
     reported = job.done
     recover(job.run)
     assert_complete(job.run, reported)
-    assert status(job.run).state is JobState.FAILED
+    assert status(job.run).state is JobState.UNKNOWN
 
 
 def test_sigterm_is_passed_to_the_job_and_ends_in_stopped(start: Start) -> None:
@@ -194,7 +193,7 @@ def test_sigterm_kills_a_job_that_does_not_handle_it(start: Start) -> None:
 def test_ctrl_c_in_a_terminal_reaches_the_job_once(tmp_path: Path) -> None:
     """A terminal sends SIGINT to the process group: the launcher must not send a second one."""
     run = tmp_path / "run"
-    job = [sys.executable, str(JOBS / "count_interrupts.py")]
+    job = [JOB_PYTHON, str(JOBS / "count_interrupts.py")]
     command = [*STEPSCOPE, "run", "--out", str(run), "--", *job]
     pid, terminal = pty.fork()
     if pid == 0:
@@ -220,7 +219,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_job_once(tmp_path: Path) -> None:
 def test_status_of_a_running_and_of_a_stopping_job(start: Start, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    job = start(sys.executable, str(JOBS / "slow_stop.py"), str(pipe))
+    job = start(JOB_PYTHON, str(JOBS / "slow_stop.py"), str(pipe))
     job.wait_done(1)
     wait_until((job.run / "nodes").is_dir, waiting_for="a status")
     wait_until(lambda: list((job.run / "nodes").glob("*/status.json")), waiting_for="a status")

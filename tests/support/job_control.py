@@ -12,6 +12,8 @@ from tests.support.waiting import wait_until
 
 JOBS = Path(__file__).parents[1] / "faults" / "jobs"
 STEPSCOPE = [sys.executable, "-m", "stepscope"]
+JOB_PYTHON = os.environ.get("JOB_PYTHON", sys.executable)
+"""Interpreter of the jobs, which may be another one than that of stepscope: `make faults`."""
 
 
 class Job:
@@ -107,4 +109,4 @@ def _descendants(pid: int) -> list[int]:
 
 def steps_command(*arguments: str) -> list[str]:
     """Return the command line of a job that reports its steps."""
-    return [sys.executable, str(JOBS / "steps.py"), *arguments]
+    return [JOB_PYTHON, str(JOBS / "steps.py"), *arguments]

@@ -61,9 +61,9 @@ class RecordedRun:
 
     @property
     def state(self) -> JobState | None:
-        """State of the job at this moment: `InProgress`, `Stopping`, `Completed`, `Failed` or
-        `Stopped`, of several nodes the first of these; None for imported traces, and before the
-        first heartbeat."""
+        """State of the job at this moment: `InProgress`, `Stopping`, `Failed`, `Stopped`,
+        `Unknown` (its exit status was not seen) or `Completed`, of several nodes the first of
+        these; None for imported traces, and before the first heartbeat."""
         return job_state(self._run.reader.statuses().values())
 
     @property

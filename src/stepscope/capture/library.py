@@ -117,7 +117,8 @@ class _LibraryRun:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        status = {"exit_code": exit_code, "signal": signal, "ended_ns": time.time_ns()}
+        now_ns = time.monotonic_ns()
+        status = {"exit_code": exit_code, "signal": signal, "ended_monotonic_ns": now_ns}
         try:
             self._write_exit(status)
         except OSError as error:

@@ -9,6 +9,7 @@ so no function waits for a lock that the same thread may hold.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -265,7 +266,7 @@ def _describe_process() -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "parent_pid": os.getppid(),
-        "started_ns": time.time_ns(),
+        "started_monotonic_ns": time.monotonic_ns(),
         "command": list(getattr(sys, "orig_argv", sys.argv)),
         "python": sys.version.split()[0],
         **{key: int(text) for key, text in ranks.items() if text and text.isdecimal()},
@@ -285,4 +286,15 @@ def _after_fork_in_child() -> None:
     local.__dict__.clear()
 
 
+def _note_end() -> None:
+    """Record that the interpreter ends by itself, for a job whose exit status is not seen."""
+    if _current is not None:
+        error = getattr(sys, "last_type", None)  # set if an exception ended the script
+        try:
+            _current.journal.write("end", exception=error.__name__ if error else None)
+        except OSError:  # the disk is full, or the spool is gone
+            pass
+
+
 os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(_note_end)

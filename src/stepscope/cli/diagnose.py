@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from stepscope.cli.opening import open_run
+from stepscope.cli.opening import open_run, say_recovery
 from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.verdict_text import print_verdict
 from stepscope.diagnosis import diagnose
@@ -14,4 +14,6 @@ from stepscope.diagnosis import diagnose
 @run_argument
 @json_option
 def command(run: str, as_json: bool) -> None:
-    print_verdict(diagnose(open_run(run)), run, as_json=as_json)
+    opened = open_run(run)
+    say_recovery(opened.reader)
+    print_verdict(diagnose(opened), run, as_json=as_json)

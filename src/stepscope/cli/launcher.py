@@ -112,12 +112,7 @@ class Launcher:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             raise
         self._keep_companions(pid)
-        code = os.waitstatus_to_exitcode(self._wait(pid))
-        job_exit = JobExit(
-            exit_code=code if code >= 0 else None,
-            signal=-code if code < 0 else None,
-            ended_ns=time.time_ns(),
-        )
+        job_exit = JobExit.of(self._wait(pid))
         if self._handshake is not None:
             self._tell(lambda handshake: handshake.write_exit(job_exit))
         return job_exit

@@ -8,11 +8,12 @@ from pathlib import Path
 from stepscope import store
 from stepscope._version import __version__
 from stepscope.cli.output import say
-from stepscope.run import Run
+from stepscope.run import Run, explain_recovery
 from stepscope.run.catalog import find_traces
 from stepscope.store import (
     RUN_KEY,
     CachedRun,
+    RunReader,
     create_run,
     describe_source,
     is_remote,
@@ -28,6 +29,12 @@ def open_run(location: str) -> Run:
         OSError: a bucket cannot be reached, or the cache cannot be written.
     """
     return Run(store.open_run(resolve_run(location)))
+
+
+def say_recovery(reader: RunReader) -> None:
+    """Say on stderr that a run has to be recovered, with the command that does so."""
+    if sentence := explain_recovery(reader):
+        say(sentence)
 
 
 def resolve_run(location: str) -> str:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from stepscope.errors import RunExistsError
 from stepscope.monitor import Handshake
+from stepscope.schema import RunInfo
+from stepscope.store import create_run
 
 RUNS_DIRECTORY = "stepscope-runs"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a scratch file
@@ -24,12 +29,114 @@ def new_run_id(command: Sequence[str]) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{stem}"
 
 
-def run_locations(run_id: str) -> Iterator[Path]:
-    """Yield candidate locations of a run: the working directory first, then the temporary one."""
-    for attempt in ("", *(f"-{n}" for n in range(2, 100))):
-        yield Path.cwd() / RUNS_DIRECTORY / f"{run_id}{attempt}"
+def create_default_run(info: RunInfo, problems: list[str]) -> Path | None:
+    """Create a run in the first directory that can be written; None if there is none.
+
+    Args:
+        info: description of the run; the name of its directory gets a number if it is taken.
+        problems: receives sentences about the directories that cannot be used.
+    """
+    obstacles: list[str] = []
+    for directory in run_directories(obstacles):
+        try:
+            location = _create_new(directory, info)
+        except OSError as error:
+            obstacles.append(f"cannot create a run in {directory}: {error.strerror}")
+            remove_if_empty(directory)
+            continue
+        if obstacles:
+            problems.append(f"{'; '.join(obstacles)}. The run is in {location}.")
+        return location
+    problems.extend(obstacles)
+    return None
+
+
+def _create_new(directory: Path, info: RunInfo) -> Path:
+    name, number = info.run_id, 1
+    while True:
+        try:
+            create_run(directory / name, info)
+        except RunExistsError:
+            number += 1
+            name = f"{info.run_id}-{number}"
+        else:
+            return directory / name
+
+
+def remove_if_empty(directory: Path) -> None:
+    """Remove a directory unless it contains anything."""
+    try:
+        directory.rmdir()
+    except OSError:
+        pass
+
+
+def run_directories(problems: list[str]) -> Iterator[Path]:
+    """Create and yield directories for runs: in the working directory, else of this user alone.
+
+    Args:
+        problems: receives a sentence about each directory that cannot be used.
+    """
+    for directory, make in (
+        (Path.cwd() / RUNS_DIRECTORY, _make_in_working_directory),
+        (_state_home() / "stepscope" / "runs", _make_private),
+    ):
+        try:
+            yield make(directory)
+        except OSError as error:
+            problems.append(f"cannot create a run in {directory}: {error.strerror}")
     for temporary in temporary_directories():
-        yield temporary / RUNS_DIRECTORY / f"{run_id}-{os.getpid()}"
+        yield Path(tempfile.mkdtemp(prefix="stepscope-runs-", dir=temporary))
+
+
+def _state_home() -> Path:
+    """Return the directory of the state of programs, by the XDG base directory specification."""
+    base = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return base if base.is_absolute() else Path("~/.local/state").expanduser().absolute()
+
+
+def _make_in_working_directory(directory: Path) -> Path:
+    """Create a directory, unless another user has done so in a place where everyone can, like /tmp:
+    its owner could redirect the files of a run by links.
+
+    Raises:
+        OSError: as above, or it cannot be created.
+    """
+    directory.mkdir(exist_ok=True)
+    is_open = directory.parent.stat().st_mode & stat.S_IWOTH
+    if is_open and directory.lstat().st_uid not in {0, os.geteuid()}:
+        raise PermissionError(errno.EPERM, "another user has created it")
+    return directory
+
+
+def _make_private(directory: Path) -> Path:
+    """Create a directory that no other user can replace; return its path without links.
+
+    Raises:
+        OSError: it cannot be created, or a directory above it is not safe.
+    """
+    directory = directory.resolve()
+    _check_owners(directory)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_owners(directory)  # again: another user may have created a part of the path meanwhile
+    return directory
+
+
+def _check_owners(directory: Path) -> None:
+    """Check the parts of a path without links that exist.
+
+    Raises:
+        PermissionError: another user owns a part, or everyone can replace what it contains.
+    """
+    for part in (directory, *directory.parents):
+        try:
+            status = part.lstat()
+        except FileNotFoundError:
+            continue
+        if status.st_uid not in {0, os.geteuid()}:
+            raise PermissionError(errno.EPERM, f"{part} belongs to another user")
+        if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+            raise PermissionError(errno.EPERM, f"everyone can write to {part}")
 
 
 def temporary_directories() -> Iterator[Path]:

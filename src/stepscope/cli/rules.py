@@ -63,11 +63,13 @@ def check(
     assignments: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    from stepscope.cli.opening import open_run
+    from stepscope.cli.opening import open_run, say_recovery
     from stepscope.rule_feed import check_rules, choose_rules
 
     rules = choose_rules(names, config=config, assignments=assignments)
-    report = check_rules(open_run(run).reader, rules)
+    reader = open_run(run).reader
+    say_recovery(reader)
+    report = check_rules(reader, rules)
     if as_json:
         print_json(report)
     else:

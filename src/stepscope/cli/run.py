@@ -33,13 +33,19 @@ from stepscope.cli.launcher import (
 )
 from stepscope.cli.options import json_option, parse_spool_limit
 from stepscope.cli.output import print_json, say
-from stepscope.cli.places import git_revision, make_spool, new_run_id, run_locations
+from stepscope.cli.places import (
+    create_default_run,
+    git_revision,
+    make_spool,
+    new_run_id,
+    remove_if_empty,
+)
 from stepscope.cli.price_options import price_options, recorded_prices
 from stepscope.cli.rule_options import RulePlan, rule_options
 from stepscope.cli.status_line import StatusLine
 from stepscope.cli.watching import Watching
 from stepscope.cli.window_options import ScheduleOptions, depth_options, schedule_options
-from stepscope.errors import RunExistsError, StepscopeError, UsageError
+from stepscope.errors import UsageError
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
     DEFAULT_INTERVAL_MS,
@@ -198,12 +204,12 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
         git_revision=git_revision(),
         options=_recorded_options(options, windows, spool) | pricing,
     )
+    location = None
     try:
         location = _make_run(options.out, info, problems)
-    except StepscopeError:
-        if spool is not None:
+    finally:
+        if location is None and spool is not None:
             remove_spool(spool)
-        raise
     if spool is None or location is None:
         say("The job is not recorded: " + "; ".join(problems))
         exit_like(_run_alone(command))
@@ -300,12 +306,25 @@ class _Session:
             job_exit = launcher.run(command, job_environment)
         except UsageError:  # nothing ran: remove the files of stepscope only
             (self._location / "run.json").unlink(missing_ok=True)
-            _remove_if_empty(self._location)
+            remove_if_empty(self._location)
             remove_spool(self._spool)
             raise
         finally:
             status.clear()
         complete = self._await_monitor(monitor.process)
+        try:
+            self._report(command, job_exit, complete)
+            if watching is not None:
+                job_exit = watching.conclude(job_exit, complete=complete)
+            if launcher.stop is not None and launcher.stop.is_requested:
+                say(launcher.stop.reason)
+        finally:
+            if complete:
+                remove_spool(self._spool)
+        return job_exit
+
+    def _report(self, command: Sequence[str], job_exit: JobExit, complete: bool | None) -> None:
+        """Print the verdict, and try a fix."""
         is_tried = self._options.try_fix and bool(complete) and job_exit.exit_code == 0
         if is_tried and self._options.as_json:  # the verdict has the outcome
             try_first_fix(self._location, command, None)
@@ -315,13 +334,6 @@ class _Session:
             from stepscope.cli.text import console
 
             try_first_fix(self._location, command, console(stderr=True))
-        if watching is not None:
-            job_exit = watching.conclude(job_exit, complete=complete)
-        if launcher.stop is not None and launcher.stop.is_requested:
-            say(launcher.stop.reason)
-        if complete:
-            remove_spool(self._spool)
-        return job_exit
 
     def _start_monitor(self, job_pid: int) -> subprocess.Popen[bytes] | None:
         rotation_s = self._options.file_rotation
@@ -454,7 +466,14 @@ def _check_command(command: Sequence[str]) -> None:
 
 
 def _make_run(out: str | None, info: RunInfo, problems: list[str]) -> Path | None:
-    """Create the run directory: the one of --out, else the first default that can be written."""
+    """Create the run directory: the one of --out, else in the first directory that can be written.
+
+    Returns:
+        None if there is no such directory.
+
+    Raises:
+        UsageError: the one of --out cannot be created.
+    """
     if out is not None:
         _check_out(out)
         try:
@@ -465,16 +484,7 @@ def _make_run(out: str | None, info: RunInfo, problems: list[str]) -> Path | Non
                 "--out."
             ) from None
         return Path(out).absolute()
-    for location in run_locations(info.run_id):
-        try:
-            create_run(location, info)
-        except RunExistsError:
-            continue
-        except OSError as error:
-            problems.append(f"cannot create a run in {location}: {error.strerror}")
-            continue
-        return location
-    return None
+    return create_default_run(info, problems)
 
 
 def _check_out(out: str) -> None:
@@ -491,13 +501,6 @@ def _check_out(out: str) -> None:
     path = Path(out)
     if path.is_dir() and any(path.iterdir()) and not (path / "run.json").exists():
         raise UsageError(f"The directory {out} is not empty; pass a new one to --out.")
-
-
-def _remove_if_empty(directory: Path) -> None:
-    try:
-        directory.rmdir()
-    except OSError:
-        pass
 
 
 def _run_alone(command: Sequence[str]) -> JobExit:

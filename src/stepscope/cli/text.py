@@ -40,6 +40,10 @@ def printable(text: str) -> str:
 class _Printer(Console):
     """A console that no name in a recording can command: only line ends pass."""
 
+    def on_broken_pipe(self) -> None:
+        """Raise BrokenPipeError, as other outputs do; the default ends the process."""
+        raise  # noqa: PLE0704 - rich calls this while it handles the error
+
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:

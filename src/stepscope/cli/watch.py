@@ -9,6 +9,7 @@ import click
 import msgspec
 from rich.live import Live
 
+from stepscope.cli.opening import say_recovery
 from stepscope.cli.options import json_option, run_argument, scan_option
 from stepscope.cli.text import console
 from stepscope.cli.writers.live import live_text
@@ -28,6 +29,7 @@ from stepscope.watch import Observer, Pause, follow_records
 @json_option
 def command(run: str, scan_interval: float, as_json: bool) -> None:
     reader = open_run(run)
+    say_recovery(reader)
     try:
         if as_json:
             _print_lines(reader, scan_interval)

@@ -60,6 +60,7 @@ from stepscope.run import (
     Rank,
     Run,
     explain_recording_end,
+    explain_recovery,
     find_recording_end,
     make_with_damage,
 )
@@ -154,6 +155,8 @@ def _name_denominator(cause: str, shares: Shares) -> str:
 def _find_obstacle(run: Run, thresholds: AttributionThresholds) -> str | None:
     """Find the reason why there can be no verdict; None where there can be one."""
     ranks = run.ranks
+    if not ranks and explain_recovery(run.reader):
+        return "its last records are still in the spool; store them with stepscope recover"
     if not ranks:
         return _explain_missing_steps(run)
     if count_dropped(run) > thresholds.max_dropped_ratio * run.reader.row_count("spans"):

@@ -18,6 +18,7 @@ from stepscope.monitor.loop import Monitor
 from stepscope.monitor.masking import mask
 from stepscope.monitor.windows.kineto_peer import open_peer
 from stepscope.schema import SCHEMA_VERSION, RunInfo
+from stepscope.spool import process_start_ticks
 from stepscope.store import create_run
 
 NICENESS = 10
@@ -36,7 +37,9 @@ def main() -> None:
         create_run(config.run, _run_info(config, config.create))
     finished = Monitor(config, peer).run()
     launcher_waits = (
-        config.launcher_pid is not None and not Handshake(Path(config.spool)).is_detached()
+        config.launcher_pid is not None
+        and process_start_ticks(config.launcher_pid) is not None
+        and not Handshake(Path(config.spool)).is_detached()
     )
     if finished and not launcher_waits:
         remove_spool(Path(config.spool))

@@ -230,6 +230,8 @@ class SpoolDrain:
                 process.facts.append(line)
             elif kind == "note":
                 process.notes.append(line["text"])
+            elif kind == "end":
+                process.end = line
 
 
 def _kinds(meta: Words) -> Words:

@@ -6,6 +6,7 @@ Files survive the process that wrote them: either process may be killed at any t
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import msgspec
@@ -19,8 +20,18 @@ class JobExit(msgspec.Struct, frozen=True, kw_only=True):
 
     exit_code: int | None
     signal: int | None
-    ended_ns: int
-    """Epoch nanoseconds."""
+    ended_monotonic_ns: int | None = None
+    """Time of the end by the monotonic clock; null from earlier versions."""
+
+    @classmethod
+    def of(cls, wait_status: int) -> JobExit:
+        """Decode the wait status of a command that has just ended."""
+        code = os.waitstatus_to_exitcode(wait_status)
+        return cls(
+            exit_code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            ended_monotonic_ns=time.monotonic_ns(),
+        )
 
 
 class StopSignal(msgspec.Struct, frozen=True, kw_only=True):

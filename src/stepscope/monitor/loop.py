@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -14,10 +13,11 @@ from types import FrameType
 import msgspec
 
 from stepscope.monitor.config import MonitorConfig
-from stepscope.monitor.handshake import Handshake
+from stepscope.monitor.handshake import Handshake, JobExit
 from stepscope.monitor.host import node_info
 from stepscope.monitor.launch import KINETO_LINK
-from stepscope.monitor.node_writer import NodeWriter, final_status
+from stepscope.monitor.node_writer import NodeWriter
+from stepscope.monitor.process_end import ProcessEnd
 from stepscope.monitor.reconfiguration import Reconfiguration
 from stepscope.monitor.sample_log import SampleLog
 from stepscope.monitor.samplers import Sample, Sampler, build_samplers
@@ -77,14 +77,15 @@ class Monitor:
         self._samplers, missing = build_samplers(self._job)
         reader = open_run(config.run)
         info = self._node_info(reader, missing)
-        self._interval_ns = info.interval_ns_at(time.time_ns())
+        now_ns = time.monotonic_ns() + info.epoch_offset_ns
+        self._interval_ns = info.interval_ns_at(now_ns)
         self._writer = NodeWriter(config.run, info, self._tree)
         self._log = SampleLog(self._tree)
         earlier = reader.statuses().get(info.node)
         self._status = JobStatus(
             state=JobState.IN_PROGRESS,
             heartbeat_ns=time.time_ns(),
-            started_ns=earlier.started_ns if earlier else time.time_ns(),
+            started_ns=now_ns if earlier is None else earlier.started_ns,
             pid=config.job_pid,
             monitor_pid=os.getpid(),
         )
@@ -95,11 +96,13 @@ class Monitor:
             node=info.node,
             peer=peer,
             job_pid=config.job_pid,
-            started_ns=self._status.started_ns,
+            started_ns=self._status.started_ns - info.epoch_offset_ns,
         )
         self._reconfiguration = Reconfiguration(config.run, self._windows)
         self._next_poll_ns = 0
-        self._last_sample_ns = _find_last_sample(earlier, info)
+        self._last_sample_ns = 0
+        if earlier is not None:  # of the monitor that this one replaces
+            self._last_sample_ns = (earlier.end_ns or earlier.started_ns) - info.epoch_offset_ns
         self._last_tick_ns = time.monotonic_ns()
         self._max_pause_ns = earlier.max_pause_ns if earlier else 0
         self._next_sample_ns = time.monotonic_ns()
@@ -137,7 +140,7 @@ class Monitor:
 
     def _follow_command(self) -> None:
         self._next_sample_ns = time.monotonic_ns()
-        with _ProcessEnd(self._config.job_pid) as end:
+        with ProcessEnd(self._config.job_pid) as end:
             while self._is_command_alive() and not self._terminated:
                 self._sample()
                 while True:
@@ -149,9 +152,25 @@ class Monitor:
                     is_due = time.monotonic_ns() >= self._next_sample_ns
                     if is_due or not self._is_command_alive():
                         break
-        self._wait_until(lambda: self._handshake.read_exit() is not None, EXIT_STATUS_TIMEOUT_S)
+            self._await_exit_status(end)
 
-    def _wait_for_tick(self, end: _ProcessEnd, next_tick_s: float) -> None:
+    def _await_exit_status(self, end: ProcessEnd) -> None:
+        """Wait until the launcher has reported the exit status; if it is gone, report in its place
+        what the kernel tells."""
+        self._wait_until(
+            lambda: self._handshake.read_exit() is not None or not self._is_launcher_alive(),
+            EXIT_STATUS_TIMEOUT_S,
+        )
+        if self._handshake.read_exit() is not None or self._is_command_alive():
+            return
+        status = end.read_wait_status()
+        if status is not None:
+            try:
+                self._handshake.write_exit(JobExit.of(status))
+            except OSError:  # the spool is full: the exit status stays unknown
+                pass
+
+    def _wait_for_tick(self, end: ProcessEnd, next_tick_s: float) -> None:
         """Wait until the next sample is due, or the job has ended.
 
         A script that profiles itself may report the end of the job and continue, so its handshake
@@ -199,7 +218,7 @@ class Monitor:
                 f"{failed_count} detailed windows could not be stored and stay in the spool"
             )
         if has_ended:
-            status = final_status(self._status, self._handshake, notes=self._notes())
+            status = self._writer.final_status(self._status, self._handshake, notes=self._notes())
             self._writer.put_status(status)
         return has_ended
 
@@ -323,8 +342,7 @@ class Monitor:
         if interval_ns == self._interval_ns:
             return
         now_ns = time.monotonic_ns()
-        epoch_ns = now_ns + info.clock_anchor_epoch_ns - info.clock_anchor_monotonic_ns
-        change = IntervalChange(t_ns=epoch_ns, interval_ns=interval_ns)
+        change = IntervalChange(t_ns=now_ns + info.epoch_offset_ns, interval_ns=interval_ns)
         changes = [*info.interval_changes, change]
         self._writer.put_node(msgspec.structs.replace(info, interval_changes=changes))
         self._interval_ns = interval_ns
@@ -349,6 +367,7 @@ class Monitor:
             state=JobState.IN_PROGRESS if stop is None else JobState.STOPPING,
             heartbeat_ns=time.time_ns(),
             started_ns=self._status.started_ns,
+            elapsed_ns=self._elapsed_ns(),
             pid=self._status.pid,
             monitor_pid=self._status.monitor_pid,
             reason=None if stop is None else stop.reason,
@@ -374,6 +393,10 @@ class Monitor:
     def _is_command_alive(self) -> bool:
         ticks = process_start_ticks(self._config.job_pid)
         return ticks is not None and ticks == self._root_ticks
+
+    def _is_launcher_alive(self) -> bool:
+        pid = self._config.launcher_pid
+        return pid is not None and process_start_ticks(pid) is not None
 
     def _registered_pids(self) -> list[int]:
         return [
@@ -428,13 +451,10 @@ class Monitor:
         )
         return reader.nodes().get(info.node, info)
 
-
-def _find_last_sample(earlier: JobStatus | None, info: NodeInfo) -> int:
-    """Return the monotonic time of the last sample of an earlier monitor; 0 for the first one."""
-    if earlier is None:
-        return 0
-    offset = info.clock_anchor_epoch_ns - info.clock_anchor_monotonic_ns
-    return earlier.heartbeat_ns - offset
+    def _elapsed_ns(self) -> int:
+        """Return the time since the start of the job."""
+        now_ns = time.monotonic_ns() + self._writer.info.epoch_offset_ns
+        return now_ns - self._status.started_ns
 
 
 def find_processes(variable: str, value: str) -> dict[int, int]:
@@ -456,29 +476,3 @@ def find_processes(variable: str, value: str) -> dict[int, int]:
         if ticks is not None:
             processes[int(directory.name)] = ticks
     return processes
-
-
-class _ProcessEnd:
-    """Wait for the end of a process that need not be a child."""
-
-    def __init__(self, pid: int) -> None:
-        try:
-            self._descriptor = os.pidfd_open(pid)
-        except OSError:  # ended, or a kernel without pidfds
-            self._descriptor = -1
-
-    def __enter__(self) -> _ProcessEnd:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-
-    def wait(self, seconds: float) -> None:
-        """Return after *seconds*, or as soon as the process has ended."""
-        if seconds <= 0:
-            return
-        if self._descriptor < 0:
-            time.sleep(seconds)
-        else:
-            select.select([self._descriptor], [], [], seconds)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.monitor.drain import SpoolDrain
-from stepscope.monitor.handshake import Handshake
+from stepscope.monitor.handshake import Handshake, JobExit, StopSignal
 from stepscope.monitor.masking import mask, mask_text
 from stepscope.monitor.process_logs import ProcessLogs
 from stepscope.schema import (
@@ -50,7 +50,7 @@ class NodeWriter:
         self.drain = SpoolDrain(
             tree,
             node=info.node,
-            epoch_offset_ns=info.clock_anchor_epoch_ns - info.clock_anchor_monotonic_ns,
+            epoch_offset_ns=info.epoch_offset_ns,
             stored=_StoredSequences(self._reader),
         )
 
@@ -81,6 +81,50 @@ class NodeWriter:
         except duckdb.Error as error:  # damaged segments, or out of memory
             raise OSError(str(error)) from error
 
+    def final_status(
+        self, status: JobStatus, handshake: Handshake, *, notes: Iterable[str] = ()
+    ) -> JobStatus:
+        """Create the final status of the job, from the exit status in the handshake.
+
+        Without one, the state is unknown, unless the process of the command has recorded that an
+        exception ended it.
+
+        Args:
+            status: last status of the running job.
+        """
+        job_exit = handshake.read_exit()
+        elapsed_ns = status.duration_ns
+        if job_exit is not None and job_exit.ended_monotonic_ns is not None:
+            ended_ns = job_exit.ended_monotonic_ns + self.info.epoch_offset_ns
+            elapsed_ns = max(0, ended_ns - status.started_ns)  # a short job ends before its monitor
+        state, reason = self._judge_end(status, job_exit, handshake.read_stop())
+        return msgspec.structs.replace(
+            status,
+            state=state,
+            heartbeat_ns=time.time_ns(),
+            ended_ns=status.heartbeat_ns if elapsed_ns is None else status.started_ns + elapsed_ns,
+            elapsed_ns=elapsed_ns,
+            exit_code=None if job_exit is None else job_exit.exit_code,
+            signal=None if job_exit is None else job_exit.signal,
+            reason=reason,
+            notes=list(notes),
+        )
+
+    def _judge_end(
+        self, status: JobStatus, job_exit: JobExit | None, stop: StopSignal | None
+    ) -> tuple[JobState, str | None]:
+        """Return the final state of a job, and the reason if it needs one."""
+        if job_exit is None:
+            images = [p for p in self.drain.processes.values() if p.pid == status.pid]
+            return _explain_end(max(images, key=lambda image: image.key, default=None))
+        if stop is not None:
+            return JobState.STOPPED, stop.reason
+        if job_exit.signal is not None:
+            return JobState.FAILED, f"signal {job_exit.signal} ended the job"
+        if job_exit.exit_code != 0:
+            return JobState.FAILED, f"the job exited with status {job_exit.exit_code}"
+        return JobState.COMPLETED, None
+
     def close(self) -> None:
         """Wait for the compaction; DuckDB must not be running when the process ends."""
         self._compactor.join()
@@ -93,7 +137,7 @@ class NodeWriter:
                 self.drain.commit(rows)
         for process in self.drain.processes.values():
             if process.changed:
-                self._writer.put_process(_make_process_info(process, self.info.node))
+                self._writer.put_process(_make_process_info(process, self.info))
                 process.changed = False
         self.drain.remove_drained()
         if not final:
@@ -151,47 +195,23 @@ class _StoredSequences:
         return np.asarray(stored["seq"], dtype=np.int64)
 
 
-def final_status(
-    status: JobStatus, handshake: Handshake, *, notes: Iterable[str] = ()
-) -> JobStatus:
-    """Create the final status of the job, from the exit status that the launcher has written."""
-    job_exit, stop = handshake.read_exit(), handshake.read_stop()
-    common: dict[str, Any] = {
-        "heartbeat_ns": time.time_ns(),
-        "started_ns": status.started_ns,
-        "pid": status.pid,
-        "monitor_pid": status.monitor_pid,
-        "notes": list(notes),
-        "losses": status.losses,
-        "max_pause_ns": status.max_pause_ns,
-    }
-    if job_exit is None:
-        return JobStatus(
-            state=JobState.FAILED,
-            ended_ns=status.heartbeat_ns,
-            reason="the job and stepscope's launcher were both killed; the exit status is unknown",
-            **common,
-        )
-    if stop is not None:
-        state, reason = JobState.STOPPED, stop.reason
-    elif job_exit.exit_code == 0:
-        state, reason = JobState.COMPLETED, None
-    elif job_exit.signal is not None:
-        state, reason = JobState.FAILED, f"signal {job_exit.signal} ended the job"
-    else:
-        state, reason = JobState.FAILED, f"the job exited with status {job_exit.exit_code}"
-    return JobStatus(
-        state=state,
-        ended_ns=job_exit.ended_ns,
-        exit_code=job_exit.exit_code,
-        signal=job_exit.signal,
-        reason=reason,
-        **common,
-    )
+def _explain_end(command: ProcessLogs | None) -> tuple[JobState, str]:
+    """Return the state, and the reason, of a job without an exit status.
+
+    Args:
+        command: last image of the process of the command; None if it recorded nothing.
+    """
+    reason = "the exit status is unknown: stepscope was killed before it saw the end of the job"
+    if command is None or command.end is None:
+        return JobState.UNKNOWN, reason
+    exception = command.end["exception"]
+    if exception is None:
+        return JobState.UNKNOWN, f"{reason}; the script ended without an uncaught exception"
+    return JobState.FAILED, f"the script ended with an uncaught {exception}"
 
 
-def _make_process_info(process: ProcessLogs, node: str) -> ProcessInfo:
-    description = process.description
+def _make_process_info(process: ProcessLogs, node: NodeInfo) -> ProcessInfo:
+    description, offset_ns = process.description, node.epoch_offset_ns
     versions = {"python": description["python"]} if "python" in description else {}
     for fact in decode_facts(process.facts, VersionsFact):
         fields = msgspec.to_builtins(fact)
@@ -199,15 +219,17 @@ def _make_process_info(process: ProcessLogs, node: str) -> ProcessInfo:
     is_worker = bool(decode_facts(process.facts, DataLoaderWorkerFact))
     return ProcessInfo(
         process=process.name,
-        node=node,
+        node=node.node,
         pid=process.pid,
         parent_pid=description.get("parent_pid", 0),
         role="dataloader_worker" if is_worker else description.get("role", "main"),
         rank=description.get("rank"),
         local_rank=description.get("local_rank"),
         world_size=description.get("world_size"),
-        started_ns=description.get("started_ns", 0),
-        ended_ns=time.time_ns() if process.ended else None,
+        started_ns=description["started_monotonic_ns"] + offset_ns
+        if "started_monotonic_ns" in description
+        else description.get("started_ns", 0),  # a spool of an earlier version, or the monitor
+        ended_ns=time.monotonic_ns() + offset_ns if process.ended else None,
         command=mask(description.get("command", [])),
         versions=versions,
         facts=[_mask_fact(fact) for fact in process.facts if fact.get("fact") != "versions"],

@@ -92,6 +92,8 @@ class ProcessLogs:
     description: dict[str, Any] = field(default_factory=dict)
     facts: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    end: dict[str, Any] | None = None
+    """How the interpreter ended; None if it was killed, or has not ended."""
     segments: dict[str, LogSegment] = field(default_factory=dict)
     drops: SharedFile | None = None
     dropped: dict[str, int] = field(default_factory=dict)
@@ -107,9 +109,14 @@ class ProcessLogs:
         return self.ended and not self.segments
 
     @property
+    def key(self) -> tuple[int, ...]:
+        """Process id, start ticks and serial of the image, from the name of the directory."""
+        return tuple(map(int, self.name.split("-")))
+
+    @property
     def pid(self) -> int:
-        """Process id, from the name of the directory."""
-        return int(self.name.split("-")[0])
+        """Process id."""
+        return self.key[0]
 
     def is_alive(self) -> bool:
         """Check whether the process that created the directory runs; its pid may be reused."""

@@ -11,7 +11,7 @@ from stepscope.monitor.config import DEFAULT_SPOOL_LIMIT_BYTES, WindowSettings
 from stepscope.monitor.handshake import Handshake
 from stepscope.monitor.host import node_info, node_name
 from stepscope.monitor.launch import remove_spool
-from stepscope.monitor.node_writer import NodeWriter, final_status
+from stepscope.monitor.node_writer import NodeWriter
 from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.monitor.windows.service import WindowService
 from stepscope.schema import JobState, JobStatus
@@ -77,7 +77,7 @@ def _drain(location: str, reader: RunReader, spool: str) -> Recovery:
         node=node,
         peer=None,
         job_pid=0,
-        started_ns=status.started_ns,
+        started_ns=status.started_ns - info.epoch_offset_ns,
     )
     try:
         failed_count = windows.finish()
@@ -86,7 +86,7 @@ def _drain(location: str, reader: RunReader, spool: str) -> Recovery:
         writer.close()
     running = [process for process in writer.drain.processes.values() if not process.ended]
     if not running and not status.state.is_final:
-        status = final_status(status, Handshake(Path(spool)), notes=windows.notes)
+        status = writer.final_status(status, Handshake(Path(spool)), notes=windows.notes)
         writer.put_status(status)
     return Recovery(
         spool=spool,
@@ -98,15 +98,23 @@ def _drain(location: str, reader: RunReader, spool: str) -> Recovery:
 
 
 def _conclude_without_spool(location: str, reader: RunReader, spool: str) -> Recovery:
-    """Write the final status of a job whose spool was deleted after everything was killed."""
+    """Write the final status of a job whose spool was deleted after everything was killed, so that
+    no reader waits for its records."""
     status = reader.statuses().get(node_name())
     if status is not None and status.state.is_final:
         return _no_recovery(reader, "this node has no span logs of the run")
     loss = f"the spool {spool} was deleted, and with it the records that were not in the run yet"
     if status is not None and (status.pid is None or process_start_ticks(status.pid) is None):
-        lost = msgspec.structs.replace(status, losses=[*status.losses, loss])
         with RunWriter(location, node_name()) as writer:
-            writer.put_status(final_status(lost, Handshake(Path(spool)), notes=status.notes))
+            writer.put_status(
+                msgspec.structs.replace(
+                    status,
+                    state=JobState.UNKNOWN,
+                    ended_ns=status.end_ns or status.heartbeat_ns,
+                    reason="the exit status is unknown: the spool was deleted",
+                    losses=[*status.losses, loss],
+                )
+            )
     return _no_recovery(reader, loss)
 
 

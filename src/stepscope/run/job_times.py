@@ -18,6 +18,7 @@ _STATES_BY_PRIORITY = (
     JobState.STOPPING,
     JobState.FAILED,
     JobState.STOPPED,
+    JobState.UNKNOWN,
     JobState.COMPLETED,
 )
 
@@ -95,7 +96,8 @@ def job_borders(run: Run) -> tuple[int, int]:
     starts = [status.started_ns for status in statuses]
     starts += [process.started_ns for process in processes]
     starts += [trace.start_ns for trace in traces]
-    ends = [status.ended_ns or status.heartbeat_ns for status in statuses]
+    # Where the wall clock was set back in a run of an earlier version, the last record is the end.
+    ends = [run.clock.end_ns if s.end_ns is None else s.end_ns for s in statuses]
     ends += [process.ended_ns for process in processes if process.ended_ns is not None]
     ends += [trace.end_ns for trace in traces]
     start = min(starts, default=run.reader.info.created_ns)

@@ -12,4 +12,5 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     """Consequences of files that cannot be read, and these files; empty if the payload depends on
     none of them."""
     recording_end: str | None = None
-    """Which data of the payload were not recorded to the end of the job; null if all were."""
+    """Which data of the payload were not recorded to the end of the job, or still have to be
+    recovered from the spool; null if the payload has all of them."""

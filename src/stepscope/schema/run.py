@@ -21,11 +21,13 @@ class JobState(enum.StrEnum):
     COMPLETED = "Completed"
     FAILED = "Failed"
     STOPPED = "Stopped"
+    UNKNOWN = "Unknown"
+    """The job has ended, but its exit status was not seen."""
 
     @property
     def is_final(self) -> bool:
         """True if the job has ended."""
-        return self in {JobState.COMPLETED, JobState.FAILED, JobState.STOPPED}
+        return self not in {JobState.IN_PROGRESS, JobState.STOPPING}
 
 
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,9 +64,12 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     state: JobState
     heartbeat_ns: int
-    """Last heartbeat of the monitor, epoch nanoseconds."""
+    """Last heartbeat of the monitor by the wall clock, epoch nanoseconds."""
     started_ns: int
     ended_ns: int | None = None
+    elapsed_ns: int | None = None
+    """Time from the start to the last heartbeat or to the end, by the monotonic clock of the node,
+    whatever its wall clock did; null in runs of earlier versions."""
     exit_code: int | None = None
     signal: int | None = None
     """Signal that ended the job, if any."""
@@ -79,6 +84,21 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Reasons for which records of the job may be missing, one sentence each."""
     max_pause_ns: int = 0
     """Longest time for which the monitor did not run."""
+
+    @property
+    def duration_ns(self) -> int | None:
+        """Time from the start to the last heartbeat or to the end; None if the wall clock, which
+        earlier versions used, was set back meanwhile."""
+        if self.elapsed_ns is not None:
+            return self.elapsed_ns
+        last_ns = self.heartbeat_ns if self.ended_ns is None else self.ended_ns
+        return last_ns - self.started_ns if last_ns >= self.started_ns else None
+
+    @property
+    def end_ns(self) -> int | None:
+        """End of the job, or its last heartbeat, on the clock of the node's records, epoch
+        nanoseconds; None if unknown."""
+        return None if self.duration_ns is None else self.started_ns + self.duration_ns
 
 
 class IntervalChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +146,11 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     def intervals_ns(self) -> list[int]:
         """Sampling intervals in the order of time."""
         return [self.sample_interval_ns, *(change.interval_ns for change in self.interval_changes)]
+
+    @property
+    def epoch_offset_ns(self) -> int:
+        """Epoch time minus monotonic time of the records of this node."""
+        return self.clock_anchor_epoch_ns - self.clock_anchor_monotonic_ns
 
     def interval_ns_at(self, t_ns: int) -> int:
         """Return the sampling interval at a time, epoch nanoseconds."""

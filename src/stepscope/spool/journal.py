@@ -6,6 +6,7 @@ Each line is one JSON object with a `k` key:
     name      an interned name: id, text
     fact      a fact about the job; has a `fact` key
     note      a probe was switched off, or data is missing; has a `text` key
+    end       the interpreter is ending; has the name of the uncaught `exception`, or null
 
 A name's line is written before any record uses its id. The file is reopened for each line,
 because a job that daemonizes closes descriptors it does not know. A line also starts with a line

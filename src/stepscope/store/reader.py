@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
@@ -63,6 +64,11 @@ class RunReader:
     def is_local(self) -> bool:
         """True if the run is a directory, into which a job on this machine may be writing."""
         return isinstance(self._store, LocalStore)
+
+    @property
+    def directory(self) -> Path | None:
+        """Directory of the run; None if it is in an object store."""
+        return self._store.root if isinstance(self._store, LocalStore) else None
 
     def refresh(self) -> None:
         """Drop cached listings, so that the next call sees the latest writes to a bucket."""

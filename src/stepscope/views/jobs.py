@@ -26,7 +26,9 @@ from stepscope.schema import (
 from stepscope.store import RunReader
 
 MAX_COMMAND_LENGTH = 1000
-JobListStatus = Literal["InProgress", "Stopping", "Completed", "Failed", "Stopped", "Imported"]
+JobListStatus = Literal[
+    "InProgress", "Stopping", "Completed", "Failed", "Stopped", "Unknown", "Imported"
+]
 SHORT_VERDICTS: dict[Suspect, str] = {
     "data_pipeline": "waits for data",
     "model": "mostly model compute",
@@ -253,8 +255,10 @@ def summarize_job(run: Run, size_bytes: int) -> JobSummary:
 def _measure_duration(statuses: list[JobStatus]) -> int | None:
     if not statuses:
         return None
-    ends = (s.heartbeat_ns if s.ended_ns is None else s.ended_ns for s in statuses)
-    return max(0, max(ends) - min(s.started_ns for s in statuses))
+    ends_ns = [status.end_ns for status in statuses if status.end_ns is not None]
+    if len(ends_ns) < len(statuses):
+        return None
+    return max(ends_ns) - min(status.started_ns for status in statuses)
 
 
 def _count_ranks(reader: RunReader, summary: JobSummary | None) -> int | None:

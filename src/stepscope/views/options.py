@@ -11,7 +11,7 @@ import msgspec
 
 from stepscope.analysis import CommunicationDefinition
 from stepscope.errors import UsageError
-from stepscope.run import CarryOver, Run, explain_recording_end, make_with_damage
+from stepscope.run import CarryOver, Run, explain_recording_end, explain_recovery, make_with_damage
 from stepscope.schema import Payload
 from stepscope.views.damage import note_damage
 from stepscope.views.ranges import Ranged, describe_range
@@ -166,7 +166,11 @@ class View:
         if missing:
             raise UsageError(f"This view needs {' and '.join(missing)}.")
         payload, damage = make_with_damage(run, lambda source: self._show(source, options))
-        return note_damage(payload, damage) if damage and isinstance(payload, Payload) else payload
+        if not isinstance(payload, Payload):
+            return payload
+        if recovery := explain_recovery(run.reader):
+            payload = msgspec.structs.replace(payload, recording_end=recovery)
+        return note_damage(payload, damage) if damage else payload
 
     def _show(self, run: Run, options: ViewOptions) -> msgspec.Struct:
         is_range = (options.from_ns, options.to_ns) != (None, None)

@@ -47,6 +47,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     started_ns: Annotated[int, field_label(unit="epoch_ns")]
     ended_ns: Annotated[int | None, field_label(unit="epoch_ns")]
     heartbeat_ns: Annotated[int, field_label(unit="epoch_ns")]
+    duration_ns: int | None
+    """Time from the start to the end or to the last heartbeat; null if unknown."""
     monitor_lost: bool
     """True if the job was in progress at its last heartbeat but has been silent since;
     `stepscope recover` imports the rest."""
@@ -310,6 +312,7 @@ def _show_node(run: Run, node: str, status: JobStatus) -> NodeStatus:
         started_ns=status.started_ns,
         ended_ns=status.ended_ns,
         heartbeat_ns=status.heartbeat_ns,
+        duration_ns=status.duration_ns,
         monitor_lost=is_lost(status),
         gpu_busy_ratio=metrics.mean_over_devices("gpu_busy_ratio") if metrics else None,
         cpu_busy_ratio=metrics.mean("cpu_busy_ratio") if metrics else None,

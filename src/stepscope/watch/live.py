@@ -40,6 +40,8 @@ class LiveView(msgspec.Struct, frozen=True, kw_only=True):
     """None before the first heartbeat."""
     reason: str | None
     started_ns: int | None
+    duration_ns: int | None
+    """Time from the start of the job to its end or last heartbeat; null if unknown."""
     heard_ns: int | None
     """Time of the latest heartbeat of a monitor."""
     pace: Pace
@@ -83,6 +85,7 @@ class Observer:
             state=first.state if first else None,
             reason=first.reason if first else None,
             started_ns=first.started_ns if first else None,
+            duration_ns=first.duration_ns if first else None,
             heard_ns=max((status.heartbeat_ns for status in statuses.values()), default=None),
             pace=self._pace,
             suspect=self._suspect,

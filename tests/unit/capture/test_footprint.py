@@ -10,7 +10,7 @@ import sys
 import pytest
 
 MAY_BE_LOADED = {
-    "__future__", "_collections", "_functools", "_operator", "_struct", "_weakrefset",
+    "__future__", "_collections", "_functools", "_operator", "_struct", "_weakrefset", "atexit",
     "collections", "errno", "functools", "itertools", "keyword", "mmap", "operator", "reprlib",
     "struct", "threading", "types",
 }  # fmt: skip

@@ -216,7 +216,8 @@ def test_a_killed_script(jobs: dict[str, Job]) -> None:
     job = jobs["DIES"]
     assert job.process.returncode == -signal.SIGKILL
     wait_until(lambda: job.status().state.is_final)
-    assert job.status().state is JobState.FAILED
+    # Before Linux 6.15, only the parent of the script is told its exit status.
+    assert job.status().state in {JobState.FAILED, JobState.UNKNOWN}
     assert job.steps() == [1]
 
 

@@ -153,4 +153,4 @@ def test_a_process_describes_itself(spool: Any) -> None:
     assert (described["rank"], described["local_rank"]) == (3, 1)
     assert "world_size" not in described
     assert described["command"][-2:] == ["--lr", "1"]
-    assert described["started_ns"] > 0
+    assert described["started_monotonic_ns"] > 0

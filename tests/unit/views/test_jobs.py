@@ -67,6 +67,7 @@ def test_what_a_run_says_of_itself(tmp_path: Path) -> None:
         (["Completed", "Failed"], "Failed"),
         (["Stopped", "Failed"], "Failed"),
         (["Stopped", "Completed"], "Stopped"),
+        (["Unknown", "Completed"], "Unknown"),
         (["Failed", "InProgress"], "InProgress"),
         (["Stopping", "Completed"], "Stopping"),
     ],

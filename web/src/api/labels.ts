@@ -212,7 +212,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   ActivitiesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     carry_over: {"title":"carry over","unit":"none"},
@@ -257,7 +257,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   AnnotationsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     name: {"title":"name","unit":"none"},
     sources: {"title":"sources","unit":"none"},
@@ -417,7 +417,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   ConfigurationView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     interval_ns: {"title":"sampling interval","unit":"ns"},
     interval_choices_ns: {"title":"interval choices","unit":"ns","description":"Sampling intervals that can be chosen."},
     automatic_windows: {"title":"automatic windows","unit":"none","description":"True if a few steps are recorded in detail without a request."},
@@ -507,7 +507,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   CountersView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     piece_ns: {"title":"piece","unit":"ns"},
@@ -515,7 +515,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   Dashboard: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     gpu_active: {"title":"GPU active","unit":"none","description":"From the samples of the job, or else from traces."},
     cpu_active: {"title":"CPU active","unit":"none"},
@@ -605,7 +605,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   DistributedView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     communication_of: {"title":"communication of","unit":"none","description":"Definition of communication."},
@@ -629,7 +629,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   EventDetails: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     track: {"title":"track","unit":"none"},
     event: {"title":"event","unit":"none","display":"identifier"},
     name: {"title":"name","unit":"none"},
@@ -704,7 +704,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   FlameView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     total_ns: {"title":"total","unit":"ns","description":"Sum over the outermost calls."},
@@ -719,7 +719,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   GpuMetricsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     traces: {"title":"traces","unit":"none"},
@@ -735,7 +735,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   GpuTimeView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     communication_of: {"title":"communication of","unit":"none","description":"Definition of communication."},
@@ -779,7 +779,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   IdleView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     kernel_wait_below_ns: {"title":"kernel wait below","unit":"ns"},
@@ -790,7 +790,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   InputPipelineView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     ranks: {"title":"ranks","unit":"none"},
@@ -799,7 +799,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   InsightsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     source: {"title":"source","unit":"none","description":"Time of evaluation: while the job ran, or for this answer."},
     progress: {"title":"progress","unit":"none"},
@@ -863,7 +863,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   KernelCountersView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     share_of: {"title":"share of","unit":"none"},
     by: {"title":"by","unit":"none"},
     traces: {"title":"traces","unit":"none"},
@@ -935,7 +935,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   KernelsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     communication_of: {"title":"communication of","unit":"none","description":"Definition of communication."},
@@ -947,7 +947,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   LaunchesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     long_call_ns: {"title":"long call","unit":"ns"},
     long_delay_ns: {"title":"long delay","unit":"ns"},
@@ -1022,7 +1022,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   MemoryView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     traces: {"title":"traces","unit":"none"},
     timelines: {"title":"memory by category","unit":"none"},
@@ -1061,7 +1061,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   ModulesFlameView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     by: {"title":"by","unit":"none"},
     time_of: {"title":"time of","unit":"none","description":"Definition of the time of the nodes."},
@@ -1071,7 +1071,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   ModulesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     traces: {"title":"traces","unit":"none"},
@@ -1141,6 +1141,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     started_ns: {"title":"started","unit":"epoch_ns"},
     ended_ns: {"title":"ended","unit":"epoch_ns"},
     heartbeat_ns: {"title":"heartbeat","unit":"epoch_ns"},
+    duration_ns: {"title":"duration","unit":"ns","description":"Time from the start to the end or to the last heartbeat; null if unknown."},
     monitor_lost: {"title":"monitor lost","unit":"none","description":"True if the job was in progress at its last heartbeat but has been silent since; `stepscope recover` imports the rest."},
     gpu_busy_ratio: {"title":"GPU busy","unit":"ratio","description":"Mean over GPUs and samples; null without GPUs."},
     cpu_busy_ratio: {"title":"CPU busy","unit":"ratio","description":"Mean over samples, of the cores available to the job."},
@@ -1216,7 +1217,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   OperatorsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     by: {"title":"by","unit":"none"},
@@ -1226,7 +1227,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   Overview: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     run_id: {"title":"run ID","unit":"none"},
     command: {"title":"command","unit":"none"},
@@ -1413,7 +1414,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   RecordingsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     recordings: {"title":"recordings","unit":"none","description":"Traces by rank."},
     missing: {"title":"missing","unit":"none"},
   },
@@ -1464,7 +1465,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   RooflineView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     traces: {"title":"traces","unit":"none"},
     missing: {"title":"missing","unit":"none"},
@@ -1516,7 +1517,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   SearchView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     name: {"title":"name","unit":"none"},
     match_count: {"title":"matches","unit":"count"},
     before_count: {"title":"matches before","unit":"count","description":"Matches before the first listed one."},
@@ -1539,7 +1540,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   SlicesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     names: {"title":"names","unit":"none"},
@@ -1626,7 +1627,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   StepsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none","description":"Denominator of the shares of the phases in `ranks`."},
     ranks: {"title":"ranks","unit":"none","description":"Steps of the whole run, from its spans."},
@@ -1663,7 +1664,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   SummaryView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     tracks: {"title":"tracks","unit":"none"},
@@ -1671,7 +1672,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   SystemHeatView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     start_after_ns: {"title":"start after","unit":"ns","description":"Start of the first column, after the run's origin."},
     column_ns: {"title":"column","unit":"ns"},
@@ -1681,7 +1682,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   SystemSeriesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     start_after_ns: {"title":"start after","unit":"ns","description":"Start of the first bin, after the run's origin."},
     piece_ns: {"title":"piece","unit":"ns","description":"Width of the bins."},
@@ -1693,7 +1694,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   SystemView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     nodes: {"title":"nodes","unit":"none"},
     missing: {"title":"missing","unit":"none"},
@@ -1711,7 +1712,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   TensorsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     scalars: {"title":"scalars","unit":"none"},
     left_out_count: {"title":"omitted series","unit":"count","description":"Series that exceed the limit and are omitted."},
@@ -1740,7 +1741,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   TimelineView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     origin_ns: {"title":"origin","unit":"ns","description":"Epoch nanoseconds that times count from, as text: doubles cannot hold them."},
     end_after_ns: {"title":"end after","unit":"ns","description":"End of the recorded data."},
     groups: {"title":"groups","unit":"none"},
@@ -1993,7 +1994,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   },
   UsageView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
-    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job; null if all were."},
+    recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
     job: {"title":"job","unit":"none","description":"Name, status, machines, times and cost of the job."},
     job_notes: {"title":"job notes","unit":"none"},
     job_parts: {"title":"job parts","unit":"none","description":"Initialization, training loop and finalization."},

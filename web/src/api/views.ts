@@ -12,7 +12,7 @@ export interface ActiveShare {
 export interface ActivitiesView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -81,7 +81,7 @@ export interface Annotations {
 export interface AnnotationsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -320,7 +320,7 @@ export interface ConditionResult {
 export interface ConfigurationView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   interval_ns: number | null;
   /** Sampling intervals that can be chosen. */
@@ -449,7 +449,7 @@ export interface CounterSeries {
 export interface CountersView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   from_after_ns: number;
   to_after_ns: number;
@@ -461,7 +461,7 @@ export interface CountersView {
 export interface Dashboard {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -600,7 +600,7 @@ export interface DeviceView {
 export interface DistributedView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -635,7 +635,7 @@ export interface DividedSteps {
 export interface EventDetails {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   track: string;
   event: number;
@@ -727,7 +727,7 @@ export interface FlameNode {
 export interface FlameView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   from_after_ns: number;
   to_after_ns: number;
@@ -751,7 +751,7 @@ export interface Gate {
 export interface GpuMetricsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -774,7 +774,7 @@ export interface GpuShares {
 export interface GpuTimeView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -834,7 +834,7 @@ export interface HostStep {
 export interface IdleView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -850,7 +850,7 @@ export interface IdleView {
 export interface InputPipelineView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -865,7 +865,7 @@ export interface InputPipelineView {
 export interface InsightsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -894,7 +894,7 @@ export interface JobRow {
   id: string;
   name: string;
   /** Status over all nodes; `Imported` if no job was watched. */
-  status: "Completed" | "Failed" | "Imported" | "InProgress" | "Stopped" | "Stopping";
+  status: "Completed" | "Failed" | "Imported" | "InProgress" | "Stopped" | "Stopping" | "Unknown";
   /** True if the job was in progress at its last heartbeat but has been silent since. */
   monitor_lost: boolean;
   /** Reason for the status, if it needs one. */
@@ -923,7 +923,7 @@ export interface JobRow {
 }
 
 /** State of a job, named as in training services. */
-export type JobState = "Completed" | "Failed" | "InProgress" | "Stopped" | "Stopping";
+export type JobState = "Completed" | "Failed" | "InProgress" | "Stopped" | "Stopping" | "Unknown";
 
 /** Verdict of a job in short. */
 export interface JobVerdict {
@@ -972,7 +972,7 @@ export interface KernelCounter {
 export interface KernelCountersView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   share_of: string;
   by: string;
@@ -1082,7 +1082,7 @@ export interface KernelTotal {
 export interface KernelsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -1100,7 +1100,7 @@ export interface KernelsView {
 export interface LaunchesView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -1207,7 +1207,7 @@ export interface MemoryTimelineView {
 export interface MemoryView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -1264,7 +1264,7 @@ export interface Module {
 export interface ModulesFlameView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -1280,7 +1280,7 @@ export interface ModulesFlameView {
 export interface ModulesView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -1379,6 +1379,8 @@ export interface NodeStatus {
   started_ns: number;
   ended_ns: number | null;
   heartbeat_ns: number;
+  /** Time from the start to the end or to the last heartbeat; null if unknown. */
+  duration_ns: number | null;
   /** True if the job was in progress at its last heartbeat but has been silent since; `stepscope recover` imports the rest. */
   monitor_lost: boolean;
   /** Mean over GPUs and samples; null without GPUs. */
@@ -1493,7 +1495,7 @@ export interface OperatorStack {
 export interface OperatorsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -1508,7 +1510,7 @@ export interface OperatorsView {
 export interface Overview {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -1789,7 +1791,7 @@ export interface RecordingName {
 export interface RecordingsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Traces by rank. */
   recordings: RecordingName[];
@@ -1870,7 +1872,7 @@ export interface RooflineGroup {
 export interface RooflineView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -1942,7 +1944,7 @@ export interface ScalarSeries {
 export interface SearchView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   name: string;
   match_count: number;
@@ -1977,7 +1979,7 @@ export interface ShortFinding {
 export interface SlicesView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   from_after_ns: number;
   to_after_ns: number;
@@ -2108,7 +2110,7 @@ export interface StepUtilization {
 export interface StepsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -2166,7 +2168,7 @@ export interface StreamQueue {
 export interface SummaryView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   from_after_ns: number;
   to_after_ns: number;
@@ -2178,7 +2180,7 @@ export interface SummaryView {
 export interface SystemHeatView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -2195,7 +2197,7 @@ export interface SystemHeatView {
 export interface SystemSeriesView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -2216,7 +2218,7 @@ export interface SystemSeriesView {
 export interface SystemView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -2238,7 +2240,7 @@ export interface TargetOutcome {
 export interface TensorsView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
@@ -2283,7 +2285,7 @@ export interface TimelineEvent {
 export interface TimelineView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Epoch nanoseconds that times count from, as text: doubles cannot hold them. */
   origin_ns: string;
@@ -2647,7 +2649,7 @@ export interface UsageShares {
 export interface UsageView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
   damage: string[];
-  /** Which data of the payload were not recorded to the end of the job; null if all were. */
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
   /** Name, status, machines, times and cost of the job. */
   job: Record<string, string>;

@@ -8,7 +8,7 @@ import { dateTime, sentence } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
 import { useView } from "../state/fetch";
 import { link } from "../state/url";
-import { column, columns, entries, tile } from "../widgets/fields";
+import { columns, entries, tile } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
@@ -166,8 +166,7 @@ function Nodes({ nodes }: { nodes: NodeStatus[] }) {
       rows={nodes}
       fields={columns<"NodeStatus", NodeStatus>(
         "NodeStatus", "node", "state", ["reason", { value: (row) => (row.monitor_lost ? "monitor lost" : row.reason) }],
-        column("duration", "duration", "ns", (row) => (row.ended_ns ?? row.heartbeat_ns) - row.started_ns),
-        "gpu_busy_ratio", "cpu_busy_ratio",
+        "duration_ns", "gpu_busy_ratio", "cpu_busy_ratio",
       )}
     />
   );

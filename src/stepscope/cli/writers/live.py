@@ -20,6 +20,7 @@ _STYLES = {
     JobState.STOPPING: "yellow",
     JobState.FAILED: "red",
     JobState.STOPPED: "yellow",
+    JobState.UNKNOWN: "yellow",
 }
 
 
@@ -49,8 +50,8 @@ def _head(view: LiveView) -> Text:
     if view.state is None:
         return Text.assemble((view.run_id, "bold"), "  no status from a monitor yet")
     facts = [str(view.state)] if view.reason is None else [f"{view.state}: {view.reason}"]
-    if view.started_ns and view.heard_ns:
-        facts.append(f"for {_rough(view.heard_ns - view.started_ns)}")
+    if view.duration_ns is not None:
+        facts.append(f"for {_rough(view.duration_ns)}")
     if view.heard_ns and not view.state.is_final:
         facts.append(f"heard {_rough(time.time_ns() - view.heard_ns)} ago")
     state = " · ".join(facts)

@@ -21,14 +21,13 @@ def write_overview(out: Console, payload: Overview) -> None:
     versions = ", ".join(f"{name} {version}" for name, version in payload.versions.items())
     out.print(f"[dim]{versions}; git {payload.git_revision or 'none'}[/dim]")
     for node in payload.nodes:
-        ended = node.ended_ns or node.heartbeat_ns
-        parts = [node.node, str(node.state), duration(ended - node.started_ns)]
+        parts = [node.node, str(node.state), duration(node.duration_ns)]
         if node.gpu_busy_ratio is not None:
             parts.append(f"GPU busy {percent(node.gpu_busy_ratio)}")
         if node.cpu_busy_ratio is not None:
             parts.append(f"CPU busy {percent(node.cpu_busy_ratio)}")
         if node.monitor_lost:
-            parts.append("monitor lost: restore the remaining data with stepscope recover")
+            parts.append("monitor lost")
         out.print("  ".join(parts) + (f"  [dim]{escape(node.reason)}[/dim]" if node.reason else ""))
     write_changes(out, payload.configuration_changes)
     if payload.recordings:

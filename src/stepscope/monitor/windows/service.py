@@ -68,7 +68,7 @@ class WindowService:
         node: this node.
         peer: daemon for libkineto; None if unavailable.
         job_pid: PID of the command.
-        started_ns: start of the job, epoch nanoseconds.
+        started_ns: start of the job on the monotonic clock.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class WindowService:
         self._node = node
         self._run_directory = run
         self._job_pid = job_pid
-        self._started_ns = started_ns - time.time_ns() + time.monotonic_ns()
+        self._started_ns = started_ns
         self._peer = peer
         self._processes: dict[str, TrainingProcess] = {}
         self._detectors: dict[str, SlowdownDetector] = {}

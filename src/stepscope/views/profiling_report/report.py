@@ -24,7 +24,7 @@ from stepscope.rules import Rule
 from stepscope.run import (
     JobStatistics,
     Run,
-    is_lost,
+    explain_recovery,
     job_statistics,
     make_with_damage,
 )
@@ -210,11 +210,8 @@ def _measure_job(run: Run) -> JobStatistics:
 
 def _notes(run: Run, checked: RuleReport) -> list[str]:
     """List the reasons for an incomplete report."""
-    silent = [
-        f"{node} reports a running job, but its last heartbeat was at "
-        f"{utc_time(status.heartbeat_ns)}. If the job has ended, run `stepscope recover` there."
-        for node, status in sorted(run.reader.statuses().items())
-        if is_lost(status)
-    ]
-    notes, more = limit_items([*silent, *checked.damage], MAX_NOTES, "notes")
+    recovery = explain_recovery(run.reader)
+    notes, more = limit_items(
+        [*([recovery] if recovery else []), *checked.damage], MAX_NOTES, "notes"
+    )
     return [*map(shorten, notes), *([more] if more else [])]

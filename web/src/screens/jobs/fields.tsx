@@ -10,6 +10,7 @@ const STATUS_LABELS: Record<JobRow["status"], readonly [string, string, "good" |
   Completed: ["✓", "completed", "good"],
   Failed: ["✕", "failed", "bad"],
   Stopped: ["■", "stopped", "bad"],
+  Unknown: ["?", "unknown", "plain"],
   Imported: ["↓", "imported", "plain"],
 };
 

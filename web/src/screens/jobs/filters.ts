@@ -10,6 +10,7 @@ export const STATUS_FILTERS: readonly (readonly [StatusFilter, string])[] = [
   ["Failed", "failed"],
   ["Stopped", "stopped"],
   ["Stopping", "stopping"],
+  ["Unknown", "unknown"],
   ["Imported", "imported"],
 ];
 

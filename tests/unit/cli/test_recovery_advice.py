@@ -1,0 +1,77 @@
+"""Commands on a run that needs `stepscope recover` say so first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stepscope.run import explain_recovery
+from stepscope.schema import JobState
+from stepscope.store import open_run
+from stepscope.testing import RunBuilder
+from stepscope.testing.runs import EPOCH_NS
+from tests.support.command import run_command
+
+ADVICE = (
+    "The run is incomplete: the monitor on n0 stopped before it recorded the end of the job. Store "
+    "the remaining records on that machine with: stepscope recover "
+)
+
+
+def draw_lost(directory: Path) -> Path:
+    """Write a run whose monitor has sent no heartbeat for years."""
+    builder = RunBuilder(directory / "the run")
+    builder.rank(0).draw("wait 60 | forward 12 | backward 20 | optimizer 8", 20)
+    return builder.status(JobState.IN_PROGRESS, heartbeat_ns=EPOCH_NS).write()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["diagnose"], ["diagnose", "--json"], ["rules", "check"], ["watch"]]
+)
+def test_a_command_gives_the_advice_on_stderr(tmp_path: Path, arguments: list[str]) -> None:
+    run = draw_lost(tmp_path)
+    name, *options = arguments
+    words = [name, *options] if name == "rules" else [name, str(run), *options]
+    done = run_command(tmp_path, *words, *([str(run)] if name == "rules" else []))
+    assert done.stderr.startswith(f"stepscope: {ADVICE}'{run}'")
+
+
+def test_every_view_gives_the_advice(tmp_path: Path) -> None:
+    run = draw_lost(tmp_path)
+    for view in ("overview", "steps", "system"):
+        text = " ".join(run_command(tmp_path, "show", str(run), view).stdout.split())
+        assert text.startswith(f"! {ADVICE}'{run}'"), view
+    payload = json.loads(run_command(tmp_path, "show", str(run), "steps", "--json").stdout)
+    assert payload["recording_end"] == f"{ADVICE}'{run}'"
+
+
+def test_the_report_gives_the_advice(tmp_path: Path) -> None:
+    run = draw_lost(tmp_path)
+    done = run_command(tmp_path, "report", str(run), "-o", "report.html")
+    assert done.returncode == 0, done.stderr
+    assert ADVICE in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.UNKNOWN])
+def test_a_run_that_has_ended_needs_no_recovery(tmp_path: Path, state: JobState) -> None:
+    run = RunBuilder(tmp_path / "run").status(state, heartbeat_ns=EPOCH_NS).write()
+    assert explain_recovery(open_run(run)) is None
+
+
+def test_a_run_whose_spool_is_gone_ends_as_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its status must not say forever that the job is in progress."""
+    monkeypatch.setenv("STEPSCOPE_NODE", "n0")
+    run = draw_lost(tmp_path)
+    done = run_command(tmp_path, "recover", str(run))
+    assert done.stdout == (
+        "Nothing to recover: the spool /spool was deleted, and with it the records that were not in "
+        "the run yet.\n"
+    )
+    status = open_run(run).statuses()["n0"]
+    assert status.state is JobState.UNKNOWN
+    assert status.ended_ns == EPOCH_NS  # the last heartbeat
+    assert "the spool was removed" in str(status.reason)
