@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import click
-import msgspec
 
 from stepscope.cli.options import json_option, run_argument
+from stepscope.cli.output import print_json_line
 from stepscope.errors import UsageError
 from stepscope.monitor import Recovery, recover_run, remove_spool
 from stepscope.quantities import count_of
@@ -32,7 +32,7 @@ def command(run: str, as_json: bool) -> None:
     if recovery.spool is not None and recovery.complete:
         _remove(Path(recovery.spool))
     if as_json:
-        click.echo(msgspec.json.encode(recovery).decode())
+        print_json_line(recovery)
     else:
         click.echo(_sentence(recovery))
 

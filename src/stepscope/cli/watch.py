@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 
 import click
-import msgspec
 from rich.live import Live
 
 from stepscope.cli.options import json_option, run_argument, scan_option
+from stepscope.cli.output import print_json_line
 from stepscope.cli.text import console
 from stepscope.cli.writers.live import live_text
 from stepscope.rule_feed import choose_rules
@@ -41,7 +41,7 @@ def _print_lines(reader: RunReader, scan_s: float) -> None:
     """Print one line of JSON per scan."""
     observer = Observer(reader)
     for record in _scans(reader, scan_s):
-        click.echo(msgspec.json.encode(observer.observe(record)).decode())
+        print_json_line(observer.observe(record))
 
 
 def _show(reader: RunReader, scan_s: float) -> None:
