@@ -53,6 +53,7 @@ from stepscope.run import (
     analyse_loading,
     choose_bins,
     job_statistics,
+    number_ranks,
     open_run,
 )
 from stepscope.schema import METRIC_TYPES
@@ -305,7 +306,7 @@ class OpenRun(RunFrames):
 
     def dataloader(self, *, rank: int | None = None) -> DataLoaderAnalysis:
         """Analyse how batches were created and waited for."""
-        self._check_rank(rank)
+        number_ranks(self._run).require(rank)
         return analyse_loading(self._run, rank)
 
     def python_profile(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from stepscope.errors import UsageError
-from stepscope.run import Run, Trace, reading_ahead
+from stepscope.quantities import number_ranges
+from stepscope.run import Run, Trace, number_ranks, reading_ahead
 from stepscope.views.names import list_names
 from stepscope.views.options import ViewOptions
 
@@ -19,15 +20,13 @@ def select_traces(run: Run, options: ViewOptions) -> list[Trace]:
     """Select the traces of the requested rank and name, by rank, to be processed in turn.
 
     Raises:
-        UsageError: no trace has that rank or name.
+        UsageError: the run has no such rank, or no trace has that name.
     """
     traces = run.traces
-    if options.rank is not None and traces:
-        ranks = sorted({trace.rank for trace in traces if trace.rank is not None})
-        traces = [trace for trace in traces if trace.rank == options.rank]
-        if not traces:
-            known_ranks = f"of ranks {', '.join(map(str, ranks))}" if ranks else "of unknown rank"
-            raise UsageError(f"No trace is of rank {options.rank}; available: {known_ranks}.")
+    if options.rank is not None:
+        ranks = number_ranks(run)
+        ranks.require(options.rank)
+        traces = [trace for trace in traces if ranks.by_trace.get(trace.trace) == options.rank]
     if options.trace is not None and traces:
         names = [trace.name for trace in traces]
         traces = [trace for trace in traces if trace.name == options.trace]
@@ -40,6 +39,10 @@ def explain_no_traces(run: Run, traces: list[Trace]) -> str | None:
     """Explain why a view has no trace; None if it has one."""
     if traces:
         return None
+    if run.traces:  # of other ranks
+        ranks = {number_ranks(run).by_trace.get(trace.trace) for trace in run.traces}
+        known_ranks = number_ranges(sorted(rank for rank in ranks if rank is not None))
+        return f"no trace of this rank was recorded; available: {', '.join(known_ranks) or 'none'}"
     if run.left_out:
         return NO_TRACE_IN_RANGE
     return NO_TRACE_IN_FILES if run.is_imported else NO_TRACE

@@ -165,7 +165,7 @@ def test_tables_and_queries(run: OpenRun) -> None:
         (lambda run: run.system(node="n7"), "no node 'n7'; there are 'n0'"),
         (lambda run: run.framework(kind="forwards"), "no kind of span 'forwards'"),
         (lambda run: run.framework(phase="loss"), "no phase 'loss'; there are 'backward'"),
-        (lambda run: run.framework(rank=9), "no rank 9; there are 0, 1"),
+        (lambda run: run.framework(rank=9), "no rank 9; the run has ranks 0, 1"),
         (lambda run: run.table("span"), "no table 'span'"),
         (lambda run: run.step_histogram(phase="wait"), "no phase 'wait'"),
         (lambda run: run.heatmap("n1"), "no node 'n1'"),
