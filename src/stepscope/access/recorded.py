@@ -204,7 +204,7 @@ class RecordedRun:
             if is_silent:
                 raise WaitTimeoutError(
                     f"{name} {lack}, and its monitor sends no heartbeat. If it was killed, "
-                    "`stepscope recover` reads the rest of the recorded data."
+                    "`stepscope recover RUN` reads the rest of the recorded data."
                 )
             now_s = time.monotonic()
             if now_s >= deadline:

@@ -78,7 +78,7 @@ class OpenRun(RunFrames):
         config: str | Path | None = None,
         settings: Sequence[str] = (),
     ) -> Report:
-        """Make the report of `stepscope report RUN`, section by section.
+        """Make the report of `stepscope report RUN -o report.html`, section by section.
 
         Args:
             rules: names of rules, or `path.py:MyRule`; none for all of them.
@@ -126,7 +126,7 @@ class OpenRun(RunFrames):
             last: count of sampling ticks.
         """
         if not self.nodes:
-            raise UsageError("No node was monitored: run the job with `stepscope run`.")
+            raise UsageError("No node was monitored: run the job with `stepscope run -- CMD`.")
         names = chosen_names("node", node, self.nodes)
         samples = {
             name: self._run.metrics[name].load(*HEATMAP_METRICS)

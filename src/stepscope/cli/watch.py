@@ -24,7 +24,7 @@ from stepscope.watch import Observer, Pause, follow_records
     "Ctrl-C, which does not affect the job; a finished run is shown once.",
 )
 @run_argument
-@scan_option("Interval of rule evaluation if `stepscope run` does not evaluate rules.")
+@scan_option("Interval of rule evaluation if the job does not evaluate rules.")
 @json_option
 def command(run: str, scan_interval: float, as_json: bool) -> None:
     reader = open_run(run)

@@ -10,7 +10,7 @@ from stepscope.views.options import ViewOptions
 
 NO_TRACE = (
     "the run has no trace of a framework's profiler: import one with "
-    "`stepscope import FILE -o RUN`, or record a window with `stepscope run --window`"
+    "`stepscope import FILE -o RUN`, or record a window with `stepscope run --start-step N -- CMD`"
 )
 NO_TRACE_IN_FILES = "the imported files contain no trace of a framework's profiler"
 NO_TRACE_IN_RANGE = "no trace overlaps the selected time range"

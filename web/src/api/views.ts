@@ -1379,7 +1379,7 @@ export interface NodeStatus {
   started_ns: number;
   ended_ns: number | null;
   heartbeat_ns: number;
-  /** True if the job was in progress at its last heartbeat but has been silent since; `stepscope recover` imports the rest. */
+  /** True if the job was in progress at its last heartbeat but has been silent since; `stepscope recover RUN` imports the rest. */
   monitor_lost: boolean;
   /** Mean over GPUs and samples; null without GPUs. */
   gpu_busy_ratio: number | null;

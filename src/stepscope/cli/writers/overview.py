@@ -28,7 +28,7 @@ def write_overview(out: Console, payload: Overview) -> None:
         if node.cpu_busy_ratio is not None:
             parts.append(f"CPU busy {percent(node.cpu_busy_ratio)}")
         if node.monitor_lost:
-            parts.append("monitor lost: restore the remaining data with stepscope recover")
+            parts.append("monitor lost: restore the remaining data with `stepscope recover RUN`")
         out.print("  ".join(parts) + (f"  [dim]{escape(node.reason)}[/dim]" if node.reason else ""))
     write_changes(out, payload.configuration_changes)
     if payload.recordings:

@@ -212,7 +212,8 @@ def _notes(run: Run, checked: RuleReport) -> list[str]:
     """List the reasons for an incomplete report."""
     silent = [
         f"{node} reports a running job, but its last heartbeat was at "
-        f"{utc_time(status.heartbeat_ns)}. If the job has ended, run `stepscope recover` there."
+        f"{utc_time(status.heartbeat_ns)}. If the job has ended, run `stepscope recover RUN` "
+        "there."
         for node, status in sorted(run.reader.statuses().items())
         if is_lost(status)
     ]
