@@ -19,7 +19,7 @@ Rounding is half away from zero on the shortest decimal form of a number, as ECM
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_UP, Context, Decimal
 
 MISSING = "n/a"
@@ -49,6 +49,17 @@ def fixed(value: float | None, decimals: int) -> str:
         return MISSING
     text = f"{_rounded(value, decimals):,f}"
     return text.removeprefix("-") if not text.strip("-0.") else text
+
+
+def figure(value: float | None, decimals: int) -> str:
+    """Format a number with a fixed count of decimals, or with three significant digits where it
+    would read as zero and is not.
+
+    >>> figure(26.4372, 2), figure(0.0031234, 2), figure(0, 2)
+    ('26.44', '0.00312', '0.00')
+    """
+    text = fixed(value, decimals)
+    return number(value) if value and not text.strip("-0.") else text
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -86,24 +97,6 @@ def count_of(value: int, singular: str, plural: str | None = None) -> str:
     ('1 step', '1,200 steps', '2 processes')
     """
     return f"{count(value)} {singular if value == 1 else plural or f'{singular}s'}"
-
-
-def number_ranges(numbers: Iterable[int]) -> list[str]:
-    """Format ascending numbers as ranges of three or more, and single numbers.
-
-    >>> number_ranges([1, 2, 3, 7, 8])
-    ['1 to 3', '7', '8']
-    """
-    runs: list[list[int]] = []
-    for value in numbers:
-        if runs and value == runs[-1][-1] + 1:
-            runs[-1].append(value)
-        else:
-            runs.append([value])
-    texts: list[str] = []
-    for run in runs:
-        texts += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run)
-    return texts
 
 
 def duration(ns: float | None) -> str:

@@ -31,13 +31,13 @@ class Suggestion:
     """A command as it is suggested.
 
     Attributes:
-        place: file, of code also the line.
+        source: file, of code also the line.
         text: the command with placeholders: RUN, FILE, N, …; f-strings have expressions in braces.
         is_message: True if users see it while they work: in a string of the program or a rule's
             page; False in documents and docstrings, which may use the name of a command as a noun.
     """
 
-    place: str
+    source: str
     text: str
     is_message: bool
 
@@ -108,6 +108,6 @@ def _strings(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
 def _find(
     pattern: re.Pattern[str], text: str, path: Path, *, is_message: bool, line: int | None = None
 ) -> Iterator[Suggestion]:
-    place = str(path.relative_to(ROOT)) + ("" if line is None else f":{line}")
+    source = str(path.relative_to(ROOT)) + ("" if line is None else f":{line}")
     for match in pattern.finditer(text):
-        yield Suggestion(place, " ".join(match[1].split()).rstrip("\\"), is_message)
+        yield Suggestion(source, " ".join(match[1].split()).rstrip("\\"), is_message)

@@ -93,7 +93,7 @@ def test_many_are_found() -> None:
     texts = {suggestion.text for suggestion in SUGGESTIONS}
     assert {"stepscope import FILE -o RUN", "stepscope show {run} {view}"} <= texts
     assert len([s for s in SUGGESTIONS if s.is_message]) > 40
-    assert any(s.place.startswith("web/") for s in SUGGESTIONS)
+    assert any(s.source.startswith("web/") for s in SUGGESTIONS)
 
 
 @pytest.mark.parametrize(

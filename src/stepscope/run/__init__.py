@@ -87,7 +87,7 @@ from stepscope.run.profile_selection import (
 )
 from stepscope.run.python_profiles import ProfiledFunction, read_python_profiles
 from stepscope.run.rank_collectives import collective_calls
-from stepscope.run.rank_numbers import RankNumbers, number_ranks
+from stepscope.run.rank_numbers import RankNumbers, number_ranges, number_ranks
 from stepscope.run.request_waits import name_wait_function
 from stepscope.run.run import Rank, Run
 from stepscope.run.scalars import LoggedScalars, read_scalars
@@ -251,6 +251,7 @@ __all__ = [
     "measure_fetches",
     "name_wait_function",
     "named_steps",
+    "number_ranges",
     "number_ranks",
     "open_run",
     "read_annotated_kernels",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from stepscope.errors import UsageError
-from stepscope.quantities import number_ranges
 from stepscope.run.run import Run
 
 
@@ -56,6 +55,24 @@ def _number_ranks(run: Run) -> RankNumbers:
     if len(main) > 1:  # a job of several commands, one of which trains
         main = [rank.process.process for rank in run.ranks]
     if len(main) == 1:
-        own = [trace.trace for trace in run.traces if trace.process in {None, main[0]}]
-        return RankNumbers({main[0]: 0}, dict.fromkeys(own, 0))
+        traces = [trace.trace for trace in run.traces if trace.process in {None, main[0]}]
+        return RankNumbers({main[0]: 0}, dict.fromkeys(traces, 0))
     return RankNumbers({}, {})
+
+
+def number_ranges(numbers: Iterable[int]) -> list[str]:
+    """Format ascending numbers as ranges of three or more, and single numbers.
+
+    >>> number_ranges([1, 2, 3, 7, 8])
+    ['1 to 3', '7', '8']
+    """
+    runs: list[list[int]] = []
+    for value in numbers:
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    texts: list[str] = []
+    for run in runs:
+        texts += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run)
+    return texts

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from stepscope.quantities import count as format_count, duration, number_ranges
-from stepscope.run import QualityIssue, Run, Trace
+from stepscope.quantities import count as format_count, duration
+from stepscope.run import QualityIssue, Run, Trace, number_ranges
 from stepscope.schema import QUALITY_CHECKS, field_label
 from stepscope.views.names import list_names
 

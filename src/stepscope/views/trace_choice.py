@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from stepscope.errors import UsageError
-from stepscope.quantities import number_ranges
-from stepscope.run import Run, Trace, number_ranks, reading_ahead
+from stepscope.run import Run, Trace, number_ranges, number_ranks, reading_ahead
 from stepscope.views.names import list_names
 from stepscope.views.options import ViewOptions
 
