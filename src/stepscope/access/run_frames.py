@@ -145,7 +145,11 @@ class RunFrames(RecordedRun):
         return frame_of_table(self._run.reader, name)
 
     def sql(self, query: str, parameters: Sequence[object] = ()) -> Frame:
-        """Run a DuckDB query over the tables of the run."""
+        """Run a DuckDB query over the tables of the run.
+
+        Raises:
+            UsageError: on reading the frame, if the query is not valid or fails.
+        """
         return frame_of_query(self._run.reader, query, parameters)
 
     @staticmethod
