@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-NOBODY = 65534
+UNPRIVILEGED_UID = 65534
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def restricted(directories: Iterable[Path], mode: int) -> Iterator[None]:
         directory.chmod(mode)
     is_root = os.geteuid() == 0
     if is_root:
-        os.seteuid(NOBODY)
+        os.seteuid(UNPRIVILEGED_UID)
     try:
         yield
     finally:

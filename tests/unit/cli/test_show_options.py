@@ -113,7 +113,7 @@ def test_a_range_after_the_end_of_the_run(tmp_path: Path) -> None:
     assert not done.stdout
     done = show("--from", "9s", "--to", "3s")
     assert done.returncode == 2
-    assert done.stderr == "stepscope: The range ends before it starts: from 9 s to 3 s.\n"
+    assert done.stderr == "stepscope: The range ends before it starts, at 3 s.\n"
     assert show("--from", "33s", "--to", "999s").returncode == 0
     with serving(tmp_path) as server:  # a page scrolls next to the data
         assert server.view("steps", "run", from_ns="999s").status == 200
