@@ -44,7 +44,7 @@ class Suggestion:
     @property
     def words(self) -> list[str]:
         """Words after `stepscope`; optional ones in brackets are included."""
-        text = re.sub(r"\{[^{}]*\b(view|python)\b[^{}]*\}", r"\1", self.text)
+        text = re.sub(r"\{[^{}]*\b(view|python|source)\b[^{}]*\}", r"\1", self.text)
         text = re.sub(r"\{[^{}]*\}", "RUN", text).replace("\\", "")
         return shlex.split(re.sub(r"\[options\]|[\[\]]", "", text))[1:]
 
