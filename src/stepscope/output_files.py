@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,7 +14,8 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """Open a file that replaces `path` when the block succeeds, and is removed if it fails.
 
     The file is opened immediately, so OSError is raised before the work if the directory is not
-    writable. Links are followed. A pipe, terminal or other special file is written in place.
+    writable; it names `path`, not the unfinished file. Links are followed. A pipe, terminal or
+    other special file is written in place.
     """
     target = path.resolve()
     if target.exists() and not target.is_file():
@@ -26,5 +27,10 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         with unfinished.open("wb") as file:
             yield file
         unfinished.replace(target)
+    except OSError as error:
+        if error.filename == str(unfinished):
+            error.filename = str(path)
+        raise
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):  # as creating it failed
+            unfinished.unlink()

@@ -51,6 +51,17 @@ def fixed(value: float | None, decimals: int) -> str:
     return text.removeprefix("-") if not text.strip("-0.") else text
 
 
+def figure(value: float | None, decimals: int) -> str:
+    """Format a number with a fixed count of decimals, or with three significant digits where it
+    would read as zero and is not.
+
+    >>> figure(26.4372, 2), figure(0.0031234, 2), figure(0, 2)
+    ('26.44', '0.00312', '0.00')
+    """
+    text = fixed(value, decimals)
+    return number(value) if value and not text.strip("-0.") else text
+
+
 def number(value: float | None, digits: int = 3) -> str:
     """Format a number with that many significant digits, keeping all digits before the point.
 

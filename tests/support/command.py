@@ -12,8 +12,13 @@ from unittest import mock
 from stepscope.cli import main
 
 
-def run_command(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_command(
+    directory: Path, *arguments: str, encoding: str = "utf-8"
+) -> subprocess.CompletedProcess[str]:
     """Run `stepscope ARGUMENTS` in a directory and return its exit code and its output.
+
+    The streams are those of a terminal with this encoding. What reaches an ASCII terminal is
+    decoded as UTF-8, of which ASCII is a part, because documents for programs are always UTF-8.
 
     A new process takes most of a second to import what a command needs. Use one where the subject
     is a process: signals, closed streams, jobs that a command starts, variables of the environment.
@@ -22,14 +27,15 @@ def run_command(directory: Path, *arguments: str) -> subprocess.CompletedProcess
     code: object = None
     with (
         contextlib.chdir(directory),
-        contextlib.redirect_stdout(io.TextIOWrapper(out, "utf-8", write_through=True)),
-        contextlib.redirect_stderr(io.TextIOWrapper(err, "utf-8", write_through=True)),
+        contextlib.redirect_stdout(io.TextIOWrapper(out, encoding, write_through=True)),
+        contextlib.redirect_stderr(io.TextIOWrapper(err, encoding, write_through=True)),
         mock.patch.object(sys, "argv", ["stepscope", *arguments]),
     ):
         try:
             main()
         except SystemExit as error:
             code = error.code
-        texts = (out.getvalue().decode(), err.getvalue().decode())
+        written = "utf-8" if encoding == "ascii" else encoding
+        texts = (out.getvalue().decode(written), err.getvalue().decode(written))
     assert isinstance(code, int)
     return subprocess.CompletedProcess(["stepscope", *arguments], code, *texts)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.output_files import atomic_write
+from tests.support.permissions import public_directory, restricted  # noqa: F401 - a fixture
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
@@ -42,3 +43,17 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
             file.write(b"whole")
         assert reading.result() == "whole"
     assert pipe.is_fifo()
+
+
+def test_an_error_names_the_file_that_was_asked_for(public_directory: Path) -> None:  # noqa: F811
+    path = public_directory / "report.html"
+    with (
+        restricted([public_directory], 0o555),
+        pytest.raises(PermissionError) as caught,
+        atomic_write(path),
+    ):
+        pass
+    assert caught.value.filename == str(path)
+    with pytest.raises(FileNotFoundError) as missing, atomic_write(path / "none" / "report.html"):
+        pass
+    assert missing.value.filename == str(path / "none" / "report.html")

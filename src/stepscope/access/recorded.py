@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from stepscope.access.selection import Moment, Names, chosen_names, moment_ns
-from stepscope.errors import JobEndedError, NotARunError, UsageError, WaitTimeoutError
+from stepscope.errors import JobEndedError, NotARunError, WaitTimeoutError
 from stepscope.quantities import count_of, number
 from stepscope.run import (
     NodeMetrics,
@@ -19,6 +19,7 @@ from stepscope.run import (
     job_borders,
     job_state,
     list_phases,
+    number_ranks,
     open_run,
     reopen_run,
 )
@@ -83,8 +84,8 @@ class RecordedRun:
 
     @property
     def ranks(self) -> list[int]:
-        """Ranks of the job, empty outside a distributed one."""
-        return sorted({p.rank for p in self._run.processes if p.rank is not None})
+        """Ranks of the job; the only process of a job is rank 0. Empty where they are unknown."""
+        return number_ranks(self._run).numbers
 
     @property
     def phases(self) -> list[str]:
@@ -203,7 +204,7 @@ class RecordedRun:
             if is_silent:
                 raise WaitTimeoutError(
                     f"{name} {lack}, and its monitor sends no heartbeat. If it was killed, "
-                    "`stepscope recover` reads the rest of the recorded data."
+                    "`stepscope recover RUN` reads the rest of the recorded data."
                 )
             now_s = time.monotonic()
             if now_s >= deadline:
@@ -234,16 +235,12 @@ class RecordedRun:
     def _moment(self, moment: Moment | None) -> int | None:
         return moment_ns(moment, self.start_ns)
 
-    def _check_rank(self, rank: int | None) -> None:
-        if rank is not None and rank not in self.ranks:
-            raise UsageError(
-                f"There is no rank {rank}; there are {', '.join(map(str, self.ranks)) or 'none'}."
-            )
-
     def _ranks(self, rank: int | None) -> list[Rank]:
         """Return training processes with steps."""
-        self._check_rank(rank)
-        return [r for r in self._run.ranks if rank is None or r.process.rank == rank]
+        numbers = number_ranks(self._run)
+        numbers.require(rank)
+        processes = numbers.by_process
+        return [r for r in self._run.ranks if rank in {None, processes.get(r.process.process)}]
 
     def _metrics(
         self, node: Names | None, start: Moment | None, end: Moment | None

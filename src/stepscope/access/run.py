@@ -53,6 +53,7 @@ from stepscope.run import (
     analyse_loading,
     choose_bins,
     job_statistics,
+    number_ranks,
     open_run,
 )
 from stepscope.schema import METRIC_TYPES
@@ -77,7 +78,7 @@ class OpenRun(RunFrames):
         config: str | Path | None = None,
         settings: Sequence[str] = (),
     ) -> Report:
-        """Make the report of `stepscope report RUN`, section by section.
+        """Make the report of `stepscope report RUN -o report.html`, section by section.
 
         Args:
             rules: names of rules, or `path.py:MyRule`; none for all of them.
@@ -125,7 +126,7 @@ class OpenRun(RunFrames):
             last: count of sampling ticks.
         """
         if not self.nodes:
-            raise UsageError("No node was monitored: run the job with `stepscope run`.")
+            raise UsageError("No node was monitored: run the job with `stepscope run -- CMD`.")
         names = chosen_names("node", node, self.nodes)
         samples = {
             name: self._run.metrics[name].load(*HEATMAP_METRICS)
@@ -305,7 +306,7 @@ class OpenRun(RunFrames):
 
     def dataloader(self, *, rank: int | None = None) -> DataLoaderAnalysis:
         """Analyse how batches were created and waited for."""
-        self._check_rank(rank)
+        number_ranks(self._run).require(rank)
         return analyse_loading(self._run, rank)
 
     def python_profile(

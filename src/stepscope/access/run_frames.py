@@ -15,6 +15,7 @@ from stepscope.run import (
     frame_of_table,
     list_event_names,
     list_names,
+    number_ranks,
     read_job_samples,
     read_job_spans,
     read_trace_events,
@@ -86,7 +87,7 @@ class RunFrames(RecordedRun):
         phases = None if phase is None else chosen_names("phase", phase, self.phases)
         names = self._event_names(name, "span", lambda: list_names(self._run.reader, "spans"))
         _check_inside(inside)
-        self._check_rank(rank)
+        number_ranks(self._run).require(rank)
         return Frame(
             lambda: read_job_spans(
                 self._run,
@@ -125,7 +126,7 @@ class RunFrames(RecordedRun):
         tables = chosen_names("table of events", table, EVENT_TABLES)
         names = self._event_names(name, "event", lambda: list_event_names(self._run.reader))
         _check_inside(inside)
-        self._check_rank(rank)
+        number_ranks(self._run).require(rank)
         return Frame(
             lambda: read_trace_events(
                 self._run,
@@ -144,7 +145,11 @@ class RunFrames(RecordedRun):
         return frame_of_table(self._run.reader, name)
 
     def sql(self, query: str, parameters: Sequence[object] = ()) -> Frame:
-        """Run a DuckDB query over the tables of the run."""
+        """Run a DuckDB query over the tables of the run.
+
+        Raises:
+            UsageError: on reading the frame, if the query is not valid or fails.
+        """
         return frame_of_query(self._run.reader, query, parameters)
 
     @staticmethod

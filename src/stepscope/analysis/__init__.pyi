@@ -395,6 +395,7 @@ from .step_parts import (
 from .step_statistics import (
     PhaseShare as PhaseShare,
     compute_pooled_median as compute_pooled_median,
+    explain_unknown_time as explain_unknown_time,
     find_slowest_steps as find_slowest_steps,
     measure_phases as measure_phases,
     select_durations_s as select_durations_s,

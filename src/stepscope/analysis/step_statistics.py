@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -14,6 +14,9 @@ from stepscope.analysis.phases import PHASES
 from stepscope.analysis.statistics import DurationStatistics, summarize_durations
 from stepscope.analysis.steps import Steps
 from stepscope.schema import field_label
+
+MAX_UNKNOWN_RATIO = 0.5
+"""Time outside recorded phases, as a share of steps without forward and backward passes."""
 
 
 class PhaseShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,3 +110,31 @@ def thin_out_steps(steps: Steps, max_count: int) -> NDArray[np.int64]:
     starts = range(0, len(steps), size)
     slowest = [start + int(np.argmax(steps.wall_ns[start : start + size])) for start in starts]
     return np.array(slowest, dtype=np.int64)
+
+
+def explain_unknown_time(
+    phase_ns: Mapping[str, int], *, has_samples: bool, is_imported: bool
+) -> str | None:
+    """Explain why the time of a rank outside the recorded phases is not known to be overhead.
+
+    Without phases and stack samples inside the steps, all of their time is `other`, computation
+    included. Other tools may record waits for batches only.
+
+    Args:
+        phase_ns: time by phase.
+        has_samples: True if there are stack samples of the training thread.
+        is_imported: True if the steps come from files of other tools.
+
+    Returns:
+        The reason; None where the time is known to be outside of everything that was recorded.
+    """
+    if not has_samples and not any(ns for phase, ns in phase_ns.items() if phase != "other"):
+        return "steps were recorded, but no phases and no stack samples inside them"
+    has_passes = phase_ns.get("forward", 0) or phase_ns.get("backward", 0)
+    unknown_ns = phase_ns.get("other", 0)
+    if is_imported and not has_passes and unknown_ns > MAX_UNKNOWN_RATIO * sum(phase_ns.values()):
+        return (
+            "the imported files contain no forward and backward passes, and the other phases in "
+            "them take less than half of the steps"
+        )
+    return None

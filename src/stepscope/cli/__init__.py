@@ -11,12 +11,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 import click
 
 from stepscope._version import __version__
+from stepscope.cli.streams import prepare_streams
 from stepscope.errors import StepscopeError
 
 
@@ -106,21 +106,9 @@ def _database_error() -> type[Exception] | tuple[()]:
     return duckdb.Error if duckdb else ()
 
 
-def _replace_missing_streams() -> None:
-    """Discard output to a stdout or stderr that was closed when the process started.
-
-    Python sets such a stream to None. The null device also occupies its file descriptor, so that no
-    file of stepscope gets it.
-    """
-    if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open until exit
-    if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open until exit
-
-
 def main() -> None:
     """Run the command line; errors become one sentence and an exit code."""
-    _replace_missing_streams()
+    prepare_streams()
     try:
         code = root.main(standalone_mode=False, prog_name="stepscope")
     except click.exceptions.Abort:

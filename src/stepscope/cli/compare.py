@@ -160,7 +160,7 @@ def _check(options: CompareOptions) -> None:
 
 def _write(output: str, text: str) -> None:
     if output == STDOUT:
-        click.echo(text, nl=False)
+        click.echo(text.encode(), nl=False)
         return
     with atomic_write(Path(output)) as file:
         file.write(text.encode())

@@ -46,7 +46,7 @@ class ConfigureOptions(ScheduleOptions):
         """
         if self.num_steps and not self.start_steps:
             raise UsageError(
-                "--num-steps requires --start-step; for a window now, use stepscope capture."
+                "--num-steps requires --start-step; for a window now, use `stepscope capture RUN`."
             )
         return ConfigurationEdit(
             interval_ms=None if self.interval_ms is None else int(self.interval_ms),

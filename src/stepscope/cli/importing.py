@@ -110,12 +110,13 @@ def _progress(count: int) -> Iterator[ProgressCallback]:
     if not sys.stderr.isatty():
         yield lambda _file, _share: None
         return
-    from rich.console import Console  # 10% of the time of a small import
-    from rich.progress import Progress
+    from rich.progress import Progress  # 10% of the time of a small import
 
-    console = Console(stderr=True)
-    hidden = not console.is_terminal
-    with Progress(console=console, transient=True, auto_refresh=False, disable=hidden) as progress:
+    from stepscope.cli.text import console
+
+    out = console(stderr=True)
+    hidden = not out.is_terminal
+    with Progress(console=out, transient=True, auto_refresh=False, disable=hidden) as progress:
         task = progress.add_task("reading", total=float(count))
         shares = [0.0] * count
 

@@ -13,7 +13,12 @@ def json_text(payload: object) -> str:
 
 def print_json(payload: object) -> None:
     """Print a payload as JSON on stdout."""
-    click.echo(json_text(payload))
+    click.echo(json_text(payload).encode())
+
+
+def print_json_line(payload: object) -> None:
+    """Print a payload as one line of JSON on stdout."""
+    click.echo(msgspec.json.encode(payload))
 
 
 def say(text: str) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from stepscope.cli.options import json_option, run_argument
+from stepscope.cli.output import print_json_line
 from stepscope.errors import UsageError
 from stepscope.monitor import Recovery, recover_run
 from stepscope.quantities import count_of
@@ -27,7 +27,7 @@ def command(run: str, as_json: bool) -> None:
         )
     recovery = recover_run(run)
     if as_json:
-        click.echo(msgspec.json.encode(recovery).decode())
+        print_json_line(recovery)
     else:
         click.echo(_sentence(recovery))
 

@@ -16,7 +16,7 @@ from stepscope.cli.options import (
     run_argument,
     set_option,
 )
-from stepscope.cli.output import json_text
+from stepscope.cli.output import json_text, print_json
 from stepscope.errors import UsageError
 from stepscope.exporters import write_report_workbook
 from stepscope.output_files import atomic_write
@@ -97,4 +97,7 @@ def command(
                 write_report_workbook(file, signals, facts())
             else:
                 file.write(json_text(facts()).encode())
-    click.echo(json_text(facts()) if as_json else f"{output}: the report on {run}")
+    if as_json:
+        print_json(facts())
+    else:
+        click.echo(f"{output}: the report on {run}")

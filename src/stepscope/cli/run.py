@@ -173,8 +173,8 @@ def _parse_interval(context: click.Context, parameter: click.Parameter, text: st
     "--try",
     "try_fix",
     is_flag=True,
-    help="Measure the first fix that can be tried when the job has succeeded, as `stepscope try` "
-    "does.",
+    help="Measure the first fix that can be tried when the job has succeeded, as `stepscope try "
+    "RUN` does.",
 )
 @click.option("--quiet", is_flag=True, help="Print only the verdict, no status line.")
 @json_option
@@ -455,7 +455,7 @@ def _check_command(command: Sequence[str]) -> None:
         if program == "python" and shutil.which("python3"):
             suggestion = shlex.join(["python3", *command[1:]])
             raise UsageError(
-                "python: command not found. python3 is available: stepscope run -- " + suggestion
+                f"python: command not found. python3 is available: stepscope run -- {suggestion}"
             )
         raise UsageError(f"Command {program!r} not found; check its spelling and PATH.")
     if Path(program).name.startswith("python"):

@@ -16,7 +16,9 @@ from stepscope.cli.output import print_json, say
 from stepscope.errors import UsageError, suggest
 from stepscope.exporters import choose_table, describe_tables, tabulate, write_csv, write_workbook
 from stepscope.output_files import atomic_write
-from stepscope.views import OPTION_FLAGS, VIEWS, parse_option
+from stepscope.quantities import duration
+from stepscope.run import Run
+from stepscope.views import OPTION_FLAGS, VIEWS, ViewOptions, parse_option
 
 
 def _parse(_context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
@@ -120,7 +122,10 @@ def command(
         raise UsageError("--table requires --csv.")
     show_view = VIEWS[view]
     options_given = {field: value for field, value in options.items() if value is not None}
-    payload = show_view(open_run(run), show_view.make_options(view, options_given))
+    view_options = show_view.make_options(view, options_given)
+    opened = open_run(run)
+    _check_range(opened, view_options)
+    payload = show_view(opened, view_options)
     if as_json:
         print_json(payload)
         return
@@ -135,6 +140,20 @@ def command(
     from stepscope.cli.writers import write
 
     write(console(), payload)
+
+
+def _check_range(run: Run, options: ViewOptions) -> None:
+    """Refuse a range without any data; the page may ask for one, next to data.
+
+    Raises:
+        UsageError: the range starts after the end of the run.
+    """
+    length_ns = run.clock.end_ns - run.clock.origin_ns
+    if options.from_ns is not None and options.from_ns > length_ns > 0:
+        raise UsageError(
+            f"The range starts at {duration(options.from_ns)}, after the end of the run: its times "
+            f"are from 0 s to {duration(length_ns)}."
+        )
 
 
 def _write_csv(payload: msgspec.Struct, view: str, file_name: str, table_name: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,8 @@ from rich.table import Column, Table
 
 from stepscope import quantities
 
+FILE_WIDTH = 100
+"""Width of text that goes to a file or a pipe."""
 BAR_CELLS = 24
 GAP = 2
 """Between columns."""
@@ -38,7 +41,10 @@ def printable(text: str) -> str:
 
 
 class _Printer(Console):
-    """A console that no name in a recording can command: only line ends pass."""
+    """A console that no name in a recording can command: only line ends pass.
+
+    Lines have no trailing blanks.
+    """
 
     def on_broken_pipe(self) -> None:
         """Raise BrokenPipeError, as other outputs do; the default ends the process."""
@@ -47,12 +53,24 @@ class _Printer(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
+        blanks: list[Segment] = []  # kept until the line goes on
         for segment in super().render(renderable, options):
             if segment.control:
                 yield segment
-            else:
-                lines = segment.text.split("\n")
-                yield segment._replace(text="\n".join(map(printable, lines)))
+                continue
+            lines = segment.text.split("\n")
+            text = "\n".join(
+                [*(printable(line).rstrip(" ") for line in lines[:-1]), printable(lines[-1])]
+            )
+            content = text.rstrip(" ")
+            if content:
+                if not content.startswith("\n"):
+                    yield from blanks
+                blanks.clear()
+                yield segment._replace(text=content)
+            if len(content) < len(text):
+                blanks.append(segment._replace(text=text[len(content) :]))
+        yield from blanks
 
 
 class _Rows(Table):
@@ -106,10 +124,17 @@ def _cut(widths: Mapping[int, int], room: int) -> dict[int, int]:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Make a console: the terminal, or plain text of a fixed width."""
+    """Make a console: the terminal, or plain text as wide as `COLUMNS`, else of a fixed width."""
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else 100
-    return _Printer(file=stream, width=width, highlight=False, soft_wrap=False)
+    columns = os.environ.get("COLUMNS", "")
+    has_width = stream.isatty() or (columns.isdecimal() and int(columns) > 0)
+    return _Printer(
+        file=stream,
+        width=None if has_width else FILE_WIDTH,
+        # `no_color` of rich keeps bold and dim.
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+        highlight=False,
+    )
 
 
 def clock_time(epoch_ns: int) -> str:

@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator
 
 import click
-import msgspec
 from rich.live import Live
 
 from stepscope.cli.opening import say_recovery
 from stepscope.cli.options import json_option, run_argument, scan_option
+from stepscope.cli.output import print_json_line
 from stepscope.cli.text import console
 from stepscope.cli.writers.live import live_text
 from stepscope.rule_feed import choose_rules
@@ -25,7 +25,7 @@ from stepscope.watch import Observer, Pause, follow_records
     "Ctrl-C, which does not affect the job; a finished run is shown once.",
 )
 @run_argument
-@scan_option("Interval of rule evaluation if `stepscope run` does not evaluate rules.")
+@scan_option("Interval of rule evaluation if the job does not evaluate rules.")
 @json_option
 def command(run: str, scan_interval: float, as_json: bool) -> None:
     reader = open_run(run)
@@ -43,7 +43,7 @@ def _print_lines(reader: RunReader, scan_s: float) -> None:
     """Print one line of JSON per scan."""
     observer = Observer(reader)
     for record in _scans(reader, scan_s):
-        click.echo(msgspec.json.encode(observer.observe(record)).decode())
+        print_json_line(observer.observe(record))
 
 
 def _show(reader: RunReader, scan_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Conditions on the difference of two runs: the option `stepscope compare --fail-if`.
+"""Conditions on the difference of two runs: `stepscope compare BASE RUN --fail-if CONDITION`.
 
     METRIC OP [+|-]VALUE[UNIT]
 

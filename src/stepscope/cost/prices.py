@@ -24,8 +24,8 @@ from stepscope.errors import UsageError, suggest
 SHIPPED = Path(__file__).with_name("prices.toml")
 ENVIRONMENT = "STEPSCOPE_PRICES"
 NO_PRICE = (
-    "machine price not known; set --usd-per-hour or --instance-type on stepscope run, cost or "
-    "compare"
+    "machine price not known; set --usd-per-hour or --instance-type of `stepscope cost RUN`, "
+    "of compare or of run"
 )
 """Environment variable with the path of a custom price file."""
 

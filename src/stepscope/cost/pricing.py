@@ -27,7 +27,7 @@ from stepscope.errors import UsageError
 from stepscope.schema import NodeInfo, RunInfo, field_label
 
 NO_MACHINES = "number of machines not known; the job was neither monitored nor imported with nodes"
-SET_BY_RUN = "set by stepscope run --usd-per-hour"
+SET_BY_RUN = "set with --usd-per-hour when the job was started"
 SET_BY_COMMAND = "set on the command line"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stepscope.analysis import explain_unknown_time
 from stepscope.diagnosis.accuracy import estimate_accuracy
 from stepscope.diagnosis.advice import list_even_changes, list_fixes
 from stepscope.diagnosis.attribution import (
@@ -70,8 +71,6 @@ MIN_NOTED_WAITING = 0.01
 """Waiting of ranks for the slowest, as a share of the step."""
 MIN_NOTED_DELAY = 0.05
 """Batches delayed by processes outside the job, as a share of the step."""
-MAX_UNKNOWN_RATIO = 0.5
-"""Time outside recorded phases, as a share of steps without forward and backward passes."""
 
 
 def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdict:
@@ -169,13 +168,9 @@ def _find_obstacle(run: Run, thresholds: AttributionThresholds) -> str | None:
             f"{count_of(step_count, 'complete step')} recorded, a verdict needs "
             f"{thresholds.min_steps}{advice}"
         )
-    if not any(_has_step_contents(rank) for rank in ranks):
-        return "steps were recorded, but no phases and no stack samples inside them"
-    if run.is_imported and not any(_has_most_contents(rank) for rank in ranks):
-        return (
-            "the imported files contain no forward and backward passes, and the other phases in "
-            "them take less than half of the steps"
-        )
+    unknown_times = [_explain_unknown_time(rank) for rank in ranks]
+    if all(unknown_times):
+        return unknown_times[0]
     for rank in ranks:
         is_measured = rank.steps.measured()
         total_ns = rank.steps.wall_ns[is_measured].sum()
@@ -184,21 +179,13 @@ def _find_obstacle(run: Run, thresholds: AttributionThresholds) -> str | None:
     return None
 
 
-def _has_step_contents(rank: Rank) -> bool:
-    """Return whether anything inside a rank's steps was recorded."""
-    phases_ns = sum(
-        int(times.sum()) for phase, times in rank.steps.phase_ns.items() if phase != "other"
+def _explain_unknown_time(rank: Rank) -> str | None:
+    """Explain why the time outside the recorded phases of a rank may be anything."""
+    return explain_unknown_time(
+        {phase: int(times.sum()) for phase, times in rank.steps.phase_ns.items()},
+        has_samples=rank.host_work is not None,
+        is_imported=rank.run.is_imported,
     )
-    return bool(phases_ns) or rank.host_work is not None
-
-
-def _has_most_contents(rank: Rank) -> bool:
-    """Return whether the time outside the recorded phases of a rank is none of its computation:
-    other tools may record waits for batches only."""
-    phase_ns = {phase: int(times.sum()) for phase, times in rank.steps.phase_ns.items()}
-    if phase_ns["forward"] or phase_ns["backward"]:
-        return True
-    return phase_ns["other"] <= MAX_UNKNOWN_RATIO * sum(phase_ns.values())
 
 
 def _explain_missing_steps(run: Run) -> str:

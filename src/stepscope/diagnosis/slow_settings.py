@@ -30,7 +30,7 @@ def list_slow_settings(run: Run, shares: Shares, facts: JobFacts) -> list[str]:
         notes.append(
             "Operators run in one thread (torch.set_num_threads or OMP_NUM_THREADS), and "
             f"{count_of(idle_cores, 'core')} of {number(run.cores_available)} stayed idle; "
-            f"`stepscope try` with --change intra_op_threads={idle_cores + 1} measures "
+            f"`stepscope try RUN --change intra_op_threads={idle_cores + 1}` measures "
             "more threads."
         )
     if settings.deterministic_algorithms:
@@ -44,7 +44,7 @@ def list_slow_settings(run: Run, shares: Shares, facts: JobFacts) -> list[str]:
     if has_convolutions and is_on_device and not settings.cudnn_benchmark:
         notes.append(
             "cuDNN does not search for the fastest convolutions (torch.backends.cudnn.benchmark is "
-            "off); `stepscope try` with --change cudnn_benchmark=True measures that."
+            "off); `stepscope try RUN --change cudnn_benchmark=True` measures that."
         )
     return notes
 

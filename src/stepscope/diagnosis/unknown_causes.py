@@ -39,8 +39,8 @@ def explain_missing_lines(rank: Rank) -> str:
             "Stack samples of the training thread would show it; the imported files contain none."
         )
     return (
-        "No stack sample shows the code: a longer run, or a window with Python calls (stepscope "
-        "run --window auto --stacks), would."
+        "No stack sample shows the code: a longer run, or a window with Python calls "
+        "(`stepscope run --start-step N --stacks -- CMD`), would."
     )
 
 

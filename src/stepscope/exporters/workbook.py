@@ -74,7 +74,9 @@ def write_workbook(file: BinaryIO, tables: Mapping[str, ViewTable]) -> None:
     Raises:
         UsageError: XlsxWriter is not installed, or a table is longer than a worksheet.
     """
-    library = require("xlsxwriter", extra="xlsx", alternative="use --csv of stepscope show")
+    library = require(
+        "xlsxwriter", extra="xlsx", alternative="use `stepscope show RUN VIEW --csv FILE`"
+    )
     sheets: dict[str, ViewTable] = {}
     for title, table in tables.items():
         if len(table.rows) > MAX_ROWS:

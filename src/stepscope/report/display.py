@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from stepscope.diagnosis import Fix, Verdict
-from stepscope.quantities import count, count_of, fixed, percent
+from stepscope.quantities import count, count_of, figure, percent
 from stepscope.report.chart_tables import make_chart_table
 from stepscope.report.drawing import draw_chart
 from stepscope.views.profiling_report import (
@@ -168,5 +168,5 @@ def _render_row(cells: Iterable[str], tag: str) -> str:
 
 def _format_cell(cell: Cell, column: Column) -> str:
     if cell is None or (not isinstance(cell, str) and column.digits is not None):
-        return fixed(cell, column.digits or 0)
+        return figure(cell, column.digits or 0)
     return str(cell)

@@ -117,6 +117,11 @@ from .python_profiles import (
     read_python_profiles as read_python_profiles,
 )
 from .rank_collectives import collective_calls as collective_calls
+from .rank_numbers import (
+    RankNumbers as RankNumbers,
+    number_ranges as number_ranges,
+    number_ranks as number_ranks,
+)
 from .recovery import explain_recovery as explain_recovery
 from .request_waits import name_wait_function as name_wait_function
 from .run import (

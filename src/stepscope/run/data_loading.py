@@ -11,6 +11,7 @@ from stepscope.analysis import Statistics, find_slow_waits, merge_series, summar
 from stepscope.intervals import Int
 from stepscope.run.frames import Frame, FrameColumns, frame_of, select_rows
 from stepscope.run.job_spans import read_job_spans
+from stepscope.run.rank_numbers import number_ranks
 from stepscope.run.run import Rank, Run
 from stepscope.schema import DataLoaderSettingsFact, DataLoaderWorkerFact, ImportedFact
 
@@ -136,7 +137,10 @@ def _read_waits(run: Run, spans: FrameColumns) -> list[dict[str, Any]]:
 
 
 def _read_workers(run: Run, spans: FrameColumns) -> list[LoaderWorker]:
-    ranks = {(p.node, p.pid): p.rank for p in run.processes if p.role == "main"}
+    rank_numbers = number_ranks(run).by_process
+    ranks = {
+        (p.node, p.pid): rank_numbers.get(p.process) for p in run.processes if p.role == "main"
+    }
     workers = []
     for info in run.processes:
         if info.role != "dataloader_worker":

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stepscope._optional import require
+from stepscope.errors import UsageError
+from stepscope.run.query_errors import query_error
 from stepscope.schema import TABLES
 from stepscope.store import DictColumn, RunReader
 
@@ -121,10 +123,21 @@ def frame_of_table(reader: RunReader, name: str) -> Frame:
 
 
 def frame_of_query(reader: RunReader, query: str, parameters: Sequence[object] = ()) -> Frame:
-    """Run a DuckDB query over the tables of the run."""
+    """Run a DuckDB query that a user wrote over the tables of the run.
+
+    Raises:
+        UsageError: on loading, if the query is not valid or fails.
+    """
 
     def load() -> FrameColumns:
-        columns: dict[str, Any] = reader.sql(query, parameters)
+        import duckdb
+
+        if not query.strip():
+            raise UsageError("The query is empty.")
+        try:
+            columns: dict[str, Any] = reader.sql(query, parameters)
+        except duckdb.Error as error:
+            raise query_error(query, str(error)) from error
         return {
             name: DictColumn.encode(values.tolist()) if _holds_text(values) else values
             for name, values in columns.items()

@@ -22,6 +22,7 @@ from stepscope.analysis import (
 )
 from stepscope.run.frames import FrameColumns, select_rows
 from stepscope.run.phase_times import MODES, find_mode_at
+from stepscope.run.rank_numbers import number_ranks
 from stepscope.run.run import Rank, Run
 from stepscope.schema import AGGREGATE_KINDS, ProcessInfo
 from stepscope.store import DictColumn, RunReader
@@ -151,9 +152,12 @@ def _processes_of(run: Run, rank: int | None) -> dict[str, ProcessInfo]:
     by_name = {process.process: process for process in run.processes}
     if rank is None:
         return by_name
-    processes_of_rank = [process for process in by_name.values() if process.rank == rank]
+    numbers = number_ranks(run).by_process
+    processes_of_rank = [p for name, p in by_name.items() if numbers.get(name) == rank]
     parents = {(process.node, process.pid) for process in processes_of_rank}
-    workers = [p for p in by_name.values() if p.rank is None and (p.node, p.parent_pid) in parents]
+    workers = [
+        p for n, p in by_name.items() if n not in numbers and (p.node, p.parent_pid) in parents
+    ]
     return {process.process: process for process in (*processes_of_rank, *workers)}
 
 
@@ -162,12 +166,13 @@ def _ranks_by_process(run: Run) -> dict[str, tuple[int | None, Rank | None]]:
     its parent."""
     ranks_by_process: dict[str, tuple[int | None, Rank | None]] = {}
     ranks = {rank.process.process: rank for rank in run.ranks}
+    numbers = number_ranks(run).by_process
     mains = {(p.node, p.pid): p for p in run.processes if p.role != "dataloader_worker"}
     for process in run.processes:
         parent = mains.get((process.node, process.parent_pid))
         worker = process.role == "dataloader_worker" and parent is not None
         owner = parent if worker and parent is not None else process
-        ranks_by_process[process.process] = (owner.rank, ranks.get(owner.process))
+        ranks_by_process[process.process] = (numbers.get(owner.process), ranks.get(owner.process))
     return ranks_by_process
 
 

@@ -37,6 +37,7 @@ from stepscope.analysis import (
 )
 from stepscope.errors import UsageError
 from stepscope.intervals import EMPTY, Int, Intervals, contains, union
+from stepscope.quantities import duration
 from stepscope.run.clock import RunClock, clock_of
 from stepscope.run.node_metrics import NodeMetrics
 from stepscope.run.period import ALWAYS, Period
@@ -62,8 +63,6 @@ _PROFILED = ("name", "start_ns", "duration_ns", "host_self_ns", "parent")
 MAX_CACHED_SPANS = 4_000_000
 """Limit of spans in memory; one takes about sixty bytes."""
 FETCH_KINDS = ("fetch", "samples", "collate", "transform", "data_wait")
-
-
 Derived = TypeVar("Derived")
 
 
@@ -220,7 +219,7 @@ class Run:
             UsageError: the range ends before it starts.
         """
         if from_ns is not None and to_ns is not None and to_ns <= from_ns:
-            raise UsageError(f"The range ends before it starts: from {from_ns} ns to {to_ns} ns.")
+            raise UsageError(f"The range ends before it starts, at {duration(to_ns)}.")
         origin_ns = self.clock.origin_ns
         end_ns = self.clock.end_ns + 1 if to_ns is None else origin_ns + to_ns
         return self.between(origin_ns + (from_ns or 0), end_ns)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from stepscope.run.frames import FrameColumns
 from stepscope.run.job_spans import Inside, range_condition
+from stepscope.run.rank_numbers import number_ranks
 from stepscope.run.run import Run
 from stepscope.schema import NESTED_TABLES, STREAM_TABLES
 from stepscope.store import DictColumn, RunReader
@@ -49,7 +50,8 @@ def read_trace_events(
         inside: part of the event that must be in it; see `range_condition`.
         rank: only traces of this rank.
     """
-    traces = [trace for trace in run.traces if rank is None or trace.rank == rank]
+    ranks = number_ranks(run).by_trace
+    traces = [trace for trace in run.traces if rank in {None, ranks.get(trace.trace)}]
     events = " UNION ALL ".join(
         f"SELECT '{table}' AS \"table\", trace, name, start_ns, "  # noqa: S608 - constants
         f"{DURATIONS.get(table, 'duration_ns')} AS duration_ns FROM {table}"
@@ -65,7 +67,7 @@ def read_trace_events(
         [trace.trace for trace in traces],
         [trace.name for trace in traces],
         [trace.node for trace in traces],
-        [trace.rank for trace in traces],
+        [ranks.get(trace.trace) for trace in traces],
         [run.clock.shift_ns(trace.trace) for trace in traces],
     )
     query = f"""

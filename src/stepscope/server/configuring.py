@@ -33,7 +33,9 @@ def configure(
     names = (*request.rules, *request.without_rules, *request.assignments)
     if any(":" in name for name in names):
         # Loading a file runs it, with the rights of the server.
-        raise UsageError("a rule in a file can be changed with stepscope configure only")
+        raise UsageError(
+            "a rule in a file can be changed with `stepscope configure RUN --rule FILE:RULE` only"
+        )
     number = request_configuration(
         request.run,
         location,

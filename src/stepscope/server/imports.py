@@ -63,7 +63,10 @@ class Imports:
         """Reason why nothing can be imported, as a sentence; None if there is none."""
         root = self._settings.root
         if not isinstance(root, Path):
-            return "Traces are imported into directories only; use `stepscope import` for a bucket."
+            return (
+                "Traces are imported into directories only; use `stepscope import FILE -o URL` for "
+                "a bucket."
+            )
         if not is_removed(str(root)):
             return "The served directory is a run; serve its parent directory to import traces."
         return None

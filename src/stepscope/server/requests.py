@@ -71,7 +71,9 @@ async def read_chunks(request: Request, limits: Limits) -> AsyncIterator[bytes]:
             size_bytes += len(chunk)
             if size_bytes > limits.trace_bytes:
                 limit = file_size(limits.trace_bytes)
-                raise Refusal(413, f"The trace is larger than {limit}; use `stepscope import`.")
+                raise Refusal(
+                    413, f"The trace is larger than {limit}; use `stepscope import FILE -o RUN`."
+                )
             yield chunk
     except TimeoutError:
         raise Refusal(400, "The trace did not arrive completely.") from None

@@ -96,7 +96,7 @@ class Guard:
         host = _parse_host(request.headers.get("host", ""))
         if host is None or not self._is_own_name(host.name):
             return error_response(
-                403, "The Host header is not allowed. Add it with stepscope ui --allow-host."
+                403, "The Host header is not allowed. Add it with `stepscope ui --allow-host NAME`."
             )
         is_api = request.scope["path"].startswith("/api/")
         if (is_api or request.method == "POST") and not _is_same_origin(request.headers, host):
@@ -135,7 +135,7 @@ class Guard:
                 return HTMLResponse(login_page(failed=True), 401)
             return add_cookie(RedirectResponse(_url_without_token(request), 303), self._settings)
         if is_api or request.method != "GET":
-            return error_response(401, "Log in with the token that stepscope ui has printed.")
+            return error_response(401, "Log in with the token that `stepscope ui` has printed.")
         return HTMLResponse(login_page(), 401)
 
 

@@ -72,7 +72,7 @@ def source(
         searched = "below " + ", ".join(map(str, allowed)) if allowed else "in an allowed directory"
         raise FileNotFoundError(
             f"{file[:300]!r} cannot be shown: the line was not recorded with the run, and there is "
-            f"no such source file {searched}. Allow more with stepscope ui --source-root DIR."
+            f"no such source file {searched}. Allow more with `stepscope ui --source-root DIR`."
         )
     return lines
 

@@ -42,7 +42,7 @@ def stop(runs: OpenRuns, *, location: str, revision: int, client: str) -> StopAc
 def stop_obstacle(run: Run) -> str | None:
     """Reason why the job cannot be stopped from here; None when it can."""
     if not run.reader.info.options.get("allow_stop"):
-        return "the job was started without stepscope run --allow-stop"
+        return "the job was started without --allow-stop: `stepscope run --allow-stop -- CMD`"
     statuses = list(run.reader.statuses().values())
     if not statuses or all(status.state.is_final for status in statuses):
         return "the job has ended" if statuses else "no monitor has reported a status yet"

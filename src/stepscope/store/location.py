@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 from stepscope.errors import UsageError
@@ -10,12 +12,28 @@ from stepscope.store.objectstore import ObjectStore
 from stepscope.store.remote import RemoteStore
 
 _REMOTE_SCHEMES = ("s3:", "gs:", "az:")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)//")
 
 
 def is_remote(location: str | Path) -> bool:
-    """Return True if a location is the URL of an object store rather than a directory."""
-    scheme, slashes, _ = str(location).partition("//")
-    return bool(slashes) and scheme in _REMOTE_SCHEMES
+    """Return True if a location is the URL of an object store rather than a directory.
+
+    Raises:
+        UsageError: it is the URL of something else; as a path it would lose a slash.
+    """
+    url = _URL.match(str(location))
+    if url is None:
+        return False
+    if url[1] in _REMOTE_SCHEMES:
+        return True
+    advice = ""
+    if url[1] in {"http:", "https:"}:
+        source = shlex.quote(str(location))
+        advice = f" Import a trace from a URL with `stepscope import {source} -o RUN`."
+    raise UsageError(
+        f"{location} cannot be a run: use a directory, or a URL that starts with s3://, gs:// or "
+        f"az://.{advice}"
+    )
 
 
 def open_store(location: str | Path) -> ObjectStore:

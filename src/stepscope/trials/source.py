@@ -83,7 +83,7 @@ def _check_origin(run: Run) -> None:
     if any(process.facts_of(ImportedFact) for process in processes) or not processes:
         raise UsageError(
             "This run holds no job that stepscope started, so there is no command to try. Record "
-            "the job with: stepscope run -- CMD"
+            "the job with `stepscope run -- CMD`."
         )
     nodes = list(run.nodes)
     if len(nodes) > 1:
@@ -98,7 +98,8 @@ def _check_origin(run: Run) -> None:
 def _check_words(words: Sequence[str]) -> None:
     if any(MASK in word for word in words):
         raise UsageError(
-            "The recorded command has a masked secret. Give the command: stepscope try RUN -- CMD"
+            "The recorded command has a masked secret. Give the command: `stepscope try RUN -- "
+            "CMD`."
         )
     if "-" in words[1:2] or (len(words) == 1 and Path(words[0]).name.startswith("python")):
         raise UsageError("The job reads its script from standard input, which was not recorded.")

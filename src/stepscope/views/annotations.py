@@ -16,6 +16,7 @@ from stepscope.analysis import (
 from stepscope.run import (
     Run,
     Trace,
+    number_ranks,
     read_annotated_kernels,
     read_annotations,
     read_script_annotations,
@@ -89,10 +90,11 @@ def _list_kernels(trace: Trace, options: ViewOptions) -> list[KernelGroup]:
 
 
 def _show_processes(run: Run, options: ViewOptions) -> list[Annotations]:
+    numbers = number_ranks(run).by_process
     return [
         _show_source(columns, options, rank=process.rank, process=process.process)
         for process, columns in read_script_annotations(run)
-        if options.rank in {None, process.rank}
+        if options.rank in {None, numbers.get(process.process)}
     ]
 
 

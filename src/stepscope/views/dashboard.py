@@ -58,9 +58,9 @@ SHARE_OF_SAMPLES = {
 """Metric of the busiest device: any device was active for at least that share of the time."""
 SHARE_OF_TRACES = "time of traces, each from the first work of its devices to the last"
 NO_GPU_SAMPLES = (
-    "no GPU was sampled: `stepscope run` samples the GPUs that the driver's library reports"
+    "no GPU was sampled: `stepscope run -- CMD` samples the GPUs that the driver's library reports"
 )
-NO_CPU_SAMPLES = "no node was sampled: run the job with `stepscope run`"
+NO_CPU_SAMPLES = "no node was sampled: run the job with `stepscope run -- CMD`"
 NO_GPU_IN_FILES = "the imported files contain no samples of GPUs"
 NO_KERNELS = "no kernel was recorded on a device"
 NO_COPIES = "no copy or set of device memory was recorded"

@@ -24,16 +24,16 @@ _OF_TORCH_PROFILER: dict[Subject, str] = {
 }
 """Origin of data in traces of torch.profiler."""
 _NOT_BY_DEBUGGER = "SageMaker Debugger wrote none"
-_CAPTURE = "open a window with `stepscope capture RUN --{}` while the job runs"
+_CAPTURE = "while the job runs, open a window with"
 _WITH_STEPSCOPE: dict[Subject, str] = {
     "devices": "a window contains device work when the job uses a GPU",
     "launches": "a window contains the calls made while it is open",
     "operators": "a light window has none; open one with `stepscope capture RUN --full`",
     "steps": "mark steps with stepscope.step()",
-    "shapes": _CAPTURE.format("shapes"),
-    "stacks": _CAPTURE.format("stacks"),
-    "memory": _CAPTURE.format("memory"),
-    "modules": _CAPTURE.format("modules"),
+    "shapes": f"{_CAPTURE} `stepscope capture RUN --shapes`",
+    "stacks": f"{_CAPTURE} `stepscope capture RUN --stacks`",
+    "memory": f"{_CAPTURE} `stepscope capture RUN --memory`",
+    "modules": f"{_CAPTURE} `stepscope capture RUN --modules`",
 }
 """Advice for users of `stepscope run`."""
 _WIDER_RANGE = "none starts in the selected time range; choose a wider range or the whole run"

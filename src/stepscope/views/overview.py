@@ -51,7 +51,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Time from the start to the end or to the last heartbeat; null if unknown."""
     monitor_lost: bool
     """True if the job was in progress at its last heartbeat but has been silent since;
-    `stepscope recover` imports the rest."""
+    `stepscope recover RUN` imports the rest."""
     gpu_busy_ratio: float | None
     """Mean over GPUs and samples; null without GPUs."""
     cpu_busy_ratio: float | None

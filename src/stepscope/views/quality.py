@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from stepscope.quantities import count as format_count, duration
-from stepscope.run import QualityIssue, Run, Trace
+from stepscope.run import QualityIssue, Run, Trace, number_ranges
 from stepscope.schema import QUALITY_CHECKS, field_label
 from stepscope.views.names import list_names
 
@@ -71,7 +71,7 @@ def note_run_quality(run: Run, traces: Sequence[Trace]) -> list[QualityNote]:
     world = max((trace.world_size or 0 for trace in run.traces), default=0)
     absent = [rank for rank in range(world) if rank not in ranks and None not in ranks]
     baseless = [trace.name for trace in traces if not trace.base_ns]
-    issues = [("missing_rank", _join_ranges(absent), len(absent), world)]
+    issues = [("missing_rank", list_names(number_ranges(absent)), len(absent), world)]
     if len(traces) > 1:
         issues.append(("clock_base", list_names(baseless), len(baseless), len(traces)))
     return [
@@ -97,18 +97,3 @@ def _make_note(issue: QualityIssue, meaning: str) -> QualityNote:
         worst_ns=issue.worst_ns,
         sentence=" ".join(part for part in (head, meaning, worst, issue.detail) if part),
     )
-
-
-def _join_ranges(numbers: Sequence[int]) -> str:
-    """Write ascending numbers as ranges.
-
-    >>> _join_ranges([1, 2, 3, 7])
-    '1 to 3, 7'
-    """
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return list_names([f"{r[0]} to {r[-1]}" if len(r) > 1 else str(r[0]) for r in runs])

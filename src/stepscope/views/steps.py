@@ -13,7 +13,7 @@ from stepscope.analysis import (
     measure_phases,
     summarize,
 )
-from stepscope.run import Rank, Run
+from stepscope.run import Rank, Run, number_ranks
 from stepscope.schema import field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality
@@ -64,12 +64,13 @@ class StepsView(Ranged, frozen=True, kw_only=True):
 
 def show_steps(run: Run, options: ViewOptions = DEFAULTS) -> StepsView:
     """Show the duration of steps and its breakdown."""
+    traces = select_traces(run, options)
+    numbers = number_ranks(run).by_process
     ranks = [
         _show_rank(rank)
         for rank in run.ranks
-        if options.trace is None and options.rank in {None, rank.process.rank}
+        if options.trace is None and options.rank in {None, numbers.get(rank.process.process)}
     ]
-    traces = select_traces(run, options)
     return StepsView(
         share_of="wall time of the rank's measured steps without evaluation",
         ranks=ranks,

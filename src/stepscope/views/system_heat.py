@@ -17,7 +17,7 @@ from stepscope.views.ranges import Ranged
 
 MAX_COLUMNS = 400
 MAX_NODES = 8
-NOT_MONITORED = "no node was monitored: run the job with `stepscope run`"
+NOT_MONITORED = "no node was monitored: run the job with `stepscope run -- CMD`"
 NOT_IN_FILES = "the imported files contain no samples of machines"
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from stepscope.errors import UsageError
-from stepscope.run import Run, Trace, reading_ahead
+from stepscope.run import Run, Trace, number_ranges, number_ranks, reading_ahead
 from stepscope.views.names import list_names
 from stepscope.views.options import ViewOptions
 
 NO_TRACE = (
     "the run has no trace of a framework's profiler: import one with "
-    "`stepscope import FILE -o RUN`, or record a window with `stepscope run --window`"
+    "`stepscope import FILE -o RUN`, or record a window with `stepscope run --start-step N -- CMD`"
 )
 NO_TRACE_IN_FILES = "the imported files contain no trace of a framework's profiler"
 NO_TRACE_IN_RANGE = "no trace overlaps the selected time range"
@@ -19,15 +19,13 @@ def select_traces(run: Run, options: ViewOptions) -> list[Trace]:
     """Select the traces of the requested rank and name, by rank, to be processed in turn.
 
     Raises:
-        UsageError: no trace has that rank or name.
+        UsageError: the run has no such rank, or no trace has that name.
     """
     traces = run.traces
-    if options.rank is not None and traces:
-        ranks = sorted({trace.rank for trace in traces if trace.rank is not None})
-        traces = [trace for trace in traces if trace.rank == options.rank]
-        if not traces:
-            known_ranks = f"of ranks {', '.join(map(str, ranks))}" if ranks else "of unknown rank"
-            raise UsageError(f"No trace is of rank {options.rank}; available: {known_ranks}.")
+    if options.rank is not None:
+        ranks = number_ranks(run)
+        ranks.require(options.rank)
+        traces = [trace for trace in traces if ranks.by_trace.get(trace.trace) == options.rank]
     if options.trace is not None and traces:
         names = [trace.name for trace in traces]
         traces = [trace for trace in traces if trace.name == options.trace]
@@ -40,6 +38,10 @@ def explain_no_traces(run: Run, traces: list[Trace]) -> str | None:
     """Explain why a view has no trace; None if it has one."""
     if traces:
         return None
+    if run.traces:  # of other ranks
+        ranks = {number_ranks(run).by_trace.get(trace.trace) for trace in run.traces}
+        known_ranks = number_ranges(sorted(rank for rank in ranks if rank is not None))
+        return f"no trace of this rank was recorded; available: {', '.join(known_ranks) or 'none'}"
     if run.left_out:
         return NO_TRACE_IN_RANGE
     return NO_TRACE_IN_FILES if run.is_imported else NO_TRACE

@@ -17,6 +17,7 @@ from stepscope.access.selection import moment_ns
 from stepscope.cli import root
 from stepscope.errors import NotARunError, UsageError
 from stepscope.run.frames import frame_of
+from stepscope.schema import TABLES
 from stepscope.store import open_run
 from stepscope.testing.runs import EPOCH_NS
 from tests.support.access_run import MS, STEPS
@@ -158,6 +159,36 @@ def test_tables_and_queries(run: OpenRun) -> None:
     ]
 
 
+LONG_QUERY = "SELECT kind FROM spans WHERE" + 40 * " depth = 1 AND" + " nme = 2"
+
+
+@pytest.mark.parametrize(
+    ("query", "reason", "position"),
+    [
+        ("SELECT * FROM foo", "Table with name foo does not exist", "(line 1, column 15)"),
+        ("SELECT kind,\n  nme\nFROM spans", 'column "nme" not found', "(line 2, column 3)"),
+        (LONG_QUERY, 'column "nme" not found', f"(line 1, column {LONG_QUERY.index('nme') + 1})"),
+        ("SELEC 1", 'syntax error at or near "SELEC"', "(line 1, column 1)"),
+        ("SELECT ?", "Values were not provided", ""),
+    ],
+)
+def test_a_wrong_query_names_its_position_and_the_tables(
+    run: OpenRun, query: str, reason: str, position: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        run.sql(query).rows()
+    text = str(caught.value)
+    assert text.startswith("The query cannot be run: ")
+    assert reason in text
+    assert text.endswith(f"{position}. Tables: {', '.join(TABLES)}.")
+    assert "\n" not in text
+
+
+def test_an_empty_query(run: OpenRun) -> None:
+    with pytest.raises(UsageError, match="The query is empty"):
+        run.sql(" ").rows()
+
+
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
@@ -165,7 +196,7 @@ def test_tables_and_queries(run: OpenRun) -> None:
         (lambda run: run.system(node="n7"), "no node 'n7'; there are 'n0'"),
         (lambda run: run.framework(kind="forwards"), "no kind of span 'forwards'"),
         (lambda run: run.framework(phase="loss"), "no phase 'loss'; there are 'backward'"),
-        (lambda run: run.framework(rank=9), "no rank 9; there are 0, 1"),
+        (lambda run: run.framework(rank=9), "no rank 9; the run has ranks 0, 1"),
         (lambda run: run.table("span"), "no table 'span'"),
         (lambda run: run.step_histogram(phase="wait"), "no phase 'wait'"),
         (lambda run: run.heatmap("n1"), "no node 'n1'"),

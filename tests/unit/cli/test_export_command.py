@@ -80,7 +80,7 @@ def test_merged(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["-o", "all.json"], "Cannot write 2 traces to one file"),
         (["-o", "all.json.gz"], "pass a directory to -o, select one trace with --trace"),
         (["-o", ".", "--merge"], "is a directory"),
-        (["-o", "out", "--rank", "7"], "No trace is of rank 7; available: of ranks 0, 1"),
+        (["-o", "out", "--rank", "7"], "There is no rank 7; the run has ranks 0, 1"),
         (["-o", "out", "--trace", "x"], "No trace is called x; available: 0/trace.json"),
     ],
 )

@@ -68,10 +68,10 @@ def test_a_run_whose_spool_is_gone_ends_as_unknown(
     run = draw_lost(tmp_path)
     done = run_command(tmp_path, "recover", str(run))
     assert done.stdout == (
-        "Nothing to recover: the spool /spool was deleted, and with it the records that were not in "
-        "the run yet.\n"
+        "Nothing to recover: the spool /spool was deleted, and with it the records that were not "
+        "in the run yet.\n"
     )
     status = open_run(run).statuses()["n0"]
     assert status.state is JobState.UNKNOWN
     assert status.ended_ns == EPOCH_NS  # the last heartbeat
-    assert "the spool was removed" in str(status.reason)
+    assert "the spool was deleted" in str(status.reason)

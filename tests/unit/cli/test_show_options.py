@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from stepscope.cli.show import command
 from stepscope.errors import UsageError
+from stepscope.testing import RunBuilder
 from stepscope.views import OPTION_FLAGS, VIEWS, View, ViewOptions, parse_option
+from tests.support.command import run_command
+from tests.support.served import serving
 
 
 def test_every_option_has_a_flag_and_a_default() -> None:
@@ -88,3 +94,26 @@ def test_options_from_an_address() -> None:
     assert options == ViewOptions(bucket_ns=250, rank=1)
     with pytest.raises(UsageError, match="There is no option colour"):
         VIEWS["launches"].parse_options("launches", {"colour": "red"})
+
+
+def test_a_range_after_the_end_of_the_run(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    run.rank().draw("wait 50 | forward 12 | backward 20 | optimizer 18", 340)
+    run.write()
+
+    def show(*options: str) -> subprocess.CompletedProcess[str]:
+        return run_command(tmp_path, "show", "run", "steps", *options)
+
+    done = show("--from", "999s")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "stepscope: The range starts at 16 min 39 s, after the end of the run: its times are from "
+        "0 s to 34 s.\n",
+    )
+    assert not done.stdout
+    done = show("--from", "9s", "--to", "3s")
+    assert done.returncode == 2
+    assert done.stderr == "stepscope: The range ends before it starts, at 3 s.\n"
+    assert show("--from", "33s", "--to", "999s").returncode == 0
+    with serving(tmp_path) as server:  # a page scrolls next to the data
+        assert server.view("steps", "run", from_ns="999s").status == 200

@@ -80,5 +80,6 @@ def test_without_xlsxwriter(run: Path, tmp_path: Path) -> None:
     with mock.patch.dict(sys.modules, {"xlsxwriter": None}):
         done = show(tmp_path, run, "kernels", "--xlsx", "x.xlsx")
     assert done.returncode == 2
-    assert "xlsxwriter is not installed: pip install 'stepscope[xlsx]', or use --csv" in done.stderr
+    assert "xlsxwriter is not installed: pip install 'stepscope[xlsx]', or use `" in done.stderr
+    assert "--csv FILE`" in done.stderr
     assert not list(tmp_path.iterdir())

@@ -74,7 +74,7 @@ def test_fewer_and_smaller_machines(tmp_path: Path) -> None:
     assert table.saved_hours == pytest.approx((3 * 503 - 2 * 502) / 3600)
     assert (table.speed_up, table.speed_up_by) == (None, None)  # no step was recorded
     assert table.before_price is not None
-    assert table.before_price.origin == "set by stepscope run --usd-per-hour"
+    assert table.before_price.origin == "set with --usd-per-hour when the job was started"
 
 
 AT_32_77 = JobCost(instance_count=1, usd_per_hour=parse_usd_per_hour("32.77"), duration_ns=0)

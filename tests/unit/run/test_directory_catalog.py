@@ -11,6 +11,7 @@ from stepscope.errors import NotARunError, UsageError
 from stepscope.run.catalog import resolve_root
 from stepscope.run.catalog.base import RunRemovedError
 from stepscope.run.catalog.directory import DirectoryCatalog
+from tests.support.permissions import public_directory, restricted  # noqa: F401 - a fixture
 from tests.support.served_runs import draw_job
 
 OUTSIDE = "outside"
@@ -93,3 +94,21 @@ def test_directories_that_cannot_be_served(tmp_path: Path) -> None:
         resolve_root(str(tmp_path / "none"))
     with pytest.raises(UsageError, match="is not a bucket URL"):
         resolve_root("s3://")
+
+
+def test_a_directory_that_cannot_be_read_is_not_empty(public_directory: Path) -> None:  # noqa: F811
+    served = public_directory / "served"
+    draw_job(served / "mine", 3)
+    draw_job(served / "other" / "run", 3)
+    with restricted([served / "other"], 0):
+        listing = DirectoryCatalog(served).list_runs()
+    assert [run.id for run in listing.runs] == ["mine"]
+    assert listing.notes == [
+        "No permission to read 1 directory, e.g. other; runs in there are not listed."
+    ]
+    for mode in (0, 0o444):  # names can be listed, but nothing in it can be opened
+        with (
+            restricted([served], mode),
+            pytest.raises(UsageError, match="served cannot be read: Permission denied"),
+        ):
+            resolve_root(str(served))

@@ -42,7 +42,7 @@ def test_nothing_is_served_without_the_token(locked: Served) -> None:
     for path in ("/api/jobs", "/api/views/overview?run=recorded", "/api/openapi.json", "/api/x"):
         response = locked.request(path)
         assert response.status == 401
-        assert response.error == "Log in with the token that stepscope ui has printed."
+        assert response.error == "Log in with the token that `stepscope ui` has printed."
     for path in ("/", "/timeline?run=recorded", "/icon.svg", "/favicon.ico"):
         response = locked.request(path)
         assert response.status == 401

@@ -96,7 +96,7 @@ def test_a_job_that_allows_stop_requests_is_stopped(served: Served, run: Path, s
             {},
             JobState.IN_PROGRESS,
             0,
-            "started without stepscope run --allow-stop",
+            "started without --allow-stop: `stepscope run --allow-stop -- CMD`",
         ),
         ({"allow_stop": False}, JobState.IN_PROGRESS, 0, "started without"),
         ({"allow_stop": True}, JobState.COMPLETED, 0, "the job has ended"),
@@ -274,7 +274,7 @@ def test_a_change_of_the_configuration_and_its_progress(served: Served, run: Pat
     [
         ({"interval_ns": 300_000_000}, "a sampling interval of 300 ms is not possible"),
         ({"rules": ["Nope"]}, "Unknown rule 'Nope'"),
-        ({"rules": ["/job/mine.py:Mine"]}, "with stepscope configure only"),
+        ({"rules": ["/job/mine.py:Mine"]}, "with `stepscope configure RUN --rule FILE:RULE` only"),
         ({"assignments": ["StepOutlier.stddev=many"]}, "Invalid value 'many'"),
         ({"without_rules": ["StepOutlier"]}, "No rule would remain"),
         ({"schedules": [{"first_step": 1, "step_count": 5, "interval": 5}]}, "would overlap"),

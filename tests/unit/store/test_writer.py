@@ -19,6 +19,7 @@ from stepscope.errors import RunExistsError, UsageError
 from stepscope.schema import JobState, JobStatus, NodeInfo, ProcessInfo, RunInfo
 from stepscope.store import DictColumn, LocalStore, RunWriter, create_run, layout, open_run
 from stepscope.store.layout import Segment
+from tests.support.permissions import restricted
 
 Spans = Callable[..., dict[str, Any]]
 
@@ -241,7 +242,8 @@ class TestEnvironmentErrors:
             create_run(run, info)
             with RunWriter(run, "n0") as writer:
                 writer.append("spans", spans([0]))
-                with unprivileged(run), pytest.raises(PermissionError, match="spans"):
+                folders = [run, *(path for path in run.rglob("*") if path.is_dir())]
+                with restricted(folders, 0o555), pytest.raises(PermissionError, match="spans"):
                     writer.append("spans", spans([1]))
                 writer.append("spans", spans([1]))
             assert seqs(run) == [0, 1]
@@ -262,24 +264,6 @@ def file_size_limit(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-@contextmanager
-def unprivileged(run: Path) -> Iterator[None]:
-    """Make a run read-only, also when root runs the tests."""
-    folders = [run, *(path for path in run.rglob("*") if path.is_dir())]
-    for folder in folders:
-        folder.chmod(0o555)
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
-        for folder in folders:
-            folder.chmod(0o755)
 
 
 class DyingStore(LocalStore):

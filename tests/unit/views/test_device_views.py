@@ -332,7 +332,7 @@ def test_recordings_come_by_rank(two_ranks: Run) -> None:
 
 @pytest.mark.parametrize("view", OF_RECORDINGS)
 def test_a_recording_that_there_is_not(two_ranks: Run, view: str) -> None:
-    with pytest.raises(UsageError, match="rank 7; available: of ranks 0, 1"):
+    with pytest.raises(UsageError, match="no rank 7; the run has ranks 0, 1"):
         VIEWS[view](two_ranks, ViewOptions(rank=7))
     with pytest.raises(UsageError, match="is called other; available:"):
         VIEWS[view](two_ranks, ViewOptions(trace="other"))

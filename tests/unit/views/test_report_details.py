@@ -8,12 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stepscope.report import display
+from stepscope.report.chart_tables import make_chart_table
 from stepscope.run import Run
 from stepscope.schema import RuleStatus
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.views.profiling_report import Section, choose_report_rules, make_report
-from stepscope.views.profiling_report.blocks import Boxes, Check, Listing, Pie, Table, Text
+from stepscope.views.profiling_report.blocks import (
+    Boxes,
+    Check,
+    Histogram,
+    Lines,
+    Listing,
+    Pie,
+    Table,
+    Text,
+)
 from tests.support.known_statistics import step_durations
 from tests.support.report_runs import FIRST_STEP_S, JOB_S, RunFiles, known_job
 
@@ -204,3 +215,16 @@ def test_waits_for_io_and_gpu_memory(tmp_path: Path) -> None:
     assert (check.status, check.datapoints) == (RuleStatus.ISSUES_FOUND, 2000)
     texts = [block.text for block in sections["gpu-memory"].blocks if isinstance(block, Text)]
     assert "40" in " ".join(texts)  # the rise in percentage points
+
+
+def test_no_time_of_a_fast_loop_reads_as_zero(tmp_path: Path) -> None:
+    """The job starts within 3 ms, and its steps take 50 us."""
+    run = RunBuilder(tmp_path / "run")
+    run.rank().draw("do 3").draw("step 0.05 ( forward 0.02 | backward 0.02 )", 2000)
+    sections = sections_of(run.metric("cpu_busy_ratio", 0.5).write())
+    (table,) = tables_of(sections["job"])
+    assert dict(table.rows)["Initialization time (s)"] == "0.003"
+    charts = [block for block in sections["steps"].blocks if isinstance(block, Lines | Histogram)]
+    assert len(charts) >= 2
+    for chart in charts:
+        assert "<td>0.00</td>" not in display._render_table(make_chart_table(chart))

@@ -1142,7 +1142,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     ended_ns: {"title":"ended","unit":"epoch_ns"},
     heartbeat_ns: {"title":"heartbeat","unit":"epoch_ns"},
     duration_ns: {"title":"duration","unit":"ns","description":"Time from the start to the end or to the last heartbeat; null if unknown."},
-    monitor_lost: {"title":"monitor lost","unit":"none","description":"True if the job was in progress at its last heartbeat but has been silent since; `stepscope recover` imports the rest."},
+    monitor_lost: {"title":"monitor lost","unit":"none","description":"True if the job was in progress at its last heartbeat but has been silent since; `stepscope recover RUN` imports the rest."},
     gpu_busy_ratio: {"title":"GPU busy","unit":"ratio","description":"Mean over GPUs and samples; null without GPUs."},
     cpu_busy_ratio: {"title":"CPU busy","unit":"ratio","description":"Mean over samples, of the cores available to the job."},
   },

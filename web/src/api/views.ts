@@ -1381,7 +1381,7 @@ export interface NodeStatus {
   heartbeat_ns: number;
   /** Time from the start to the end or to the last heartbeat; null if unknown. */
   duration_ns: number | null;
-  /** True if the job was in progress at its last heartbeat but has been silent since; `stepscope recover` imports the rest. */
+  /** True if the job was in progress at its last heartbeat but has been silent since; `stepscope recover RUN` imports the rest. */
   monitor_lost: boolean;
   /** Mean over GPUs and samples; null without GPUs. */
   gpu_busy_ratio: number | null;

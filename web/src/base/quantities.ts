@@ -29,6 +29,13 @@ export function fixed(value: Quantity, decimals: number): string {
   return /[1-9]/.test(text) ? text : text.replace("-", "");
 }
 
+/** Format a number with a fixed count of decimals, or with three significant digits where it would
+ * read as zero and is not. */
+export function figure(value: Quantity, decimals: number): string {
+  const text = fixed(value, decimals);
+  return value !== 0 && isNumber(value) && !/[1-9]/.test(text) ? number(value) : text;
+}
+
 /** Format a number with that many significant digits, keeping all digits before the point. */
 export function number(value: Quantity, digits = 3): string {
   if (!isNumber(value)) return MISSING;

@@ -1,7 +1,7 @@
 // Options that all charts share.
 import type { Mark } from "../api/report";
 import type { Palette } from "../base/palette";
-import { fixed } from "../base/quantities";
+import { figure } from "../base/quantities";
 import type { EChartsOption, LegendOption, TooltipOption } from "./echarts";
 
 // As in the style sheet: charts measure text for their layout.
@@ -30,7 +30,7 @@ export function tooltipContent(title: string, lines: string[]): HTMLElement {
 
 /** Format a value of a payload with the symbol of its unit. */
 export function withSymbol(value: number, digits: number, symbol: string): string {
-  return `${fixed(value, digits)}${symbol === "" || symbol === "%" ? symbol : ` ${symbol}`}`;
+  return `${figure(value, digits)}${symbol === "" || symbol === "%" ? symbol : ` ${symbol}`}`;
 }
 
 export function baseOption(colours: Palette, label: string): EChartsOption {

@@ -1,13 +1,13 @@
 import type { Bars, Histogram } from "../api/report";
 import type { Palette } from "../base/palette";
-import { count, fixed } from "../base/quantities";
+import { count, figure } from "../base/quantities";
 import { axisOption, baseOption, legendOption, lineStyleType, markLine, tooltipContent, tooltipOption, withSymbol } from "./common";
 import type { EChartsOption } from "./echarts";
 
 
 export function histogramLabel(block: Histogram): string {
   const parts = block.series.map((bars) => `${bars.name}: ${describeCounts(bars, block.counted)}`);
-  const marks = block.marks.map((mark) => `${mark.name} ${fixed(mark.value, block.digits)}`);
+  const marks = block.marks.map((mark) => `${mark.name} ${figure(mark.value, block.digits)}`);
   const summary = [...parts, ...marks].join("; ");
   return `Histogram: ${block.title}, ${block.axis} in ${block.unit}. ${summary}.`;
 }
@@ -41,7 +41,7 @@ export function histogramOption(block: Histogram, colours: Palette): EChartsOpti
         const points = items as { seriesName: string; dataIndex: number }[];
         const bin = Math.min(points[0]?.dataIndex ?? 0, block.edges.length - 2);
         const [low, high] = [block.edges[bin] ?? 0, block.edges[bin + 1] ?? 0];
-        const range = `${fixed(low, block.digits)} to ${withSymbol(high, block.digits, block.unit)}`;
+        const range = `${figure(low, block.digits)} to ${withSymbol(high, block.digits, block.unit)}`;
         const counts = new Map(block.series.map((bars) => [bars.name, bars.counts[bin] ?? 0]));
         return tooltipContent(
           range,

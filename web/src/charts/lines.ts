@@ -1,13 +1,13 @@
 import type { Lines } from "../api/report";
 import type { Palette } from "../base/palette";
-import { duration, fixed } from "../base/quantities";
+import { duration, figure } from "../base/quantities";
 import { axisOption, baseOption, legendOption, lineStyleType, tooltipContent, tooltipOption, withSymbol } from "./common";
 import type { EChartsOption } from "./echarts";
 
 
 export function linesLabel(block: Lines): string {
   const parts = block.lines.map(
-    (line) => `${line.name} from ${fixed(minimum(line.y), block.digits)} to ${fixed(-minimum(line.y.map((y) => -y)), block.digits)}`,
+    (line) => `${line.name} from ${figure(minimum(line.y), block.digits)} to ${figure(-minimum(line.y.map((y) => -y)), block.digits)}`,
   );
   return `Line chart: ${block.title}, ${block.y_axis} in ${block.unit}. ${parts.join("; ")}.`;
 }

@@ -45,7 +45,8 @@ function Content({ payload }: { payload: Jobs }) {
   if (payload.jobs.length === 0) {
     return (
       <>
-        <EmptyState title="No runs yet" text={`${payload.root} contains no runs. Record one with \`stepscope run -- python train.py\`, or import a trace with \`stepscope import FILE\``} />
+        <QualityNotes quality={[]} notes={payload.notes} />
+        <EmptyState title="No runs yet" text={`${payload.root} contains no runs. Record one with \`stepscope run -- python train.py\`, or import a trace with \`stepscope import FILE -o RUN\``} />
         {payload.why_not_import === null ? <ImportButton /> : null}
         <TraceTable payload={payload} />
       </>

@@ -1,7 +1,7 @@
 // Plain table, sortable by column.
 import { useState } from "preact/hooks";
 
-import { MISSING, fixed } from "../base/quantities";
+import { MISSING, figure } from "../base/quantities";
 import { sortBy, SortHeading } from "./sort_heading";
 
 export type Cell = string | number | null;
@@ -29,7 +29,7 @@ interface Order {
 
 export function formatCell(cell: Cell, digits: number | null): string {
   if (cell === null) return MISSING;
-  return typeof cell === "number" ? fixed(cell, digits ?? 2) : cell;
+  return typeof cell === "number" ? figure(cell, digits ?? 2) : cell;
 }
 
 export function Table({ caption, columns, rows }: Props) {

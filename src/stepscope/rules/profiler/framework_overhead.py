@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from stepscope.analysis import OVERHEAD_PARTS, PART_NAMES, StreamIdle
+from stepscope.analysis import OVERHEAD_PARTS, PART_NAMES, StreamIdle, explain_unknown_time
 from stepscope.intervals import Int
 from stepscope.quantities import percent
 from stepscope.rules.base import NotApplicable
-from stepscope.rules.inputs import RankStepTimes
+from stepscope.rules.inputs import RankStepTimes, RuleInputs
 from stepscope.rules.parameters import Percentage, Positive
 from stepscope.rules.profiler.step_share import (
     RankShare,
@@ -70,13 +70,14 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
     ## What it checks
     For each rank, at the end of each scan, the share of time outside all phases in the wall time of
     its last `window` steps: the training thread does something else; the verdict counts data
-    preparation in it for the data pipeline. In each window of the job's profiler, the share of the
-    time of the busiest stream of each device that it waited for the host to launch work; that fires
-    the rule if it is above `threshold` and either half of the kernels' time is in kernels shorter
-    than `small_kernel_us`, or the host waits for the device more than `syncs_per_step` times per
-    step. In each imported trace, the share of step time that the verdict attributes to overhead;
-    small kernels and synchronizations explain it. Datapoints are steps and traces; violations are
-    those above the threshold.
+    preparation in it for the data pipeline. Where nothing inside the steps was recorded, that time
+    may be computation, and the rule does not apply, as the verdict says nothing then. In each
+    window of the job's profiler, the share of the time of the busiest stream of each device that it
+    waited for the host to launch work; that fires the rule if it is above `threshold` and either
+    half of the kernels' time is in kernels shorter than `small_kernel_us`, or the host waits for
+    the device more than `syncs_per_step` times per step. In each imported trace, the share of step
+    time that the verdict attributes to overhead; small kernels and synchronizations explain it.
+    Datapoints are steps and traces; violations are those above the threshold.
 
     ## Why it matters
     Each operator costs the host some microseconds. If kernels are that short, or if the script
@@ -103,6 +104,18 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
     missing_in_traces = (
         "the traces have no operators to tell why the device has no work, or no work at all"
     )
+
+    def update_rank(
+        self,
+        state: RankStates[RankShareState, TraceOverhead],
+        steps: RankStepTimes,
+        inputs: RuleInputs,
+    ) -> None:
+        super().update_rank(state, steps, inputs)
+        rank = state.ranks.get(steps.rank)
+        if rank is not None:
+            rank.has_samples |= steps.rank in inputs.compiler_time
+            rank.is_imported = inputs.is_imported
 
     def part_ns(self, steps: RankStepTimes) -> Int:
         return steps.phase_ns["other"]
@@ -180,6 +193,14 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
     def require_inputs(self, state: RankStates[RankShareState, TraceOverhead]) -> None:
         if not state.ranks and not state.traces.details:
             raise NotApplicable(NO_STEPS, advice=STEP_ADVICE)
+        unknown_times = [
+            explain_unknown_time(
+                rank.phase_ns, has_samples=rank.has_samples, is_imported=rank.is_imported
+            )
+            for rank in state.ranks.values()
+        ]
+        if unknown_times and all(unknown_times):
+            raise NotApplicable(str(unknown_times[0]), self.datapoint_count(state))
 
 
 def _typical_ns(durations: Int) -> int:

@@ -95,8 +95,8 @@ class PageableCopies(IncrementalRule[PageableCopiesParameters, _State]):
         if not traces.details:
             raise NotApplicable(
                 "no trace with device work",
-                advice="record a window with `stepscope run --start-step N` or `stepscope capture "
-                "RUN`",
+                advice="record a window with `stepscope run --start-step N -- CMD` or, while the "
+                "job runs, `stepscope capture RUN`",
             )
         return self.finding(
             triggered=state.trigger,

@@ -93,6 +93,9 @@ class RankShareState(RankState):
     """Highest share among the windows in which the rule fired."""
     highest_step_count: int = 0
     """Steps of that window."""
+    has_samples: bool = False
+    """True if there are stack samples of the training thread; set by rules that ask for them."""
+    is_imported: bool = False
 
     @property
     def wall_ns(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +20,8 @@ def resolve_root(location: str) -> Path | str:
     """Resolve the root of a catalog: a directory without links in its path, or a URL.
 
     Raises:
-        UsageError: the directory does not exist, or there is nothing below the URL.
+        UsageError: the directory does not exist or cannot be read, or there is nothing below the
+            URL.
         OSError: the bucket cannot be reached.
     """
     if is_remote(location):
@@ -27,6 +29,11 @@ def resolve_root(location: str) -> Path | str:
     root = Path(location)
     if not root.is_dir():
         raise UsageError(f"{location} is not a directory. Pass a directory that contains runs.")
+    try:
+        with os.scandir(f"{root}/."):  # which takes the right to open what is in it
+            pass
+    except OSError as error:
+        raise UsageError(f"{location} cannot be read: {error.strerror}.") from None
     return root.resolve()
 
 

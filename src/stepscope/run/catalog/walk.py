@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from stepscope.quantities import count_of
 from stepscope.run.catalog.base import MAX_DEPTH
 from stepscope.store import RUN_KEY
 
@@ -28,22 +29,30 @@ def walk_directories(root: Path, notes: list[str]) -> Iterator[Directory]:
 
     Args:
         root: the directory, without links in its path.
-        notes: receives a sentence if directories are left out.
+        notes: receives a sentence if directories are left out or cannot be read.
     """
-    pending, visited = [(root, 0)], {root}
+    pending, visited, unreadable = [(root, 0)], {root}, list[Path]()
     while pending:
         path, depth = pending.pop()
         directory = Directory(path, created_ns_of(path))
         yield directory
         if directory.created_ns is None and depth < MAX_DEPTH:
-            children = set(_children(path, root)) - visited
+            try:
+                children = set(_children(path, root)) - visited
+            except PermissionError:
+                unreadable.append(path)
+                continue
             visited |= children
             pending += [(child, depth + 1) for child in children]
         if len(visited) > MAX_DIRECTORIES:
             notes.append(
                 f"There are more than {MAX_DIRECTORIES} directories; the others were not searched."
             )
-            return
+            break
+    if unreadable:
+        name = min(unreadable).name
+        count = count_of(len(unreadable), "directory", "directories")
+        notes.append(f"No permission to read {count}, e.g. {name}; runs in there are not listed.")
 
 
 def created_ns_of(directory: Path) -> int | None:
@@ -59,7 +68,9 @@ def _children(directory: Path, root: Path) -> Iterator[Path]:
     try:
         with os.scandir(directory) as scan:
             entries = [entry for entry in scan if not entry.name.startswith(".")]
-    except OSError:  # not readable, or removed
+    except PermissionError:
+        raise
+    except OSError:  # removed
         return
     for entry in entries:
         path = Path(entry.path)

@@ -28,8 +28,8 @@ MAX_ROWS = 64
 MAX_NAME_LENGTH = 160
 """Upper limit of the characters of a name from the job."""
 _WINDOW = (
-    "record a trace of some steps with `stepscope run --start-step N --num-steps M`, or with "
-    "`stepscope capture RUN --steps N` while the job runs"
+    "record a trace of some steps with `stepscope run --start-step N --num-steps M -- CMD`, or "
+    "with `stepscope capture RUN --steps N` while the job runs"
 )
 
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepscope.cost import price_job
-from stepscope.quantities import dollars, duration, fixed, percent
+from stepscope.quantities import dollars, duration, figure, percent
 from stepscope.run import JobStatistics, explain_recording_end, machine_count
 from stepscope.views.configuration import list_applied_changes
 from stepscope.views.profiling_report.blocks import (
@@ -87,7 +87,7 @@ def _list_times(job: JobStatistics, *, in_progress: bool) -> list[list[Cell]]:
     rows: list[list[Cell]] = [
         ["Start time", utc_time(job.start_ns)],
         ["Last heartbeat" if in_progress else "End time", utc_time(job.end_ns)],
-        ["Job duration (s)", fixed(job.duration_ns / 1e9, 2)],
+        ["Job duration (s)", figure(job.duration_ns / 1e9, 2)],
     ]
     parts = _split_job(job)
     if parts is None:
@@ -96,13 +96,13 @@ def _list_times(job: JobStatistics, *, in_progress: bool) -> list[list[Cell]]:
     rows += [
         ["Training loop start", utc_time(start_ns)],
         ["Training loop end", utc_time(start_ns + parts["Training loop"])],
-        ["Training loop duration (s)", fixed(parts["Training loop"] / 1e9, 2)],
-        ["Initialization time (s)", fixed(parts["Initialization"] / 1e9, 2)],
-        ["Finalization time (s)", fixed(parts["Finalization"] / 1e9, 2)],
+        ["Training loop duration (s)", figure(parts["Training loop"] / 1e9, 2)],
+        ["Initialization time (s)", figure(parts["Initialization"] / 1e9, 2)],
+        ["Finalization time (s)", figure(parts["Finalization"] / 1e9, 2)],
     ]
     if job.duration_ns > 0:
         rows += [
-            [f"{name} (%)", fixed(100 * part / job.duration_ns, 2)] for name, part in parts.items()
+            [f"{name} (%)", figure(100 * part / job.duration_ns, 2)] for name, part in parts.items()
         ]
     return rows
 

@@ -147,7 +147,7 @@ def _draw_over_time(ranks: list[Rank]) -> Lines:
         slowest = thin_out_steps(rank.steps, POINTS)
         x_s = (rank.steps.end[slowest] - origin_ns) / 1e9
         y = round_figures(rank.steps.wall_ns[slowest] / 1e9 * unit.per_s)
-        lines.append(Line(name=rank.name, x=x_s.round(3).tolist(), y=y))
+        lines.append(Line(name=rank.name, x=round_figures(x_s), y=y))
     return Lines(
         title="Step durations over time",
         x_axis="seconds after the start of the first step",

@@ -77,7 +77,7 @@ def describe_nodes(results: RuleResults) -> list[Block]:
     if nodes:
         blocks += _summarize_nodes(nodes, is_imported=results.run.is_imported)
     elif not results.run.is_imported and not results.is_withheld(RULE):
-        blocks.append(Text(text="Run the job with `stepscope run` to sample its nodes."))
+        blocks.append(Text(text="Run the job with `stepscope run -- CMD` to sample its nodes."))
     return blocks
 
 

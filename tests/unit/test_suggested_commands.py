@@ -1,0 +1,134 @@
+"""Every command that a message, the page or a document suggests is accepted as typed, and works."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+from pathlib import Path
+from unittest import mock
+
+import click
+import pytest
+
+from stepscope.cli import root
+from stepscope.cli.rules import FIRED
+from stepscope.testing import RunBuilder
+from tests.support.command import run_command
+from tests.support.served_runs import trace_events
+from tests.support.suggested_commands import Suggestion, find_suggestions
+
+PLACEHOLDERS = {
+    "BASE": "run",
+    "CMD": "true",
+    "CONDITION": "step_time>+5%",
+    "DIR": "traces",
+    "FILE": "trace.json",
+    "FORMAT": "chrome",
+    "NAME": "p3.2xlarge",
+    "PRICE": "3.06",
+    "RULE": "StepOutlier",
+    "RUN": "run",
+    "SOURCE": "trace.json",
+    "URL": "s3://bucket/runs",
+    "VIEW": "overview",
+    "K": "500",
+    "M": "20",
+    "N": "1",
+}
+EXAMPLES = {
+    "base": "run",
+    "new": "run",
+    "my-view": "overview",
+    "source": "trace.json",
+    "view": "overview",
+}
+"""Names in documents that stand for others."""
+EXECUTED = {
+    "show", "diagnose", "rules", "report", "export", "compare", "cost", "recover", "doctor",
+    "import",
+}  # fmt: skip
+ELSEWHERE = re.compile("s3:|https:|\\.toml|quiet.py|memory.raw|execution_trace|graphs")
+"""What only exists in other tests."""
+SUGGESTIONS = find_suggestions()
+
+
+def arguments(suggestion: Suggestion) -> list[str]:
+    """Return the words of the command with values in the place of placeholders."""
+    words = []
+    for word in suggestion.words:
+        first = re.split(r"\||…", word)[0] or "true"  # one of the alternatives; CMD… or …
+        first = re.sub(r"^stepscope-runs/.*|^\.\./(base|new).*", "run", first)
+        first = EXAMPLES.get(first, first)
+        words.append(re.sub(r"\b[A-Z]+\b", lambda name: PLACEHOLDERS.get(name[0], name[0]), first))
+    return words
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with what the commands name: a run and traces."""
+    directory = tmp_path_factory.mktemp("suggested")
+    run = RunBuilder(directory / "run")
+    rank = run.rank(0, workers=1)
+    rank.draw("wait 50 | forward 12 | backward 20 | optimizer 18", 140)
+    rank.draw("window ( forward ( op:linear 5 | kernel:gemm 3 ) | optimizer 1 )")
+    rank.workers[0].draw("fetch 80", 140)
+    run.write()
+    (directory / "traces").mkdir()
+    trace = json.dumps({"traceEvents": trace_events()}).encode()
+    for name in ("trace.json", "traces/rank0.json"):
+        (directory / name).write_bytes(trace)
+    (directory / "trace.json.gz").write_bytes(gzip.compress(trace))
+    return directory
+
+
+def parse(words: list[str]) -> click.Context:
+    """Parse a command with the parser of the command line, to its innermost command."""
+    context = root.make_context("stepscope", list(words))
+    while isinstance(context.command, click.Group):
+        rest = [*context._protected_args, *context.args]
+        name, command, rest = context.command.resolve_command(context, rest)
+        assert name is not None
+        assert command is not None
+        context = command.make_context(name, rest, parent=context)
+    return context
+
+
+def test_many_are_found() -> None:
+    assert len([suggestion for suggestion in SUGGESTIONS if suggestion.is_message]) > 30
+    assert any("{" in suggestion.text for suggestion in SUGGESTIONS)  # an f-string
+    for source in ("README.md", "docs/", "web/src", "src/stepscope/views", "src/stepscope/rules"):
+        assert any(suggestion.source.startswith(source) for suggestion in SUGGESTIONS)
+
+
+@pytest.mark.parametrize(
+    "suggestion", [s for s in SUGGESTIONS if not s.is_noun], ids=lambda suggestion: suggestion.text
+)
+def test_it_is_accepted(
+    suggestion: Suggestion, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(directory)
+    context = parse(arguments(suggestion))
+    if context.command.name == "run":
+        with mock.patch("stepscope.cli.run.record_job") as record_job:
+            context.command.invoke(context)
+        _command, options = record_job.call_args.args
+        _ = options.planned  # refuses windows without a start
+
+
+def commands() -> list[tuple[str, ...]]:
+    """Return the commands that a recorded run suffices for."""
+    of_runs = {tuple(arguments(s)) for s in SUGGESTIONS if not s.is_noun and s.words[0] in EXECUTED}
+    return sorted(words for words in of_runs if not ELSEWHERE.search(" ".join(words)))
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_it_works(words: tuple[str, ...], directory: Path, tmp_path: Path) -> None:
+    shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
+    if words[0] == "import":
+        shutil.rmtree(tmp_path / "run")  # the command creates it
+    done = run_command(tmp_path, *words)
+    assert done.returncode in {0, FIRED} if words[0] == "rules" else done.returncode == 0, (
+        done.stderr
+    )
