@@ -54,10 +54,11 @@ def send_as(user: int, directory: Path, data: bytes) -> bytes | None:
     directory.chmod(0o777)
     (directory / "dynolog").chmod(0o777)
     script = (
-        "import os, socket, sys; os.setuid(int(sys.argv[1])); os.chdir(sys.argv[2]);"
-        "client = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); client.bind('other');"
-        "client.sendto(bytes.fromhex(sys.argv[3]), 'dynolog'); sys.stdout.flush();"
-        "client.settimeout(1); sys.stdout.buffer.write(client.recv(65536))"
+        "import os, socket, sys; os.setuid(int(sys.argv[1]));"
+        "client = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM);"
+        "client.bind(sys.argv[2] + '/other');"
+        "client.sendto(bytes.fromhex(sys.argv[3]), sys.argv[2] + '/dynolog');"
+        "client.settimeout(0.5); sys.stdout.buffer.write(client.recv(65536))"
     )
     child = subprocess.run(
         [sys.executable, "-c", script, str(user), str(directory), data.hex()],
