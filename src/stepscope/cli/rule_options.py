@@ -156,7 +156,7 @@ def _webhook(url: str) -> ActionConfig:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise UsageError(
-            f"Invalid value for --webhook: {url!r} does not start with http:// or https://."
+            f"Invalid value for --webhook: {mask_text(url)!r} does not start with http:// or https://."
         )
     # The rest of such a URL is often the secret.
     return ActionConfig(kind="webhook", address=url, target=f"{parts.scheme}://{parts.hostname}")

@@ -89,6 +89,7 @@ class RunOptions(ScheduleOptions):
     instance_type: str | None
     prices: Path | None
     keep_raw: bool
+    share: bool
     try_fix: bool
     quiet: bool
     as_json: bool
@@ -162,6 +163,11 @@ def _parse_interval(context: click.Context, parameter: click.Parameter, text: st
 @price_options
 @click.option("--keep-raw", is_flag=True, help="Keep the trace files of the profiler in RUN/raw/.")
 @click.option(
+    "--share",
+    is_flag=True,
+    help="Let other users read the run, as far as the umask allows. By default only you can.",
+)
+@click.option(
     "--try",
     "try_fix",
     is_flag=True,
@@ -197,7 +203,7 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
         options=_recorded_options(options, windows, spool) | pricing,
     )
     try:
-        location = _make_run(options.out, info, problems)
+        location = _make_run(options.out, info, problems, is_shared=options.share)
     except StepscopeError:
         if spool is not None:
             spool.rmdir()
@@ -431,12 +437,14 @@ def _check_command(command: Sequence[str]) -> None:
             raise UsageError(f"The script {script_name} does not exist in {Path.cwd()}.")
 
 
-def _make_run(out: str | None, info: RunInfo, problems: list[str]) -> Path | None:
+def _make_run(
+    out: str | None, info: RunInfo, problems: list[str], *, is_shared: bool
+) -> Path | None:
     """Create the run directory: the one of --out, else the first default that can be written."""
     if out is not None:
         _check_out(out)
         try:
-            create_run(out, info)
+            create_run(out, info, is_shared=is_shared)
         except OSError as error:
             raise UsageError(
                 f"Cannot create the run directory {out}: {error.strerror}. Pass another one to "
@@ -445,7 +453,7 @@ def _make_run(out: str | None, info: RunInfo, problems: list[str]) -> Path | Non
         return Path(out).absolute()
     for location in run_locations(info.run_id):
         try:
-            create_run(location, info)
+            create_run(location, info, is_shared=is_shared)
         except RunExistsError:
             continue
         except OSError as error:

@@ -18,7 +18,8 @@ from stepscope.store import layout
 from stepscope.store.columns import Array, Batch, DictColumn, find_table, make_batch
 from stepscope.store.engine import connect, identifier, literal, scan, select
 from stepscope.store.layout import Merge, Segment
-from stepscope.store.location import open_store
+from stepscope.store.local import make_private_directory
+from stepscope.store.location import is_remote, open_store
 
 if TYPE_CHECKING:
     import duckdb
@@ -28,8 +29,13 @@ _ROW_GROUP_ROWS = 61_440
 """Rows held in memory at once while segments merge; half of DuckDB's default."""
 
 
-def create_run(location: str | Path, info: RunInfo) -> None:
+def create_run(location: str | Path, info: RunInfo, *, is_shared: bool = False) -> None:
     """Create a run.
+
+    Args:
+        location: directory, which may exist, or URL.
+        info: content of `run.json`.
+        is_shared: let the umask decide who may read a new directory; else only its owner may.
 
     Raises:
         RunExistsError: a run exists at that location.
@@ -37,6 +43,8 @@ def create_run(location: str | Path, info: RunInfo) -> None:
         OSError: the location cannot be written.
     """
     try:
+        if not is_remote(location) and not is_shared:
+            make_private_directory(Path(location).absolute())
         created = open_store(location).put_if_absent(layout.RUN_KEY, _json(info))
     except (FileExistsError, NotADirectoryError) as error:
         raise UsageError(

@@ -19,7 +19,7 @@ from stepscope.monitor.windows.kineto_peer import ACTIVITIES, KinetoPeer, open_p
 
 PID = 4321
 OTHER_USER = 65534
-"""Uid of `nobody`."""
+"""Uid without privileges."""
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def parse(text: str, generator: random.Random) -> Line:
 
 
 def leaks(line: Line, masked: list[str]) -> bool:
-    """Whether a third of a secret, from its start or to its end, is left."""
+    """Check whether a third of a secret, from its start or to its end, is left."""
     text = "\n".join(masked)
     return any(
         text.count(part) > line.rest.count(part)
