@@ -26,7 +26,7 @@ from stepscope.importers import (
     find_files,
     start_worker,
 )
-from stepscope.monitor import mask_text
+from stepscope.masking import mask_text
 from stepscope.quantities import count, count_of, file_size
 from stepscope.schema import RunInfo
 from stepscope.store import Download, check_free, create_run, download_files, is_remote, upload_run

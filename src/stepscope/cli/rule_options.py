@@ -23,7 +23,8 @@ from stepscope.cli.options import (
     split_names,
 )
 from stepscope.errors import UsageError
-from stepscope.monitor import DEFAULT_FLUSH_S, mask_text
+from stepscope.masking import mask_text
+from stepscope.monitor import DEFAULT_FLUSH_S
 from stepscope.schema import RuleSelection
 from stepscope.watch import ActionConfig
 

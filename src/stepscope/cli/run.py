@@ -40,6 +40,7 @@ from stepscope.cli.watching import Watching
 from stepscope.cli.window_options import ScheduleOptions, depth_options, schedule_options
 from stepscope.diagnosis import diagnose
 from stepscope.errors import RunExistsError, StepscopeError, UsageError
+from stepscope.masking import mask
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
     DEFAULT_INTERVAL_MS,
@@ -51,7 +52,6 @@ from stepscope.monitor import (
     MonitorConfig,
     WindowSettings,
     last_line,
-    mask,
     node_name,
     remove_spool,
     start_monitor,

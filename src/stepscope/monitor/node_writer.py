@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.masking import mask, mask_text
 from stepscope.monitor.drain import ProcessLogs, SpoolDrain
 from stepscope.monitor.handshake import Handshake
-from stepscope.monitor.masking import mask, mask_text
 from stepscope.schema import (
     TABLES,
     DataLoaderWorkerFact,

@@ -16,7 +16,7 @@ import msgspec
 from stepscope._optional import require
 from stepscope._version import __version__
 from stepscope.errors import UsageError
-from stepscope.monitor import mask_text
+from stepscope.masking import mask_text
 from stepscope.quantities import duration
 from stepscope.schema import Finding
 from stepscope.watch.config import ActionConfig, ActionKind

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from stepscope.monitor import MASK, mask, mask_text
+from stepscope.masking import MASK, mask, mask_text
 
 LINES = Path(__file__).with_name("command_lines")
 LOWER, UPPER, DIGITS = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"
