@@ -11,6 +11,7 @@
 #   make faults PYTHONS="python3.12 python3.13"   the tests of faults, with jobs on these interpreters
 #   make bench   the always-on cost, measured against doing nothing and against peers
 #   make bench-diagnosis   two hours of training jobs with planted causes: does the verdict find them?
+#   make audit   known vulnerabilities of the dependencies (needs the network)
 #   make gpu-check   what needs a real GPU: tests, the overhead table, small recorded windows
 
 SHELL := /bin/sh
@@ -22,7 +23,7 @@ UNIT_TESTS := -n 2 tests/unit tests/properties tests/contract
 AZURITE := tests/support/azurite
 
 .PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix bench \
-	bench-diagnosis gpu-check clean
+	bench-diagnosis gpu-check audit clean
 
 demo: $(VENV)/demo.ready
 	@$(VENV)/bin/python examples/recommender/demo.py
@@ -88,6 +89,14 @@ gpu-check:
 	$(PY) -m pytest tests/gpu
 	$(PY) benchmarks/gpu_overhead.py --fixtures
 	$(PY) -m pytest tests/golden
+
+# Needs the network, and so is no part of `make check`.
+audit: $(VENV)/test.ready
+	@$(PY) -m venv $(VENV)/audit
+	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/audit.txt
+	$(VENV)/audit/bin/pip-audit --path "$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+	@PATH="$(abspath $(VENV))/bin:$$PATH" npm audit --prefix web
+	@PATH="$(abspath $(VENV))/bin:$$PATH" npm audit --prefix $(AZURITE)
 
 # --- set-up ----------------------------------------------------------------------------------
 # A fresh Debian machine has python3 but often neither venv nor a C compiler (the tests compile

@@ -75,7 +75,9 @@ class Server:
         )
         start = time.perf_counter()
         line = next(line for line in self._process.stdout if "http://" in line)
-        self.address = "http://" + line.split("http://")[1].split()[0].rstrip("/.")
+        self.printed_address = line.strip()
+        address, _, self._token = self.printed_address.partition("/?token=")
+        self.address = address
         self.start_s = time.perf_counter() - start
         self._connection = None
 
@@ -87,7 +89,8 @@ class Server:
         """Request a view over a persistent connection, as a browser does."""
         if self._connection is None:
             self._connection = http.client.HTTPConnection(self.address.partition("//")[2])
-        self._connection.request("GET", f"/api/views/{view}?{urllib.parse.urlencode(options)}")
+        path = f"/api/views/{view}?{urllib.parse.urlencode(options)}"
+        self._connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
         response = self._connection.getresponse()
         assert response.status == 200
         return response.read()
@@ -227,6 +230,7 @@ def open_page(server):
     """Open an empty page in a new browser; AssertionError if errors occurred on it."""
     with chromium(NO_ADDRESS_BAR) as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.context.request.get(server.printed_address)  # for the cookie
         problems = collect_problems(page, lambda request: request.url.startswith(server.address))
         yield page
         assert not problems, problems

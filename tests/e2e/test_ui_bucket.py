@@ -14,7 +14,7 @@ import pytest
 
 from stepscope.testing import RunBuilder
 from tests.support.buckets import TestBucket
-from tests.support.under_stepscope import TIMEOUT_S, serving
+from tests.support.under_stepscope import TIMEOUT_S, bearer_of, serving
 
 pytestmark = pytest.mark.e2e
 
@@ -23,7 +23,7 @@ def get(url: str, path: str, **query: str) -> tuple[int, Any]:
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
     try:
-        connection.request("GET", f"{path}?{urlencode(query)}")
+        connection.request("GET", f"{path}?{urlencode(query)}", headers=bearer_of(url))
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
     finally:

@@ -32,7 +32,7 @@ from tests.support.ui_runs import (
     imported,
     runs_below,
 )
-from tests.support.under_stepscope import command_json, serving
+from tests.support.under_stepscope import bearer_of, command_json, serving
 
 pytestmark = IN_A_BROWSER
 REGISTRY = Path(__file__).parents[2] / "web" / "src" / "app" / "screens.ts"
@@ -168,7 +168,8 @@ def test_fixes_say_what_they_would_save(ui: Ui) -> None:
 def test_api_answers_what_show_prints(ui: Ui) -> None:
     for view in ("overview", "gpu-time", "distributed", "timeline"):
         query = f"{ui.address}/api/views/{view}?run={quote(TRACES)}"
-        with urllib.request.urlopen(query) as answer:
+        request = urllib.request.Request(query, headers=bearer_of(ui.printed_address))
+        with urllib.request.urlopen(request) as answer:
             assert json.load(answer) == shown(ui, TRACES, view)
 
 

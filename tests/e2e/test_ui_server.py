@@ -21,7 +21,14 @@ from stepscope.schema import JobState
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.watch.stop_request import STOP_REQUEST_FILE, StopRequest, write_stop_request
-from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE, TIMEOUT_S, serving, training
+from tests.support.under_stepscope import (
+    JOB_TIMEOUT_S,
+    STEPSCOPE,
+    TIMEOUT_S,
+    bearer_of,
+    serving,
+    training,
+)
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -32,7 +39,7 @@ def get(url: str, path: str, **headers: str) -> tuple[int, Any]:
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
     try:
-        connection.request("GET", path, headers=headers)
+        connection.request("GET", path, headers=bearer_of(url) | headers)
         response = connection.getresponse()
         text = response.read().decode()
         return response.status, json.loads(text) if path.startswith("/api") else text
@@ -44,7 +51,7 @@ def post(url: str, path: str, content: dict[str, Any]) -> tuple[int, Any]:
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
     try:
-        kind = {"Content-Type": "application/json"}
+        kind = {"Content-Type": "application/json"} | bearer_of(url)
         connection.request("POST", path, json.dumps(content), kind)
         response = connection.getresponse()
         return response.status, json.loads(response.read())
@@ -65,7 +72,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_runs_of_the_current_directory_are_served(runs: Path, cwd: str) -> None:
     directory = {"runs": runs, "above": runs.parent, "run": runs / "job"}[cwd]
     with serving(cwd=directory) as (url, _):
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", url)
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43}", url)
         jobs = get(url, "/api/jobs")[1]["jobs"]
         assert [job["id"] for job in jobs] == ["." if cwd == "run" else "job"]
 
@@ -74,7 +81,7 @@ def test_ctrl_c_ends_all_processes_without_an_error(runs: Path) -> None:
     with serving(str(runs)) as (url, process):
         assert get(url, "/api/views/overview?run=job")[0] == 200
         listener = http.client.HTTPConnection("127.0.0.1", urlsplit(url).port, timeout=TIMEOUT_S)
-        listener.request("GET", "/api/events?run=job")
+        listener.request("GET", "/api/events?run=job", headers=bearer_of(url))
         assert listener.getresponse().status == 200
         children = psutil.Process(process.pid).children(recursive=True)
         assert children
@@ -138,8 +145,10 @@ def test_two_servers_have_two_ports(runs: Path) -> None:
 
 
 @pytest.mark.seed("SMP-32")
-def test_other_addresses_than_loopback_require_the_printed_token(runs: Path) -> None:
-    with serving(str(runs), "--host", "0.0.0.0") as (url, process):  # noqa: S104
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])  # noqa: S104
+def test_every_address_requires_the_printed_token(runs: Path, host: str) -> None:
+    """Loopback too: all users of a login node share it."""
+    with serving(str(runs), "--host", host) as (url, process):
         token = url.partition("?token=")[2]
         assert len(token) > 40
         local_url = f"http://127.0.0.1:{urlsplit(url).port}"
@@ -154,7 +163,7 @@ def test_other_addresses_than_loopback_require_the_printed_token(runs: Path) -> 
 def test_a_token_from_the_environment(runs: Path) -> None:
     with serving(str(runs), STEPSCOPE_TOKEN="from-the-environment") as (url, _):  # noqa: S106
         assert url.endswith("/?token=from-the-environment")
-        assert get(url, "/api/jobs")[0] == 401
+        assert get(url, "/api/jobs")[0] == 200
 
 
 def test_a_window_and_a_stop_requested_from_the_page(tmp_path: Path) -> None:

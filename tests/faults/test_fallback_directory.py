@@ -20,7 +20,7 @@ VICTIM, MALLORY = 65533, 65532
 CREATE_AS_VICTIM = f"""
 import json, os
 from pathlib import Path
-from stepscope.cli.places import create_default_run
+from stepscope.cli.places import make_run
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 
 info = RunInfo(
@@ -30,7 +30,7 @@ info = RunInfo(
 problems = []
 os.setresgid({VICTIM}, {VICTIM}, {VICTIM})
 os.setresuid({VICTIM}, {VICTIM}, {VICTIM})
-print(json.dumps([str(create_default_run(info, problems)), problems]))
+print(json.dumps([str(make_run(None, info, problems)), problems]))
 """
 
 

@@ -25,7 +25,7 @@ class Ui:
 
     Args:
         root: the directory.
-        address: URL of the server.
+        address: URL that the server printed, with its token.
         browser: browser that opens the pages.
     """
 
@@ -33,6 +33,7 @@ class Ui:
         assert address.startswith("http://127.0.0.1:")
         self.root = root
         self.address = address.partition("?")[0].rstrip("/")
+        self.printed_address = address
         self._browser = browser
         self._opened: list[tuple[Page, list[str]]] = []
 
@@ -46,6 +47,7 @@ class Ui:
         allowed = (self.address + "/", "blob:", "data:")
         problems = collect_problems(page, lambda request: request.url.startswith(allowed))
         self._opened.append((page, problems))
+        page.context.request.get(self.printed_address)  # for the cookie
         page.goto(self.address + path)
         return page
 

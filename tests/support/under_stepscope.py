@@ -87,6 +87,12 @@ def label(script: Path, name: str) -> str:
     raise AssertionError(f"{script} has no label {name}")
 
 
+def bearer_of(url: str) -> dict[str, str]:
+    """Return the header with the token in an address that `stepscope ui` printed."""
+    token = url.partition("?token=")[2]
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
 @contextmanager
 def serving(
     *options: str, cwd: Path | None = None, **environment: str

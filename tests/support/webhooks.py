@@ -19,6 +19,8 @@ class Receiver:
 
     def __init__(self, *responses: int) -> None:
         self.responses = list(responses) or [204]
+        self.location: str | None = None
+        """Target of a redirect."""
         self.bodies: list[dict[str, Any]] = []
         self._released = threading.Event()
         receiver = self
@@ -33,6 +35,8 @@ class Receiver:
                     receiver._released.wait(60)
                     status = 503
                 self.send_response(status)
+                if receiver.location is not None:
+                    self.send_header("Location", receiver.location)
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:

@@ -26,6 +26,7 @@ from stepscope.importers import (
     find_files,
     start_worker,
 )
+from stepscope.masking import mask_text
 from stepscope.quantities import count, count_of, file_size
 from stepscope.schema import RunInfo
 from stepscope.store import Download, check_free, create_run, download_files, is_remote, upload_run
@@ -181,7 +182,7 @@ def _fetch(url: str, target: Path) -> None:
         if isinstance(error, urllib.error.HTTPError):
             error.close()  # it is the response as well
         reason = getattr(error, "reason", error) or type(error).__name__
-        raise UsageError(f"Cannot download {url}: {reason}.") from error
+        raise UsageError(f"Cannot download {mask_text(url)}: {reason}.") from error
 
 
 def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:

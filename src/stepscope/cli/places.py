@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from stepscope.errors import RunExistsError
+from stepscope.errors import RunExistsError, UsageError
 from stepscope.monitor import Handshake
 from stepscope.schema import RunInfo
-from stepscope.store import create_run
+from stepscope.store import create_run, is_remote
 
 RUNS_DIRECTORY = "stepscope-runs"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a scratch file
@@ -29,17 +29,40 @@ def new_run_id(command: Sequence[str]) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{stem}"
 
 
-def create_default_run(info: RunInfo, problems: list[str]) -> Path | None:
-    """Create a run in the first directory that can be written; None if there is none.
+def make_run(
+    out: str | None, info: RunInfo, problems: list[str], *, is_shared: bool = False
+) -> Path | None:
+    """Create the run directory: the one of --out, else in the first directory that can be written.
 
     Args:
-        info: description of the run; the name of its directory gets a number if it is taken.
+        out: the directory of --out.
+        info: description of the run; the name of a default directory gets a number if it is taken.
         problems: receives sentences about the directories that cannot be used.
+        is_shared: let the umask decide who may read the directory; else only its owner may.
+
+    Returns:
+        None if there is no such directory.
+
+    Raises:
+        UsageError: the one of --out cannot be created.
     """
+    if out is None:
+        return _create_default_run(info, problems, is_shared=is_shared)
+    _check_out(out)
+    try:
+        create_run(out, info, is_shared=is_shared)
+    except OSError as error:
+        raise UsageError(
+            f"Cannot create the run directory {out}: {error.strerror}. Pass another one to --out."
+        ) from None
+    return Path(out).absolute()
+
+
+def _create_default_run(info: RunInfo, problems: list[str], *, is_shared: bool) -> Path | None:
     obstacles: list[str] = []
     for directory in run_directories(obstacles):
         try:
-            location = _create_new(directory, info)
+            location = _create_new(directory, info, is_shared=is_shared)
         except OSError as error:
             obstacles.append(f"cannot create a run in {directory}: {error.strerror}")
             remove_if_empty(directory)
@@ -51,16 +74,32 @@ def create_default_run(info: RunInfo, problems: list[str]) -> Path | None:
     return None
 
 
-def _create_new(directory: Path, info: RunInfo) -> Path:
+def _create_new(directory: Path, info: RunInfo, *, is_shared: bool) -> Path:
     name, number = info.run_id, 1
     while True:
         try:
-            create_run(directory / name, info)
+            create_run(directory / name, info, is_shared=is_shared)
         except RunExistsError:
             number += 1
             name = f"{info.run_id}-{number}"
         else:
             return directory / name
+
+
+def _check_out(out: str) -> None:
+    """Check that a directory can become a run.
+
+    Raises:
+        UsageError: it contains other files, or it is a URL.
+    """
+    if is_remote(out):
+        raise UsageError(
+            f"--out {out}: jobs are recorded into a local directory; pass one to --out, and copy "
+            "it to the object store afterwards."
+        )
+    path = Path(out)
+    if path.is_dir() and any(path.iterdir()) and not (path / "run.json").exists():
+        raise UsageError(f"The directory {out} is not empty; pass a new one to --out.")
 
 
 def remove_if_empty(directory: Path) -> None:

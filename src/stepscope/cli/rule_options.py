@@ -23,7 +23,8 @@ from stepscope.cli.options import (
     split_names,
 )
 from stepscope.errors import UsageError
-from stepscope.monitor import DEFAULT_FLUSH_S, mask_text
+from stepscope.masking import mask_text
+from stepscope.monitor import DEFAULT_FLUSH_S
 from stepscope.schema import RuleSelection
 from stepscope.watch import ActionConfig
 
@@ -156,7 +157,7 @@ def _webhook(url: str) -> ActionConfig:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise UsageError(
-            f"Invalid value for --webhook: {url!r} does not start with http:// or https://."
+            f"Invalid value for --webhook: {mask_text(url)!r} does not start with http:// or https://."
         )
     # The rest of such a URL is often the secret.
     return ActionConfig(kind="webhook", address=url, target=f"{parts.scheme}://{parts.hostname}")

@@ -34,8 +34,8 @@ from stepscope.cli.launcher import (
 from stepscope.cli.options import json_option, parse_spool_limit
 from stepscope.cli.output import print_json, say
 from stepscope.cli.places import (
-    create_default_run,
     git_revision,
+    make_run,
     make_spool,
     new_run_id,
     remove_if_empty,
@@ -46,6 +46,7 @@ from stepscope.cli.status_line import StatusLine
 from stepscope.cli.watching import Watching
 from stepscope.cli.window_options import ScheduleOptions, depth_options, schedule_options
 from stepscope.errors import UsageError
+from stepscope.masking import mask
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
     DEFAULT_INTERVAL_MS,
@@ -56,7 +57,6 @@ from stepscope.monitor import (
     MonitorConfig,
     WindowSettings,
     last_line,
-    mask,
     node_name,
     open_log,
     remove_spool,
@@ -64,7 +64,6 @@ from stepscope.monitor import (
 )
 from stepscope.schema import INTERVALS_MS, SCHEMA_VERSION, RunInfo
 from stepscope.spool import ScheduledWindows, is_suspended, write_recording_end, write_schedules
-from stepscope.store import create_run, is_remote
 from stepscope.watch import STOP_REQUEST_FILE
 
 if TYPE_CHECKING:
@@ -97,6 +96,7 @@ class RunOptions(ScheduleOptions):
     instance_type: str | None
     prices: Path | None
     keep_raw: bool
+    share: bool
     try_fix: bool
     quiet: bool
     as_json: bool
@@ -170,6 +170,11 @@ def _parse_interval(context: click.Context, parameter: click.Parameter, text: st
 @price_options
 @click.option("--keep-raw", is_flag=True, help="Keep the trace files of the profiler in RUN/raw/.")
 @click.option(
+    "--share",
+    is_flag=True,
+    help="Let other users read the run, as far as the umask allows. By default only you can.",
+)
+@click.option(
     "--try",
     "try_fix",
     is_flag=True,
@@ -206,7 +211,7 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
     )
     location = None
     try:
-        location = _make_run(options.out, info, problems)
+        location = make_run(options.out, info, problems, is_shared=options.share)
     finally:
         if location is None and spool is not None:
             remove_spool(spool)
@@ -463,44 +468,6 @@ def _check_command(command: Sequence[str]) -> None:
         direct = len(command) > 1 and command[1] == script_name
         if direct and script_name and not Path(script_name).exists():
             raise UsageError(f"The script {script_name} does not exist in {Path.cwd()}.")
-
-
-def _make_run(out: str | None, info: RunInfo, problems: list[str]) -> Path | None:
-    """Create the run directory: the one of --out, else in the first directory that can be written.
-
-    Returns:
-        None if there is no such directory.
-
-    Raises:
-        UsageError: the one of --out cannot be created.
-    """
-    if out is not None:
-        _check_out(out)
-        try:
-            create_run(out, info)
-        except OSError as error:
-            raise UsageError(
-                f"Cannot create the run directory {out}: {error.strerror}. Pass another one to "
-                "--out."
-            ) from None
-        return Path(out).absolute()
-    return create_default_run(info, problems)
-
-
-def _check_out(out: str) -> None:
-    """Check that a directory can become a run.
-
-    Raises:
-        UsageError: it contains other files, or it is a URL.
-    """
-    if is_remote(out):
-        raise UsageError(
-            f"--out {out}: jobs are recorded into a local directory; pass one to --out, and copy "
-            "it to the object store afterwards."
-        )
-    path = Path(out)
-    if path.is_dir() and any(path.iterdir()) and not (path / "run.json").exists():
-        raise UsageError(f"The directory {out} is not empty; pass a new one to --out.")
 
 
 def _run_alone(command: Sequence[str]) -> JobExit:

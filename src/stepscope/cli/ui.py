@@ -6,7 +6,6 @@ import os
 import secrets
 import sys
 import webbrowser
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -32,7 +31,7 @@ TOKEN_VARIABLE = "STEPSCOPE_TOKEN"  # noqa: S105 - a name
     default="127.0.0.1",
     show_default=True,
     metavar="ADDRESS",
-    help="Address to listen on. A token is required on any address other than loopback.",
+    help="Address to listen on.",
 )
 @click.option(
     "--port",
@@ -46,7 +45,8 @@ TOKEN_VARIABLE = "STEPSCOPE_TOKEN"  # noqa: S105 - a name
     "--token",
     envvar=TOKEN_VARIABLE,
     metavar="SECRET",
-    help=f"Access token. Default: ${TOKEN_VARIABLE}, or a generated one if required.",
+    help=f"Access token. Default: ${TOKEN_VARIABLE}, or a generated one. The printed "
+    "address contains it; browsers then keep a cookie.",
 )
 @click.option(
     "--allow-host",
@@ -78,6 +78,8 @@ def command(  # noqa: PLR0917 - click passes options by name
     from stepscope.run.catalog import resolve_root
     from stepscope.server import serve, url_of
 
+    if token and len(token) < MIN_TOKEN_LENGTH:
+        raise UsageError(f"The token is too short; use at least {MIN_TOKEN_LENGTH} characters.")
     root = resolve_root(_default_location() if location is None else location)
     in_runs = isinstance(root, Path) and root.name == RUNS_DIRECTORY
     settings = Settings(
@@ -85,14 +87,10 @@ def command(  # noqa: PLR0917 - click passes options by name
         runs_directory="." if in_runs else RUNS_DIRECTORY,
         host=host,
         port=port,
-        token=token or None,
+        token=token or secrets.token_urlsafe(32),
         allowed_hosts=allowed_hosts,
         source_roots=source_roots,
     )
-    if settings.token is not None and len(settings.token) < MIN_TOKEN_LENGTH:
-        raise UsageError(f"The token is too short; use at least {MIN_TOKEN_LENGTH} characters.")
-    if settings.token is None and not settings.on_loopback:
-        settings = replace(settings, token=secrets.token_urlsafe(32))
 
     def started(listening: Settings) -> None:
         click.echo(url_of(listening))

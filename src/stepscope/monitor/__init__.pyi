@@ -17,5 +17,4 @@ from .launch import (
     start_beside as start_beside,
     start_monitor as start_monitor,
 )
-from .masking import MASK as MASK, mask as mask, mask_text as mask_text
 from .recover import Recovery as Recovery, recover_run as recover_run

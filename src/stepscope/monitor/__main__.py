@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 
 from stepscope._version import __version__
+from stepscope.masking import mask
 from stepscope.monitor.config import MonitorConfig, NewRun
 from stepscope.monitor.handshake import Handshake
 from stepscope.monitor.launch import remove_spool
 from stepscope.monitor.loop import Monitor
-from stepscope.monitor.masking import mask
 from stepscope.monitor.windows.kineto_peer import open_peer
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.spool import process_start_ticks

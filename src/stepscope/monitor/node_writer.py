@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.masking import mask, mask_text
 from stepscope.monitor.drain import SpoolDrain
 from stepscope.monitor.handshake import Handshake, JobExit, StopSignal
-from stepscope.monitor.masking import mask, mask_text
 from stepscope.monitor.process_logs import ProcessLogs
 from stepscope.schema import (
     TABLES,

@@ -1,9 +1,10 @@
 """Access control: tokens, hosts, origins, and the headers that restrict pages in a browser.
 
-There are three threats. Another user of the network: on any address other than loopback, every
-request needs the token. A page of another origin in the user's own browser: POST, and everything
-below `/api`, is rejected if the browser reports another origin. A page whose host name resolves to
-this machine (DNS rebinding): the Host header must be one of the machine's own names.
+There are three threats. Another user of the network or of this machine: every request needs the
+token, on loopback too, because all users of a login node share it. A page of another origin in the
+user's own browser: POST, and everything below `/api`, is rejected if the browser reports another
+origin. A page whose host name resolves to this machine (DNS rebinding): the Host header must be one
+of the machine's own names.
 
 Starlette's TrustedHostMiddleware does not fit: it has no rule for all addresses of the loopback
 network, or for any address on a server of all interfaces, and does not parse IPv6 hosts.

@@ -43,7 +43,7 @@ class Settings:
     port: int = 0
     """Port; 0 for the first free one from 8420 on."""
     token: str | None = None
-    """Token that requests need; None for no token."""
+    """Token that requests need; None for no token, which `stepscope ui` never does."""
     allowed_hosts: tuple[str, ...] = ()
     """Host names to accept in addition to the machine's own."""
     source_roots: tuple[Path, ...] = ()

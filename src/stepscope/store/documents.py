@@ -11,11 +11,17 @@ import msgspec
 from stepscope.errors import RunExistsError, UsageError
 from stepscope.schema import RunInfo
 from stepscope.store import layout
-from stepscope.store.location import open_store
+from stepscope.store.local import make_private_directory
+from stepscope.store.location import is_remote, open_store
 
 
-def create_run(location: str | Path, info: RunInfo) -> None:
+def create_run(location: str | Path, info: RunInfo, *, is_shared: bool = False) -> None:
     """Create a run.
+
+    Args:
+        location: directory, which may exist, or URL.
+        info: content of `run.json`.
+        is_shared: let the umask decide who may read a new directory; else only its owner may.
 
     Raises:
         RunExistsError: a run exists at that location.
@@ -23,6 +29,8 @@ def create_run(location: str | Path, info: RunInfo) -> None:
         OSError: the location cannot be written.
     """
     try:
+        if not is_remote(location) and not is_shared:
+            make_private_directory(Path(location).absolute())
         created = open_store(location).put_if_absent(layout.RUN_KEY, encode_document(info))
     except (FileExistsError, NotADirectoryError) as error:
         raise UsageError(

@@ -143,6 +143,15 @@ def _keys_below(directory: Path, prefix: str) -> Iterator[str]:
             yield prefix + entry.name
 
 
+def make_private_directory(directory: Path) -> None:
+    """Create a directory for its owner only, and its parents as the umask allows."""
+    if directory.is_dir():
+        return
+    _make_directory(directory.parent)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    _sync_directory(directory.parent)
+
+
 def _make_directory(directory: Path) -> None:
     """Create a directory and its parents so that all their names survive a power loss."""
     if directory.is_dir():

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from stepscope.capture.trial import DEBUG_VARIABLES
 from stepscope.errors import UsageError
-from stepscope.monitor import MASK, node_name
+from stepscope.masking import MASK
+from stepscope.monitor import node_name
 from stepscope.run import Run
 from stepscope.schema import ImportedFact, SettingsFact
 

@@ -8,6 +8,7 @@ findings and stopping the job, the picture that a terminal shows. Does not belon
     follower      the scan loop, for the process and for readers of a run that has no such process
     process       the process: records findings and delivers them
     actions       stop the job, run a command, post to a URL, notify by mail or chat
+    redirects     limits on the addresses and redirects of webhooks
     report_file   the report, written again while the job runs
     deliveries    each finding once to each action, on threads of their own, with retries
     stop_request  the file through which a stop reaches the launcher

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import subprocess
 import urllib.error
 import urllib.request
-from http.client import HTTPException
 from pathlib import Path
 from typing import Protocol
 
@@ -16,9 +16,11 @@ import msgspec
 from stepscope._optional import require
 from stepscope._version import __version__
 from stepscope.errors import UsageError
+from stepscope.masking import mask_text
 from stepscope.quantities import duration
 from stepscope.schema import Finding
 from stepscope.watch.config import ActionConfig, ActionKind
+from stepscope.watch.redirects import open_webhook
 from stepscope.watch.stop_request import StopRequest, write_stop_request
 
 WEBHOOK_TIMEOUT_S = 10.0
@@ -129,12 +131,14 @@ class PostWebhook:
             {"Content-Type": "application/json", "User-Agent": f"stepscope/{__version__}"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout_s) as response:  # noqa: S310
+            with open_webhook(request, self._timeout_s) as response:
                 response.read(1)
         except urllib.error.HTTPError as error:
             error.close()
-            raise ActionError(f"the webhook returned {error.code} {error.reason}") from error
-        except (OSError, HTTPException) as error:
+            raise ActionError(
+                f"the webhook returned {error.code} {mask_text(str(error.reason))}"
+            ) from error
+        except (OSError, http.client.HTTPException) as error:
             raise ActionError(_reason(error)) from error
 
 
@@ -200,7 +204,7 @@ def _reason(error: Exception) -> str:
     """Describe an error without the error numbers of the operating system."""
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     message = cause.strerror if isinstance(cause, OSError) else None
-    return message or str(cause) or type(cause).__name__
+    return message or mask_text(str(cause)) or type(cause).__name__
 
 
 def _make_variables(alert: Alert) -> dict[str, str]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +18,8 @@ from stepscope.capture import kineto_daemon as daemon
 from stepscope.monitor.windows.kineto_peer import ACTIVITIES, KinetoPeer, open_peer
 
 PID = 4321
+OTHER_USER = 65534
+"""Uid without privileges."""
 
 
 @pytest.fixture
@@ -41,6 +47,26 @@ def send(directory: Path, data: bytes) -> bytes:
             return client.recv(65536)
         finally:
             (directory / "client").unlink()
+
+
+def send_as(user: int, directory: Path, data: bytes) -> bytes | None:
+    """Send a datagram as another user from a process of its own; None without a response."""
+    directory.chmod(0o777)
+    (directory / "dynolog").chmod(0o777)
+    script = (
+        "import os, socket, sys; os.setuid(int(sys.argv[1]));"
+        "client = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM);"
+        "client.bind(sys.argv[2] + '/other');"
+        "client.sendto(bytes.fromhex(sys.argv[3]), sys.argv[2] + '/dynolog');"
+        "client.settimeout(0.5); sys.stdout.buffer.write(client.recv(65536))"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", script, str(user), str(directory), data.hex()],
+        capture_output=True,
+        check=False,
+    )
+    assert child.returncode == 0 or b"TimeoutError" in child.stderr, child.stderr
+    return child.stdout or None
 
 
 def text_of(response: bytes) -> str:
@@ -177,3 +203,19 @@ def test_a_long_temporary_directory_is_not_used(
 def test_a_daemon_of_the_user_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KINETO_USE_DAEMON", "1")
     assert daemon.make_directory() is None
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_user_gets_no_response() -> None:
+    with tempfile.TemporaryDirectory() as name:  # below tmp_path, only this user can go
+        directory = Path(name)
+        another = KinetoPeer(directory)
+        try:
+            another.offer(PID, "A=1\n")
+            assert send_as(OTHER_USER, directory, request()) is None
+            assert another.has_offer(PID)
+            assert another.last_poll(PID) is None
+            (directory / "other").unlink()
+            assert text_of(send_as(0, directory, request()) or b"") == "A=1\n"
+        finally:
+            another.close()

@@ -24,6 +24,7 @@ from stepscope.watch.actions import (
 )
 from stepscope.watch.stop_request import read_stop_request
 from tests.support.waiting import wait_until
+from tests.support.webhooks import receiving
 
 Make = Callable[..., Alert]
 
@@ -61,6 +62,56 @@ def test_a_webhook_that_speaks_no_http(make: Make) -> None:
         pytest.raises(ActionError, match="timed out"),
     ):
         PostWebhook(f"http://127.0.0.1:{server.getsockname()[1]}/", timeout_s=0.2).act(make())
+
+
+@pytest.mark.parametrize("target", ["ftp://127.0.0.1/", "file:///etc/hosts"])
+def test_a_webhook_may_not_redirect_to_another_scheme(
+    receiver: Any, make: Make, target: str
+) -> None:
+    receiver.responses, receiver.location = [302], target
+    with pytest.raises(ActionError, match=r"redirects from http to ftp|Redirection"):
+        PostWebhook(receiver.url).act(make())
+
+
+def test_a_webhook_may_redirect_to_the_same_scheme(receiver: Any, make: Make) -> None:
+    with receiving() as target:
+        receiver.responses, receiver.location = [302], target.url
+        with pytest.raises(ActionError, match="501"):  # the second request is a GET
+            PostWebhook(receiver.url).act(make())
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "169.254.169.254",
+        "[fe80::1]",
+        "[::ffff:169.254.169.254]",
+        "[fd00:ec2::254]",
+        "metadata.test",
+    ],
+)
+@pytest.mark.parametrize("is_redirect", [False, True])
+def test_a_webhook_never_reaches_a_metadata_service(
+    receiver: Any, make: Make, monkeypatch: pytest.MonkeyPatch, host: str, *, is_redirect: bool
+) -> None:
+    resolve = socket.getaddrinfo
+
+    def resolve_metadata(name: str, *arguments: Any, **options: Any) -> Any:
+        """Name server of somebody else: its names have the addresses that they like."""
+        return resolve(name.replace("metadata.test", "169.254.1.1"), *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_metadata)
+    url = f"http://{host}/latest/meta-data/"
+    if is_redirect:
+        receiver.responses, receiver.location = [302], url
+    with pytest.raises(ActionError, match="link-local"):
+        PostWebhook(receiver.url if is_redirect else url, timeout_s=0.2).act(make())
+
+
+def test_an_error_does_not_tell_the_secret_of_a_webhook(make: Make) -> None:
+    with pytest.raises(ActionError) as caught:
+        PostWebhook("http://127.0.0.1:1/x?token=squirrel and nuts").act(make())
+    assert "squirrel" not in str(caught.value)
 
 
 def test_a_command_gets_the_finding(tmp_path: Path, make: Make) -> None:

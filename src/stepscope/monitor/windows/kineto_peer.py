@@ -9,6 +9,9 @@ of the payload, then a type of 32 bytes padded with zeros, then the payload:
            (pids: the process itself, then its ancestors)
            response: the same type, text of `KEY=value` lines, empty for none
 
+Messages of other users are ignored: the kernel attaches the credentials of its sender to each
+(SO_PASSCRED; SO_PEERCRED, which names one peer, is for connected sockets only).
+
 libkineto waits 50 ms for a response, and takes a later one for that to its next request. Therefore
 a dedicated thread responds, with a higher priority than the rest of the monitor.
 """
@@ -32,6 +35,8 @@ MAX_PID_COUNT = 4096
 _HEADER = struct.Struct("=Q32s")
 _CONTEXT = struct.Struct("=iiq")
 _REQUEST = struct.Struct("=iiq")
+_CREDENTIALS = struct.Struct("=iII")
+"""PID, user and group of a sender, as in the kernel's `struct ucred`."""
 
 
 class KinetoPeer:
@@ -53,6 +58,7 @@ class KinetoPeer:
         except OSError:
             self._socket.close()
             raise
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket.setblocking(False)
         self._stop_reader, self._stop_writer = os.pipe()
         self._lock = threading.Lock()
@@ -102,10 +108,12 @@ class KinetoPeer:
             if self._stop_reader in ready:
                 return
             try:
-                data, sender = self._socket.recvfrom(MAX_MESSAGE_BYTES)
+                data, ancillary, _, sender = self._socket.recvmsg(
+                    MAX_MESSAGE_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size)
+                )
             except OSError:
                 continue
-            response = self.respond(data)
+            response = self.respond(data) if _is_own_user(ancillary) else None
             if response is not None and sender:
                 try:
                     self._socket.sendto(response, sender)
@@ -141,6 +149,15 @@ class KinetoPeer:
             previous_s, _ = self._polls.get(pid, (0.0, 0.0))
             self._polls[pid] = now_s, now_s - previous_s if previous_s else 0.0
             return self._offers.pop(pid, "") if types & ACTIVITIES else ""
+
+
+def _is_own_user(ancillary: list[tuple[int, int, bytes]]) -> bool:
+    """Check that a message was sent by this user or by root."""
+    return any(
+        _CREDENTIALS.unpack(data)[1] in {0, os.getuid()}
+        for level, kind, data in ancillary
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS)
+    )
 
 
 def open_peer(directory: str | None) -> KinetoPeer | None:
