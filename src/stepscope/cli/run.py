@@ -34,6 +34,7 @@ from stepscope.cli.places import git_revision, make_spool, new_run_id, run_locat
 from stepscope.cli.price_options import price_options, recorded_prices
 from stepscope.cli.rule_options import RulePlan, rule_options
 from stepscope.cli.status_line import StatusLine
+from stepscope.cli.suggestion import locate, suggest
 from stepscope.cli.text import console
 from stepscope.cli.verdict_text import print_job_verdict
 from stepscope.cli.watching import Watching
@@ -341,7 +342,7 @@ class _Session:
     def _await_monitor(self, monitor: subprocess.Popen[bytes] | None) -> bool | None:
         """Wait until the recording is in the run: True when it is complete, False while the monitor
         is still storing records, None when it needs `stepscope recover`."""
-        recover = f"stepscope recover {self._location}"
+        recover = suggest("recover", locate(self._location))
         if monitor is None:
             say(f"The recording is still in {self._spool}. Store it in the run with: {recover}")
             return None
@@ -349,7 +350,7 @@ class _Session:
         if code is None:
             say(
                 "Recording continues in the background. The verdict so far follows; for the final "
-                f"one: stepscope diagnose {self._location}"
+                f"one: {suggest('diagnose', locate(self._location))}"
             )
             return False
         if code == 0:
@@ -385,7 +386,8 @@ def conclude(location: Path, *, as_json: bool) -> None:
         else:
             print_job_verdict(verdict, location)
     except Exception as error:  # noqa: BLE001 - the job's exit status comes first
-        say(f"The verdict is not available: {error}. Try: stepscope diagnose {location}")
+        again = suggest("diagnose", locate(location))
+        say(f"The verdict is not available: {error}. Try: {again}")
 
 
 def try_first_fix(location: Path, command: Sequence[str], out: Console | None) -> None:

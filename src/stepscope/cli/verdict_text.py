@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +10,7 @@ from rich.text import Text
 
 from stepscope.capture.trial import CHANGES
 from stepscope.cli.output import print_json
+from stepscope.cli.suggestion import locate, suggest
 from stepscope.cli.text import bar, console
 from stepscope.diagnosis import SUSPECT_NAMES, Fix, Verdict, name_cause
 from stepscope.quantities import count_of, duration, percent
@@ -18,6 +18,8 @@ from stepscope.quantities import count_of, duration, percent
 MIN_PHASE_RATIO = 0.005
 """Smaller phases are not shown."""
 MIN_NAME_WIDTH = 13
+NEXT_VIEWS = ("input-pipeline", "steps", "system")
+"""Views that are suggested after a job."""
 
 
 def print_verdict(verdict: Verdict, location: str, *, as_json: bool) -> None:
@@ -114,10 +116,10 @@ def _write_fixes(out: Console, verdict: Verdict, location: str) -> None:
 
 def _write_command(fix: Fix, number: int, location: str) -> str:
     """Return the command that tries a fix."""
-    words = ["stepscope", "try", location, "--fix", str(number)]
+    words = [locate(location), "--fix", str(number)]
     if any(CHANGES[change.name].results == "different" for change in fix.changes):
         words.append("--allow-different-results")
-    return shlex.join(words)
+    return suggest("try", *words)
 
 
 def _write_notes(out: Console, verdict: Verdict) -> None:
@@ -143,8 +145,10 @@ def _write_item(out: Console, text: Text, *, mark: str = "-") -> None:
 
 def _write_location(out: Console, location: Path) -> None:
     out.print()
-    out.print(Text.assemble(("run", "dim"), f"  {location}"), soft_wrap=True)
-    out.print("[dim]more[/dim] stepscope show RUN input-pipeline, steps or system")
+    out.print(Text.assemble(("run", "dim"), f"   {location}"), soft_wrap=True)
+    for title, view in zip(("more", "", ""), NEXT_VIEWS, strict=True):
+        command = suggest("show", locate(location), view)
+        out.print(Text.assemble((f"{title:<4}", "dim"), f"  {command}"), soft_wrap=True)
 
 
 def _to_words(name: str) -> str:

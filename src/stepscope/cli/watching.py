@@ -13,6 +13,7 @@ from stepscope.cli.launcher import Companion, stop_is_pending
 from stepscope.cli.output import say
 from stepscope.cli.rule_options import RulePlan
 from stepscope.cli.rules import FIRED
+from stepscope.cli.suggestion import locate, suggest
 from stepscope.cli.text import console
 from stepscope.cli.writers.findings import write_summary
 from stepscope.monitor import JobExit, last_line, start_beside
@@ -106,7 +107,8 @@ class Watching:
             code = self._wait()
         record = self._current()
         if code is None:
-            say(f"Rules are still being evaluated. Later: stepscope rules check {self._location}")
+            later = suggest("rules", "check", locate(self._location))
+            say(f"Rules are still being evaluated. Later: {later}")
         elif code or record is None or record.progress == "running":
             say(f"Some findings are missing in the run ({last_line(self._log)}).")
         return record
