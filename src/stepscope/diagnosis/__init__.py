@@ -18,6 +18,7 @@
     tried_changes    measured effects of fixes that were tried
     targets          what to expect after a fix of the data pipeline
     build_verdict    all of these together, as a `Verdict`
+    verdict_html     a verdict in a notebook
 
 Formulas belong to `analysis`, loading a run to `run`, text and screens to `views` and `cli`.
 """
@@ -52,8 +53,10 @@ from stepscope.diagnosis.verdict import (
     Verdict,
     name_cause,
 )
+from stepscope.diagnosis.verdict_html import DIM_STYLE, render_verdict
 
 __all__ = [
+    "DIM_STYLE",
     "LOOP_SHARE",
     "MAX_DATA_RATIO",
     "MIN_GPU_RATIO",
@@ -80,4 +83,5 @@ __all__ = [
     "diagnose",
     "name_cause",
     "read_tried_changes",
+    "render_verdict",
 ]

@@ -279,6 +279,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         """Return True if a suspect is the bottleneck."""
         return self.suspect in SUSPECTS
 
+    def _repr_html_(self) -> str:
+        from stepscope.diagnosis.verdict_html import render_verdict  # which imports this module
+
+        return render_verdict(self)
+
     def get_share(self, suspect: Suspect) -> float | None:
         """Return the share of a suspect, bottleneck or not; None without a verdict."""
         if suspect == self.suspect:
