@@ -20,6 +20,7 @@ from stepscope.errors import StepscopeError
 
 COMMANDS = {
     "run": "run",
+    "attach": "attach",
     "import": "import_traces",
     "export": "export",
     "show": "show",

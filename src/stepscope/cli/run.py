@@ -99,6 +99,17 @@ def _parse_interval(context: click.Context, parameter: click.Parameter, text: st
     return int(text)
 
 
+interval_option = click.option(
+    "--interval",
+    "interval_ms",
+    type=click.Choice([str(ms) for ms in INTERVALS_MS]),
+    callback=_parse_interval,
+    default=str(DEFAULT_INTERVAL_MS),
+    show_default=True,
+    help="Milliseconds between samples of the node.",
+)
+
+
 @click.command(
     "run",
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
@@ -109,15 +120,7 @@ def _parse_interval(context: click.Context, parameter: click.Parameter, text: st
 @click.option(
     "--out", metavar="RUN", help="Run directory to create. Default: stepscope-runs/<name>."
 )
-@click.option(
-    "--interval",
-    "interval_ms",
-    type=click.Choice([str(ms) for ms in INTERVALS_MS]),
-    callback=_parse_interval,
-    default=str(DEFAULT_INTERVAL_MS),
-    show_default=True,
-    help="Milliseconds between samples of the node.",
-)
+@interval_option
 @click.option("--spool", metavar="DIR", help="Local directory for the span logs.")
 @click.option(
     "--spool-limit",
@@ -198,7 +201,7 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
         options=_recorded_options(options, windows, spool) | pricing,
     )
     try:
-        location = _make_run(options.out, info, problems)
+        location = make_run(options.out, info, problems)
     except StepscopeError:
         if spool is not None:
             spool.rmdir()
@@ -433,7 +436,7 @@ def _check_command(command: Sequence[str]) -> None:
             raise UsageError(f"The script {script_name} does not exist in {Path.cwd()}.")
 
 
-def _make_run(out: str | None, info: RunInfo, problems: list[str]) -> Path | None:
+def make_run(out: str | None, info: RunInfo, problems: list[str]) -> Path | None:
     """Create the run directory: the one of --out, else the first default that can be written."""
     if out is not None:
         _check_out(out)

@@ -68,10 +68,12 @@ class Planner:
 
     Args:
         peer: daemon for libkineto; None if unavailable.
+        by_duration: libkineto itself ends windows after a duration.
     """
 
-    def __init__(self, peer: KinetoPeer | None) -> None:
+    def __init__(self, peer: KinetoPeer | None, *, by_duration: bool = False) -> None:
         self._peer = peer
+        self._by_duration = by_duration
         self._offers: dict[int, tuple[TrainingProcess, int]] = {}
 
     def find_start(self, processes: Sequence[TrainingProcess], *, min_step: int = 0) -> WindowStart:
@@ -196,7 +198,8 @@ class Planner:
 
     def _offer(self, process: TrainingProcess, plan: WindowPlan) -> None:
         if self._peer is not None:
-            self._peer.offer(process.pid, make_configuration(plan, str(process.directory)))
+            make = make_timed_configuration if self._by_duration else make_configuration
+            self._peer.offer(process.pid, make(plan, str(process.directory)))
             self._offers[process.pid] = process, plan.number
 
 
@@ -206,13 +209,34 @@ def make_configuration(plan: WindowPlan, directory: str) -> str:
     `PROFILE_PROFILE_MEMORY` is not among the keys: it costs time but records nothing on demand.
     Modules are named by the Python tracer, which stacks switch on, and FLOPs come from shapes.
     """
+    return _write_configuration(
+        plan,
+        directory,
+        {
+            "PROFILE_START_ITERATION": "0",
+            "ACTIVITIES_WARMUP_ITERATIONS": "1",
+            "ACTIVITIES_ITERATIONS": "1",
+        },
+    )
+
+
+def make_timed_configuration(plan: WindowPlan, directory: str) -> str:
+    """Create libkineto's configuration for a plan with a start and a duration."""
+    start_ns = plan.start_ns + time.time_ns() - time.monotonic_ns()
+    return _write_configuration(
+        plan,
+        directory,
+        {
+            "PROFILE_START_TIME": str(start_ns // 1_000_000),
+            "ACTIVITIES_WARMUP_PERIOD_SECS": "1",
+            "ACTIVITIES_DURATION_MSECS": str((plan.longest_ns or 0) // 1_000_000),
+        },
+    )
+
+
+def _write_configuration(plan: WindowPlan, directory: str, limits: dict[str, str]) -> str:
     options = plan.options
-    keys = {
-        "ACTIVITIES_LOG_FILE": window_file(directory, plan.number),
-        "PROFILE_START_ITERATION": "0",
-        "ACTIVITIES_WARMUP_ITERATIONS": "1",
-        "ACTIVITIES_ITERATIONS": "1",
-    }
+    keys = {"ACTIVITIES_LOG_FILE": window_file(directory, plan.number), **limits}
     if plan.depth == Depth.LIGHT:
         keys["ACTIVITY_TYPES"] = LIGHT_ACTIVITIES
     if "shapes" in options or "flops" in options:
