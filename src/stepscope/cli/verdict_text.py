@@ -44,9 +44,14 @@ def write_verdict(out: Console, verdict: Verdict, location: str = "RUN") -> None
     if verdict.suspect == "insufficient_evidence":
         _write_notes(out, verdict)
         return
+    steps = (
+        ""
+        if verdict.mean_step_ns is None
+        else f"{count_of(verdict.step_count, 'step')} measured, mean "
+        f"{duration(verdict.mean_step_ns)}. "
+    )
     out.print(
-        f"[dim]{count_of(verdict.step_count, 'step')} measured, mean "
-        f"{duration(verdict.mean_step_ns)}. Confidence {percent(verdict.confidence_ratio)}. "
+        f"[dim]{steps}Confidence {percent(verdict.confidence_ratio)}. "
         f"Shares are of {verdict.share_of}.[/dim]"
     )
     out.print(f"[dim]{verdict.confidence_basis}[/dim]")

@@ -17,6 +17,7 @@
     fix_reliability  kinds of fix that were often wrong
     tried_changes    measured effects of fixes that were tried
     targets          what to expect after a fix of the data pipeline
+    attached         jobs that were recorded from outside
     build_verdict    all of these together, as a `Verdict`
     verdict_html     a verdict in a notebook
 

@@ -88,7 +88,7 @@ from stepscope.run.profile_selection import (
 from stepscope.run.python_profiles import ProfiledFunction, read_python_profiles
 from stepscope.run.rank_collectives import collective_calls
 from stepscope.run.request_waits import name_wait_function
-from stepscope.run.run import Rank, Run
+from stepscope.run.run import IDLE_GPU_RATIO, Rank, Run
 from stepscope.run.scalars import LoggedScalars, read_scalars
 from stepscope.run.span_table import (
     EndedSpans,
@@ -142,6 +142,7 @@ __all__ = [
     "DAY_NS",
     "DURATIONS",
     "EVENT_TABLES",
+    "IDLE_GPU_RATIO",
     "MAX_REQUESTED_STEPS",
     "MODES",
     "PARTS",
