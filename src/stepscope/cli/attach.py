@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +61,29 @@ MONITOR_TIMEOUT_S = 60.0
     help="Detach after S seconds. Default: at the end of the job.",
 )
 @json_option
-def command(pid: int, **values: Any) -> None:
-    _attach(examine_target(pid), **values)
+def command(pid: int, duration_s: float | None, as_json: bool, **values: Any) -> None:
+    target = examine_target(pid)
+    with _blocked_signals():  # none may end this process without ending the recording
+        location, spool, monitor = _start(target, **values)
+        _announce(target, location)
+        _await_end(monitor, spool, duration_s)
+    _await_monitor(monitor, spool, location)
+    conclude(location, as_json=as_json)
 
 
-def _attach(
-    target: Target, *, out: str | None, interval_ms: int, duration_s: float | None, as_json: bool
-) -> None:
-    """Record a process until it ends or the user detaches, and print the verdict.
+@contextmanager
+def _blocked_signals() -> Iterator[None]:
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, DETACH_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _start(
+    target: Target, *, out: str | None, interval_ms: int
+) -> tuple[Path, Path, subprocess.Popen[bytes]]:
+    """Create the run and its spool, and start the monitor.
 
     Raises:
         StepscopeError: nothing can be recorded.
@@ -98,27 +115,21 @@ def _attach(
         raise UsageError(f"Nothing can be recorded: {'; '.join(problems)}.")
     for problem in problems:
         say(problem)
-    # Before the monitor starts: no signal may end this process without ending the recording.
-    signal.pthread_sigmask(signal.SIG_BLOCK, DETACH_SIGNALS)
-    monitor = start_monitor(
-        MonitorConfig(
-            run=str(location),
-            spool=str(spool),
-            job_pid=target.pid,
-            launcher_pid=None,
-            interval_ms=interval_ms,
-            windows=WindowSettings(
-                enabled=has_windows,
-                automatic=False,
-                kineto_directory=target.kineto_directory,
-                by_duration=True,
-            ),
-            attached=AttachSettings(py_spy=target.py_spy, limits=target.limits),
-        )
+    config = MonitorConfig(
+        run=str(location),
+        spool=str(spool),
+        job_pid=target.pid,
+        launcher_pid=None,
+        interval_ms=interval_ms,
+        windows=WindowSettings(
+            enabled=has_windows,
+            automatic=False,
+            kineto_directory=target.kineto_directory,
+            by_duration=True,
+        ),
+        attached=AttachSettings(py_spy=target.py_spy, limits=target.limits),
     )
-    _announce(target, location)
-    _follow(monitor, spool, location, duration_s)
-    conclude(location, as_json=as_json)
+    return location, spool, start_monitor(config)
 
 
 def _announce(target: Target, location: Path) -> None:
@@ -134,22 +145,23 @@ def _announce(target: Target, location: Path) -> None:
         say(f"For a detailed window: {suggest('capture', locate(location), '--seconds', '2')}")
 
 
-def _follow(
-    monitor: subprocess.Popen[bytes], spool: Path, location: Path, duration_s: float | None
-) -> None:
-    """Wait for the end of the recording: that of the job, or the time or signal to detach.
+def _await_end(monitor: subprocess.Popen[bytes], spool: Path, duration_s: float | None) -> None:
+    """Wait for the end of the job; tell the monitor when it is time to detach before."""
+    deadline = float("inf") if duration_s is None else time.monotonic() + duration_s
+    while monitor.poll() is None:
+        received = signal.sigtimedwait(DETACH_SIGNALS, POLL_S)
+        if received is not None or time.monotonic() > deadline:
+            detached = JobExit(exit_code=0, signal=None, ended_ns=time.time_ns())
+            Handshake(spool).write_exit(detached)
+            return
+
+
+def _await_monitor(monitor: subprocess.Popen[bytes], spool: Path, location: Path) -> None:
+    """Wait until the recording is in the run.
 
     Raises:
         StepscopeError: the monitor has failed.
     """
-    deadline = None if duration_s is None else time.monotonic() + duration_s
-    while monitor.poll() is None:
-        received = signal.sigtimedwait(DETACH_SIGNALS, POLL_S)
-        if received is not None or (deadline is not None and time.monotonic() > deadline):
-            detached = JobExit(exit_code=0, signal=None, ended_ns=time.time_ns())
-            Handshake(spool).write_exit(detached)
-            break
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, DETACH_SIGNALS)
     try:
         code = monitor.wait(MONITOR_TIMEOUT_S)
     except subprocess.TimeoutExpired:
