@@ -88,7 +88,10 @@ class PySpy:
     @property
     def notes(self) -> list[str]:
         """Cost of the samples, or the reason why there are none; one sentence each."""
-        notes = [f"no stack samples: py-spy failed: {self._problem}"] if self._problem else []
+        notes = []
+        if self._problem and (not self._sample_count or self._failures >= MAX_FAILURES):
+            share = "some" if self._sample_count else "all"
+            notes.append(f"{share} stack samples are missing: py-spy failed: {self._problem}")
         elapsed_s = time.monotonic() - self._first_s
         if self._sample_count and elapsed_s > 0:
             notes.append(
@@ -104,7 +107,7 @@ class PySpy:
             Process, monotonic time in nanoseconds and frames, outermost first, of each sample.
         """
         if self._child is not None:
-            yield from self._collect(os.WNOHANG)
+            yield from self._collect()
         if self._child is None and time.monotonic() >= self._next_s:
             self._start()
 
@@ -115,7 +118,7 @@ class PySpy:
             self._child.send_signal(signal.SIGINT)  # upon which it writes its file
             deadline = time.monotonic() + EXIT_TIMEOUT_S
             while self._child is not None:
-                yield from self._collect(os.WNOHANG)
+                yield from self._collect()
                 if self._child is not None:
                     time.sleep(0.02)
                     if time.monotonic() > deadline:
@@ -144,11 +147,11 @@ class PySpy:
         except OSError as error:
             self._fail(str(error))
 
-    def _collect(self, flags: int) -> Iterator[tuple[int, int, list[OutsideFrame]]]:
+    def _collect(self) -> Iterator[tuple[int, int, list[OutsideFrame]]]:
         child = self._child
         if child is None:
             return
-        pid, status, usage = os.wait4(child.pid, flags)
+        pid, status, usage = os.wait4(child.pid, os.WNOHANG)
         if not pid:
             return
         child.returncode = os.waitstatus_to_exitcode(status)
@@ -180,7 +183,7 @@ class PySpy:
     def _fail(self, reason: str) -> None:
         """Try again later; stop after some failures in a row, unless Python may still start."""
         self._failures += 1
-        self._problem = "" if NO_PYTHON in reason and self._sample_count else reason
+        self._problem = reason
         self._next_s = time.monotonic() + CHUNK_S
         if self._failures >= MAX_FAILURES and NO_PYTHON not in reason:
             self._next_s = float("inf")
