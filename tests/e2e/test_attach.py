@@ -27,7 +27,9 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 JOB = Path(__file__).parent / "attach" / "running_job.py"
-PY_SPY = shutil.which("py-spy", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+PY_SPY = shutil.which(
+    "py-spy", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+)
 if PY_SPY is None:
     pytest.skip("needs py-spy (requirements/test.txt)", allow_module_level=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 import shutil
 import socket
 import sys
@@ -96,14 +97,15 @@ def _explain_owner(pid: int) -> str:
         owner = pwd.getpwuid(uid).pw_name
     except KeyError:
         owner = f"#{uid}"
+    again = [sys.executable, "-m", "stepscope", "attach", str(pid)]
     if uid == os.getuid():
         return (
             f"The kernel hides process {pid} from other processes of its user, as it does for "
-            f"programs with special rights; attach as root: sudo stepscope attach {pid}"
+            f"programs with special rights; attach as root: {shlex.join(['sudo', *again])}"
         )
     return (
-        f"Process {pid} belongs to the user {owner}; attach as that user: sudo -u '{owner}' "
-        f"{sys.executable} -m stepscope attach {pid}"
+        f"Process {pid} belongs to the user {owner}; attach as that user: "
+        f"{shlex.join(['sudo', '-u', owner, *again])}"
     )
 
 
@@ -118,11 +120,11 @@ def _find_py_spy(pid: int) -> tuple[str | None, list[str]]:
         # https://man7.org/linux/man-pages/man2/ptrace.2.html, PTRACE_MODE_ATTACH_FSCREDS
         os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY))
     except OSError:
-        return None, [f"no stack samples: {_explain_ptrace()}"]
+        return None, [f"no stack samples: {explain_ptrace()}"]
     return program, []
 
 
-def _explain_ptrace(path: Path = PTRACE_SCOPE) -> str:
+def explain_ptrace(path: Path = PTRACE_SCOPE) -> str:
     """Say which setting keeps this user from reading the memory of a process, and the remedy."""
     try:
         scope = int(path.read_text())
