@@ -54,12 +54,15 @@ def sleeping() -> Iterator[subprocess.Popen[bytes]]:
 
 def start_with(**environment: str) -> subprocess.Popen[bytes]:
     """Start a process that waits for its standard input to close."""
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-c", "input()"],
         stdin=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env={**os.environ, **environment},
     )
+    command_line = Path(f"/proc/{process.pid}/cmdline")  # empty until its execve is complete
+    wait_until(lambda: b"input" in command_line.read_bytes())
+    return process
 
 
 def test_a_missing_process(tmp_path: Path) -> None:

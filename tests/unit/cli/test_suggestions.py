@@ -37,7 +37,7 @@ def test_commands_after_a_job_can_be_pasted_elsewhere(tmp_path: Path) -> None:
     views = ["input-pipeline", "steps", "system"]
     assert [shlex.split(c) for c in commands] == [[str(script), "show", run, v] for v in views]
     pasted = subprocess.run(
-        commands[-1], shell=True, cwd="/", capture_output=True, text=True, check=False
+        ["sh", "-c", commands[-1]], cwd="/", capture_output=True, text=True, check=False
     )
     assert pasted.returncode == 0, pasted.stderr
     assert "cores" in pasted.stdout

@@ -61,7 +61,9 @@ def examine_target(pid: int) -> Target:
     except OSError:
         raise UsageError(f"Process {pid} has just ended.") from None
     if not any(command):
-        raise UsageError(f"Process {pid} is a thread of the kernel, not a job.")
+        raise UsageError(
+            f"Process {pid} has no command line: it is a thread of the kernel, or is just starting."
+        )
     spool = environment.get(SPOOL_VARIABLE)
     if spool is not None and Path(spool).is_dir():
         raise UsageError(
