@@ -23,7 +23,7 @@ from tests.support.command import run_command
 from tests.support.under_stepscope import STEPSCOPE
 from tests.support.waiting import wait_until
 
-NOBODY = 65534
+OTHER_UID = 65534
 BUSY = "while True:\n    pass\n"
 JOB = f"""
 import subprocess, sys
@@ -32,11 +32,11 @@ input()
 child.kill()
 child.wait()
 """
-AS_NOBODY = f"""
+AS_OTHER_USER = f"""
 import os, sys
 from stepscope.errors import UsageError
 from stepscope.monitor import examine_target
-os.setresuid({NOBODY}, {NOBODY}, {NOBODY})
+os.setresuid({OTHER_UID}, {OTHER_UID}, {OTHER_UID})
 try:
     examine_target(int(sys.argv[1]))
 except UsageError as error:
@@ -80,7 +80,7 @@ def test_a_missing_process(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_a_process_of_another_user(sleeping: subprocess.Popen[bytes]) -> None:
     answer = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, str(sleeping.pid)],
+        [sys.executable, "-c", AS_OTHER_USER, str(sleeping.pid)],
         capture_output=True,
         text=True,
         check=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from html import escape
 
-from stepscope.diagnosis import DIM_STYLE, render_verdict
+from stepscope.diagnosis import render_dim
 from stepscope.quantities import count_of, duration, percent
 from stepscope.views import Overview, utc_time
 
@@ -29,5 +29,5 @@ def render_overview(overview: Overview) -> str:
     return (
         f"<div><strong>{escape(overview.run_id)}</strong> "
         f"<code>{escape(shlex.join(overview.command))}</code>"
-        f'<div style="{DIM_STYLE}">{line}</div></div>{render_verdict(overview.verdict)}'
+        f"{render_dim(line)}</div>{overview.verdict._repr_html_()}"
     )

@@ -118,10 +118,10 @@ def measure_sampled_batches(processes: Sequence[StackSamples]) -> SampledBatchWo
         staged = [classify_stack(s, collating=is_outside_dataset(s)) for s in stacks]
         total += len(samples.t_ns)
         for code, count in Counter(samples.stack.tolist()).items():
-            found = staged[code]
-            if found is not None:
-                stages[found.stage] += count
-                labels[found.stage, found.label] += count
+            stack = staged[code]
+            if stack is not None:
+                stages[stack.stage] += count
+                labels[stack.stage, stack.label] += count
     inside = stages.total()
     if not inside:
         return None

@@ -19,7 +19,7 @@
     targets          what to expect after a fix of the data pipeline
     attached         jobs that were recorded from outside
     build_verdict    all of these together, as a `Verdict`
-    verdict_html     a verdict in a notebook
+    html_parts       parts of what a notebook shows
 
 Formulas belong to `analysis`, loading a run to `run`, text and screens to `views` and `cli`.
 """
@@ -27,6 +27,7 @@ Formulas belong to `analysis`, loading a run to `run`, text and screens to `view
 from __future__ import annotations
 
 from stepscope.diagnosis.build_verdict import diagnose
+from stepscope.diagnosis.html_parts import render_dim
 from stepscope.diagnosis.shares import compute_evaluation_ratio
 from stepscope.diagnosis.targets import MAX_DATA_RATIO, MIN_GPU_RATIO, TARGET_RULES
 from stepscope.diagnosis.tried_changes import (
@@ -54,10 +55,8 @@ from stepscope.diagnosis.verdict import (
     Verdict,
     name_cause,
 )
-from stepscope.diagnosis.verdict_html import DIM_STYLE, render_verdict
 
 __all__ = [
-    "DIM_STYLE",
     "LOOP_SHARE",
     "MAX_DATA_RATIO",
     "MIN_GPU_RATIO",
@@ -84,5 +83,5 @@ __all__ = [
     "diagnose",
     "name_cause",
     "read_tried_changes",
-    "render_verdict",
+    "render_dim",
 ]

@@ -199,13 +199,13 @@ def _describe_wait(
 
 def _describe_work(work: SampledBatchWork, *, is_inline: bool) -> Evidence:
     stages = [f"{STAGE_LABELS[name]} {percent(part)}" for name, part in work.stages.items()]
-    who = (
+    creator = (
         "The training thread itself"
         if is_inline
         else count_of(work.process_count, "DataLoader worker")
     )
     return Evidence(
-        text=f"{who} created batches in {percent(work.busy_ratio)} of the samples: "
+        text=f"{creator} created batches in {percent(work.busy_ratio)} of the samples: "
         f"{', '.join(stages)}. Most of it is in {work.label}.",
         value=work.busy_ratio,
         unit="ratio",

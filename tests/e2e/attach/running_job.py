@@ -1,4 +1,4 @@
-"""A job that runs before anybody attaches: one worker with a slow transform, results on stdout."""
+"""A job that runs before the attachment: one worker with a slow transform, results on stdout."""
 
 import time
 

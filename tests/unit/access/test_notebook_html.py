@@ -1,4 +1,4 @@
-"""What a notebook shows for a run and for a verdict."""
+"""Display of a run and of a verdict in a notebook."""
 
 from __future__ import annotations
 

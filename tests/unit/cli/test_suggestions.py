@@ -46,12 +46,12 @@ def test_commands_after_a_job_can_be_pasted_elsewhere(tmp_path: Path) -> None:
 def test_the_name_is_enough_where_path_has_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script, other = write_script(tmp_path / "bin"), write_script(tmp_path / "other")
+    script, hidden = write_script(tmp_path / "bin"), write_script(tmp_path / "hidden")
     monkeypatch.setenv("PATH", str(script.parent), prepend=os.pathsep)
     monkeypatch.setattr(sys, "argv", [str(script)])
     assert suggest("show", "a run", "steps") == "stepscope show 'a run' steps"
-    monkeypatch.setattr(sys, "argv", [str(other)])
-    assert suggest("ui") == f"{other} ui"
+    monkeypatch.setattr(sys, "argv", [str(hidden)])
+    assert suggest("ui") == f"{hidden} ui"
 
 
 def test_a_module_is_started_again_by_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stepscope.capture.stacks import MAX_FRAMES, library_of
+from stepscope.schema import library_of
 from stepscope.spool import (
     Flag,
     Heartbeat,
@@ -25,11 +24,11 @@ from stepscope.spool import (
 )
 
 WORKER_FILE = "torch/utils/data/_utils/worker.py"
+MAX_FRAMES = 40
+"""Innermost frames of a stack that are recorded, as many as capture records."""
 WINDOW_TIMEOUT_NS = 60_000_000_000
 """Time after the planned end of a window after which a missing file means that there is none."""
 _RANKS = {"rank": b"RANK", "local_rank": b"LOCAL_RANK", "world_size": b"WORLD_SIZE"}
-_STANDARD_LIBRARY = re.compile(r"/lib(64)?/python3\.\d+/")
-"""Of any interpreter: that of the job need not be ours."""
 
 
 class OutsideFrame(NamedTuple):
@@ -86,7 +85,7 @@ class OutsideProcess:
         """
         names, user_line = [], 0
         for frame in frames[-MAX_FRAMES:]:
-            library = _library_of(frame.file)
+            library = library_of(frame.file)
             names.append(f"{frame.function}|{frame.file}|{library}".replace(";", ","))
             user_line = user_line if library else frame.line
         stack = ";".join(names)
@@ -141,11 +140,6 @@ class OutsideProcess:
     def _enter(self, state: int) -> None:
         if self._heartbeat is not None:
             self._heartbeat.window = self._finished_count, state
-
-
-def _library_of(file: str) -> str:
-    library = library_of(file)
-    return "python" if not library and _STANDARD_LIBRARY.search(file) else library
 
 
 def read_command(pid: int) -> list[str]:

@@ -40,7 +40,7 @@ class AttachedRecorder:
 
     @property
     def notes(self) -> list[str]:
-        """What is not recorded, and the cost of the rest; one sentence each."""
+        """Limits of the recording, and its cost; one sentence each."""
         return [*self._limits, *([] if self._py_spy is None else self._py_spy.notes)]
 
     @property

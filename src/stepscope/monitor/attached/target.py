@@ -158,6 +158,6 @@ def _find_kineto(environment: dict[str, str]) -> tuple[str | None, list[str]]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(address_of(Path(directory) if directory else None))
-        except OSError:  # nobody serves libkineto
+        except OSError:  # no daemon serves libkineto
             return directory, []
     return None, ["no detailed windows: another daemon serves libkineto on this node"]
