@@ -31,6 +31,7 @@ from stepscope.monitor import (
     examine_target,
     last_line,
     mask,
+    remove_spool,
     start_monitor,
 )
 from stepscope.schema import SCHEMA_VERSION, RunInfo
@@ -105,12 +106,12 @@ def _start(
             "window": "asked" if has_windows else "off",
         },
     )
+    location = None
     try:
         location = make_run(out, info, problems)
-    except StepscopeError:
-        if spool is not None:
-            spool.rmdir()
-        raise
+    finally:
+        if location is None and spool is not None:
+            remove_spool(spool)
     if spool is None or location is None:
         raise UsageError(f"Nothing can be recorded: {'; '.join(problems)}.")
     for problem in problems:
