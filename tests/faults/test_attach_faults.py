@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from stepscope.cli.places import SHARED_MEMORY, temporary_directories
 from stepscope.errors import UsageError
 from stepscope.monitor import examine_target
 from stepscope.monitor.attached.target import PTRACE_SCOPE, explain_ptrace
@@ -96,6 +97,17 @@ def test_a_process_that_is_recorded_already(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="recorded by stepscope already"):
             examine_target(job.pid)
         job.communicate()
+
+
+def test_no_spool_is_left_where_no_run_can_be_made(
+    sleeping: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    answer = run_command(tmp_path, "attach", str(sleeping.pid), "--out", "file/run")
+    assert answer.returncode == 2
+    assert "Cannot create the run directory file/run" in answer.stderr
+    bases = (SHARED_MEMORY, *temporary_directories())
+    assert not [path for base in bases for path in base.glob(f"stepscope-*-{os.getpid()}")]
 
 
 def test_limits_name_their_remedy(
