@@ -63,7 +63,9 @@ def attached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attached]:
     """Attach to a job that looks for a daemon, open a window, and detach with Ctrl-C."""
     directory = tmp_path_factory.mktemp("attach")
     location, output, messages = directory / "run", directory / "job.out", directory / "attach.err"
-    variables = {**os.environ, "KINETO_USE_DAEMON": "1"}
+    polling = directory / "kineto.conf"
+    polling.write_text("ON_DEMAND_CONFIG_UPDATE_INTERVAL_SECS=1\n")
+    variables = {**os.environ, "KINETO_USE_DAEMON": "1", "KINETO_CONFIG": str(polling)}
     sockets = directory / "k"
     if len(str(sockets)) < 60:  # of the 108 bytes of an address; otherwise the abstract one
         sockets.mkdir()
@@ -114,7 +116,9 @@ def test_it_says_what_it_cannot_see(attached: Attached) -> None:
     announcement = attached.messages.split("\n\n", 1)[0]
     assert limit in announcement
     assert f"process {attached.job_pid} and its children" in announcement
-    assert any(limit in note for note in attached.verdict["notes"])
+    notes = attached.verdict["notes"]
+    assert any(limit in note for note in notes)
+    assert any("detached while the job was running" in note for note in notes)
 
 
 def test_processes_are_sampled(attached: Attached) -> None:

@@ -12,6 +12,9 @@ from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.spool import SpoolTree
 
 
+DETACHED = "stepscope detached while the job was running: what followed was not recorded"
+
+
 class AttachedRecorder:
     """Recorder of one job on this node.
 
@@ -65,6 +68,8 @@ class AttachedRecorder:
         Raises:
             OSError: the spool cannot be written.
         """
+        if self._job.root_pid in self._job.processes:
+            self._limits = [*self._limits, DETACHED]
         if self._py_spy is not None:
             self._write(self._py_spy.finish())
         self._follow_windows()
