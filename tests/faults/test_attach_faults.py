@@ -92,6 +92,24 @@ def test_a_process_of_another_user(sleeping: subprocess.Popen[bytes]) -> None:
     )
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may attach to any user's process")
+def test_root_opens_no_window_in_a_job_of_another_user() -> None:
+    """libkineto could not write its file into root's spool."""
+    variables = {**os.environ, "KINETO_USE_DAEMON": "1"}
+    with subprocess.Popen(["sleep", "60"], user=OTHER_UID, env=variables) as job:
+        wait_until(lambda: b"60" in Path(f"/proc/{job.pid}/cmdline").read_bytes())
+        target = examine_target(job.pid)
+        job.kill()
+    assert target.kineto_directory is None
+    assert target.limits[-1] == "no detailed windows: attach as the user of the job to open some"
+
+
+def test_the_shell_of_the_command_is_not_the_job(tmp_path: Path) -> None:
+    answer = run_command(tmp_path, "attach", str(os.getppid()))
+    assert answer.returncode == 2
+    assert f"Process {os.getppid()} started this command itself" in answer.stderr
+
+
 def test_a_process_that_is_recorded_already(tmp_path: Path) -> None:
     with start_with(**{SPOOL_VARIABLE: str(tmp_path)}) as job:
         with pytest.raises(UsageError, match="recorded by stepscope already"):

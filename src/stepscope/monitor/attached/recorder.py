@@ -11,7 +11,6 @@ from stepscope.monitor.samplers.processes import JobTree
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.spool import SpoolTree
 
-
 DETACHED = "stepscope detached while the job was running: what followed was not recorded"
 
 

@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from stepscope.errors import UsageError
 from stepscope.monitor.attached.outside_process import read_command, started_ns_of
 from stepscope.monitor.windows.kineto_peer import address_of
@@ -53,6 +55,11 @@ def examine_target(pid: int) -> Target:
         raise UsageError(
             f"No process {pid} is running here. List Python processes with: pgrep -af python"
         )
+    if pid in {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}:
+        raise UsageError(
+            f"Process {pid} started this command itself; pass the PID of the job, for example of "
+            "its Python process: pgrep -af python"
+        )
     try:
         command, environment = read_command(pid), _read_environment(pid)
         directory = str(Path(f"/proc/{pid}/cwd").readlink())
@@ -71,7 +78,7 @@ def examine_target(pid: int) -> Target:
         )
     age_ns = time.time_ns() - started_ns_of(ticks)
     py_spy, no_stacks = _find_py_spy(pid)
-    kineto_directory, no_windows = _find_kineto(environment)
+    kineto_directory, no_windows = _find_kineto(environment, Path(f"/proc/{pid}").stat().st_uid)
     return Target(
         pid=pid,
         command=command,
@@ -147,13 +154,20 @@ def explain_ptrace(path: Path = PTRACE_SCOPE) -> str:
     )
 
 
-def _find_kineto(environment: dict[str, str]) -> tuple[str | None, list[str]]:
-    """Find the directory of libkineto's sockets; otherwise the reason why there are no windows."""
+def _find_kineto(environment: dict[str, str], uid: int) -> tuple[str | None, list[str]]:
+    """Find the directory of libkineto's sockets; otherwise the reason why there are no windows.
+
+    Args:
+        environment: that of the job.
+        uid: user of the job, who writes the files of windows into the spool of this user.
+    """
     if not environment.get(DAEMON_VARIABLE):
         return None, [
             f"no detailed windows: the job was started without {DAEMON_VARIABLE}=1, with which "
             "PyTorch listens to `stepscope capture`"
         ]
+    if uid != os.getuid():
+        return None, ["no detailed windows: attach as the user of the job to open some"]
     directory = environment.get(DIRECTORY_VARIABLE, "")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
