@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -18,8 +19,10 @@ from stepscope.quantities import count_of, duration, percent
 MIN_PHASE_RATIO = 0.005
 """Smaller phases are not shown."""
 MIN_NAME_WIDTH = 13
-NEXT_VIEWS = ("input-pipeline", "steps", "system")
+STEP_VIEWS = ("input-pipeline", "steps", "system")
 """Views that are suggested after a job."""
+OTHER_VIEWS = ("overview", "system")
+"""Views that are suggested after a job of which no step was recorded."""
 
 
 def print_verdict(verdict: Verdict, location: str, *, as_json: bool) -> None:
@@ -34,7 +37,7 @@ def print_job_verdict(verdict: Verdict, location: Path) -> None:
     """Print the verdict of a job that has ended on stderr, with the location of its run."""
     out = console(stderr=True)
     write_verdict(out, verdict, str(location))
-    _write_location(out, location)
+    _write_location(out, location, STEP_VIEWS if verdict.step_count else OTHER_VIEWS)
 
 
 def write_verdict(out: Console, verdict: Verdict, location: str = "RUN") -> None:
@@ -148,11 +151,11 @@ def _write_item(out: Console, text: Text, *, mark: str = "-") -> None:
     out.print(item)
 
 
-def _write_location(out: Console, location: Path) -> None:
+def _write_location(out: Console, location: Path, views: Sequence[str]) -> None:
     out.print()
     out.print(Text.assemble(("run", "dim"), f"   {location}"), soft_wrap=True)
-    for title, view in zip(("more", "", ""), NEXT_VIEWS, strict=True):
-        command = suggest("show", locate(location), view)
+    for number, view in enumerate(views):
+        title, command = "" if number else "more", suggest("show", locate(location), view)
         out.print(Text.assemble((f"{title:<4}", "dim"), f"  {command}"), soft_wrap=True)
 
 
