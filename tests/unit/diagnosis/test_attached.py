@@ -101,6 +101,13 @@ def test_abstains_with_the_recording_that_would_tell(
     assert "start the job with `stepscope run -- CMD`" in verdict.headline
 
 
+def test_a_window_tells_what_stacks_do_not(tmp_path: Path) -> None:
+    verdict = judge(tmp_path / "run", "do:next 50 | do:backward 150 | op:aten::mm 800")
+    assert verdict.evidence_kind == "traced"
+    assert verdict.suspect == "healthy"
+    assert verdict.share_of.endswith("in the traces")
+
+
 def test_the_error_of_a_share_follows_from_seconds() -> None:
     """s / sqrt(n) for the shares 0, 1, 0, 1 of four seconds: s² = 1/3, so 1 / sqrt(12)."""
     thread = ThreadActivity(
