@@ -32,15 +32,15 @@ __all__ = [
     "UnreadableTraceError",
     "UsageError",
     "WaitTimeoutError",
-    "suggest",
+    "name_similar",
 ]
 
 
-def suggest(word: str, names: Iterable[str]) -> str:
+def name_similar(word: str, names: Iterable[str]) -> str:
     """Return a sentence with the name that was probably meant, with a leading space; '' if
     none is similar.
 
-    >>> suggest("steps-", ["steps", "system"])
+    >>> name_similar("steps-", ["steps", "system"])
     ' Did you mean steps?'
     """
     from difflib import get_close_matches

@@ -6,6 +6,7 @@ tables (`run`), formulas (`analysis`), drawing, anything that writes into a run.
     recorded       state of a run, waiting for a growing one, selection
     run_frames     data as frames
     run            `OpenRun`: all methods
+    run_html       a run in a notebook
     selection      names and times as callers pass them
     distributions  histograms of metrics and of step times
     timelines      steps one after the other

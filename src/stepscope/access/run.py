@@ -10,6 +10,7 @@ from typing import Any
 from stepscope.access import distributions, phase_tables, profiles, tables, timelines
 from stepscope.access.profiles import PythonProfile
 from stepscope.access.run_frames import RunFrames
+from stepscope.access.run_html import render_overview
 from stepscope.access.selection import Moment, Names, chosen_names
 from stepscope.access.timeline_chart import MAX_BINS, TIMELINE_METRICS, TimelineChart
 from stepscope.analysis import (
@@ -57,6 +58,7 @@ from stepscope.run import (
     open_run,
 )
 from stepscope.schema import METRIC_TYPES
+from stepscope.views import show_overview
 from stepscope.views.profiling_report import Report, choose_report_rules, make_report
 
 
@@ -66,6 +68,9 @@ class OpenRun(RunFrames):
     Times are integer nanoseconds; ranges include their start and exclude their end. Data that was
     not recorded is missing, never zero: frames then have no rows, or a missing value.
     """
+
+    def _repr_html_(self) -> str:
+        return render_overview(show_overview(self._run))
 
     def verdict(self) -> Verdict:
         """Diagnose the run."""

@@ -25,7 +25,7 @@ from .call_paths import (
     make_stack_labels as make_stack_labels,
     make_string_labels as make_string_labels,
 )
-from .code_stages import NO_DATASET_CODE as NO_DATASET_CODE
+from .code_stages import NO_DATASET_CODE as NO_DATASET_CODE, STAGE_LABELS as STAGE_LABELS
 from .collectives import (
     CollectiveCalls as CollectiveCalls,
     MatchedCalls as MatchedCalls,
@@ -266,6 +266,14 @@ from .operators import (
     WORK_NS as WORK_NS,
     ComputeProfile as ComputeProfile,
     profile_compute as profile_compute,
+)
+from .outside_stacks import (
+    SampledBatchWork as SampledBatchWork,
+    SampledShare as SampledShare,
+    ThreadActivity as ThreadActivity,
+    estimate_wait_share as estimate_wait_share,
+    measure_sampled_batches as measure_sampled_batches,
+    measure_thread_activity as measure_thread_activity,
 )
 from .phases import (
     COMPUTE_PHASES as COMPUTE_PHASES,

@@ -183,7 +183,10 @@ class _LibraryRun:
             session.warn(f"the monitor is still writing the last records to {self.location}")
             return
         if code == 0:
-            session.warn(f"run recorded. For the verdict: stepscope diagnose {self.location}")
+            import shlex
+
+            command = [sys.executable, "-m", "stepscope", "diagnose", self.location]
+            session.warn(f"run recorded. For the verdict: {shlex.join(command)}")
         else:
             session.warn(
                 f"the monitor failed ({_last_line(self._log)}). The records are in {self.spool}"

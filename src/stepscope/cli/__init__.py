@@ -29,6 +29,7 @@ class _Command(NamedTuple):
 
 COMMANDS = {
     "run": _Command("run", "Launch a job under the profiler; show its bottleneck."),
+    "attach": _Command("attach", "Record a running job from outside."),
     "import": _Command("import_traces", "Import traces into a new run."),
     "export": _Command("export", "Write traces in the format of other tools."),
     "show": _Command("show", "Show one view of a run."),

@@ -12,6 +12,7 @@ import msgspec
 
 from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json, say
+from stepscope.cli.suggestion import locate, suggest
 from stepscope.cli.window_options import DepthOptions, depth_options
 from stepscope.errors import StepscopeError, UsageError
 from stepscope.quantities import duration
@@ -184,7 +185,7 @@ def _lines(captured: Captured) -> Iterator[str]:
                 yield f"Stored window {window.number} of {rank} on {node} in {captured.run}"
             else:
                 yield f"No window of {rank} on {node}: {window.reason}"
-    yield f"Show it with: stepscope show {captured.run} operators"
+    yield f"Show it with: {suggest('show', locate(captured.run), 'operators')}"
 
 
 def _silent(text: str) -> None:

@@ -15,6 +15,7 @@ import click
 from stepscope.cli.importing import describe_import, ended_by_sigterm, import_all
 from stepscope.cli.options import json_option
 from stepscope.cli.output import print_json, say
+from stepscope.cli.suggestion import locate, suggest
 from stepscope.errors import StepscopeError, UsageError
 from stepscope.importers import (
     EXECUTION_TRACE,
@@ -223,4 +224,4 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
             f"{count_of(operators, 'operator')}"
         )
     view = "gpu-time" if read else "overview" if debugger else "memory"
-    click.echo(f"Next: stepscope show {run} {view}")
+    click.echo(f"Next: {suggest('show', locate(run), view)}")

@@ -43,6 +43,7 @@ from stepscope.cli.places import (
 from stepscope.cli.price_options import price_options, recorded_prices
 from stepscope.cli.rule_options import RulePlan, rule_options
 from stepscope.cli.status_line import StatusLine
+from stepscope.cli.suggestion import locate, suggest
 from stepscope.cli.watching import Watching
 from stepscope.cli.window_options import ScheduleOptions, depth_options, schedule_options
 from stepscope.errors import UsageError
@@ -106,6 +107,17 @@ def _parse_interval(context: click.Context, parameter: click.Parameter, text: st
     return int(text)
 
 
+interval_option = click.option(
+    "--interval",
+    "interval_ms",
+    type=click.Choice([str(ms) for ms in INTERVALS_MS]),
+    callback=_parse_interval,
+    default=str(DEFAULT_INTERVAL_MS),
+    show_default=True,
+    help="Milliseconds between samples of the node.",
+)
+
+
 @click.command(
     "run",
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
@@ -116,15 +128,7 @@ def _parse_interval(context: click.Context, parameter: click.Parameter, text: st
 @click.option(
     "--out", metavar="RUN", help="Run directory to create. Default: stepscope-runs/<name>."
 )
-@click.option(
-    "--interval",
-    "interval_ms",
-    type=click.Choice([str(ms) for ms in INTERVALS_MS]),
-    callback=_parse_interval,
-    default=str(DEFAULT_INTERVAL_MS),
-    show_default=True,
-    help="Milliseconds between samples of the node.",
-)
+@interval_option
 @click.option("--spool", metavar="DIR", help="Local directory for the span logs.")
 @click.option(
     "--spool-limit",
@@ -363,7 +367,7 @@ class _Session:
     def _await_monitor(self, monitor: subprocess.Popen[bytes] | None) -> bool | None:
         """Wait until the recording is in the run: True when it is complete, False while the monitor
         is still storing records, None when it needs `stepscope recover`."""
-        recover = f"stepscope recover {self._location}"
+        recover = suggest("recover", locate(self._location))
         if monitor is None:
             say(f"The recording is still in {self._spool}. Store it in the run with: {recover}")
             return None
@@ -377,7 +381,7 @@ class _Session:
         if code is None:
             say(
                 "Recording continues in the background. The verdict so far follows; for the final "
-                f"one: stepscope diagnose {self._location}"
+                f"one: {suggest('diagnose', locate(self._location))}"
             )
             return False
         if code == 0:
@@ -424,7 +428,8 @@ def conclude(location: Path, *, as_json: bool) -> None:
         else:
             print_job_verdict(verdict, location)
     except Exception as error:  # noqa: BLE001 - the job's exit status comes first
-        say(f"The verdict is not available: {error}. Try: stepscope diagnose {location}")
+        again = suggest("diagnose", locate(location))
+        say(f"The verdict is not available: {error}. Try: {again}")
 
 
 def try_first_fix(location: Path, command: Sequence[str], out: Console | None) -> None:

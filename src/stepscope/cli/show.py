@@ -13,7 +13,7 @@ import msgspec
 from stepscope.cli.opening import open_run
 from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json, say
-from stepscope.errors import UsageError, suggest
+from stepscope.errors import UsageError, name_similar
 from stepscope.exporters import choose_table, describe_tables, tabulate, write_csv, write_workbook
 from stepscope.output_files import atomic_write
 from stepscope.quantities import duration
@@ -37,7 +37,8 @@ def _uses(field: str) -> str:
 
 class _ViewName(click.Choice[str]):
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
-        return f"unknown view {value!r}.{suggest(str(value), VIEWS)} Views: {', '.join(VIEWS)}."
+        similar = name_similar(str(value), VIEWS)
+        return f"unknown view {value!r}.{similar} Views: {', '.join(VIEWS)}."
 
 
 @click.command(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from stepscope.capture.trial import CHANGES
 from stepscope.cli.output import print_json
+from stepscope.cli.suggestion import locate, suggest
 from stepscope.cli.text import bar, console
 from stepscope.diagnosis import SUSPECT_NAMES, Fix, Verdict, name_cause
 from stepscope.quantities import count_of, duration, percent
@@ -18,6 +19,10 @@ from stepscope.quantities import count_of, duration, percent
 MIN_PHASE_RATIO = 0.005
 """Smaller phases are not shown."""
 MIN_NAME_WIDTH = 13
+STEP_VIEWS = ("input-pipeline", "steps", "system")
+"""Views that are suggested after a job."""
+OTHER_VIEWS = ("overview", "system")
+"""Views that are suggested after a job of which no step was recorded."""
 
 
 def print_verdict(verdict: Verdict, location: str, *, as_json: bool) -> None:
@@ -32,7 +37,7 @@ def print_job_verdict(verdict: Verdict, location: Path) -> None:
     """Print the verdict of a job that has ended on stderr, with the location of its run."""
     out = console(stderr=True)
     write_verdict(out, verdict, str(location))
-    _write_location(out, location)
+    _write_location(out, location, STEP_VIEWS if verdict.step_count else OTHER_VIEWS)
 
 
 def write_verdict(out: Console, verdict: Verdict, location: str = "RUN") -> None:
@@ -42,9 +47,14 @@ def write_verdict(out: Console, verdict: Verdict, location: str = "RUN") -> None
     if verdict.suspect == "insufficient_evidence":
         _write_notes(out, verdict)
         return
+    steps = (
+        ""
+        if verdict.mean_step_ns is None
+        else f"{count_of(verdict.step_count, 'step')} measured, mean "
+        f"{duration(verdict.mean_step_ns)}. "
+    )
     out.print(
-        f"[dim]{count_of(verdict.step_count, 'step')} measured, mean "
-        f"{duration(verdict.mean_step_ns)}. Confidence {percent(verdict.confidence_ratio)}. "
+        f"[dim]{steps}Confidence {percent(verdict.confidence_ratio)}. "
         f"Shares are of {verdict.share_of}.[/dim]"
     )
     out.print(f"[dim]{verdict.confidence_basis}[/dim]")
@@ -114,10 +124,10 @@ def _write_fixes(out: Console, verdict: Verdict, location: str) -> None:
 
 def _write_command(fix: Fix, number: int, location: str) -> str:
     """Return the command that tries a fix."""
-    words = ["stepscope", "try", location, "--fix", str(number)]
+    words = [locate(location), "--fix", str(number)]
     if any(CHANGES[change.name].results == "different" for change in fix.changes):
         words.append("--allow-different-results")
-    return shlex.join(words)
+    return suggest("try", *words)
 
 
 def _write_notes(out: Console, verdict: Verdict) -> None:
@@ -141,10 +151,12 @@ def _write_item(out: Console, text: Text, *, mark: str = "-") -> None:
     out.print(item)
 
 
-def _write_location(out: Console, location: Path) -> None:
+def _write_location(out: Console, location: Path, views: Sequence[str]) -> None:
     out.print()
-    out.print(Text.assemble(("run", "dim"), f"  {location}"), soft_wrap=True)
-    out.print("[dim]more[/dim] stepscope show RUN input-pipeline, steps or system")
+    out.print(Text.assemble(("run", "dim"), f"   {location}"), soft_wrap=True)
+    for number, view in enumerate(views):
+        title, command = "" if number else "more", suggest("show", locate(location), view)
+        out.print(Text.assemble((f"{title:<4}", "dim"), f"  {command}"), soft_wrap=True)
 
 
 def _to_words(name: str) -> str:

@@ -13,6 +13,7 @@ from stepscope.cli.launcher import Companion, stop_is_pending
 from stepscope.cli.options import FIRED
 from stepscope.cli.output import say
 from stepscope.cli.rule_options import RulePlan
+from stepscope.cli.suggestion import locate, suggest
 from stepscope.monitor import JobExit, last_line, open_log, start_beside
 from stepscope.schema import RuleRecord
 from stepscope.watch import ActionConfig, WatchConfig
@@ -103,7 +104,8 @@ class Watching:
             code = self._wait()
         record = self._current()
         if code is None:
-            say(f"Rules are still being evaluated. Later: stepscope rules check {self._location}")
+            later = suggest("rules", "check", locate(self._location))
+            say(f"Rules are still being evaluated. Later: {later}")
         elif code or record is None or record.progress == "running":
             say(f"Some findings are missing in the run ({last_line(self._log)}).")
         return record

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from stepscope.cost.job_cost import parse_usd_per_hour
-from stepscope.errors import UsageError, suggest
+from stepscope.errors import UsageError, name_similar
 
 SHIPPED = Path(__file__).with_name("prices.toml")
 ENVIRONMENT = "STEPSCOPE_PRICES"
@@ -110,7 +110,7 @@ class PriceTable:
 
 def explain_missing_offer(instance_type: str, table: PriceTable) -> str:
     """Explain that a machine type is not in the table."""
-    similar = suggest(instance_type, (offer.type for offer in table.offers)).strip()
+    similar = name_similar(instance_type, (offer.type for offer in table.offers)).strip()
     return (
         f"no price found for {instance_type}{f' ({similar})' if similar else ''}; set "
         "--usd-per-hour or add it to a custom price file"

@@ -1,4 +1,5 @@
 from .build_verdict import diagnose as diagnose
+from .html_parts import render_dim as render_dim
 from .shares import compute_evaluation_ratio as compute_evaluation_ratio
 from .targets import (
     MAX_DATA_RATIO as MAX_DATA_RATIO,

@@ -102,6 +102,14 @@ def _estimate_from_traces(traced: Counts) -> Accuracy:
     return Accuracy(ratio=traced.accuracy_ratio, basis=basis)
 
 
+def estimate_outside_accuracy() -> Accuracy:
+    """Estimate how often a verdict on a job that was recorded from outside is right."""
+    return Accuracy(
+        ratio=Counts().accuracy_ratio,
+        basis="No verdict on a job recorded from outside was checked on public programs yet.",
+    )
+
+
 @cache
 def _load_counts() -> AccuracyCounts:
     return msgspec.json.decode(COUNTS.read_bytes(), type=AccuracyCounts)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from stepscope.analysis import explain_unknown_time
 from stepscope.diagnosis.accuracy import estimate_accuracy
 from stepscope.diagnosis.advice import list_even_changes, list_fixes
+from stepscope.diagnosis.attached import diagnose_attached
 from stepscope.diagnosis.attribution import (
     NEED_A_WINDOW,
     THRESHOLDS,
@@ -82,6 +83,8 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
 
 
 def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
+    if not run.ranks and run.reader.info.attached_pid is not None:
+        return diagnose_attached(run, thresholds, _list_loss_notes(run))
     if not run.ranks and run.traces:
         return diagnose_traces(run, thresholds, _list_loss_notes(run))
     obstacle = _find_obstacle(run, thresholds)

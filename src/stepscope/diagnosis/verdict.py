@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Annotated, Literal
 
 import msgspec
 
+from stepscope.diagnosis.html_parts import render_box, render_dim, render_list
 from stepscope.quantities import duration, percent, relative_change
 from stepscope.schema import Change, field_label
 
@@ -278,6 +280,21 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     def has_bottleneck(self) -> bool:
         """Return True if a suspect is the bottleneck."""
         return self.suspect in SUSPECTS
+
+    def _repr_html_(self) -> str:
+        parts = [f"<strong>{escape(self.headline)}</strong>"]
+        if self.has_bottleneck:
+            share = f"{percent(self.share_ratio)} of {self.share_of}"
+            confidence = f"Confidence {percent(self.confidence_ratio)}. {self.confidence_basis}"
+            parts.append(render_dim(escape(f"{share}. {confidence}")))
+        fixes = []
+        for fix in self.fixes:
+            prediction = f" Predicted {escape(fix.prediction.text)}." if fix.prediction else ""
+            fixes.append(f"<b>{escape(fix.title)}</b>: {escape(fix.instructions)}{prediction}")
+        parts.append(render_list("Evidence", [escape(item.text) for item in self.evidence]))
+        parts.append(render_list("What to do", fixes, tag="ol"))
+        parts.append(render_list("Notes", map(escape, self.notes)))
+        return render_box(parts)
 
     def get_share(self, suspect: Suspect) -> float | None:
         """Return the share of a suspect, bottleneck or not; None without a verdict."""

@@ -13,6 +13,7 @@ run. Does not belong here: the interpretation of the figures.
     drain        records of the spool as rows of tables
     node_writer  a node's part of the run, for the monitor and for `stepscope recover`
     windows      detailed windows
+    attached     processes of a job that was running already, from outside
     handshake    files through which launcher and monitor exchange the state of the job
 """
 

@@ -1,8 +1,10 @@
+from .attached.target import Target as Target, examine_target as examine_target
 from .config import (
     DEFAULT_FLUSH_S as DEFAULT_FLUSH_S,
     DEFAULT_INTERVAL_MS as DEFAULT_INTERVAL_MS,
     DEFAULT_SPOOL_LIMIT_BYTES as DEFAULT_SPOOL_LIMIT_BYTES,
     FIRST_FLUSH_S as FIRST_FLUSH_S,
+    AttachSettings as AttachSettings,
     MonitorConfig as MonitorConfig,
     WindowSettings as WindowSettings,
 )

@@ -33,7 +33,20 @@ class WindowSettings(msgspec.Struct, frozen=True, kw_only=True):
     keep_raw: bool = False
     """Keep the trace files of the profilers in the run's `raw/`."""
     kineto_directory: str | None = None
-    """Directory in which libkineto expects the socket of its daemon; None if it looks for none."""
+    """Directory in which libkineto expects the socket of its daemon, "" for an abstract socket;
+    None if it looks for none."""
+    by_duration: bool = False
+    """libkineto itself ends windows after a duration: no code of stepscope counts steps in the
+    job."""
+
+
+class AttachSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings for a job that was running already, and is recorded from outside."""
+
+    py_spy: str | None
+    """Path of py-spy; None if stacks cannot be sampled."""
+    limits: list[str]
+    """What is not recorded, and why, one sentence each."""
 
 
 class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +61,13 @@ class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):
     job_pid: int
     """PID of the command."""
     launcher_pid: int | None
-    """PID of `stepscope run`, which reports the exit status of the command; None in library mode.
-    """
+    """PID of `stepscope run`, which reports the exit status of the command; None in library mode,
+    and for a job that was running already."""
     interval_ms: int = DEFAULT_INTERVAL_MS
     flush_s: float = DEFAULT_FLUSH_S
     """Interval at which the spool is drained into new files of the run."""
     first_flush_s: float = FIRST_FLUSH_S
     """The interval in the first seconds of the job."""
     windows: WindowSettings = WindowSettings()
+    attached: AttachSettings | None = None
+    """Set for a job that was running already."""

@@ -12,6 +12,7 @@ from types import FrameType
 
 import msgspec
 
+from stepscope.monitor.attached import AttachedRecorder
 from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.handshake import Handshake, JobExit
 from stepscope.monitor.host import node_info
@@ -97,6 +98,11 @@ class Monitor:
             peer=peer,
             job_pid=config.job_pid,
             started_ns=self._status.started_ns - info.epoch_offset_ns,
+        )
+        self._attached = (
+            None
+            if config.attached is None
+            else AttachedRecorder(config.attached, self._tree, self._job, peer)
         )
         self._reconfiguration = Reconfiguration(config.run, self._windows)
         self._next_poll_ns = 0
@@ -208,6 +214,7 @@ class Monitor:
             self._is_command_alive() or self._remaining_processes()
         )
         self._sample()
+        self._record_attached(AttachedRecorder.finish)
         try:
             self._flush(final=has_ended)
             failed_count = self._windows.finish()
@@ -234,6 +241,7 @@ class Monitor:
         self._expected_ns = now_ns + self._interval_ns
         self._next_sample_ns = max(self._next_sample_ns + self._interval_ns, now_ns)
         self._job.refresh(now_ns)
+        self._record_attached(AttachedRecorder.poll)
         for sampler in self._samplers:
             samples.extend(self._read_sampler(sampler, now_ns))
         try:
@@ -296,6 +304,14 @@ class Monitor:
             f"the spool {self._config.spool} was deleted while the job ran; records that were not "
             "stored yet may be missing"
         )
+
+    def _record_attached(self, record: Callable[[AttachedRecorder], None]) -> None:
+        """Record the processes of a job that was running already."""
+        if self._attached is not None:
+            try:
+                record(self._attached)
+            except OSError as error:
+                self._problems["attached"] = f"processes of the job could not be recorded: {error}"
 
     def _read_sampler(self, sampler: Sampler, now_ns: int) -> Iterator[Sample]:
         try:
@@ -378,13 +394,15 @@ class Monitor:
         self._writer.put_status(self._status)
 
     def _notes(self) -> list[str]:
-        return [*self._windows.notes, *self._problems.values()]
+        attached = [] if self._attached is None else self._attached.notes
+        return [*attached, *self._windows.notes, *self._problems.values()]
 
     def _own_pids(self) -> set[int]:
         """List the processes of stepscope, which are not part of the job."""
         launcher = self._config.launcher_pid
         children = set(children_of(launcher)) - {self._config.job_pid} if launcher else set()
-        return self._own_processes | self._windows.child_pids | children
+        attached = set() if self._attached is None else self._attached.child_pids
+        return self._own_processes | self._windows.child_pids | children | attached
 
     def _note_orphans(self) -> None:
         pids = ", ".join(str(pid) for pid in sorted(self._remaining_processes()))

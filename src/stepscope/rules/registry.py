@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from stepscope.errors import UsageError, suggest
+from stepscope.errors import UsageError, name_similar
 from stepscope.rules.base import Rule
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.profiler import PROFILER_REPORT, RULES
@@ -51,9 +51,8 @@ class Registry:
         """Return the rule of a name; UsageError if there is none."""
         rule = self._rules.get(_key(name))
         if rule is None:
-            raise UsageError(
-                f"Unknown rule {name!r}.{suggest(name, self.names)} Rules: {', '.join(self.names)}."
-            )
+            similar = name_similar(name, self.names)
+            raise UsageError(f"Unknown rule {name!r}.{similar} Rules: {', '.join(self.names)}.")
         return rule
 
     def select(self, names: Iterable[str]) -> list[AnyRule]:

@@ -62,8 +62,14 @@ def send_window_request(location: str, request: WindowRequest) -> None:
 
 def check_windows_enabled(run: str, reader: RunReader) -> None:
     """Raise UsageError if the job of a run cannot record windows."""
-    if reader.info.options.get("window") == "off":
-        raise UsageError(f"the job of {run} was started with --window off")
+    if reader.info.options.get("window") != "off":
+        return
+    if reader.info.attached_pid is not None:
+        raise UsageError(
+            f"the job of {run} was not started with KINETO_USE_DAEMON=1, without which no window "
+            "can be opened from outside"
+        )
+    raise UsageError(f"the job of {run} was started with --window off")
 
 
 def read_request_statuses(

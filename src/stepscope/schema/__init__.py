@@ -86,6 +86,7 @@ from stepscope.schema.runtime_names import (
     SET_LAUNCH,
     WORK_LAUNCHES,
 )
+from stepscope.schema.source_files import library_of
 from stepscope.schema.table import RECORD_KEY, Column, Table
 from stepscope.schema.tables.collectives import COLLECTIVES
 from stepscope.schema.tables.counters import COUNTERS
@@ -204,6 +205,7 @@ __all__ = [
     "event_kind",
     "field_label",
     "labels_of",
+    "library_of",
     "make_schemas",
     "parse_trace_name",
     "rank_in_name",

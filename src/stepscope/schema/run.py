@@ -58,6 +58,11 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     sources: list[SourceFile] = []
     """Trace files that were imported; empty for a recorded run."""
 
+    @property
+    def attached_pid(self) -> int | None:
+        """Process to which `stepscope attach` attached; None for any other run."""
+        return self.options.get("attached_pid")
+
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """`nodes/<node>/status.json`: replaced by the node's monitor at every heartbeat."""

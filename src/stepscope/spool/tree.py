@@ -56,6 +56,11 @@ def process_name(pid: int, start_ticks: int, serial: int) -> str:
     return f"{pid}-{start_ticks}-{serial}"
 
 
+def process_directory(root: str, pid: int, start_ticks: int) -> str:
+    """Return the directory of a process that is described by another one."""
+    return f"{root}/p-{process_name(pid, start_ticks, 0)}"
+
+
 def process_is_alive(directory: str) -> bool:
     """Return True while the process image that created a directory of the spool is running."""
     stem, _, serial = directory.rpartition("-")

@@ -37,7 +37,12 @@ from .options import (
     ViewOptions as ViewOptions,
     parse_option as parse_option,
 )
-from .overview import Overview as Overview, RecordedWindow as RecordedWindow, Recording as Recording
+from .overview import (
+    Overview as Overview,
+    RecordedWindow as RecordedWindow,
+    Recording as Recording,
+    show_overview as show_overview,
+)
 from .quality import QualityNote as QualityNote
 from .ranges import Ranged as Ranged, TimeRange as TimeRange
 from .registry import VIEWS as VIEWS

@@ -156,7 +156,7 @@ def test_a_script_that_trains(jobs: dict[str, Job]) -> None:
     job = jobs["TRAINS"]
     assert job.process.returncode == 0, job.err
     assert job.err.splitlines()[-1].startswith(
-        "stepscope: run recorded. For the verdict: stepscope diagnose"
+        f"stepscope: run recorded. For the verdict: {sys.executable} -m stepscope diagnose "
     )
     run = job.run()
     assert job.status().state is JobState.COMPLETED

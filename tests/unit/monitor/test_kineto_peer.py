@@ -69,6 +69,19 @@ def send_as(user: int, directory: Path, data: bytes) -> bytes | None:
     return child.stdout or None
 
 
+def test_the_abstract_socket_is_served_without_a_directory(tmp_path: Path) -> None:
+    """libkineto ends the abstract name with a zero."""
+    peer = open_peer("")
+    assert peer is not None
+    peer.offer(PID, "A=1\n")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
+        client.bind("\0stepscope-test-client\0")
+        client.settimeout(10)
+        client.sendto(request(), "\0dynolog\0")
+        assert text_of(client.recv(65536)) == "A=1\n"
+    peer.close()
+
+
 def text_of(response: bytes) -> str:
     size, kind = struct.unpack_from("=Q32s", response)
     assert kind.rstrip(b"\0") == b"req"

@@ -15,6 +15,7 @@ from stepscope.monitor.windows.planner import (
     WindowSpec,
     WindowStart,
     make_configuration,
+    make_timed_configuration,
 )
 from stepscope.monitor.windows.requests import RequestHandler
 from stepscope.monitor.windows.training_processes import (
@@ -268,3 +269,23 @@ def test_step_times_of_the_first_steps_are_not_trusted(tmp_path: Path) -> None:
         heartbeat.words[BOUNDARY_WORD] += 1000 * MS
         process.observe()
         assert process.is_warm is is_warm
+
+
+def test_a_window_from_outside_starts_after_three_polls_and_ends_by_time(tmp_path: Path) -> None:
+    """Nothing in the process counts steps: libkineto is told when to start and for how long."""
+    process, _ = make_process(tmp_path, steps=0)
+    planner = Planner(None, by_duration=True)
+    now_ns = time.monotonic_ns()
+    start = planner.find_start([process])
+    assert start.first_step is None
+    assert start.start_ns >= now_ns + 3 * 5_000 * MS  # libkineto polls every five seconds
+    spec = WindowSpec(reason="requested", duration_ns=1500 * MS)
+    planner.assign(spec, [process], start)
+    (plan,) = process.plans()
+    assert plan.recorder == Recorder.LIBKINETO
+    lines = make_timed_configuration(plan, "/spool").splitlines()
+    keys = dict(line.split("=", 1) for line in lines)
+    ahead_ns = int(keys["PROFILE_START_TIME"]) * MS - time.time_ns()
+    assert abs(ahead_ns - (plan.start_ns - time.monotonic_ns())) < 1000 * MS
+    assert keys["ACTIVITIES_DURATION_MSECS"] == "1500"
+    assert not [key for key in keys if "ITERATION" in key]

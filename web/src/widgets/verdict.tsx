@@ -43,8 +43,10 @@ export function VerdictView({ verdict, savings, children }: Props) {
 function Basis({ verdict }: { verdict: Verdict }) {
   return (
     <p class="muted">
-      {countOf(verdict.step_count, "step")} measured, mean {duration(verdict.mean_step_ns)}. Confidence{" "}
-      {percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}. {verdict.confidence_basis}
+      {verdict.mean_step_ns === null
+        ? ""
+        : `${countOf(verdict.step_count, "step")} measured, mean ${duration(verdict.mean_step_ns)}. `}
+      Confidence {percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}. {verdict.confidence_basis}
     </p>
   );
 }
@@ -54,7 +56,7 @@ function Phases({ verdict }: { verdict: Verdict }) {
   if (phases.length === 0) return null;
   return (
     <div>
-      <h3>Step by phase</h3>
+      <h3>{verdict.mean_step_ns === null ? "Time by phase" : "Step by phase"}</h3>
       <ul class="phases">
         {phases.map(([name, share]) => (
           <li key={name}>

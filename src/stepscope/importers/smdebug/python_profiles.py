@@ -18,6 +18,7 @@ import numpy as np
 
 from stepscope.importers.smdebug import marshalled
 from stepscope.importers.smdebug.forms import split_recorder
+from stepscope.schema import library_of
 from stepscope.store import DictColumn
 
 _MOMENT = r"[a-z]+-(?:\d+|\*)-[a-z]+"
@@ -26,8 +27,6 @@ _FOLDER = re.compile(
     r"(?:\.\d+)?"
 )
 _OLD_FOLDER = re.compile(r"(?P<start_us>\d+)_(?P<end_us>\d+)_(?P<recorder>.+)_(?P<step>\d+|\*)")
-_SITE = re.compile(r".*[/\\](?:site|dist)-packages[/\\]([^/\\.]+)")
-_STANDARD = re.compile(r"~|<frozen .*|.*[/\\]lib[/\\]python\d[^/\\]*[/\\].*|")
 _OWN_TIME = "[self]"
 """Function of frames that later versions of pyinstrument write for the time of their caller."""
 MAX_FRAMES = 1_000_000
@@ -121,22 +120,6 @@ def columns_of(
             for name in ("calls", "primitive_calls")
         },
     }
-
-
-def library_of(file: str) -> str:
-    """Name the library of a source file; empty for the user's code.
-
-    >>> library_of("/usr/lib/python3/dist-packages/torch/nn/functional.py")
-    'torch'
-    >>> library_of("/usr/lib/python3.8/threading.py")
-    'python'
-    >>> library_of("/opt/ml/code/train.py")
-    ''
-    """
-    match = _SITE.match(file)
-    if match is not None:
-        return match[1]
-    return "python" if _STANDARD.fullmatch(file) else ""
 
 
 def _optional(values: Sequence[int | None]) -> Any:

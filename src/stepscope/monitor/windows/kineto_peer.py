@@ -1,7 +1,7 @@
 """Daemon of PyTorch's libkineto, which polls it for its configuration.
 
-A datagram socket named `dynolog` in a private directory. A message is a native size_t, the length
-of the payload, then a type of 32 bytes padded with zeros, then the payload:
+A datagram socket named `dynolog`, in a private directory or abstract. A message is a native size_t,
+the length of the payload, then a type of 32 bytes padded with zeros, then the payload:
 
     ctxt   int32 device, int32 pid, int64 job                   registration of a process
            response: the same type, int32 number of processes on the device
@@ -27,6 +27,8 @@ import time
 from pathlib import Path
 
 SOCKET_NAME = "dynolog"
+ABSTRACT_ADDRESS = f"\0{SOCKET_NAME}\0"
+"""Address without a file, where KINETO_IPC_SOCKET_DIR is not set; libkineto ends it with a zero."""
 ACTIVITIES = 2
 """Bit of a request's types: the process can start a trace. Not set during a trace."""
 MAX_MESSAGE_BYTES = 65536
@@ -43,18 +45,20 @@ class KinetoPeer:
     """Daemon for libkineto in every process of the job.
 
     Args:
-        directory: directory of the socket; the socket of an earlier monitor is replaced.
+        directory: directory of the socket; the socket of an earlier monitor is replaced. None for
+            the abstract socket that libkineto uses by default.
 
     Raises:
         OSError: the socket cannot be created.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / SOCKET_NAME
-        self._path.unlink(missing_ok=True)
+    def __init__(self, directory: Path | None) -> None:
+        self._path = None if directory is None else directory / SOCKET_NAME
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         try:
-            self._socket.bind(str(self._path))
+            self._socket.bind(address_of(directory))
         except OSError:
             self._socket.close()
             raise
@@ -100,7 +104,8 @@ class KinetoPeer:
         self._thread.join()
         os.close(self._stop_reader)
         self._socket.close()
-        self._path.unlink(missing_ok=True)
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
 
     def _serve(self) -> None:
         while True:
@@ -160,11 +165,16 @@ def _is_own_user(ancillary: list[tuple[int, int, bytes]]) -> bool:
     )
 
 
+def address_of(directory: Path | None) -> str:
+    """Return the address of the daemon with its socket in a directory; None for no directory."""
+    return ABSTRACT_ADDRESS if directory is None else str(directory / SOCKET_NAME)
+
+
 def open_peer(directory: str | None) -> KinetoPeer | None:
     """Open the daemon in a directory; None without a directory, or if it cannot be opened."""
     if directory is None:
         return None
     try:
-        return KinetoPeer(Path(directory))
+        return KinetoPeer(Path(directory) if directory else None)
     except OSError:  # then windows are recorded by the framework's profiler
         return None

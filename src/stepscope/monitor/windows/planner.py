@@ -32,6 +32,8 @@ MAX_MISSED_POLLS = 3
 """libkineto serves a process if its last poll is at most this many intervals old."""
 LEAD_POLLS = 2
 LEAD_S = 0.5
+TIMED_WARMUP_S = 1
+"""Time for which libkineto warms up before a window that it starts by itself."""
 NODE_AGREEMENT_S = 2.0
 """Time that monitors of other nodes need to read the start of a window."""
 ROUND_STEPS = 10
@@ -68,10 +70,12 @@ class Planner:
 
     Args:
         peer: daemon for libkineto; None if unavailable.
+        by_duration: libkineto itself ends windows after a duration.
     """
 
-    def __init__(self, peer: KinetoPeer | None) -> None:
+    def __init__(self, peer: KinetoPeer | None, *, by_duration: bool = False) -> None:
         self._peer = peer
+        self._by_duration = by_duration
         self._offers: dict[int, tuple[TrainingProcess, int]] = {}
 
     def find_start(self, processes: Sequence[TrainingProcess], *, min_step: int = 0) -> WindowStart:
@@ -99,12 +103,15 @@ class Planner:
 
     def lead_ns(self, processes: Sequence[TrainingProcess]) -> int:
         """Time before a window after which every process knows its plan."""
-        intervals = [DEFAULT_POLL_S]
+        intervals = [MAX_POLL_S if self._by_duration else DEFAULT_POLL_S]
         if self._peer is not None:
-            polls = [self._peer.poll_interval_s(process.pid) for process in processes]
-            intervals += [min(interval, MAX_POLL_S) for interval in polls if interval is not None]
+            measured = [self._peer.poll_interval_s(process.pid) for process in processes]
+            intervals += [
+                min(interval, MAX_POLL_S) for interval in measured if interval is not None
+            ]
         has_other_nodes = any(process.world_size > len(processes) for process in processes)
-        seconds = LEAD_POLLS * max(intervals) + LEAD_S
+        polls = LEAD_POLLS + self._by_duration  # a late response counts for the next request
+        seconds = polls * max(intervals) + LEAD_S + TIMED_WARMUP_S * self._by_duration
         return round(1e9 * (seconds + NODE_AGREEMENT_S * has_other_nodes))
 
     def assign(
@@ -182,6 +189,8 @@ class Planner:
     def _choose_recorder(self, spec: WindowSpec, process: TrainingProcess) -> str:
         """Choose libkineto if it is available. A process that has recorded a window with it takes a
         second or two longer to end, which is too much for an automatic window of a few steps."""
+        if self._by_duration:  # only processes that poll are known, and they have no other recorder
+            return Recorder.LIBKINETO
         is_available = self.is_served_by_libkineto(process) and "memory" not in spec.options
         is_automatic = spec.reason == "automatic"
         return Recorder.LIBKINETO if is_available and not is_automatic else Recorder.PROFILER
@@ -196,7 +205,8 @@ class Planner:
 
     def _offer(self, process: TrainingProcess, plan: WindowPlan) -> None:
         if self._peer is not None:
-            self._peer.offer(process.pid, make_configuration(plan, str(process.directory)))
+            make = make_timed_configuration if self._by_duration else make_configuration
+            self._peer.offer(process.pid, make(plan, str(process.directory)))
             self._offers[process.pid] = process, plan.number
 
 
@@ -206,13 +216,34 @@ def make_configuration(plan: WindowPlan, directory: str) -> str:
     `PROFILE_PROFILE_MEMORY` is not among the keys: it costs time but records nothing on demand.
     Modules are named by the Python tracer, which stacks switch on, and FLOPs come from shapes.
     """
+    return _write_configuration(
+        plan,
+        directory,
+        {
+            "PROFILE_START_ITERATION": "0",
+            "ACTIVITIES_WARMUP_ITERATIONS": "1",
+            "ACTIVITIES_ITERATIONS": "1",
+        },
+    )
+
+
+def make_timed_configuration(plan: WindowPlan, directory: str) -> str:
+    """Create libkineto's configuration for a plan with a start and a duration."""
+    start_ns = plan.start_ns + time.time_ns() - time.monotonic_ns()
+    return _write_configuration(
+        plan,
+        directory,
+        {
+            "PROFILE_START_TIME": str(start_ns // 1_000_000),
+            "ACTIVITIES_WARMUP_PERIOD_SECS": str(TIMED_WARMUP_S),
+            "ACTIVITIES_DURATION_MSECS": str((plan.longest_ns or 0) // 1_000_000),
+        },
+    )
+
+
+def _write_configuration(plan: WindowPlan, directory: str, limits: dict[str, str]) -> str:
     options = plan.options
-    keys = {
-        "ACTIVITIES_LOG_FILE": window_file(directory, plan.number),
-        "PROFILE_START_ITERATION": "0",
-        "ACTIVITIES_WARMUP_ITERATIONS": "1",
-        "ACTIVITIES_ITERATIONS": "1",
-    }
+    keys = {"ACTIVITIES_LOG_FILE": window_file(directory, plan.number), **limits}
     if plan.depth == Depth.LIGHT:
         keys["ACTIVITY_TYPES"] = LIGHT_ACTIVITIES
     if "shapes" in options or "flops" in options:

@@ -96,7 +96,7 @@ class WindowService:
         self._imports = WindowImports(
             run, node, job_cores=self._job_cores, keep_raw=settings.keep_raw
         )
-        self._planner = Planner(peer)
+        self._planner = Planner(peer, by_duration=settings.by_duration)
         self._requests = RequestHandler(self._window_requests, node, self._planner, self._imports)
         self._schedules = Schedules(
             settings.schedules,

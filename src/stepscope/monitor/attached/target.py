@@ -1,0 +1,177 @@
+"""The process to attach to: whether it can be recorded, and what can be seen of it from outside."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import shutil
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from stepscope.errors import UsageError
+from stepscope.monitor.attached.outside_process import read_command, started_ns_of
+from stepscope.monitor.windows.kineto_peer import address_of
+from stepscope.quantities import duration
+from stepscope.spool import SPOOL_VARIABLE, process_start_ticks
+
+DAEMON_VARIABLE = "KINETO_USE_DAEMON"
+DIRECTORY_VARIABLE = "KINETO_IPC_SOCKET_DIR"
+PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+ONLY_ADMINISTRATORS = 2
+"""Value of `ptrace_scope` from which a process needs CAP_SYS_PTRACE; at 1, it may be an ancestor.
+https://docs.kernel.org/admin-guide/LSM/Yama.html"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A process that can be recorded from outside."""
+
+    pid: int
+    command: list[str]
+    """With its secrets."""
+    working_directory: str
+    py_spy: str | None
+    """Path of py-spy; None if stacks cannot be sampled."""
+    kineto_directory: str | None
+    """See `WindowSettings`; None if no window can be opened."""
+    limits: list[str]
+    """What cannot be recorded, and why, one sentence each."""
+
+
+def examine_target(pid: int) -> Target:
+    """Examine a process to attach to.
+
+    Raises:
+        UsageError: it does not run, belongs to another user, or is recorded already.
+    """
+    ticks = process_start_ticks(pid)
+    if ticks is None:
+        raise UsageError(
+            f"No process {pid} is running here. List Python processes with: pgrep -af python"
+        )
+    if pid in {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}:
+        raise UsageError(
+            f"Process {pid} started this command itself; pass the PID of the job, for example of "
+            "its Python process: pgrep -af python"
+        )
+    try:
+        command, environment = read_command(pid), _read_environment(pid)
+        directory = str(Path(f"/proc/{pid}/cwd").readlink())
+    except PermissionError:
+        raise UsageError(_explain_owner(pid)) from None
+    except OSError:
+        raise UsageError(f"Process {pid} has just ended.") from None
+    if not any(command):
+        raise UsageError(
+            f"Process {pid} has no command line: it is a thread of the kernel, or is just starting."
+        )
+    spool = environment.get(SPOOL_VARIABLE)
+    if spool is not None and Path(spool).is_dir():
+        raise UsageError(
+            f"Process {pid} is recorded by stepscope already; see its run with: stepscope watch RUN"
+        )
+    age_ns = time.time_ns() - started_ns_of(ticks)
+    py_spy, no_stacks = _find_py_spy(pid)
+    kineto_directory, no_windows = _find_kineto(environment, Path(f"/proc/{pid}").stat().st_uid)
+    return Target(
+        pid=pid,
+        command=command,
+        working_directory=directory,
+        py_spy=py_spy,
+        kineto_directory=kineto_directory,
+        limits=[
+            f"attached from outside {duration(age_ns)} after the process started: nothing before "
+            "that, no steps, no phases and no times of batches were recorded",
+            *no_stacks,
+            *no_windows,
+        ],
+    )
+
+
+def _read_environment(pid: int) -> dict[str, str]:
+    entries = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+
+def _explain_owner(pid: int) -> str:
+    """Say who may record a process that this user may not."""
+    uid = Path(f"/proc/{pid}").stat().st_uid
+    try:
+        owner = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        owner = f"#{uid}"
+    again = [sys.executable, "-m", "stepscope", "attach", str(pid)]
+    if uid == os.getuid():
+        return (
+            f"The kernel hides process {pid} from other processes of its user, as it does for "
+            f"programs with special rights; attach as root: {shlex.join(['sudo', *again])}"
+        )
+    return (
+        f"Process {pid} belongs to the user {owner}; attach as that user: "
+        f"{shlex.join(['sudo', '-u', owner, *again])}"
+    )
+
+
+def _find_py_spy(pid: int) -> tuple[str | None, list[str]]:
+    """Find py-spy; return its path, or the reason why stacks cannot be sampled."""
+    beside = Path(sys.executable).with_name("py-spy")
+    program = str(beside) if beside.is_file() else shutil.which("py-spy")
+    if program is None:
+        return None, ["no stack samples: py-spy is not installed (pip install py-spy)"]
+    try:
+        # Needs the same right as reading the memory of the process.
+        # https://man7.org/linux/man-pages/man2/ptrace.2.html, PTRACE_MODE_ATTACH_FSCREDS
+        os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY))
+    except OSError:
+        return None, [f"no stack samples: {explain_ptrace()}"]
+    return program, []
+
+
+def explain_ptrace(path: Path = PTRACE_SCOPE) -> str:
+    """Say which setting keeps this user from reading the memory of a process, and the remedy."""
+    try:
+        scope = int(path.read_text())
+    except (OSError, ValueError):
+        scope = 0
+    if scope > ONLY_ADMINISTRATORS:
+        return f"kernel.yama.ptrace_scope is {scope}, which forbids it until the next boot"
+    if scope == ONLY_ADMINISTRATORS:
+        return "kernel.yama.ptrace_scope is 2, which allows it to root only; attach with sudo"
+    if scope:
+        return (
+            "kernel.yama.ptrace_scope is 1, which allows it to ancestors of the job only; attach "
+            "with sudo, or allow it with: sudo sysctl kernel.yama.ptrace_scope=0"
+        )
+    return (
+        "the kernel refuses to read the memory of the process; attach as root, in a container "
+        "started with --cap-add SYS_PTRACE"
+    )
+
+
+def _find_kineto(environment: dict[str, str], uid: int) -> tuple[str | None, list[str]]:
+    """Find the directory of libkineto's sockets; otherwise the reason why there are no windows.
+
+    Args:
+        environment: that of the job.
+        uid: user of the job, who writes the files of windows into the spool of this user.
+    """
+    if not environment.get(DAEMON_VARIABLE):
+        return None, [
+            f"no detailed windows: the job was started without {DAEMON_VARIABLE}=1, with which "
+            "PyTorch listens to `stepscope capture`"
+        ]
+    if uid != os.getuid():
+        return None, ["no detailed windows: attach as the user of the job to open some"]
+    directory = environment.get(DIRECTORY_VARIABLE, "")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(address_of(Path(directory) if directory else None))
+        except OSError:  # no daemon serves libkineto
+            return directory, []
+    return None, ["no detailed windows: another daemon serves libkineto on this node"]
