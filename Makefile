@@ -10,6 +10,7 @@
 #   make fix     let the formatter and linter repair what they can
 #   make bench   the always-on cost, measured against doing nothing and against peers
 #   make bench-diagnosis   two hours of training jobs with planted causes: does the verdict find them?
+#   make soak    thousands of kills of every process: is a step lost or counted twice? (hours)
 #   make gpu-check   what needs a real GPU: tests, the overhead table, small recorded windows
 
 SHELL := /bin/sh
@@ -21,7 +22,7 @@ UNIT_TESTS := -n 2 tests/unit tests/properties tests/contract
 AZURITE := tests/support/azurite
 
 .PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs generate fix bench \
-	bench-diagnosis gpu-check clean
+	bench-diagnosis soak gpu-check clean
 
 demo: $(VENV)/demo.ready
 	@$(VENV)/bin/python examples/recommender/demo.py
@@ -75,6 +76,10 @@ bench: $(VENV)/test.ready
 # Nothing else should run on the machine meanwhile. OPTIONS=--subset takes ten minutes.
 bench-diagnosis: $(VENV)/test.ready
 	$(PY) -m benchmarks.diagnosis $(OPTIONS)
+
+# Continues where it was interrupted. OPTIONS='--minutes 30' limits its time.
+soak: $(VENV)/test.ready
+	$(PY) -m benchmarks.kills $(OPTIONS)
 
 # PyTorch must be one that finds the GPU; name its interpreter with PY=… where it is not in $(VENV).
 gpu-check:
