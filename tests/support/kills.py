@@ -166,7 +166,7 @@ class Round:
 
 
 def is_running(pid: int) -> bool:
-    """Return True unless the process has ended; one that no process waited for has no command line."""
+    """Return True unless the process has ended; an ended one that is not reaped counts as ended."""
     try:
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
     except OSError:
