@@ -12,6 +12,7 @@
 #   make bench   the always-on cost, measured against doing nothing and against peers
 #   make bench-diagnosis   two hours of training jobs with planted causes: does the verdict find them?
 #   make audit   known vulnerabilities of the dependencies (needs the network)
+#   make soak    thousands of kills of every process: is a step lost or counted twice? (hours)
 #   make gpu-check   what needs a real GPU: tests, the overhead table, small recorded windows
 
 SHELL := /bin/sh
@@ -23,7 +24,7 @@ UNIT_TESTS := -n 2 tests/unit tests/properties tests/contract
 AZURITE := tests/support/azurite
 
 .PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix bench \
-	bench-diagnosis gpu-check audit clean
+	bench-diagnosis soak gpu-check audit clean
 
 demo: $(VENV)/demo.ready
 	@$(VENV)/bin/python examples/recommender/demo.py
@@ -82,6 +83,10 @@ bench: $(VENV)/test.ready
 # Nothing else should run on the machine meanwhile. OPTIONS=--subset takes ten minutes.
 bench-diagnosis: $(VENV)/test.ready
 	$(PY) -m benchmarks.diagnosis $(OPTIONS)
+
+# Continues where it was interrupted. OPTIONS='--minutes 30' limits its time.
+soak: $(VENV)/test.ready
+	$(PY) -m benchmarks.kills $(OPTIONS)
 
 # PyTorch must be one that finds the GPU; name its interpreter with PY=… where it is not in $(VENV).
 gpu-check:

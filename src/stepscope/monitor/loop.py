@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -21,7 +21,7 @@ from stepscope.monitor.node_writer import NodeWriter
 from stepscope.monitor.process_end import ProcessEnd
 from stepscope.monitor.reconfiguration import Reconfiguration
 from stepscope.monitor.sample_log import SampleLog
-from stepscope.monitor.samplers import Sample, Sampler, build_samplers
+from stepscope.monitor.samplers import GuardedSampler, Sample, SamplerError, build_samplers
 from stepscope.monitor.samplers.processes import JobTree, children_of
 from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
@@ -75,7 +75,8 @@ class Monitor:
             *([config.launcher_pid] if config.launcher_pid else []),
         }
         self._job = JobTree(config.job_pid, self._registered_pids, self._own_pids)
-        self._samplers, missing = build_samplers(self._job)
+        samplers, missing = build_samplers(self._job)
+        self._samplers = [GuardedSampler(sampler) for sampler in samplers]
         reader = open_run(config.run)
         info = self._node_info(reader, missing)
         now_ns = time.monotonic_ns() + info.epoch_offset_ns
@@ -313,11 +314,12 @@ class Monitor:
             except OSError as error:
                 self._problems["attached"] = f"processes of the job could not be recorded: {error}"
 
-    def _read_sampler(self, sampler: Sampler, now_ns: int) -> Iterator[Sample]:
+    def _read_sampler(self, sampler: GuardedSampler, now_ns: int) -> list[Sample]:
         try:
-            yield from sampler.sample(now_ns)
-        except OSError as error:
+            return sampler.read(now_ns)
+        except SamplerError as error:
             self._problems[sampler.group] = f"{sampler.group} could not be sampled: {error}"
+            return []
 
     def _write_if_due(self) -> None:
         """Flush if due or if the spool is filling up; otherwise write a heartbeat if due."""

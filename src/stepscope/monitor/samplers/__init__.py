@@ -1,6 +1,7 @@
 """Samplers of one node: a sampler reads one source (`/proc/stat`, NVML, cgroups).
 
 base        protocol of a sampler, rates from counters
+guarded     a sampler that may fail or hang
 perf_event  counters of the processor
 cpu, memory, disk, network, processes, threads, counters, cgroup, gpu
 """
@@ -21,9 +22,19 @@ from stepscope.monitor.samplers import (
     threads,
 )
 from stepscope.monitor.samplers.base import Sample, Sampler, Unavailable, read_bytes
+from stepscope.monitor.samplers.guarded import GuardedSampler, SamplerError
 from stepscope.monitor.samplers.processes import JobTree
 
-__all__ = ["JobTree", "Sample", "Sampler", "Unavailable", "build_samplers", "read_bytes"]
+__all__ = [
+    "GuardedSampler",
+    "JobTree",
+    "Sample",
+    "Sampler",
+    "SamplerError",
+    "Unavailable",
+    "build_samplers",
+    "read_bytes",
+]
 
 
 def build_samplers(job: JobTree) -> tuple[list[Sampler], dict[str, str]]:
@@ -48,7 +59,7 @@ def build_samplers(job: JobTree) -> tuple[list[Sampler], dict[str, str]]:
             samplers.extend(build())
         except Unavailable as reason:
             missing[group] = str(reason)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - such as a driver's library of another version
             missing[group] = f"cannot be read: {error}"
     for sampler in samplers:
         if isinstance(sampler, counters.CounterSampler):

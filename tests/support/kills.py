@@ -1,0 +1,314 @@
+"""Kills of one kind in runs of `stepscope run`, and the count of what they lost.
+
+A round is one run with some kills. The truth is what its processes announced in their own files
+before each step (`faults/jobs/numbered_ranks.py`), and no part of stepscope takes part in it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from stepscope.store import open_run
+from tests.faults.jobs.numbered_ranks import STRIDE
+from tests.support.job_control import JOBS, STEPSCOPE, Job
+from tests.support.waiting import wait_until
+
+MAX_STEPS_BEFORE_KILL = 60
+MAX_RECOVERY_S = 1.0
+COMPANION_KILLS = 4
+"""Kills of a companion in one run: the launcher starts it five times."""
+
+
+class KillCounts(msgspec.Struct, kw_only=True):
+    """Kills of one kind and what was wrong after them."""
+
+    kills: int = 0
+    runs: int = 0
+    steps: int = 0
+    """Steps that the processes had finished by their own account."""
+    lost: int = 0
+    """Finished steps that are not in the run."""
+    double: int = 0
+    """Rows of a step that has a row already, and rows of steps that no process took."""
+    unreadable: int = 0
+    """Runs that cannot be read, or whose recovery fails."""
+
+    def add(self, counts: KillCounts) -> None:
+        """Add the counts of further rounds."""
+        for field in self.__struct_fields__:
+            setattr(self, field, getattr(self, field) + getattr(counts, field))
+
+    @property
+    def is_clean(self) -> bool:
+        """True if nothing was lost, counted twice, or unreadable."""
+        return not (self.lost or self.double or self.unreadable)
+
+
+class Round:
+    """One run, whose processes a kind of kill chooses from."""
+
+    def __init__(self, directory: Path, seed: str, rank_count: int = 1) -> None:
+        self.chance = random.Random(seed)
+        self.truth = directory / "truth"
+        self.truth.mkdir()
+        self.rank_count = rank_count
+        self.killed: set[int] = set()
+        job = [sys.executable, str(JOBS / "numbered_ranks.py"), str(self.truth)]
+        self.job = Job(
+            directory / "run",
+            directory / "spool",
+            *(*job, "--ranks", str(rank_count)),
+            options=("--window", "off"),
+        )
+
+    def finished_steps(self) -> dict[int, int]:
+        """Return the number of finished steps by number of the process."""
+        return {
+            int(path.name.split("-")[0]): int.from_bytes(path.read_bytes(), "little")
+            for path in self.truth.glob("*-*")
+        }
+
+    def live_ranks(self) -> list[int]:
+        """Wait until every rank has taken a random number of steps; returns their pids."""
+        count = self.chance.randrange(MAX_STEPS_BEFORE_KILL)
+
+        def working() -> list[int]:
+            pids = [
+                int(path.name.split("-")[1])
+                for path in self.truth.glob("*-*")
+                if int.from_bytes(path.read_bytes(), "little") > count
+            ]
+            pids = [pid for pid in pids if pid not in self.killed and is_running(pid)]
+            return pids if len(pids) == self.rank_count else []
+
+        return wait_until(working, timeout_s=60, waiting_for="working ranks")
+
+    def kill(self, pid: int) -> None:
+        """Kill a process that is running."""
+        os.kill(pid, signal.SIGKILL)
+        self.killed.add(pid)
+
+    def let_work(self) -> None:
+        """Wait for a random number of further steps."""
+        target = sum(self.finished_steps().values()) + self.chance.randrange(MAX_STEPS_BEFORE_KILL)
+        wait_until(
+            lambda: sum(self.finished_steps().values()) > target,
+            timeout_s=60,
+            waiting_for="further steps",
+        )
+
+    def kill_everything(self) -> None:
+        """Kill the launcher, its companions, the job and its ranks at the same time."""
+        self.job.wait_monitor()
+        wait_until(lambda: list((self.job.run / "nodes").glob("*/status.json")), timeout_s=60)
+        ranks = self.live_ranks()
+        victims = [self.job.launcher.pid, *self.job.children().values(), *ranks]
+        for pid in victims:
+            os.kill(pid, signal.SIGSTOP)
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        self.job.launcher.wait(30)
+        wait_until(lambda: not any(map(is_running, victims)), waiting_for="the end of everything")
+
+    def recover(self) -> subprocess.Popen[bytes]:
+        """Start `stepscope recover`."""
+        command = [*STEPSCOPE, "recover", str(self.job.run)]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def end(self, kills: int) -> KillCounts:
+        """Let the job end, recover what is left, and compare the run with the truth."""
+        (self.truth / "end").touch()
+        try:
+            self.job.wait()
+            wait_until(self._has_no_process, timeout_s=60, waiting_for="the end of the monitor")
+            recovery_code = self.recover().wait(60)
+        finally:
+            self.job.end()
+        counts = KillCounts(kills=kills, runs=1, steps=sum(self.finished_steps().values()))
+        try:
+            rows = open_run(self.job.run).table("spans", ["value"], condition="kind = 'step'")
+        except Exception:  # noqa: BLE001 - any failure to read counts
+            counts.unreadable = 1
+            return counts
+        counts.unreadable = int(recovery_code != 0)
+        counts.lost, counts.double = self._compare(np.asarray(rows["value"], dtype=np.int64))
+        return counts
+
+    def _compare(self, values: np.ndarray) -> tuple[int, int]:
+        recorded = set(values.tolist())
+        finished = self.finished_steps()
+        promised = {n * STRIDE + k for n, count in finished.items() for k in range(count)}
+        # The announced step may be in the run: it was killed after its record.
+        possible = promised | {n * STRIDE + count for n, count in finished.items()}
+        return len(promised - recorded), len(values) - len(recorded & possible)
+
+    def _has_no_process(self) -> bool:
+        """Return True if the monitor of the run, which outlives a killed launcher, has ended."""
+        run = str(self.job.run).encode()
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_bytes()
+            except OSError:  # the process has ended
+                continue
+            if b"stepscope.monitor" in words and run in words:
+                return False
+        return True
+
+
+def is_running(pid: int) -> bool:
+    """Return True unless the process has ended; an ended one that is not reaped counts as ended."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except OSError:
+        return False
+
+
+def kill_trainer(kill_round: Round, kills: int) -> int:
+    """Kill the training process; it is replaced."""
+    for _ in range(kills):
+        (rank,) = kill_round.live_ranks()
+        kill_round.kill(rank)
+    return kills
+
+
+def kill_ranks(kill_round: Round, kills: int) -> int:
+    """Kill all ranks at the same time."""
+    count = 0
+    while count < kills:
+        for rank in kill_round.live_ranks():
+            kill_round.kill(rank)
+            count += 1
+    return count
+
+
+def _kill_companion(kill_round: Round, role: str, kills: int) -> int:
+    def successor() -> int:
+        pid = kill_round.job.children().get(role, 0)
+        return 0 if pid in kill_round.killed else pid
+
+    for _ in range(kills):
+        victim = wait_until(successor, timeout_s=60, waiting_for=f"a {role}")
+        kill_round.let_work()
+        kill_round.kill(victim)
+    return kills
+
+
+def kill_monitor(kill_round: Round, kills: int) -> int:
+    """Kill the monitor; the launcher replaces it."""
+    return _kill_companion(kill_round, "monitor", kills)
+
+
+def kill_watcher(kill_round: Round, kills: int) -> int:
+    """Kill the process that evaluates rules; the launcher replaces it."""
+    return _kill_companion(kill_round, "watch", kills)
+
+
+def kill_ui(kill_round: Round, kills: int) -> int:
+    """Kill the server of the web UI while it answers a request about the growing run."""
+    wait_until((kill_round.job.run / "nodes").is_dir, timeout_s=60, waiting_for="a run")
+    command = [*STEPSCOPE, "ui", str(kill_round.job.run), "--port", "0", "--no-browser"]
+    for _ in range(kills):
+        server = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            lines = iter(server.stdout or ())
+            address = next(word for line in lines for word in line.split() if b"http://" in word)
+            port = int(address.decode().split(":")[2].partition("/")[0])
+            with socket.create_connection(("127.0.0.1", port)) as connection:
+                connection.sendall(b"GET /api/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                kill_round.let_work()
+        finally:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.communicate()
+    return kills
+
+
+def kill_launcher(kill_round: Round, kills: int) -> int:
+    """Kill the launcher; the job and its monitor continue."""
+    kill_round.job.wait_monitor()
+    kill_round.live_ranks()
+    kill_round.job.launcher.kill()
+    kill_round.let_work()
+    return 1
+
+
+def kill_all(kill_round: Round, kills: int) -> int:
+    """Kill everything at the same time."""
+    kill_round.kill_everything()
+    return 1
+
+
+def kill_recovery(kill_round: Round, kills: int) -> int:
+    """Kill everything, then its recovery several times."""
+    kill_round.kill_everything()
+    for _ in range(kills):
+        recovery = kill_round.recover()
+        try:
+            recovery.wait(kill_round.chance.random() * MAX_RECOVERY_S)
+        except subprocess.TimeoutExpired:
+            recovery.kill()
+            recovery.wait()
+    return kills
+
+
+def recover_in_parallel(kill_round: Round, kills: int) -> int:
+    """Kill everything, then recover several times at once."""
+    kill_round.kill_everything()
+    recoveries = [kill_round.recover() for _ in range(kills)]
+    for recovery in recoveries:
+        recovery.wait(60)
+    return kills
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A kind of kill."""
+
+    name: str
+    title: str
+    """The kind in docs/reliability.md."""
+    act: Callable[[Round, int], int]
+    kills_per_run: int
+    rank_count: int = 1
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("trainer", "the training process", kill_trainer, 20),
+        Kind("ranks", "four ranks at once", kill_ranks, 20, rank_count=4),
+        Kind("monitor", "the monitor", kill_monitor, COMPANION_KILLS),
+        Kind("watcher", "the process that evaluates rules", kill_watcher, COMPANION_KILLS),
+        Kind("ui", "the server of the web UI", kill_ui, 2),
+        Kind("launcher", "the launcher (`stepscope run`)", kill_launcher, 1),
+        Kind("all", "all processes at once", kill_all, 1),
+        Kind("recover", "all processes, then `stepscope recover` itself", kill_recovery, 5),
+        Kind(
+            "parallel recover",
+            "all processes, then several `stepscope recover` at once",
+            recover_in_parallel,
+            3,
+        ),
+    )
+}
+
+
+def run_round(kind: Kind, directory: Path, seed: str) -> KillCounts:
+    """Run one round in an empty directory."""
+    kill_round = Round(directory, seed, kind.rank_count)
+    try:
+        kills = kind.act(kill_round, kind.kills_per_run)
+        return kill_round.end(kills)
+    finally:
+        (kill_round.truth / "end").touch()  # a job that outlives its launcher ends by itself
+        kill_round.job.end()
