@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from stepscope.schema import MALFORMED_JSON
+
 
 class JobExit(msgspec.Struct, frozen=True, kw_only=True):
     """Exit status of the command."""
@@ -71,14 +73,14 @@ class Handshake:
         """Read the exit status of the command; None while it runs, or if it is unknown."""
         try:
             return msgspec.json.decode(self._exit.read_bytes(), type=JobExit)
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (FileNotFoundError, *MALFORMED_JSON):
             return None
 
     def read_stop(self) -> StopSignal | None:
         """Read the signal to the job; None without one."""
         try:
             return msgspec.json.decode(self._stop.read_bytes(), type=StopSignal)
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (FileNotFoundError, *MALFORMED_JSON):
             return None
 
 
