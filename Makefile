@@ -10,6 +10,7 @@
 #   make fix     let the formatter and linter repair what they can
 #   make bench   the always-on cost, measured against doing nothing and against peers
 #   make bench-diagnosis   two hours of training jobs with planted causes: does the verdict find them?
+#   make fuzz    an hour of hostile input for the decoders and the HTTP API
 #   make gpu-check   what needs a real GPU: tests, the overhead table, small recorded windows
 
 SHELL := /bin/sh
@@ -17,11 +18,11 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 RUFF_PATHS := src tests examples benchmarks tools web/build.py web/api_types.py hatch_build.py
-UNIT_TESTS := -n 2 tests/unit tests/properties tests/contract
+UNIT_TESTS := -n 2 tests/unit tests/properties tests/contract tests/fuzz
 AZURITE := tests/support/azurite
 
 .PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs generate fix bench \
-	bench-diagnosis gpu-check clean
+	bench-diagnosis fuzz gpu-check clean
 
 demo: $(VENV)/demo.ready
 	@$(VENV)/bin/python examples/recommender/demo.py
@@ -75,6 +76,11 @@ bench: $(VENV)/test.ready
 # Nothing else should run on the machine meanwhile. OPTIONS=--subset takes ten minutes.
 bench-diagnosis: $(VENV)/test.ready
 	$(PY) -m benchmarks.diagnosis $(OPTIONS)
+
+fuzz: $(VENV)/test.ready requirements/fuzz.txt
+	@$(PIP) -r requirements/fuzz.txt
+	$(PY) -m tests.fuzz
+	$(PY) -m tests.fuzz.http
 
 # PyTorch must be one that finds the GPU; name its interpreter with PY=… where it is not in $(VENV).
 gpu-check:
