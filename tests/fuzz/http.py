@@ -25,21 +25,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="stepscope-fuzz-") as directory:
         outside = Path(directory, "outside")
         outside.write_text("kept")
-        root = Path(directory, "served")
+        root, file = Path(directory, "served"), Path(directory, "settings.toml")
         draw_job(root / "team" / "job", step_count=10)
         import_trace(root / "recorded", trace_events())
         os.environ["XDG_CACHE_HOME"] = f"{directory}/cache"
         with serving(root) as served:
             url = f"http://{served.authority}/api/openapi.json"
             codes = [
-                _run(url, Path(directory, "settings.toml"), setting, options)
+                _run(url, file, setting, options)
                 for setting in (_ANY_RUN, *(f'"query.run" = "{run}"' for run in _RUNS))
             ]
         names = {path.name for path in Path(directory).iterdir()}
-        if (
-            not names <= {"outside", "served", "cache", "settings.toml"}
-            or outside.read_text() != "kept"
-        ):
+        expected = {"outside", "served", "cache", file.name, ".schemathesis"}
+        if not names <= expected or outside.read_text() != "kept":
             print(f"files outside of the served directory were changed: {sorted(names)}")
             return 1
         return max(codes)
@@ -55,6 +53,7 @@ def _run(url: str, file: Path, setting: str, options: argparse.Namespace) -> int
             *("--max-examples", str(options.examples), "--seed", str(options.seed)),
             *("--generation-database", "none", "--request-timeout", "70"),
         ],
+        cwd=file.parent,
     ).returncode
 
 
