@@ -13,6 +13,7 @@
 #   make bench-diagnosis   two hours of training jobs with planted causes: does the verdict find them?
 #   make audit   known vulnerabilities of the dependencies (needs the network)
 #   make soak    thousands of kills of every process: is a step lost or counted twice? (hours)
+#   make fuzz    an hour of hostile input for the decoders and the HTTP API
 #   make gpu-check   what needs a real GPU: tests, the overhead table, small recorded windows
 
 SHELL := /bin/sh
@@ -20,11 +21,11 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 RUFF_PATHS := src tests examples benchmarks tools web/build.py web/api_types.py hatch_build.py
-UNIT_TESTS := -n 2 tests/unit tests/properties tests/contract
+UNIT_TESTS := -n 2 tests/unit tests/properties tests/contract tests/fuzz
 AZURITE := tests/support/azurite
 
 .PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix bench \
-	bench-diagnosis soak gpu-check audit clean
+	bench-diagnosis soak fuzz gpu-check audit clean
 
 demo: $(VENV)/demo.ready
 	@$(VENV)/bin/python examples/recommender/demo.py
@@ -87,6 +88,11 @@ bench-diagnosis: $(VENV)/test.ready
 # Continues where it was interrupted. OPTIONS='--minutes 30' limits its time.
 soak: $(VENV)/test.ready
 	$(PY) -m benchmarks.kills $(OPTIONS)
+
+fuzz: $(VENV)/test.ready requirements/fuzz.txt
+	@$(PIP) -r requirements/fuzz.txt
+	$(PY) -m tests.fuzz
+	$(PY) -m tests.fuzz.http
 
 # PyTorch must be one that finds the GPU; name its interpreter with PY=… where it is not in $(VENV).
 gpu-check:

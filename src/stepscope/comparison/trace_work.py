@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from stepscope.run import Trace
+from stepscope.schema import MALFORMED_JSON
 
 LAYERS: Mapping[str, tuple[int, int]] = {
     **{f"aten::conv{dimensions}d": (0, 1) for dimensions in (1, 2, 3)},
@@ -63,5 +64,5 @@ def _parse_shapes(text: str) -> list[list[int]]:
     """Parse recorded shapes; lists of tensors are nested deeper, and no layer has one."""
     try:
         return msgspec.json.decode(text, type=list[list[int]])
-    except msgspec.DecodeError:
+    except MALFORMED_JSON:
         return []

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from stepscope.run import Trace
+from stepscope.schema import MALFORMED_JSON
 
 _SECOND_NS = 10**9
 _EXACT_MICROSECONDS = 2**43
@@ -175,7 +176,7 @@ def _group(row: Row) -> dict[str, Any]:
     ranks = row["ranks"]
     try:
         members["ranks"] = None if ranks is None else msgspec.json.decode(ranks, type=list[Any])
-    except msgspec.MsgspecError:  # truncated by the recorder, with dots
+    except MALFORMED_JSON:  # truncated by the recorder, with dots
         members["ranks"] = ranks
     return {**_present(members), **_object(row["args"])}
 

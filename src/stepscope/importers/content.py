@@ -6,8 +6,12 @@ import gzip
 import zlib
 from pathlib import Path
 
+from stepscope.quantities import memory
+
 GZIP_MAGIC = b"\x1f\x8b"
 _HEAD_BYTES = 4096
+MAX_INFLATED_BYTES = 2 << 30
+"""Text of a compressed file that is read as a whole: a small file may inflate to a thousandfold."""
 
 
 def is_compressed(path: Path) -> bool:
@@ -36,5 +40,10 @@ def read_content(path: Path) -> bytes:
         EOFError: the end of a compressed file is missing.
         zlib.error: a compressed file is damaged.
     """
-    content = path.read_bytes()
-    return gzip.decompress(content) if content.startswith(GZIP_MAGIC) else content
+    if not is_compressed(path):
+        return path.read_bytes()
+    with gzip.open(path) as file:
+        content = file.read(MAX_INFLATED_BYTES + 1)
+    if len(content) > MAX_INFLATED_BYTES:
+        raise gzip.BadGzipFile(f"it holds more than {memory(MAX_INFLATED_BYTES)} of text")
+    return content

@@ -30,7 +30,7 @@ from stepscope.importers.results import (
     ignore_progress,
 )
 from stepscope.intervals import Int
-from stepscope.schema import MEMORY_ACTIONS, MEMORY_CATEGORY_NAMES
+from stepscope.schema import MALFORMED_JSON, MEMORY_ACTIONS, MEMORY_CATEGORY_NAMES
 from stepscope.store import DictColumn, RunWriter
 
 _RAW = re.compile(rb"\s*\[\s*\[\s*-?\d+\s*,\s*[1-4]\s*,\s*-?\d+\s*,\s*[0-7]\s*\]")
@@ -86,7 +86,7 @@ def _import_file(path: Path, writer: RunWriter, name: str) -> Result:
         return Refused(path, f"{path} has no memory: its device allocated none while it profiled.")
     try:
         columns = _read_raw(content) if _RAW.match(content) else _read_sums(content)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (*MALFORMED_JSON, ValueError) as error:
         return Refused(path, f"{path} is not a complete memory timeline: {error}.")
     count = len(columns["t_ns"])
     rows = {

@@ -17,6 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Protocol
 
+from stepscope.errors import UnreadableTraceError
 from stepscope.importers.results import ProgressCallback, Result, ignore_progress
 
 GROUP = "stepscope.importers"
@@ -59,11 +60,19 @@ def installed_importers() -> list[Importer]:
 
 
 def find_files(sources: Iterable[Path]) -> list[Path]:
-    """List the files of sources; a directory stands for all files below it that are not hidden."""
+    """List the files of sources; a directory stands for all files below it that are not hidden.
+
+    Raises:
+        UnreadableTraceError: a source is a pipe or a device, which may have no end.
+    """
     files: list[Path] = []
     for source in sources:
         if source.is_dir():
             files += sorted(path for path in _walk(source) if path.is_file())
+        elif source.exists() and not source.is_file():
+            raise UnreadableTraceError(
+                f"{source} is a pipe or a device. Write the trace to a file and import that."
+            )
         else:
             files.append(source)
     return files

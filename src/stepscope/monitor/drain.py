@@ -8,17 +8,19 @@ already has.
 
 from __future__ import annotations
 
-import json
+import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.monitor.process_logs import JOURNAL_FILE, LogSegment, ProcessLogs, SharedFile
+from stepscope.schema import MALFORMED_JSON
 from stepscope.spool import (
     FIRST_SEQUENCE_WORD,
     HEADER_WORDS,
@@ -47,6 +49,41 @@ KIND_NAMES = {
     for name, number in vars(Kind).items()
     if name.isupper() and isinstance(number, int)
 }
+
+
+_PROCESS_NAME = re.compile(r"\d+-\d+-\d+")
+_MAX_SEQUENCE = 2**62
+
+
+class _NameLine(msgspec.Struct):
+    id: int
+    text: str
+    labels: str | None
+
+
+class _ProcessLine(msgspec.Struct):
+    parent_pid: int = 0
+    role: str = ""
+    rank: int | None = None
+    local_rank: int | None = None
+    world_size: int | None = None
+    started_ns: int = 0
+    started_monotonic_ns: int = 0
+    python: str = ""
+    command: list[str] = []
+
+
+class _FactLine(msgspec.Struct):
+    fact: str
+    text: str = ""
+
+
+class _NoteLine(msgspec.Struct):
+    text: str
+
+
+class _EndLine(msgspec.Struct):
+    exception: str | None
 
 
 @dataclass(slots=True)
@@ -134,7 +171,7 @@ class SpoolDrain:
 
     def _find_processes(self) -> None:
         for name, path in self._tree.process_directories().items():
-            if name not in self.processes:
+            if name not in self.processes and _PROCESS_NAME.fullmatch(name):
                 self.processes[name] = ProcessLogs(name, Path(path))
 
     def _collect_process(
@@ -156,7 +193,7 @@ class SpoolDrain:
             return []
         for path in files:
             name = LogName.parse(path.name)
-            if name is not None and path.name not in process.segments:
+            if name is not None and path.name not in process.segments and path.is_file():
                 segment = self._open(process, name, path)
                 if segment is not None:
                     process.segments[path.name] = segment
@@ -171,6 +208,8 @@ class SpoolDrain:
         if words is None:
             return None
         first = int(words[FIRST_SEQUENCE_WORD])
+        if first > _MAX_SEQUENCE:
+            return None
         emitted = np.zeros(SEGMENT_RECORDS, dtype=np.bool_)
         for table in TABLES:
             stored = self._stored(table, process.name, name.log, first, SEGMENT_RECORDS)
@@ -219,19 +258,35 @@ class SpoolDrain:
         except FileNotFoundError:
             return
         for line in lines:
-            kind = line.pop("k", None)
-            if kind == "name":
-                process.names[line["id"]] = (line["text"], line["labels"])
+            try:
+                _apply_line(process, line)
+            except msgspec.ValidationError:  # not written by stepscope, or damaged
                 continue
-            process.changed = True
-            if kind == "process":
-                process.description = line
-            elif kind == "fact":
-                process.facts.append(line)
-            elif kind == "note":
-                process.notes.append(line["text"])
-            elif kind == "end":
-                process.end = line
+
+
+def _apply_line(process: ProcessLogs, line: dict[str, Any]) -> None:
+    """Add a line of the journal to the state of its process.
+
+    Raises:
+        msgspec.ValidationError: a field of the line is missing or has another type.
+    """
+    kind = line.pop("k", None)
+    if kind == "name":
+        name = msgspec.convert(line, _NameLine)
+        process.names[name.id] = (name.text, name.labels)
+        return
+    process.changed = True
+    if kind == "process":
+        msgspec.convert(line, _ProcessLine)
+        process.description = line
+    elif kind == "fact":
+        msgspec.convert(line, _FactLine)
+        process.facts.append(line)
+    elif kind == "note":
+        process.notes.append(msgspec.convert(line, _NoteLine).text)
+    elif kind == "end":
+        msgspec.convert(line, _EndLine)
+        process.end = line
 
 
 def _kinds(meta: Words) -> Words:
@@ -313,6 +368,13 @@ def _labels(name: tuple[str, str | None]) -> str | None:
     return name[1]
 
 
+def _device(name: tuple[str, str | None]) -> str:
+    try:
+        return msgspec.json.decode(name[1] or '""', type=str)
+    except MALFORMED_JSON:
+        return ""
+
+
 def _span_columns(builder: _ColumnBuilder) -> dict[str, Any]:
     kinds, inverse = np.unique(builder.bits(24, 8), return_inverse=True)
     flags = builder.bits(16, 8)
@@ -358,7 +420,7 @@ def _metric_columns(builder: _ColumnBuilder) -> dict[str, Any]:
         **builder.provenance(),
         "t_ns": builder.epoch(builder.start),
         "metric": builder.names(lambda name: name[0]),
-        "device": builder.names(lambda name: json.loads(name[1] or '""')),
+        "device": builder.names(_device),
         "value": builder.value.view(np.float64),
     }
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from stepscope.schema import MALFORMED_JSON
+
 RESERVED_BYTES = 256
 """Least size of a file of the handshake; the rest of it is blank."""
 
@@ -94,14 +96,14 @@ class Handshake:
         """Read the exit status of the command; None while it runs, or if it is unknown."""
         try:
             return msgspec.json.decode(self._exit.read_bytes(), type=JobExit)
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (FileNotFoundError, *MALFORMED_JSON):
             return None
 
     def read_stop(self) -> StopSignal | None:
         """Read the signal to the job; None without one."""
         try:
             return msgspec.json.decode(self._stop.read_bytes(), type=StopSignal)
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (FileNotFoundError, *MALFORMED_JSON):
             return None
 
 

@@ -67,6 +67,7 @@ from stepscope.schema.finding import (
     RuleStatus,
 )
 from stepscope.schema.json_schemas import make_schemas
+from stepscope.schema.malformed import MALFORMED_JSON
 from stepscope.schema.payload import Payload
 from stepscope.schema.run import (
     SCHEMA_VERSION,
@@ -130,6 +131,7 @@ __all__ = [
     "GRAPH_LAUNCH",
     "IDENTITY_FIELDS",
     "INTERVALS_MS",
+    "MALFORMED_JSON",
     "MEMORY_ACTIONS",
     "MEMORY_CATEGORY_NAMES",
     "METRIC_TYPES",

@@ -11,6 +11,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from stepscope.quantities import duration, file_size
+from stepscope.schema import MALFORMED_JSON
 from stepscope.server.endpoints import BYTES
 from stepscope.server.settings import Limits
 from stepscope.server.workers import Refusal, retrieve_exception
@@ -48,7 +49,7 @@ async def read_json(request: Request, as_type: type[T], limits: Limits) -> T:
     _check_content_type(request, _JSON)
     try:
         return msgspec.json.decode(await _read_body(request, limits), type=as_type)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except MALFORMED_JSON as error:
         raise Refusal(400, f"The body is invalid: {error}.") from None
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from stepscope._version import __version__
 from stepscope.run.catalog import CatalogRun
+from stepscope.schema import MALFORMED_JSON
 from stepscope.server.workers import Refusal, Workers
 
 MIN_INTERVAL_S = 30.0
@@ -129,7 +130,7 @@ def _read(path: Path) -> bytes | None:
     try:
         content = path.read_bytes()
         msgspec.json.decode(content, type=_Finished)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, *MALFORMED_JSON):
         return None
     return content
 

@@ -71,7 +71,7 @@ def read_journal(path: str, offset: int = 0) -> tuple[list[dict[str, Any]], int]
     for line in data[:end].splitlines():
         try:
             parsed = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(parsed, dict):
             lines.append(parsed)

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from stepscope.schema import ConfigurationDecision, ConfigurationRequest
+from stepscope.schema import MALFORMED_JSON, ConfigurationDecision, ConfigurationRequest
 from stepscope.store.layout import document_key
 from stepscope.store.location import open_store
 
@@ -57,7 +57,7 @@ class ConfigurationChanges:
     def _get(self, key: str, document: type[Document]) -> Document | None:
         try:
             return msgspec.json.decode(self._store.get(key), type=document)
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (FileNotFoundError, *MALFORMED_JSON):
             return None
 
 

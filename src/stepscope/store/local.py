@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -33,8 +34,23 @@ class LocalStore:
         return sorted(_keys_below(self.root / prefix, prefix))
 
     def get(self, key: str) -> bytes:
-        """Read an object; FileNotFoundError if it does not exist."""
-        return self._path(key).read_bytes()
+        """Read an object; FileNotFoundError if it does not exist.
+
+        A link may lead out of the run, and a pipe would block forever: both are no objects.
+        """
+        path = self._path(key)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno in {errno.ELOOP, errno.ENXIO}:  # a link; a socket
+                raise _not_a_file(path) from None
+            raise
+        mode = os.fstat(descriptor).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            os.close(descriptor)
+            raise _not_a_file(path)
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read()
 
     def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
         """Read several objects; None for a missing one."""
@@ -130,6 +146,10 @@ def _get_or_none(get: Callable[[str], bytes], key: str) -> bytes | None:
         return None
 
 
+def _not_a_file(path: Path) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "it is not a regular file", str(path))
+
+
 def _keys_below(directory: Path, prefix: str) -> Iterator[str]:
     try:
         with os.scandir(directory) as scan:
@@ -137,9 +157,9 @@ def _keys_below(directory: Path, prefix: str) -> Iterator[str]:
     except FileNotFoundError:
         return
     for entry in entries:
-        if entry.is_dir():
+        if entry.is_dir(follow_symlinks=False):
             yield from _keys_below(Path(entry.path), f"{prefix}{entry.name}/")
-        else:
+        elif entry.is_file(follow_symlinks=False):
             yield prefix + entry.name
 
 

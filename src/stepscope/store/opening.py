@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from stepscope.errors import DamagedRunError, NewerSchemaError, NotARunError
-from stepscope.schema import SCHEMA_VERSION, RunInfo
+from stepscope.schema import MALFORMED_JSON, SCHEMA_VERSION, RunInfo
 from stepscope.store import layout
 from stepscope.store.location import is_remote, open_store
 from stepscope.store.reader import RunReader
@@ -58,7 +58,7 @@ def _decode_versioned(location: str | Path, data: bytes) -> tuple[int, dict[str,
         # The version is decoded first: the other fields of a newer file may have any form.
         version = msgspec.json.decode(data, type=_Version).schema_version
         content = msgspec.json.decode(data, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except MALFORMED_JSON as error:
         raise _damaged_run(location, error) from error
     if version > SCHEMA_VERSION:
         raise NewerSchemaError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
-from stepscope.schema import TABLES, JobStatus, NodeInfo, ProcessInfo, RunInfo
+from stepscope.schema import MALFORMED_JSON, TABLES, JobStatus, NodeInfo, ProcessInfo, RunInfo
 from stepscope.store import layout
 from stepscope.store.columns import Array, find_table
 from stepscope.store.engine import available_cores, identifier, select
@@ -142,7 +142,7 @@ class RunReader:
         self._used.add(key)
         try:
             manifest = msgspec.json.decode(content, type=as_type)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except MALFORMED_JSON as error:
             self._broken[key] = f"{key} cannot be read: {error}."
             return None
         self._broken.pop(key, None)  # it was replaced by a valid one

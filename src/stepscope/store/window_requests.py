@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from stepscope.schema import field_label
+from stepscope.schema import MALFORMED_JSON, field_label
 from stepscope.store.layout import document_key
 from stepscope.store.location import open_store
 
@@ -126,5 +126,5 @@ class WindowRequests:
     def _get(self, key: str, document: type[Document]) -> Document | None:
         try:
             return msgspec.json.decode(self._store.get(key), type=document)
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (FileNotFoundError, *MALFORMED_JSON):
             return None

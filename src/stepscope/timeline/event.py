@@ -12,7 +12,7 @@ import numpy as np
 
 from stepscope.analysis import Slices
 from stepscope.run import EVENT_TABLES, Run
-from stepscope.schema import AGGREGATE_KINDS, STREAM_TABLES, Payload, field_label
+from stepscope.schema import AGGREGATE_KINDS, MALFORMED_JSON, STREAM_TABLES, Payload, field_label
 from stepscope.timeline.blocks import build_event_query
 from stepscope.timeline.content import Content
 from stepscope.timeline.spans import SPAN_NAME, SlicePart
@@ -225,7 +225,7 @@ def _collect_arguments(row: Mapping[str, Any]) -> dict[str, Any]:
             continue
         try:
             decoded = msgspec.json.decode(value)
-        except msgspec.DecodeError:
+        except MALFORMED_JSON:
             decoded = value
         if name in {"args", "labels"} and isinstance(decoded, dict):
             arguments |= {

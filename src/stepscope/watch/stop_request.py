@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from stepscope.schema import MALFORMED_JSON
+
 STOP_REQUEST_FILE = "stop-request.json"
 
 
@@ -36,5 +38,5 @@ def read_stop_request(path: Path) -> StopRequest | None:
     """Read the request; None while there is none."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=StopRequest)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, *MALFORMED_JSON):
         return None

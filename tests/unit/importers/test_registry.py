@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
+from stepscope.errors import UnreadableTraceError
 from stepscope.importers import (
     Imported,
     ProgressCallback,
@@ -18,6 +21,7 @@ from stepscope.importers import (
     installed_importers,
     registry,
 )
+from stepscope.importers.content import read_content
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import create_run
 from tests.support.kineto_files import op, trace
@@ -103,3 +107,20 @@ def test_kineto_is_asked_last() -> None:
         "MemoryTimelineImporter",
         "KinetoImporter",
     ]
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UnreadableTraceError, match="is a pipe or a device"):
+        registry.find_files([tmp_path / "pipe"])
+    assert registry.find_files([tmp_path]) == []
+
+
+def test_a_small_file_that_inflates_to_more_than_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "timeline.raw.json.gz"
+    path.write_bytes(gzip.compress(b"[[0,1,8,0]" + b",[0,1,8,0]" * 100_000 + b"]"))
+    monkeypatch.setattr("stepscope.importers.content.MAX_INFLATED_BYTES", 100_000)
+    with pytest.raises(OSError, match="it holds more than"):
+        read_content(path)

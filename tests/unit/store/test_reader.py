@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -50,6 +51,22 @@ class TestOpening:
     def test_unreadable(self, tmp_path: Path) -> None:
         (tmp_path / "run.json").mkdir()
         with pytest.raises(NotARunError, match="cannot be read: Is a directory"):
+            open_run(tmp_path)
+
+    def test_a_pipe(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "run.json")
+        with pytest.raises(NotARunError, match=r"has no run\.json"):
+            open_run(tmp_path)
+
+    def test_a_link_out_of_the_run(self, tmp_path: Path, run: Path) -> None:
+        (tmp_path / "linked").mkdir()
+        (tmp_path / "linked" / "run.json").symlink_to(run / "run.json")
+        with pytest.raises(NotARunError, match=r"has no run\.json"):
+            open_run(tmp_path / "linked")
+
+    def test_a_deeply_nested_document(self, tmp_path: Path) -> None:
+        (tmp_path / "run.json").write_bytes(b'{"schema_version": 1, "a": ' + b"[" * 10_000)
+        with pytest.raises(DamagedRunError, match=r"run\.json is damaged"):
             open_run(tmp_path)
 
     @pytest.mark.parametrize(
@@ -461,3 +478,16 @@ class TestUpgrades:
         older = open_run(run)
         assert older.info.run_id == "r1 upgraded"
         assert older.table("spans", ["depth"])["depth"].tolist() == [1, 1]
+
+
+def test_pipes_links_and_loops_in_a_run_are_not_read(run: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.json"
+    outside.write_bytes(
+        msgspec.json.encode(JobStatus(state=JobState.COMPLETED, heartbeat_ns=0, started_ns=0))
+    )
+    for node in ("a", "b", "c"):
+        (run / "nodes" / node).mkdir(parents=True)
+    (run / "nodes" / "a" / "status.json").symlink_to(outside)
+    os.mkfifo(run / "nodes" / "b" / "status.json")
+    (run / "nodes" / "c" / "again").symlink_to(run / "nodes")
+    assert not {"a", "b", "c"} & set(open_run(run).statuses())

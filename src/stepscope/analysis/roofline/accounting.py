@@ -40,6 +40,7 @@ from stepscope.analysis.roofline.calls import (
 from stepscope.analysis.roofline.registry import OperatorModel, estimate_work, find_model
 from stepscope.analysis.roofline.server_operators import BATCH_OPERATORS
 from stepscope.intervals import Int, Intervals, union
+from stepscope.schema import MALFORMED_JSON
 
 SIGNATURE_COLUMNS = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
 """Columns of `operators` that distinguish calls."""
@@ -256,7 +257,7 @@ def _describe_signature(
                     kernel=kernel,
                     batch=batch,
                 )
-            except msgspec.DecodeError:
+            except MALFORMED_JSON:
                 work = "its recorded arguments cannot be read"
             else:
                 work = estimate_work(call)

@@ -18,10 +18,9 @@ from stepscope.importers.kineto import repair
 from stepscope.importers.kineto.cells import ABSENT
 from stepscope.importers.kineto.collectives import COLLECTIVE_KEYS, CollectiveArgs
 from stepscope.importers.kineto.kinds import EventKind
-from stepscope.schema import EVENT_KINDS, Argument
+from stepscope.schema import EVENT_KINDS, MALFORMED_JSON, Argument
 
 EMPTY = Raw()
-MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError)
 _FIELDS: dict[str, tuple[Any, Any]] = {
     "integer": (int, ABSENT),
     "number": (float, float("nan")),
@@ -90,7 +89,7 @@ def decode_arguments(kind: EventKind, raws: Sequence[Raw]) -> DecodedArguments:
         return DecodedArguments(
             _DECODERS[kind](b"[" + b",".join(raw or b"{}" for raw in raws) + b"]")
         )
-    except MALFORMED:
+    except MALFORMED_JSON:
         return _decode_one_by_one(kind, raws)
 
 
@@ -105,11 +104,11 @@ def _decode_one_by_one(kind: EventKind, raws: Sequence[Raw]) -> DecodedArguments
             structs.append(decode(b"[" + bytes(raw) + b"]")[0])
             rest.append(None)
             continue
-        except MALFORMED:
+        except MALFORMED_JSON:
             pass
         try:
             items = _decode_raw(b"[" + bytes(raw) + b"]")[0]
-        except MALFORMED:
+        except MALFORMED_JSON:
             structs.append(STRUCTS[kind]())
             unreadable = {"unreadable": bytes(raw).decode(errors="replace")}
             rest.append(msgspec.json.encode(unreadable).decode())
@@ -118,7 +117,7 @@ def _decode_one_by_one(kind: EventKind, raws: Sequence[Raw]) -> DecodedArguments
             try:
                 collectives.append((row, _decode_collective(msgspec.json.encode(items))))
                 items = {key: value for key, value in items.items() if key not in COLLECTIVE_KEYS}
-            except MALFORMED:
+            except MALFORMED_JSON:
                 pass
         struct, remaining = _decode_known_keys(kind, items)
         structs.append(struct)
@@ -133,12 +132,12 @@ def _decode_known_keys(kind: EventKind, items: dict[str, Raw]) -> tuple[Any, dic
     remaining = {key: value for key, value in items.items() if key not in known_keys}
     try:
         return decode(b"[" + msgspec.json.encode(usable) + b"]")[0], remaining
-    except MALFORMED:
+    except MALFORMED_JSON:
         pass
     for key, value in list(usable.items()):
         try:
             decode(b"[" + msgspec.json.encode({key: value}) + b"]")
-        except MALFORMED:
+        except MALFORMED_JSON:
             remaining[key] = usable.pop(key)
     return decode(b"[" + msgspec.json.encode(usable) + b"]")[0], remaining
 
@@ -149,5 +148,5 @@ def compact(raw: bytes) -> str:
         if raw[:1] == b'"':
             return str(_decode_any(raw))
         return msgspec.json.format(raw, indent=-1).decode()
-    except MALFORMED:
+    except MALFORMED_JSON:
         return repair.repair_object(raw).strip(b'"').decode()

@@ -48,7 +48,7 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
 _COLON = re.compile(rb"\s*:")
 _MAX_EVENT_BYTES = 1 << 20
 _SCANNED_BYTES = 4 << 20
-_ARRAY_END = re.compile(rb"(?:\}|\[)\s*,?\s*\](?=\s*(?:,\s*\"|\}|$))")
+_ARRAY_END = re.compile(rb"(?:\}|\[)\s*+(?:,\s*+)?\](?=\s*+(?:,\s*+\"|\}|$))")
 
 
 @dataclass(slots=True)

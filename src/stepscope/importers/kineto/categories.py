@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec import Raw, field
 
-from stepscope.importers.kineto.arguments import EMPTY, MALFORMED, STRUCTS
+from stepscope.importers.kineto.arguments import EMPTY, STRUCTS
 from stepscope.importers.kineto.cells import ABSENT
 from stepscope.importers.kineto.kinds import Kind, OtherKind
-from stepscope.schema import EVENT_KINDS, EventKind
+from stepscope.schema import EVENT_KINDS, MALFORMED_JSON, EventKind
 
 _MAX_CATEGORIES = 64
 _MAX_FAILURES = 8
@@ -111,7 +111,7 @@ class KnownCategories:
             return None
         try:
             events = self._decode(array)
-        except MALFORMED:
+        except MALFORMED_JSON:
             self._failures += 1
             if self._failures >= _MAX_FAILURES:
                 self._decode = None

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from stepscope.importers.kineto.arguments import (
     EMPTY,
-    MALFORMED,
     DecodedArguments,
     compact,
     decode_arguments,
@@ -27,7 +26,7 @@ from stepscope.importers.kineto.cells import ABSENT, int64
 from stepscope.importers.kineto.collectives import CollectiveArgs
 from stepscope.importers.kineto.kinds import Kind, OtherKind
 from stepscope.importers.times import parse_times, read_times
-from stepscope.schema import EVENT_KINDS, Argument, EventKind
+from stepscope.schema import EVENT_KINDS, MALFORMED_JSON, Argument, EventKind
 
 Columns = dict[str, NDArray[Any]]
 Int = NDArray[np.int64]
@@ -377,7 +376,7 @@ def _number(text: str | None) -> int:
 def _metadata(event: Any) -> tuple[str, int | str, int | str, Any]:
     try:
         args = _decode_any(event.args)
-    except MALFORMED:
+    except MALFORMED_JSON:
         args = {}
     value = next(iter(args.values()), None) if isinstance(args, dict) else None
     return event.name, event.pid or 0, event.tid or 0, value

@@ -27,12 +27,13 @@ import numpy as np
 from msgspec import Raw
 
 from stepscope.importers.kineto import repair
-from stepscope.importers.kineto.arguments import MALFORMED, compact
+from stepscope.importers.kineto.arguments import compact
 from stepscope.importers.kineto.blocks import Block
 from stepscope.importers.kineto.categories import Event, KnownCategories
 from stepscope.importers.kineto.columns import Chunk, ChunkBuilder, Int, Interner, codes_of
 from stepscope.importers.kineto.kinds import Kind, instant_kind, kind_of
 from stepscope.importers.times import InexactTimeError
+from stepscope.schema import MALFORMED_JSON
 
 _decode_events = msgspec.json.Decoder(list[Event]).decode
 _decode_raw = msgspec.json.Decoder(list[dict[str, Raw]]).decode
@@ -54,7 +55,7 @@ def decode_block(block: Block, *, complete: bool = False) -> Chunk:
         chunk = Chunk()
         try:
             events = _decode_events(array)
-        except MALFORMED:
+        except MALFORMED_JSON:
             repaired = repair.read_events(bytes(array[1:-1]), _decode_any_event, complete=complete)
             events = repaired.events
             chunk.repaired, chunk.lost_bytes = repaired.repaired, repaired.lost_bytes

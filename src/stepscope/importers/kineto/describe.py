@@ -14,7 +14,7 @@ from stepscope.importers.kineto.cells import integers_of, text_of
 from stepscope.importers.kineto.gather import Gathered
 from stepscope.importers.kineto.kinds import MEMORY_EVENT, OPERATOR, PYTHON_FUNCTION, OtherKind
 from stepscope.importers.kineto.tables import TableMaker
-from stepscope.schema import EVENT_KINDS, TraceFileName, rank_in_name
+from stepscope.schema import EVENT_KINDS, MALFORMED_JSON, TraceFileName, rank_in_name
 from stepscope.store import DictColumn
 
 _RANK_DIRECTORY = re.compile(r"rank[-_ ]?(\d+)", re.IGNORECASE)
@@ -276,7 +276,7 @@ def _numbers(text: str) -> Iterator[tuple[str, float]]:
     """Yield the numbers in the arguments of a counter."""
     try:
         items = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except MALFORMED_JSON:
         return
     for name, value in items.items() if isinstance(items, dict) else ():
         if isinstance(value, int | float) and abs(value) < 2**1023:

@@ -33,6 +33,7 @@ from stepscope.errors import UnreadableTraceError
 from stepscope.importers.content import read_content, read_head
 from stepscope.importers.kineto.gather import Gathered
 from stepscope.importers.kineto.kinds import OPERATOR
+from stepscope.schema import MALFORMED_JSON
 
 NODE_KEY = "Execution trace node"
 """Key of the number of a node in the column `args` of an operator."""
@@ -121,7 +122,7 @@ def read_execution_trace(path: Path) -> ExecutionTrace:
     """
     try:
         file = msgspec.json.decode(read_content(path), type=_File)
-    except (msgspec.DecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (*MALFORMED_JSON, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UnreadableTraceError(f"{path} is no complete execution trace: {error}.") from None
     nodes = {number: node for node in file.nodes if (number := node.record_function) > 0}
     return ExecutionTrace(path=path, pid=file.pid, nodes=nodes)

@@ -16,11 +16,11 @@ from stepscope.importers.kineto.decode import chunk_of
 from stepscope.importers.kineto.gather import Gathered
 from stepscope.importers.kineto.kinds import OtherKind
 from stepscope.importers.times import INVALID, decimal_text
+from stepscope.schema import MALFORMED_JSON
 
 _COLUMNS = (
     "id", "track", "name", "start", "phase", "category", "duration", "has_duration", "args",
 )  # fmt: skip
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)
 
 
 def pair_ranges(gathered: Gathered) -> None:
@@ -89,6 +89,6 @@ def _merge_args(begin: str, end: str) -> bytes:
     """Merge the arguments of a begin and of its end event, whose values take precedence."""
     try:
         objects = [msgspec.json.decode(text, type=dict[str, Raw]) for text in (begin, end) if text]
-    except _UNREADABLE:
+    except MALFORMED_JSON:
         return (begin or end).encode()
     return msgspec.json.encode({key: value for args in objects for key, value in args.items()})

@@ -26,6 +26,7 @@ from stepscope.importers.kineto.describe import Header
 from stepscope.importers.kineto.gather import Gathered
 from stepscope.importers.kineto.pairing import pair_ranges
 from stepscope.importers.kineto.pool import DecodingStoppedError, decode_all
+from stepscope.schema import MALFORMED_JSON
 
 SERIAL_BYTES = 16 << 20
 """A smaller file is decoded before workers could start."""
@@ -34,8 +35,7 @@ _COMPRESSION = 10
 _UTF8_MARK = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n\0"
 _COMMAS = b" \t\r\n,"
-_MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError)
-_BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
+_BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})(?!\d)')
 Progress = Callable[[float], None]
 """Called with the share of the work that is done, 0 to 1."""
 
@@ -169,7 +169,7 @@ def _is_end(frame: Frame, rest: bytes) -> bool:
     try:
         after = rest.strip(_BLANK).removeprefix(b",")
         msgspec.json.decode(b"{" + after, type=dict[str, Any])
-    except _MALFORMED:
+    except MALFORMED_JSON:
         return False
     return True
 
@@ -184,7 +184,7 @@ def _header(frame: Frame, rest: bytes) -> Header:
     for text in (header, repair.repair_object(header)):
         try:
             return Header(msgspec.json.decode(text, type=dict[str, Any]))
-        except _MALFORMED:
+        except MALFORMED_JSON:
             continue
     base = _BASE.search(header)
     return Header({"baseTimeNanoseconds": int(base[1])} if base else {}, readable=False)

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from stepscope.importers.kineto.blocks import event_end
+from stepscope.schema import MALFORMED_JSON
 
 _FIRST_KEYS = rb'"(?:ph|cat|name|pid|tid|ts|dur|args|id|bp|s|tts|sf|tdur)"'
 _BEGIN = re.compile(rb"\{\s*" + _FIRST_KEYS + rb"\s*:")
@@ -30,7 +29,7 @@ _NO_VALUE = re.compile(
 )
 """A string, a word in the position of a number, or a trailing comma."""
 _STRING_VALUE = re.compile(
-    rb'("(?:[^"\\]|\\.)*"\s*:\s*")(.*?)("(?=\s*(?:,\s*"(?:[^"\\]|\\.)*"\s*:|\}\s*(?:\}|,|$))))',
+    rb'("(?:[^"\\]|\\.)*"\s*:\s*")(.{0,2048}?)("(?=\s*(?:,\s*"(?:[^"\\]|\\.)*"\s*:|\}\s*(?:\}|,|$))))',
     re.DOTALL,
 )
 _BAD_ESCAPE = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
@@ -39,10 +38,13 @@ _LONE_SURROGATE = re.compile(
     rb"(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
+_MAX_QUOTED_BYTES = 64 << 10
+"""Text in which quotes inside strings are searched: the search takes quadratic time."""
+_WORK_FACTOR = 8
+"""Bytes that are searched and repaired per byte of a block, so that any text takes linear time."""
 _MAX_JOIN = 4
 """Pieces that are joined at most when a border turns out to be inside an event."""
 _BLANK = b" \t\r\n,"
-_MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError)
 Decode = Callable[[bytes], list[Any]]
 
 
@@ -80,6 +82,7 @@ class _Reader:
         self._ends = [match.start() + 1 for match in _BORDER.finditer(text)] + [len(text)]
         self._result = RepairedEvents()
         self._unread: list[tuple[int, int]] = []
+        self._budget = _WORK_FACTOR * (len(text) + _MAX_QUOTED_BYTES)
 
     def read(self) -> RepairedEvents:
         at = 0
@@ -115,16 +118,22 @@ class _Reader:
 
     def _read_at(self, start: int, piece_end: int) -> int:
         """Read the events from a position to the next border; returns the end of the text read."""
-        piece = self._text[start:piece_end].rstrip(_BLANK)
-        if self._take(piece):
+        is_short = piece_end - start <= _MAX_QUOTED_BYTES
+        if is_short and self._take(self._text[start:piece_end].rstrip(_BLANK)):
             return piece_end
-        if self._take(_repair_values(piece), repaired=1):
-            return piece_end
+        if self._budget <= 0:
+            return start
         end = event_end(self._text, start)
+        self._budget -= (end or piece_end) - start
         if end is not None and end != piece_end:
             text = self._text[start:end]
-            if self._take(text) or self._take(_repair_values(text), repaired=1):
+            if self._take(text) or self._take_repaired(text, _repair_values):
                 return end
+        piece = self._text[start:piece_end].rstrip(_BLANK)
+        if not is_short and self._take(piece):
+            return piece_end
+        if self._take_repaired(piece, _repair_values):
+            return piece_end
         return start if self._may_continue(start, piece_end) else self._join(start)
 
     def _join(self, start: int) -> int:
@@ -135,12 +144,16 @@ class _Reader:
             if last > start and self._events(self._text[last:end].strip(_BLANK)) is not None:
                 break  # a separate event
             text = self._text[start:end].rstrip(_BLANK)
-            if self._take(_repair_values(text), repaired=1):
+            if self._take_repaired(text, _repair_values):
                 return end
-            if self._take(_repair_strings(text), repaired=1):
+            if self._take_repaired(text, _repair_strings):
                 return end
             last = end
         return start
+
+    def _take_repaired(self, text: bytes, repair: Callable[[bytes], bytes]) -> bool:
+        self._budget -= len(text)
+        return self._budget > 0 and self._take(repair(text), repaired=1)
 
     def _take(self, text: bytes, *, repaired: int = 0) -> bool:
         events = self._events(text)
@@ -153,7 +166,7 @@ class _Reader:
     def _events(self, text: bytes) -> list[Any] | None:
         try:
             events = self._decode(b"[" + text + b"]")
-        except _MALFORMED:
+        except MALFORMED_JSON:
             return None
         # An object without a phase is part of an event.
         return events if all(len(event.ph) == 1 for event in events) else None
@@ -191,7 +204,8 @@ def _repair_strings(text: bytes) -> bytes:
     A string ends at the quote before a new key or the end of the object; earlier quotes are part
     of it.
     """
-    return _STRING_VALUE.sub(_quoted, _repair_values(text))
+    values = _repair_values(text)
+    return _STRING_VALUE.sub(_quoted, values) if len(values) <= _MAX_QUOTED_BYTES else values
 
 
 def _quoted(match: re.Match[bytes]) -> bytes:

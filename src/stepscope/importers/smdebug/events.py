@@ -17,13 +17,13 @@ import msgspec
 from stepscope.importers.smdebug.forms import EventFileName
 from stepscope.importers.times import nanoseconds
 from stepscope.quantities import duration
+from stepscope.schema import MALFORMED_JSON
 
 MAX_DURATION_NS = 24 * 3600 * 10**9
 """An event that ends so much later than the last start in its file never ended: some writers then
 write the time at which the file was closed."""
 _ABSOLUTE_NS = 10**18
 """Times above this (2001) are not offsets."""
-_MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError)
 
 
 class Row(NamedTuple):
@@ -166,7 +166,7 @@ def _decode(text: bytes, content: EventFile) -> list[_Event]:
     """Decode the events of an array, or of a part of one."""
     try:
         return _ARRAY.decode(text)
-    except _MALFORMED:
+    except MALFORMED_JSON:
         pass
     # In Latin-1, positions in the text equal positions in the bytes.
     characters = text.decode("latin-1")
@@ -177,7 +177,7 @@ def _decode(text: bytes, content: EventFile) -> list[_Event]:
         try:
             _, end = _OBJECT.raw_decode(characters, at)
             events.append(_ONE.decode(text[at:end]))
-        except (*_MALFORMED, ValueError, RecursionError):
+        except (*MALFORMED_JSON, ValueError):
             content.unreadable_count += 1
             end = _next_line(characters, at)
         at = characters.find("{", end)

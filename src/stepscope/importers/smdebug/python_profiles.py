@@ -18,7 +18,7 @@ import numpy as np
 
 from stepscope.importers.smdebug import marshalled
 from stepscope.importers.smdebug.forms import split_recorder
-from stepscope.schema import library_of
+from stepscope.schema import MALFORMED_JSON, library_of
 from stepscope.store import DictColumn
 
 _MOMENT = r"[a-z]+-(?:\d+|\*)-[a-z]+"
@@ -207,7 +207,7 @@ def _sum_tree(data: bytes) -> list[FunctionSum]:
         for key, self_ns, all_ns in _walk(root):
             own_ns[key] = own_ns.get(key, 0) + self_ns
             total_ns[key] = total_ns.get(key, 0) + all_ns
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except MALFORMED_JSON as error:
         raise ValueError("it is no file of pyinstrument") from error
     return [
         FunctionSum(

@@ -19,6 +19,7 @@ import numpy as np
 
 from stepscope.importers.times import INVALID
 from stepscope.intervals import Int
+from stepscope.schema import MALFORMED_JSON
 from stepscope.store import DictColumn
 
 TICK_NS = 20_000_000
@@ -69,14 +70,14 @@ def read_samples(path: Path) -> Lines:
     data = path.read_bytes()
     try:
         return Lines(samples=_DECODER.decode_lines(data))
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except MALFORMED_JSON:
         pass
     samples, unreadable = [], []
     lines = [line for line in data.split(b"\n") if line.strip(b"\0 \t\r")]
     for number, line in enumerate(lines, 1):
         try:
             samples.append(_DECODER.decode(line))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except MALFORMED_JSON:
             unreadable.append(number)
     if unreadable == [len(lines)]:
         return Lines(samples=samples, lost="its last line is truncated")

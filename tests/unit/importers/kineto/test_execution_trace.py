@@ -162,6 +162,13 @@ def test_truncated(tmp_path: Path) -> None:
         import_into(tmp_path / "run", file)
 
 
+def test_damaged(tmp_path: Path) -> None:
+    file = write(tmp_path / "et.json", MM)
+    file.write_bytes(file.read_bytes().replace(b"aten", b"at\xffn"))
+    with pytest.raises(UnreadableTraceError, match="is no complete execution trace"):
+        import_into(tmp_path / "run", file)
+
+
 def test_report_of_the_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "trace.json").write_bytes(trace(operator(7), operator(8)))
     files = [str(tmp_path / "trace.json"), str(write(tmp_path / "et.json", MM))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from contextlib import suppress
 from itertools import pairwise
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 
 from stepscope.errors import UnreadableTraceError
 from tests.support.kineto_files import (
+    BASE_NS,
     Event,
     Tables,
     imported,
@@ -271,3 +273,42 @@ def test_damaged_gzip() -> None:
 
 def test_microseconds_are_written_exactly() -> None:
     assert bytes(microseconds(-1_001)) == b"-1.001"
+
+
+# --- hostile ---------------------------------------------------------------------------------
+
+DEEP = b"[" * 10_000 + b"]" * 10_000
+
+
+@pytest.mark.parametrize("key", ["name", "pid", "ts", "args"])
+def test_a_deeply_nested_value_costs_its_event(key: str) -> None:
+    deep = op("b", 20, 10, {"x": 1}) | {key: "@"}
+    tables = imported(trace(op("a", 0, 10), deep, op("c", 40, 10)).replace(b'"@"', DEEP))
+    assert {"a", "c"} <= set(tables.names("operators"))
+    assert tables.quality["lost_text"]["count"] >= len(DEEP)  # bytes
+
+
+def test_a_deeply_nested_header_costs_the_header() -> None:
+    tables = imported(trace(op("a", 0, 10), note="@").replace(b'"@"', DEEP))
+    assert tables.names("operators") == ["a"]
+
+
+def test_a_base_of_thousands_of_digits() -> None:
+    content = trace(op("a", 0, 10)).replace(str(BASE_NS).encode(), b"9" * 5_000)
+    assert imported(content).one("traces")["base_ns"] == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        trace(op("a", 0, 10))[:-40] + b" " * 2_000_000,
+        b'{"traceEvents":[' + b'{"ph":"X"} ' * 100_000,
+        b'{"traceEvents":[' + b'{"ph":"X" "a"} ' * 100_000,
+        b'{"a":' + b'"x":"y"} ' * 100_000 + b',"traceEvents":[{"ph":"X","name":"a","ts":1}]}',
+    ],
+    ids=["blanks", "no commas", "no colons", "header"],
+)
+@pytest.mark.timeout(60)  # they took hours: time grew with the square of the length
+def test_text_that_nearly_matches(text: bytes) -> None:
+    with suppress(UnreadableTraceError):
+        imported(text)

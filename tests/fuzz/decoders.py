@@ -1,0 +1,160 @@
+"""Decoders of foreign bytes, each with real content to start from.
+
+A decoder may raise errors that its caller turns into a sentence; other exceptions are defects.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from stepscope.errors import StepscopeError
+from stepscope.importers.kineto.execution_trace import read_execution_trace
+from stepscope.importers.smdebug.events import read_events
+from stepscope.importers.smdebug.python_profiles import read_profile
+from stepscope.importers.smdebug.system import SampleSorter, read_samples
+from stepscope.monitor.drain import SpoolDrain
+from stepscope.schema import TABLES
+from stepscope.spool import Journal, Kind, SpanLog, SpoolTree, make_meta
+from stepscope.store.columns import make_batch
+from tests.support.debugger_files import event, sample
+from tests.support.kineto_files import imported_file, pretty, trace, training
+
+EXPECTED = (StepscopeError, OSError)
+"""Errors that every command turns into one sentence."""
+_SPOOL_LIMIT_BYTES = 64 << 20
+_FOLDER = "train-1-stepstart-1600000000000000_train-2-stepend-1600000001000000"
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """One decoder with its input."""
+
+    file_name: str
+    """Name of the file in an empty directory that gets the bytes."""
+    decode: Callable[[Path], object]
+    seeds: Callable[[], Sequence[bytes]]
+    raises: tuple[type[Exception], ...] = EXPECTED
+
+    def run(self, content: bytes, directory: Path) -> None:
+        """Decode some bytes in a directory, which is empty before and after.
+
+        Raises:
+            Exception: anything but an error that users see as a sentence.
+        """
+        path = directory / self.file_name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        try:
+            self.decode(path)
+        except self.raises:
+            pass
+        finally:
+            shutil.rmtree(directory)
+            directory.mkdir()
+
+
+def _traces() -> list[bytes]:
+    plain = trace(*training(), deviceProperties=[{"id": 0, "name": "A"}])
+    return [plain, pretty(plain), json.dumps(json.loads(plain)["traceEvents"]).encode()]
+
+
+def _packed_traces() -> list[bytes]:
+    return [gzip.compress(plain, mtime=0) for plain in _traces()]
+
+
+def _samples() -> list[bytes]:
+    rows = [sample("CPUUtilization", "cpu0", 50, second=n / 2) for n in range(4)]
+    return [b"\n".join(json.dumps({**row, "Timestamp": 1.6e9}).encode() for row in rows)]
+
+
+def _events() -> list[bytes]:
+    base = {"ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": 1_600_000_000}}
+    rows = [base, event("Forward", "Net", 1_000, 500), event("Backward", "Net", 2_000, 500)]
+    return [("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n").encode()]
+
+
+def _profiles() -> list[bytes]:
+    # Marshalled {("train.py", 3, "step"): (1, 1, 0.5, 0.5, {})}, as pstats writes it.
+    key = b")\x03z\x08train.py" + b"i\x03\x00\x00\x00" + b"z\x04step"
+    seconds = b"g" + np.float64(0.5).tobytes()
+    value = b")\x05" + b"i\x01\x00\x00\x00" * 2 + seconds * 2 + b"{0"
+    return [b"{" + key + value + b"0"]
+
+
+def _call_trees() -> list[bytes]:
+    leaf = {"function": "load", "time": 0.5, "file_path": "a.py", "line_no": 3, "children": []}
+    root = {**leaf, "function": "main", "time": 1.0, "children": [leaf]}
+    return [json.dumps({"root_frame": root}).encode()]
+
+
+def _execution_traces() -> list[bytes]:
+    inputs = {"values": [1], "shapes": [[2]], "types": ["Tensor(float)"], "strides": [[1]]}
+    node = {"id": 4, "name": "aten::mm", "inputs": inputs, "rf_id": 3}
+    return [json.dumps({"schema": "1.1.1", "pid": 10, "nodes": [node]}).encode()]
+
+
+def _segments() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as root:
+        log = SpanLog(SpoolTree(root, _SPOOL_LIMIT_BYTES), root, 7, "c")
+        for kind in (Kind.STEP, Kind.STACK, Kind.SCALAR, Kind.METRIC):
+            log.write(make_meta(1, kind), 1_000, 2_000, 3)
+        (path,) = Path(root).iterdir()
+        return [path.read_bytes()]
+
+
+def _journals() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as root:
+        journal = Journal(f"{root}/journal.jsonl")
+        journal.write("process", pid=7, parent_pid=1, role="main", rank=0, command=["a", "b"])
+        journal.write("name", id=1, text="gpu_busy_ratio", labels='"0"')
+        journal.write("fact", fact="source", file="a.py", line=3, text="x = 1")
+        journal.write("note", text="a probe was switched off")
+        return [Path(journal.path).read_bytes()]
+
+
+def _drain(path: Path) -> None:
+    """Drain the spool around a file, and check that its rows can be stored."""
+    root = path.parents[1]
+    if path.name == "journal.jsonl":
+        (path.parent / "7c-0.log").write_bytes(_SEGMENT)
+    drain = SpoolDrain(
+        SpoolTree(str(root), _SPOOL_LIMIT_BYTES), node="n", epoch_offset_ns=0, stored=_none_stored
+    )
+    for table, records in drain.collect(final=True).items():
+        if records:
+            make_batch(TABLES[table], drain.columns(table, records))
+            drain.commit(records)
+
+
+def _none_stored(*_: object) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.empty(0, dtype=np.int64)
+
+
+_SEGMENT = _segments()[0]
+DECODERS = {
+    "kineto": Decoder("trace.json", imported_file, _traces),
+    "kineto-gzip": Decoder("trace.json.gz", imported_file, _packed_traces),
+    "execution-trace": Decoder("trace.json", read_execution_trace, _execution_traces),
+    "smdebug-samples": Decoder(
+        "1.algo-1.json",
+        lambda path: SampleSorter().by_node(read_samples(path).samples),
+        _samples,
+    ),
+    "smdebug-events": Decoder("1600000000_7-algo-1_pythontimeline.json", read_events, _events),
+    "cprofile": Decoder(
+        f"7-a/{_FOLDER}/python_stats", read_profile, _profiles, (*EXPECTED, ValueError)
+    ),
+    "pyinstrument": Decoder(
+        f"7-a/{_FOLDER}/python_stats.json", read_profile, _call_trees, (*EXPECTED, ValueError)
+    ),
+    "spool": Decoder("p-7-1-0/7c-0.log", _drain, lambda: [_SEGMENT]),
+    "journal": Decoder("p-7-1-0/journal.jsonl", _drain, _journals),
+}
