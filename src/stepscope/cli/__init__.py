@@ -7,15 +7,17 @@ come from `views` and `diagnosis`. This file only wires, and turns errors into e
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import click
 
 from stepscope._version import __version__
+from stepscope.cli.defaults import set_defaults
 from stepscope.cli.streams import prepare_streams
 from stepscope.errors import StepscopeError
 
@@ -45,6 +47,8 @@ COMMANDS = {
     "configure": _Command("configure", "Change settings of a running job."),
     "recover": _Command("recover", "Store the records of a run that was killed."),
     "doctor": _Command("doctor", "Check what can be captured on this machine."),
+    "schema": _Command("schema", "Print the JSON schema of an output."),
+    "completion": _Command("completion", "Print the completion script of a shell."),
 }
 """Commands by name."""
 
@@ -65,11 +69,14 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
-            return super().resolve_command(ctx, args)
+            name, command, rest = super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
             raise click.exceptions.NoSuchCommand(
                 error.command_name, possibilities=COMMANDS, ctx=ctx
             ) from None
+        if name is not None and command is not None and not ctx.resilient_parsing:
+            set_defaults(ctx, name, command, COMMANDS)
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -108,27 +115,45 @@ def _database_error() -> type[Exception] | tuple[()]:
 
 
 def main() -> None:
-    """Run the command line; errors become one sentence and an exit code."""
+    """Run the command line; errors become one sentence and an exit code.
+
+    With --json the sentence is JSON as well, on standard error: standard output has a payload or
+    nothing.
+    """
     prepare_streams()
     try:
         code = root.main(standalone_mode=False, prog_name="stepscope")
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as error:
+        if _prints_json():
+            _fail(error.format_message(), error.exit_code)
         error.show()
         sys.exit(error.exit_code)
     except StepscopeError as error:
-        click.echo(f"stepscope: {error}", err=True)
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
     except BrokenPipeError:  # the reader closed the pipe
         sys.stderr.close()
         sys.exit(0)
     except OSError as error:
         reason = error.strerror or str(error)
         prefix = f"{error.filename}: " if error.filename else ""
-        click.echo(f"stepscope: {prefix}{reason}", err=True)
-        sys.exit(StepscopeError.exit_code)
+        _fail(f"{prefix}{reason}")
     except _database_error() as error:
-        click.echo(f"stepscope: the run's tables cannot be read: {error}", err=True)
-        sys.exit(StepscopeError.exit_code)
+        _fail(f"the run's tables cannot be read: {error}")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, exit_code: int = StepscopeError.exit_code) -> NoReturn:
+    if _prints_json():
+        text = json.dumps({"error": message, "exit_code": exit_code}, ensure_ascii=False)
+    else:
+        text = f"stepscope: {message}"
+    click.echo(text, err=True)
+    sys.exit(exit_code)
+
+
+def _prints_json() -> bool:
+    """Check for --json among the words before those of a job's command."""
+    words = sys.argv[1:]
+    return "--json" in (words[: words.index("--")] if "--" in words else words)

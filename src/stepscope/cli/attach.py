@@ -61,7 +61,7 @@ MONITOR_TIMEOUT_S = 60.0
     metavar="S",
     help="Detach after S seconds. Default: at the end of the job.",
 )
-@json_option
+@json_option("stepscope.diagnosis.Verdict")
 def command(pid: int, duration_s: float | None, as_json: bool, **values: Any) -> None:
     target = examine_target(pid)
     with _blocked_signals():  # none may end this process without ending the recording

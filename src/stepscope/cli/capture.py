@@ -81,7 +81,7 @@ class CaptureOptions(DepthOptions):
     metavar="S",
     help="Give up waiting after S seconds.",
 )
-@json_option
+@json_option("stepscope.cli.capture.Captured")
 def command(run: str, **values: Any) -> None:
     _capture(run, CaptureOptions(**values))
 

@@ -83,7 +83,7 @@ class CompareOptions:
 )
 @price_options
 @epochs_option
-@json_option
+@json_option("stepscope.comparison.Comparison")
 def command(base: str, run: str, **values: Any) -> int:
     return _compare(base, run, CompareOptions(**values))
 

@@ -92,7 +92,7 @@ class ConfigureOptions(ScheduleOptions):
     help="Record automatic windows and those after a slowdown, or not.",
 )
 @depth_options
-@json_option
+@json_option("stepscope.views.ConfigurationView")
 def command(run: str, **values: Any) -> None:
     _configure(run, ConfigureOptions(**values))
 

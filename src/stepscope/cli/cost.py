@@ -27,7 +27,7 @@ from stepscope.cost import PriceRequest, report_cost
     metavar="N",
     help="Also show the cost of a run of N hours.",
 )
-@json_option
+@json_option("stepscope.cost.Cost")
 def command(  # noqa: PLR0917 - click passes options by name
     run: str,
     usd_per_hour: str | None,

@@ -12,7 +12,7 @@ from stepscope.diagnosis import diagnose
 
 @click.command("diagnose", help="Show the bottleneck of RUN, its cause, and recommended fixes.")
 @run_argument
-@json_option
+@json_option("stepscope.diagnosis.Verdict")
 def command(run: str, as_json: bool) -> None:
     opened = open_run(run)
     say_recovery(opened.reader)

@@ -37,7 +37,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command("doctor", help="Check what can be captured on this machine.")
-@json_option
+@json_option("stepscope.cli.doctor.Examination")
 def command(as_json: bool) -> None:
     examination = examine()
     if as_json:

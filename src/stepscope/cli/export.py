@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import click
+import msgspec
 
 from stepscope.cli.opening import open_run
 from stepscope.cli.options import json_option, run_argument, split_names
@@ -16,6 +18,7 @@ from stepscope.exporters import (
     GPU_BELOW_RATIO,
     SOURCES,
     Exported,
+    ExportedTimeline,
     TimelineContent,
     choose_content,
     export_chrome,
@@ -27,6 +30,22 @@ from stepscope.run import Run, Trace
 from stepscope.views import ViewOptions, explain_no_traces, select_traces
 
 _FILE = re.compile(r"\.json(\.gz)?$|\.gz$")
+
+
+class ExportedTraces(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload, of traces."""
+
+    run: str
+    format: str
+    files: list[Exported]
+
+
+class ExportedTimelines(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload, of the timeline."""
+
+    run: str
+    format: Literal["timeline"] = "timeline"
+    files: list[ExportedTimeline]
 
 
 def _parse_steps(
@@ -119,7 +138,7 @@ def _parse_steps(
     help="For timeline: mark GPUs that are busy for a smaller share of the time. "
     f"Default: {100 * GPU_BELOW_RATIO:g}.",
 )
-@json_option
+@json_option("stepscope.cli.export.ExportedTraces", "stepscope.cli.export.ExportedTimelines")
 def command(
     run: str,
     *,
@@ -181,8 +200,7 @@ def _write_timeline(
     start_ns, end_ns = (None, None) if steps is None else find_step_range(opened, steps)
     written = export_timeline(opened, output, start_ns=start_ns, end_ns=end_ns, content=content)
     if as_json:
-        payload = {"run": run, "format": "timeline", "files": [written]}
-        print_json(payload)
+        print_json(ExportedTimelines(run=run, files=[written]))
         return
     click.echo(
         f"{written.path}: {count_of(written.counter_count, 'sample')}, "
@@ -228,8 +246,7 @@ def _free(path: Path, used: dict[Path, Sequence[Trace]]) -> Path:
 
 def _report(written: Sequence[Exported], run: str, form: str, *, as_json: bool) -> None:
     if as_json:
-        payload = {"run": run, "format": form, "files": written}
-        print_json(payload)
+        print_json(ExportedTraces(run=run, format=form, files=list(written)))
         return
     for file in written:
         recording_count = len(file.recordings)

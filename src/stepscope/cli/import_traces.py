@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from stepscope.cli.importing import describe_import, ended_by_sigterm, import_all
 from stepscope.cli.options import json_option
@@ -37,6 +38,22 @@ _SILENCE_S = 60
 """Timeout for a server that sends nothing."""
 
 
+class RefusedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file without readable content."""
+
+    path: str
+    reason: str
+
+
+class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload."""
+
+    run: str
+    traces: list[Imported]
+    recorded: list[Recorded]
+    refused: list[RefusedFile]
+
+
 @click.command(
     "import",
     help="Import traces (files, directories, URLs, also of object stores) into the new run RUN.",
@@ -51,7 +68,7 @@ _SILENCE_S = 60
     is_flag=True,
     help="Print the share that is done on standard error, one number per line, for other programs.",
 )
-@json_option
+@json_option("stepscope.cli.import_traces.ImportReport")
 def command(sources: Sequence[str], run: str, as_lines: bool, as_json: bool) -> None:
     with ExitStack() as stack:
         local = {source: _local(stack, source) for source in sources}
@@ -191,13 +208,14 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
     recorded = [result for result in results if isinstance(result, Recorded)]
     refused = [result for result in results if isinstance(result, Refused)]
     if as_json:
-        payload = {
-            "run": run,
-            "traces": read,
-            "recorded": recorded,
-            "refused": [{"path": str(r.path), "reason": r.reason} for r in refused],
-        }
-        print_json(payload)
+        print_json(
+            ImportReport(
+                run=run,
+                traces=read,
+                recorded=recorded,
+                refused=[RefusedFile(path=str(r.path), reason=r.reason) for r in refused],
+            )
+        )
         return
     timelines = [result for result in recorded if result.form == MEMORY_TIMELINE]
     executions = [result for result in recorded if result.form == EXECUTION_TRACE]

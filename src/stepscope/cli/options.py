@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from decimal import InvalidOperation
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -15,6 +15,7 @@ from stepscope.quantities import count, memory
 from stepscope.spool import MIN_LIMIT_BYTES
 
 Decorated = Callable[..., Any]
+JsonForm = Literal["one", "list", "one or list", "lines"]
 DEFAULT_SCAN_S = 60.0
 REPORT_FORMS = (".html", ".ipynb", ".json", ".xlsx")
 FIRED = 3
@@ -23,9 +24,32 @@ MAX_AMOUNT = 1e9
 """Limit for hours and epochs."""
 
 
-def json_option(command: Decorated) -> Decorated:
-    """Add `--json`, which prints the payload as JSON."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+class JsonOption(click.Option):
+    """`--json`, with the types of what it prints.
+
+    Args:
+        payloads: dotted names of the types, of which one is printed. `stepscope schema` imports
+            them.
+        form: `one` value, a `list` of them, `one or list`, or `lines` with one each.
+    """
+
+    def __init__(self, *args: Any, payloads: Sequence[str], form: JsonForm, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.payloads = payloads
+        self.form = form
+
+
+def json_option(*payloads: str, form: JsonForm = "one") -> Decorated:
+    """Make `--json`, which prints a payload as JSON. Arguments as of `JsonOption`."""
+    return click.option(
+        "--json",
+        "as_json",
+        cls=JsonOption,
+        payloads=payloads,
+        form=form,
+        is_flag=True,
+        help="Print JSON.",
+    )
 
 
 def run_argument(command: Decorated) -> Decorated:

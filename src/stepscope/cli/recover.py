@@ -18,7 +18,7 @@ from stepscope.store import is_remote
     "Repeating it changes nothing.",
 )
 @run_argument
-@json_option
+@json_option("stepscope.monitor.Recovery")
 def command(run: str, as_json: bool) -> None:
     if is_remote(run):
         raise UsageError(

@@ -51,7 +51,7 @@ from stepscope.views.profiling_report import (
 @rule_option
 @config_option()
 @set_option("--config")
-@json_option
+@json_option("stepscope.views.profiling_report.ReportFacts")
 def command(
     run: str,
     output: Path | None,

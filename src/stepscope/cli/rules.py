@@ -24,7 +24,7 @@ def command() -> None:
 
 
 @command.command("list", help="List all rules with a summary.")
-@json_option
+@json_option("stepscope.rule_feed.check.RuleDescription", form="list")
 def list_rules(as_json: bool) -> None:
     from stepscope.rule_feed import describe_rules
 
@@ -39,7 +39,7 @@ def list_rules(as_json: bool) -> None:
 
 @command.command("explain", help="Show the documentation of RULE.")
 @click.argument("rule", metavar="RULE")
-@json_option
+@json_option("stepscope.rule_feed.check.RuleDescription", form="one or list")
 def explain(rule: str, as_json: bool) -> None:
     from stepscope.rule_feed import describe_rules
 
@@ -55,7 +55,7 @@ def explain(rule: str, as_json: bool) -> None:
 @rule_option
 @config_option()
 @set_option("--config")
-@json_option
+@json_option("stepscope.rule_feed.RuleReport")
 def check(
     run: str,
     names: tuple[str, ...],

@@ -186,7 +186,7 @@ interval_option = click.option(
     "RUN` does.",
 )
 @click.option("--quiet", is_flag=True, help="Print only the verdict, no status line.")
-@json_option
+@json_option("stepscope.diagnosis.Verdict")
 @click.argument("command", nargs=-1, required=True, metavar="-- CMD…", type=click.UNPROCESSED)
 def command(command: tuple[str, ...], **values: Any) -> None:
     record_job(command, RunOptions(**values))

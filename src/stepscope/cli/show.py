@@ -105,7 +105,7 @@ class _ViewName(click.Choice[str]):
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write all tables of the view as an XLSX workbook (extra `xlsx`).",
 )
-@json_option
+@json_option()
 def command(
     run: str,
     view: str,

@@ -85,7 +85,7 @@ class TryOptions:
     help="Allow changes with which the job computes something else, such as another batch size.",
 )
 @click.option("--in-place", is_flag=True, help="Let the trials write the files of the job.")
-@json_option
+@json_option("stepscope.schema.TriedChange", form="list")
 @click.argument("command", nargs=-1, metavar="[-- CMD…]", type=click.UNPROCESSED)
 def command(run: str, command: tuple[str, ...], as_json: bool, **values: Any) -> None:
     options = TryOptions(**values)

@@ -26,7 +26,7 @@ from stepscope.watch import Observer, Pause, follow_records
 )
 @run_argument
 @scan_option("Interval of rule evaluation if the job does not evaluate rules.")
-@json_option
+@json_option("stepscope.watch.LiveView", form="lines")
 def command(run: str, scan_interval: float, as_json: bool) -> None:
     reader = open_run(run)
     say_recovery(reader)

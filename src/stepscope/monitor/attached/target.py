@@ -164,7 +164,7 @@ def _find_kineto(environment: dict[str, str], uid: int) -> tuple[str | None, lis
     if not environment.get(DAEMON_VARIABLE):
         return None, [
             f"no detailed windows: the job was started without {DAEMON_VARIABLE}=1, with which "
-            "PyTorch listens to `stepscope capture`"
+            "PyTorch listens to `stepscope capture RUN --seconds 2`"
         ]
     if uid != os.getuid():
         return None, ["no detailed windows: attach as the user of the job to open some"]
