@@ -92,7 +92,7 @@ soak: $(VENV)/test.ready
 fuzz: $(VENV)/test.ready requirements/fuzz.txt
 	@$(PIP) -r requirements/fuzz.txt
 	$(PY) -m tests.fuzz
-	$(PY) -m tests.fuzz.http
+	$(PY) -m tests.fuzz.api
 
 # PyTorch must be one that finds the GPU; name its interpreter with PY=… where it is not in $(VENV).
 gpu-check:

@@ -18,7 +18,9 @@ the context is known; only `stepscope.cli` turns them into an exit code.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+TYPE_CHECKING = False  # importing `typing` would slow down the start of a script
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "DamagedRunError",

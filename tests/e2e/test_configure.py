@@ -149,7 +149,7 @@ def test_a_refused_change_changes_nothing(start: Callable[..., WindowedJob]) -> 
         (("--set", "StepOutlier.nope=1"), "StepOutlier has no parameter 'nope'"),
         (("--set", "LowGPUUtilization.window=9"), "LowGPUUtilization is not evaluated"),
         (("--without-rule", "BatchSize"), "--stop-on or --fail-on"),
-        (("--num-steps", "5"), "use stepscope capture"),
+        (("--num-steps", "5"), "use `stepscope capture RUN`"),
         (("--start-step", "90000", "--every", "1"), "would overlap"),
     ):
         refused = configure(job, "--interval", "100", *options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import mmap
 import os
 import random
@@ -46,6 +47,7 @@ class Victim:
         self.pid = os.fork()
         if not self.pid:
             try:
+                gc.freeze()  # objects of other tests, such as sockets of zmq, must not end here
                 loop(self._words)
             finally:
                 os._exit(1)

@@ -22,7 +22,7 @@ from stepscope.importers.smdebug.python_profiles import read_profile
 from stepscope.importers.smdebug.system import SampleSorter, read_samples
 from stepscope.monitor.drain import SpoolDrain
 from stepscope.schema import TABLES
-from stepscope.spool import Journal, Kind, SpanLog, SpoolTree, make_meta
+from stepscope.spool import DropCounts, Journal, Kind, SpanLog, SpoolTree, make_meta
 from stepscope.store.columns import make_batch
 from tests.support.debugger_files import event, sample
 from tests.support.kineto_files import imported_file, pretty, trace, training
@@ -103,10 +103,10 @@ def _execution_traces() -> list[bytes]:
 
 def _segments() -> list[bytes]:
     with tempfile.TemporaryDirectory() as root:
-        log = SpanLog(SpoolTree(root, _SPOOL_LIMIT_BYTES), root, 7, "c")
+        log = SpanLog(SpoolTree(root, _SPOOL_LIMIT_BYTES), root, 7, "c", DropCounts.create(root))
         for kind in (Kind.STEP, Kind.STACK, Kind.SCALAR, Kind.METRIC):
             log.write(make_meta(1, kind), 1_000, 2_000, 3)
-        (path,) = Path(root).iterdir()
+        (path,) = Path(root).glob("*.log")
         return [path.read_bytes()]
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from tests.fuzz.api_requests import api_requests, send
 from tests.fuzz.decoders import DECODERS
 from tests.fuzz.directories import read_damaged
 from tests.fuzz.mutation import mutations
-from tests.fuzz.requests import api_requests, send
 from tests.support.served import Served, serving
 from tests.support.served_runs import draw_job, import_trace, trace_events
 

@@ -44,7 +44,7 @@ def new_run() -> Iterator[Path]:
         yield run
 
 
-def append(writer: RunWriter, rows: list[Row]) -> None:
+def append(writer: RunWriter, rows: list[Row], *, first: int = 0) -> None:
     count = len(rows)
     names, labels, ends, values, flags = zip(*rows, strict=True) if rows else ((),) * 5
     masked = [end is None for end in ends]
@@ -54,7 +54,7 @@ def append(writer: RunWriter, rows: list[Row]) -> None:
             **{
                 name: DictColumn.constant("x", count) for name in ("node", "process", "log", "kind")
             },
-            "seq": np.arange(count),
+            "seq": np.arange(first, first + count),
             "name": DictColumn.encode(names),
             "labels": DictColumn.encode(labels),
             "start_ns": np.zeros(count, np.int64),
@@ -94,7 +94,7 @@ def test_any_order_of_appends_and_merges(actions: list[int | str], fan_in: int) 
         for action in actions:
             if isinstance(action, int):
                 rows = range(len(expected), len(expected) + action)
-                append(writer, [("x", None, None, value, 0) for value in rows])
+                append(writer, [("x", None, None, value, 0) for value in rows], first=rows.start)
                 expected += rows
             elif action == "compact":
                 writer.compact("spans")

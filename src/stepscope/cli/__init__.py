@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple, NoReturn
 
 import click
 
 from stepscope._version import __version__
 from stepscope.cli.defaults import set_defaults
+from stepscope.cli.numpy_threads import one_thread_in_numpy
 from stepscope.cli.streams import prepare_streams
 from stepscope.errors import StepscopeError
 
@@ -27,16 +25,18 @@ class _Command(NamedTuple):
     """Module of this package, imported when the command is used."""
     summary: str
     """Line of `stepscope --help`, which imports no command."""
+    starts_jobs: bool = False
+    """True if it starts processes of a user."""
 
 
 COMMANDS = {
-    "run": _Command("run", "Launch a job under the profiler; show its bottleneck."),
+    "run": _Command("run", "Launch a job under the profiler; show its bottleneck.", True),
     "attach": _Command("attach", "Record a running job from outside."),
     "import": _Command("import_traces", "Import traces into a new run."),
     "export": _Command("export", "Write traces in the format of other tools."),
     "show": _Command("show", "Show one view of a run."),
     "diagnose": _Command("diagnose", "Show the bottleneck, its cause and fixes."),
-    "try": _Command("try_changes", "Measure what a fix saves."),
+    "try": _Command("try_changes", "Measure what a fix saves.", True),
     "compare": _Command("compare", "Compare two runs, beyond noise."),
     "cost": _Command("cost", "Show the cost of a run and potential savings."),
     "rules": _Command("rules", "Check a run against rules, list or explain rules."),
@@ -61,7 +61,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = f"stepscope.cli.{COMMANDS[cmd_name].module}"
-        with _one_thread_in_numpy():
+        with one_thread_in_numpy():
             command: click.Command = importlib.import_module(name).command
         return command
 
@@ -76,27 +76,13 @@ class _Commands(click.Group):
             ) from None
         if name is not None and command is not None and not ctx.resilient_parsing:
             set_defaults(ctx, name, command, COMMANDS)
+            if not COMMANDS[name].starts_jobs:
+                ctx.with_resource(one_thread_in_numpy())
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
-
-
-@contextmanager
-def _one_thread_in_numpy() -> Iterator[None]:
-    """Keep NumPy's linear algebra, which the commands do not use, from starting a thread per core.
-
-    The variable is removed afterwards: a job that a command starts must not inherit it.
-    """
-    if "OPENBLAS_NUM_THREADS" in os.environ:
-        yield
-        return
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    try:
-        yield
-    finally:
-        del os.environ["OPENBLAS_NUM_THREADS"]
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

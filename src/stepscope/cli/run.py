@@ -31,6 +31,7 @@ from stepscope.cli.launcher import (
     exit_like,
     stop_is_pending,
 )
+from stepscope.cli.numpy_threads import one_thread_in_numpy
 from stepscope.cli.options import json_option, parse_spool_limit
 from stepscope.cli.output import print_json, say
 from stepscope.cli.places import (
@@ -415,10 +416,11 @@ class _Session:
 def conclude(location: Path, *, as_json: bool) -> None:
     """Diagnose the run of a job that has ended, store the verdict and print it."""
     try:
-        from stepscope.cli.verdict_text import print_job_verdict
-        from stepscope.diagnosis import diagnose
-        from stepscope.run import Run
-        from stepscope.store import RunWriter, open_run
+        with one_thread_in_numpy():
+            from stepscope.cli.verdict_text import print_job_verdict
+            from stepscope.diagnosis import diagnose
+            from stepscope.run import Run
+            from stepscope.store import RunWriter, open_run
 
         verdict = diagnose(Run(open_run(location)))
         # Stored first: the terminal may be closed or full.

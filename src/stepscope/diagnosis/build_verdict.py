@@ -157,8 +157,6 @@ def _name_denominator(cause: str, shares: Shares) -> str:
 def _find_obstacle(run: Run, thresholds: AttributionThresholds) -> str | None:
     """Find the reason why there can be no verdict; None where there can be one."""
     ranks = run.ranks
-    if not ranks and explain_recovery(run.reader):
-        return "its last records are still in the spool; store them with stepscope recover"
     if not ranks:
         return _explain_missing_steps(run)
     if count_dropped(run) > thresholds.max_dropped_ratio * run.reader.row_count("spans"):
@@ -195,6 +193,11 @@ def _explain_missing_steps(run: Run) -> str:
     reason = explain_loss(run) or explain_silence(run)
     if reason is not None:
         return f"no training step was recorded: {reason}"
+    if explain_recovery(run.reader) is not None:
+        return (
+            "no training step is in the run: its last records are still in the spool; store them "
+            "with `stepscope recover RUN`"
+        )
     if find_recording_end(run) is not None:
         return (
             "no training step was recorded before the recording of the processes ended; raise "

@@ -224,7 +224,8 @@ def test_a_price_for_runs_without_one(runs: Path) -> None:
     assert "no price found for q9.nano" in wrong.stderr
 
 
-def test_directories_of_several_runs(tmp_path: Path) -> None:
+def test_directories_of_several_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # long paths would break headings
     for number in range(3):
         job(tmp_path / "old" / str(number), wait=10, seed=number)
         job(tmp_path / "new" / str(number), wait=20, seed=10 + number)

@@ -55,7 +55,8 @@ def test_the_text(tmp_path: Path) -> None:
     assert "No smaller machine recommended: no GPU was sampled" in " ".join(text.split())
 
 
-def test_a_share_says_what_it_is_of(tmp_path: Path) -> None:
+def test_a_share_says_what_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # a narrow table would break the cells
     run = RunBuilder(tmp_path / "run")
     process = run.rank(workers=0)
     for _ in range(100):

@@ -57,14 +57,20 @@ def run_import(
     return run
 
 
-def test_beginning_loads_no_duckdb_and_leaves_the_environment_alone() -> None:
+def test_numpy_has_one_thread_and_the_environment_stays_as_it_is() -> None:
     code = (
-        "import os, sys; from stepscope.cli import root; before = dict(os.environ);"
-        "root.get_command(None, 'import');"
-        "print('numpy' in sys.modules, 'duckdb' in sys.modules, before == dict(os.environ))"
+        "import os, sys; from stepscope.cli import main; before = dict(os.environ)\n"
+        "sys.argv = ['stepscope', 'rules', 'explain', 'StepOutlier', '--json']\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "threads = os.listdir('/proc/self/task')\n"
+        "print('numpy' in sys.modules, len(threads), before == dict(os.environ))"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.split() == ["True", "False", "True"]
+    environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    assert shown.stdout.splitlines()[-1].split() == ["True", "1", "True"]
 
 
 FOREIGN = {

@@ -48,7 +48,7 @@ def test_help_and_version_import_no_command(arguments: str) -> None:
 
 def test_a_job_starts_before_its_end_is_prepared(tmp_path_factory: pytest.TempPathFactory) -> None:
     out = tmp_path_factory.mktemp("runs") / "run"
-    imported = list_imported(f"run --out {out} -- true")
+    imported = list_imported(f"run --out {out} --spool {out.parent} -- true")
     assert "stepscope.cli.run" in imported
     assert not {"duckdb", "numpy", "rich", "stepscope.diagnosis.build_verdict"} & imported
 

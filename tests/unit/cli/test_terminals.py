@@ -124,7 +124,8 @@ def test_a_pipe_is_as_wide_as_columns(
     if columns is not None:
         monkeypatch.setenv("COLUMNS", str(columns))
     width = columns or 100
-    lines = run_command(directory, "diagnose", "run").stdout.splitlines()
+    text = run_command(directory, "diagnose", "run").stdout
+    lines = [line for line in text.splitlines() if "stepscope" not in line]  # not broken: to paste
     assert width - 20 < max(map(len, lines)) <= width
 
 

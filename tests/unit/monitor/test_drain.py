@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from stepscope.monitor.drain import SpoolDrain
-from stepscope.spool import FIRST_SEQUENCE_WORD, Journal, Kind, SpanLog, SpoolTree, make_meta
+from stepscope.spool import (
+    FIRST_SEQUENCE_WORD,
+    DropCounts,
+    Journal,
+    Kind,
+    SpanLog,
+    SpoolTree,
+    make_meta,
+)
 
 LIMIT_BYTES = 1 << 26
 PROCESS = "7-1-0"
@@ -21,7 +29,7 @@ def drain(tmp_path: Path) -> SpoolDrain:
     tree = SpoolTree(str(tmp_path), LIMIT_BYTES)
     directory = tmp_path / f"p-{PROCESS}"
     directory.mkdir()
-    log = SpanLog(tree, str(directory), 7, "c")
+    log = SpanLog(tree, str(directory), 7, "c", DropCounts.create(str(directory)))
     log.write(make_meta(1, Kind.METRIC), 1_000, 2_000, 3)
     return SpoolDrain(
         tree, node="n", epoch_offset_ns=0, stored=lambda *_: np.empty(0, dtype=np.int64)
@@ -68,7 +76,7 @@ def test_names_and_files_that_are_not_of_a_process(drain: SpoolDrain, tmp_path: 
 
 
 def test_a_sequence_beyond_64_bits(drain: SpoolDrain, tmp_path: Path) -> None:
-    (path,) = (tmp_path / f"p-{PROCESS}").iterdir()
+    (path,) = (tmp_path / f"p-{PROCESS}").glob("*.log")
     words = np.fromfile(path, dtype=np.uint64)
     words[FIRST_SEQUENCE_WORD] = 2**64 - 1
     words.tofile(path)

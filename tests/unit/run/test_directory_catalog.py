@@ -98,8 +98,8 @@ def test_directories_that_cannot_be_served(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_read_is_not_empty(public_directory: Path) -> None:  # noqa: F811
     served = public_directory / "served"
-    draw_job(served / "mine", 3)
-    draw_job(served / "other" / "run", 3)
+    draw_job(served / "mine", 3).chmod(0o755)
+    draw_job(served / "other" / "run", 3).chmod(0o755)
     with restricted([served / "other"], 0):
         listing = DirectoryCatalog(served).list_runs()
     assert [run.id for run in listing.runs] == ["mine"]

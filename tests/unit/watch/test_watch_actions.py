@@ -171,7 +171,8 @@ by_apprise = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @by_apprise
 def test_notifying_by_apprise(receiver: Any, make: Make) -> None:
     pytest.importorskip("apprise")
-    Notify(receiver.url.replace("http:", "json:")).act(make("Slow"))
+    patient = "?cto=60&rto=60"  # seconds; apprise waits four by default, on a busy machine too few
+    Notify(receiver.url.replace("http:", "json:") + patient).act(make("Slow"))
     (note,) = receiver.bodies
     assert note["title"] == "Slow fired in run-1"
     assert note["message"] == "rank 0 is slow.\nWhat to do: Make it faster."

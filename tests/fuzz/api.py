@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz.http`: fuzz the HTTP API by its OpenAPI document, with schemathesis."""
+"""`python -m tests.fuzz.api`: fuzz the HTTP API by its OpenAPI document, with schemathesis."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ANY_RUN = ""
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.http")
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.api")
     parser.add_argument("--examples", type=int, default=750, help="requests per address and run")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
