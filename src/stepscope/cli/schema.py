@@ -67,7 +67,10 @@ def make_schema(types: list[type[msgspec.Struct]], *, form: str = "one") -> dict
         form: as of `JsonOption`; of lines, the schema is that of each.
     """
     schemas, components = make_schemas(types, "#/$defs/{name}")
-    schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
-    in_list = {"type": "array", "items": schema}
-    by_form = {"list": in_list, "one or list": {"anyOf": [schema, in_list]}}
+    schema: dict[str, Any] = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+    in_list: dict[str, Any] = {"type": "array", "items": schema}
+    by_form: dict[str, dict[str, Any]] = {
+        "list": in_list,
+        "one or list": {"anyOf": [schema, in_list]},
+    }
     return {"$schema": DIALECT, **by_form.get(form, schema), "$defs": components}

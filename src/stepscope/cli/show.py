@@ -149,8 +149,10 @@ def _check_range(run: Run, options: ViewOptions) -> None:
     Raises:
         UsageError: the range starts after the end of the run.
     """
+    if options.from_ns is None:
+        return
     length_ns = run.clock.end_ns - run.clock.origin_ns
-    if options.from_ns is not None and options.from_ns > length_ns > 0:
+    if options.from_ns > length_ns > 0:
         raise UsageError(
             f"The range starts at {duration(options.from_ns)}, after the end of the run: its times "
             f"are from 0 s to {duration(length_ns)}."
