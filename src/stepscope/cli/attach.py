@@ -16,7 +16,12 @@ from stepscope._version import __version__
 from stepscope.cli.options import json_option
 from stepscope.cli.output import say
 from stepscope.cli.places import make_run, make_spool, new_run_id
-from stepscope.cli.run import conclude, interval_option
+from stepscope.cli.run import (
+    MONITOR_TIMEOUT_S,
+    conclude,
+    explain_monitor_failure,
+    interval_option,
+)
 from stepscope.cli.suggestion import locate, suggest
 from stepscope.errors import StepscopeError, UsageError
 from stepscope.masking import mask
@@ -29,17 +34,13 @@ from stepscope.monitor import (
     Target,
     WindowSettings,
     examine_target,
-    last_line,
     open_log,
-    remove_spool,
     start_monitor,
 )
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 
 DETACH_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.2
-MONITOR_TIMEOUT_S = 60.0
-"""Time that the monitor gets to store the last records before it is left running."""
 
 
 @click.command(
@@ -75,11 +76,11 @@ def command(pid: int, duration_s: float | None, as_json: bool, **values: Any) ->
 
 @contextmanager
 def _blocked_signals() -> Iterator[None]:
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, DETACH_SIGNALS)
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, DETACH_SIGNALS)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
 
 
 def _start(
@@ -107,12 +108,7 @@ def _start(
             "window": "asked" if has_windows else "off",
         },
     )
-    location = None
-    try:
-        location = make_run(out, info, problems)
-    finally:
-        if location is None and spool is not None:
-            remove_spool(spool)
+    location = make_run(out, info, problems, spool=spool)
     if spool is None or location is None:
         raise UsageError(f"Nothing can be recorded: {'; '.join(problems)}.")
     for problem in problems:
@@ -170,7 +166,4 @@ def _await_monitor(monitor: subprocess.Popen[bytes], spool: Path, location: Path
         say(f"The monitor {monitor.pid} is still storing records; the verdict so far follows.")
         return
     if code:
-        raise StepscopeError(
-            f"The monitor failed ({last_line(log)}). The records are safe in {spool}; "
-            f"store them in the run with: {suggest('recover', locate(location))}"
-        )
+        raise StepscopeError(explain_monitor_failure(log, spool, location))

@@ -10,7 +10,6 @@ An option on the command line comes first, then the environment, then the file.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -77,6 +76,8 @@ def _read_tables(directory: Path) -> tuple[Path, dict[str, Any]]:
             continue
         if TABLE.encode() not in content:
             continue
+        import tomllib  # most projects set no defaults
+
         try:
             tables = tomllib.loads(content.decode()).get("tool", {}).get("stepscope")
         except ValueError as error:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from stepscope.errors import RunExistsError, UsageError
-from stepscope.monitor import Handshake
+from stepscope.monitor import Handshake, remove_spool
 from stepscope.schema import RunInfo
 from stepscope.store import create_run, is_remote
 
@@ -30,7 +30,12 @@ def new_run_id(command: Sequence[str]) -> str:
 
 
 def make_run(
-    out: str | None, info: RunInfo, problems: list[str], *, is_shared: bool = False
+    out: str | None,
+    info: RunInfo,
+    problems: list[str],
+    *,
+    spool: Path | None,
+    is_shared: bool = False,
 ) -> Path | None:
     """Create the run directory: the one of --out, else in the first directory that can be written.
 
@@ -38,6 +43,7 @@ def make_run(
         out: the directory of --out.
         info: description of the run; the name of a default directory gets a number if it is taken.
         problems: receives sentences about the directories that cannot be used.
+        spool: the spool of the run, which is removed if there is no run.
         is_shared: let the umask decide who may read the directory; else only its owner may.
 
     Returns:
@@ -46,8 +52,19 @@ def make_run(
     Raises:
         UsageError: the one of --out cannot be created.
     """
-    if out is None:
-        return _create_default_run(info, problems, is_shared=is_shared)
+    location = None
+    try:
+        if out is None:
+            location = _create_default_run(info, problems, is_shared=is_shared)
+        else:
+            location = _create_requested_run(out, info, is_shared=is_shared)
+    finally:
+        if location is None and spool is not None:
+            remove_spool(spool)
+    return location
+
+
+def _create_requested_run(out: str, info: RunInfo, *, is_shared: bool) -> Path:
     _check_out(out)
     try:
         create_run(out, info, is_shared=is_shared)

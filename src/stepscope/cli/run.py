@@ -214,12 +214,7 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
         git_revision=git_revision(),
         options=_recorded_options(options, windows, spool) | pricing,
     )
-    location = None
-    try:
-        location = make_run(options.out, info, problems, is_shared=options.share)
-    finally:
-        if location is None and spool is not None:
-            remove_spool(spool)
+    location = make_run(options.out, info, problems, spool=spool, is_shared=options.share)
     if spool is None or location is None:
         say("The job is not recorded: " + "; ".join(problems))
         exit_like(_run_alone(command))
@@ -368,8 +363,8 @@ class _Session:
     def _await_monitor(self, monitor: subprocess.Popen[bytes] | None) -> bool | None:
         """Wait until the recording is in the run: True when it is complete, False while the monitor
         is still storing records, None when it needs `stepscope recover`."""
-        recover = suggest("recover", locate(self._location))
         if monitor is None:
+            recover = suggest("recover", locate(self._location))
             say(f"The recording is still in {self._spool}. Store it in the run with: {recover}")
             return None
         code = self._wait_for_monitor(monitor)
@@ -387,13 +382,7 @@ class _Session:
             return False
         if code == 0:
             return True
-        say(
-            f"The monitor failed ({last_line(self._log)}). The records are safe in {self._spool}; "
-            f"fix the cause, then store them in the run with: {recover}"
-            if self._spool.exists()
-            else f"The monitor failed ({last_line(self._log)}). The spool {self._spool} was "
-            "deleted, and with it the records that were not in the run yet."
-        )
+        say(explain_monitor_failure(self._log, self._spool, self._location))
         return None
 
     def _wait_for_monitor(self, monitor: subprocess.Popen[bytes]) -> int | None:
@@ -411,6 +400,20 @@ class _Session:
             except subprocess.TimeoutExpired:
                 continue
         return None
+
+
+def explain_monitor_failure(log: int, spool: Path, location: Path) -> str:
+    """Say why the monitor has failed, by its log, and where the records are."""
+    failure = f"The monitor failed ({last_line(log)})."
+    if not spool.exists():
+        return (
+            f"{failure} The spool {spool} was deleted, and with it the records that were not in "
+            "the run yet."
+        )
+    return (
+        f"{failure} The records are safe in {spool}; fix the cause, then store them in the run "
+        f"with: {suggest('recover', locate(location))}"
+    )
 
 
 def conclude(location: Path, *, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from stepscope.cli.numpy_threads import one_thread_in_numpy
 from stepscope.errors import StepscopeError
 from stepscope.quantities import number, percent
 from stepscope.watch import Budget
@@ -51,11 +52,12 @@ class StatusLine:
                 pass
 
     def _text(self) -> str:
-        import duckdb
+        with one_thread_in_numpy():
+            import duckdb
 
-        from stepscope.run import Run
-        from stepscope.store import open_run
-        from stepscope.watch import measure_pace
+            from stepscope.run import Run
+            from stepscope.store import open_run
+            from stepscope.watch import measure_pace
 
         try:
             pace = measure_pace(Run(open_run(self._location)))

@@ -9,6 +9,8 @@ import struct
 import time
 from pathlib import Path
 
+from stepscope.spool import read_process_fields
+
 PIDFD_GET_INFO = 0xC040FF0B
 """ioctl of a pidfd: `_IOWR(0xFF, 11, struct pidfd_info)` of include/uapi/linux/pidfd.h."""
 PIDFD_INFO_EXIT = 1 << 3
@@ -55,10 +57,11 @@ class ProcessEnd:
         try:
             # Raises where we may not read field 52, which is 0 then.
             Path(f"/proc/{self._pid}/ns/pid").readlink()
-            stat = Path(f"/proc/{self._pid}/stat").read_bytes()
         except OSError:
             return self._read_kept_status()
-        fields = stat[stat.rfind(b")") + 2 :].split()
+        fields = read_process_fields(self._pid)
+        if fields is None:
+            return self._read_kept_status()
         return int(fields[49]) if fields[0] == b"Z" else None
 
     def _read_kept_status(self) -> int | None:

@@ -81,6 +81,7 @@ from stepscope.spool.tree import (
     process_directory,
     process_is_alive,
     process_start_ticks,
+    read_process_fields,
     segment_bytes,
 )
 
@@ -131,6 +132,7 @@ __all__ = [
     "process_is_alive",
     "process_start_ticks",
     "read_journal",
+    "read_process_fields",
     "read_recording_end",
     "read_refusal",
     "read_schedules",

@@ -29,7 +29,7 @@ def process_start_ticks(pid: int | str = "self") -> int | None:
     Together with the pid it identifies a process uniquely until the next boot; field 22 of
     /proc/<pid>/stat (proc(5)).
     """
-    fields = _process_fields(pid)
+    fields = read_process_fields(pid)
     if fields is None or fields[0] in {b"Z", b"X"}:
         return None
     return int(fields[19])
@@ -37,11 +37,11 @@ def process_start_ticks(pid: int | str = "self") -> int | None:
 
 def is_suspended(pid: int) -> bool:
     """Return True if a signal or a debugger has stopped a process."""
-    fields = _process_fields(pid)
+    fields = read_process_fields(pid)
     return fields is not None and fields[0] in {b"T", b"t"}
 
 
-def _process_fields(pid: int | str) -> list[bytes] | None:
+def read_process_fields(pid: int | str) -> list[bytes] | None:
     """Read the fields of /proc/<pid>/stat from the state on; None without the process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
