@@ -10,7 +10,7 @@ import { useGet } from "../state/fetch";
 import { ConfirmDialog } from "../widgets/dialog";
 import { Skeleton } from "../widgets/resource_view";
 import { Select } from "../widgets/select";
-import { configureRequest, initialForm, type Form } from "./configure_form";
+import { configureRequest, currentForm, type Form } from "./configure_form";
 
 const POLL_MS = 500;
 
@@ -23,12 +23,13 @@ interface Props {
 
 export function ConfigureDialog({ id, onCancel, onDone }: Props) {
   const { data, error: loadError } = useGet<ConfigurationView>("/api/views/configuration", { run: id });
-  const [edited, setForm] = useState<Form | null>(null);
+  const [changes, setChanges] = useState<Partial<Form>>({});
   const [error, setError] = useState("");
   const [applying, setApplying] = useState(false);
   const abort = useRef(new AbortController());
   useEffect(() => () => { abort.current.abort(); }, []);
-  const form = edited ?? (data === null ? null : initialForm(data));
+  const form = data === null ? null : currentForm(data, changes);
+  const change = (fields: Partial<Form>): void => { setChanges((before) => ({ ...before, ...fields })); };
   const apply = (): void => {
     if (data === null || form === null || applying) return;
     setApplying(true);
@@ -42,7 +43,7 @@ export function ConfigureDialog({ id, onCancel, onDone }: Props) {
   return (
     <ConfirmDialog title="Configure monitoring" confirmLabel={applying ? "Applying …" : "Apply"} onCancel={onCancel} onConfirm={apply}>
       <p class="muted">Changes the recording of the running job, within seconds. The run keeps what changed, and when.</p>
-      {form === null || data === null ? loadError === null ? <Skeleton /> : null : <Fields payload={data} form={form} onChange={setForm} />}
+      {form === null || data === null ? loadError === null ? <Skeleton /> : null : <Fields payload={data} form={form} change={change} />}
       {error === "" && loadError === null ? null : <p class="error-notice" role="alert">{sentence(error || (loadError?.message ?? ""))}</p>}
     </ConfirmDialog>
   );
@@ -63,11 +64,10 @@ async function applyChange(body: ConfigureRequest, signal: AbortSignal): Promise
 interface FieldsProps {
   payload: ConfigurationView;
   form: Form;
-  onChange: (form: Form) => void;
+  change: (fields: Partial<Form>) => void;
 }
 
-function Fields({ payload, form, onChange }: FieldsProps) {
-  const change = (fields: Partial<Form>): void => { onChange({ ...form, ...fields }); };
+function Fields({ payload, form, change }: FieldsProps) {
   const current = payload.interval_ns;
   // A script may have started the recording with another interval.
   const intervals = [...new Set([...payload.interval_choices_ns, ...(current === null ? [] : [current])])].sort((a, b) => a - b);
@@ -99,19 +99,19 @@ function Fields({ payload, form, onChange }: FieldsProps) {
   );
 }
 
-function RuleFields({ payload, form, change }: Omit<FieldsProps, "onChange"> & { change: (fields: Partial<Form>) => void }) {
+function RuleFields({ payload, form, change }: FieldsProps) {
   const toggle = (name: string, checked: boolean): void => {
-    const rules = new Set(form.rules);
-    if (checked) rules.add(name);
-    else rules.delete(name);
-    change({ rules });
+    const toggledRules = new Set(form.toggledRules);
+    if (checked === payload.rules.includes(name)) toggledRules.delete(name);
+    else toggledRules.add(name);
+    change({ toggledRules });
   };
   return (
     <fieldset>
       <legend>Rules</legend>
       <div class="choices" tabIndex={0} role="group" aria-label="Rules to evaluate">
         {[...payload.rules, ...payload.other_rules].map((name) => (
-          <Check key={name} label={name} checked={form.rules.has(name)} onChange={(checked) => { toggle(name, checked); }} />
+          <Check key={name} label={name} checked={form.toggledRules.has(name) !== payload.rules.includes(name)} onChange={(checked) => { toggle(name, checked); }} />
         ))}
       </div>
       {payload.parameters.length === 0 ? null : <p class="muted">Set: {payload.parameters.join(", ")}</p>}

@@ -10,13 +10,14 @@ export interface Form {
   firstStep: string;
   stepCount: string;
   interval: string;
-  /** Names of the rules to evaluate. */
-  rules: ReadonlySet<string>;
+  /** Rules to evaluate from now on, or no longer: the opposite of the present. */
+  toggledRules: ReadonlySet<string>;
   /** `Name.parameter=value`, separated by spaces or commas. */
   parameters: string;
 }
 
-export function initialForm(payload: ConfigurationView): Form {
+/** The present configuration, with what the user changed: the present may itself change under an open form. */
+export function currentForm(payload: ConfigurationView, changes: Partial<Form>): Form {
   return {
     intervalNs: String(payload.interval_ns),
     automatic: payload.automatic_windows,
@@ -24,8 +25,9 @@ export function initialForm(payload: ConfigurationView): Form {
     firstStep: "",
     stepCount: "10",
     interval: "",
-    rules: new Set(payload.rules),
+    toggledRules: new Set(),
     parameters: "",
+    ...changes,
   };
 }
 
@@ -41,8 +43,8 @@ export function configureRequest(id: string, payload: ConfigurationView, form: F
       step_count: Number(form.stepCount),
       interval: form.interval === "" ? null : Number(form.interval),
     }],
-    rules: [...form.rules].filter((name) => !payload.rules.includes(name)),
-    without_rules: payload.rules.filter((name) => !form.rules.has(name)),
+    rules: payload.other_rules.filter((name) => form.toggledRules.has(name)),
+    without_rules: payload.rules.filter((name) => form.toggledRules.has(name)),
     assignments: form.parameters.split(/[\s,]+/).filter((text) => text !== ""),
   };
 }
