@@ -26,7 +26,6 @@ from stepscope.diagnosis.lost_records import (
     count_dropped,
     explain_drops,
     explain_loss,
-    explain_silence,
     list_losses,
 )
 from stepscope.diagnosis.overhead_causes import describe_outside_load
@@ -190,14 +189,11 @@ def _explain_unknown_time(rank: Rank) -> str | None:
 
 
 def _explain_missing_steps(run: Run) -> str:
-    reason = explain_loss(run) or explain_silence(run)
+    reason = explain_loss(run)
     if reason is not None:
         return f"no training step was recorded: {reason}"
     if explain_recovery(run.reader) is not None:
-        return (
-            "no training step is in the run: its last records are still in the spool; store them "
-            "with `stepscope recover RUN`"
-        )
+        return "no training step is in the run: its last records are still in the spool"
     if find_recording_end(run) is not None:
         return (
             "no training step was recorded before the recording of the processes ended; raise "

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from collections import Counter
 
 from stepscope.quantities import count, duration, memory
-from stepscope.run import Run, is_lost
+from stepscope.run import Run
 from stepscope.schema import ProcessInfo
 
 _FULL_SPOOL = "the spool was full; raise --spool-limit"
@@ -62,19 +61,6 @@ def explain_loss(run: Run) -> str | None:
             return f"{process.title} could not be recorded because {cause}"
     losses = [loss for status in run.reader.statuses().values() for loss in status.losses]
     return losses[0] if losses else None
-
-
-def explain_silence(run: Run) -> str | None:
-    """Say which monitor has been silent for too long; None without one."""
-    for node, status in run.reader.statuses().items():
-        if is_lost(status):
-            silence = duration(time.time_ns() - status.heartbeat_ns)
-            return (
-                f"the monitor of node {node}, process {status.monitor_pid}, has been silent for "
-                f"{silence}: if it was suspended, resume it; if it has ended, store the rest of "
-                "the records with `stepscope recover RUN`"
-            )
-    return None
 
 
 def list_losses(run: Run) -> list[str]:

@@ -6,6 +6,7 @@ import shlex
 import time
 from pathlib import Path
 
+from stepscope.quantities import duration
 from stepscope.run.job_times import SILENT_NS, is_lost
 from stepscope.schema import JobStatus
 from stepscope.spool import process_start_ticks
@@ -19,20 +20,32 @@ def explain_recovery(reader: RunReader) -> str | None:
     if not statuses:
         spool = reader.info.options.get("spool")
         is_starting = time.time_ns() - reader.info.created_ns <= SILENT_NS
-        return None if spool is None or is_starting else _explain(reader, "its monitor", [spool])
-    growing = {node: status for node, status in statuses.items() if not status.state.is_final}
-    if not growing:
-        return None
+        if spool is None or is_starting:
+            return None
+        return _explain_end(reader, "its monitor", is_here=_is_here(spool))
     nodes = reader.nodes()
-    spools = {name: nodes[name].spool if name in nodes else None for name in growing}
-    lost = [
-        name
-        for name, status in growing.items()
-        if is_lost(status) or (_is_here(spools[name]) and _is_dead(status))
-    ]
-    if not lost:
+    sentences = (
+        _explain_node(reader, name, status, nodes[name].spool if name in nodes else None)
+        for name, status in statuses.items()
+        if not status.state.is_final
+    )
+    return next((sentence for sentence in sentences if sentence is not None), None)
+
+
+def _explain_node(reader: RunReader, node: str, status: JobStatus, spool: str | None) -> str | None:
+    is_here = _is_here(spool)
+    if is_here and not _is_alive(status.monitor_pid):
+        # While the job runs, its launcher starts another monitor.
+        if is_lost(status) or not _is_alive(status.pid):
+            return _explain_end(reader, f"the monitor on {node}", is_here=True)
         return None
-    return _explain(reader, f"the monitor on {', '.join(lost)}", [spools[name] for name in lost])
+    if not is_lost(status):
+        return None
+    silence = duration(time.time_ns() - status.heartbeat_ns)
+    start = f"The run is incomplete: the monitor on {node} has been silent for {silence}."
+    if is_here:
+        return f"{start} If it is suspended, resume it with: kill -CONT {status.monitor_pid}"
+    return f"{start} If it has ended, {_recover(reader, is_here=False)}"
 
 
 def _is_here(spool: str | None) -> bool:
@@ -40,20 +53,23 @@ def _is_here(spool: str | None) -> bool:
     return spool is not None and Path(spool).is_dir()
 
 
-def _is_dead(status: JobStatus) -> bool:
-    return not any(
-        pid is not None and process_start_ticks(pid) is not None
-        for pid in (status.monitor_pid, status.pid)
+def _is_alive(pid: int | None) -> bool:
+    return pid is not None and process_start_ticks(pid) is not None
+
+
+def _explain_end(reader: RunReader, monitor: str, *, is_here: bool) -> str:
+    action = _recover(reader, is_here=is_here)
+    return (
+        f"The run is incomplete: {monitor} stopped before it recorded the end of the job. "
+        f"{action[0].upper()}{action[1:]}"
     )
 
 
-def _explain(reader: RunReader, monitor: str, spools: list[str | None]) -> str:
-    start = f"The run is incomplete: {monitor} stopped before it recorded the end of the job."
+def _recover(reader: RunReader, *, is_here: bool) -> str:
     if reader.directory is None:
         return (
-            f"{start} Store the remaining records with stepscope recover and the run directory on "
-            "the machine that recorded it."
+            "store the remaining records with stepscope recover and the run directory on the "
+            "machine that recorded it."
         )
-    there = "" if any(map(_is_here, spools)) else " on that machine"
     command = shlex.join(["stepscope", "recover", str(reader.directory)])
-    return f"{start} Store the remaining records{there} with: {command}"
+    return f"store the remaining records{'' if is_here else ' on that machine'} with: {command}"

@@ -84,6 +84,7 @@ class RunBuilder:
             line of the innermost frame in user code.
         cores: number of cores available to the job on a node.
         sampling_ms: period of the stack samplers.
+        spool: spool of the monitors.
     """
 
     def __init__(
@@ -93,9 +94,11 @@ class RunBuilder:
         code: dict[str, str] | None = None,
         cores: float = 8,
         sampling_ms: float = 1,
+        spool: str = "/spool",
     ) -> None:
         self.path = path
         self.cores = cores
+        self.spool = spool
         self.processes: list[DrawnProcess] = []
         self.statuses: dict[str, JobStatus] = {}
         self._code = code or {}
@@ -181,7 +184,7 @@ class RunBuilder:
         )
 
     def _write_node(self, writer: RunWriter, node: str) -> None:
-        writer.put_node(_node(node, self.cores))
+        writer.put_node(_node(node, self.cores, self.spool))
         completed = JobStatus(
             state=JobState.COMPLETED, heartbeat_ns=self.end_ns, started_ns=EPOCH_NS, exit_code=0
         )
@@ -247,7 +250,7 @@ _RUN = RunInfo(
 )
 
 
-def _node(node: str, cores: float) -> NodeInfo:
+def _node(node: str, cores: float, spool: str) -> NodeInfo:
     return NodeInfo(
         node=node,
         platform="Linux",
@@ -257,7 +260,7 @@ def _node(node: str, cores: float) -> NodeInfo:
         memory_bytes=64 << 30,
         memory_limit_bytes=None,
         sample_interval_ns=METRIC_PERIOD_NS,
-        spool="/spool",
+        spool=spool,
         clock_anchor_monotonic_ns=0,
         clock_anchor_epoch_ns=EPOCH_NS,
     )
