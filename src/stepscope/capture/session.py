@@ -20,6 +20,7 @@ from stepscope.spool import (
     SPOOL_VARIABLE,
     DropCounts,
     Journal,
+    RowLog,
     SpanLog,
     SpoolTree,
     make_meta,
@@ -110,6 +111,10 @@ class Session:
         thread = threading.get_native_id()
         numbers = self._segment_numbers.setdefault((thread, log_class), count())
         return SpanLog(self.tree, self.directory, thread, log_class, self.drops, numbers=numbers)
+
+    def new_row_log(self) -> RowLog:
+        """Create a log of rows. A process has one."""
+        return RowLog(self.tree, self.directory, threading.get_native_id(), self.drops)
 
     def meta(self, key: Key) -> int:
         """Return the meta word for records of this kind, name and labels; interns the name.

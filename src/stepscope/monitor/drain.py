@@ -19,13 +19,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.monitor import row_files
 from stepscope.monitor.process_logs import JOURNAL_FILE, LogSegment, ProcessLogs, SharedFile
+from stepscope.monitor.row_files import NewRows, RowColumns, StoredSequences, open_row_file
 from stepscope.schema import MALFORMED_JSON
 from stepscope.spool import (
     FIRST_SEQUENCE_WORD,
     HEADER_WORDS,
     MAGIC,
     RECORD_WORDS,
+    ROWS,
     SEGMENT_BYTES,
     SEGMENT_RECORDS,
     Flag,
@@ -39,11 +42,9 @@ from stepscope.spool import (
 from stepscope.store import DictColumn
 
 Words = NDArray[np.uint64]
-StoredSequences = Callable[[str, str, str, int, int], NDArray[np.int64]]
-"""(table, process, log, first, count) -> sequence numbers that the store already has."""
-
 TABLE_OF_KIND = {Kind.STACK: "stacks", Kind.SCALAR: "scalars", Kind.METRIC: "metrics"}
-TABLES = ("spans", "stacks", "scalars", "metrics")
+SPAN_LOG_TABLES = ("spans", "stacks", "scalars", "metrics")
+TABLES = (*SPAN_LOG_TABLES, *row_files.TABLES)
 KIND_NAMES = {
     number: name.lower()
     for name, number in vars(Kind).items()
@@ -95,6 +96,14 @@ class NewRecords:
     indices: NDArray[np.int64]
     words: Words
 
+    def commit(self) -> None:
+        """Note that they are stored; remove the file when all of its records are."""
+        self.segment.emitted[self.indices] = True
+        _remove_if_finished(self.process, self.segment)
+
+
+Chunk = NewRecords | NewRows
+
 
 class SpoolDrain:
     """Drain of one spool: `collect` finds new records; call `commit` once they are stored."""
@@ -109,14 +118,14 @@ class SpoolDrain:
         self._end_ns = read_recording_end(tree.root)
         self.processes: dict[str, ProcessLogs] = {}
 
-    def collect(self, *, final: bool = False) -> dict[str, list[NewRecords]]:
+    def collect(self, *, final: bool = False) -> dict[str, list[Chunk]]:
         """Find new records by table.
 
         Args:
             final: all processes have ended; open records are emitted without an end.
         """
         self._find_processes()
-        records: dict[str, list[NewRecords]] = {table: [] for table in TABLES}
+        records: dict[str, list[Chunk]] = {table: [] for table in TABLES}
         for process in self.processes.values():
             if not process.drained:
                 self._collect_process(process, records, final=final)
@@ -151,16 +160,19 @@ class SpoolDrain:
             process.restore()
         return bool(missing)
 
-    def columns(self, table: str, records: Sequence[NewRecords]) -> dict[str, Any]:
+    def columns(self, table: str, chunks: Sequence[Chunk]) -> dict[str, Any]:
         """Convert records to columns of the table, in the form that the store appends."""
+        if table in row_files.TABLES:
+            rows = [chunk for chunk in chunks if isinstance(chunk, NewRows)]
+            return RowColumns(self._node, self._offset, rows).make()
+        records = [chunk for chunk in chunks if isinstance(chunk, NewRecords)]
         return _COLUMNS[table](_ColumnBuilder(self._node, self._offset, records))
 
     @staticmethod
-    def commit(records: Iterable[NewRecords]) -> None:
+    def commit(chunks: Iterable[Chunk]) -> None:
         """Mark stored records as emitted, and remove files of which all records are stored."""
-        for chunk in records:
-            chunk.segment.emitted[chunk.indices] = True
-            _remove_if_finished(chunk.process, chunk.segment)
+        for chunk in chunks:
+            chunk.commit()
 
     def remove_drained(self) -> None:
         """Remove the directories of ended processes whose records are all in the store."""
@@ -175,7 +187,7 @@ class SpoolDrain:
                 self.processes[name] = ProcessLogs(name, Path(path))
 
     def _collect_process(
-        self, process: ProcessLogs, records: dict[str, list[NewRecords]], *, final: bool
+        self, process: ProcessLogs, records: dict[str, list[Chunk]], *, final: bool
     ) -> None:
         if not process.ended and (final or not process.is_alive()):
             process.ended = process.changed = True
@@ -185,6 +197,9 @@ class SpoolDrain:
         for segment, words in contents:
             if words is not None:
                 self._collect_segment(process, segment, words, records)
+        for file in list(process.row_files.values()):
+            for table in file.missing:
+                records[table].append(NewRows(process, file, table))
 
     def _open_segments(self, process: ProcessLogs) -> list[LogSegment]:
         try:
@@ -193,11 +208,23 @@ class SpoolDrain:
             return []
         for path in files:
             name = LogName.parse(path.name)
-            if name is not None and path.name not in process.segments and path.is_file():
+            if name is None or not path.is_file():
+                continue
+            if name.log_class == ROWS:
+                self._open_rows(process, name, path)
+            elif path.name not in process.segments:
                 segment = self._open(process, name, path)
                 if segment is not None:
                     process.segments[path.name] = segment
         return list(process.segments.values())
+
+    def _open_rows(self, process: ProcessLogs, name: LogName, path: Path) -> None:
+        if path.name not in process.row_files:
+            file = open_row_file(path, process.name, name.log, self._stored)
+            if file is not None and file.missing:
+                process.row_files[path.name] = file
+            elif file is not None:  # stored before a crash
+                path.unlink(missing_ok=True)
 
     def _open(self, process: ProcessLogs, name: LogName, path: Path) -> LogSegment | None:
         try:
@@ -211,7 +238,7 @@ class SpoolDrain:
         if first > _MAX_SEQUENCE:
             return None
         emitted = np.zeros(SEGMENT_RECORDS, dtype=np.bool_)
-        for table in TABLES:
+        for table in SPAN_LOG_TABLES:
             stored = self._stored(table, process.name, name.log, first, SEGMENT_RECORDS)
             emitted[stored - first] = True
         return LogSegment(file, name.log, first, emitted)
@@ -221,7 +248,7 @@ class SpoolDrain:
         process: ProcessLogs,
         segment: LogSegment,
         words: Words,
-        records: dict[str, list[NewRecords]],
+        records: dict[str, list[Chunk]],
     ) -> None:
         rows = words[HEADER_WORDS:].reshape(-1, RECORD_WORDS)
         start, end, meta = rows[:, 0], rows[:, 1], rows[:, 2]

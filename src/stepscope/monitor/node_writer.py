@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.masking import mask, mask_text
-from stepscope.monitor.drain import SpoolDrain
+from stepscope.monitor.drain import TABLES as DRAINED_TABLES, SpoolDrain
 from stepscope.monitor.handshake import Handshake, JobExit, StopSignal
 from stepscope.monitor.process_logs import ProcessLogs
 from stepscope.schema import (
@@ -179,7 +179,7 @@ class _StoredSequences:
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
-        self._empty = {t: not reader.has(t) for t in ("spans", "stacks", "scalars", "metrics")}
+        self._empty = {table: not reader.has(table) for table in DRAINED_TABLES}
 
     def __call__(
         self, table: str, process: str, log: str, first: int, count: int

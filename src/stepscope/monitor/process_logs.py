@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.monitor.row_files import RowFile
 from stepscope.spool import (
     DROPS_FILE,
     PAGE_BYTES,
@@ -95,6 +96,7 @@ class ProcessLogs:
     end: dict[str, Any] | None = None
     """How the interpreter ended; None if it was killed, or has not ended."""
     segments: dict[str, LogSegment] = field(default_factory=dict)
+    row_files: dict[str, RowFile] = field(default_factory=dict)
     drops: SharedFile | None = None
     dropped: dict[str, int] = field(default_factory=dict)
     """Number of records that had no room, by cause."""
@@ -106,7 +108,7 @@ class ProcessLogs:
     @property
     def drained(self) -> bool:
         """True when the process has ended and the store has all of its records."""
-        return self.ended and not self.segments
+        return self.ended and not self.segments and not self.row_files
 
     @property
     def key(self) -> tuple[int, ...]:

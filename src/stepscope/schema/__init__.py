@@ -104,6 +104,7 @@ from stepscope.schema.tables.process_groups import PROCESS_GROUPS
 from stepscope.schema.tables.python_profiles import PYTHON_PROFILES
 from stepscope.schema.tables.quality import QUALITY, QUALITY_CHECKS
 from stepscope.schema.tables.scalars import SCALARS
+from stepscope.schema.tables.tensor_statistics import TENSOR_HISTOGRAMS, TENSOR_STATISTICS
 from stepscope.schema.tables.spans import AGGREGATE_KINDS, SPAN_KINDS, SPANS
 from stepscope.schema.tables.stacks import STACKS
 from stepscope.schema.tables.timeline import TIMELINE
@@ -233,7 +234,8 @@ TRACE_TABLES = (
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        *(SPANS, METRICS, STACKS, SCALARS, MEMORY_CATEGORIES, PYTHON_PROFILES),
+        *(SPANS, METRICS, STACKS, SCALARS, TENSOR_STATISTICS, TENSOR_HISTOGRAMS),
+        *(MEMORY_CATEGORIES, PYTHON_PROFILES),
         *TRACE_TABLES,
     )
 }

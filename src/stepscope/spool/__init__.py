@@ -11,6 +11,7 @@ A spool is one local directory per node and run:
     <spool>/p-<pid>-<start ticks>-<n>/     one per process image (exec makes a new one)
         journal.jsonl                      process description, interned names, facts, notes
         <tid><class>-<k>.log               k-th segment of one thread's log
+        <tid>r-<k>.rows                    k-th file of a log of rows: statistics of tensors
         drops                              number of records that had no room, by cause
         pulse                              heartbeat: a page shared by the process and the monitor
         plan-<n>.json                      window, of the monitor or of the schedule
@@ -62,6 +63,7 @@ from stepscope.spool.record import (
     pack_forward,
 )
 from stepscope.spool.recording_end import read_recording_end, write_recording_end
+from stepscope.spool.row_log import POWER_BINS, RowLog, read_rows
 from stepscope.spool.step_schedule import (
     ScheduledWindows,
     StepSchedule,
@@ -71,8 +73,10 @@ from stepscope.spool.step_schedule import (
     read_schedules,
     write_schedules,
 )
+from stepscope.spool.tensor_plan import COLLECTIONS, TENSORS_VARIABLE, TensorPlan
 from stepscope.spool.tree import (
     MIN_LIMIT_BYTES,
+    ROWS,
     SPOOL_VARIABLE,
     LogName,
     SpoolFullError,
@@ -87,6 +91,7 @@ from stepscope.spool.tree import (
 
 __all__ = [
     "BOUNDARY_WORD",
+    "COLLECTIONS",
     "DATA_WAIT_WORD",
     "DROPS_FILE",
     "FIRST_SEQUENCE_WORD",
@@ -97,12 +102,15 @@ __all__ = [
     "MIN_LIMIT_BYTES",
     "OPTIONS",
     "PAGE_BYTES",
+    "POWER_BINS",
     "RECORD_WORDS",
     "ROLL_WORD",
+    "ROWS",
     "SEGMENT_BYTES",
     "SEGMENT_RECORDS",
     "SPOOL_VARIABLE",
     "STEPS_WORD",
+    "TENSORS_VARIABLE",
     "Depth",
     "DropCounts",
     "Flag",
@@ -111,11 +119,13 @@ __all__ = [
     "Kind",
     "LogName",
     "Recorder",
+    "RowLog",
     "ScheduledWindows",
     "SpanLog",
     "SpoolFullError",
     "SpoolTree",
     "StepSchedule",
+    "TensorPlan",
     "WindowPlan",
     "WindowState",
     "find_overlap",
@@ -135,6 +145,7 @@ __all__ = [
     "read_process_fields",
     "read_recording_end",
     "read_refusal",
+    "read_rows",
     "read_schedules",
     "segment_bytes",
     "window_file",

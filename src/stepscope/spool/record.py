@@ -75,6 +75,8 @@ class Kind:
     """A number logged by the user. value: the bits of a double."""
     METRIC: Final = 102
     """A sample of the node. name: metric|device; value: the bits of a double."""
+    TENSOR: Final = 103
+    """Only of names: a tensor in a log of rows."""
 
 
 class Flag:

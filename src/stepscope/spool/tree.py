@@ -11,8 +11,12 @@ SPOOL_VARIABLE = "STEPSCOPE_SPOOL"
 """Environment variable that names the spool; the whole job inherits it."""
 COARSE = "c"
 FINE = "f"
+ROWS = "r"
+"""Class of logs of rows; see `row_log`."""
+_EXTENSIONS = {COARSE: "log", FINE: "log", ROWS: "rows"}
 FINE_SHARE = 0.75
-"""Fine records may fill this share of the limit; the rest is reserved for steps and phases."""
+"""Fine records and rows may fill this share of the limit; the rest is reserved for steps and
+phases."""
 
 MIN_LIMIT_BYTES = 8 * SEGMENT_BYTES
 """Room for the samples of the monitor, and for two segments of each log of one thread, of which
@@ -71,7 +75,7 @@ def process_is_alive(directory: str) -> bool:
 
 
 class LogName(namedtuple("LogName", ("thread", "log_class", "segment"))):
-    """Name of one segment file: `<thread><class>-<segment>.log`."""
+    """Name of one file of a log: `<thread><class>-<segment>.log`, or `.rows` of a log of rows."""
 
     __slots__ = ()
 
@@ -83,27 +87,35 @@ class LogName(namedtuple("LogName", ("thread", "log_class", "segment"))):
     @property
     def file_name(self) -> str:
         """The name on disk."""
-        return f"{self.log}-{self.segment}.log"
+        return f"{self.log}-{self.segment}.{_EXTENSIONS[self.log_class]}"
 
     @classmethod
     def parse(cls, file_name: str) -> LogName | None:
         """Parse a file name; None if it is not the name of a segment."""
         stem, dot, extension = file_name.rpartition(".")
         log, dash, segment = stem.rpartition("-")
-        if not (dot and dash and extension == "log" and segment.isdecimal() and len(log) > 1):
+        if not (dot and dash and segment.isdecimal() and len(log) > 1):
             return None
-        if not log[:-1].isdecimal() or log[-1] not in {COARSE, FINE}:
+        if not log[:-1].isdecimal() or _EXTENSIONS.get(log[-1]) != extension:
             return None
         return cls(int(log[:-1]), log[-1], int(segment))
 
 
 def segment_bytes(directory: str) -> int:
-    """Return the size of the segments of one process; all have one size, so they are counted."""
+    """Return the size of the logs of one process; segments have one size, so they are counted."""
     try:
-        segments = sum(1 for name in os.listdir(directory) if name.endswith(".log"))
+        names = os.listdir(directory)
     except FileNotFoundError:
         return 0
-    return segments * SEGMENT_BYTES
+    rows = (f"{directory}/{name}" for name in names if name.endswith(".rows"))
+    return sum(map(_file_bytes, rows)) + SEGMENT_BYTES * sum(n.endswith(".log") for n in names)
+
+
+def _file_bytes(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:  # the monitor has read and removed it
+        return 0
 
 
 class SpoolTree:
@@ -153,6 +165,6 @@ class SpoolTree:
         Raises:
             SpoolFullError: the segment would exceed the limit of its class.
         """
-        share = FINE_SHARE if log_class == FINE else 1.0
+        share = 1.0 if log_class == COARSE else FINE_SHARE
         if self.used_bytes() + SEGMENT_BYTES > self.limit_bytes * share:
             raise SpoolFullError(f"the spool {self.root} has reached its limit")

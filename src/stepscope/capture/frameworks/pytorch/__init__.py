@@ -16,6 +16,7 @@ pickled object, and torch.compile traces the original functions.
     collectives   torch.distributed calls of the script, and overlap statistics of DDP
     compiling     compilations of torch.compile
     settings      settings that change how fast the job runs
+    tensors       statistics of weights, gradients and losses, on request
     device_clock  phase times on the device
     window        detailed windows, as planned by the monitor
     libkineto     recorder of windows: threads of libkineto
@@ -37,6 +38,7 @@ from stepscope.capture.frameworks.pytorch import (
     modules,
     optimizers,
     settings,
+    tensors,
     window,
 )
 from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler
@@ -56,7 +58,7 @@ def install() -> None:
     _installed = True
     adapters = (
         modules, autograd, optimizers, loading, copies, checkpoints, device_clock, settings,
-        window,
+        tensors, window,
     )  # fmt: skip
     for adapter in adapters:
         _probe.protect(adapter.install)()

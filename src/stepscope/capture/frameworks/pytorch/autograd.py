@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.frameworks.pytorch import device_clock, updates
+from stepscope.capture.frameworks.pytorch import device_clock, tensors, updates
 from stepscope.capture.frameworks.pytorch.modules import ReentryGuard, module_call
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.progress import progress
@@ -36,6 +36,8 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
         if progress.reports_work:
             progress.notify_work()
+        if tensors.add_loss is not None and args:
+            tensors.add_loss(args[0])
         name = "backward" if kwargs.get("accumulate_grad") else "grad"
         # A pass inside another one, or inside a module, ends no step.
         watches = progress.watches_updates and not (module_call.active or backward_pass.active)

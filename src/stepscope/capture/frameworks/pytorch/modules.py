@@ -13,7 +13,13 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.frameworks.pytorch import collectives, device_clock, models, updates
+from stepscope.capture.frameworks.pytorch import (
+    collectives,
+    device_clock,
+    models,
+    tensors,
+    updates,
+)
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.guard import Probe
@@ -96,6 +102,8 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
             _probe.end(span, flags=flags)
         if span is not None:  # a lazy module has its parameters only after the call
             models.describe(module, args, kwargs)
+            if tensors.add_model is not None:
+                tensors.add_model(module)
             if progress.watches_updates and not flags & Flag.NO_GRAD:
                 updates.add(module)
         return result

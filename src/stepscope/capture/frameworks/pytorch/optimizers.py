@@ -14,7 +14,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from stepscope.capture.frameworks.pytorch import device_clock
+from stepscope.capture.frameworks.pytorch import device_clock, tensors
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.guard import OpenSpan, Probe
@@ -73,6 +73,8 @@ def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         _probe.abandon(state.span)  # the step raised, so the post hook did not run
         state.inner_count = 0
     state.is_stepping = True
+    if tensors.before_step is not None:
+        tensors.before_step(optimizer)
     state.span = _probe.start(Kind.OPTIMIZER, state.name, key)
     if device_clock.clock is not None:
         state.device = device_clock.start("optimizer")
@@ -92,6 +94,8 @@ def _after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         device_clock.end(state.device)
         state.device = None
     _probe.end(state.span)
+    if tensors.after_step is not None:
+        tensors.after_step()
     progress.notify_optimizer_step()
 
 

@@ -1,0 +1,149 @@
+"""Losses: the values of the tensors on which the script calls `backward()`.
+
+They are written as scalars, at every backward pass. A loss on a device is copied into a buffer
+there; the buffer is copied to pinned memory when it is full, or older than a second, and read when
+that copy has ended.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from stepscope.capture.frameworks.pytorch.patching import patch
+from stepscope.capture.guard import Probe
+from stepscope.spool import Flag, Kind
+
+LOSS_PREFIX = "loss/"
+"""Prefix of the name of a loss; the function that computes it follows: `loss/NllLoss`."""
+BUFFER_SIZE = 64
+MAX_AGE_NS = 1_000_000_000
+_BACKWARD = re.compile(r"Backward\d*$")
+_probe = Probe("losses")
+
+
+class _Copy(NamedTuple):
+    """Losses on their way to the host."""
+
+    labels: list[tuple[str, int]]
+    values: torch.Tensor
+    event: Any
+
+
+class _DeviceBuffer:
+    """Losses of one device that are not copied to the host yet."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._values = torch.zeros(BUFFER_SIZE, dtype=torch.float64, device=device)
+        self._labels: list[tuple[str, int]] = []
+        self._copies: deque[_Copy] = deque()
+
+    def add(self, name: str, t_ns: int, loss: torch.Tensor) -> None:
+        self._values[len(self._labels)].copy_(loss)
+        self._labels.append((name, t_ns))
+        is_old = t_ns - self._labels[0][1] >= MAX_AGE_NS
+        if is_old or len(self._labels) == BUFFER_SIZE:
+            self._start_copy()
+        self.poll()
+
+    def finish(self) -> None:
+        """Write all losses; the process ends."""
+        if self._labels:
+            self._start_copy()
+        self.poll(wait=True)
+
+    def poll(self, *, wait: bool = False) -> None:
+        while self._copies:
+            copy = self._copies[0]
+            if wait:
+                copy.event.synchronize()
+            elif not copy.event.query():
+                return
+            self._copies.popleft()
+            for (name, t_ns), value in zip(copy.labels, copy.values.tolist(), strict=False):
+                _write(name, t_ns, value)
+
+    def _start_copy(self) -> None:
+        is_cuda = self._values.device.type == "cuda"
+        host = torch.empty_like(self._values, device="cpu", pin_memory=is_cuda)
+        host.copy_(self._values, non_blocking=True)
+        event = torch.Event(self._values.device)
+        event.record()
+        self._copies.append(_Copy(self._labels, host, event))
+        self._labels = []
+
+
+class LossRecorder:
+    """Recorder of the losses of one process."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[torch.device, _DeviceBuffer] = {}
+        self._scaled: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
+
+    def add(self, outputs: Any) -> None:
+        """Record the loss of a backward pass; a tensor with more elements is none.
+
+        Args:
+            outputs: the tensors on which the script calls `backward()`.
+        """
+        if not isinstance(outputs, tuple | list) or len(outputs) != 1:
+            return
+        loss, t_ns = outputs[0], time.monotonic_ns()
+        with torch.no_grad(), torch._C.DisableTorchFunction():
+            loss = self._unscale(loss)
+            if loss.numel() != 1 or not loss.is_floating_point() or loss.is_meta:
+                return
+            function = type(loss.grad_fn).__name__ if loss.grad_fn is not None else "loss"
+            name = f"{LOSS_PREFIX}{_BACKWARD.sub('', function)}"
+            loss = loss.detach().reshape(())
+            if loss.device.type == "cpu":
+                _write(name, t_ns, loss.item())
+                return
+            buffer = self._buffers.get(loss.device)
+            if buffer is None:
+                buffer = self._buffers[loss.device] = _DeviceBuffer(loss.device)
+            buffer.add(name, t_ns, loss)
+
+    def note_scaled(self, loss: Any, scaled: Any) -> None:
+        """Remember the loss that a GradScaler has multiplied."""
+        if isinstance(loss, torch.Tensor) and isinstance(scaled, torch.Tensor):
+            self._scaled = weakref.ref(scaled), loss
+
+    def finish(self) -> None:
+        """Write the losses that are still on a device; the process ends."""
+        for buffer in self._buffers.values():
+            buffer.finish()
+
+    def _unscale(self, loss: torch.Tensor) -> torch.Tensor:
+        scaled, self._scaled = self._scaled, None
+        return scaled[1] if scaled is not None and scaled[0]() is loss else loss
+
+
+def patch_scaler(note_scaled: Callable[[Any, Any], None]) -> None:
+    """Patch `GradScaler.scale`.
+
+    Args:
+        note_scaled: called with what is scaled and the result; must not raise.
+    """
+
+    def make_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def scale(self: Any, outputs: Any) -> Any:
+            result = original(self, outputs)
+            note_scaled(outputs, result)
+            return result
+
+        return scale
+
+    patch(torch.amp.GradScaler, "scale", make_wrapper)
+
+
+def _write(name: str, t_ns: int, value: float) -> None:
+    (bits,) = struct.unpack("=Q", struct.pack("=d", value))
+    _probe.write(Kind.SCALAR, name, t_ns, 0, bits, Flag.MARK)

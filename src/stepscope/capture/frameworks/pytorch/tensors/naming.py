@@ -1,0 +1,83 @@
+"""Names of the parameters of a script's models."""
+
+from __future__ import annotations
+
+import weakref
+from itertools import chain, count
+
+import torch
+
+MAX_MODELS = 16
+"""Limit for scripts that create a module in every step."""
+_WRAPPER_CLASSES = {
+    "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule",
+}  # fmt: skip
+_WRAPPER_PARTS = {"module", "_orig_mod"}
+"""Attributes in which these classes hold the wrapped module."""
+_TRANSPARENT_PARTS = {"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"}
+"""Attributes that only wrappers have."""
+
+
+class ParameterNames:
+    """Names by parameter, of the modules that the script calls or registers."""
+
+    def __init__(self) -> None:
+        self._models: dict[int, weakref.ref[torch.nn.Module]] = {}
+        self._names: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
+        self._owners: dict[str, weakref.ref[torch.Tensor]] = {}
+
+    def add(self, model: torch.nn.Module) -> None:
+        """Add a module that a script calls."""
+        reference = self._models.get(id(model))
+        if reference is not None and reference() is model:
+            return
+        self._models = {key: known for key, known in self._models.items() if known() is not None}
+        if len(self._models) < MAX_MODELS:
+            self._models[id(model)] = weakref.ref(model)
+            self._add_parameters(model)
+
+    def find(self, parameter: torch.Tensor) -> str:
+        """Return the name of a parameter; one that no module has is named by its shape."""
+        name = self._look_up(parameter)
+        if name is None:
+            for reference in self._models.values():  # parameters may be added during training
+                model = reference()
+                if model is not None:
+                    self._add_parameters(model)
+            name = self._look_up(parameter)
+        if name is None:
+            shape = "x".join(str(int(n)) for n in parameter.shape) or "scalar"
+            name = self._set_name(parameter, f"parameter_{shape}", "")
+        return name
+
+    def _look_up(self, parameter: torch.Tensor) -> str | None:
+        reference, name = self._names.get(id(parameter), (None, ""))
+        return name if reference is not None and reference() is parameter else None
+
+    def _add_parameters(self, model: torch.nn.Module) -> None:
+        class_name = type(model).__name__
+        is_wrapper = class_name in _WRAPPER_CLASSES
+        for path, parameter in model.named_parameters():
+            if self._look_up(parameter) is None:
+                self._set_name(parameter, _strip(path, is_wrapper=is_wrapper), class_name)
+
+    def _set_name(self, parameter: torch.Tensor, name: str, class_name: str) -> str:
+        """Give a parameter a name that no other one has: those of a second model begin with its
+        class. A model that replaces one that is freed has the names of the old one."""
+        candidates = [name, *([f"{class_name}.{name}"] if class_name else [])]
+        numbered = (f"{candidates[-1]}#{number}" for number in count(2))
+        free = next(text for text in chain(candidates, numbered) if self._is_free(text))
+        self._owners[free] = weakref.ref(parameter)
+        self._names[id(parameter)] = self._owners[free], free
+        return free
+
+    def _is_free(self, name: str) -> bool:
+        owner = self._owners.get(name)
+        return owner is None or owner() is None
+
+
+def _strip(path: str, *, is_wrapper: bool) -> str:
+    """Return the name of a parameter in the model that wrappers hold."""
+    first, *rest = path.split(".")
+    parts = rest if is_wrapper and first in _WRAPPER_PARTS else [first, *rest]
+    return ".".join(part for part in parts if part not in _TRANSPARENT_PARTS)

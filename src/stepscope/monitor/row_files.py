@@ -1,0 +1,255 @@
+"""Rows of tensors in a spool become rows of tables, exactly once; see `stepscope.spool.row_log`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.schema import MALFORMED_JSON
+from stepscope.spool import POWER_BINS, read_rows
+from stepscope.store import DictColumn
+
+if TYPE_CHECKING:
+    from stepscope.monitor.process_logs import ProcessLogs
+
+STATISTICS, HISTOGRAMS = "tensor_statistics", "tensor_histograms"
+TABLES = (STATISTICS, HISTOGRAMS)
+BINS_PER_ROW = 64
+SIDE_BINS = 31
+"""Bins of a histogram on each side of zero."""
+_SIGN, _INFINITE, _BIAS = 256, 255, 127
+"""Of single-precision numbers: the sign above the exponent field, the field of those that are not
+finite, and the field of 2**0."""
+_COUNTS = ("element_count", "nan_count", "infinite_count", "zero_count")
+
+
+class _Header(msgspec.Struct):
+    first: int
+    count: int
+    t_ns: int
+    step: int
+    mode: str
+    statistics: list[str]
+
+
+class _Labels(msgspec.Struct):
+    collection: str = ""
+    shape: list[int] = []
+    dtype: str = ""
+
+
+@dataclass(slots=True)
+class RowFile:
+    """File of rows, and the tables that do not have them yet."""
+
+    path: Path
+    log: str
+    header: _Header
+    tensors: NDArray[np.int64]
+    """Number of the name of each row's tensor."""
+    statistics: dict[str, NDArray[np.float64]]
+    powers: NDArray[np.int32] | None
+    """(row, sign and exponent) -> elements."""
+    missing: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class NewRows:
+    """Rows of one file for one table."""
+
+    process: ProcessLogs
+    file: RowFile
+    table: str
+
+    def commit(self) -> None:
+        """Note that they are stored; remove the file when all of its rows are."""
+        self.file.missing.discard(self.table)
+        if not self.file.missing:
+            self.file.path.unlink(missing_ok=True)
+            self.process.row_files.pop(self.file.path.name, None)
+
+
+StoredSequences = Callable[[str, str, str, int, int], NDArray[np.int64]]
+
+
+def open_row_file(
+    path: Path, process: str, log: str, stored: StoredSequences
+) -> RowFile | None:
+    """Read a file of rows; None if it is missing, or was not written by stepscope.
+
+    Args:
+        process: name of the process.
+        log: name of the log.
+        stored: finds the sequence numbers that the store already has.
+    """
+    try:
+        fields, columns = read_rows(path.read_bytes())
+        header = msgspec.convert(fields, _Header)
+        tensors = np.frombuffer(columns["tensor"][2], dtype=np.int64)
+        values = np.frombuffer(columns["statistics"][2], dtype=np.float64)
+        values = values.reshape(header.count, len(header.statistics))
+    except (FileNotFoundError, KeyError, ValueError, msgspec.ValidationError):
+        return None
+    powers = None
+    if "powers" in columns:
+        powers = np.frombuffer(columns["powers"][2], dtype=np.int32).reshape(-1, POWER_BINS)
+    statistics = {name: values[:, i] for i, name in enumerate(header.statistics)}
+    file = RowFile(path, log, header, tensors, statistics, powers)
+    for table, scale in ((STATISTICS, 1), (HISTOGRAMS, BINS_PER_ROW)):
+        if table == STATISTICS or powers is not None:
+            first, count = header.first * scale, header.count * scale
+            if not len(stored(table, process, log, first, count)):
+                file.missing.add(table)
+    return file
+
+
+class RowColumns:
+    """Columns of the tables, from rows of several files.
+
+    Args:
+        node: name of the node.
+        epoch_offset_ns: epoch time minus monotonic time of the node.
+        rows: rows for one table.
+    """
+
+    def __init__(self, node: str, epoch_offset_ns: int, rows: Sequence[NewRows]) -> None:
+        self._node = node
+        self._offset_ns = epoch_offset_ns
+        self._rows = rows
+        self._sizes = [row.file.header.count for row in rows]
+
+    def make(self) -> dict[str, Any]:
+        """Return the columns in the form that the store appends."""
+        if self._rows[0].table == STATISTICS:
+            return self._make_statistics()
+        return self._make_histograms()
+
+    def _make_statistics(self) -> dict[str, Any]:
+        labels = self._labels()
+        numbers = {
+            name: np.concatenate([row.file.statistics[name] for row in self._rows])
+            for name in self._rows[0].file.statistics
+        }
+        counts = {name: numbers[name].astype(np.int64) for name in _COUNTS}
+        finite = numbers["element_count"] - numbers["nan_count"] - numbers["infinite_count"]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = numbers["sum"] / finite
+            variance = np.maximum(numbers["square_sum"] / finite - mean**2, 0)
+        return {
+            **self._describe(),
+            "shape": DictColumn.encode("x".join(map(str, label.shape)) for label in labels),
+            "dtype": DictColumn.encode(label.dtype for label in labels),
+            **counts,
+            "min": _nullable(numbers["min"]),
+            "max": _nullable(numbers["max"]),
+            "mean": _nullable(mean),
+            "std": _nullable(np.sqrt(variance)),
+            "l1": _nullable(numbers["abs_sum"]),
+            "l2": _nullable(np.sqrt(numbers["square_sum"])),
+            "product": _nullable(numbers["product"]),
+            "update_l2": _nullable(np.sqrt(numbers["update_square_sum"])),
+        }
+
+    def _make_histograms(self) -> dict[str, Any]:
+        powers = np.concatenate([row.file.powers for row in self._rows if row.file.powers is not None])
+        exponents, bins = narrow(powers)
+        row, position = np.nonzero(bins)
+        low, high = bin_edges(exponents[row], position - SIDE_BINS)
+        columns = {
+            name: DictColumn(column.codes[row], column.values)
+            if isinstance(column, DictColumn)
+            else column[row]
+            for name, column in self._describe().items()
+        }
+        columns["seq"] = columns["seq"] * BINS_PER_ROW + position
+        return {**columns, "low": low, "high": high, "count": bins[row, position].astype(np.int64)}
+
+    def _describe(self) -> dict[str, Any]:
+        headers = [row.file.header for row in self._rows]
+        names = [
+            row.process.names.get(int(number), ("", None))[0]
+            for row in self._rows
+            for number in row.file.tensors
+        ]
+        return {
+            "node": DictColumn.constant(self._node, sum(self._sizes)),
+            "process": self._repeat([row.process.name for row in self._rows]),
+            "log": self._repeat([row.file.log for row in self._rows]),
+            "seq": np.concatenate([h.first + np.arange(h.count) for h in headers]),
+            "t_ns": np.repeat([h.t_ns + self._offset_ns for h in headers], self._sizes),
+            "step": np.repeat([h.step for h in headers], self._sizes),
+            "mode": self._repeat([h.mode for h in headers]),
+            "tensor": DictColumn.encode(names),
+            "collection": DictColumn.encode(label.collection for label in self._labels()),
+        }
+
+    def _labels(self) -> list[_Labels]:
+        decoded: dict[str | None, _Labels] = {}
+        labels = []
+        for row in self._rows:
+            for number in row.file.tensors:
+                _, text = row.process.names.get(int(number), ("", None))
+                if text not in decoded:
+                    decoded[text] = _decode_labels(text)
+                labels.append(decoded[text])
+        return labels
+
+    def _repeat(self, texts: Sequence[str]) -> DictColumn:
+        column = DictColumn.encode(texts)
+        return DictColumn(np.repeat(column.codes, self._sizes), column.values)
+
+
+def narrow(powers: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Reduce histograms by sign and power of two to bins around zero.
+
+    Args:
+        powers: (row, 256 s + e) -> elements of sign `s` (1 if negative) and exponent field `e`.
+
+    Returns:
+        The exponent `x` of each row's largest element, whose absolute value is below 2**(x + 1),
+        and (row, `SIDE_BINS` + k) -> elements: k = 0 are those below 2**(x - 30) in absolute value,
+        k > 0 those in [2**(x - 31 + k), 2**(x - 30 + k)), and -k those of the opposite sign.
+        Elements that are not finite are in no bin.
+    """
+    positive, negative = powers[:, :_INFINITE], powers[:, _SIGN : _SIGN + _INFINITE]
+    fields = np.arange(_INFINITE)
+    top = np.max(np.where(positive + negative > 0, fields, 1), axis=1)
+    distance = np.maximum(SIDE_BINS - (top[:, None] - fields), 0)
+    distance[:, 0] = 0  # zeros and subnormal numbers
+    bins = np.zeros((len(powers), 2 * SIDE_BINS + 1), dtype=np.int32)
+    rows = np.arange(len(powers))[:, None]
+    is_used = fields <= top[:, None]
+    for counts, sign in ((positive, 1), (negative, -1)):
+        np.add.at(bins, (rows, SIDE_BINS + sign * np.where(is_used, distance, 0)), counts)
+    return top - _BIAS, bins
+
+
+def bin_edges(
+    exponents: NDArray[np.int64], offsets: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the lower and upper ends of bins.
+
+    Args:
+        exponents: exponent of the largest element of the histogram of each bin.
+        offsets: position of each bin, 0 for the one around zero.
+    """
+    outer = np.exp2(exponents - SIDE_BINS + 1.0 + np.abs(offsets))
+    inner = np.where(offsets == 0, -outer, outer / 2)
+    return np.where(offsets < 0, -outer, inner), np.where(offsets < 0, -inner, outer)
+
+
+def _decode_labels(text: str | None) -> _Labels:
+    try:
+        return msgspec.json.decode(text or "{}", type=_Labels)
+    except MALFORMED_JSON:
+        return _Labels()
+
+
+def _nullable(values: NDArray[np.float64]) -> Any:
+    return np.ma.MaskedArray(values, mask=np.isnan(values))

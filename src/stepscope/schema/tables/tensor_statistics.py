@@ -1,0 +1,57 @@
+"""Tables of the values of tensors."""
+
+from __future__ import annotations
+
+from stepscope.schema.table import PROVENANCE, RECORD_KEY, Table, column
+
+_TENSOR = (
+    *PROVENANCE,
+    column("t_ns", "BIGINT", "Time of the optimizer step.", "epoch_ns"),
+    column("step", "BIGINT", "Number of steps of the process before this one.", "count"),
+    column("mode", "VARCHAR", "TRAIN, EVAL or PREDICT."),
+    column("tensor", "VARCHAR", "Name of the tensor, such as `gradient/layers.0.weight`."),
+    column("collection", "VARCHAR", "Collection of the tensor, such as weights or gradients."),
+)
+
+TENSOR_STATISTICS = Table(
+    name="tensor_statistics",
+    doc="One row per tensor and recorded step (`stepscope run --tensors`). Numbers from `min` on "
+    "describe the finite elements, and are null without one. Of a complex tensor they describe the "
+    "absolute values. Gradients are those that the optimizer uses, weights those after its step.",
+    key=RECORD_KEY,
+    columns=(
+        *_TENSOR,
+        column("shape", "VARCHAR", "Sizes, such as 768x192; empty for a single number."),
+        column("dtype", "VARCHAR", "Type of the elements."),
+        column("element_count", "BIGINT", "Elements.", "count"),
+        column("nan_count", "BIGINT", "Elements that are NaN.", "count"),
+        column("infinite_count", "BIGINT", "Elements that are infinite.", "count"),
+        column("zero_count", "BIGINT", "Elements that are zero.", "count"),
+        column("min", "DOUBLE NULL", "Smallest element."),
+        column("max", "DOUBLE NULL", "Largest element."),
+        column("mean", "DOUBLE NULL", "Mean."),
+        column("std", "DOUBLE NULL", "Standard deviation of the elements (divided by their count)."),
+        column("l1", "DOUBLE NULL", "Sum of the absolute values."),
+        column("l2", "DOUBLE NULL", "Square root of the sum of the squares."),
+        column("product", "DOUBLE NULL", "Product; null for more than 4,096 elements."),
+        column(
+            "update_l2",
+            "DOUBLE NULL",
+            "L2 norm of the change by the optimizer step; null if it was not recorded.",
+        ),
+    ),
+)
+
+TENSOR_HISTOGRAMS = Table(
+    name="tensor_histograms",
+    doc="One row per bin with elements, of each row of `tensor_statistics` "
+    "(`--tensor-histograms`). Bins are powers of two on both sides of zero. `seq` is 64 times that "
+    "of the row of statistics, plus the position of the bin.",
+    key=RECORD_KEY,
+    columns=(
+        *_TENSOR,
+        column("low", "DOUBLE", "Lower end of the bin."),
+        column("high", "DOUBLE", "Upper end of the bin."),
+        column("count", "BIGINT", "Elements in the bin.", "count"),
+    ),
+)

@@ -1,0 +1,114 @@
+"""Plan of the recording of tensors: which ones, at which steps, on which ranks.
+
+`stepscope run` passes it to the processes of the job in an environment variable.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TENSORS_VARIABLE = "STEPSCOPE_TENSORS"
+"""Environment variable that holds the plan."""
+DEFAULT_INTERVAL = 100
+COLLECTIONS = ("weights", "biases", "gradients", "losses")
+"""Built-in collections."""
+
+
+class TensorPlan:
+    """Which tensors are recorded, and when.
+
+    Args:
+        collections: members of `COLLECTIONS`.
+        patterns: regular expressions; of parameters and gradients, those whose name matches one are
+            recorded as well.
+        interval: number of steps from one recorded step to the next.
+        first_step: number of steps before the first recorded one.
+        end_step: number of steps from which on no step is recorded; None for no end.
+        steps: these steps are recorded as well.
+        histograms: record a histogram of each tensor.
+        ranks: ranks that record; None for all.
+
+    Raises:
+        ValueError: a value is impossible.
+    """
+
+    __slots__ = (
+        "collections",
+        "end_step",
+        "first_step",
+        "histograms",
+        "interval",
+        "patterns",
+        "ranks",
+        "steps",
+    )
+
+    def __init__(
+        self,
+        *,
+        collections: Iterable[str] = (),
+        patterns: Iterable[str] = (),
+        interval: int = DEFAULT_INTERVAL,
+        first_step: int = 0,
+        end_step: int | None = None,
+        steps: Iterable[int] = (),
+        histograms: bool = False,
+        ranks: Iterable[int] | None = None,
+    ) -> None:
+        self.collections = tuple(collections)
+        self.patterns = tuple(patterns)
+        self.interval = interval
+        self.first_step = first_step
+        self.end_step = end_step
+        self.steps = frozenset(steps)
+        self.histograms = histograms
+        self.ranks = None if ranks is None else frozenset(ranks)
+        for name in self.collections:
+            if name not in COLLECTIONS:
+                raise ValueError(f"{name!r} is none of {', '.join(COLLECTIONS)}")
+        for pattern in self.patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+        if interval < 1 or first_step < 0:
+            raise ValueError("the interval must be at least 1, and the first step at least 0")
+
+    def records_step(self, step: int) -> bool:
+        """Return True if the tensors of a step are recorded.
+
+        Args:
+            step: number of steps before it.
+        """
+        if step in self.steps:
+            return True
+        is_before_end = self.end_step is None or step < self.end_step
+        return self.first_step <= step and is_before_end and step % self.interval == 0
+
+    def records_rank(self, rank: int | None) -> bool:
+        """Return True if a rank records; a job without ranks is rank 0."""
+        return self.ranks is None or (rank or 0) in self.ranks
+
+    def encode(self) -> str:
+        """Encode the plan as JSON."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        fields["steps"] = sorted(self.steps)
+        fields["ranks"] = None if self.ranks is None else sorted(self.ranks)
+        return json.dumps(fields)
+
+    @classmethod
+    def decode(cls, text: str) -> TensorPlan:
+        """Decode a plan.
+
+        Raises:
+            ValueError: the text is not a plan.
+        """
+        try:
+            return cls(**json.loads(text))
+        except TypeError as error:
+            raise ValueError(str(error)) from error
