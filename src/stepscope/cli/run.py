@@ -45,6 +45,7 @@ from stepscope.cli.price_options import price_options, recorded_prices
 from stepscope.cli.rule_options import RulePlan, rule_options
 from stepscope.cli.status_line import StatusLine
 from stepscope.cli.suggestion import locate, suggest
+from stepscope.cli.tensor_options import tensor_options
 from stepscope.cli.watching import Watching
 from stepscope.cli.window_options import ScheduleOptions, depth_options, schedule_options
 from stepscope.errors import UsageError
@@ -65,7 +66,14 @@ from stepscope.monitor import (
     start_monitor,
 )
 from stepscope.schema import INTERVALS_MS, SCHEMA_VERSION, RunInfo
-from stepscope.spool import ScheduledWindows, is_suspended, write_recording_end, write_schedules
+from stepscope.spool import (
+    TENSORS_VARIABLE,
+    ScheduledWindows,
+    TensorPlan,
+    is_suspended,
+    write_recording_end,
+    write_schedules,
+)
 from stepscope.watch import STOP_REQUEST_FILE
 
 if TYPE_CHECKING:
@@ -91,6 +99,7 @@ class RunOptions(ScheduleOptions):
     window: str
     """auto, asked or off."""
     on_change: bool
+    tensors: TensorPlan | None
     rules: RulePlan | None
     """None with `--no-rules`."""
     allow_stop: bool
@@ -166,6 +175,7 @@ interval_option = click.option(
 )
 @schedule_options
 @depth_options
+@tensor_options
 @rule_options
 @click.option(
     "--allow-stop",
@@ -256,6 +266,7 @@ def _recorded_options(
         "python_path": os.environ.get("PYTHONPATH"),
         "keep_raw": options.keep_raw,
         "allow_stop": options.allow_stop,
+        "tensors": None if options.tensors is None else options.tensors.fields,
         "rules": None if options.rules is None else options.rules.recorded,
     }
 
@@ -307,6 +318,8 @@ class _Session:
             **environment(str(self._spool), self._options.spool_limit, self._kineto),
             "STEPSCOPE_WINDOW": "on" if self._windows.enabled else "off",
         }
+        if self._options.tensors is not None:
+            job_environment[TENSORS_VARIABLE] = self._options.tensors.encode()
         try:
             job_exit = launcher.run(command, job_environment)
         except UsageError:  # nothing ran: remove the files of stepscope only

@@ -73,7 +73,12 @@ from stepscope.spool.step_schedule import (
     read_schedules,
     write_schedules,
 )
-from stepscope.spool.tensor_plan import COLLECTIONS, TENSORS_VARIABLE, TensorPlan
+from stepscope.spool.tensor_plan import (
+    COLLECTIONS,
+    DEFAULT_TENSOR_INTERVAL,
+    TENSORS_VARIABLE,
+    TensorPlan,
+)
 from stepscope.spool.tree import (
     MIN_LIMIT_BYTES,
     ROWS,
@@ -93,6 +98,7 @@ __all__ = [
     "BOUNDARY_WORD",
     "COLLECTIONS",
     "DATA_WAIT_WORD",
+    "DEFAULT_TENSOR_INTERVAL",
     "DROPS_FILE",
     "FIRST_SEQUENCE_WORD",
     "HEADER_WORDS",

@@ -11,10 +11,11 @@ import re
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
 TENSORS_VARIABLE = "STEPSCOPE_TENSORS"
 """Environment variable that holds the plan."""
-DEFAULT_INTERVAL = 100
+DEFAULT_TENSOR_INTERVAL = 100
 COLLECTIONS = ("weights", "biases", "gradients", "losses")
 """Built-in collections."""
 
@@ -53,7 +54,7 @@ class TensorPlan:
         *,
         collections: Iterable[str] = (),
         patterns: Iterable[str] = (),
-        interval: int = DEFAULT_INTERVAL,
+        interval: int = DEFAULT_TENSOR_INTERVAL,
         first_step: int = 0,
         end_step: int | None = None,
         steps: Iterable[int] = (),
@@ -94,12 +95,17 @@ class TensorPlan:
         """Return True if a rank records; a job without ranks is rank 0."""
         return self.ranks is None or (rank or 0) in self.ranks
 
-    def encode(self) -> str:
-        """Encode the plan as JSON."""
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The plan as plain lists and numbers."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         fields["steps"] = sorted(self.steps)
         fields["ranks"] = None if self.ranks is None else sorted(self.ranks)
-        return json.dumps(fields)
+        return fields
+
+    def encode(self) -> str:
+        """Encode the plan as JSON."""
+        return json.dumps(self.fields)
 
     @classmethod
     def decode(cls, text: str) -> TensorPlan:

@@ -1,0 +1,123 @@
+"""Options of `stepscope run` for the recording of tensors."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import click
+
+from stepscope.cli.options import Decorated
+from stepscope.spool import COLLECTIONS, DEFAULT_TENSOR_INTERVAL, TensorPlan
+
+_NEED = "--tensors or --tensors-matching"
+
+
+def tensor_options(command: Decorated) -> Decorated:
+    """Add the options for tensors; the command gets a `TensorPlan`, or None, as `tensors`."""
+
+    @functools.wraps(command)
+    def with_plan(*args: Any, **options: Any) -> Any:
+        names = ("collections", "patterns", "interval", "steps", "ranks", "histograms")
+        plan = _plan(**{name: options.pop(f"tensor_{name}") for name in names})
+        return command(*args, tensors=plan, **options)
+
+    collected: Decorated = with_plan
+    for option in reversed(_OPTIONS):
+        collected = option(collected)
+    return collected
+
+
+def _plan(
+    *,
+    collections: list[str],
+    patterns: tuple[str, ...],
+    interval: int | None,
+    steps: dict[str, Any] | None,
+    ranks: list[int] | None,
+    histograms: bool,
+) -> TensorPlan | None:
+    """Make the plan.
+
+    Raises:
+        BadParameter: an option of tensors is given, and no tensor is selected.
+    """
+    if not collections and not patterns:
+        if interval is not None or steps is not None or ranks is not None or histograms:
+            raise click.BadParameter(
+                f"no tensor is selected; add {_NEED}, such as --tensors weights,gradients,losses",
+                param_hint="--tensors-every, --tensors-steps, --tensors-ranks, --tensor-histograms",
+            )
+        return None
+    try:
+        return TensorPlan(
+            collections=collections,
+            patterns=patterns,
+            interval=interval or DEFAULT_TENSOR_INTERVAL,
+            ranks=ranks,
+            histograms=histograms,
+            **(steps or {}),
+        )
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=_NEED) from None
+
+
+def _parse_collections(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> list[str]:
+    return [] if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _parse_steps(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> dict[str, Any] | None:
+    """Parse `START:END`, either of which may be missing, or `N,N,…`."""
+    if text is None:
+        return None
+    start, colon, end = text.partition(":")
+    try:
+        if colon:
+            return {"first_step": int(start or 0), "end_step": int(end) if end else None}
+        steps = _parse_numbers(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is neither a range of steps, such as 100:500, nor steps, such as 5,7,9."
+        ) from None
+    # No step is a multiple of the interval before this end.
+    return {"steps": steps, "first_step": 0, "end_step": 0}
+
+
+def _parse_ranks(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> list[int] | None:
+    if text is None or text == "all":
+        return None
+    try:
+        return _parse_numbers(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is neither all nor ranks, such as 0,4.") from None
+
+
+def _parse_numbers(text: str) -> list[int]:
+    numbers = [int(word) for word in text.split(",")]
+    if min(numbers) < 0:
+        raise ValueError(text)
+    return numbers
+
+
+_OPTIONS = (
+    click.option("--tensors", "tensor_collections", callback=_parse_collections, metavar="NAMES",
+                 help="Record statistics of tensors: any of "
+                 f"{', '.join(COLLECTIONS)}, separated by commas."),
+    click.option("--tensors-matching", "tensor_patterns", multiple=True, metavar="REGEX",
+                 help="Record statistics of the parameters whose name matches, and with "
+                 "gradient/… of their gradients; may be repeated."),
+    click.option("--tensors-every", "tensor_interval", type=click.IntRange(min=1), metavar="N",
+                 help=f"Record tensors at every Nth step.  [default: {DEFAULT_TENSOR_INTERVAL}]"),
+    click.option("--tensors-steps", "tensor_steps", callback=_parse_steps, metavar="START:END",
+                 help="Record tensors only in these steps; or only at these, such as 5,7,9."),
+    click.option("--tensors-ranks", "tensor_ranks", callback=_parse_ranks, metavar="RANKS",
+                 help="Ranks that record tensors, such as 0.  [default: all]"),
+    click.option("--tensor-histograms", "tensor_histograms", is_flag=True,
+                 help="Record a histogram of each tensor as well."),
+)  # fmt: skip
