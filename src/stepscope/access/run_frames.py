@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import get_args
 
 from stepscope.access.recorded import RecordedRun
 from stepscope.access.selection import Moment, Names, chosen_names
+from stepscope.access.tensors import Tensors
+from stepscope.errors import UsageError
 from stepscope.run import (
     EVENT_TABLES,
     Frame,
@@ -15,9 +18,11 @@ from stepscope.run import (
     frame_of_table,
     list_event_names,
     list_names,
+    list_tensors,
     number_ranks,
     read_job_samples,
     read_job_spans,
+    read_tensors,
     read_trace_events,
 )
 from stepscope.schema import METRIC_TYPES, SPAN_KINDS, TABLES
@@ -137,6 +142,35 @@ class RunFrames(RecordedRun):
                 inside=inside,
                 rank=rank,
             )
+        )
+
+    def tensors(
+        self,
+        pattern: str | None = None,
+        *,
+        collection: Names | None = None,
+        rank: int | None = None,
+    ) -> Tensors:
+        """Return the statistics of tensors (`stepscope run --tensors`).
+
+        Args:
+            pattern: regular expression of whole names, such as `gradient/.*`; UsageError if it is
+                not valid.
+            collection: names of collections, such as weights; UsageError for an unknown one.
+            rank: only this rank.
+        """
+        collections = (
+            []
+            if collection is None
+            else chosen_names("collection", collection, list_tensors(self._run).values())
+        )
+        number_ranks(self._run).require(rank)
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise UsageError(f"{pattern!r} is not a regular expression: {error}.") from None
+        return Tensors(
+            lambda: read_tensors(self._run, pattern, collections=collections or (), rank=rank)
         )
 
     def table(self, name: str) -> Frame:

@@ -161,6 +161,13 @@ from .stored import (
     literal as literal,
     size_of as size_of,
 )
+from .tensor_series import (
+    REDUCTIONS as REDUCTIONS,
+    TensorSeries as TensorSeries,
+    frame_of_tensors as frame_of_tensors,
+    list_tensors as list_tensors,
+    read_tensors as read_tensors,
+)
 from .trace_devices import (
     DeviceFacts as DeviceFacts,
     count_multiprocessors as count_multiprocessors,
