@@ -54,9 +54,9 @@ def find_elements(tensor: torch.Tensor) -> Elements | None:
         return None
     if values.is_complex():
         values = values.abs()
-    if not values.numel() and not implied_zeros:
-        return None
-    return Elements(values.reshape(-1), implied_zeros)
+    if implied_zeros and not values.numel():
+        values, implied_zeros = values.new_zeros(1), implied_zeros - 1
+    return Elements(values.reshape(-1), implied_zeros) if values.numel() else None
 
 
 class HostSummary:

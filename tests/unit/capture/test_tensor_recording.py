@@ -1,0 +1,239 @@
+"""Tensors of real trainings: what is recorded is what the script had, and the script is not changed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepscope.monitor.drain import SpoolDrain
+from stepscope.spool import TENSORS_VARIABLE, SpoolTree, TensorPlan
+from stepscope.store import DictColumn
+from tests.conftest import Spool, _nothing_stored
+
+if importlib.util.find_spec("torch") is None:  # importing it would take seconds
+    pytest.skip("needs PyTorch", allow_module_level=True)
+
+ALL = ("weights", "biases", "gradients", "losses")
+PREFACE = """
+import json, os, sys, numpy as np, torch
+from torch import nn
+torch.manual_seed(0)
+torch.set_num_threads(1)
+saved = {}
+
+def save(step, model):
+    for name, parameter in model.named_parameters():
+        saved[f"{step} {name}"] = parameter.detach().numpy().copy()
+        if parameter.grad is not None:
+            saved[f"{step} gradient/{name}"] = parameter.grad.to_dense().numpy().copy()
+
+def finish():
+    np.savez(sys.argv[1], **saved)
+"""
+
+
+def record(spool: Spool, code: str, *arguments: str, **fields: Any) -> list[dict[str, Any]]:
+    """Run a script, and return its rows of statistics."""
+    plan = TensorPlan(**{"collections": ALL, "interval": 1, **fields})
+    spool.run(PREFACE + code, *arguments, **{TENSORS_VARIABLE: plan.encode()})
+    return read_rows(spool, "tensor_statistics")
+
+
+def read_rows(spool: Spool, table: str) -> list[dict[str, Any]]:
+    drain = SpoolDrain(
+        SpoolTree(str(spool.path), spool.limit_bytes),
+        node="node",
+        epoch_offset_ns=0,
+        stored=_nothing_stored,
+    )
+    chunks = drain.collect(final=True)[table]
+    if not chunks:
+        return []
+    columns = {
+        name: (column.decode() if isinstance(column, DictColumn) else column).tolist()
+        for name, column in drain.columns(table, chunks).items()
+    }
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def check_against(saved: Path, rows: list[dict[str, Any]]) -> None:
+    """Compare rows with the saved arrays, which must all be recorded."""
+    arrays = dict(np.load(saved).items())
+    assert {f"{row['step']} {row['tensor']}" for row in rows} == set(arrays)
+    for row in rows:
+        values = arrays[f"{row['step']} {row['tensor']}"].astype(np.float64)
+        assert row["shape"] == "x".join(map(str, values.shape))
+        assert (row["min"], row["max"]) == (values.min(), values.max())
+        assert row["zero_count"] == (values == 0).sum()
+        assert row["mean"] == pytest.approx(values.mean(), rel=1e-6, abs=1e-12)
+        assert row["std"] == pytest.approx(values.std(), rel=1e-6, abs=1e-12)
+        assert row["l1"] == pytest.approx(np.abs(values).sum(), rel=1e-6)
+        assert row["l2"] == pytest.approx(np.sqrt((values**2).sum()), rel=1e-6)
+
+
+TRAINING = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(50, 8, sparse=SPARSE)
+        self.shared = nn.Linear(8, 8)
+        self.frozen = nn.Linear(8, 8).requires_grad_(False)
+        self.head = nn.Linear(8, 50, bias=False)
+        self.unused = nn.Parameter(torch.ones(3))
+
+    def forward(self, tokens):
+        hidden = self.shared(self.shared(self.table(tokens))).tanh()
+        return self.head(self.frozen(hidden))
+
+model = Net()
+if not SPARSE:
+    model.head.weight = model.table.weight
+optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+for step in range(4):
+    tokens = torch.randint(0, 50, (16,))
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(tokens), tokens).backward()
+    nn.utils.clip_grad_norm_([p for p in model.parameters() if not SPARSE], 0.1)
+    optimizer.step()
+    save(step, model)
+finish()
+"""
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["shared parameters", "sparse gradients"])
+def test_rows_equal_what_the_script_had(spool: Spool, tmp_path: Path, sparse: bool) -> None:
+    """Weights are those after the step, gradients those that the optimizer used."""
+    saved = tmp_path / "saved.npz"
+    rows = record(spool, f"SPARSE = {sparse}\n{TRAINING}", str(saved))
+    check_against(saved, rows)
+    collections = {row["tensor"]: row["collection"] for row in rows}
+    assert collections["shared.weight"] == "weights"
+    assert collections["shared.bias"] == "biases"
+    assert collections["gradient/shared.bias"] == "gradients"
+    assert "gradient/unused" not in collections  # it has no gradient, which is not a gradient of 0
+    arrays = dict(np.load(saved).items())
+    for row in rows:
+        before = arrays.get(f"{row['step'] - 1} {row['tensor']}")
+        if row["collection"] == "gradients":
+            assert row["update_l2"] is None
+        elif before is not None:
+            change = arrays[f"{row['step']} {row['tensor']}"].astype(np.float64) - before
+            assert row["update_l2"] == pytest.approx(np.sqrt((change**2).sum()), rel=1e-6)
+
+
+def test_the_training_is_the_same_bit_for_bit(spool: Spool, tmp_path: Path) -> None:
+    code = f"{PREFACE}SPARSE = False\n{TRAINING}"
+    plan = TensorPlan(collections=ALL, interval=1, histograms=True)
+    for name, text in (("without", ""), ("with", plan.encode())):
+        assert not read_rows(spool, "tensor_statistics")  # nothing without a plan
+        spool.run(code, str(tmp_path / f"{name}.npz"), **{TENSORS_VARIABLE: text})
+    observed, alone = (dict(np.load(tmp_path / f"{n}.npz").items()) for n in ("with", "without"))
+    assert observed.keys() == alone.keys()
+    for name, array in alone.items():
+        assert observed[name].tobytes() == array.tobytes(), name
+
+
+def test_tensors_are_selected_by_name(spool: Spool, tmp_path: Path) -> None:
+    patterns = (r"^shared", r"^gradient/head")
+    rows = record(
+        spool, f"SPARSE = True\n{TRAINING}", str(tmp_path / "s"), collections=(), patterns=patterns
+    )
+    assert {row["tensor"] for row in rows} == {"shared.weight", "shared.bias", "gradient/head.weight"}
+
+
+def test_names_of_several_models(spool: Spool) -> None:
+    """Two models have parameters of one name; one is replaced, and one gets another parameter."""
+    rows = record(
+        spool,
+        """
+        class Generator(nn.Sequential):
+            pass
+
+        class Critic(nn.Sequential):
+            pass
+
+        def train(models, lr=0.1):
+            parameters = [p for model in models for p in model.parameters()]
+            optimizer = torch.optim.SGD(parameters, lr=lr)
+            for model in models:
+                model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+
+        generator, critic = Generator(nn.Linear(2, 2)), Critic(nn.Linear(2, 2))
+        train([generator, critic])
+        del critic
+        critic = Critic(nn.Linear(2, 2))
+        train([generator, critic])
+        generator.scale = nn.Parameter(torch.ones(2))
+        optimizer = torch.optim.SGD(generator.parameters(), lr=1)
+        (generator(torch.ones(1, 2)) * generator.scale).sum().backward()
+        optimizer.step()
+        loose = torch.ones(3, 2, requires_grad=True)
+        loose.sum().backward()
+        torch.optim.SGD([loose], lr=1).step()
+        """.replace("\n        ", "\n"),
+        collections=("weights",),
+    )
+    names = [row["tensor"] for row in rows]
+    assert names[:4] == ["0.weight", "Critic.0.weight"] * 2
+    assert sorted(names[4:6]) == ["0.weight", "scale"]
+    assert names[6:] == ["parameter_3x2"]
+
+
+@pytest.mark.parametrize("wrapper", ["torch.compile", "nn.DataParallel", "checkpoint"])
+def test_wrappers_are_left_out_of_names(spool: Spool, wrapper: str) -> None:
+    rows = record(
+        spool,
+        f"""
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper as checkpoint
+def wrap(model):
+    if "{wrapper}" == "torch.compile":
+        return torch.compile(model, backend="eager")
+    return {wrapper}(model)
+model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+wrapped = wrap(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=1)
+for _ in range(2):
+    wrapped(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+""",
+        collections=("weights",),
+    )
+    assert {row["tensor"] for row in rows} == {"0.weight", "1.weight"}
+
+
+def test_losses(spool: Spool) -> None:
+    """The value on which `backward` is called, before a GradScaler multiplies it."""
+    plan = TensorPlan(collections=("losses",))
+    done = spool.run(
+        PREFACE
+        + """
+model = nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+losses = []
+for step in range(6):
+    optimizer.zero_grad()
+    output = model(torch.full((2, 3), float(step)))
+    loss = nn.functional.mse_loss(output, torch.ones(2, 1)) if step % 2 else output.abs().mean()
+    losses.append(loss.item())
+    if step < 3:
+        loss.backward()
+        optimizer.step()
+    else:
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+torch.ones(3, requires_grad=True).backward(torch.ones(3))  # not a loss
+print(json.dumps(losses))
+""",
+        **{TENSORS_VARIABLE: plan.encode()},
+    )
+    records = [record for record in spool.drain().records if record.table == "scalars"]
+    assert [record.value for record in records] == json.loads(done.stdout)
+    assert [record.name for record in records] == ["loss/Mean", "loss/MseLoss"] * 3

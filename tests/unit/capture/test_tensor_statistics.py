@@ -1,0 +1,179 @@
+"""Statistics of tensors equal those of NumPy: counts, smallest and largest exactly, others to 1e-6."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepscope.monitor.row_files import SIDE_BINS, bin_edges, narrow
+
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("needs PyTorch", allow_module_level=True)
+
+import torch
+
+from stepscope.capture.frameworks.pytorch.tensors.statistics import (
+    BLOCK_ELEMENTS,
+    COLUMNS,
+    MAX_PRODUCT_ELEMENTS,
+    HostSummary,
+    find_elements,
+    histogram,
+    summarize_on_device,
+)
+
+NAN, INF = math.nan, math.inf
+EXACT = ("element_count", "nan_count", "infinite_count", "zero_count", "min", "max")
+
+
+def draw() -> Iterator[tuple[str, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(3)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    yield "weights", normal(64, 48) * 0.02
+    yield "several blocks", normal(2 * BLOCK_ELEMENTS + 7) * 3 + 1
+    yield "almost constant", 1 + 1e-4 * normal(999)
+    yield "zeros", torch.zeros(5, 3)
+    yield "one number", torch.tensor(-2.5)
+    yield "some zeros", normal(40) * (normal(40) > 0)
+    yield "negative", -normal(40).abs() - 1
+    yield "with NaN", torch.tensor([1.0, NAN, -3.0, 0.0, NAN])
+    yield "with infinities", torch.tensor([INF, 2.0, -INF, INF])
+    yield "only NaN", torch.tensor([NAN, NAN])
+    yield "not contiguous", normal(6, 8).t()[::2]
+    yield "bfloat16", normal(300).bfloat16()
+    yield "half", normal(300).half()
+    yield "double", normal(300).double() * 1e200
+    yield "float8", normal(300).to(torch.float8_e4m3fn)
+    yield "integers", torch.arange(-5, 20)
+    yield "booleans", torch.tensor([True, False, True])
+    yield "complex", torch.complex(normal(30), normal(30))
+    yield "sparse", torch.sparse_coo_tensor(torch.tensor([[0, 2, 2]]), normal(3, 4), (6, 4), check_invariants=True)
+    yield "sparse without entries", torch.sparse_coo_tensor(size=(3, 2), check_invariants=True)
+
+
+DRAWN = dict(draw())
+
+
+def reference(tensor: torch.Tensor) -> dict[str, float]:
+    """The same by NumPy, from the elements as they are in memory."""
+    dense = tensor.to_dense() if tensor.is_sparse else tensor
+    if dense.is_complex():
+        values = np.abs(dense.numpy())
+    else:
+        values = (dense.double() if dense.is_floating_point() else dense).numpy()
+    values = values.astype(np.float64).ravel()
+    finite = values[np.isfinite(values)]
+    numbers: dict[str, float] = {
+        "element_count": values.size,
+        "nan_count": np.isnan(values).sum(),
+        "infinite_count": np.isinf(values).sum(),
+        "zero_count": (values == 0).sum(),
+    }
+    if finite.size:
+        numbers |= {
+            "min": finite.min(),
+            "max": finite.max(),
+            "sum": math.fsum(finite),
+            "square_sum": math.fsum(finite**2) if np.abs(finite).max() < 1e150 else INF,
+            "abs_sum": math.fsum(np.abs(finite)),
+        }
+        if values.size <= MAX_PRODUCT_ELEMENTS and not tensor.is_sparse:
+            with np.errstate(over="ignore"):
+                numbers["product"] = finite.prod()
+    return numbers
+
+
+def by_host(tensor: torch.Tensor) -> list[float]:
+    elements = find_elements(tensor)
+    assert elements is not None
+    return HostSummary().summarize(elements)
+
+
+def by_device(tensor: torch.Tensor) -> list[float]:
+    elements = find_elements(tensor)
+    assert elements is not None
+    return summarize_on_device(elements).tolist()
+
+
+@pytest.mark.parametrize("summarize", [by_host, by_device])
+@pytest.mark.parametrize("name", list(DRAWN))
+def test_statistics_equal_those_of_numpy(
+    name: str, summarize: Callable[[torch.Tensor], list[float]]
+) -> None:
+    tensor = DRAWN[name]
+    numbers = dict(zip(COLUMNS, summarize(tensor), strict=True))
+    expected = reference(tensor)
+    for column in COLUMNS:
+        if column not in expected:
+            assert math.isnan(numbers[column]), column
+        elif column in EXACT:
+            assert numbers[column] == expected[column], column
+        else:
+            assert numbers[column] == pytest.approx(expected[column], rel=1e-6, abs=1e-12), column
+
+
+@pytest.mark.parametrize("summarize", ["host", "device"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_change_of_a_tensor(summarize: str, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(5)
+    before = torch.randn(BLOCK_ELEMENTS + 100, generator=generator).to(dtype)
+    after = before + (torch.randn(before.shape, generator=generator) * 1e-2).to(dtype)
+    change = math.fsum((after.double() - before.double()).numpy() ** 2)
+    elements = find_elements(after)
+    assert elements is not None
+    if summarize == "host":
+        numbers = HostSummary().summarize(elements, before.clone())
+    else:
+        numbers = summarize_on_device(elements, before.clone()).tolist()
+    assert numbers[COLUMNS.index("update_square_sum")] == pytest.approx(change, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [torch.empty(0), torch.empty(3, 0), torch.empty(4, device="meta")],
+    ids=["no elements", "a size of zero", "meta"],
+)
+def test_a_tensor_without_elements_has_no_statistics(tensor: torch.Tensor) -> None:
+    assert find_elements(tensor) is None
+
+
+def test_a_histogram_counts_every_finite_element() -> None:
+    generator = torch.Generator().manual_seed(7)
+    values = torch.randn(5000, generator=generator) * torch.logspace(-12, 3, 5000)
+    values[:4] = torch.tensor([0.0, 1e-42, NAN, -INF])
+    powers = count_powers(values)
+    exponents, bins = narrow(powers)
+    array = values.double().numpy()
+    finite = array[np.isfinite(array)]
+    assert bins.sum() == finite.size
+    offsets = np.arange(-SIDE_BINS, SIDE_BINS + 1)
+    low, high = bin_edges(np.repeat(exponents, offsets.size), offsets)
+    for k, (a, b) in enumerate(zip(low, high, strict=True)):
+        if offsets[k] < 0:
+            expected = (-finite >= -b) & (-finite < -a)
+        elif offsets[k] > 0:
+            expected = (finite >= a) & (finite < b)
+        else:
+            expected = np.abs(finite) < b
+        assert bins[0, k] == expected.sum(), (a, b)
+    assert high[-1] > np.abs(finite).max() >= high[-1] / 2
+
+
+@pytest.mark.parametrize("values", [[0.0, 0.0], [NAN], [2.0**-126], [3e38, -3e38]])
+def test_a_histogram_of_extreme_elements(values: list[float]) -> None:
+    _, bins = narrow(count_powers(torch.tensor(values)))
+    assert bins.sum() == sum(math.isfinite(value) for value in values)
+
+
+def count_powers(values: torch.Tensor) -> np.ndarray[Any, np.dtype[np.int32]]:
+    elements = find_elements(values)
+    assert elements is not None
+    return histogram(elements).int().numpy()[None, :]
