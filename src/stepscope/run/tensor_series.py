@@ -79,7 +79,7 @@ def read_tensors(
     collections: Collection[str] = (),
     rank: int | None = None,
 ) -> list[TensorSeries]:
-    """Read the statistics of tensors, by process, name and mode.
+    """Read the statistics of tensors, by process and in the order in which they were first recorded.
 
     Args:
         run: the run.
@@ -97,14 +97,15 @@ def read_tensors(
         return []
     rows = run.reader.table(
         "tensor_statistics",
-        ("process", "tensor", "mode", "collection", "shape", "dtype", "step", "t_ns", *_STORED),
+        ("process", "tensor", "mode", "collection", "shape", "dtype", "seq", "step", "t_ns", *_STORED),
         condition=condition,
         parameters=tuple(names),
         order_by="process, tensor, mode, step, seq",
         encoded=("process", "tensor", "mode", "collection", "shape", "dtype"),
     )
     series = []
-    for start, end in _borders(rows, ("process", "tensor", "mode")):
+    borders = _borders(rows, ("process", "tensor", "mode"))
+    for start, end in sorted(borders, key=lambda b: (rows["process"].codes[b[0]], rows["seq"][b[0]])):
         texts = {name: _text(rows[name], end - 1) for name in ("process", "tensor", "mode")}
         if rank is not None and (processes.get(texts["process"]) or 0) != rank:
             continue

@@ -50,7 +50,10 @@ from .steps import RankStepsView as RankStepsView, StepsView as StepsView
 from .system import NodeView as NodeView, SystemView as SystemView
 from .system_heat import SystemHeatView as SystemHeatView
 from .system_series import SystemSeriesView as SystemSeriesView
-from .tensors import TensorsView as TensorsView
+from .tensors import (
+    RecordedTensor as RecordedTensor,
+    TensorsView as TensorsView,
+)
 from .times import utc_time as utc_time
 from .trace_choice import explain_no_traces as explain_no_traces, select_traces as select_traces
 from .usage import UsageView as UsageView

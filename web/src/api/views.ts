@@ -1748,6 +1748,32 @@ export interface RecordedStep {
   device_work_count: number;
 }
 
+/** One tensor of one process: its values at the last recorded step. */
+export interface RecordedTensor {
+  name: string;
+  collection: string;
+  rank: number | null;
+  mode: string;
+  shape: string;
+  dtype: string;
+  record_count: number;
+  /** Last recorded step: the number of steps before it. */
+  step: number;
+  /** Of the finite elements, as are the next four. */
+  mean: number | null;
+  standard_deviation: number | null;
+  min: number | null;
+  max: number | null;
+  l2: number | null;
+  /** Share of zeros in all elements. */
+  zero_ratio: number | null;
+  /** L2 norm of the change by the optimizer step, divided by that of the tensor. */
+  update_ratio: number | null;
+  /** Elements that were NaN or infinite, over all recorded steps. */
+  non_finite_count: number;
+  l2_by_step: (number | null)[];
+}
+
 /** Reason and contents of a window of the job. */
 export interface RecordedWindow {
   /** `automatic`, `scheduled`, `requested` or `slower`. */
@@ -2247,7 +2273,11 @@ export interface TensorsView {
   scalars: ScalarSeries[];
   /** Series that exceed the limit and are omitted. */
   left_out_count: number;
-  tensors_missing: string;
+  /** Those with NaN or infinite elements first. */
+  tensors: RecordedTensor[];
+  /** Tensors that exceed the limit and are omitted. */
+  left_out_tensor_count: number;
+  tensors_missing: string | null;
   missing: string | null;
 }
 

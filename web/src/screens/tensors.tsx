@@ -1,4 +1,4 @@
-// Scalars logged by the training script, as curves.
+// Scalars logged by the training script, as curves, and statistics of tensors.
 import type { ScalarSeries, TensorsView } from "../api/views";
 import { countOf } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
@@ -31,16 +31,17 @@ export default function Tensors() {
 const MAX_PLOTS = 24;
 
 function Content({ payload, filter }: { payload: TensorsView; filter: string }) {
-  if (payload.scalars.length === 0) {
+  if (payload.missing !== null) {
     return (
       <>
-        <EmptyState title="No scalars logged" text={payload.missing ?? "the run has no logged scalars"} />
+        <EmptyState title="No scalars logged" text={payload.missing} />
         <p class="muted centred">{payload.tensors_missing}</p>
       </>
     );
   }
   const query = filter.trim().toLowerCase();
   const rows = payload.scalars.filter((series) => series.name.toLowerCase().includes(query));
+  const tensors = payload.tensors.filter((tensor) => tensor.name.toLowerCase().includes(query));
   const plots = scalarPlots(rows);
   const hiddenCount = Math.max(0, plots.length - MAX_PLOTS);
   return (
@@ -49,7 +50,8 @@ function Content({ payload, filter }: { payload: TensorsView; filter: string }) 
         quality={[]}
         range={payload.range}
         notes={[
-          payload.tensors_missing,
+          ...(payload.tensors_missing === null ? [] : [payload.tensors_missing]),
+          ...(payload.left_out_tensor_count > 0 ? [`${countOf(payload.left_out_tensor_count, "more tensor")} are omitted to limit the size of the response`] : []),
           ...(payload.left_out_count > 0 ? [`${countOf(payload.left_out_count, "more series", "more series")} are omitted to limit the size of the response`] : []),
           ...(hiddenCount > 0 ? [`showing the first ${MAX_PLOTS} names; filter by name to see others`] : []),
         ]}
@@ -57,17 +59,35 @@ function Content({ payload, filter }: { payload: TensorsView; filter: string }) 
       <div class="panels">
         {plots.slice(0, MAX_PLOTS).map((plot) => <TimePanel key={plot.title} block={plot} />)}
       </div>
-      <LinkedTable
-        title="Logged scalars"
-        testid="table-scalars"
-        rows={rows}
-        keyOf={(row) => rowKey(row.name, row.process)}
-        fields={columns(
-          "ScalarSeries", "name", "rank", "process",
-          ...innerColumns("Statistics", "none", (row: ScalarSeries) => row.statistics, "count", "mean", "min", "p50", "max").map((field) => ({ ...field, numeric: true })),
-          "nan_count",
-        )}
-      />
+      {rows.length === 0 ? null : <ScalarTable rows={rows} />}
+      {tensors.length === 0 ? null : (
+        <LinkedTable
+          title="Recorded tensors"
+          testid="table-tensors"
+          rows={tensors}
+          keyOf={(row) => rowKey(row.name, row.mode, row.rank)}
+          fields={columns(
+            "RecordedTensor", "name", "rank", "shape", "dtype", "record_count", "step", "l2_by_step", "l2", "update_ratio",
+            "mean", "standard_deviation", "min", "max", "zero_ratio", "non_finite_count",
+          )}
+        />
+      )}
     </>
+  );
+}
+
+function ScalarTable({ rows }: { rows: ScalarSeries[] }) {
+  return (
+    <LinkedTable
+      title="Logged scalars"
+      testid="table-scalars"
+      rows={rows}
+      keyOf={(row) => rowKey(row.name, row.process)}
+      fields={columns(
+        "ScalarSeries", "name", "rank", "process",
+        ...innerColumns("Statistics", "none", (row: ScalarSeries) => row.statistics, "count", "mean", "min", "p50", "max").map((field) => ({ ...field, numeric: true })),
+        "nan_count",
+      )}
+    />
   );
 }

@@ -21,12 +21,14 @@ from stepscope.views import (
     Breakdown,
     Dashboard,
     KernelTime,
+    RecordedTensor,
     SystemHeatView,
     SystemSeriesView,
     TensorsView,
 )
 
 NAME_CELLS = 36
+MAX_NAME_CELLS = 60
 
 
 def write_heat(out: Console, payload: SystemHeatView) -> None:
@@ -70,7 +72,32 @@ def write_tensors(out: Console, payload: TensorsView) -> None:
         _write_line(out, name, series.value, note)
     if payload.left_out_count:
         out.print(f"{payload.left_out_count} series omitted")
-    out.print(f"[dim]{escape(payload.tensors_missing)}[/dim]")
+    if payload.tensors:
+        _write_recorded_tensors(out, payload.tensors)
+    if payload.left_out_tensor_count:
+        out.print(f"{payload.left_out_tensor_count} tensors omitted")
+    if payload.tensors_missing is not None:
+        out.print(f"[dim]{escape(payload.tensors_missing)}[/dim]")
+
+
+def _write_recorded_tensors(out: Console, tensors: Sequence[RecordedTensor]) -> None:
+    rows = table("tensor", "shape", "last step", "L2 norm", "update / norm", "zeros", "NaN, inf")
+    for tensor in tensors:
+        name = tensor.name if tensor.rank is None else f"{tensor.name} rank {tensor.rank}"
+        rows.add_row(
+            escape(cut(name, MAX_NAME_CELLS)),
+            tensor.shape,
+            count(tensor.step),
+            _number(tensor.l2),
+            _number(tensor.update_ratio),
+            "" if tensor.zero_ratio is None else percent(tensor.zero_ratio),
+            count(tensor.non_finite_count) if tensor.non_finite_count else "",
+        )
+    out.print(rows)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else number(value, 3)
 
 
 def write_dashboard(out: Console, payload: Dashboard) -> None:
