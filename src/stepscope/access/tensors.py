@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
+from stepscope.analysis import Float
 from stepscope.errors import UsageError
 from stepscope.run import REDUCTIONS, Frame, TensorSeries, frame_of_tensors
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class Tensors:
@@ -72,7 +69,7 @@ class Tensors:
         """Return all reductions, one row per tensor and step."""
         return Frame(lambda: frame_of_tensors(self._all, REDUCTIONS))
 
-    def array(self, tensor: str, name: str, *, rank: int = 0, mode: str = "TRAIN") -> NDArray[Any]:
+    def array(self, tensor: str, name: str, *, rank: int = 0, mode: str = "TRAIN") -> Float:
         """Return a reduction of one tensor at its steps; NaN where it is not known.
 
         Raises:

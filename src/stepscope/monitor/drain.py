@@ -197,9 +197,10 @@ class SpoolDrain:
         for segment, words in contents:
             if words is not None:
                 self._collect_segment(process, segment, words, records)
-        for file in list(process.row_files.values()):
+        process.row_files = {n: file for n, file in process.row_files.items() if file.missing}
+        for file in process.row_files.values():
             for table in file.missing:
-                records[table].append(NewRows(process, file, table))
+                records[table].append(NewRows(process.name, process.names, file, table))
 
     def _open_segments(self, process: ProcessLogs) -> list[LogSegment]:
         try:

@@ -108,7 +108,8 @@ class ProcessLogs:
     @property
     def drained(self) -> bool:
         """True when the process has ended and the store has all of its records."""
-        return self.ended and not self.segments and not self.row_files
+        rows_are_stored = not any(file.missing for file in self.row_files.values())
+        return self.ended and not self.segments and rows_are_stored
 
     @property
     def key(self) -> tuple[int, ...]:

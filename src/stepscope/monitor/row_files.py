@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,9 +14,6 @@ from numpy.typing import NDArray
 from stepscope.schema import MALFORMED_JSON
 from stepscope.spool import POWER_BINS, read_rows
 from stepscope.store import DictColumn
-
-if TYPE_CHECKING:
-    from stepscope.monitor.process_logs import ProcessLogs
 
 STATISTICS, HISTOGRAMS = "tensor_statistics", "tensor_histograms"
 TABLES = (STATISTICS, HISTOGRAMS)
@@ -63,7 +60,9 @@ class RowFile:
 class NewRows:
     """Rows of one file for one table."""
 
-    process: ProcessLogs
+    process: str
+    names: Mapping[int, tuple[str, str | None]]
+    """Text and labels of the names of the process."""
     file: RowFile
     table: str
 
@@ -72,15 +71,12 @@ class NewRows:
         self.file.missing.discard(self.table)
         if not self.file.missing:
             self.file.path.unlink(missing_ok=True)
-            self.process.row_files.pop(self.file.path.name, None)
 
 
 StoredSequences = Callable[[str, str, str, int, int], NDArray[np.int64]]
 
 
-def open_row_file(
-    path: Path, process: str, log: str, stored: StoredSequences
-) -> RowFile | None:
+def open_row_file(path: Path, process: str, log: str, stored: StoredSequences) -> RowFile | None:
     """Read a file of rows; None if it is missing, or was not written by stepscope.
 
     Args:
@@ -157,11 +153,13 @@ class RowColumns:
         }
 
     def _make_histograms(self) -> dict[str, Any]:
-        powers = np.concatenate([row.file.powers for row in self._rows if row.file.powers is not None])
+        powers = np.concatenate(
+            [row.file.powers for row in self._rows if row.file.powers is not None]
+        )
         exponents, bins = narrow(powers)
         row, position = np.nonzero(bins)
         low, high = bin_edges(exponents[row], position - SIDE_BINS)
-        columns = {
+        columns: dict[str, Any] = {
             name: DictColumn(column.codes[row], column.values)
             if isinstance(column, DictColumn)
             else column[row]
@@ -173,13 +171,13 @@ class RowColumns:
     def _describe(self) -> dict[str, Any]:
         headers = [row.file.header for row in self._rows]
         names = [
-            row.process.names.get(int(number), ("", None))[0]
+            row.names.get(int(number), ("", None))[0]
             for row in self._rows
             for number in row.file.tensors
         ]
         return {
             "node": DictColumn.constant(self._node, sum(self._sizes)),
-            "process": self._repeat([row.process.name for row in self._rows]),
+            "process": self._repeat([row.process for row in self._rows]),
             "log": self._repeat([row.file.log for row in self._rows]),
             "seq": np.concatenate([h.first + np.arange(h.count) for h in headers]),
             "t_ns": np.repeat([h.t_ns + self._offset_ns for h in headers], self._sizes),
@@ -194,7 +192,7 @@ class RowColumns:
         labels = []
         for row in self._rows:
             for number in row.file.tensors:
-                _, text = row.process.names.get(int(number), ("", None))
+                _, text = row.names.get(int(number), ("", None))
                 if text not in decoded:
                     decoded[text] = _decode_labels(text)
                 labels.append(decoded[text])

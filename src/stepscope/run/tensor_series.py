@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.analysis import Float
 from stepscope.intervals import Int
 from stepscope.run.frames import FrameColumns
 from stepscope.run.run import Run
 from stepscope.store import DictColumn
-
-Values = NDArray[np.float64]
 
 _STORED = (
     "element_count", "nan_count", "infinite_count", "zero_count",
@@ -42,10 +41,10 @@ class TensorSeries:
     """Number of steps of the process before each."""
     t_ns: Int
     """Epoch nanoseconds."""
-    stored: dict[str, Values]
+    stored: dict[str, Float]
     """The stored numbers by name; NaN where unknown."""
 
-    def reduction(self, name: str) -> Values:
+    def reduction(self, name: str) -> Float:
         """Return one of `REDUCTIONS` at each step; NaN where it is not known.
 
         `variance` and `std` divide by the number of elements, and like `mean`, `sum`, `l1` and `l2`
@@ -79,7 +78,7 @@ def read_tensors(
     collections: Collection[str] = (),
     rank: int | None = None,
 ) -> list[TensorSeries]:
-    """Read the statistics of tensors, by process and in the order in which they were first recorded.
+    """Read the statistics of tensors, by process and in the order in which they were recorded.
 
     Args:
         run: the run.
@@ -97,7 +96,18 @@ def read_tensors(
         return []
     rows = run.reader.table(
         "tensor_statistics",
-        ("process", "tensor", "mode", "collection", "shape", "dtype", "seq", "step", "t_ns", *_STORED),
+        (
+            "process",
+            "tensor",
+            "mode",
+            "collection",
+            "shape",
+            "dtype",
+            "seq",
+            "step",
+            "t_ns",
+            *_STORED,
+        ),
         condition=condition,
         parameters=tuple(names),
         order_by="process, tensor, mode, step, seq",
@@ -105,7 +115,9 @@ def read_tensors(
     )
     series = []
     borders = _borders(rows, ("process", "tensor", "mode"))
-    for start, end in sorted(borders, key=lambda b: (rows["process"].codes[b[0]], rows["seq"][b[0]])):
+    for start, end in sorted(
+        borders, key=lambda b: (rows["process"].codes[b[0]], rows["seq"][b[0]])
+    ):
         texts = {name: _text(rows[name], end - 1) for name in ("process", "tensor", "mode")}
         if rank is not None and (processes.get(texts["process"]) or 0) != rank:
             continue

@@ -104,9 +104,9 @@ from stepscope.schema.tables.process_groups import PROCESS_GROUPS
 from stepscope.schema.tables.python_profiles import PYTHON_PROFILES
 from stepscope.schema.tables.quality import QUALITY, QUALITY_CHECKS
 from stepscope.schema.tables.scalars import SCALARS
-from stepscope.schema.tables.tensor_statistics import TENSOR_HISTOGRAMS, TENSOR_STATISTICS
 from stepscope.schema.tables.spans import AGGREGATE_KINDS, SPAN_KINDS, SPANS
 from stepscope.schema.tables.stacks import STACKS
+from stepscope.schema.tables.tensor_statistics import TENSOR_HISTOGRAMS, TENSOR_STATISTICS
 from stepscope.schema.tables.timeline import TIMELINE
 from stepscope.schema.tables.traces import TRACES
 from stepscope.schema.tables.tracks import TRACKS

@@ -1,10 +1,10 @@
 """Log of rows with named columns: records that do not fit into the words of a span log.
 
-Each file of the log holds the rows of one moment. It is written under another name and renamed, so a reader sees
-all of it or nothing. Its first line is a JSON object, the contents of the columns follow, each as
-little-endian numbers:
+Each file of the log holds the rows of one moment. It is written under another name and renamed, so
+a reader sees all of it or nothing. Its first line is a JSON object, the contents of the columns
+follow, each as native numbers:
 
-    {"first": 51, "count": 17, "columns": [["tensor", "q", 1], ["min", "d", 1], …], …}
+    {"first": 51, "count": 17, "columns": [["tensor", "q", 1], ["statistics", "d", 11]], …}
 
 `first` is the sequence number of the first row in its log. A column is its name, its type in the
 notation of `struct`, and the count of numbers per row. Other members describe all rows.

@@ -21,7 +21,7 @@ COLLECTIONS = ("weights", "biases", "gradients", "losses")
 
 
 class TensorPlan:
-    """Which tensors are recorded, and when.
+    """Selection of the tensors and steps that are recorded.
 
     Args:
         collections: members of `COLLECTIONS`.

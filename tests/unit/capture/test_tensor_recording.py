@@ -1,4 +1,4 @@
-"""Tensors of real trainings: what is recorded is what the script had, and the script is not changed."""
+"""Tensors of real trainings: what is recorded is what the script had, and it is not changed."""
 
 from __future__ import annotations
 
@@ -143,7 +143,11 @@ def test_tensors_are_selected_by_name(spool: Spool, tmp_path: Path) -> None:
     rows = record(
         spool, f"SPARSE = True\n{TRAINING}", str(tmp_path / "s"), collections=(), patterns=patterns
     )
-    assert {row["tensor"] for row in rows} == {"shared.weight", "shared.bias", "gradient/head.weight"}
+    assert {row["tensor"] for row in rows} == {
+        "shared.weight",
+        "shared.bias",
+        "gradient/head.weight",
+    }
 
 
 def test_names_of_several_models(spool: Spool) -> None:
@@ -190,7 +194,8 @@ def test_wrappers_are_left_out_of_names(spool: Spool, wrapper: str) -> None:
     rows = record(
         spool,
         f"""
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper as checkpoint
+from torch.distributed.algorithms._checkpoint import checkpoint_wrapper
+checkpoint = checkpoint_wrapper.checkpoint_wrapper
 def wrap(model):
     if "{wrapper}" == "torch.compile":
         return torch.compile(model, backend="eager")

@@ -1,4 +1,4 @@
-"""Statistics of tensors equal those of NumPy: counts, smallest and largest exactly, others to 1e-6."""
+"""Statistics of tensors equal those of NumPy: counts and extremes exactly, others to 1e-6."""
 
 from __future__ import annotations
 
@@ -55,7 +55,12 @@ def draw() -> Iterator[tuple[str, torch.Tensor]]:
     yield "integers", torch.arange(-5, 20)
     yield "booleans", torch.tensor([True, False, True])
     yield "complex", torch.complex(normal(30), normal(30))
-    yield "sparse", torch.sparse_coo_tensor(torch.tensor([[0, 2, 2]]), normal(3, 4), (6, 4), check_invariants=True)
+    yield (
+        "sparse",
+        torch.sparse_coo_tensor(
+            torch.tensor([[0, 2, 2]]), normal(3, 4), (6, 4), check_invariants=True
+        ),
+    )
     yield "sparse without entries", torch.sparse_coo_tensor(size=(3, 2), check_invariants=True)
 
 

@@ -19,8 +19,8 @@ from stepscope.testing.runs import EPOCH_NS
 from tests.support.command import run_command
 
 ADVICE = (
-    r"The run is incomplete: the monitor on n0 has been silent for [\d,]+ d. If it has ended, store "
-    r"the remaining records on that machine with: stepscope recover "
+    r"The run is incomplete: the monitor on n0 has been silent for [\d,]+ d\. If it has ended, "
+    r"store the remaining records on that machine with: stepscope recover "
 )
 
 
@@ -62,7 +62,12 @@ def test_the_report_gives_the_advice(tmp_path: Path) -> None:
     ("monitor_pid", "job_pid", "silence_s", "advice"),
     [
         (None, None, 0, r"stopped before .* job\. Store the remaining records with: stepscope rec"),
-        (None, os.getpid(), 3600, r"stopped before .* job\. Store the remaining records with: step"),
+        (
+            None,
+            os.getpid(),
+            3600,
+            r"stopped before .* job\. Store the remaining records with: step",
+        ),
         (None, os.getpid(), 0, None),  # the launcher starts another one
         (os.getpid(), None, 3600, rf"silent for 1 h\. If .* with: kill -CONT {os.getpid()}$"),
         (os.getpid(), None, 0, None),

@@ -30,7 +30,9 @@ TENSOR_STATISTICS = Table(
         column("min", "DOUBLE NULL", "Smallest element."),
         column("max", "DOUBLE NULL", "Largest element."),
         column("mean", "DOUBLE NULL", "Mean."),
-        column("std", "DOUBLE NULL", "Standard deviation of the elements (divided by their count)."),
+        column(
+            "std", "DOUBLE NULL", "Standard deviation of the elements (divided by their count)."
+        ),
         column("l1", "DOUBLE NULL", "Sum of the absolute values."),
         column("l2", "DOUBLE NULL", "Square root of the sum of the squares."),
         column("product", "DOUBLE NULL", "Product; null for more than 4,096 elements."),

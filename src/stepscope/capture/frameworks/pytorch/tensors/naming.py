@@ -26,15 +26,15 @@ class ParameterNames:
         self._names: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
         self._owners: dict[str, weakref.ref[torch.Tensor]] = {}
 
-    def add(self, model: torch.nn.Module) -> None:
+    def add(self, module: torch.nn.Module) -> None:
         """Add a module that a script calls."""
-        reference = self._models.get(id(model))
-        if reference is not None and reference() is model:
+        reference = self._models.get(id(module))
+        if reference is not None and reference() is module:
             return
-        self._models = {key: known for key, known in self._models.items() if known() is not None}
+        self._models = {key: model for key, model in self._models.items() if model() is not None}
         if len(self._models) < MAX_MODELS:
-            self._models[id(model)] = weakref.ref(model)
-            self._add_parameters(model)
+            self._models[id(module)] = weakref.ref(module)
+            self._add_parameters(module)
 
     def find(self, parameter: torch.Tensor) -> str:
         """Return the name of a parameter; one that no module has is named by its shape."""

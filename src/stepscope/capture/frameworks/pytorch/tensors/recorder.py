@@ -32,8 +32,8 @@ _probe = Probe("tensors")
 _span_probe = Probe("time of the recording of tensors")
 
 
-class _Parameter(NamedTuple):
-    """What is recorded of one parameter."""
+class _Selection(NamedTuple):
+    """Selection of one parameter: its name, and whether its value and its gradient are recorded."""
 
     name: str
     collection: str
@@ -54,7 +54,7 @@ class TensorRecorder:
         self._names = ParameterNames()
         self._host = HostSummary()
         self._writer = RowWriter()
-        self._parameters: dict[str, _Parameter] = {}
+        self._parameters: dict[str, _Selection] = {}
         self._thread = 0
         self._step: _OpenStep | None = None
 
@@ -74,14 +74,14 @@ class TensorRecorder:
         step = _OpenStep(number)
         scale = getattr(optimizer, "grad_scale", None)  # of a fused optimizer under GradScaler
         with torch.no_grad(), torch._C.DisableTorchFunction():
-            for parameter, wanted in self._find_parameters(optimizer):
+            for parameter, selection in self._select_parameters(optimizer):
                 gradient = parameter.grad
-                if wanted.has_gradient and gradient is not None:
+                if selection.has_gradient and gradient is not None:
                     if scale is not None:
                         gradient = gradient / scale
-                    self._add(step, f"{GRADIENT_PREFIX}{wanted.name}", "gradients", gradient)
-                if wanted.has_value:
-                    step.weights.append((parameter, wanted))
+                    self._add(step, f"{GRADIENT_PREFIX}{selection.name}", "gradients", gradient)
+                if selection.has_value:
+                    step.weights.append((parameter, selection))
             self._copy_weights(step)
         _span_probe.end(span)
         self._step = step
@@ -93,8 +93,8 @@ class TensorRecorder:
             return
         span = _span_probe.start(Kind.ANNOTATION, "stepscope: record tensors")
         with torch.no_grad(), torch._C.DisableTorchFunction():
-            for (parameter, wanted), before in zip(step.weights, step.before, strict=True):
-                self._add(step, wanted.name, wanted.collection, parameter, before)
+            for (parameter, selection), before in zip(step.weights, step.before, strict=True):
+                self._add(step, selection.name, selection.collection, parameter, before)
             for moment in step.moments.values():
                 self._writer.write(moment)
         _span_probe.end(span)
@@ -103,23 +103,23 @@ class TensorRecorder:
         """Write what the device has computed; the process ends."""
         self._writer.poll(wait=True)
 
-    def _find_parameters(
+    def _select_parameters(
         self, optimizer: torch.optim.Optimizer
-    ) -> Iterator[tuple[torch.Tensor, _Parameter]]:
+    ) -> Iterator[tuple[torch.Tensor, _Selection]]:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 name = self._names.find(parameter)
-                wanted = self._parameters.get(name)
-                if wanted is None:
-                    wanted = self._parameters[name] = self._select(name)
-                if wanted.has_value or wanted.has_gradient:
-                    yield parameter, wanted
+                selection = self._parameters.get(name)
+                if selection is None:
+                    selection = self._parameters[name] = self._select(name)
+                if selection.has_value or selection.has_gradient:
+                    yield parameter, selection
 
-    def _select(self, name: str) -> _Parameter:
+    def _select(self, name: str) -> _Selection:
         collections = self._plan.collections
         collection = "biases" if name.rpartition(".")[2] == "bias" else "weights"
         gradient = f"{GRADIENT_PREFIX}{name}"
-        return _Parameter(
+        return _Selection(
             name,
             collection,
             has_value=collection in collections or self._is_matched(name),
@@ -167,7 +167,7 @@ class _OpenStep:
     def __init__(self, number: int) -> None:
         self.number = number
         self.t_ns = time.monotonic_ns()
-        self.weights: list[tuple[torch.Tensor, _Parameter]] = []
+        self.weights: list[tuple[torch.Tensor, _Selection]] = []
         self.before: list[torch.Tensor | None] = []
         self.moments: dict[torch.device, Moment] = {}
 

@@ -77,15 +77,15 @@ class HostSummary:
         product = 1.0 if values.numel() <= MAX_PRODUCT_ELEMENTS and not implied_zeros else _NAN
         for part in values.split(BLOCK_ELEMENTS):
             block = self._block[: part.numel()].copy_(part)
+            extremes_of = part if part.dtype in _NATIVE_MIN_MAX else block
             part_sum = block.sum().item()
             if not math.isfinite(part_sum):
                 nan_count += int(block.isnan().sum().item())
-                part = block = block[block.isfinite()]
+                extremes_of = block = block[block.isfinite()]
                 part_sum = block.sum().item()
             if not block.numel():
                 continue
-            is_native = part.dtype in _NATIVE_MIN_MAX
-            part_low, part_high = torch.aminmax(part if is_native else block)
+            part_low, part_high = torch.aminmax(extremes_of)
             low, high = min(low, part_low.item()), max(high, part_high.item())
             if product == product:  # not NaN
                 product = block.prod().item()
