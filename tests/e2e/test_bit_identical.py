@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import stepscope
 from stepscope.store import open_run
 from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, TORCHRUN, run_under
 
@@ -22,16 +23,26 @@ def run_bare(*command: str) -> None:
 
 
 def test_one_process(tmp_path: Path) -> None:
-    """Compare losses and a hash of the weights, with dropout and three random generators."""
+    """Compare losses and a hash of the weights, with dropout and three random generators, while
+    tensors are recorded."""
     script = str(SCRIPTS / "deterministic.py")
     arguments = ("--steps", "150")
+    tensors = ("--tensors", "weights,gradients,losses", "--tensors-every", "10")
     bare, watched = tmp_path / "bare.txt", tmp_path / "watched.txt"
     run_bare(sys.executable, script, *arguments, "--out", str(bare))
     job = run_under(
-        tmp_path / "run", sys.executable, script, *arguments, "--out", str(watched), strict=False
+        tmp_path / "run",
+        *(sys.executable, script, *arguments, "--out", str(watched)),
+        options=(*tensors, "--tensor-histograms"),
+        strict=False,
     )
     assert job.code == 0, job.stderr
     assert watched.read_bytes() == bare.read_bytes()
+    run = stepscope.open(job.run)
+    assert run.tensors("gradient/.*").steps() == list(range(0, 150, 10))
+    assert len(run.table("tensor_histograms")) > len(run.table("tensor_statistics")) > 0
+    losses = [row for row in run.table("scalars").rows() if row["name"].startswith("loss/")]
+    assert len(losses) == 150
     assert len(bare.read_text().splitlines()) > 150
     assert job.steps()["step_count"] == 150
 
