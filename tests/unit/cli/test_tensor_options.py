@@ -24,8 +24,8 @@ def command(tensors: TensorPlan | None) -> None:
 def plan(*arguments: str) -> TensorPlan | None:
     result = CliRunner().invoke(command, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    made: TensorPlan | None = PLANS.pop()
-    return made
+    last_plan: TensorPlan | None = PLANS.pop()
+    return last_plan
 
 
 def test_without_options_there_is_no_plan() -> None:
@@ -51,15 +51,15 @@ def test_without_options_there_is_no_plan() -> None:
     ],
 )  # fmt: skip
 def test_plans(arguments: list[str], expected: dict[str, Any]) -> None:
-    made = plan(*arguments)
-    assert made is not None
-    assert made.fields == TensorPlan(**expected).fields
+    result = plan(*arguments)
+    assert result is not None
+    assert result.fields == TensorPlan(**expected).fields
 
 
 def test_single_steps() -> None:
-    made = plan("--tensors", "losses", "--tensors-steps", "5,7,9")
-    assert made is not None
-    assert [step for step in range(300) if made.records_step(step)] == [5, 7, 9]
+    result = plan("--tensors", "losses", "--tensors-steps", "5,7,9")
+    assert result is not None
+    assert [step for step in range(300) if result.records_step(step)] == [5, 7, 9]
 
 
 @pytest.mark.parametrize(

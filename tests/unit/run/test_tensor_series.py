@@ -98,11 +98,11 @@ def test_mistakes(drawn: Path, call: object, message: str) -> None:
 def test_the_view_begins_with_what_is_not_finite(drawn: Path) -> None:
     view = show_tensors(stepscope.open(drawn)._run)
     assert view.missing is view.tensors_missing is None
-    first, *others = view.tensors
+    first, *rest = view.tensors
     assert (first.name, first.rank, first.step) == ("gradient/fc.weight", 1, 20)
     assert (first.non_finite_count, first.l2, first.l2_by_step) == (6, None, [1.0, None])
-    assert [tensor.name for tensor in others] == ["fc.weight", "gradient/fc.weight"]
-    assert all(tensor.non_finite_count == 0 for tensor in others)
+    assert [tensor.name for tensor in rest] == ["fc.weight", "gradient/fc.weight"]
+    assert all(tensor.non_finite_count == 0 for tensor in rest)
 
 
 def test_the_text_of_the_view(drawn: Path) -> None:
