@@ -23,6 +23,8 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 RUFF_PATHS := src tests examples benchmarks tools web/build.py web/api_types.py hatch_build.py
 UNIT_TESTS := -n 2 tests/unit tests/properties tests/contract tests/fuzz
 AZURITE := tests/support/azurite
+# Tests start thousands of interpreters; without bytecode each of them would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix bench \
 	bench-diagnosis soak fuzz gpu-check audit clean
