@@ -21,7 +21,8 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 RUFF_PATHS := src tests examples benchmarks tools web/build.py web/api_types.py hatch_build.py
-UNIT_TESTS := -n 2 tests/unit tests/properties tests/contract tests/fuzz
+# worksteal: each half of the tests is one worker's, so that a fixture of a module is set up once.
+UNIT_TESTS := -n 2 --dist worksteal tests/unit tests/properties tests/contract tests/fuzz
 STATIC_CHECKS := format-check lint types contracts source
 AZURITE := tests/support/azurite
 # Tests start thousands of interpreters; without bytecode each of them would compile the package anew.
