@@ -21,8 +21,12 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 RUFF_PATHS := src tests examples benchmarks tools web/build.py web/api_types.py hatch_build.py
-UNIT_TESTS := -n 2 tests/unit tests/properties tests/contract tests/fuzz
+# worksteal: each half of the tests is one worker's, so that a fixture of a module is set up once.
+UNIT_TESTS := -n 2 --dist worksteal tests/unit tests/properties tests/contract tests/fuzz
+STATIC_CHECKS := format-check lint types contracts source
 AZURITE := tests/support/azurite
+# Tests start thousands of interpreters; without bytecode each of them would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix bench \
 	bench-diagnosis soak fuzz gpu-check audit clean
@@ -33,8 +37,11 @@ demo: $(VENV)/demo.ready
 test: $(VENV)/test.ready
 	@$(MAKE) --no-print-directory check
 
-check: format-check lint types contracts source web-check unit jobs
-check-fast: format-check lint types contracts source web $(AZURITE)/node_modules/ready
+check:
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(STATIC_CHECKS) web-check
+	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory jobs
+check-fast: $(STATIC_CHECKS) web $(AZURITE)/node_modules/ready
 	$(PY) -m pytest $(UNIT_TESTS) -m "not slow"
 
 format-check:

@@ -9,8 +9,8 @@
                the same without stepscope
     pyinstrument, py-spy     the same under them, where they are installed
 
-All of them alternate. Reported: the median and the quartiles of seconds, and of the ratio to the
-yardstick of the same round.
+All of them alternate, with bytecode, as an installed package has. Reported: the median and the
+quartiles of seconds, and of the ratio to the yardstick of the same round.
 
     python benchmarks/start_up.py [--rounds 15]
 
@@ -19,6 +19,7 @@ Writes benchmarks/results/start_up.json.
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -86,6 +87,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         (directory / "job.py").write_text(FIRST_LINE)

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.diagnosis import catalogue
 from benchmarks.diagnosis.profiled_script import RECORDED_STEPS
 from benchmarks.diagnosis.results import DISTURBED_CORES
 from stepscope.run import Run, divide_traces
 from stepscope.store import open_run
+from tests.support.under_stepscope import E2E, label
 
 pytestmark = [pytest.mark.e2e, pytest.mark.quiet]
 
@@ -40,13 +42,25 @@ def run_benchmark(directory: Path, *options: str) -> dict[str, Any]:
     return results
 
 
+def select_quick_scenarios() -> list[str]:
+    """Select the quick scenarios without those whose only cause `test_verdicts.py` plants."""
+    tested = [[label(script, "CAUSE")] for script in (E2E / "faults").glob("*.py")]
+    return [
+        scenario.name
+        for scenario in catalogue.find_scenarios([catalogue.HERE])
+        if scenario.label.quick and (scenario.label.healthy or scenario.label.causes not in tested)
+    ]
+
+
 def test_the_quick_scenarios(tmp_path: Path) -> None:
     """90% of suspects and 80% of causes are right, in runs without CPU contention.
 
     This is less than the targets of the benchmark, because one run per scenario is a small sample.
     """
-    results = run_benchmark(tmp_path, "--subset", "--no-twins")
-    assert len(results["runs"]) >= 20
+    names = select_quick_scenarios()
+    assert len(names) >= 15
+    results = run_benchmark(tmp_path, "--subset", "--no-twins", "--only", *names)
+    assert len(results["runs"]) == len(names)
     undisturbed = [
         run for run in results["runs"] if run["outcome"]["outside_cores"] <= DISTURBED_CORES
     ]
@@ -60,7 +74,7 @@ def test_the_quick_scenarios(tmp_path: Path) -> None:
     assert sum(false_alarms) <= 0.25 * len(false_alarms)
     fixes = [run["outcome"]["answer"]["fixes"] for run in planted]
     predicted = [suggested for suggested in fixes if suggested and suggested[0]["step_ms"]]
-    assert len(predicted) >= 0.8 * len(planted) > 10
+    assert len(predicted) >= 0.8 * len(planted) > 5
 
 
 def test_traces_of_a_scenario_and_of_a_drawn_one(tmp_path: Path) -> None:

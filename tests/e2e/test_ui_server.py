@@ -89,7 +89,7 @@ def test_ctrl_c_ends_all_processes_without_an_error(runs: Path) -> None:
         assert process.wait(TIMEOUT_S) == 0
         assert "Traceback" not in process.stderr.read()
         listener.close()
-        assert psutil.wait_procs(children, timeout=10)[1] == []
+        assert psutil.wait_procs(children, timeout=TIMEOUT_S)[1] == []
 
 
 def test_no_worker_outlives_a_server_that_is_killed(runs: Path) -> None:
@@ -97,7 +97,7 @@ def test_no_worker_outlives_a_server_that_is_killed(runs: Path) -> None:
         assert get(url, "/api/views/overview?run=job")[0] == 200
         children = psutil.Process(process.pid).children(recursive=True)
         process.kill()
-        assert psutil.wait_procs(children, timeout=10)[1] == []
+        assert psutil.wait_procs(children, timeout=TIMEOUT_S)[1] == []
 
 
 def test_a_port_in_use(runs: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.rule_feed.check import recorded_rules
+from stepscope.rule_feed import recorded_rules
 from stepscope.schema import DeliveryState, JobState, JobStatus, RuleRecord
 from stepscope.spool import process_start_ticks
 from stepscope.store import open_run

@@ -57,9 +57,9 @@ class Victim:
         """Number of the last iteration whose records are complete."""
         return self._words[0]
 
-    def kill(self, *, after_s: float) -> int:
-        """Kill the child a given time after its first iteration; returns its last iteration."""
-        wait_until(lambda: self.announced, waiting_for="the first iteration")
+    def kill(self, *, after_s: float, iteration: int = 1) -> int:
+        """Kill the child a given time after an iteration; returns its last iteration."""
+        wait_until(lambda: self.announced >= iteration, waiting_for=f"iteration {iteration}")
         process = os.pidfd_open(self.pid)
         has_ended, _, _ = select.select([process], [], [], after_s)
         os.close(process)
@@ -77,6 +77,10 @@ def record_forever(announce: memoryview) -> None:
             stepscope.step(n)
         stepscope.scalar("n", n)
         announce[0] = n
+
+
+BORDER = SEGMENT_RECORDS // 3
+"""Iteration of `record_forever` after which a segment is full: each records three spans."""
 
 
 def check_everything(recorded: Any, process: str, announced: int) -> None:
@@ -108,7 +112,8 @@ def test_a_kill_at_any_instant_loses_no_complete_record(recording: Any, seed: in
     fates = {}
     for n in range(15):
         victim = Victim(record_forever)
-        fates[victim.pid] = victim.kill(after_s=chance.random() * (0.1 if n % 5 == 4 else 0.02))
+        iteration = BORDER if n % 5 == 4 else 1
+        fates[victim.pid] = victim.kill(after_s=0.02 * chance.random(), iteration=iteration)
     recorded = recording.drain(final=False)  # the drain detects that the processes have ended
     assert {p.pid for p in recorded.processes.values()} == set(fates)
     for name, process in recorded.processes.items():

@@ -62,7 +62,7 @@ class WaitingJob:
 
     def kill_launcher(self) -> None:
         self.job.launcher.kill()
-        self.job.launcher.wait(10)
+        self.job.launcher.wait(60)
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ def test_kill_9_of_everything(start: Start) -> None:
         os.kill(pid, signal.SIGSTOP)
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
-    job.launcher.wait(10)
+    job.launcher.wait(60)
     wait_until(
         lambda: (
             not Path(f"/proc/{victims[2]}/cmdline").exists()
@@ -165,7 +165,7 @@ def test_kill_9_of_everything_before_the_first_flush(start: Start) -> None:
     children = job.children()
     for pid in (job.launcher.pid, *children.values()):
         os.kill(pid, signal.SIGKILL)
-    job.launcher.wait(10)
+    job.launcher.wait(60)
     reported = job.done
     recover(job.run)
     assert_complete(job.run, reported)

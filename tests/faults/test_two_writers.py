@@ -44,7 +44,7 @@ def kill_everything(job: Job) -> None:
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in victims:
             os.kill(pid, number)
-    job.launcher.wait(10)
+    job.launcher.wait(60)
     wait_until(lambda: not any(map(is_running, victims)), waiting_for="the end of all processes")
 
 

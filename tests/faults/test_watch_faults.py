@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.rule_feed.check import recorded_rules
+from stepscope.rule_feed import recorded_rules
 from stepscope.schema import DeliveryState, JobState, RuleRecord, RuleStatus
 from stepscope.spool import process_start_ticks
 from stepscope.store import open_run

@@ -19,6 +19,8 @@ IN_A_BROWSER = [
 """Marks of a test module that uses a browser."""
 _AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 
+_COLOR_RULES = ["color-contrast", "link-in-text-block"]
+
 
 class Ui:
     """Served directory and its pages.
@@ -77,8 +79,12 @@ def settled(page: Page) -> None:
             return
 
 
-def assert_accessible(page: Page) -> None:
-    """Check that the page fits its width, and that axe finds nothing serious."""
+def assert_accessible(page: Page, *, only_colors: bool = False) -> None:
+    """Check that the page fits its width, and that axe finds nothing serious.
+
+    Args:
+        only_colors: what has been checked before differs in its colors alone.
+    """
     wide = page.evaluate(
         "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     )
@@ -87,7 +93,10 @@ def assert_accessible(page: Page) -> None:
     page.evaluate(
         _AXE.read_text()
     )  # as the console would: the page's policy forbids script elements
-    results = page.evaluate("axe.run({resultTypes: ['violations']})")
+    rules = {"runOnly": _COLOR_RULES} if only_colors else {}
+    results = page.evaluate(
+        "options => axe.run(document, options)", {"resultTypes": ["violations"], **rules}
+    )
     serious = [
         (opened["id"], [node["html"][:200] for node in opened["nodes"][:3]])
         for opened in results["violations"]

@@ -5,15 +5,15 @@ gradients between ranks, updates the parameters and reads the loss. What the tra
 from the simulation of host and streams (`stepscope.testing.traces`). Times are microseconds.
 """
 
-import subprocess
-import sys
+import io
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 from drawn import drawn_arguments
 
+from stepscope.cli import root
 from stepscope.testing.traces import HOST, TraceJob
 
 STEPS = 6
@@ -122,8 +122,8 @@ def run_traced(description, faulty, fixed, *, draw=draw_step):
             job.wait()
             files.append(Path(directory, f"rank{rank}.json"))
             files[-1].write_bytes(job.encode())
-        command = [sys.executable, "-m", "stepscope", "import", *files, "-o", args.run]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        with redirect_stdout(io.StringIO()):
+            root.main(["import", *map(str, files), "-o", str(args.run)], standalone_mode=False)
     print(f"{STEPS} steps of 64 samples: {job.now / 1e3 / STEPS:.4f} ms a step")
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from stepscope.analysis import explain_unknown_time
 from stepscope.diagnosis.accuracy import estimate_accuracy
 from stepscope.diagnosis.advice import list_even_changes, list_fixes
-from stepscope.diagnosis.attached import diagnose_attached
 from stepscope.diagnosis.attribution import (
     NEED_A_WINDOW,
     THRESHOLDS,
@@ -41,7 +40,6 @@ from stepscope.diagnosis.shares import (
 )
 from stepscope.diagnosis.slow_settings import list_slow_settings
 from stepscope.diagnosis.targets import list_targets
-from stepscope.diagnosis.traces import diagnose_traces
 from stepscope.diagnosis.tried_changes import attach_outcomes, read_tried_changes
 from stepscope.diagnosis.verdict import (
     CORE_SHARE,
@@ -82,9 +80,14 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
 
 
 def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
+    # Imports of what few runs need: `stepscope diagnose` and `show` must start fast.
     if not run.ranks and run.reader.info.attached_pid is not None:
+        from stepscope.diagnosis.attached import diagnose_attached
+
         return diagnose_attached(run, thresholds, _list_loss_notes(run))
     if not run.ranks and run.traces:
+        from stepscope.diagnosis.traces import diagnose_traces
+
         return diagnose_traces(run, thresholds, _list_loss_notes(run))
     obstacle = _find_obstacle(run, thresholds)
     if obstacle is not None:

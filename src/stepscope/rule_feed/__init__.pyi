@@ -1,11 +1,9 @@
 from .check import (
-    RULES_DOCUMENT as RULES_DOCUMENT,
     RuleReport as RuleReport,
     check_rules as check_rules,
     choose_rules as choose_rules,
     describe_rules as describe_rules,
     progress_of as progress_of,
-    recorded_rules as recorded_rules,
     rule_names as rule_names,
 )
 from .damage import (
@@ -15,6 +13,10 @@ from .damage import (
 from .feed import (
     DEFAULT_SCAN_NS as DEFAULT_SCAN_NS,
     RuleFeed as RuleFeed,
+)
+from .recorded import (
+    RULES_DOCUMENT as RULES_DOCUMENT,
+    recorded_rules as recorded_rules,
 )
 from .selection import (
     change_rules as change_rules,

@@ -1,8 +1,4 @@
-"""Evaluation of rules on a run and descriptions of rules, for commands and reports.
-
-While a job runs under `stepscope run`, the watch process evaluates its rules and stores their
-findings in the run; `recorded_rules` reads them without evaluating anything.
-"""
+"""Evaluation of rules on a run and descriptions of rules, for commands and reports."""
 
 from __future__ import annotations
 
@@ -16,6 +12,7 @@ import msgspec
 
 from stepscope.errors import UsageError
 from stepscope.rule_feed.feed import DEFAULT_SCAN_NS, RuleFeed
+from stepscope.rule_feed.recorded import recorded_rules
 from stepscope.rules import (
     Evaluation,
     Registry,
@@ -28,11 +25,8 @@ from stepscope.rules import (
     read_configuration,
     summary,
 )
-from stepscope.schema import Delivery, Finding, JobState, Progress, RuleRecord
+from stepscope.schema import Delivery, Finding, JobState, Progress
 from stepscope.store import RunReader
-
-RULES_DOCUMENT = "rules"
-"""Name of the document among a run's findings that the watch process writes."""
 
 
 class RuleDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,11 +97,6 @@ def rule_names(names: Sequence[str], among: Sequence[str] = ()) -> list[str]:
     """
     registry, registered_names = make_registry([*names, *among])
     return [rule.__name__ for rule in registry.select(registered_names[: len(names)])]
-
-
-def recorded_rules(reader: RunReader) -> RuleRecord | None:
-    """Read the record of the watch process; None where there was none."""
-    return reader.document(RULES_DOCUMENT, as_type=RuleRecord)
 
 
 def check_rules(

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from stepscope.rule_feed import list_rules
 from stepscope.run import (
     ConfigurationChange,
     ConfigurationHistory,
@@ -59,6 +58,8 @@ class ConfigurationView(Payload, frozen=True, kw_only=True):
 
 def show_configuration(run: Run, _options: ViewOptions = DEFAULTS) -> ConfigurationView:
     """Show the configuration of a job, and its changes."""
+    from stepscope.rule_feed import list_rules  # 0.1 s that the overview does not need
+
     history = read_configuration(run.reader)
     current = history.current
     rules = [] if current.rules is None else list_rules(current.rules)

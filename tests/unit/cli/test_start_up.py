@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
+from stepscope import comparison, cost, views
 from stepscope.cli import COMMANDS
+from stepscope.cli.writers import WRITERS, load_writer, write_generic
 from stepscope.cost import explain_missing_offer, load_price_table
+from stepscope.testing import RunBuilder
 
 HEAVY = {"duckdb", "numpy", "psutil", "rich", "msgspec", "stepscope.diagnosis.build_verdict"}
 
@@ -51,6 +57,32 @@ def test_a_job_starts_before_its_end_is_prepared(tmp_path_factory: pytest.TempPa
     imported = list_imported(f"run --out {out} --spool {out.parent} -- true")
     assert "stepscope.cli.run" in imported
     assert not {"duckdb", "numpy", "rich", "stepscope.diagnosis.build_verdict"} & imported
+
+
+def test_the_overview_imports_neither_rules_nor_other_views(
+    new_run: Callable[..., RunBuilder], tmp_path: Path
+) -> None:
+    run = new_run()
+    run.rank().draw("wait 60 | forward 12 | backward 20 | optimizer 8", 100)
+    run.open()
+    imported = list_imported(f"show {tmp_path / 'run'}")
+    assert "stepscope.cli.writers.overview" in imported
+    unused = {"rules.registry", "rule_feed.feed", "diagnosis.traces", "comparison.payload"}
+    unused |= {"views.dashboard", "cli.writers.usage"}
+    assert not {f"stepscope.{module}" for module in unused} & imported
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_each_writer_is_that_of_its_payload(name: str) -> None:
+    payload = next(
+        getattr(package, name) for package in (views, comparison, cost) if hasattr(package, name)
+    )
+    assert get_type_hints(load_writer(payload))["payload"] is payload
+
+
+def test_a_payload_of_an_installed_view_has_no_writer_of_its_own() -> None:
+    installed = type("Overview", (), {"__module__": "elsewhere.views"})
+    assert load_writer(installed) is write_generic
 
 
 def answer(*arguments: str) -> str:

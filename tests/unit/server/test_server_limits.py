@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from stepscope.server.process import listen
+from stepscope.server.settings import Limits
 from tests.support.served import Served, serving
 from tests.support.waiting import wait_until
 
 RUN = "recorded"
+TASKS = "tests.support.misbehaving_tasks"
 
 
 def is_alive(pid: int) -> bool:
@@ -39,20 +40,20 @@ def test_a_disconnect_cancels_the_task(misbehaving: Served, tmp_path: Path) -> N
     worker, disconnect = block_worker(misbehaving, tmp_path)
     assert is_alive(worker)
     disconnect()
-    timeout_s = misbehaving.settings.limits.grace_s + 3
-    wait_until(lambda: not is_alive(worker), timeout_s=timeout_s)
+    wait_until(lambda: not is_alive(worker))
     assert misbehaving.view("pid", RUN).json != worker
 
 
 def test_a_task_that_ends_within_the_grace_period_keeps_its_worker(
-    misbehaving: Served, tmp_path: Path
+    runs: Path, tmp_path: Path
 ) -> None:
-    connection = misbehaving.connect()
     pid_file = tmp_path / "pid"
-    connection.request("GET", f"/api/views/block?run={RUN}&pid={pid_file}&seconds=0.1")
-    wait_until(lambda: pid_file.exists() and pid_file.read_text())
-    connection.close()
-    assert str(misbehaving.view("pid", RUN).json) == pid_file.read_text()
+    with serving(runs, tasks=TASKS, limits=Limits(grace_s=20.0)) as patient:
+        connection = patient.connect()
+        connection.request("GET", f"/api/views/block?run={RUN}&pid={pid_file}&seconds=0.1")
+        wait_until(lambda: pid_file.exists() and pid_file.read_text())
+        connection.close()
+        assert str(patient.view("pid", RUN).json) == pid_file.read_text()
 
 
 def test_a_request_leaves_the_queue_on_disconnect(misbehaving: Served, tmp_path: Path) -> None:
@@ -70,23 +71,21 @@ def test_a_request_leaves_the_queue_on_disconnect(misbehaving: Served, tmp_path:
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["block"]
 
 
-def test_a_response_that_takes_too_long(misbehaving: Served, tmp_path: Path) -> None:
-    start_s = time.monotonic()
-    response = misbehaving.view("block", RUN, pid=str(tmp_path / "pid"), seconds="60")
-    assert response.status == 503
-    assert response.error == "The response took more than 2 s and was cancelled."
-    assert time.monotonic() - start_s < 10
-    assert not is_alive(int((tmp_path / "pid").read_text()))
-    assert misbehaving.view("pid", RUN).status == 200
+def test_a_response_that_takes_too_long(runs: Path, tmp_path: Path) -> None:
+    with serving(runs, tasks=TASKS, limits=Limits(response_s=2.0)) as impatient:
+        assert wait_until(lambda: impatient.view("pid", RUN).status == 200)
+        response = impatient.view("block", RUN, pid=str(tmp_path / "pid"), seconds="60")
+        assert response.status == 503
+        assert response.error == "The response took more than 2 s and was cancelled."
+        assert not is_alive(int((tmp_path / "pid").read_text()))
+        assert wait_until(lambda: impatient.view("pid", RUN).status == 200)
 
 
 def test_the_timeline_never_waits_for_a_screen(misbehaving: Served, tmp_path: Path) -> None:
     worker, disconnect = block_worker(misbehaving, tmp_path)
-    start_s = time.monotonic()
     assert misbehaving.view("timeline-pid", RUN).json != worker
     assert misbehaving.request("/api/jobs").status == 200
-    assert time.monotonic() - start_s < 1.5
-    assert is_alive(worker)
+    assert is_alive(worker)  # the screen is still being made
     disconnect()
 
 
@@ -124,7 +123,7 @@ def test_an_internal_error_is_one_sentence(misbehaving: Served) -> None:
 
 
 def test_no_worker_outlives_the_server(runs: Path, tmp_path: Path) -> None:
-    with serving(runs, tasks="tests.support.misbehaving_tasks") as served:
+    with serving(runs, tasks=TASKS) as served:
         workers = [served.view("pid", RUN).json, served.view("timeline-pid", RUN).json]
         blocked, disconnect = block_worker(served, tmp_path)
     disconnect()

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from stepscope.rule_feed.check import RULES_DOCUMENT, check_rules, choose_rules
+from stepscope.rule_feed import RULES_DOCUMENT, check_rules, choose_rules
 from stepscope.run import Run
 from stepscope.schema import RuleRecord
 from stepscope.store import RunWriter, open_run

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from stepscope.cli.writers import write
-from stepscope.rule_feed.check import RULES_DOCUMENT, check_rules, choose_rules
+from stepscope.rule_feed import RULES_DOCUMENT, check_rules, choose_rules
 from stepscope.rule_feed.feed import DEFAULT_SCAN_NS
 from stepscope.rules import installed_rules
 from stepscope.run import Run

@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from stepscope.cli.writers import write
-from stepscope.rule_feed import check_rules, choose_rules
-from stepscope.rule_feed.check import RULES_DOCUMENT
+from stepscope.rule_feed import RULES_DOCUMENT, check_rules, choose_rules
 from stepscope.run import Run
 from stepscope.schema import RuleRecord
 from stepscope.store import RunWriter, open_run

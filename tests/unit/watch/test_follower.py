@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from stepscope.rule_feed.check import RULES_DOCUMENT
+from stepscope.rule_feed import RULES_DOCUMENT
 from stepscope.rules import IncrementalRule, Rule, RuleInputs
 from stepscope.rules.parameters import NoParameters
 from stepscope.rules.trigger import Trigger

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stepscope.rule_feed.check import recorded_rules
+from stepscope.rule_feed import recorded_rules
 from stepscope.schema import (
     ConfigurationDecision,
     ConfigurationRequest,

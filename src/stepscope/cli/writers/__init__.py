@@ -5,71 +5,42 @@ Belongs here: order, wording, columns. Does not: numbers; they are in the payloa
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from rich.console import Console
 
-from stepscope.cli.writers.compare import write_comparison
-from stepscope.cli.writers.configuration import write_configuration
-from stepscope.cli.writers.cost import write_cost
-from stepscope.cli.writers.distributed import write_distributed
 from stepscope.cli.writers.generic import (
     write_damage,
     write_generic,
     write_range,
     write_recording_end,
 )
-from stepscope.cli.writers.input_pipeline import write_input_pipeline
-from stepscope.cli.writers.insights import write_insights
-from stepscope.cli.writers.overview import write_overview
-from stepscope.cli.writers.series import (
-    write_dashboard,
-    write_heat,
-    write_series,
-    write_tensors,
-)
-from stepscope.cli.writers.steps import write_steps
-from stepscope.cli.writers.system import write_system
-from stepscope.cli.writers.usage import write_usage
-from stepscope.comparison import Comparison
-from stepscope.cost import Cost
 from stepscope.schema import Payload
-from stepscope.views import (
-    ConfigurationView,
-    Dashboard,
-    DistributedView,
-    InputPipelineView,
-    InsightsView,
-    Overview,
-    Ranged,
-    StepsView,
-    SystemHeatView,
-    SystemSeriesView,
-    SystemView,
-    TensorsView,
-    UsageView,
-)
+from stepscope.views import Ranged
 
-_WRITERS: dict[type, Callable[[Console, Any], None]] = {
-    Overview: write_overview,
-    ConfigurationView: write_configuration,
-    StepsView: write_steps,
-    SystemView: write_system,
-    InputPipelineView: write_input_pipeline,
-    DistributedView: write_distributed,
-    InsightsView: write_insights,
-    Comparison: write_comparison,
-    Cost: write_cost,
-    Dashboard: write_dashboard,
-    SystemHeatView: write_heat,
-    SystemSeriesView: write_series,
-    TensorsView: write_tensors,
-    UsageView: write_usage,
+WRITERS = {
+    "Comparison": "compare:write_comparison",
+    "ConfigurationView": "configuration:write_configuration",
+    "Cost": "cost:write_cost",
+    "Dashboard": "series:write_dashboard",
+    "DistributedView": "distributed:write_distributed",
+    "InputPipelineView": "input_pipeline:write_input_pipeline",
+    "InsightsView": "insights:write_insights",
+    "Overview": "overview:write_overview",
+    "StepsView": "steps:write_steps",
+    "SystemHeatView": "series:write_heat",
+    "SystemSeriesView": "series:write_series",
+    "SystemView": "system:write_system",
+    "TensorsView": "series:write_tensors",
+    "UsageView": "usage:write_usage",
 }
+"""Module and function by the name of the payload. A module is imported when it is used: together
+they import half of the project."""
 
-__all__ = ["write", "write_generic"]
+__all__ = ["WRITERS", "load_writer", "write", "write_generic"]
 
 
 def write(out: Console, payload: msgspec.Struct) -> None:
@@ -79,4 +50,16 @@ def write(out: Console, payload: msgspec.Struct) -> None:
         write_recording_end(out, payload.recording_end)
     if isinstance(payload, Ranged) and payload.range is not None:
         write_range(out, payload.range)
-    _WRITERS.get(type(payload), write_generic)(out, payload)
+    load_writer(type(payload))(out, payload)
+
+
+def load_writer(payload_type: type) -> Callable[[Console, Any], None]:
+    """Import the writer of a payload: of an installed view always `write_generic`."""
+    is_installed = payload_type.__module__.partition(".")[0] != __name__.partition(".")[0]
+    if is_installed or payload_type.__name__ not in WRITERS:
+        return write_generic
+    module, _, function = WRITERS[payload_type.__name__].partition(":")
+    writer: Callable[[Console, Any], None] = getattr(
+        importlib.import_module(f"{__name__}.{module}"), function
+    )
+    return writer
