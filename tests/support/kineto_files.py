@@ -7,7 +7,7 @@ assert tables.one("kernels")["launch"] == 1
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import msgspec
 
 from stepscope.importers import Imported
 from stepscope.importers.kineto import Identity, import_trace
+from stepscope.importers.kineto.execution_trace import ExecutionTrace
 from stepscope.schema import TABLES
 from stepscope.store import DictColumn, RunWriter
 from stepscope.store.columns import make_batch
@@ -253,11 +254,20 @@ def imported(content: bytes, *, name: str = "trace.json", workers: int = 0) -> T
         return imported_file(path, workers=workers)
 
 
-def imported_file(path: Path, *, workers: int = 0) -> Tables:
+def imported_file(
+    path: Path, *, workers: int = 0, execution_traces: Sequence[ExecutionTrace] = ()
+) -> Tables:
     """Import a file."""
     tables = Tables()
     writer: RunWriter = tables  # type: ignore[assignment]
     identity = Identity(name=path.name)
     scratch = path.parent
-    tables.outcome = import_trace(path, writer, identity, scratch=scratch, workers=workers)
+    tables.outcome = import_trace(
+        path,
+        writer,
+        identity,
+        scratch=scratch,
+        workers=workers,
+        execution_traces=execution_traces,
+    )
     return tables
