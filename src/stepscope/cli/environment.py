@@ -7,6 +7,7 @@ Each check yields a fault only if it sees one; what cannot be examined here is n
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import pwd
 import re
@@ -34,7 +35,7 @@ from stepscope.monitor import (
     may_read_memory,
 )
 from stepscope.monitor.samplers import most_used_memory_limit
-from stepscope.quantities import memory, number, percent
+from stepscope.quantities import count, memory, number, percent
 
 MIN_OPEN_FILES = 1024
 """Usual soft limit; the monitor holds a file per log and four per counted thread."""
@@ -98,7 +99,6 @@ def check_shared_memory() -> Iterator[Fault]:
 def check_spool() -> Iterator[Fault]:
     """Check the file system that the spool would be in."""
     directory = next(spool_bases(None, DEFAULT_SPOOL_LIMIT_BYTES), None)
-    remedy = "Free some of it, or pass another directory to `stepscope run --spool`."
     if directory is None:
         yield Fault(
             name="spool",
@@ -107,9 +107,21 @@ def check_spool() -> Iterator[Fault]:
             remedy="Set TMPDIR to a directory of yours, or pass one to `stepscope run --spool`.",
         )
         return
-    yield from check_file_system(
-        "spool", directory, "Records are dropped once it is full, and counted.", remedy
-    )
+    free_bytes, free_inodes = _free_space(directory)
+    if free_bytes < DEFAULT_SPOOL_LIMIT_BYTES:
+        yield Fault(
+            name="spool: space",
+            finding=f"{directory}, which holds the spool, has {memory(free_bytes)} free.",
+            consequence="Records are dropped once it is full, and counted.",
+            remedy="Free some of it, or pass another directory to `stepscope run --spool`.",
+        )
+    if free_inodes < MIN_FREE_INODES:
+        yield Fault(
+            name="spool: inodes",
+            finding=f"{directory}, which holds the spool, has room for {count(free_inodes)} files.",
+            consequence="A process or thread that finds no room for its log is not recorded.",
+            remedy="Delete files (df -i), or pass another directory to `stepscope run --spool`.",
+        )
 
 
 def check_run_directory() -> Iterator[Fault]:
@@ -128,33 +140,31 @@ def check_run_directory() -> Iterator[Fault]:
             remedy="Change to a directory of yours, or pass one to `stepscope run --out`.",
         )
         return
-    yield from check_file_system(
-        "run directory",
-        directory,
-        "Records stay in the spool once it is full; `stepscope recover RUN` stores them when there "
-        "is room.",
-        "Free some of it, or pass another directory to `stepscope run --out`.",
+    free_bytes, free_inodes = _free_space(directory)
+    consequence = (
+        "Once it is full, records stay in the spool; `stepscope recover RUN` stores them when "
+        "there is room."
     )
+    if free_bytes < DEFAULT_SPOOL_LIMIT_BYTES:
+        yield Fault(
+            name="run directory: space",
+            finding=f"{directory}, which holds runs, has {memory(free_bytes)} free.",
+            consequence=consequence,
+            remedy="Free some of it, or pass another directory to `stepscope run --out`.",
+        )
+    if free_inodes < MIN_FREE_INODES:
+        yield Fault(
+            name="run directory: inodes",
+            finding=f"{directory}, which holds runs, has room for {count(free_inodes)} files.",
+            consequence=consequence,
+            remedy="Delete files (df -i), or pass another directory to `stepscope run --out`.",
+        )
 
 
-def check_file_system(name: str, directory: Path, consequence: str, remedy: str) -> Iterator[Fault]:
-    """Check the free space and the free inodes of the file system of a directory."""
+def _free_space(directory: Path) -> tuple[int, float]:
+    """Return the free bytes and inodes of a file system, infinity where it does not count them."""
     status = os.statvfs(directory)
-    free = status.f_bavail * status.f_frsize
-    if free < DEFAULT_SPOOL_LIMIT_BYTES:
-        yield Fault(
-            name=f"{name}: space",
-            finding=f"{directory} has {memory(free)} free.",
-            consequence=consequence,
-            remedy=remedy,
-        )
-    if status.f_files and status.f_favail < MIN_FREE_INODES:
-        yield Fault(
-            name=f"{name}: inodes",
-            finding=f"{directory} has room for {number(status.f_favail)} more files (df -i).",
-            consequence=consequence,
-            remedy=remedy,
-        )
+    return status.f_bavail * status.f_frsize, status.f_favail if status.f_files else math.inf
 
 
 def check_open_files() -> Iterator[Fault]:
@@ -302,7 +312,7 @@ def check_stacks_from_outside() -> Iterator[Fault]:
             name="ptrace",
             finding=f"Stacks of other processes cannot be sampled: {cause}.",
             consequence=consequence,
-            remedy=remedy[0].upper() + remedy[1:],
+            remedy=f"To sample them, {remedy}",
         )
 
 

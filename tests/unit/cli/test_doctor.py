@@ -82,7 +82,8 @@ def test_small_and_read_only_file_systems(tmp_path: Path, namespace: tuple[str, 
     )
     assert "has 1 MiB free; a spool there needs 1 GiB" in faults["shared memory"]["finding"]
     assert "--shm-size" in faults["shared memory"]["remedy"]
-    assert str(tmp_path / "tmp") in faults["spool: inodes"]["finding"]
+    inodes = faults["spool: inodes"]["finding"]
+    assert "tmp, which holds the spool, has room for 29 files" in inodes
     assert "spool: space" not in faults
     assert "Read-only file system" in faults["run directory"]["finding"]
     assert "stepscope/runs" in faults["run directory"]["consequence"]
@@ -102,16 +103,24 @@ def test_a_full_disk_below_the_run_and_the_spool(
         tmp_path,
         prefix=namespace,
     )
+    assert ", which holds the spool, has 1 MiB" in faults["spool: space"]["finding"]
+    assert ", which holds runs, has 1 MiB" in faults["run directory: space"]["finding"]
     for name, option in (("spool: space", "--spool"), ("run directory: space", "--out")):
-        assert "/full has 1 MiB free" in faults[name]["finding"]
+        assert "has 1 MiB free" in faults[name]["finding"]
         assert option in faults[name]["remedy"]
+
+
+def test_too_few_inodes_for_a_run(tmp_path: Path, namespace: tuple[str, ...]) -> None:
+    script = "mkdir runs; mount -t tmpfs -o size=1g,nr_inodes=30 tmpfs runs; cd runs"
+    faults = find(script, tmp_path, prefix=namespace, check="check_run_directory")
+    assert ", which holds runs, has room for 29 files" in faults["run directory: inodes"]["finding"]
 
 
 def test_no_directory_for_the_spool(tmp_path: Path, namespace: tuple[str, ...]) -> None:
     """A file may not have one byte, so that no temporary directory can be used."""
     script = "mount -t tmpfs -o size=1m tmpfs /dev/shm; ulimit -f 0"
     faults = find(script, tmp_path, prefix=namespace, check="check_spool")
-    assert faults["spool"]["consequence"] == "A job runs without being recorded."
+    assert "No directory can hold the spool: no temporary" in faults["spool"]["finding"]
 
 
 def test_no_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,9 +131,9 @@ def test_no_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_low_limits(tmp_path: Path) -> None:
     faults = find("ulimit -Sn 200; ulimit -Sf 1024", tmp_path)
-    assert "may open 200 files" in faults["open files"]["finding"]
+    assert faults["open files"]["finding"] == "A process may open 200 files (ulimit -n)."
     assert faults["open files"]["remedy"] == "Raise it with: ulimit -n 1024"
-    assert "may have 1 MiB" in faults["file size"]["finding"]
+    assert faults["file size"]["finding"] == "A file may have 1 MiB (ulimit -f)."
     assert faults["file size"]["remedy"] == "Remove the limit with: ulimit -f unlimited"
     faults = find("ulimit -n 200; ulimit -f 1024", tmp_path)
     assert "LimitNOFILE=" in faults["open files"]["remedy"]
@@ -151,7 +160,9 @@ def test_hidden_processes(tmp_path: Path, namespace: tuple[str, ...]) -> None:
             check="check_hidden_processes",
             uid=UNPRIVILEGED_UID,
         )
-        assert bool(faults) == is_hidden
+        findings = [fault["finding"] for fault in faults.values()]
+        expected = "The kernel hides processes of other users (option hidepid of /proc)."
+        assert findings == [expected] * is_hidden
 
 
 def test_stacks_from_outside(
@@ -171,7 +182,7 @@ def test_stacks_from_outside(
         with restricted([public_directory], 0o755):
             (fault,) = environment.check_stacks_from_outside()
         assert "cannot be sampled" in fault.finding
-        assert fault.remedy.startswith("Attach")
+        assert fault.remedy.startswith("To sample them, attach")
 
 
 def test_another_daemon_of_libkineto(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +208,7 @@ def test_a_memory_limit_that_is_almost_reached(tmp_path: Path, used: int) -> Non
     faults = list(environment.check_memory_limit(tmp_path))
     assert len(faults) == (used >= 900)
     if faults:
-        assert "95%" in faults[0].finding
+        assert "allows are used, 95%" in faults[0].finding
 
 
 @pytest.mark.parametrize(
@@ -233,6 +244,7 @@ def test_removal_at_logout(tmp_path: Path, files: dict[str, str], is_removed: bo
     assert not faults(), "systemd does not run"
     (tmp_path / "run/systemd/system").mkdir(parents=True)
     assert bool(faults()) == is_removed
+    assert all("logind deletes what that user has in" in fault.finding for fault in faults())
     assert not list(environment.check_removal_at_logout(tmp_path, 0))
 
 
@@ -240,7 +252,8 @@ def test_removal_at_logout(tmp_path: Path, files: dict[str, str], is_removed: bo
 def test_a_clock_without_a_server(state: int, monkeypatch: pytest.MonkeyPatch) -> None:
     library = SimpleNamespace(adjtimex=lambda _buffer: state)
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: library)
-    assert bool(list(environment.check_clock())) == (state == environment.TIME_ERROR)
+    findings = [fault.finding for fault in environment.check_clock()]
+    assert findings == ["No time server keeps the clock of this machine."] * bool(state)
 
 
 def test_text_of_faults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
