@@ -77,7 +77,7 @@ faults: $(VENV)/test.ready
 
 generate: $(VENV)/test.ready
 	REWRITE=1 $(PY) -m pytest -q tests/unit/rules/test_rules_doc.py tests/unit/store/test_run_directory_doc.py \
-	  tests/contract/test_seeds_doc.py
+	  tests/contract/test_seeds_doc.py tests/unit/test_errors_doc.py
 	$(PY) web/api_types.py
 
 fix: $(VENV)/test.ready
@@ -100,6 +100,7 @@ fuzz: $(VENV)/test.ready requirements/fuzz.txt
 	@$(PIP) -r requirements/fuzz.txt
 	$(PY) -m tests.fuzz
 	$(PY) -m tests.fuzz.api
+	$(PY) -m benchmarks.reliability_doc
 
 # PyTorch must be one that finds the GPU; name its interpreter with PY=… where it is not in $(VENV).
 gpu-check:

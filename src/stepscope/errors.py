@@ -53,46 +53,82 @@ def name_similar(word: str, names: Iterable[str]) -> str:
 
 
 class StepscopeError(Exception):
-    """Base class of errors that are shown to the user; carries the exit code of the command."""
+    """Base class of errors that are shown to the user; carries the exit code of the command.
+
+    As itself, an error of a running job: its monitor does not answer or has failed. See if the job
+    runs with `stepscope watch RUN`; if it was killed, `stepscope recover RUN` stores the rest.
+    """
 
     exit_code = 2
 
 
 class UsageError(StepscopeError):
-    """Unusable option, argument or value."""
+    """Unusable option, argument or value.
+
+    Change what the message names; it lists what is accepted, as does `--help` of the command.
+    """
 
 
 class NotARunError(StepscopeError):
-    """Path that is not a run, existing or not."""
+    """Path that is not a run, existing or not.
+
+    Pass the directory that `stepscope run` named at the end of the job, or the URL of its copy.
+    """
 
 
 class RunExistsError(StepscopeError):
-    """Attempt to create a run where one exists."""
+    """Attempt to create a run where one exists.
+
+    Runs are not overwritten: pass a new directory or URL, or delete the run.
+    """
 
 
 class NewerSchemaError(StepscopeError):
-    """Run written with a schema that this version cannot read."""
+    """Run written with a schema that this version cannot read.
+
+    Install that version of stepscope or a later one: it reads older runs as well.
+    """
 
 
 class DamagedRunError(StepscopeError):
-    """Run with an invalid file."""
+    """Run with an invalid file.
+
+    Something other than stepscope has changed the file, or its disk is faulty. Copy the run again
+    from where it was recorded.
+    """
 
 
 class UnreadableTraceError(StepscopeError):
-    """File that is not a readable trace."""
+    """File that is not a readable trace.
+
+    Check that its recorder has finished writing it, and that it was transferred as a whole.
+    """
 
 
 class IncompleteExportError(StepscopeError):
-    """Export that does not hold every event of a trace exactly once."""
+    """Export that does not hold every event of a trace exactly once.
+
+    A defect in stepscope: no file is left, and the run is unchanged. Please report it.
+    """
 
 
 class TrialError(StepscopeError):
-    """Trial of a change without a result."""
+    """Trial of a change without a result.
+
+    Only the trial has failed: the run is unchanged. Where the message has output of the job,
+    correct what it complains about, and see with `stepscope run -- CMD` if the job runs here.
+    """
 
 
 class JobEndedError(StepscopeError):
-    """Wait for data of a job that has ended without it."""
+    """Wait for data of a job that has ended without it.
+
+    The run is complete: read what it holds, or record the data in another run of the job.
+    """
 
 
 class WaitTimeoutError(StepscopeError):
-    """Wait for a job that took too long."""
+    """Wait for a job that took too long.
+
+    Pass a longer `timeout_s`, or see with `stepscope watch RUN` what the job does.
+    """

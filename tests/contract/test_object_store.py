@@ -116,7 +116,7 @@ def test_invalid_bucket_urls(url: str) -> None:
 
 
 def test_a_path_is_not_a_url() -> None:
-    with pytest.raises(UsageError, match="as a string"):
+    with pytest.raises(UsageError, match="pass the URL of a bucket as a string"):
         open_store(Path("s3://bucket/run"))
 
 

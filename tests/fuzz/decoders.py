@@ -96,9 +96,24 @@ def _call_trees() -> list[bytes]:
 
 
 def _execution_traces() -> list[bytes]:
-    inputs = {"values": [1], "shapes": [[2]], "types": ["Tensor(float)"], "strides": [[1]]}
-    node = {"id": 4, "name": "aten::mm", "inputs": inputs, "rf_id": 3}
-    return [json.dumps({"schema": "1.1.1", "pid": 10, "nodes": [node]}).encode()]
+    types = ["Tensor(float)", "GenericList[Tensor(float)]", "Double", "GenericList[Int]", "None"]
+    values = {"values": [1, [1], 2.0, [3], None], "shapes": [[2], [[2]], [], [], []]}
+    inputs = {**values, "types": types, "strides": [[1], [[1]], [], [], []]}
+    node = {"id": 4, "name": "aten::linear", "inputs": inputs, "rf_id": 2}
+    older = {"inputs": [1], "input_shapes": [[2]], "input_types": ["Tensor(float)"]}
+    older |= {"id": 5, "name": "aten::addmm", "attrs": [{"name": "rf_id", "value": 3}]}
+    return [
+        json.dumps({"schema": schema, "pid": 10, "nodes": nodes}).encode()
+        for schema, nodes in (("1.1.1", [node]), ("1.0.1", [older]), ("1.1.1", [node, older]))
+    ]
+
+
+def _describe_operators(path: Path) -> None:
+    """Read an execution trace, and import a trace of the same process with it."""
+    execution_trace = read_execution_trace(path)
+    beside = path.with_name("beside.json")
+    beside.write_bytes(_traces()[0])
+    imported_file(beside, execution_traces=(execution_trace,))
 
 
 def _segments() -> list[bytes]:
@@ -142,7 +157,7 @@ _SEGMENT = _segments()[0]
 DECODERS = {
     "kineto": Decoder("trace.json", imported_file, _traces),
     "kineto-gzip": Decoder("trace.json.gz", imported_file, _packed_traces),
-    "execution-trace": Decoder("trace.json", read_execution_trace, _execution_traces),
+    "execution-trace": Decoder("trace.json", _describe_operators, _execution_traces),
     "smdebug-samples": Decoder(
         "1.algo-1.json",
         lambda path: SampleSorter().by_node(read_samples(path).samples),

@@ -7,7 +7,7 @@ assert tables.one("kernels")["launch"] == 1
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import msgspec
 
 from stepscope.importers import Imported
 from stepscope.importers.kineto import Identity, import_trace
+from stepscope.importers.kineto.execution_trace import ExecutionTrace
 from stepscope.schema import TABLES
 from stepscope.store import DictColumn, RunWriter
 from stepscope.store.columns import make_batch
@@ -130,6 +131,98 @@ def training() -> list[Event]:
         {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 7, "pid": 10, "tid": 1, "ts": 2},
         {"ph": "f", "cat": "ac2g", "name": "ac2g", "id": 7, "pid": 0, "tid": 7, "ts": 3, "bp": "e"},
     ]
+
+
+_COLLECTIVE = {
+    "Collective name": "allreduce",
+    "dtype": "Float",
+    "In msg nelems": 100,
+    "Out msg nelems": 100,
+    "Group size": 2,
+    "Process Group Name": "0",
+    "Process Group Description": "default_pg",
+    "Process Group Ranks": "[0, ...]",
+    "In split size": "[]",
+    "Out split size": "[]",
+    "Seq": 12,
+    "Rank": 1,
+    "Comms Id": 4711,
+}
+
+
+def many_kinds() -> list[Event]:
+    """Return events of every table, with names and values that are easily corrupted."""
+    return [
+        *training(),
+        op('quo"ted \\ \n☃', 10_001, 999, {"Concrete Inputs": ["1", "", "[2]"]}, external=11),
+        op(
+            "shy",
+            11_111,
+            0,
+            {"Input type": ["float", ""], "Record function id": 3, "odd": {"a": []}},
+        ),
+        op("record_param_comms", 12_000, 10, _COLLECTIVE, external=12),
+        op("record_param_comms", 13_000, 10, {"dtype": "Float"}, external=13),
+        op("fwd", 14_000, 10, {"Sequence number": 9, "Fwd thread id": 0}, external=14),
+        op("bwd", 15_000, 10, {"Sequence number": 9, "Fwd thread id": 1}, external=15, tid=2),
+        op("old", 15_500, 10, {"Call stack": "a.py(1): f;b.py(2): g", "Module Hierarchy": "N"}),
+        launch(16_000, 10, 21, {"cbid": 211}, category="cuda_driver", name="cuLaunchKernel"),
+        kernel(
+            17_001,
+            1_234,
+            21,
+            {
+                "queued": 5,
+                "context": 1,
+                "registers per thread": 32,
+                "shared memory": 0,
+                "blocks per SM": 0.075758,
+                "warps per SM": 1e-07,
+                "grid": [1, 2, 3],
+                "block": [128, 1, 1],
+                "est. achieved occupancy %": 13,
+                "graph id": 3,
+                "graph node id": 12884901891,
+                "priority": 0,
+                **_COLLECTIVE,
+            },
+        ),
+        kernel(19_000, 100, 777, {"bytes": 4096}, category="gpu_memset", name="Memset (Device)"),
+        memory(20_000, -512, Addr=2**64 - 4096),
+        span("gpu_user_annotation", "step", 17_000, 9, pid=0, tid=7, args={"External id": 77}),
+        span("user_annotation", "step", 16_000, 9, args={"External id": 77}),
+        span("user_annotation", "step", 16_500, 9, args={"External id": 78}),
+        span("cuda_sync", "Stream Sync", 21_000, 7, pid=0, tid=7, args={"correlation": 21}),
+        span("Trace", "PyTorch Profiler (0)", 0, 30_000, pid="Spans", tid="PyTorch Profiler"),
+        {"ph": "i", "name": "Record Window End", "pid": "Traces", "tid": "t", "ts": 30, "s": "g"},
+        {"ph": "C", "name": "power", "pid": 0, "tid": 0, "ts": 1.5, "args": {"watt": 70.25}},
+        {"ph": "C", "name": "power", "pid": 0, "tid": 0, "ts": 2.5, "args": {"watt": 80, "x": 1}},
+        *(
+            {"cat": "fwdbwd", "name": "fwdbwd", "id": 5, "pid": 10, **end}
+            for end in (
+                {"ph": "s", "tid": 1, "ts": 14},
+                {"ph": "f", "tid": 2, "ts": 15, "bp": "e"},
+            )
+        ),
+    ]
+
+
+MANY_KINDS_HEADER: dict[str, Any] = {
+    "deviceProperties": [
+        {"id": 0, "name": "GPU", "totalGlobalMem": 2**35, "computeMajor": 9, "sharedMemOptin": 1}
+    ],
+    "distributedInfo": {
+        "backend": "nccl",
+        "rank": 1,
+        "world_size": 2,
+        "pg_count": 1,
+        "pg_config": [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": 2, "ranks": [0, 1]}],
+        "nccl_version": "2.22.3",
+    },
+    "record_shapes": 1,
+    "displayTimeUnit": "ms",
+    "traceName": "x.json",
+}
 
 
 def _args(args: Mapping[str, Any] | None, external: int | None) -> dict[str, Any]:
@@ -253,11 +346,20 @@ def imported(content: bytes, *, name: str = "trace.json", workers: int = 0) -> T
         return imported_file(path, workers=workers)
 
 
-def imported_file(path: Path, *, workers: int = 0) -> Tables:
+def imported_file(
+    path: Path, *, workers: int = 0, execution_traces: Sequence[ExecutionTrace] = ()
+) -> Tables:
     """Import a file."""
     tables = Tables()
     writer: RunWriter = tables  # type: ignore[assignment]
     identity = Identity(name=path.name)
     scratch = path.parent
-    tables.outcome = import_trace(path, writer, identity, scratch=scratch, workers=workers)
+    tables.outcome = import_trace(
+        path,
+        writer,
+        identity,
+        scratch=scratch,
+        workers=workers,
+        execution_traces=execution_traces,
+    )
     return tables

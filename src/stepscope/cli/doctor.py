@@ -1,4 +1,4 @@
-"""`stepscope doctor`: data that can be captured on this machine."""
+"""`stepscope doctor`: data that can be captured on this machine, and faults that cost data."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import click
 import msgspec
 
 from stepscope.capture.kineto_daemon import make_directory
+from stepscope.cli.environment import Fault, find_faults
 from stepscope.cli.options import json_option
 from stepscope.cli.output import print_json
-from stepscope.cli.places import SHARED_MEMORY, temporary_directories
+from stepscope.cli.places import SHARED_MEMORY, spool_bases
 from stepscope.cli.text import console
 from stepscope.monitor import DEFAULT_SPOOL_LIMIT_BYTES, node_info
 from stepscope.monitor.samplers import JobTree, build_samplers
@@ -34,9 +35,15 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 
     python: str
     checks: list[Check]
+    faults: list[Fault]
+    """Faults of the environment, as a job started here and now would have it."""
 
 
-@click.command("doctor", help="Check what can be captured on this machine.")
+@click.command(
+    "doctor",
+    help="Check what can be captured on this machine, and which faults of the environment (full "
+    "disks, limits, permissions) would cost data.",
+)
 @json_option("stepscope.cli.doctor.Examination")
 def command(as_json: bool) -> None:
     examination = examine()
@@ -47,6 +54,13 @@ def command(as_json: bool) -> None:
     for check in examination.checks:
         mark = "[green]yes[/green]" if check.available else "[yellow]no [/yellow]"
         out.print(f"{mark}  {check.name:<22}{check.detail}")
+    if not examination.faults:
+        out.print("\nNo faults of the environment were found.")
+        return
+    out.print("\n[bold]Faults of the environment[/bold]")
+    for fault in examination.faults:
+        out.print(f"[yellow]![/yellow]    {fault.name}: {fault.finding} {fault.consequence}")
+        out.print(f"     {fault.remedy}", markup=False)
 
 
 def examine() -> Examination:
@@ -71,7 +85,7 @@ def examine() -> Examination:
             for group, reason in sorted(missing.items())
         ),
     ]
-    return Examination(python=sys.version.split()[0], checks=checks)
+    return Examination(python=sys.version.split()[0], checks=checks, faults=find_faults())
 
 
 def _framework() -> Check:
@@ -123,22 +137,11 @@ def _memory(total: int | None, limit: int | None) -> Check:
 
 
 def _spool() -> Check:
-    needed = 4 * DEFAULT_SPOOL_LIMIT_BYTES
-    if SHARED_MEMORY.is_dir():
-        free = shutil.disk_usage(SHARED_MEMORY).free
-        if free >= needed:
-            return Check(
-                name="spool in memory",
-                available=True,
-                detail=f"{SHARED_MEMORY}, {memory(free)} free",
-            )
-        detail = f"{SHARED_MEMORY} has {memory(free)} free"
+    base = next(spool_bases(None, DEFAULT_SPOOL_LIMIT_BYTES), None)
+    if base is None:
+        detail = "span logs go nowhere: no temporary directory is writable"
+    elif base == SHARED_MEMORY:
+        detail = f"{SHARED_MEMORY}, {memory(shutil.disk_usage(SHARED_MEMORY).free)} free"
     else:
-        detail = f"{SHARED_MEMORY} does not exist"
-    fallback = next(
-        (str(path) for path in temporary_directories()),
-        "nowhere: no temporary directory is writable",
-    )
-    return Check(
-        name="spool in memory", available=False, detail=f"{detail}; span logs go to {fallback}"
-    )
+        detail = f"span logs go to {base}"
+    return Check(name="spool in memory", available=base == SHARED_MEMORY, detail=detail)

@@ -20,6 +20,8 @@ from stepscope.store import create_run, is_remote
 
 RUNS_DIRECTORY = "stepscope-runs"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a scratch file
+SHARED_MEMORY_FACTOR = 4
+"""Free shared memory that a spool leaves to others, in limits of the spool."""
 
 
 def new_run_id(command: Sequence[str]) -> str:
@@ -135,7 +137,7 @@ def run_directories(problems: list[str]) -> Iterator[Path]:
     """
     for directory, make in (
         (Path.cwd() / RUNS_DIRECTORY, _make_in_working_directory),
-        (_state_home() / "stepscope" / "runs", _make_private),
+        (private_runs_directory(), _make_private),
     ):
         try:
             yield make(directory)
@@ -145,10 +147,12 @@ def run_directories(problems: list[str]) -> Iterator[Path]:
         yield Path(tempfile.mkdtemp(prefix="stepscope-runs-", dir=temporary))
 
 
-def _state_home() -> Path:
-    """Return the directory of the state of programs, by the XDG base directory specification."""
+def private_runs_directory() -> Path:
+    """Return the directory of runs that have none in the working directory: the state of programs,
+    by the XDG base directory specification."""
     base = Path(os.environ.get("XDG_STATE_HOME", ""))
-    return base if base.is_absolute() else Path("~/.local/state").expanduser().absolute()
+    state = base if base.is_absolute() else Path("~/.local/state").expanduser().absolute()
+    return state / "stepscope" / "runs"
 
 
 def _make_in_working_directory(directory: Path) -> Path:
@@ -213,7 +217,7 @@ def make_spool(
     DataLoader workers pass their batches through it.
     """
     problems = []
-    for base in _spool_bases(requested, limit_bytes):
+    for base in spool_bases(requested, limit_bytes):
         path = base / f"stepscope-{os.getuid()}-{run_id}-{os.getpid()}"
         try:
             base.mkdir(parents=True, exist_ok=True)
@@ -226,10 +230,14 @@ def make_spool(
     return None, problems
 
 
-def _spool_bases(requested: str | None, limit_bytes: int) -> Iterator[Path]:
+def spool_bases(requested: str | None, limit_bytes: int) -> Iterator[Path]:
+    """Yield directories for a spool, the preferred one first."""
     if requested is not None:
         yield Path(requested).absolute()  # the job may change its directory
-    if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= 4 * limit_bytes:
+    if (
+        SHARED_MEMORY.is_dir()
+        and shutil.disk_usage(SHARED_MEMORY).free >= SHARED_MEMORY_FACTOR * limit_bytes
+    ):
         yield SHARED_MEMORY
     yield from temporary_directories()
 

@@ -1,4 +1,10 @@
-from .attached.target import Target as Target, examine_target as examine_target
+from .attached.target import (
+    Target as Target,
+    examine_target as examine_target,
+    explain_ptrace as explain_ptrace,
+    find_py_spy as find_py_spy,
+    may_read_memory as may_read_memory,
+)
 from .config import (
     DEFAULT_FLUSH_S as DEFAULT_FLUSH_S,
     DEFAULT_INTERVAL_MS as DEFAULT_INTERVAL_MS,

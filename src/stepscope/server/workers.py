@@ -26,7 +26,10 @@ QUEUES: tuple[QueueName, ...] = ("quick", "views", "background")
 
 
 class Refusal(Exception):  # noqa: N818 - some refusals are not errors
-    """Response without a payload: one sentence and an HTTP status."""
+    """Response of the web UI's server without a payload: one sentence and an HTTP status.
+
+    The page shows it. Load the page again; a program corrects its request by `/api/openapi.json`.
+    """
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)

@@ -28,7 +28,11 @@ COMMAND_TIMEOUT_S = 60.0
 
 
 class ActionError(Exception):
-    """Failure of an action; a retry may succeed."""
+    """Failure of an action that a rule starts; a retry may succeed.
+
+    The job and the run are not affected, and the finding lists the attempts. Check the command, URL
+    or address of the option that asks for the action.
+    """
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,6 +76,8 @@ def test_an_imported_recording_is_a_run_too(tmp_path: Path) -> None:
     assert run.job_statistics().training_ns is None
     written = run.export_timeline(tmp_path / "timeline.json")
     assert (written.recordings, written.span_count) == (["trace.json"], 0)
+    with pytest.raises(UsageError, match="Pass steps, or start and end, not both"):
+        run.export_timeline(tmp_path / "timeline.json", steps=(0, 1), start=timedelta(0))
 
 
 # --- system ----------------------------------------------------------------------------------

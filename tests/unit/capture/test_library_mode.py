@@ -247,7 +247,7 @@ def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
 @pytest.mark.seed("DBP-02")
 @pytest.mark.parametrize("interval", [0, -1, 10**6])
 def test_an_interval_out_of_range(tmp_path: Path, interval: int) -> None:
-    with pytest.raises(UsageError, match="interval_ms"):
+    with pytest.raises(UsageError, match="interval_ms must be between 1 and 60000"):
         stepscope.start_profiling(str(tmp_path / "run"), interval_ms=interval)
     assert not (tmp_path / "run").exists()
 

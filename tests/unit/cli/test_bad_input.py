@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.schema import SCHEMA_VERSION
+from stepscope.testing import RunBuilder
 from tests.support.command import run_command
 
 STEPSCOPE = [sys.executable, "-m", "stepscope"]
@@ -28,9 +30,15 @@ def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
         (["run"], "Missing argument"),
         (["run", "--interval", "250", "--", "true"], "'250' is not one of"),
         (["run", "--spool-limit", "many", "--", "true"], "is not a size"),
-        (["run", "--spool-limit", "128KiB", "--", "true"], "which need at least 1 MiB"),
+        (
+            ["run", "--spool-limit", "128KiB", "--", "true"],
+            "is too small for span logs, which need at least 1 MiB",
+        ),
         (["run", "--", sys.executable, "missing.py"], "missing.py does not exist"),
-        (["run", "--", "no-such-command"], "Command 'no-such-command' not found"),
+        (
+            ["run", "--", "no-such-command"],
+            "Command 'no-such-command' not found; check its spelling and PATH.",
+        ),
         (["run", "--", "./here.py"], "./here.py is not executable. Run it with: stepscope run -- "),
         (["run", "--out", "here.py/run", "--", "true"], "here.py"),
         (["run", "--out", ".", "--", "true"], "is not empty"),
@@ -38,7 +46,11 @@ def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
         (["recover", "s3://bucket/run"], "pass that directory"),
         (["diagnose", "s3://"], "is not a bucket URL"),
         (["diagnose", "http://host/run"], "http://host/run cannot be a run: use a directory, or a"),
-        (["diagnose", "http://host/a b"], "with `stepscope import 'http://host/a b' -o RUN`."),
+        (
+            ["diagnose", "http://host/a b"],
+            "with `stepscope import 'http://host/a b' -o RUN`.",
+        ),
+        (["show", "http://host/run", "steps"], "Import a trace from a URL with `stepscope import"),
         (
             ["show", "file:///run", "steps"],
             "file:///run cannot be a run: use a directory, or a URL",
@@ -72,6 +84,50 @@ def test_one_sentence(tmp_path: Path, arguments: list[str], says: str) -> None:
     assert "Traceback" not in done.stderr
     assert not done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["here.py"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ["export", "job", "--to", "timeline", "--steps", "x", "-o", "f.html"],
+            "is not a range of steps",
+        ),
+        (["export", "job", "--to", "chrome", "-o", "f.json"], "Nothing to export: "),
+        (
+            ["export", "job", "--to", "timeline", "--source", "x", "-o", "f.html"],
+            "There is no source 'x'; there are ",
+        ),
+        (
+            ["import", "empty", "-o", "new"],
+            "No files in empty; pass a trace or a directory of traces",
+        ),
+        (["import", "nothing.json", "-o", "new"], "has no readable event"),
+        (["try", "job", "--fix", "1", "--change", "num_workers=2"], "Give --fix or --change, not"),
+        (["try", "elsewhere", "--change", "num_workers=2"], "try the change there, or record the"),
+        (["capture", "job", "--steps", "1"], "is over"),
+        (
+            ["capture", "started", "--steps", "1"],
+            "no monitor has written to started yet; is its job",
+        ),
+        (["show", "job", "timeline-slice"], "This view needs --track and --event."),
+        (["show", "job", "kernels", "--by", "x"], "The view kernels cannot group by x. Use --by "),
+        (["show", "job", "system-heat", "--name", "x"], "No node is called x; available: "),
+    ],
+)
+def test_one_sentence_about_a_run(tmp_path: Path, arguments: list[str], says: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "nothing.json").write_text('{"traceEvents": []}')
+    RunBuilder(tmp_path / "job").write()
+    elsewhere = RunBuilder(tmp_path / "elsewhere")
+    elsewhere.rank(node="another")
+    elsewhere.write()
+    RunBuilder(tmp_path / "started").write()
+    shutil.rmtree(tmp_path / "started" / "nodes")
+    done = run_command(tmp_path, *arguments)
+    assert says in " ".join(done.stderr.split())
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

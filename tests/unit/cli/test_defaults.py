@@ -73,6 +73,13 @@ def test_a_mistake_in_the_file_is_named(project: Path, line: str, sentence: str)
     assert sentence in answer.stderr
 
 
+def test_an_option_that_takes_several_values(project: Path) -> None:
+    (project / "pyproject.toml").write_text("[tool.stepscope.rules.check]\nrule = [[1]]")
+    answer = run_command(project, "rules", "check", "run")
+    assert answer.returncode == 2
+    assert "must be text, a number or a list of them." in answer.stderr
+
+
 def test_an_error_is_json_where_the_output_is(project: Path) -> None:
     (project / "pyproject.toml").unlink()
     for words in (

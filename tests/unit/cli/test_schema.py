@@ -52,7 +52,7 @@ def test_every_name_has_a_schema(tmp_path: Path) -> None:
 def test_an_unknown_name_is_answered_with_the_one_meant(tmp_path: Path) -> None:
     answer = run_command(tmp_path, "schema", "rules", "chek")
     assert answer.returncode == 2
-    assert "Did you mean rules check?" in answer.stderr
+    assert "Nothing named 'rules chek' prints JSON. Did you mean rules check?" in answer.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

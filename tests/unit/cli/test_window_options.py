@@ -78,7 +78,10 @@ def test_several_schedules() -> None:
         ({"num_steps": (4,)}, "--num-steps requires --start-step"),
         ({"repeat_intervals": (4,)}, "--every requires --start-step or --start-time"),
         ({"start_steps": (1,), "num_steps": (5,), "repeat_intervals": (5,)}, "would overlap"),
-        ({"start_steps": (1, 50), "num_steps": (5,)}, "2 times and --num-steps 1 times"),
+        (
+            {"start_steps": (1, 50), "num_steps": (5,)},
+            "times; set both equally often",
+        ),
         ({"start_steps": (1, 5), "num_steps": (4, 4)}, "which these do not have at step 5"),
         ({"start_times": (1, 5), "durations": (4, 4)}, "do not have at 5 s after the start"),
     ],

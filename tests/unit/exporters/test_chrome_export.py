@@ -6,7 +6,6 @@ import gzip
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from stepscope.importers.kineto.kinds import kind_of
 from stepscope.run.traces import load_traces
 from stepscope.schema import EVENT_KINDS
 from stepscope.store import DictColumn, RunWriter, open_run
+from tests.support import kineto_files
 from tests.support.chrome_files import (
     ChromeFile,
     comparable_tables,
@@ -26,8 +26,9 @@ from tests.support.chrome_files import (
 )
 from tests.support.kineto_files import (
     BASE_NS,
+    MANY_KINDS_HEADER,
     kernel,
-    launch,
+    many_kinds,
     memory,
     op,
     python,
@@ -35,97 +36,6 @@ from tests.support.kineto_files import (
     trace,
     training,
 )
-
-COLLECTIVE = {
-    "Collective name": "allreduce",
-    "dtype": "Float",
-    "In msg nelems": 100,
-    "Out msg nelems": 100,
-    "Group size": 2,
-    "Process Group Name": "0",
-    "Process Group Description": "default_pg",
-    "Process Group Ranks": "[0, ...]",
-    "In split size": "[]",
-    "Out split size": "[]",
-    "Seq": 12,
-    "Rank": 1,
-    "Comms Id": 4711,
-}
-
-
-def many_kinds() -> list[dict[str, Any]]:
-    """Return events of every table, with names and values that are easily corrupted."""
-    return [
-        *training(),
-        op('quo"ted \\ \n☃', 10_001, 999, {"Concrete Inputs": ["1", "", "[2]"]}, external=11),
-        op(
-            "shy",
-            11_111,
-            0,
-            {"Input type": ["float", ""], "Record function id": 3, "odd": {"a": []}},
-        ),
-        op("record_param_comms", 12_000, 10, COLLECTIVE, external=12),
-        op("record_param_comms", 13_000, 10, {"dtype": "Float"}, external=13),
-        op("fwd", 14_000, 10, {"Sequence number": 9, "Fwd thread id": 0}, external=14),
-        op("bwd", 15_000, 10, {"Sequence number": 9, "Fwd thread id": 1}, external=15, tid=2),
-        op("old", 15_500, 10, {"Call stack": "a.py(1): f;b.py(2): g", "Module Hierarchy": "N"}),
-        launch(16_000, 10, 21, {"cbid": 211}, category="cuda_driver", name="cuLaunchKernel"),
-        kernel(
-            17_001,
-            1_234,
-            21,
-            {
-                "queued": 5,
-                "context": 1,
-                "registers per thread": 32,
-                "shared memory": 0,
-                "blocks per SM": 0.075758,
-                "warps per SM": 1e-07,
-                "grid": [1, 2, 3],
-                "block": [128, 1, 1],
-                "est. achieved occupancy %": 13,
-                "graph id": 3,
-                "graph node id": 12884901891,
-                "priority": 0,
-                **COLLECTIVE,
-            },
-        ),
-        kernel(19_000, 100, 777, {"bytes": 4096}, category="gpu_memset", name="Memset (Device)"),
-        memory(20_000, -512, Addr=2**64 - 4096),
-        span("gpu_user_annotation", "step", 17_000, 9, pid=0, tid=7, args={"External id": 77}),
-        span("user_annotation", "step", 16_000, 9, args={"External id": 77}),
-        span("user_annotation", "step", 16_500, 9, args={"External id": 78}),
-        span("cuda_sync", "Stream Sync", 21_000, 7, pid=0, tid=7, args={"correlation": 21}),
-        span("Trace", "PyTorch Profiler (0)", 0, 30_000, pid="Spans", tid="PyTorch Profiler"),
-        {"ph": "i", "name": "Record Window End", "pid": "Traces", "tid": "t", "ts": 30, "s": "g"},
-        {"ph": "C", "name": "power", "pid": 0, "tid": 0, "ts": 1.5, "args": {"watt": 70.25}},
-        {"ph": "C", "name": "power", "pid": 0, "tid": 0, "ts": 2.5, "args": {"watt": 80, "x": 1}},
-        *(
-            {"cat": "fwdbwd", "name": "fwdbwd", "id": 5, "pid": 10, **end}
-            for end in (
-                {"ph": "s", "tid": 1, "ts": 14},
-                {"ph": "f", "tid": 2, "ts": 15, "bp": "e"},
-            )
-        ),
-    ]
-
-
-HEADER = {
-    "deviceProperties": [
-        {"id": 0, "name": "GPU", "totalGlobalMem": 2**35, "computeMajor": 9, "sharedMemOptin": 1}
-    ],
-    "distributedInfo": {
-        "backend": "nccl",
-        "rank": 1,
-        "world_size": 2,
-        "pg_count": 1,
-        "pg_config": [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": 2, "ranks": [0, 1]}],
-        "nccl_version": "2.22.3",
-    },
-    "record_shapes": 1,
-    "displayTimeUnit": "ms",
-    "traceName": "x.json",
-}
 
 
 def recorded(tmp_path: Path, content: bytes, name: str = "trace.json") -> Path:
@@ -137,19 +47,20 @@ def recorded(tmp_path: Path, content: bytes, name: str = "trace.json") -> Path:
 def test_every_kind_makes_the_round_trip() -> None:
     kinds = {kind_of(e["ph"], e.get("cat", ""), e["name"]) for e in many_kinds()}
     missing = [kind.name for kind in EVENT_KINDS if kind not in kinds]
-    assert not missing, f"draw an event of {', '.join(missing)} in many_kinds() of {__file__}"
+    where = kineto_files.__file__
+    assert not missing, f"draw an event of {', '.join(missing)} in many_kinds() of {where}"
 
 
 @pytest.mark.parametrize("base", [BASE_NS, None])
 def test_round_trip_of_every_kind(tmp_path: Path, base: int | None) -> None:
-    run = recorded(tmp_path, trace(*many_kinds(), base=base, **HEADER))
+    run = recorded(tmp_path, trace(*many_kinds(), base=base, **MANY_KINDS_HEADER))
     written = export(run, tmp_path / "exported" / "trace.json")
     original, exported = ChromeFile(tmp_path / "trace.json"), ChromeFile(written)
     assert not list(differences(original, exported))
     assert exported.launch_arrows() == original.expected_launch_arrows()
     assert exported.other_arrows() == original.other_arrows()
     assert exported.track_names() == original.track_names()
-    assert {key: exported.header[key] for key in HEADER} == HEADER
+    assert {key: exported.header[key] for key in MANY_KINDS_HEADER} == MANY_KINDS_HEADER
     again = import_into(tmp_path / "again", written)
     assert comparable_tables(again) == comparable_tables(run)
 
@@ -212,7 +123,7 @@ def test_times_of_a_file_without_base_are_exact_as_doubles(tmp_path: Path) -> No
 
 
 def test_the_rank_is_found_line_by_line(tmp_path: Path) -> None:
-    run = recorded(tmp_path, trace(*training(), **HEADER))
+    run = recorded(tmp_path, trace(*training(), **MANY_KINDS_HEADER))
     lines = export(run, tmp_path / "new.json").read_text().splitlines()
     assert sum(bool(re.search(r'"rank":\s+1\b', line)) for line in lines) == 1
 
@@ -224,7 +135,7 @@ def test_a_name_in_gz_is_compressed(tmp_path: Path) -> None:
 
 
 def test_slices_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = recorded(tmp_path, trace(*many_kinds(), **HEADER))
+    run = recorded(tmp_path, trace(*many_kinds(), **MANY_KINDS_HEADER))
     complete = export(run, tmp_path / "whole.json").read_text()
     monkeypatch.setattr("stepscope.exporters.chrome.SLICE_EVENTS", 3)
     assert export(run, tmp_path / "sliced.json").read_text() == complete

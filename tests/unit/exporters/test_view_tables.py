@@ -159,7 +159,9 @@ def test_choice_of_a_table() -> None:
     assert choose_table(tables, "view").name == "long"
     assert choose_table(tables, "view", "quality").name == "quality"
     assert choose_table(tables[:1], "view").name == "summary"
-    with pytest.raises(UsageError, match="no table 'none'; its tables: summary, short, long"):
+    with pytest.raises(
+        UsageError, match="view of this run has no table 'none'; its tables: summary, "
+    ):
         choose_table(tables, "view", "none")
 
 

@@ -82,7 +82,7 @@ def test_without_the_bundle_the_error_names_the_fix(
         raise FileNotFoundError(name)
 
     monkeypatch.setattr(html, "read_web_asset", unbuilt)
-    with pytest.raises(UsageError, match="make web"):
+    with pytest.raises(UsageError, match="This installation lacks the built web files"):
         html.render_html(report)
 
 

@@ -62,7 +62,10 @@ def test_a_rule_in_a_file_joins_all(mine: str) -> None:
         ({"remove": ["CPUBottleneck"]}, "CPUBottleneck is not evaluated, and cannot be removed"),
         ({"remove": ["StepOutlier", "BatchSize"]}, "No rule would remain"),
         ({"add": ["IOBottleneck"], "remove": ["IOBottleneck"]}, "added and removed at once"),
-        ({"assignments": ["IOBottleneck.window=5"]}, "IOBottleneck is not evaluated; add it"),
+        (
+            {"assignments": ["IOBottleneck.window=5"]},
+            "is not evaluated; add it with --rule IOBottleneck",
+        ),
         ({"assignments": ["StepOutlier.nope=5"]}, "StepOutlier has no parameter 'nope'"),
         ({"assignments": ["StepOutlier.stddev=many"]}, "Invalid value 'many'"),
         ({"remove": ["BatchSize"], "fixed": ["BatchSize"]}, "--stop-on or --fail-on"),

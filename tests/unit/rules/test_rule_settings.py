@@ -188,24 +188,38 @@ def test_assignments_override_the_configuration_file(tmp_path: Path) -> None:
 
 @pytest.mark.seed("DBU-14")
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "text", "sentence"),
     [
-        ("a.toml", "window = "),
-        ("a.json", "{"),
-        ("a.json", "[]"),
-        ("a.json", '{"rules": 3}'),
-        ("a.toml", "LowGPUUtilization = 3"),
-        ("a.toml", "[Nonsense]\nwindow = 3"),
-        ("a.toml", "[LowGPUUtilization]\nwindow = true"),
+        ("a.toml", "window = ", "is neither TOML nor, as .json, JSON"),
+        ("a.json", "{", "is neither TOML nor, as .json, JSON"),
+        ("a.json", "[]", "holds no table of parameters per rule"),
+        ("a.json", '{"rules": 3}', "A rule configuration must be a table of parameters per rule"),
+        ("a.toml", "LowGPUUtilization = 3", "must be a table of parameters"),
+        ("a.toml", "[Nonsense]\nwindow = 3", "Nonsense"),
+        ("a.toml", "[LowGPUUtilization]\nwindow = true", "Invalid value"),
     ],
 )
-def test_invalid_configuration(name: str, text: str, tmp_path: Path) -> None:
+def test_invalid_configuration(name: str, text: str, sentence: str, tmp_path: Path) -> None:
     config = tmp_path / name
     config.write_text(text)
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=sentence):
         choose_rules(config=config)
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="cannot be read"):
         choose_rules(config=tmp_path / "absent.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("rules.txt", "", "is not a Python file"),
+        ("rules.py", "1 / 0", "Cannot run .*rules.py: ZeroDivisionError"),
+        ("rules.py", "from stepscope.rules.profiler import StepOutlier as Mine", "another name"),
+    ],
+)
+def test_files_that_hold_no_rule(name: str, text: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match=sentence):
+        choose_rules(["StepOutlier", f"{tmp_path / name}:Mine"])
 
 
 def test_configuration_is_never_executed() -> None:

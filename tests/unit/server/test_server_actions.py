@@ -210,6 +210,21 @@ def test_invalid_window_requests(served: Served, run: Path, request_fields: dict
     assert served.post("/api/capture", {"run": "job"} | request_fields).status == 400
 
 
+def test_requests_of_another_form(served: Served) -> None:
+    capture = {"path": "/api/capture", "method": "POST"}
+    invalid = served.request(**capture, headers={"Content-Type": "application/json"}, body=b"{")
+    text = served.request(**capture, headers={"Content-Type": "text/plain"}, body=b"{}")
+    for response, sentence in (
+        (invalid, "The body is invalid: "),
+        (text, "The content type of the body must be application/json."),
+        (served.request("/api/views/steps"), "The query parameter 'run' is missing."),
+        (served.request("/api/views/steps", run="none"), "There is no run none."),
+        (served.request("/api/import", id="none"), "There is no such import."),
+    ):
+        assert sentence in response.error
+        assert 400 <= response.status < 500
+
+
 def test_a_job_that_ends_before_its_window(served: Served, run: Path) -> None:
     write_status(run)
     name = served.post("/api/capture", {"run": "job", "steps": 5}).json["request"]
@@ -262,11 +277,11 @@ def test_a_change_of_the_configuration_and_its_progress(served: Served, run: Pat
     assert served.post("/api/configure", {"run": "job", "interval_ns": 500_000_000}).json == {
         "number": None
     }  # a refused change has changed nothing
-    assert progress("../../run").status == 400
+    assert "is not the number of a change" in progress("../../run").error
     served.post("/api/configure", {"run": "job", "interval_ns": 200_000_000})
     write_status(run, JobState.COMPLETED)
     assert progress(2).json["failure"] == "the job ended before the change was applied"
-    assert "is over" in session(served)["why_not_configure"]
+    assert "the job of job is over" in session(served)["why_not_configure"]
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,7 @@ def test_a_trace_that_is_too_large(root: Path) -> None:
             "/api/upload?name=a.json", method="POST", headers=BYTES, body=TRACE
         )
         assert response.status == 413
-        assert "larger" in response.error
+        assert "The trace is larger than" in response.error
     assert not list(root.glob(".import*"))
 
 

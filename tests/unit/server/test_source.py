@@ -97,7 +97,9 @@ def test_private_files(served: Served, project: Path, file: str) -> None:
 
 @pytest.mark.parametrize("line", ["0", "-1", "x", "", "1e3", "٣", "99999999999"])
 def test_invalid_line_numbers(served: Served, line: str) -> None:
-    assert source(served, "train.py", line).status == 400
+    response = source(served, "train.py", line)
+    assert response.status == 400
+    assert "is not a line number" in response.error
 
 
 def test_a_line_past_the_end(served: Served) -> None:

@@ -281,7 +281,7 @@ def test_an_upload_is_complete_or_absent(
     check_free(url)
     conflicting = "run/tables/spans/n0/00000001-00000001.parquet"
     storage.put(conflicting)
-    with pytest.raises(RunExistsError, match="meanwhile"):
+    with pytest.raises(RunExistsError, match="another process created a run there meanwhile"):
         upload_run(run, url)
     assert storage.keys() == [conflicting]
     with pytest.raises(UsageError, match="is not empty but not a run"):

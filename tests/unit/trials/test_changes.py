@@ -48,7 +48,7 @@ def test_a_trial_reports_its_steps_and_losses(base: TrialReport) -> None:
 
 def test_a_job_that_crashes_after_some_measured_steps_is_no_measurement() -> None:
     step = str(WARMUP_STEPS + STEPS - 2)
-    with pytest.raises(TrialError, match=r"failed in the trial with status 1: MemoryError: no mem"):
+    with pytest.raises(TrialError, match=r"The job failed in the trial with status 1: MemoryError"):
         run_job({}, "--crash-at", step)
 
 

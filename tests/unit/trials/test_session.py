@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
-from stepscope.errors import TrialError
-from stepscope.trials import session
-from stepscope.trials.processes import TrialReport
+from stepscope.errors import TrialError, UsageError
+from stepscope.schema import Change
+from stepscope.testing import RunBuilder
+from stepscope.trials import plan_schedule, session
+from stepscope.trials.processes import Applied, TrialReport
 
 WHOLE = TrialReport(step_count=400, total_ns=400)
 EARLY = TrialReport(step_count=40, total_ns=40, early_end="The job ended after 40 measured steps")
@@ -22,3 +27,26 @@ def test_a_short_job_and_larger_batches_may_end_early(
     base: TrialReport, batch_factor: float
 ) -> None:
     session._check_end(session._Pair(base=base, changed=EARLY, batch_factor=batch_factor))
+
+
+@pytest.mark.parametrize(
+    ("applied", "sentence"),
+    [
+        ({}, "had no effect: "),
+        ({"num_workers": Applied(before="2", after="2")}, "The job has .+ already"),
+    ],
+)
+def test_a_change_without_effect_is_no_measurement(
+    applied: dict[str, Applied], sentence: str
+) -> None:
+    candidate = session.Candidate(changes=[Change(name="num_workers", value="2")])
+    report = msgspec.structs.replace(WHOLE, applied=applied)
+    with pytest.raises(TrialError, match=sentence):
+        session._check_effect(candidate, report)
+
+
+def test_a_job_with_few_steps_is_not_tried(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder.rank().draw("wait 60 | forward 12 | backward 20 | optimizer 8", 12)
+    with pytest.raises(UsageError, match="a trial needs at least"):
+        plan_schedule(builder.open())

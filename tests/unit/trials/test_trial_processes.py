@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,5 +23,34 @@ def test_the_errors_of_a_supervisor_that_cannot_run_the_job_are_quoted(
     )
     monkeypatch.setattr(processes, "SANDBOX", supervisor)
     source = JobSource(command=["true"], directory="/", environment={}, notes=[])
-    with pytest.raises(TrialError, match=r"could not run the job: stepscope: no proc here"):
+    with pytest.raises(
+        TrialError, match=r"The supervisor of the trial could not run the job: stepscope: no"
+    ):
+        processes.run_trial(source, SCHEDULE, changes={})
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        ({"timed_out": True}, "The job did not reach 25 steps in 60 s"),
+        (
+            {"output": "EOFError: EOF", "exit_code": 1},
+            "The job reads standard input, which a trial",
+        ),
+        ({"exit_code": 0}, "The job ended without a training step that stepscope recognises"),
+        ({"exit_code": 3}, "The job failed in the trial with status 3: it printed nothing"),
+        ({}, "The supervisor of the trial could not run the job: it printed nothing"),
+    ],
+)
+def test_answers_without_a_report(answer: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(TrialError, match=sentence):
+        processes._check(processes.Answer(**answer), SCHEDULE)
+
+
+def test_a_supervisor_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    supervisor = tmp_path / "supervisor.py"
+    supervisor.write_text("raise SystemExit('no namespaces')")
+    monkeypatch.setattr(processes, "SANDBOX", supervisor)
+    source = JobSource(command=["true"], directory="/", environment={}, notes=[])
+    with pytest.raises(TrialError, match="The supervisor of the trial failed: no namespaces"):
         processes.run_trial(source, SCHEDULE, changes={})

@@ -334,7 +334,7 @@ def test_recordings_come_by_rank(two_ranks: Run) -> None:
 def test_a_recording_that_there_is_not(two_ranks: Run, view: str) -> None:
     with pytest.raises(UsageError, match="no rank 7; the run has ranks 0, 1"):
         VIEWS[view](two_ranks, ViewOptions(rank=7))
-    with pytest.raises(UsageError, match="is called other; available:"):
+    with pytest.raises(UsageError, match="No trace is called other; available:"):
         VIEWS[view](two_ranks, ViewOptions(trace="other"))
 
 

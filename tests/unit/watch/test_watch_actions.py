@@ -124,8 +124,13 @@ def test_a_command_gets_the_finding(tmp_path: Path, make: Make) -> None:
 
 
 def test_a_command_that_fails(make: Make) -> None:
-    with pytest.raises(ActionError, match="exited with status 7"):
+    with pytest.raises(ActionError, match="the command exited with status 7"):
         RunCommand("exit 7").act(make())
+
+
+def test_a_command_that_is_too_long_for_the_kernel(make: Make) -> None:
+    with pytest.raises(ActionError, match="cannot start the command: Argument list too long"):
+        RunCommand("true " + "x" * 3_000_000).act(make())
 
 
 def test_a_command_need_not_read_its_input(make: Make) -> None:
@@ -134,7 +139,7 @@ def test_a_command_need_not_read_its_input(make: Make) -> None:
 
 def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path, make: Make) -> None:
     pid_file = tmp_path / "pid"
-    with pytest.raises(ActionError, match=r"more than 500 ms"):
+    with pytest.raises(ActionError, match=r"the command took more than 500 ms"):
         RunCommand(f"sleep 60 & echo $! > {pid_file}; wait", timeout_s=0.5).act(make())
     stat = Path(f"/proc/{pid_file.read_text().strip()}/stat")
 
@@ -181,12 +186,12 @@ def test_notifying_by_apprise(receiver: Any, make: Make) -> None:
 @by_apprise
 def test_a_url_that_apprise_does_not_know() -> None:
     pytest.importorskip("apprise")
-    with pytest.raises(UsageError, match=r"does not support this URL \(pigeon:…\)"):
+    with pytest.raises(UsageError, match=r"apprise does not support this URL \(pigeon:…\)"):
         make_notifier("pigeon://post")
 
 
 @by_apprise
 def test_a_note_that_is_not_delivered(make: Make) -> None:
     pytest.importorskip("apprise")
-    with pytest.raises(ActionError, match="could not deliver"):
+    with pytest.raises(ActionError, match="apprise could not deliver the message"):
         Notify("json://127.0.0.1:9/").act(make())

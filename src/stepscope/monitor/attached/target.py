@@ -120,37 +120,54 @@ def _explain_owner(pid: int) -> str:
 
 def _find_py_spy(pid: int) -> tuple[str | None, list[str]]:
     """Find py-spy; return its path, or the reason why stacks cannot be sampled."""
-    beside = Path(sys.executable).with_name("py-spy")
-    program = str(beside) if beside.is_file() else shutil.which("py-spy")
+    program = find_py_spy()
     if program is None:
         return None, ["no stack samples: py-spy is not installed (pip install py-spy)"]
-    try:
-        # Needs the same right as reading the memory of the process.
-        # https://man7.org/linux/man-pages/man2/ptrace.2.html, PTRACE_MODE_ATTACH_FSCREDS
-        os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY))
-    except OSError:
-        return None, [f"no stack samples: {explain_ptrace()}"]
+    if not may_read_memory(pid):
+        return None, [f"no stack samples: {'; '.join(explain_ptrace())}"]
     return program, []
 
 
-def explain_ptrace(path: Path = PTRACE_SCOPE) -> str:
+def find_py_spy() -> str | None:
+    """Find py-spy, first beside this Python; None if it is not installed."""
+    beside = Path(sys.executable).with_name("py-spy")
+    return str(beside) if beside.is_file() else shutil.which("py-spy")
+
+
+def may_read_memory(pid: int) -> bool:
+    """Return True if this user may read the memory of a process, as samplers of stacks do.
+
+    It takes the right PTRACE_MODE_ATTACH_FSCREDS:
+    https://man7.org/linux/man-pages/man2/ptrace.2.html
+    """
+    try:
+        os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY))
+    except OSError:
+        return False
+    return True
+
+
+def explain_ptrace(path: Path = PTRACE_SCOPE) -> tuple[str, str]:
     """Say which setting keeps this user from reading the memory of a process, and the remedy."""
     try:
         scope = int(path.read_text())
     except (OSError, ValueError):
         scope = 0
     if scope > ONLY_ADMINISTRATORS:
-        return f"kernel.yama.ptrace_scope is {scope}, which forbids it until the next boot"
+        return (
+            f"kernel.yama.ptrace_scope is {scope}, which forbids it until the next boot",
+            "set it in /etc/sysctl.d and boot",
+        )
     if scope == ONLY_ADMINISTRATORS:
-        return "kernel.yama.ptrace_scope is 2, which allows it to root only; attach with sudo"
+        return "kernel.yama.ptrace_scope is 2, which allows it to root only", "attach with sudo"
     if scope:
         return (
-            "kernel.yama.ptrace_scope is 1, which allows it to ancestors of the job only; attach "
-            "with sudo, or allow it with: sudo sysctl kernel.yama.ptrace_scope=0"
+            "kernel.yama.ptrace_scope is 1, which allows it to ancestors of the job only",
+            "attach with sudo, or allow it with: sudo sysctl kernel.yama.ptrace_scope=0",
         )
     return (
-        "the kernel refuses to read the memory of the process; attach as root, in a container "
-        "started with --cap-add SYS_PTRACE"
+        "the kernel refuses to read the memory of the process",
+        "attach as root, in a container started with --cap-add SYS_PTRACE",
     )
 
 

@@ -22,6 +22,7 @@ from stepscope.monitor.samplers import (
     threads,
 )
 from stepscope.monitor.samplers.base import Sample, Sampler, Unavailable, read_bytes
+from stepscope.monitor.samplers.cgroup import most_used_memory_limit
 from stepscope.monitor.samplers.guarded import GuardedSampler, SamplerError
 from stepscope.monitor.samplers.processes import JobTree
 
@@ -33,6 +34,7 @@ __all__ = [
     "SamplerError",
     "Unavailable",
     "build_samplers",
+    "most_used_memory_limit",
     "read_bytes",
 ]
 

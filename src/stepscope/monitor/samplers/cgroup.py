@@ -10,6 +10,7 @@ Every function takes *root*, the directory used as `/`, and *pid*, the process t
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -77,16 +78,47 @@ def cores_available(
 def memory_limit_bytes(root: Path = Path("/"), *, pid: int | None = None) -> int | None:
     """Read the smallest memory limit above the process *pid* (default: the current one); None
     without one."""
+    return min((limit for _, limit in _memory_limits(root, pid)), default=None)
+
+
+class MemoryUse(NamedTuple):
+    """Memory of the processes of one directory, and its limit."""
+
+    directory: Path
+    used_bytes: int
+    """Without pages of files that the kernel can drop at once."""
+    limit_bytes: int
+
+    @property
+    def share(self) -> float:
+        """Share of the limit."""
+        return self.used_bytes / self.limit_bytes if self.limit_bytes else 1.0
+
+
+def most_used_memory_limit(root: Path = Path("/"), *, pid: int | None = None) -> MemoryUse | None:
+    """Read the use of the memory limit that is nearest to its end; None without a limit."""
+    uses = []
+    for directory, limit in _memory_limits(root, pid):
+        version_1 = _read(directory / "memory.usage_in_bytes")
+        used = version_1 or _read(directory / "memory.current")
+        name = "total_inactive_file" if version_1 else "inactive_file"
+        inactive = re.search(rf"^{name} (\d+)$", _read(directory / "memory.stat"), re.MULTILINE)
+        if used.isdigit():
+            used_bytes = int(used) - (int(inactive[1]) if inactive else 0)
+            uses.append(MemoryUse(directory, max(0, used_bytes), limit))
+    return max(uses, key=lambda use: use.share, default=None)
+
+
+def _memory_limits(root: Path, pid: int | None) -> Iterator[tuple[Path, int]]:
+    """Yield the directories above a process that limit its memory."""
     hierarchy = _hierarchy("memory", root, pid)
     if hierarchy is None:
-        return None
+        return
     name = "memory.limit_in_bytes" if hierarchy.version == 1 else "memory.max"
-    limits = []
     for level in hierarchy.levels():
         text = _read(level / name)
         if text.isdigit() and int(text) < _V1_NO_LIMIT_BYTES:
-            limits.append(int(text))
-    return min(limits, default=None)
+            yield level, int(text)
 
 
 class _Throttled(NamedTuple):

@@ -27,7 +27,10 @@ class CatalogRun(NamedTuple):
 
 
 class RunRemovedError(NotARunError):
-    """A run that existed before has been removed."""
+    """Run that existed before and has been removed.
+
+    Choose another one from the list of runs.
+    """
 
 
 class CatalogTrace(NamedTuple):

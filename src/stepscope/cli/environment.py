@@ -1,0 +1,345 @@
+"""Faults of the environment of a job: file systems, limits, and settings of the kernel and of login
+sessions that cost data.
+
+Each check yields a fault only if it sees one; what cannot be examined here is not reported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import pwd
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from stepscope.cli.places import (
+    RUNS_DIRECTORY,
+    SHARED_MEMORY,
+    SHARED_MEMORY_FACTOR,
+    private_runs_directory,
+    spool_bases,
+)
+from stepscope.monitor import (
+    DEFAULT_SPOOL_LIMIT_BYTES,
+    explain_ptrace,
+    find_py_spy,
+    may_read_memory,
+)
+from stepscope.monitor.samplers import most_used_memory_limit
+from stepscope.quantities import count, memory, number, percent
+
+MIN_OPEN_FILES = 1024
+"""Usual soft limit; the monitor holds a file per log and four per counted thread."""
+MIN_FILE_BYTES = 1 << 30
+"""Traces of detailed windows have some hundred megabytes."""
+MIN_FREE_INODES = 1_000
+MAX_MEMORY_SHARE = 0.9
+TIME_ERROR = 5
+"""Answer of adjtimex(2) for a clock that no server keeps:
+https://man7.org/linux/man-pages/man2/adjtimex.2.html"""
+MIN_USER_UID = 1000
+"""First uid of people, whose objects logind removes:
+https://www.freedesktop.org/software/systemd/man/latest/logind.conf.html, RemoveIPC="""
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """Fault of the environment, in three sentences."""
+
+    name: str
+    finding: str
+    consequence: str
+    remedy: str
+
+
+def find_faults() -> list[Fault]:
+    """Examine the environment that a job started here and now would have."""
+    return [
+        *check_shared_memory(),
+        *check_spool(),
+        *check_run_directory(),
+        *check_open_files(),
+        *check_file_size(),
+        *check_memory_limit(),
+        *check_removal_at_logout(),
+        *check_kineto_daemon(),
+        *check_hidden_processes(),
+        *check_stacks_from_outside(),
+        *check_clock(),
+    ]
+
+
+def check_shared_memory() -> Iterator[Fault]:
+    """Check that a spool has room in memory."""
+    needed = SHARED_MEMORY_FACTOR * DEFAULT_SPOOL_LIMIT_BYTES
+    if not SHARED_MEMORY.is_dir():
+        finding = f"{SHARED_MEMORY} does not exist."
+    elif (free := shutil.disk_usage(SHARED_MEMORY).free) < needed:
+        finding = f"{SHARED_MEMORY} has {memory(free)} free; a spool there needs {memory(needed)}."
+    else:
+        return
+    yield Fault(
+        name="shared memory",
+        finding=finding,
+        consequence="The spool is in the temporary directory, and a training process can wait for "
+        "its disk.",
+        remedy="Enlarge it (docker run --shm-size=2g), or pass a directory in memory to "
+        "`stepscope run --spool`.",
+    )
+
+
+def check_spool() -> Iterator[Fault]:
+    """Check the file system that the spool would be in."""
+    directory = next(spool_bases(None, DEFAULT_SPOOL_LIMIT_BYTES), None)
+    if directory is None:
+        yield Fault(
+            name="spool",
+            finding="No directory can hold the spool: no temporary directory is writable.",
+            consequence="A job runs without being recorded.",
+            remedy="Set TMPDIR to a directory of yours, or pass one to `stepscope run --spool`.",
+        )
+        return
+    free_bytes, free_inodes = _free_space(directory)
+    if free_bytes < DEFAULT_SPOOL_LIMIT_BYTES:
+        yield Fault(
+            name="spool: space",
+            finding=f"{directory}, which holds the spool, has {memory(free_bytes)} free.",
+            consequence="Records are dropped once it is full, and counted.",
+            remedy="Free some of it, or pass another directory to `stepscope run --spool`.",
+        )
+    if free_inodes < MIN_FREE_INODES:
+        yield Fault(
+            name="spool: inodes",
+            finding=f"{directory}, which holds the spool, has room for {count(free_inodes)} files.",
+            consequence="A process or thread that finds no room for its log is not recorded.",
+            remedy="Delete files (df -i), or pass another directory to `stepscope run --spool`.",
+        )
+
+
+def check_run_directory() -> Iterator[Fault]:
+    """Check that runs can be written in the working directory."""
+    directory = Path(RUNS_DIRECTORY).absolute()
+    while not directory.exists() and directory != directory.parent:
+        directory = directory.parent
+    try:
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        yield Fault(
+            name="run directory",
+            finding=f"{directory} cannot be written: {error.strerror}.",
+            consequence=f"Runs go to {private_runs_directory()}.",
+            remedy="Change to a directory of yours, or pass one to `stepscope run --out`.",
+        )
+        return
+    free_bytes, free_inodes = _free_space(directory)
+    consequence = (
+        "Once it is full, records stay in the spool; `stepscope recover RUN` stores them when "
+        "there is room."
+    )
+    if free_bytes < DEFAULT_SPOOL_LIMIT_BYTES:
+        yield Fault(
+            name="run directory: space",
+            finding=f"{directory}, which holds runs, has {memory(free_bytes)} free.",
+            consequence=consequence,
+            remedy="Free some of it, or pass another directory to `stepscope run --out`.",
+        )
+    if free_inodes < MIN_FREE_INODES:
+        yield Fault(
+            name="run directory: inodes",
+            finding=f"{directory}, which holds runs, has room for {count(free_inodes)} files.",
+            consequence=consequence,
+            remedy="Delete files (df -i), or pass another directory to `stepscope run --out`.",
+        )
+
+
+def _free_space(directory: Path) -> tuple[int, float]:
+    """Return the free bytes and inodes of a file system, infinity where it does not count them."""
+    status = os.statvfs(directory)
+    return status.f_bavail * status.f_frsize, status.f_favail if status.f_files else math.inf
+
+
+def check_open_files() -> Iterator[Fault]:
+    """Check the number of files that a process may open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= MIN_OPEN_FILES:
+        return
+    can_raise = hard == resource.RLIM_INFINITY or hard >= MIN_OPEN_FILES
+    yield Fault(
+        name="open files",
+        finding=f"A process may open {number(soft)} files (ulimit -n).",
+        consequence="The monitor cannot read the logs of many processes at once, nor count the "
+        "events of their cores.",
+        remedy=f"Raise it with: ulimit -n {MIN_OPEN_FILES}"
+        if can_raise
+        else f"Raise the hard limit, {number(hard)}, in /etc/security/limits.conf, with "
+        "LimitNOFILE= of the service, or with docker run --ulimit.",
+    )
+
+
+def check_file_size() -> Iterator[Fault]:
+    """Check the size that a file may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if soft == resource.RLIM_INFINITY or soft >= MIN_FILE_BYTES:
+        return
+    yield Fault(
+        name="file size",
+        finding=f"A file may have {memory(soft)} (ulimit -f).",
+        consequence="Records and traces that would make a file larger are dropped.",
+        remedy="Remove the limit with: ulimit -f unlimited"
+        if hard == resource.RLIM_INFINITY
+        else "Remove the hard limit in /etc/security/limits.conf, or LimitFSIZE= of the service.",
+    )
+
+
+def check_memory_limit(root: Path = Path("/")) -> Iterator[Fault]:
+    """Check the use of memory of the control groups.
+
+    Args:
+        root: directory used as `/`.
+    """
+    use = most_used_memory_limit(root)
+    if use is None or use.share < MAX_MEMORY_SHARE:
+        return
+    yield Fault(
+        name="memory limit",
+        finding=f"{memory(use.used_bytes)} of {memory(use.limit_bytes)} that the cgroup "
+        f"{use.directory} allows are used, {percent(use.share)}.",
+        consequence="The kernel kills a process of the job, or the monitor, when it needs more; "
+        "`stepscope recover RUN` then stores the rest of the records.",
+        remedy="Raise the memory limit of the container or batch job, or keep the spool on disk "
+        "with `stepscope run --spool`.",
+    )
+
+
+def check_removal_at_logout(root: Path = Path("/"), uid: int | None = None) -> Iterator[Fault]:
+    """Check whether logind removes the files of a user in shared memory at logout.
+
+    Args:
+        root: directory used as `/`.
+        uid: the user; by default that of this process.
+    """
+    uid = os.getuid() if uid is None else uid
+    if uid < MIN_USER_UID or not (root / "run/systemd/system").is_dir():
+        return
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        user = str(uid)
+    if (root / "var/lib/systemd/linger" / user).exists() or not _removes_at_logout(root):
+        return
+    yield Fault(
+        name="logout",
+        finding=f"At the end of the last session of {user}, logind deletes what that user has in "
+        f"{SHARED_MEMORY} (RemoveIPC).",
+        consequence="A job that continues after a logout loses the records that its monitor has "
+        "not stored yet, and goes on in a new spool.",
+        remedy="Keep the user's services after logout with: loginctl enable-linger",
+    )
+
+
+def _removes_at_logout(root: Path) -> bool:
+    """Read RemoveIPC=, which is on by default; files of later names win."""
+    file = Path("systemd/logind.conf")
+    paths = [root / "etc" / file]
+    for base in ("usr/lib", "run", "etc"):
+        paths += (root / base / f"{file}.d").glob("*.conf")
+    # A drop-in replaces one of the same name below, and comes after the main file.
+    by_name = {path.name if path != paths[0] else "": path for path in paths}
+    answer = True
+    for _, path in sorted(by_name.items()):
+        try:
+            text = path.read_text()
+        except (OSError, UnicodeDecodeError):
+            continue
+        for value in re.findall(r"^\s*RemoveIPC\s*=\s*(\w*)", text, flags=re.MULTILINE):
+            answer = value.casefold() not in {"no", "false", "off", "0", "n", "f"}
+    return answer
+
+
+def check_kineto_daemon() -> Iterator[Fault]:
+    """Check whether another daemon opens windows."""
+    if "KINETO_USE_DAEMON" in os.environ:
+        yield Fault(
+            name="libkineto",
+            finding="KINETO_USE_DAEMON is set, so libkineto uses another daemon.",
+            consequence="Detailed windows are opened inside the training process, and pause it.",
+            remedy="Let the monitor be the daemon with: unset KINETO_USE_DAEMON",
+        )
+
+
+def check_hidden_processes(proc: Path = Path("/proc")) -> Iterator[Fault]:
+    """Check whether processes of other users can be seen.
+
+    Args:
+        proc: mount of procfs.
+    """
+    if not (proc / "self/stat").exists():
+        return  # the metrics that need it say so
+    try:
+        (proc / "1/stat").read_bytes()
+    except OSError:
+        yield Fault(
+            name="processes",
+            finding="The kernel hides processes of other users (option hidepid of /proc).",
+            consequence="Processes of the job that run as another user are not recorded, and "
+            "`stepscope attach` sees your own processes only.",
+            remedy="Record as root, or ask for a group that may see them (option gid of /proc).",
+        )
+
+
+def check_stacks_from_outside() -> Iterator[Fault]:
+    """Check whether `stepscope attach` can sample the stacks of a process."""
+    consequence = "`stepscope attach` records no stacks; `stepscope run` does."
+    if find_py_spy() is None:
+        yield Fault(
+            name="py-spy",
+            finding="py-spy is not installed.",
+            consequence=consequence,
+            remedy="Install it with: pip install py-spy",
+        )
+    if not _may_read_memory_of_others():
+        cause, remedy = explain_ptrace()
+        yield Fault(
+            name="ptrace",
+            finding=f"Stacks of other processes cannot be sampled: {cause}.",
+            consequence=consequence,
+            remedy=f"To sample them, {remedy}",
+        )
+
+
+def _may_read_memory_of_others() -> bool:
+    """Return True if this user may read the memory of an own process that is no descendant."""
+    # The shell ends at once, and leaves its child to another parent, like a job.
+    started = subprocess.run(
+        ["sh", "-c", "sleep 10 >&- & echo $!"], stdout=subprocess.PIPE, text=True, check=True
+    )
+    pid = int(started.stdout)
+    try:
+        return may_read_memory(pid)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def check_clock() -> Iterator[Fault]:
+    """Check whether a time server keeps the clock."""
+    try:
+        state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))
+    except (OSError, AttributeError):
+        return
+    if state == TIME_ERROR:
+        yield Fault(
+            name="clock",
+            finding="No time server keeps the clock of this machine.",
+            consequence="In a job on several machines, their times differ by an unknown offset; "
+            "times of one machine are exact.",
+            remedy="Start chronyd, ntpd or systemd-timesyncd.",
+        )
