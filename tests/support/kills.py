@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from stepscope.schema import WindowMissedFact
+from stepscope.schema import WindowFact, WindowMissedFact
 from stepscope.store import RunReader, open_run
 from tests.faults.jobs.numbered_ranks import STRIDE
 from tests.support.job_control import JOBS, STEPSCOPE, Job
@@ -177,8 +177,13 @@ class Round:
         windows = list(zip(traces["process"].tolist(), traces["window"].tolist(), strict=True))
         counts.windows = len(windows)
         counts.double += len(windows) - len(set(windows))
-        operators = reader.table("operators", ["trace"])["trace"]
-        counts.unreadable += len(set(traces["trace"].tolist()) - set(operators.tolist()))
+        facts = {
+            (p.process, f.number): f for p in reader.processes() for f in p.facts_of(WindowFact)
+        }
+        operators = set(reader.table("operators", ["trace"])["trace"].tolist())
+        for trace, window in zip(traces["trace"].tolist(), windows, strict=True):
+            has_steps = window in facts and facts[window].step_count > 0
+            counts.unreadable += has_steps and trace not in operators
         notes = " ".join(note for status in reader.statuses().values() for note in status.notes)
         for (_, pid), finished in self.ranks().items():
             noted = re.findall(rf"window (\d+) of process {pid}\b", notes)
