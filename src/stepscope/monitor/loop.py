@@ -26,7 +26,7 @@ from stepscope.monitor.samplers.processes import JobTree, children_of
 from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
-from stepscope.quantities import duration
+from stepscope.quantities import duration, memory
 from stepscope.schema import IntervalChange, JobState, JobStatus, NodeInfo
 from stepscope.spool import SPOOL_VARIABLE, SpoolTree, process_start_ticks, segment_bytes
 from stepscope.store import RunReader, open_run
@@ -81,7 +81,7 @@ class Monitor:
         info = self._node_info(reader, missing)
         now_ns = time.monotonic_ns() + info.epoch_offset_ns
         self._interval_ns = info.interval_ns_at(now_ns)
-        self._writer = NodeWriter(config.run, info, self._tree)
+        self._writer = NodeWriter(config.run, info, self._tree, max_bytes=config.max_run_bytes)
         self._log = SampleLog(self._tree)
         earlier = reader.statuses().get(info.node)
         self._status = JobStatus(
@@ -371,12 +371,23 @@ class Monitor:
     def _flush(self, *, final: bool = False) -> None:
         try:
             self._writer.flush(final=final)
+            self._note_size()
             self._put_status()
             self._problems.pop("store", None)
         except OSError as error:  # the data stay in the spool; the next flush tries again
             if final:
                 raise
             self._problems["store"] = f"the run cannot be written at the moment: {error}"
+
+    def _note_size(self) -> None:
+        limit_bytes = self._config.max_run_bytes
+        if limit_bytes is not None and self._writer.is_above_limit:
+            self._problems["size"] = (
+                f"the run is above its limit of {memory(limit_bytes)} (--max-run-size), because "
+                "nothing is left to round"
+            )
+        else:
+            self._problems.pop("size", None)
 
     def _put_status(self) -> None:
         self._next_heartbeat_s = time.monotonic() + HEARTBEAT_INTERVAL_S

@@ -40,19 +40,28 @@ class NodeWriter:
         location: location of the run, which exists.
         info: the node; its clock anchors define the node's epoch times.
         tree: spool to drain.
+        max_bytes: size of the node's recorded tables from which the oldest are rounded; None for
+            no limit.
     """
 
-    def __init__(self, location: str, info: NodeInfo, tree: SpoolTree) -> None:
+    def __init__(
+        self, location: str, info: NodeInfo, tree: SpoolTree, *, max_bytes: int | None = None
+    ) -> None:
         self.info = info
         self._writer = RunWriter(location, info.node)
         self._reader = open_run(location)
-        self._compactor = _Compactor(location, info.node)
+        self._compactor = _Compactor(location, info.node, max_bytes)
         self.drain = SpoolDrain(
             tree,
             node=info.node,
             epoch_offset_ns=info.epoch_offset_ns,
             stored=_StoredSequences(self._reader),
         )
+
+    @property
+    def is_above_limit(self) -> bool:
+        """True if the tables are above their size limit, and nothing is left to round."""
+        return self._compactor.is_above_limit
 
     def put_node(self, info: NodeInfo) -> None:
         """Replace the node's manifest; the clock anchors stay.
@@ -146,12 +155,14 @@ class NodeWriter:
 
 
 class _Compactor:
-    """Merging of small segments in a thread of its own: a wide merge takes longer than a sampling
-    tick."""
+    """Merging and rounding of segments in a thread of its own: a wide merge takes longer than a
+    sampling tick."""
 
-    def __init__(self, location: str, node: str) -> None:
+    def __init__(self, location: str, node: str, max_bytes: int | None) -> None:
         self._location = location
         self._node = node
+        self._max_bytes = max_bytes
+        self.is_above_limit = False
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -170,6 +181,8 @@ class _Compactor:
             with RunWriter(self._location, self._node) as writer:
                 for table in TABLES:
                     writer.compact(table)
+                if self._max_bytes is not None:
+                    self.is_above_limit = not writer.limit_size(self._max_bytes)
         except OSError:  # the next flush meets the same error and reports it
             pass
 

@@ -31,6 +31,7 @@ from stepscope.store.results import (
     to_dict_column,
     unmask_objects,
 )
+from stepscope.store.rounding import ROUNDED_TABLES
 from stepscope.store.upgrades import Upgrade
 
 if TYPE_CHECKING:
@@ -250,6 +251,23 @@ class RunReader:
                     earlier = node_times.get(column, (first, last))
                     node_times[column] = min(first, earlier[0]), max(last, earlier[1])
         return times
+
+    def rounded_times(self) -> tuple[int, int] | None:
+        """Time of the first and of the last record that is in a coarse segment; None without one.
+
+        These records were rounded (`store.rounding`), because the run had reached its size limit.
+        """
+        times: list[int] = []
+        for table in ROUNDED_TABLES:
+            if any(segment.coarseness for segment in self._queries.list_segments(table)):
+                extents = self._queries.run(
+                    [table], lambda _, name=table: self._queries.segment_extents(name)
+                )
+                column = find_table(table).time_column
+                for segment, segment_extents in extents.items():
+                    if segment.coarseness and column in segment_extents:
+                        times += segment_extents[column]
+        return (min(times), max(times)) if times else None
 
     def sql(
         self,

@@ -213,6 +213,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   ActivitiesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     carry_over: {"title":"carry over","unit":"none"},
@@ -258,6 +259,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   AnnotationsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     name: {"title":"name","unit":"none"},
     sources: {"title":"sources","unit":"none"},
@@ -418,6 +420,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   ConfigurationView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     interval_ns: {"title":"sampling interval","unit":"ns"},
     interval_choices_ns: {"title":"interval choices","unit":"ns","description":"Sampling intervals that can be chosen."},
     automatic_windows: {"title":"automatic windows","unit":"none","description":"True if a few steps are recorded in detail without a request."},
@@ -508,6 +511,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   CountersView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     piece_ns: {"title":"piece","unit":"ns"},
@@ -516,6 +520,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   Dashboard: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     gpu_active: {"title":"GPU active","unit":"none","description":"From the samples of the job, or else from traces."},
     cpu_active: {"title":"CPU active","unit":"none"},
@@ -606,6 +611,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   DistributedView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     communication_of: {"title":"communication of","unit":"none","description":"Definition of communication."},
@@ -630,6 +636,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   EventDetails: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     track: {"title":"track","unit":"none"},
     event: {"title":"event","unit":"none","display":"identifier"},
     name: {"title":"name","unit":"none"},
@@ -705,6 +712,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   FlameView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     total_ns: {"title":"total","unit":"ns","description":"Sum over the outermost calls."},
@@ -720,6 +728,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   GpuMetricsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     traces: {"title":"traces","unit":"none"},
@@ -736,6 +745,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   GpuTimeView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     communication_of: {"title":"communication of","unit":"none","description":"Definition of communication."},
@@ -780,6 +790,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   IdleView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     kernel_wait_below_ns: {"title":"kernel wait below","unit":"ns"},
@@ -791,6 +802,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   InputPipelineView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     ranks: {"title":"ranks","unit":"none"},
@@ -800,6 +812,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   InsightsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     source: {"title":"source","unit":"none","description":"Time of evaluation: while the job ran, or for this answer."},
     progress: {"title":"progress","unit":"none"},
@@ -864,6 +877,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   KernelCountersView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     share_of: {"title":"share of","unit":"none"},
     by: {"title":"by","unit":"none"},
     traces: {"title":"traces","unit":"none"},
@@ -936,6 +950,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   KernelsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     communication_of: {"title":"communication of","unit":"none","description":"Definition of communication."},
@@ -948,6 +963,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   LaunchesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     long_call_ns: {"title":"long call","unit":"ns"},
     long_delay_ns: {"title":"long delay","unit":"ns"},
@@ -1023,6 +1039,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   MemoryView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     traces: {"title":"traces","unit":"none"},
     timelines: {"title":"memory by category","unit":"none"},
@@ -1062,6 +1079,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   ModulesFlameView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     by: {"title":"by","unit":"none"},
     time_of: {"title":"time of","unit":"none","description":"Definition of the time of the nodes."},
@@ -1072,6 +1090,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   ModulesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     traces: {"title":"traces","unit":"none"},
@@ -1218,6 +1237,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   OperatorsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     by: {"title":"by","unit":"none"},
@@ -1228,6 +1248,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   Overview: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     run_id: {"title":"run ID","unit":"none"},
     command: {"title":"command","unit":"none"},
@@ -1415,6 +1436,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   RecordingsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     recordings: {"title":"recordings","unit":"none","description":"Traces by rank."},
     missing: {"title":"missing","unit":"none"},
   },
@@ -1466,6 +1488,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   RooflineView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     traces: {"title":"traces","unit":"none"},
     missing: {"title":"missing","unit":"none"},
@@ -1518,6 +1541,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   SearchView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     name: {"title":"name","unit":"none"},
     match_count: {"title":"matches","unit":"count"},
     before_count: {"title":"matches before","unit":"count","description":"Matches before the first listed one."},
@@ -1541,6 +1565,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   SlicesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     names: {"title":"names","unit":"none"},
@@ -1628,6 +1653,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   StepsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none","description":"Denominator of the shares of the phases in `ranks`."},
     ranks: {"title":"ranks","unit":"none","description":"Steps of the whole run, from its spans."},
@@ -1665,6 +1691,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   SummaryView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     tracks: {"title":"tracks","unit":"none"},
@@ -1673,6 +1700,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   SystemHeatView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     start_after_ns: {"title":"start after","unit":"ns","description":"Start of the first column, after the run's origin."},
     column_ns: {"title":"column","unit":"ns"},
@@ -1683,6 +1711,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   SystemSeriesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     start_after_ns: {"title":"start after","unit":"ns","description":"Start of the first bin, after the run's origin."},
     piece_ns: {"title":"piece","unit":"ns","description":"Width of the bins."},
@@ -1695,6 +1724,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   SystemView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     nodes: {"title":"nodes","unit":"none"},
     missing: {"title":"missing","unit":"none"},
@@ -1713,6 +1743,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   TensorsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     scalars: {"title":"scalars","unit":"none"},
     left_out_count: {"title":"omitted series","unit":"count","description":"Series that exceed the limit and are omitted."},
@@ -1742,6 +1773,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   TimelineView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     origin_ns: {"title":"origin","unit":"ns","description":"Epoch nanoseconds that times count from, as text: doubles cannot hold them."},
     end_after_ns: {"title":"end after","unit":"ns","description":"End of the recorded data."},
     groups: {"title":"groups","unit":"none"},
@@ -1995,6 +2027,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   UsageView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     job: {"title":"job","unit":"none","description":"Name, status, machines, times and cost of the job."},
     job_notes: {"title":"job notes","unit":"none"},
     job_parts: {"title":"job parts","unit":"none","description":"Initialization, training loop and finalization."},

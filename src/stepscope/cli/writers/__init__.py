@@ -18,8 +18,8 @@ from stepscope.cli.writers.distributed import write_distributed
 from stepscope.cli.writers.generic import (
     write_damage,
     write_generic,
+    write_limitation,
     write_range,
-    write_recording_end,
 )
 from stepscope.cli.writers.input_pipeline import write_input_pipeline
 from stepscope.cli.writers.insights import write_insights
@@ -76,7 +76,8 @@ def write(out: Console, payload: msgspec.Struct) -> None:
     """Write the payload of any view."""
     if isinstance(payload, Payload):
         write_damage(out, payload.damage)
-        write_recording_end(out, payload.recording_end)
+        write_limitation(out, payload.recording_end)
+        write_limitation(out, payload.rounding)
     if isinstance(payload, Ranged) and payload.range is not None:
         write_range(out, payload.range)
     _WRITERS.get(type(payload), write_generic)(out, payload)
