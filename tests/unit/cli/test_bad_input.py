@@ -29,6 +29,8 @@ def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
         (["run", "--interval", "250", "--", "true"], "'250' is not one of"),
         (["run", "--spool-limit", "many", "--", "true"], "is not a size"),
         (["run", "--spool-limit", "128KiB", "--", "true"], "which need at least 1 MiB"),
+        (["run", "--max-run-size", "many", "--", "true"], "is not a size"),
+        (["run", "--max-run-size", "1MB", "--", "true"], "1MB is too small for a run"),
         (["run", "--", sys.executable, "missing.py"], "missing.py does not exist"),
         (["run", "--", "no-such-command"], "Command 'no-such-command' not found"),
         (["run", "--", "./here.py"], "./here.py is not executable. Run it with: stepscope run -- "),
