@@ -26,7 +26,7 @@ from stepscope.monitor.samplers.processes import JobTree, children_of
 from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
-from stepscope.quantities import duration, memory
+from stepscope.quantities import duration
 from stepscope.schema import IntervalChange, JobState, JobStatus, NodeInfo
 from stepscope.spool import SPOOL_VARIABLE, SpoolTree, process_start_ticks, segment_bytes
 from stepscope.store import RunReader, open_run
@@ -371,23 +371,12 @@ class Monitor:
     def _flush(self, *, final: bool = False) -> None:
         try:
             self._writer.flush(final=final)
-            self._note_size()
             self._put_status()
             self._problems.pop("store", None)
         except OSError as error:  # the data stay in the spool; the next flush tries again
             if final:
                 raise
             self._problems["store"] = f"the run cannot be written at the moment: {error}"
-
-    def _note_size(self) -> None:
-        limit_bytes = self._config.max_run_bytes
-        if limit_bytes is not None and self._writer.is_above_limit:
-            self._problems["size"] = (
-                f"the run is above its limit of {memory(limit_bytes)} (--max-run-size), because "
-                "nothing is left to round"
-            )
-        else:
-            self._problems.pop("size", None)
 
     def _put_status(self) -> None:
         self._next_heartbeat_s = time.monotonic() + HEARTBEAT_INTERVAL_S
@@ -408,7 +397,7 @@ class Monitor:
 
     def _notes(self) -> list[str]:
         attached = [] if self._attached is None else self._attached.notes
-        return [*attached, *self._windows.notes, *self._problems.values()]
+        return [*attached, *self._writer.notes, *self._windows.notes, *self._problems.values()]
 
     def _own_pids(self) -> set[int]:
         """List the processes of stepscope, which are not part of the job."""

@@ -19,6 +19,7 @@ from stepscope.masking import mask, mask_text
 from stepscope.monitor.drain import SpoolDrain
 from stepscope.monitor.handshake import Handshake, JobExit, StopSignal
 from stepscope.monitor.process_logs import ProcessLogs
+from stepscope.quantities import memory
 from stepscope.schema import (
     TABLES,
     DataLoaderWorkerFact,
@@ -59,9 +60,15 @@ class NodeWriter:
         )
 
     @property
-    def is_above_limit(self) -> bool:
-        """True if the tables are above their size limit, and nothing is left to round."""
-        return self._compactor.is_above_limit
+    def notes(self) -> list[str]:
+        """Sentences about the size of the run."""
+        limit_bytes = self._compactor.max_bytes
+        if limit_bytes is None or not self._compactor.is_above_limit:
+            return []
+        return [
+            f"the run is above its limit of {memory(limit_bytes)} (--max-run-size), because "
+            "nothing is left to round"
+        ]
 
     def put_node(self, info: NodeInfo) -> None:
         """Replace the node's manifest; the clock anchors stay.
@@ -161,7 +168,7 @@ class _Compactor:
     def __init__(self, location: str, node: str, max_bytes: int | None) -> None:
         self._location = location
         self._node = node
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self.is_above_limit = False
         self._thread: threading.Thread | None = None
 
@@ -181,8 +188,8 @@ class _Compactor:
             with RunWriter(self._location, self._node) as writer:
                 for table in TABLES:
                     writer.compact(table)
-                if self._max_bytes is not None:
-                    self.is_above_limit = not writer.limit_size(self._max_bytes)
+                if self.max_bytes is not None:
+                    self.is_above_limit = not writer.limit_size(self.max_bytes)
         except OSError:  # the next flush meets the same error and reports it
             pass
 

@@ -42,7 +42,7 @@ _MAX_LISTINGS = 3
 _MAX_ATTEMPTS = 8
 """Attempts at a query while the files below it change."""
 _MAX_STALE_FILES = 64
-"""Removed files of whose footers DuckDB keeps a copy, 10 to 20 kB each, before it starts anew."""
+"""Removed files of whose footers DuckDB keeps a copy, 10 to 20 kB each, before a new connection."""
 _INHERITED_CONNECTIONS: list[duckdb.DuckDBPyConnection | None] = []
 """Connections of a parent process, which a forked process must neither use nor close."""
 

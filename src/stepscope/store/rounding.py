@@ -87,14 +87,14 @@ def find_grids(start: Int, *, kind: Hash, thread: Hash, share: float) -> Int:
     _, thread_index = np.unique(thread, return_inverse=True)
     _, first, counts = np.unique(_combine(thread, kind), return_index=True, return_counts=True)
     thread_count = int(thread_index.max(initial=-1)) + 1
-    most = np.ones(thread_count, dtype=np.int64)
-    np.maximum.at(most, thread_index[first], counts)
+    max_counts = np.ones(thread_count, dtype=np.int64)
+    np.maximum.at(max_counts, thread_index[first], counts)
     earliest, latest = np.full((2, thread_count), [[_MAX_NS], [-_MAX_NS]])
     np.minimum.at(earliest, thread_index, start)
     np.maximum.at(latest, thread_index, start)
-    steps = share * (latest - earliest) / most
-    grids = 2 ** np.floor(np.log2(np.maximum(steps, 1))).astype(np.int64)
-    return grids[thread_index]
+    steps = share * (latest - earliest) / max_counts
+    grids: Int = 2 ** np.floor(np.log2(np.maximum(steps, 1))).astype(np.int64)
+    return np.take(grids, thread_index)
 
 
 def round_durations(value: Int, *, series: Hash, grid_ns: Int) -> Int:
@@ -157,9 +157,9 @@ def round_with_carry(values: Numbers, label: Hash, grid: Numbers) -> Numbers:
     return result
 
 
-def _combine(first: Hash, *others: Hash) -> Hash:
+def _combine(first: Hash, *further: Hash) -> Hash:
     """Combine hashes, row by row, into one that depends on their order."""
     combined = first * _FACTOR
-    for other in others:
-        combined = (combined ^ (combined >> np.uint64(29))) * _FACTOR + other
+    for hashes in further:
+        combined = (combined ^ (combined >> np.uint64(29))) * _FACTOR + hashes
     return (combined ^ (combined >> np.uint64(32))) * _FACTOR

@@ -43,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
 
 def figures(value: Any) -> dict[str, float]:
     """Return the numbers of a payload by their path."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
 
     def visit(value: Any, path: str) -> None:
         if isinstance(value, dict):
@@ -53,10 +53,10 @@ def figures(value: Any) -> dict[str, float]:
             for number, inner in enumerate(value):
                 visit(inner, f"{path}.{number}")
         elif isinstance(value, int | float):
-            found[path] = value
+            numbers[path] = value
 
     visit(msgspec.to_builtins(value), "")
-    return found
+    return numbers
 
 
 def test_steps_and_phases_are_equal(runs: tuple[Run, Run]) -> None:
