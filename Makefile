@@ -13,6 +13,7 @@
 #   make bench-diagnosis   two hours of training jobs with planted causes: does the verdict find them?
 #   make audit   known vulnerabilities of the dependencies (needs the network)
 #   make soak    thousands of kills of every process: is a step lost or counted twice? (hours)
+#   make soak-hours   a job of two hours: do memory, descriptors and the run grow as they should?
 #   make fuzz    an hour of hostile input for the decoders and the HTTP API
 #   make gpu-check   what needs a real GPU: tests, the overhead table, small recorded windows
 
@@ -29,7 +30,7 @@ AZURITE := tests/support/azurite
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix bench \
-	bench-diagnosis soak fuzz gpu-check audit clean
+	bench-diagnosis soak soak-hours fuzz gpu-check audit clean
 
 demo: $(VENV)/demo.ready
 	@$(VENV)/bin/python examples/recommender/demo.py
@@ -95,6 +96,10 @@ bench-diagnosis: $(VENV)/test.ready
 # Continues where it was interrupted. OPTIONS='--minutes 30' limits its time.
 soak: $(VENV)/test.ready
 	$(PY) -m benchmarks.kills $(OPTIONS)
+
+# OPTIONS='--minutes 10 --rate 1000' for less time and more steps.
+soak-hours: $(VENV)/test.ready
+	$(PY) -m benchmarks.long_run $(OPTIONS)
 
 fuzz: $(VENV)/test.ready requirements/fuzz.txt
 	@$(PIP) -r requirements/fuzz.txt

@@ -29,13 +29,14 @@ the step to a file of its own. Processes are killed with SIGKILL at random momen
 
 - **lost**: a step that a rank had finished is not in the run.
 - **double**: a step is in the run more than once, or no rank took it.
-- **unreadable**: a run cannot be read, or its recovery fails.
+- **unreadable**: a run or a detailed window cannot be read, or the recovery of a run fails.
+- **unexplained**: a detailed window that a rank opened is neither in the run nor named as missing.
 
 The step during which its own rank is killed may be missing: a step is kept once its record is
 written ([Storage](capture.md#storage)).
 
-| killed | kills | runs | steps | lost | double | unreadable |
-|---|---:|---:|---:|---:|---:|---:|
+| killed | kills | runs | steps | windows | lost | double | unreadable | unexplained |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|
 """
 
 
@@ -43,8 +44,8 @@ def reliability_doc() -> str:
     """Return the document for the counts of today."""
     counts = msgspec.json.decode(KILLS.read_bytes(), type=dict[str, KillCounts])
     rows = [
-        f"| {KINDS[name].title} | {c.kills:,} | {c.runs:,} | {c.steps:,} | {c.lost:,} "
-        f"| {c.double:,} | {c.unreadable:,} |\n"
+        f"| {KINDS[name].title} | {c.kills:,} | {c.runs:,} | {c.steps:,} | {c.windows:,} "
+        f"| {c.lost:,} | {c.double:,} | {c.unreadable:,} | {c.unexplained:,} |\n"
         for name, c in counts.items()
     ]
     return HEADER + "".join(rows)

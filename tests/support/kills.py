@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -18,7 +19,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from stepscope.store import open_run
+from stepscope.schema import WindowFact, WindowMissedFact
+from stepscope.store import RunReader, open_run
 from tests.faults.jobs.numbered_ranks import STRIDE
 from tests.support.job_control import JOBS, STEPSCOPE, Job
 from tests.support.waiting import wait_until
@@ -27,6 +29,9 @@ MAX_STEPS_BEFORE_KILL = 60
 MAX_RECOVERY_S = 1.0
 COMPANION_KILLS = 4
 """Kills of a companion in one run: the launcher starts it five times."""
+FIRST_WINDOW_STEP, WINDOW_STEPS, WINDOW_INTERVAL = 5, 20, 30
+WINDOW_SCHEDULE = f"start_step={FIRST_WINDOW_STEP},num_steps={WINDOW_STEPS},every={WINDOW_INTERVAL}"
+"""Detailed windows of each rank, open two thirds of the time."""
 
 
 class KillCounts(msgspec.Struct, kw_only=True):
@@ -41,7 +46,11 @@ class KillCounts(msgspec.Struct, kw_only=True):
     double: int = 0
     """Rows of a step that has a row already, and rows of steps that no process took."""
     unreadable: int = 0
-    """Runs that cannot be read, or whose recovery fails."""
+    """Runs and windows that cannot be read, and runs whose recovery fails."""
+    windows: int = 0
+    """Detailed windows in the runs."""
+    unexplained: int = 0
+    """Detailed windows that are not in the run, of which no sentence says so."""
 
     def add(self, counts: KillCounts) -> None:
         """Add the counts of further rounds."""
@@ -51,31 +60,41 @@ class KillCounts(msgspec.Struct, kw_only=True):
     @property
     def is_clean(self) -> bool:
         """True if nothing was lost, counted twice, or unreadable."""
-        return not (self.lost or self.double or self.unreadable)
+        return not (self.lost or self.double or self.unreadable or self.unexplained)
 
 
 class Round:
     """One run, whose processes a kind of kill chooses from."""
 
-    def __init__(self, directory: Path, seed: str, rank_count: int = 1) -> None:
+    def __init__(
+        self, directory: Path, seed: str, rank_count: int = 1, *, has_windows: bool = False
+    ) -> None:
         self.chance = random.Random(seed)
         self.truth = directory / "truth"
         self.truth.mkdir()
         self.rank_count = rank_count
+        self.has_windows = has_windows
         self.killed: set[int] = set()
         job = [sys.executable, str(JOBS / "numbered_ranks.py"), str(self.truth)]
         self.job = Job(
             directory / "run",
             directory / "spool",
-            *(*job, "--ranks", str(rank_count)),
-            options=("--window", "off"),
+            *(*job, "--ranks", str(rank_count), *(["--train"] if has_windows else [])),
+            options=("--window", "asked", "--schedule", WINDOW_SCHEDULE)
+            if has_windows
+            else ("--window", "off"),
         )
 
     def finished_steps(self) -> dict[int, int]:
         """Return the number of finished steps by number of the process."""
+        return {number: count for (number, _), count in self.ranks().items()}
+
+    def ranks(self) -> dict[tuple[int, int], int]:
+        """Return the number of finished steps by number and pid of the process."""
         return {
-            int(path.name.split("-")[0]): int.from_bytes(path.read_bytes(), "little")
+            (int(number), int(pid)): int.from_bytes(path.read_bytes(), "little")
             for path in self.truth.glob("*-*")
+            for number, pid in [path.name.split("-")]
         }
 
     def live_ranks(self) -> list[int]:
@@ -84,11 +103,10 @@ class Round:
 
         def working() -> list[int]:
             pids = [
-                int(path.name.split("-")[1])
-                for path in self.truth.glob("*-*")
-                if int.from_bytes(path.read_bytes(), "little") > count
+                pid
+                for (_, pid), finished in self.ranks().items()
+                if finished > count and pid not in self.killed and is_running(pid)
             ]
-            pids = [pid for pid in pids if pid not in self.killed and is_running(pid)]
             return pids if len(pids) == self.rank_count else []
 
         return wait_until(working, timeout_s=60, waiting_for="working ranks")
@@ -131,18 +149,49 @@ class Round:
         try:
             self.job.wait()
             wait_until(self._has_no_process, timeout_s=60, waiting_for="the end of the monitor")
-            recovery_code = self.recover().wait(60)
+            recovery_code = self.recover().wait(120)
         finally:
             self.job.end()
         counts = KillCounts(kills=kills, runs=1, steps=sum(self.finished_steps().values()))
         try:
-            rows = open_run(self.job.run).table("spans", ["value"], condition="kind = 'step'")
+            reader = open_run(self.job.run)
+            rows = reader.table("spans", ["value"], condition="kind = 'step'")
+            if self.has_windows:
+                self._check_windows(reader, counts)
+            damage = reader.damage
         except Exception:  # noqa: BLE001 - any failure to read counts
             counts.unreadable = 1
             return counts
-        counts.unreadable = int(recovery_code != 0)
-        counts.lost, counts.double = self._compare(np.asarray(rows["value"], dtype=np.int64))
+        counts.unreadable += int(recovery_code != 0) + len(damage)
+        lost, double = self._compare(np.asarray(rows["value"], dtype=np.int64))
+        counts.lost += lost
+        counts.double += double
         return counts
+
+    def _check_windows(self, reader: RunReader, counts: KillCounts) -> None:
+        """Count windows that are in the run, and those of which nothing is said.
+
+        The schedule and the steps of a rank by its own account tell how many windows it opened.
+        """
+        traces = reader.table("traces", ["trace", "process", "window"])
+        windows = list(zip(traces["process"].tolist(), traces["window"].tolist(), strict=True))
+        counts.windows = len(windows)
+        counts.double += len(windows) - len(set(windows))
+        facts = {
+            (p.process, f.number): f for p in reader.processes() for f in p.facts_of(WindowFact)
+        }
+        operators = set(reader.table("operators", ["trace"])["trace"].tolist())
+        for trace, window in zip(traces["trace"].tolist(), windows, strict=True):
+            has_steps = window in facts and facts[window].step_count > 0
+            counts.unreadable += has_steps and trace not in operators
+        notes = " ".join(note for status in reader.statuses().values() for note in status.notes)
+        for (_, pid), finished in self.ranks().items():
+            noted = re.findall(rf"window (\d+) of process {pid}\b", notes)
+            numbers = {n for process, n in windows if process.startswith(f"{pid}-")}
+            missed = [p.facts_of(WindowMissedFact) for p in reader.processes() if p.pid == pid]
+            explained = len(numbers | set(map(int, noted))) + sum(map(len, missed))
+            opened = len(range(FIRST_WINDOW_STEP, finished - 1, WINDOW_INTERVAL))
+            counts.unexplained += max(0, opened - explained)
 
     def _compare(self, values: np.ndarray) -> tuple[int, int]:
         recorded = set(values.tolist())
@@ -252,10 +301,11 @@ def kill_all(kill_round: Round, kills: int) -> int:
 def kill_recovery(kill_round: Round, kills: int) -> int:
     """Kill everything, then its recovery several times."""
     kill_round.kill_everything()
-    for _ in range(kills):
+    for count in range(kills):
         recovery = kill_round.recover()
         try:
             recovery.wait(kill_round.chance.random() * MAX_RECOVERY_S)
+            return count
         except subprocess.TimeoutExpired:
             recovery.kill()
             recovery.wait()
@@ -271,43 +321,108 @@ def recover_in_parallel(kill_round: Round, kills: int) -> int:
     return kills
 
 
-class Kind(msgspec.Struct, frozen=True):
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of kill."""
 
     name: str
     title: str
     """The kind in docs/reliability.md."""
     act: Callable[[Round, int], int]
-    kills_per_run: int
+    """Function that kills up to a number of times in a round, and returns how often it did."""
+    ci_kills: int = 1
+    """Kills per run in CI."""
+    soak_kills: int = 1
+    """Kills per run where they are many: the first kill of a run takes the longest."""
     rank_count: int = 1
+    has_windows: bool = False
+    """True if the ranks train with detailed windows open most of the time."""
 
 
-KINDS = {
-    kind.name: kind
-    for kind in (
-        Kind("trainer", "the training process", kill_trainer, 20),
-        Kind("ranks", "four ranks at once", kill_ranks, 20, rank_count=4),
-        Kind("monitor", "the monitor", kill_monitor, COMPANION_KILLS),
-        Kind("watcher", "the process that evaluates rules", kill_watcher, COMPANION_KILLS),
-        Kind("ui", "the server of the web UI", kill_ui, 2),
-        Kind("launcher", "the launcher (`stepscope run`)", kill_launcher, 1),
-        Kind("all", "all processes at once", kill_all, 1),
-        Kind("recover", "all processes, then `stepscope recover` itself", kill_recovery, 5),
-        Kind(
-            "parallel recover",
-            "all processes, then several `stepscope recover` at once",
-            recover_in_parallel,
-            3,
-        ),
-    )
-}
+_KINDS = (
+    Kind(
+        name="trainer",
+        title="the training process",
+        act=kill_trainer,
+        ci_kills=20,
+        soak_kills=50,
+    ),
+    Kind(
+        name="ranks",
+        title="four ranks at once",
+        act=kill_ranks,
+        ci_kills=20,
+        soak_kills=100,
+        rank_count=4,
+    ),
+    Kind(
+        name="monitor",
+        title="the monitor",
+        act=kill_monitor,
+        ci_kills=COMPANION_KILLS,
+        soak_kills=COMPANION_KILLS,
+    ),
+    Kind(
+        name="watcher",
+        title="the process that evaluates rules",
+        act=kill_watcher,
+        ci_kills=COMPANION_KILLS,
+        soak_kills=COMPANION_KILLS,
+    ),
+    Kind(name="ui", title="the server of the web UI", act=kill_ui, ci_kills=2, soak_kills=10),
+    Kind(name="launcher", title="the launcher (`stepscope run`)", act=kill_launcher),
+    Kind(name="all", title="all processes at once", act=kill_all),
+    Kind(
+        name="recover",
+        title="all processes, then `stepscope recover` itself",
+        act=kill_recovery,
+        ci_kills=5,
+        soak_kills=10,
+    ),
+    Kind(
+        name="parallel recover",
+        title="all processes, then several `stepscope recover` at once",
+        act=recover_in_parallel,
+        ci_kills=3,
+        soak_kills=6,
+    ),
+    Kind(
+        name="trainer in windows",
+        title="the training process, with detailed windows open",
+        act=kill_trainer,
+        soak_kills=10,
+        has_windows=True,
+    ),
+    Kind(
+        name="monitor in windows",
+        title="the monitor, with detailed windows open",
+        act=kill_monitor,
+        soak_kills=COMPANION_KILLS,
+        has_windows=True,
+    ),
+    Kind(
+        name="recover in windows",
+        title="all processes with detailed windows open, then `stepscope recover` itself",
+        act=kill_recovery,
+        soak_kills=10,
+        has_windows=True,
+    ),
+    Kind(
+        name="parallel recover in windows",
+        title="all processes with detailed windows open, then several `stepscope recover` at once",
+        act=recover_in_parallel,
+        ci_kills=3,
+        soak_kills=6,
+        has_windows=True,
+    ),
+)
+KINDS = {kind.name: kind for kind in _KINDS}
 
 
-def run_round(kind: Kind, directory: Path, seed: str) -> KillCounts:
+def run_round(kind: Kind, directory: Path, seed: str, kills: int) -> KillCounts:
     """Run one round in an empty directory."""
-    kill_round = Round(directory, seed, kind.rank_count)
+    kill_round = Round(directory, seed, kind.rank_count, has_windows=kind.has_windows)
     try:
-        kills = kind.act(kill_round, kind.kills_per_run)
+        kills = kind.act(kill_round, kills)
         return kill_round.end(kills)
     finally:
         (kill_round.truth / "end").touch()  # a job that outlives its launcher ends by itself

@@ -160,23 +160,49 @@ def check_report_path(
 
 
 def parse_spool_limit(context: click.Context, parameter: click.Parameter, text: str) -> int:
-    """Parse a size such as 256MB, 1GiB or 4194304 that has room for the span logs of a process.
+    """Parse a size that has room for the span logs of a process.
 
     >>> parse_spool_limit(None, None, "2MiB")
     2097152
     """
+    limit_bytes = _parse_size(text)
+    if limit_bytes < MIN_LIMIT_BYTES:
+        raise click.BadParameter(
+            f"{text} is too small for span logs, which need at least {memory(MIN_LIMIT_BYTES)}."
+        )
+    return limit_bytes
+
+
+def parse_run_size(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> int | None:
+    """Parse a size that has room for the newest files of a run.
+
+    >>> parse_run_size(None, None, "1GB")
+    1000000000
+    """
+    if text is None:
+        return None
+    from stepscope.monitor import MIN_RUN_BYTES
+
+    size_bytes = _parse_size(text)
+    if size_bytes < MIN_RUN_BYTES:
+        raise click.BadParameter(
+            f"{text} is too small for a run, whose newest files are kept in full detail; use at "
+            f"least {memory(MIN_RUN_BYTES)}."
+        )
+    return size_bytes
+
+
+def _parse_size(text: str) -> int:
+    """Parse a number of bytes such as 256MB, 1GiB or 4194304."""
     units = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
     units |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
     number = text.rstrip("bBkKmMgGiI ")
     unit = text[len(number) :].strip().lower()
     if unit not in units or not number.replace(".", "", 1).isdigit():
         raise click.BadParameter(f"{text!r} is not a size, e.g. 256MB or 1GiB.")
-    limit_bytes = int(float(number) * units[unit])
-    if limit_bytes < MIN_LIMIT_BYTES:
-        raise click.BadParameter(
-            f"{text} is too small for span logs, which need at least {memory(MIN_LIMIT_BYTES)}."
-        )
-    return limit_bytes
+    return int(float(number) * units[unit])
 
 
 def parse_amount(

@@ -32,7 +32,7 @@ from stepscope.cli.launcher import (
     stop_is_pending,
 )
 from stepscope.cli.numpy_threads import one_thread_in_numpy
-from stepscope.cli.options import json_option, parse_spool_limit
+from stepscope.cli.options import json_option, parse_run_size, parse_spool_limit
 from stepscope.cli.output import print_json, say
 from stepscope.cli.places import (
     git_revision,
@@ -92,6 +92,8 @@ class RunOptions(ScheduleOptions):
     spool: str | None
     spool_limit: int
     """Bytes."""
+    max_run_size: int | None
+    """Bytes."""
     cpu_profiling_duration: float | None
     """Seconds."""
     file_rotation: float | None
@@ -146,6 +148,13 @@ interval_option = click.option(
     default="256MiB",
     show_default=True,
     help="Size limit of the span logs; further records are dropped and counted.",
+)
+@click.option(
+    "--max-run-size",
+    callback=parse_run_size,
+    metavar="SIZE",
+    help="Size of the run, without detailed windows, from which its oldest records are rounded: "
+    "counts and sums stay exact, single times do not.  [default: no limit]",
 )
 @click.option(
     "--cpu-profiling-duration",
@@ -259,6 +268,7 @@ def _recorded_options(
         "interval_ms": options.interval_ms,
         "spool": str(spool) if spool else None,
         "spool_limit_bytes": options.spool_limit,
+        "max_run_size_bytes": options.max_run_size,
         "cpu_profiling_duration_s": options.cpu_profiling_duration,
         "file_rotation_s": options.file_rotation,
         "window": options.window,
@@ -365,6 +375,7 @@ class _Session:
             interval_ms=self._options.interval_ms,
             flush_s=rotation_s or flush_s,
             first_flush_s=rotation_s or FIRST_FLUSH_S,
+            max_run_bytes=self._options.max_run_size,
             windows=self._windows,
         )
         try:

@@ -11,7 +11,9 @@ from stepscope.run import Run
 from stepscope.schema import OptimizerFact, field_label
 
 Group = str
-_PROFILER_OPTIONS = {"spool", "spool_limit_bytes", "keep_raw", "rules", "price_source"}
+_PROFILER_OPTIONS = {
+    "spool", "spool_limit_bytes", "max_run_size_bytes", "keep_raw", "rules", "price_source",
+}  # fmt: skip
 """Options of `stepscope run` that do not affect the job."""
 _FACT_KEYS = {"fact", "name"}
 MAX_SETTINGS = 200

@@ -60,6 +60,7 @@ from stepscope.run import (
     Run,
     explain_recording_end,
     explain_recovery,
+    explain_rounding,
     find_recording_end,
     make_with_damage,
 )
@@ -333,4 +334,6 @@ def _list_loss_notes(run: Run) -> list[str]:
         notes.extend(status.notes)
     if recording_end := explain_recording_end(run):
         notes.append(recording_end)
+    if rounding := explain_rounding(run):
+        notes.append(rounding)
     return notes

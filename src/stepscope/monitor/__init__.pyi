@@ -10,6 +10,7 @@ from .config import (
     DEFAULT_INTERVAL_MS as DEFAULT_INTERVAL_MS,
     DEFAULT_SPOOL_LIMIT_BYTES as DEFAULT_SPOOL_LIMIT_BYTES,
     FIRST_FLUSH_S as FIRST_FLUSH_S,
+    MIN_RUN_BYTES as MIN_RUN_BYTES,
     AttachSettings as AttachSettings,
     MonitorConfig as MonitorConfig,
     WindowSettings as WindowSettings,

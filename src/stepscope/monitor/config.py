@@ -10,6 +10,8 @@ DEFAULT_INTERVAL_MS = 500
 DEFAULT_SPOOL_LIMIT_BYTES = 256 * 1024 * 1024
 DEFAULT_FLUSH_S = 5.0
 FIRST_FLUSH_S = 2.0
+MIN_RUN_BYTES = 4 * 1024 * 1024
+"""Minimum for the size limit of a run, whose newest sixteen files of each table are not rounded."""
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +70,8 @@ class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Interval at which the spool is drained into new files of the run."""
     first_flush_s: float = FIRST_FLUSH_S
     """The interval in the first seconds of the job."""
+    max_run_bytes: int | None = None
+    """Size of the node's recorded tables from which the oldest are rounded; None for no limit."""
     windows: WindowSettings = WindowSettings()
     attached: AttachSettings | None = None
     """Set for a job that was running already."""

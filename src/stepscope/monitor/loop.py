@@ -81,7 +81,7 @@ class Monitor:
         info = self._node_info(reader, missing)
         now_ns = time.monotonic_ns() + info.epoch_offset_ns
         self._interval_ns = info.interval_ns_at(now_ns)
-        self._writer = NodeWriter(config.run, info, self._tree)
+        self._writer = NodeWriter(config.run, info, self._tree, max_bytes=config.max_run_bytes)
         self._log = SampleLog(self._tree)
         earlier = reader.statuses().get(info.node)
         self._status = JobStatus(
@@ -397,7 +397,7 @@ class Monitor:
 
     def _notes(self) -> list[str]:
         attached = [] if self._attached is None else self._attached.notes
-        return [*attached, *self._windows.notes, *self._problems.values()]
+        return [*attached, *self._writer.notes, *self._windows.notes, *self._problems.values()]
 
     def _own_pids(self) -> set[int]:
         """List the processes of stepscope, which are not part of the job."""

@@ -19,6 +19,7 @@ from stepscope.masking import mask, mask_text
 from stepscope.monitor.drain import TABLES as DRAINED_TABLES, SpoolDrain
 from stepscope.monitor.handshake import Handshake, JobExit, StopSignal
 from stepscope.monitor.process_logs import ProcessLogs
+from stepscope.quantities import memory
 from stepscope.schema import (
     TABLES,
     DataLoaderWorkerFact,
@@ -40,19 +41,34 @@ class NodeWriter:
         location: location of the run, which exists.
         info: the node; its clock anchors define the node's epoch times.
         tree: spool to drain.
+        max_bytes: size of the node's recorded tables from which the oldest are rounded; None for
+            no limit.
     """
 
-    def __init__(self, location: str, info: NodeInfo, tree: SpoolTree) -> None:
+    def __init__(
+        self, location: str, info: NodeInfo, tree: SpoolTree, *, max_bytes: int | None = None
+    ) -> None:
         self.info = info
         self._writer = RunWriter(location, info.node)
         self._reader = open_run(location)
-        self._compactor = _Compactor(location, info.node)
+        self._compactor = _Compactor(location, info.node, max_bytes)
         self.drain = SpoolDrain(
             tree,
             node=info.node,
             epoch_offset_ns=info.epoch_offset_ns,
             stored=_StoredSequences(self._reader),
         )
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about the size of the run."""
+        limit_bytes = self._compactor.max_bytes
+        if limit_bytes is None or not self._compactor.is_above_limit:
+            return []
+        return [
+            f"the run is above its limit of {memory(limit_bytes)} (--max-run-size), because "
+            "nothing is left to round"
+        ]
 
     def put_node(self, info: NodeInfo) -> None:
         """Replace the node's manifest; the clock anchors stay.
@@ -146,12 +162,14 @@ class NodeWriter:
 
 
 class _Compactor:
-    """Merging of small segments in a thread of its own: a wide merge takes longer than a sampling
-    tick."""
+    """Merging and rounding of segments in a thread of its own: a wide merge takes longer than a
+    sampling tick."""
 
-    def __init__(self, location: str, node: str) -> None:
+    def __init__(self, location: str, node: str, max_bytes: int | None) -> None:
         self._location = location
         self._node = node
+        self.max_bytes = max_bytes
+        self.is_above_limit = False
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -170,6 +188,8 @@ class _Compactor:
             with RunWriter(self._location, self._node) as writer:
                 for table in TABLES:
                     writer.compact(table)
+                if self.max_bytes is not None:
+                    self.is_above_limit = not writer.limit_size(self.max_bytes)
         except OSError:  # the next flush meets the same error and reports it
             pass
 

@@ -80,8 +80,8 @@ def _drain(location: str, reader: RunReader, spool: str) -> Recovery:
         started_ns=status.started_ns - info.epoch_offset_ns,
     )
     try:
-        failed_count = windows.finish()
         rows = writer.flush()
+        failed_count = windows.finish()
     finally:
         writer.close()
     running = [process for process in writer.drain.processes.values() if not process.ended]

@@ -124,6 +124,7 @@ from .rank_numbers import (
 )
 from .recovery import explain_recovery as explain_recovery
 from .request_waits import name_wait_function as name_wait_function
+from .rounding import explain_rounding as explain_rounding
 from .run import (
     IDLE_GPU_RATIO as IDLE_GPU_RATIO,
     Rank as Rank,

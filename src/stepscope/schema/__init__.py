@@ -104,7 +104,7 @@ from stepscope.schema.tables.process_groups import PROCESS_GROUPS
 from stepscope.schema.tables.python_profiles import PYTHON_PROFILES
 from stepscope.schema.tables.quality import QUALITY, QUALITY_CHECKS
 from stepscope.schema.tables.scalars import SCALARS
-from stepscope.schema.tables.spans import AGGREGATE_KINDS, SPAN_KINDS, SPANS
+from stepscope.schema.tables.spans import AGGREGATE_KINDS, DURATION_VALUE_KINDS, SPAN_KINDS, SPANS
 from stepscope.schema.tables.stacks import STACKS
 from stepscope.schema.tables.tensor_statistics import TENSOR_HISTOGRAMS, TENSOR_STATISTICS
 from stepscope.schema.tables.timeline import TIMELINE
@@ -126,6 +126,7 @@ __all__ = [
     "CAPTURE_END",
     "COPY_LAUNCH",
     "DEBUGGER",
+    "DURATION_VALUE_KINDS",
     "EVENT_KINDS",
     "EVENT_TABLES",
     "FACT_TYPES",

@@ -14,3 +14,5 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     recording_end: str | None = None
     """Which data of the payload were not recorded to the end of the job, or still have to be
     recovered from the spool; null if the payload has all of them."""
+    rounding: str | None = None
+    """Which records behind the payload were rounded to limit the size of the run; null for none."""

@@ -5,12 +5,14 @@
     processes/<process>.json                    replaced whole
     findings/<name>.json, tries/<name>.json     and other kinds of document
     tables/<table>/<node>/<first>-<last>.parquet
+    tables/<table>/<node>/<first>-<last>.coarse-<n>.parquet
     tables/<table>/<node>/continued             empty: a second writer has appended to the table
 
 A node numbers the flushes of each table from 0. A segment holds the rows of flushes `first` to
 `last`. Sixteen adjacent segments of one width merge into one of sixteen times the width. The merged
 file is written before the old ones are deleted, so for a moment, or permanently after a crash, both
-exist. Readers ignore a segment whose range lies inside that of another.
+exist. Readers ignore a segment whose range lies inside that of another. A coarse segment
+(`store.rounding`) replaces the finer one of its range in the same way.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ FAN_IN = 16
 
 _CONTINUED = "continued"
 _RESERVED_KINDS = frozenset({"nodes", "processes", "tables"})
-_SEGMENT_KEY = re.compile(r"tables/([^/]+)/([^/]+)/(\d{8,})-(\d{8,})\.parquet")
+_SEGMENT_KEY = re.compile(r"tables/([^/]+)/([^/]+)/(\d{8,})-(\d{8,})(?:\.coarse-(\d))?\.parquet")
 
 
 def encode_file_name(name: str) -> str:
@@ -101,12 +103,15 @@ class Segment:
     node: str
     first: int
     last: int
+    coarseness: int = 0
+    """Grid to which its numbers are rounded, of `store.rounding`; 0 for none."""
 
     @property
     def key(self) -> str:
         """Key of the file."""
         prefix = table_prefix(self.table, self.node)
-        return f"{prefix}{self.first:08}-{self.last:08}.parquet"
+        coarse = f".coarse-{self.coarseness}" if self.coarseness else ""
+        return f"{prefix}{self.first:08}-{self.last:08}{coarse}.parquet"
 
     @property
     def width(self) -> int:
@@ -127,14 +132,18 @@ def parse_segment(key: str) -> Segment | None:
     match = _SEGMENT_KEY.fullmatch(key)
     if match is None or int(match[3]) > int(match[4]):
         return None
-    return Segment(match[1], decode_file_name(match[2]), int(match[3]), int(match[4]))
+    first, last, coarseness = int(match[3]), int(match[4]), int(match[5] or 0)
+    return Segment(match[1], decode_file_name(match[2]), first, last, coarseness)
 
 
 def select_visible(segments: Iterable[Segment]) -> list[Segment]:
     """Select the segments to read: those that no other covers, in the order of their rows."""
     visible: list[Segment] = []
-    # Of two with the same start, the wider sorts first, so comparing with the last one suffices.
-    for segment in sorted(segments, key=lambda s: (s.table, s.node, s.first, -s.last)):
+    # Of two with the same start, the wider sorts first, and of two of one range the coarser, so
+    # comparing with the last one suffices.
+    for segment in sorted(
+        segments, key=lambda s: (s.table, s.node, s.first, -s.last, -s.coarseness)
+    ):
         if not (visible and _covers(visible[-1], segment)):
             visible.append(segment)
     return visible
@@ -167,13 +176,15 @@ def plan_merges(segments: Iterable[Segment]) -> list[Merge]:
     """Plan the merges that are possible now: complete groups of sixteen.
 
     Groups are aligned like the digits of a number in base sixteen, so a range never reaches over a
-    segment that is left out, whatever is missing or damaged around it.
+    segment that is left out, whatever is missing or damaged around it. The segments of a group are
+    equally coarse.
     """
     groups: dict[Segment, list[Segment]] = defaultdict(list)
     for segment in select_visible(segments):
         width = segment.width * FAN_IN
         first = segment.first - segment.first % width
-        target = Segment(segment.table, segment.node, first, first + width - 1)
+        last = first + width - 1
+        target = Segment(segment.table, segment.node, first, last, segment.coarseness)
         groups[target].append(segment)
     return [
         Merge(target, tuple(sources))

@@ -41,6 +41,8 @@ _MAX_LISTINGS = 3
 """Listings with a gap before the gap is taken as real."""
 _MAX_ATTEMPTS = 8
 """Attempts at a query while the files below it change."""
+_MAX_STALE_FILES = 64
+"""Removed files of whose footers DuckDB keeps a copy, 10 to 20 kB each, before a new connection."""
 _INHERITED_CONNECTIONS: list[duckdb.DuckDBPyConnection | None] = []
 """Connections of a parent process, which a forked process must neither use nor close."""
 
@@ -122,6 +124,7 @@ class TableQueries:
             for attempt in range(_MAX_ATTEMPTS):
                 is_last = attempt + 1 == _MAX_ATTEMPTS
                 segments = {table: self.list_segments(table) for table in tables}
+                self._forget_stale_files(segments)
                 try:
                     self._create_views(segments)
                     return query(self._engine())
@@ -249,7 +252,21 @@ class TableQueries:
 
     # --- connection --------------------------------------------------------------------------
 
+    def _forget_stale_files(self, segments: dict[str, list[Segment]]) -> None:
+        """Open a new connection if the present one has read many files that were merged since.
+
+        Its cache of footers would grow by each file of a growing run.
+        """
+        for table, table_segments in segments.items():
+            current = set(table_segments)
+            self._stale_count += len(self._read.get(table, current) - current)
+            self._read[table] = current
+        if self._stale_count > _MAX_STALE_FILES:
+            self._reset_connection()
+
     def _reset_connection(self) -> None:
+        self._read: dict[str, set[Segment]] = {}
+        self._stale_count = 0
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._process = os.getpid()
         self._views: dict[str, list[Segment]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,7 @@ from stepscope.store.results import (
     to_dict_column,
     unmask_objects,
 )
+from stepscope.store.rounding import ROUNDED_TABLES
 from stepscope.store.upgrades import Upgrade
 
 if TYPE_CHECKING:
@@ -242,7 +244,7 @@ class RunReader:
     def times(self, table: str) -> dict[str, Extents]:
         """First and last value of each time column by node, from the Parquet footers."""
         times: dict[str, Extents] = {}
-        extents = self._run([table], lambda _: self._queries.segment_extents(table))
+        extents = self._run([table], functools.partial(self._read_extents, table))
         for segment, segment_extents in extents.items():
             node_times = times.setdefault(segment.node, {})
             for column, (first, last) in segment_extents.items():
@@ -250,6 +252,26 @@ class RunReader:
                     earlier = node_times.get(column, (first, last))
                     node_times[column] = min(first, earlier[0]), max(last, earlier[1])
         return times
+
+    def rounded_times(self) -> tuple[int, int] | None:
+        """Time of the first and of the last record that is in a coarse segment; None without one.
+
+        These records were rounded (`store.rounding`), because the run had reached its size limit.
+        """
+        times: list[int] = []
+        for table in ROUNDED_TABLES:
+            if any(segment.coarseness for segment in self._queries.list_segments(table)):
+                read_extents = functools.partial(self._read_extents, table)
+                column = find_table(table).time_column
+                for segment, extents in self._queries.run([table], read_extents).items():
+                    if segment.coarseness and column in extents:
+                        times += extents[column]
+        return (min(times), max(times)) if times else None
+
+    def _read_extents(
+        self, table: str, _engine: duckdb.DuckDBPyConnection
+    ) -> dict[layout.Segment, Extents]:
+        return self._queries.segment_extents(table)
 
     def sql(
         self,

@@ -6,19 +6,38 @@ import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
+import numpy as np
 
-from stepscope.schema import RECORD_KEY, TABLES, JobStatus, NodeInfo, ProcessInfo
+from stepscope.schema import (
+    DURATION_VALUE_KINDS,
+    RECORD_KEY,
+    TABLES,
+    JobStatus,
+    NodeInfo,
+    ProcessInfo,
+)
 from stepscope.store import layout
 from stepscope.store.columns import Array, Batch, DictColumn, find_table, make_batch
 from stepscope.store.documents import encode_document
 from stepscope.store.engine import connect, identifier, literal, scan, select
 from stepscope.store.layout import Merge, Segment
 from stepscope.store.location import open_store
+from stepscope.store.rounding import (
+    MAX_COARSENESS,
+    METRIC_GRIDS,
+    ROUNDED_TABLES,
+    SPAN_GRIDS,
+    find_grids,
+    round_durations,
+    round_samples,
+    round_spans,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -26,6 +45,24 @@ if TYPE_CHECKING:
 _MEMORY_LIMIT = "256MB"
 _ROW_GROUP_ROWS = 61_440
 """Rows held in memory at once while segments merge; half of DuckDB's default."""
+_ROUNDED_ROWS = 4 * _ROW_GROUP_ROWS
+"""Rows of a segment that are rounded at once."""
+_UNROUNDED_METRICS = ("missed_samples", "gpu_throttle_reasons")
+"""Metrics whose values are few whole numbers."""
+_KIND = "kind, name, depth, flags"
+_ROUNDED_COLUMNS = {
+    "spans": (
+        'start_ns AS "start", coalesce(end_ns, start_ns) AS "end", depth, value, '
+        f"hash({_KIND}) AS kind, hash(process, log[:-2]) AS thread, "
+        f"if(kind IN ({', '.join(map(literal, DURATION_VALUE_KINDS))}) AND value >= 0, "
+        f"hash(process, log, {_KIND}), 0) AS series, kind = 'run_queue' AS is_fixed"
+    ),
+    "metrics": (
+        f"value, if(metric IN ({', '.join(map(literal, _UNROUNDED_METRICS))}), 0, "
+        "hash(process, log, metric, device)) AS series"
+    ),
+}
+"""Columns that are rounded, and those that tell which rows are rounded together, by table."""
 
 
 class RunWriter:
@@ -140,6 +177,88 @@ class RunWriter:
                     # DuckDB 1.5 keeps the memory of a large merge until the connection closes.
                     self.close()
 
+    def limit_size(self, max_bytes: int) -> bool:
+        """Round the oldest segments, more and more coarsely, until the recorded tables of this node
+        have at most this size.
+
+        Segments that were not merged yet stay as they are.
+
+        Returns:
+            False if the tables are larger and nothing is left to round.
+        """
+        with self._environment_errors():
+            while self._recorded_bytes() > max_bytes:
+                candidates = [
+                    segment
+                    for table in ROUNDED_TABLES
+                    for segment in layout.select_visible(self._segments(table))
+                    if segment.width >= layout.FAN_IN
+                    and segment.coarseness < MAX_COARSENESS
+                    and segment not in self._unmergeable
+                ]
+                if not candidates:
+                    return False
+                self._round(min(candidates, key=lambda s: (s.coarseness, s.first, s.table)))
+                self.close()  # DuckDB keeps the memory otherwise, as after a large merge
+        return True
+
+    def _recorded_bytes(self) -> int:
+        """Return the size of the segments with records of this node."""
+        total = 0
+        for name, table in TABLES.items():
+            if table.key == RECORD_KEY:
+                for segment in layout.select_visible(self._segments(name)):
+                    try:
+                        total += self._store.local_path(segment.key).stat().st_size
+                    except FileNotFoundError:  # another process has merged it
+                        continue
+        return total
+
+    def _round(self, segment: Segment) -> None:
+        """Replace a segment by a coarser one."""
+        import duckdb
+
+        target = replace(segment, coarseness=segment.coarseness + 1)
+        source = scan([self._store.local_path(segment.key)])
+        staged: list[Path] = []
+        try:
+            row_count = self._engine().execute(select("count(*)", source)).fetchall()[0][0]
+            for first in range(0, row_count, _ROUNDED_ROWS):
+                staged.append(self._store.staging_path(target.key))
+                rows = f"({select('*', source, f' LIMIT {_ROUNDED_ROWS} OFFSET {first}')})"
+                self._round_rows(target, rows, staged[-1])
+            self._write(target, select("*", scan(staged)), [])
+        except duckdb.IOException:
+            raise
+        except duckdb.Error:
+            self._unmergeable.add(segment)  # a torn or foreign file, which readers report
+            return
+        finally:
+            for path in staged:
+                path.unlink(missing_ok=True)
+        self._store.delete(segment.key)
+
+    def _round_rows(self, target: Segment, rows: str, path: Path) -> None:
+        """Write the rows of a query to a file, rounded for a segment."""
+        columns = self._engine().execute(select(_ROUNDED_COLUMNS[target.table], rows)).fetchnumpy()
+        if target.table == "spans":
+            rounded = _round_span_columns(columns, SPAN_GRIDS[target.coarseness - 1])
+            replaced = (
+                "new_start AS start_ns, if(end_ns IS NULL, NULL, new_end) AS end_ns, "
+                "new_value AS value"
+            )
+        else:
+            share = METRIC_GRIDS[target.coarseness - 1]
+            value = round_samples(columns["value"], series=columns["series"], share=share)
+            rounded = {"new_value": value}
+            replaced = "coalesce(new_value, 'NaN'::DOUBLE) AS value"
+        self._engine().register("rounded", rounded)
+        try:
+            joined = f"{rows} AS rows POSITIONAL JOIN rounded"
+            self._copy(select(f"rows.* REPLACE ({replaced})", joined), path, [])
+        finally:
+            self._engine().unregister("rounded")
+
     def _append(self, table: str, batch: Batch) -> bool:
         if table not in self._next:
             self._next[table] = self._first_free(table)
@@ -206,14 +325,18 @@ class RunWriter:
         """Write the rows of a query as a segment; return False if that segment exists."""
         staged = self._store.staging_path(segment.key)
         try:
-            self._engine().execute(
-                f"COPY ({query}) TO {literal(str(staged))} (FORMAT parquet, PARQUET_VERSION v2, "
-                f"COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP_ROWS}, USE_TMP_FILE false)",
-                parameters,
-            )
+            self._copy(query, staged, parameters)
             return self._store.put_file(segment.key, staged)
         finally:
             staged.unlink(missing_ok=True)
+
+    def _copy(self, query: str, path: Path, parameters: list[str]) -> None:
+        """Write the rows of a query to a file."""
+        self._engine().execute(
+            f"COPY ({query}) TO {literal(str(path))} (FORMAT parquet, PARQUET_VERSION v2, "
+            f"COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP_ROWS}, USE_TMP_FILE false)",
+            parameters,
+        )
 
     def _segments(self, table: str) -> list[Segment]:
         keys = self._store.list(layout.table_prefix(table, self.node))
@@ -240,3 +363,20 @@ class RunWriter:
             is_memory = isinstance(error, duckdb.OutOfMemoryException)
             code = errno.ENOMEM if is_memory else errno.EIO
             raise OSError(code, f"{os.strerror(code)}: {error}") from error
+
+
+def _round_span_columns(columns: dict[str, Array], share: float) -> dict[str, Array]:
+    """Round the times and values of spans.
+
+    Those without a core end with a stack sample, by which readers find them, and so keep their
+    times.
+    """
+    names = ("start", "end", "depth", "kind", "thread")
+    rows = np.flatnonzero(~columns["is_fixed"])
+    spans = {name: columns[name][rows] for name in names}
+    grid_ns = find_grids(spans["start"], kind=spans["kind"], thread=spans["thread"], share=share)
+    start, end, value = (columns[name].copy() for name in ("start", "end", "value"))
+    start[rows], end[rows] = round_spans(**spans, grid_ns=grid_ns)
+    series = columns["series"][rows]
+    value[rows] = round_durations(value[rows], series=series, grid_ns=grid_ns)
+    return {"new_start": start, "new_end": end, "new_value": value}

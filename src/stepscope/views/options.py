@@ -11,7 +11,14 @@ import msgspec
 
 from stepscope.analysis import CommunicationDefinition
 from stepscope.errors import UsageError
-from stepscope.run import CarryOver, Run, explain_recording_end, explain_recovery, make_with_damage
+from stepscope.run import (
+    CarryOver,
+    Run,
+    explain_recording_end,
+    explain_recovery,
+    explain_rounding,
+    make_with_damage,
+)
 from stepscope.schema import Payload
 from stepscope.views.damage import note_damage
 from stepscope.views.ranges import Ranged, describe_range
@@ -176,6 +183,8 @@ class View:
         is_range = (options.from_ns, options.to_ns) != (None, None)
         selected = run.within(options.from_ns, options.to_ns) if is_range else run
         payload = self._show_selected(run, selected, options)
+        if isinstance(payload, Payload):
+            payload = msgspec.structs.replace(payload, rounding=explain_rounding(selected))
         if self.is_of_processes and isinstance(payload, Payload):
             recording_end = explain_recording_end(selected)
             payload = msgspec.structs.replace(payload, recording_end=recording_end)

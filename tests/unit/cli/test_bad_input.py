@@ -34,6 +34,8 @@ def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
             ["run", "--spool-limit", "128KiB", "--", "true"],
             "is too small for span logs, which need at least 1 MiB",
         ),
+        (["run", "--max-run-size", "many", "--", "true"], "is not a size"),
+        (["run", "--max-run-size", "1MB", "--", "true"], "1MB is too small for a run"),
         (["run", "--", sys.executable, "missing.py"], "missing.py does not exist"),
         (
             ["run", "--", "no-such-command"],

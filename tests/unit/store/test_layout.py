@@ -50,6 +50,7 @@ def test_segment_keys_round_trip() -> None:
         make_segment(0, 0),
         make_segment(16, 31, "a/ü"),
         make_segment(123456789, 123456789),
+        Segment("spans", "n", 0, 15, coarseness=2),
     ):
         assert layout.parse_segment(segment.key) == segment
 
@@ -107,6 +108,20 @@ def test_sixteen_merge_into_one() -> None:
     (merge,) = layout.plan_merges([make_segment(i, i) for i in range(20)])
     assert merge.target == make_segment(0, 15)
     assert ranges(list(merge.sources)) == [(i, i) for i in range(16)]
+
+
+def test_a_coarser_segment_hides_the_finer_one_of_its_range() -> None:
+    files = [make_segment(0, 15), Segment("spans", "n", 0, 15, 1), Segment("spans", "n", 0, 15, 2)]
+    assert layout.select_visible(files) == files[2:]
+    assert layout.find_covered(files) == files[:2]
+
+
+def test_only_equally_coarse_segments_merge() -> None:
+    files = [Segment("spans", "n", 16 * i, 16 * i + 15, int(i < 15)) for i in range(16)]
+    assert layout.plan_merges(files) == []
+    files[15] = Segment("spans", "n", 240, 255, 1)
+    (merge,) = layout.plan_merges(files)
+    assert merge.target == Segment("spans", "n", 0, 255, 1)
 
 
 def test_a_group_with_a_gap_stays_and_its_neighbors_merge() -> None:

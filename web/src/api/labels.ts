@@ -214,6 +214,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   ActivitiesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     carry_over: {"title":"carry over","unit":"none"},
@@ -259,6 +260,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   AnnotationsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     name: {"title":"name","unit":"none"},
     sources: {"title":"sources","unit":"none"},
@@ -419,6 +421,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   ConfigurationView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     interval_ns: {"title":"sampling interval","unit":"ns"},
     interval_choices_ns: {"title":"interval choices","unit":"ns","description":"Sampling intervals that can be chosen."},
     automatic_windows: {"title":"automatic windows","unit":"none","description":"True if a few steps are recorded in detail without a request."},
@@ -509,6 +512,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   CountersView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     piece_ns: {"title":"piece","unit":"ns"},
@@ -517,6 +521,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   Dashboard: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     gpu_active: {"title":"GPU active","unit":"none","description":"From the samples of the job, or else from traces."},
     cpu_active: {"title":"CPU active","unit":"none"},
@@ -607,6 +612,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   DistributedView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     communication_of: {"title":"communication of","unit":"none","description":"Definition of communication."},
@@ -631,6 +637,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   EventDetails: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     track: {"title":"track","unit":"none"},
     event: {"title":"event","unit":"none","display":"identifier"},
     name: {"title":"name","unit":"none"},
@@ -706,6 +713,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   FlameView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     total_ns: {"title":"total","unit":"ns","description":"Sum over the outermost calls."},
@@ -721,6 +729,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   GpuMetricsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     traces: {"title":"traces","unit":"none"},
@@ -737,6 +746,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   GpuTimeView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     communication_of: {"title":"communication of","unit":"none","description":"Definition of communication."},
@@ -781,6 +791,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   IdleView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     kernel_wait_below_ns: {"title":"kernel wait below","unit":"ns"},
@@ -792,6 +803,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   InputPipelineView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     ranks: {"title":"ranks","unit":"none"},
@@ -801,6 +813,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   InsightsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     source: {"title":"source","unit":"none","description":"Time of evaluation: while the job ran, or for this answer."},
     progress: {"title":"progress","unit":"none"},
@@ -865,6 +878,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   KernelCountersView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     share_of: {"title":"share of","unit":"none"},
     by: {"title":"by","unit":"none"},
     traces: {"title":"traces","unit":"none"},
@@ -937,6 +951,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   KernelsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     communication_of: {"title":"communication of","unit":"none","description":"Definition of communication."},
@@ -949,6 +964,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   LaunchesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     long_call_ns: {"title":"long call","unit":"ns"},
     long_delay_ns: {"title":"long delay","unit":"ns"},
@@ -1024,6 +1040,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   MemoryView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     traces: {"title":"traces","unit":"none"},
     timelines: {"title":"memory by category","unit":"none"},
@@ -1063,6 +1080,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   ModulesFlameView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     by: {"title":"by","unit":"none"},
     time_of: {"title":"time of","unit":"none","description":"Definition of the time of the nodes."},
@@ -1073,6 +1091,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   ModulesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     traces: {"title":"traces","unit":"none"},
@@ -1219,6 +1238,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   OperatorsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none"},
     by: {"title":"by","unit":"none"},
@@ -1229,6 +1249,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   Overview: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     run_id: {"title":"run ID","unit":"none"},
     command: {"title":"command","unit":"none"},
@@ -1435,6 +1456,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   RecordingsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     recordings: {"title":"recordings","unit":"none","description":"Traces by rank."},
     missing: {"title":"missing","unit":"none"},
   },
@@ -1486,6 +1508,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   RooflineView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     traces: {"title":"traces","unit":"none"},
     missing: {"title":"missing","unit":"none"},
@@ -1538,6 +1561,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   SearchView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     name: {"title":"name","unit":"none"},
     match_count: {"title":"matches","unit":"count"},
     before_count: {"title":"matches before","unit":"count","description":"Matches before the first listed one."},
@@ -1561,6 +1585,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   SlicesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     names: {"title":"names","unit":"none"},
@@ -1648,6 +1673,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   StepsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     share_of: {"title":"share of","unit":"none","description":"Denominator of the shares of the phases in `ranks`."},
     ranks: {"title":"ranks","unit":"none","description":"Steps of the whole run, from its spans."},
@@ -1685,6 +1711,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   SummaryView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     from_after_ns: {"title":"from after","unit":"ns"},
     to_after_ns: {"title":"to after","unit":"ns"},
     tracks: {"title":"tracks","unit":"none"},
@@ -1693,6 +1720,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   SystemHeatView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     start_after_ns: {"title":"start after","unit":"ns","description":"Start of the first column, after the run's origin."},
     column_ns: {"title":"column","unit":"ns"},
@@ -1703,6 +1731,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   SystemSeriesView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     start_after_ns: {"title":"start after","unit":"ns","description":"Start of the first bin, after the run's origin."},
     piece_ns: {"title":"piece","unit":"ns","description":"Width of the bins."},
@@ -1715,6 +1744,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   SystemView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     nodes: {"title":"nodes","unit":"none"},
     missing: {"title":"missing","unit":"none"},
@@ -1733,6 +1763,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   TensorsView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     range: {"title":"range","unit":"none","description":"Null for the whole run."},
     scalars: {"title":"scalars","unit":"none"},
     left_out_count: {"title":"omitted series","unit":"count","description":"Series that exceed the limit and are omitted."},
@@ -1764,6 +1795,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   TimelineView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     origin_ns: {"title":"origin","unit":"ns","description":"Epoch nanoseconds that times count from, as text: doubles cannot hold them."},
     end_after_ns: {"title":"end after","unit":"ns","description":"End of the recorded data."},
     groups: {"title":"groups","unit":"none"},
@@ -2017,6 +2049,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   UsageView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
+    rounding: {"title":"rounding","unit":"none","description":"Which records behind the payload were rounded to limit the size of the run; null for none."},
     job: {"title":"job","unit":"none","description":"Name, status, machines, times and cost of the job."},
     job_notes: {"title":"job notes","unit":"none"},
     job_parts: {"title":"job parts","unit":"none","description":"Initialization, training loop and finalization."},

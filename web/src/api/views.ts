@@ -14,6 +14,8 @@ export interface ActivitiesView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -83,6 +85,8 @@ export interface AnnotationsView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   name: string | null;
@@ -322,6 +326,8 @@ export interface ConfigurationView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   interval_ns: number | null;
   /** Sampling intervals that can be chosen. */
   interval_choices_ns: number[];
@@ -451,6 +457,8 @@ export interface CountersView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   from_after_ns: number;
   to_after_ns: number;
   piece_ns: number;
@@ -463,6 +471,8 @@ export interface Dashboard {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   /** From the samples of the job, or else from traces. */
@@ -602,6 +612,8 @@ export interface DistributedView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -637,6 +649,8 @@ export interface EventDetails {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   track: string;
   event: number;
   name: string;
@@ -729,6 +743,8 @@ export interface FlameView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   from_after_ns: number;
   to_after_ns: number;
   /** Sum over the outermost calls. */
@@ -753,6 +769,8 @@ export interface GpuMetricsView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -776,6 +794,8 @@ export interface GpuTimeView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -836,6 +856,8 @@ export interface IdleView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -852,6 +874,8 @@ export interface InputPipelineView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -867,6 +891,8 @@ export interface InsightsView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   /** Time of evaluation: while the job ran, or for this answer. */
@@ -974,6 +1000,8 @@ export interface KernelCountersView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   share_of: string;
   by: string;
   traces: TraceKernelCounters[];
@@ -1084,6 +1112,8 @@ export interface KernelsView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -1102,6 +1132,8 @@ export interface LaunchesView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   long_call_ns: number;
@@ -1209,6 +1241,8 @@ export interface MemoryView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   traces: TraceMemory[];
@@ -1266,6 +1300,8 @@ export interface ModulesFlameView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   by: "device" | "host";
@@ -1282,6 +1318,8 @@ export interface ModulesView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -1497,6 +1535,8 @@ export interface OperatorsView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   share_of: string;
@@ -1512,6 +1552,8 @@ export interface Overview {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   run_id: string;
@@ -1819,6 +1861,8 @@ export interface RecordingsView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Traces by rank. */
   recordings: RecordingName[];
   missing: string | null;
@@ -1900,6 +1944,8 @@ export interface RooflineView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   traces: TraceRoofline[];
@@ -1972,6 +2018,8 @@ export interface SearchView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   name: string;
   match_count: number;
   /** Matches before the first listed one. */
@@ -2007,6 +2055,8 @@ export interface SlicesView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   from_after_ns: number;
   to_after_ns: number;
   names: string[];
@@ -2138,6 +2188,8 @@ export interface StepsView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   /** Denominator of the shares of the phases in `ranks`. */
@@ -2196,6 +2248,8 @@ export interface SummaryView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   from_after_ns: number;
   to_after_ns: number;
   tracks: TrackSummary[];
@@ -2208,6 +2262,8 @@ export interface SystemHeatView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   /** Start of the first column, after the run's origin. */
@@ -2225,6 +2281,8 @@ export interface SystemSeriesView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   /** Start of the first bin, after the run's origin. */
@@ -2246,6 +2304,8 @@ export interface SystemView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   nodes: NodeView[];
@@ -2268,6 +2328,8 @@ export interface TensorsView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Null for the whole run. */
   range: TimeRange | null;
   scalars: ScalarSeries[];
@@ -2317,6 +2379,8 @@ export interface TimelineView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Epoch nanoseconds that times count from, as text: doubles cannot hold them. */
   origin_ns: string;
   /** End of the recorded data. */
@@ -2681,6 +2745,8 @@ export interface UsageView {
   damage: string[];
   /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
   recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
   /** Name, status, machines, times and cost of the job. */
   job: Record<string, string>;
   job_notes: string[];

@@ -31,6 +31,7 @@ const SENTENCES: Record<string, (value: Json) => boolean> = {
   quality: (value) => Array.isArray(value) && value.every((note) => isObject(note) && isText(note.sentence)),
   damage: (value) => Array.isArray(value) && value.every(isText),
   recording_end: isText,
+  rounding: isText,
   range: (value) => isObject(value) && isText(value.range_of) && Array.isArray(value.notes),
 };
 /** Longer lists of numbers are curves. */

@@ -18,7 +18,8 @@ export function ResourceView<T>({ resource, children }: Props<T>) {
       <div class={resource.loading ? "resource stale" : "resource"} aria-busy={resource.loading}>
         {resource.error === null ? null : <ErrorNotice text={resource.error.message} />}
         <DamageNotice damage={damageOf(resource.data)} />
-        <RecordingEndNotice text={recordingEndOf(resource.data)} />
+        <LimitationNotice id="recording-end" text={sentenceOf(resource.data, "recording_end")} />
+        <LimitationNotice id="rounding" text={sentenceOf(resource.data, "rounding")} />
         {children(resource.data)}
       </div>
     );
@@ -33,14 +34,15 @@ function damageOf(payload: unknown): string[] {
   return payload.damage.map(String);
 }
 
-/** Sentence about data that were not recorded to the end of the job. */
-function recordingEndOf(payload: unknown): string | null {
-  if (typeof payload !== "object" || payload === null || !("recording_end" in payload)) return null;
-  return typeof payload.recording_end === "string" ? payload.recording_end : null;
+/** Sentence in a field of a payload, about data that were not recorded to the end of the job or are rounded. */
+function sentenceOf(payload: unknown, field: string): string | null {
+  if (typeof payload !== "object" || payload === null) return null;
+  const text: unknown = Object.entries(payload).find(([name]) => name === field)?.[1];
+  return typeof text === "string" ? text : null;
 }
 
-function RecordingEndNotice({ text }: { text: string | null }) {
-  return text === null ? null : <p class="quality-notes" data-testid="recording-end">{text}</p>;
+function LimitationNotice({ id, text }: { id: string; text: string | null }) {
+  return text === null ? null : <p class="quality-notes" data-testid={id}>{text}</p>;
 }
 
 function DamageNotice({ damage }: { damage: string[] }) {

@@ -15,8 +15,8 @@ from rich.console import Console
 from stepscope.cli.writers.generic import (
     write_damage,
     write_generic,
+    write_limitation,
     write_range,
-    write_recording_end,
 )
 from stepscope.schema import Payload
 from stepscope.views import Ranged
@@ -47,7 +47,8 @@ def write(out: Console, payload: msgspec.Struct) -> None:
     """Write the payload of any view."""
     if isinstance(payload, Payload):
         write_damage(out, payload.damage)
-        write_recording_end(out, payload.recording_end)
+        write_limitation(out, payload.recording_end)
+        write_limitation(out, payload.rounding)
     if isinstance(payload, Ranged) and payload.range is not None:
         write_range(out, payload.range)
     load_writer(type(payload))(out, payload)

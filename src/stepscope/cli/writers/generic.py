@@ -24,7 +24,9 @@ from stepscope.cli.writers.units import text_of
 from stepscope.schema import IDENTITY_FIELDS, FieldLabel, Unit, labels_of
 from stepscope.views import QualityNote, TimeRange
 
-SENTENCES = ("missing", "notes", "share_of", "quality", "range", "damage", "recording_end")
+SENTENCES = (
+    "missing", "notes", "share_of", "quality", "range", "damage", "recording_end", "rounding",
+)  # fmt: skip
 MAX_LISTED = 8
 """Longer lists of scalars are not a cell of a table."""
 MAX_CURVE_CELLS = 80
@@ -53,8 +55,8 @@ def write_damage(out: Console, damage: Sequence[str]) -> None:
         out.print(f"[red]![/red] {escape(sentence)}")
 
 
-def write_recording_end(out: Console, sentence: str | None) -> None:
-    """Write which data were not recorded to the end of the job."""
+def write_limitation(out: Console, sentence: str | None) -> None:
+    """Write which data were not recorded to the end of the job, or are rounded."""
     if sentence:
         out.print(f"[yellow]![/yellow] {escape(sentence)}")
 

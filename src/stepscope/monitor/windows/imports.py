@@ -215,3 +215,8 @@ class WindowImports:
         temporary = target.with_name(f".{target.name}.tmp")
         shutil.copyfile(file.path, temporary)  # the spool may be on another file system
         temporary.replace(target)
+
+
+def has_raw_file(run: Path, process: str, number: int) -> bool:
+    """Return True if the file of a window is in the run's `raw/`."""
+    return any((run / RAW_DIRECTORY).glob(f"{process}-window-{number}_*"))

@@ -22,7 +22,7 @@ from pathlib import Path
 from stepscope.errors import UsageError
 from stepscope.monitor.config import WindowSettings
 from stepscope.monitor.windows.change_point import SlowdownDetector
-from stepscope.monitor.windows.imports import WindowFile, WindowImports
+from stepscope.monitor.windows.imports import WindowFile, WindowImports, has_raw_file
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.planner import Planner, WindowSpec, WindowStart, are_complete
 from stepscope.monitor.windows.requests import SLOWER, RequestHandler
@@ -157,7 +157,9 @@ class WindowService:
         self._schedules.restore()
 
     def finish(self) -> int:
-        """Stop planning, and store all finished windows of the spool.
+        """Stop planning, store all finished windows of the spool, and note the missing ones.
+
+        The run must have the records of the spool.
 
         Returns:
             Number of windows that could not be stored, and stay in the spool.
@@ -178,6 +180,7 @@ class WindowService:
         self._note_scheduled()
         failed = self._imports.close()
         self._note_imports()
+        self._note_missing({file.key for file in failed})
         if self._settings.enabled:
             self._requests.tick(list(self._processes.values()), time.monotonic_ns())
         return len(failed)
@@ -285,6 +288,38 @@ class WindowService:
                 "when the process ended"
             )
 
+    def _note_unreadable(self, name: str, number: int, reason: str = "") -> None:
+        self._notes[f"unreadable {name} {number}"] = (
+            f"the file of detailed window {number} of process {name.partition('-')[0]} cannot "
+            f"be read and is kept in raw/{reason}"
+        )
+
+    def _note_missing(self, queued: set[tuple[str, int]]) -> None:
+        """Note the windows of ended processes that are not in the run, by its own records: of those
+        that an earlier monitor has met, this one knows nothing.
+
+        Args:
+            queued: windows that the next recovery stores.
+        """
+        reader = open_run(self._run_directory)
+        spans = reader.table(
+            "spans",
+            ["process", "value"],
+            condition="kind = 'window' AND node = ?",
+            parameters=[self._node],
+        )
+        traces = reader.table("traces", ["process", "window"])
+        opened = set(zip(spans["process"].tolist(), spans["value"].tolist(), strict=True))
+        stored = set(zip(traces["process"].tolist(), traces["window"].tolist(), strict=True))
+        paths = self._tree.process_directories()
+        for name, number in sorted(opened - stored - queued - self._imports.unreadable.keys()):
+            if name in paths and process_is_alive(paths[name]):
+                continue
+            if has_raw_file(Path(self._run_directory), name, number):
+                self._note_unreadable(name, number)
+            else:
+                self._note_lost(name, [number])
+
     def _note_scheduled(self) -> None:
         """Note scheduled windows that are missing, or have other steps than planned."""
         if not self._settings.enabled:
@@ -296,10 +331,7 @@ class WindowService:
 
     def _note_imports(self) -> None:
         for (name, number), error in self._imports.unreadable.items():
-            self._notes[f"unreadable {name} {number}"] = (
-                f"the file of detailed window {number} of process {name.partition('-')[0]} cannot "
-                f"be read and is kept in raw/: {error}"
-            )
+            self._note_unreadable(name, number, f": {error}")
         if self._imports.last_error is None:
             self._notes.pop("imports", None)
         else:

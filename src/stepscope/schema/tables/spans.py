@@ -67,6 +67,9 @@ SPAN_KINDS: dict[str, str] = {
 }
 """Every value of `kind`, with its meaning and that of `value`."""
 
+DURATION_VALUE_KINDS = ("fetch", "samples", "transform")
+"""Kinds whose `value` is a duration of the work in the span, or negative for none."""
+
 AGGREGATE_KINDS: dict[str, str] = {"transform": "samples", "run_queue": "run_queue"}
 """Kinds of which a span is no interval, but a sum of short times: `value` is the sum, and they are
 somewhere between `start_ns` and `end_ns`. With each, the kind of the span of the same thread and

@@ -42,8 +42,9 @@ export function Toolbar({ model, commands, search }: Props) {
 
 /** Badge with quality notes. */
 function QualityBadge({ model }: { model: Model }) {
-  const { quality, notes, recording_end: recordingEnd } = model.view.value;
-  const texts = [...(recordingEnd === null ? [] : [recordingEnd]), ...quality.map((note) => note.sentence), ...notes];
+  const { quality, notes, recording_end: recordingEnd, rounding } = model.view.value;
+  const limitations = [recordingEnd, rounding].filter((text) => text !== null);
+  const texts = [...limitations, ...quality.map((note) => note.sentence), ...notes];
   if (texts.length === 0) return null;
   return (
     <details class="tl-badge quality">
