@@ -24,6 +24,7 @@ from stepscope.spool import (
     SpoolTree,
     make_meta,
     note_refusal,
+    note_refusal_in_spool,
     read_recording_end,
 )
 
@@ -91,7 +92,11 @@ class Session:
     def __init__(self, spool: str, limit_bytes: int, end_ns: int | None = None) -> None:
         self.end_ns = end_ns
         self.tree = SpoolTree(spool, limit_bytes)
-        self.name, self.directory = self.tree.make_process_directory()
+        try:
+            self.name, self.directory = self.tree.make_process_directory()
+        except OSError as error:
+            note_refusal_in_spool(spool, error)
+            raise
         self.drops = DropCounts.create(self.directory)
         self.journal = Journal(f"{self.directory}/journal.jsonl")
         self.metas: dict[Key, int] = {}

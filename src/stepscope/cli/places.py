@@ -10,12 +10,13 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from stepscope.errors import RunExistsError, UsageError
 from stepscope.monitor import Handshake, remove_spool
 from stepscope.schema import RunInfo
+from stepscope.spool import reserve_refusals
 from stepscope.store import create_run, is_remote
 
 RUNS_DIRECTORY = "stepscope-runs"
@@ -204,13 +205,22 @@ def temporary_directories() -> Iterator[Path]:
 
 
 def make_spool(
-    requested: str | None, run_id: str, limit_bytes: int
+    requested: str | None,
+    run_id: str,
+    limit_bytes: int,
+    prepare: Callable[[Path], None] = lambda spool: None,
 ) -> tuple[Path | None, list[str]]:
     """Make the directory of the span logs; return it and the problems found.
 
     Memory is preferred to disk: a store into a mapped page of a busy disk can wait for it. The
     shared-memory file system is left alone where it is small, as in most containers, because
     DataLoader workers pass their batches through it.
+
+    Args:
+        requested: directory that contains it; None for a default one.
+        run_id: name of the run.
+        limit_bytes: size limit of the span logs.
+        prepare: writes what the job needs into a spool; the next one is tried where it cannot.
     """
     problems = []
     for base in _spool_bases(requested, limit_bytes):
@@ -219,7 +229,10 @@ def make_spool(
             base.mkdir(parents=True, exist_ok=True)
             path.mkdir(mode=0o700)
             Handshake(path).reserve()
+            reserve_refusals(str(path))
+            prepare(path)
         except OSError as error:
+            remove_spool(path)
             problems.append(f"cannot create the spool in {base}: {error.strerror or error}")
             continue
         return path, problems

@@ -203,7 +203,12 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
     _check_command(command)
     pricing = recorded_prices(options.usd_per_hour, options.instance_type, options.prices)
     run_id = new_run_id(command)
-    spool, problems = make_spool(options.spool, run_id, options.spool_limit)
+    spool, problems = make_spool(
+        options.spool,
+        run_id,
+        options.spool_limit,
+        lambda spool: _prepare_spool(spool, options, windows),
+    )
     info = RunInfo(
         schema_version=SCHEMA_VERSION,
         run_id=run_id,
@@ -241,6 +246,27 @@ def _plan_windows(options: RunOptions) -> WindowSettings:
     )
 
 
+def _prepare_spool(spool: Path, options: RunOptions, windows: WindowSettings) -> None:
+    """Write into a new spool what the processes of the job read there.
+
+    Raises:
+        OSError: the spool cannot be written.
+    """
+    kineto = make_directory() if windows.enabled else None
+    if kineto is not None:
+        try:
+            (spool / KINETO_LINK).symlink_to(kineto)
+        except OSError:
+            shutil.rmtree(kineto, ignore_errors=True)
+            raise
+    by_steps = [s for s in windows.schedules if s.first_step is not None]
+    if by_steps:
+        write_schedules(str(spool), map(ScheduledWindows.copy, by_steps))
+    if options.cpu_profiling_duration is not None:
+        duration_ns = round(1e9 * options.cpu_profiling_duration)
+        write_recording_end(str(spool), time.monotonic_ns() + duration_ns)
+
+
 def _recorded_options(
     options: RunOptions, windows: WindowSettings, spool: Path | None
 ) -> dict[str, Any]:
@@ -270,15 +296,8 @@ class _Session:
         self._spool = spool
         self._options = options
         self._log = open_log()
-        self._kineto = make_directory() if windows.enabled else None
-        if self._kineto is not None:
-            (spool / KINETO_LINK).symlink_to(self._kineto)
-        by_steps = [s for s in windows.schedules if s.first_step is not None]
-        if by_steps:
-            write_schedules(str(spool), map(ScheduledWindows.copy, by_steps))
-        if options.cpu_profiling_duration is not None:
-            duration_ns = round(1e9 * options.cpu_profiling_duration)
-            write_recording_end(str(spool), time.monotonic_ns() + duration_ns)
+        link = spool / KINETO_LINK
+        self._kineto = str(link.readlink()) if link.is_symlink() else None
         self._windows = msgspec.structs.replace(windows, kineto_directory=self._kineto)
         self._rules = options.rules
         self._stopping = Stopping(

@@ -29,7 +29,7 @@ from stepscope.schema import (
     VersionsFact,
     decode_facts,
 )
-from stepscope.spool import SpoolTree
+from stepscope.spool import SpoolTree, read_refusals
 from stepscope.store import RunReader, RunWriter, open_run
 
 
@@ -46,6 +46,7 @@ class NodeWriter:
         self.info = info
         self._writer = RunWriter(location, info.node)
         self._reader = open_run(location)
+        self._spool = tree.root
         self._compactor = _Compactor(location, info.node)
         self.drain = SpoolDrain(
             tree,
@@ -65,7 +66,8 @@ class NodeWriter:
 
     def put_status(self, status: JobStatus) -> None:
         """Write the job's status on this node."""
-        self._writer.put_status(status)
+        refusals = read_refusals(self._spool) or status.refusals
+        self._writer.put_status(msgspec.structs.replace(status, refusals=refusals))
 
     def flush(self, *, final: bool = False) -> int:
         """Move all new records from the spool into the run; returns the number of rows.
