@@ -29,3 +29,12 @@ def test_a_failed_write(fault: Fault, tmp_path: Path) -> None:
     assert outcome.failed_calls
     assert not outcome.wrong
     assert not outcome.is_refused
+
+
+def test_a_run_that_can_be_written_later(tmp_path: Path) -> None:
+    """The monitor continues, although it can neither describe the node nor store anything yet."""
+    fault = Fault(process="monitor", directory="run", error="EIO", first=1, last=5)
+    outcome = run_with_fault(fault, tmp_path)
+    assert len(outcome.failed_calls) == 5
+    assert not outcome.wrong
+    assert not outcome.is_recovered

@@ -73,7 +73,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FaultOutcome(msgspec.Struct, kw_only=True):
-    """What happened to one job."""
+    """Outcome of one job."""
 
     call_count: int
     failed_calls: list[str]
@@ -81,6 +81,8 @@ class FaultOutcome(msgspec.Struct, kw_only=True):
     """Steps that are not in the run."""
     is_refused: bool = False
     """True if `stepscope run` refused to start the job, because the run could not be created."""
+    is_recovered: bool = False
+    """True if `stepscope recover` stored the rest of the run."""
     wrong: list[str] = []
 
 
@@ -166,12 +168,13 @@ def _check_run(run: Path, fault: Fault, outcome: FaultOutcome) -> None:
     except (StepscopeError, OSError) as error:
         outcome.wrong.append(f"the run cannot be read: {error!r}")
         return
+    outcome.is_recovered = recovery.spool is not None
     if not recovery.complete:
         outcome.wrong.append(f"the recovery is not complete: {recovery.reason}")
     if damage:
         outcome.wrong.append(f"the run is damaged: {damage}")
     if len(set(steps)) != len(steps) or set(steps) - set(range(STEP_COUNT)):
-        outcome.wrong.append(f"steps that nobody took: {sorted(steps)}")
+        outcome.wrong.append(f"steps that were not taken: {sorted(steps)}")
     outcome.lost = STEP_COUNT - len(steps)
     if outcome.lost and not _names_cause(verdict.headline, fault):
         outcome.wrong.append(

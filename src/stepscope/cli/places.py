@@ -13,10 +13,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from stepscope.capture.kineto_daemon import make_directory
 from stepscope.errors import RunExistsError, UsageError
-from stepscope.monitor import Handshake, remove_spool
+from stepscope.monitor import KINETO_LINK, Handshake, WindowSettings, remove_spool
 from stepscope.schema import RunInfo
-from stepscope.spool import reserve_refusals
+from stepscope.spool import (
+    ScheduledWindows,
+    reserve_refusals,
+    write_recording_end,
+    write_schedules,
+)
 from stepscope.store import create_run, is_remote
 
 RUNS_DIRECTORY = "stepscope-runs"
@@ -237,6 +243,29 @@ def make_spool(
             continue
         return path, problems
     return None, problems
+
+
+def prepare_spool(spool: Path, windows: WindowSettings, duration_s: float | None) -> None:
+    """Write into a new spool what the processes of the job read there.
+
+    Args:
+        duration_s: time for which they are recorded; None for no limit.
+
+    Raises:
+        OSError: the spool cannot be written.
+    """
+    kineto = make_directory() if windows.enabled else None
+    if kineto is not None:
+        try:
+            (spool / KINETO_LINK).symlink_to(kineto)
+        except OSError:
+            shutil.rmtree(kineto, ignore_errors=True)
+            raise
+    by_steps = [s for s in windows.schedules if s.first_step is not None]
+    if by_steps:
+        write_schedules(str(spool), map(ScheduledWindows.copy, by_steps))
+    if duration_s is not None:
+        write_recording_end(str(spool), time.monotonic_ns() + round(1e9 * duration_s))
 
 
 def _spool_bases(requested: str | None, limit_bytes: int) -> Iterator[Path]:

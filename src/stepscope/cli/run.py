@@ -22,7 +22,6 @@ import msgspec
 
 from stepscope._version import __version__
 from stepscope.capture.bootstrap import environment
-from stepscope.capture.kineto_daemon import make_directory
 from stepscope.cli.launcher import (
     STOP_GRACE_S,
     Companion,
@@ -39,6 +38,7 @@ from stepscope.cli.places import (
     make_run,
     make_spool,
     new_run_id,
+    prepare_spool,
     remove_if_empty,
 )
 from stepscope.cli.price_options import price_options, recorded_prices
@@ -65,7 +65,7 @@ from stepscope.monitor import (
     start_monitor,
 )
 from stepscope.schema import INTERVALS_MS, SCHEMA_VERSION, RunInfo
-from stepscope.spool import ScheduledWindows, is_suspended, write_recording_end, write_schedules
+from stepscope.spool import is_suspended
 from stepscope.watch import STOP_REQUEST_FILE
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
         options.spool,
         run_id,
         options.spool_limit,
-        lambda spool: _prepare_spool(spool, options, windows),
+        lambda spool: prepare_spool(spool, windows, options.cpu_profiling_duration),
     )
     info = RunInfo(
         schema_version=SCHEMA_VERSION,
@@ -244,27 +244,6 @@ def _plan_windows(options: RunOptions) -> WindowSettings:
         schedules=planned,
         keep_raw=options.keep_raw,
     )
-
-
-def _prepare_spool(spool: Path, options: RunOptions, windows: WindowSettings) -> None:
-    """Write into a new spool what the processes of the job read there.
-
-    Raises:
-        OSError: the spool cannot be written.
-    """
-    kineto = make_directory() if windows.enabled else None
-    if kineto is not None:
-        try:
-            (spool / KINETO_LINK).symlink_to(kineto)
-        except OSError:
-            shutil.rmtree(kineto, ignore_errors=True)
-            raise
-    by_steps = [s for s in windows.schedules if s.first_step is not None]
-    if by_steps:
-        write_schedules(str(spool), map(ScheduledWindows.copy, by_steps))
-    if options.cpu_profiling_duration is not None:
-        duration_ns = round(1e9 * options.cpu_profiling_duration)
-        write_recording_end(str(spool), time.monotonic_ns() + duration_ns)
 
 
 def _recorded_options(
