@@ -6,6 +6,7 @@ the result of the job, which it prints at its end (`faults/jobs/checked_steps.py
 
 from __future__ import annotations
 
+import atexit
 import errno
 import functools
 import os
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -54,6 +56,7 @@ TARGETS = (
 )
 """Processes, and the directories that they write to."""
 ALWAYS = 2**31
+Wrong = Literal["job", "traceback", "unreadable", "double", "unexplained"]
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +86,36 @@ class FaultOutcome(msgspec.Struct, kw_only=True):
     """True if `stepscope run` refused to start the job, because the run could not be created."""
     is_recovered: bool = False
     """True if `stepscope recover` stored the rest of the run."""
-    wrong: list[str] = []
+    wrong: dict[Wrong, str] = {}
+    """Descriptions of what must not happen."""
+
+
+class FaultCounts(msgspec.Struct, kw_only=True):
+    """Jobs with failed calls of one process in one directory."""
+
+    call_count: int = 0
+    """Calls of the job that made most."""
+    jobs: int = 0
+    """Jobs in which a call failed."""
+    refused: int = 0
+    """Jobs that `stepscope run` refused to start."""
+    recovered: int = 0
+    """Runs that `stepscope recover` completed."""
+    incomplete: int = 0
+    """Runs without all steps, because they could not be written to the spool."""
+    wrong: dict[Wrong, int] = {}
+    """Jobs by what must not happen."""
+
+    def add(self, outcome: FaultOutcome) -> None:
+        """Count one job."""
+        self.call_count = max(self.call_count, outcome.call_count)
+        if outcome.failed_calls:
+            self.jobs += 1
+            self.refused += outcome.is_refused
+            self.recovered += outcome.is_recovered
+            self.incomplete += outcome.lost > 0
+        for kind in outcome.wrong:
+            self.wrong[kind] = self.wrong.get(kind, 0) + 1
 
 
 @functools.cache
@@ -92,7 +124,9 @@ def failing_writes() -> Path:
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler")
-    library = Path(tempfile.mkdtemp(prefix="stepscope-faults-")) / "failing_writes.so"
+    directory = tempfile.mkdtemp(prefix="stepscope-faults-")
+    atexit.register(shutil.rmtree, directory)
+    library = Path(directory) / "failing_writes.so"
     command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror"]
     subprocess.run([*command, "-o", str(library), str(SOURCE), "-ldl"], check=True)
     return library
@@ -143,18 +177,18 @@ def run_with_fault(fault: Fault, directory: Path) -> FaultOutcome:
     )
     errors = done.stderr.decode()
     if "Traceback" in errors:
-        outcome.wrong.append(f"a traceback for the user: {errors}")
+        outcome.wrong["traceback"] = errors
     if done.returncode == 2 and "Cannot create the run directory" in errors and not done.stdout:
         outcome.is_refused = True
         return outcome
     if done.returncode != EXIT_STATUS:
-        outcome.wrong.append(f"the exit status is {done.returncode}: {errors}")
+        outcome.wrong["job"] = f"the exit status is {done.returncode}: {errors}"
     if not done.stdout.startswith(expected_result()):
-        outcome.wrong.append(f"the result differs: {done.stdout!r} {errors}")
+        outcome.wrong["job"] = f"the result differs: {done.stdout!r} {errors}"
     if (run / "run.json").exists():
         _check_run(run, fault, outcome)
     elif "The job is not recorded" not in errors:
-        outcome.wrong.append(f"there is no run, and no word about it: {errors}")
+        outcome.wrong["unexplained"] = f"there is no run: {errors}"
     return outcome
 
 
@@ -166,20 +200,18 @@ def _check_run(run: Path, fault: Fault, outcome: FaultOutcome) -> None:
         steps = reader.table("spans", ["value"], condition="kind = 'step'")["value"].tolist()
         damage = reader.damage
     except (StepscopeError, OSError) as error:
-        outcome.wrong.append(f"the run cannot be read: {error!r}")
+        outcome.wrong["unreadable"] = repr(error)
         return
     outcome.is_recovered = recovery.spool is not None
     if not recovery.complete:
-        outcome.wrong.append(f"the recovery is not complete: {recovery.reason}")
+        outcome.wrong["unreadable"] = f"the recovery is not complete: {recovery.reason}"
     if damage:
-        outcome.wrong.append(f"the run is damaged: {damage}")
+        outcome.wrong["unreadable"] = f"the run is damaged: {damage}"
     if len(set(steps)) != len(steps) or set(steps) - set(range(STEP_COUNT)):
-        outcome.wrong.append(f"steps that were not taken: {sorted(steps)}")
+        outcome.wrong["double"] = str(sorted(steps))
     outcome.lost = STEP_COUNT - len(steps)
     if outcome.lost and not _names_cause(verdict.headline, fault):
-        outcome.wrong.append(
-            f"{outcome.lost} steps are missing, and the verdict is: {verdict.headline}"
-        )
+        outcome.wrong["unexplained"] = f"{outcome.lost} steps are missing: {verdict.headline}"
 
 
 def _names_cause(headline: str, fault: Fault) -> bool:
