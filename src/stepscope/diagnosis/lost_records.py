@@ -15,8 +15,8 @@ _FULL_SPOOL = "the spool was full; raise --spool-limit"
 _CAUSES = {
     "": _FULL_SPOOL,
     "ENOSPC": (
-        "the file system of the spool was full; free space there or pass another directory to "
-        "--spool"
+        "the file system of the spool was full, or had no inodes left; free space there or pass "
+        "another directory to --spool"
     ),
     "EDQUOT": (
         "the disk quota of the spool was exhausted; free space there or pass another directory to "
@@ -25,6 +25,8 @@ _CAUSES = {
     "EFBIG": (
         "the limit on file sizes (ulimit -f) is below the 128 KiB of a file of span logs; raise it"
     ),
+    "EMFILE": "too many files were open in one process; raise the limit (ulimit -n)",
+    "ENFILE": "too many files were open on the machine; raise the limit (fs.file-max)",
     "ENOENT": "the spool was deleted",
     "unknown": "it could not write to the spool, or was killed when it had just begun to record",
 }

@@ -5,7 +5,7 @@
     word 511   records dropped because the spool has reached its limit
 
 The page is allocated before the first record, so that it counts where nothing can be written any
-more. If even the page has no room, an empty file says so by its name, which needs none. A process
+more. If even the page has no room, a link says so by its name, which needs none. A process
 that cannot even create its directory notes the error in a page of the spool, which is allocated
 before the job starts; there word n is 1 if error n kept a process from being recorded.
 """
@@ -64,10 +64,16 @@ class DropCounts:
 
 def note_refusal(directory: str, error: OSError) -> None:
     """Note that nothing of a process can be recorded because of an error."""
-    try:
-        os.close(os.open(f"{directory}/{_REFUSED}{error.errno}", os.O_CREAT | os.O_CLOEXEC, 0o600))
-    except OSError:  # not even a name
+    if not _name_refusal(directory, error):
         note_refusal_in_spool(os.path.dirname(directory), error)
+
+
+def _name_refusal(directory: str, error: OSError) -> bool:
+    try:
+        os.symlink(".", f"{directory}/{_REFUSED}{error.errno}")  # needs no descriptor
+    except OSError:
+        return False
+    return True
 
 
 def read_refusal(directory: str) -> str | None:
@@ -94,17 +100,19 @@ def note_refusal_in_spool(spool: str, error: OSError) -> None:
     """Note that a process could not be recorded, and that its directory cannot say so."""
     try:
         map_page(f"{spool}/{REFUSALS_FILE}", OPEN)[error.errno or errno.EIO] = 1
-    except (OSError, ValueError):  # deleted, or of an earlier version
-        pass
+    except (OSError, ValueError):  # no descriptor is left, or the page was deleted
+        _name_refusal(spool, error)
 
 
 def read_refusals(spool: str) -> list[str]:
     """Return the names of the errors that processes could not note in directories of their own."""
+    name = read_refusal(spool)
+    names = [] if name is None else [name]
     try:
         with open(f"{spool}/{REFUSALS_FILE}", "rb") as file:
-            return list(parse_drops(file.read()))
+            return [*parse_drops(file.read()), *names]
     except OSError:
-        return []
+        return names
 
 
 def parse_drops(page: bytes) -> dict[str, int]:
