@@ -14,6 +14,7 @@
 #   make audit   known vulnerabilities of the dependencies (needs the network)
 #   make soak    thousands of kills of every process: is a step lost or counted twice? (hours)
 #   make write-faults   every write of every process of a job fails: is anything lost silently? (hours)
+#   make slow-faults   processes suspended for over a minute, 10,000 short ones, ten million spans
 #   make fuzz    an hour of hostile input for the decoders and the HTTP API
 #   make gpu-check   what needs a real GPU: tests, the overhead table, small recorded windows
 
@@ -26,7 +27,7 @@ UNIT_TESTS := -n 2 tests/unit tests/properties tests/contract tests/fuzz
 AZURITE := tests/support/azurite
 
 .PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix bench \
-	bench-diagnosis soak write-faults fuzz gpu-check audit clean
+	bench-diagnosis soak write-faults slow-faults fuzz gpu-check audit clean
 
 demo: $(VENV)/demo.ready
 	@$(VENV)/bin/python examples/recommender/demo.py
@@ -93,6 +94,9 @@ soak: $(VENV)/test.ready
 # Continues where it was interrupted. OPTIONS='--rounds 1' is a quarter of it.
 write-faults: $(VENV)/test.ready
 	$(PY) -m benchmarks.write_faults $(OPTIONS)
+
+slow-faults: $(VENV)/test.ready
+	FULL_SCALE=1 $(PY) -m pytest tests/faults/test_suspension.py tests/faults/test_many_processes.py
 
 fuzz: $(VENV)/test.ready requirements/fuzz.txt
 	@$(PIP) -r requirements/fuzz.txt

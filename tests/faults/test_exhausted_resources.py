@@ -1,4 +1,4 @@
-"""Descriptors and inodes that run out: training continues, and what is lost has a cause."""
+"""Descriptors, inodes and memory that run out: training continues, and what is lost has a cause."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ from tests.support.small_disks import mount_small_disk
 from tests.support.waiting import wait_until
 
 Start = Callable[..., Job]
+V1 = Path("/sys/fs/cgroup/memory")
+MEMORY_CGROUPS = V1 if V1.is_dir() else Path("/sys/fs/cgroup")
+MEMORY_LIMITS = ("memory.limit_in_bytes", "memory.max")
 
 
 @pytest.fixture
@@ -84,6 +87,52 @@ def test_a_monitor_without_descriptors(start: Start, tmp_path: Path) -> None:
     go.touch()
     wait_until(lambda: announced_count(truth) > 300, waiting_for="steps")
     resource.prlimit(monitor, resource.RLIMIT_NOFILE, limits)
+    assert job.wait() == 0
+    assert stored_steps(job.run) == list(range(600))
+    (status,) = open_run(job.run).statuses().values()
+    assert status.state is JobState.COMPLETED
+    assert "Traceback" not in job.errors.read_text()
+
+
+@pytest.fixture(params=["address space", "cgroup"])
+def limit_memory(request: pytest.FixtureRequest) -> Iterator[Callable[[int], None]]:
+    """Limit the memory of a process to less than it has: its allocations fail, or the kernel kills
+    it."""
+    if request.param == "address space":
+        yield _limit_address_space
+        return
+    group = MEMORY_CGROUPS / f"stepscope-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        limit = next(group / name for name in MEMORY_LIMITS if (group / name).exists())
+        limit.write_text("1M")
+    except (OSError, StopIteration):
+        pytest.skip("memory cgroups cannot be made here")
+
+    def move(pid: int) -> None:
+        (group / "cgroup.procs").write_text(str(pid))
+
+    yield move
+    wait_until(lambda: not (group / "cgroup.procs").read_text(), waiting_for="an empty cgroup")
+    group.rmdir()
+
+
+def _limit_address_space(pid: int) -> None:
+    resource.prlimit(pid, resource.RLIMIT_AS, (1 << 20, 1 << 20))
+
+
+def test_a_monitor_without_memory(
+    start: Start, tmp_path: Path, limit_memory: Callable[[int], None]
+) -> None:
+    """It ends, and the next one stores everything."""
+    truth, go = tmp_path / "truth", tmp_path / "go"
+    waiting = ("--wait-at", "100", "--wait-for", str(go))
+    job = start(*announced_command(truth, "--count", "600", *waiting), options=WITHOUT_RULES)
+    wait_until(lambda: list(job.run.glob("nodes/*/status.json")), waiting_for="a status")
+    first = job.wait_monitor()
+    limit_memory(first)
+    wait_until(lambda: job.children().get("monitor", first) != first, waiting_for="a new monitor")
+    go.touch()
     assert job.wait() == 0
     assert stored_steps(job.run) == list(range(600))
     (status,) = open_run(job.run).statuses().values()
