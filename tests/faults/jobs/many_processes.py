@@ -1,4 +1,4 @@
-"""A job of many processes, each of which records spans as fast as it can: `made N rate R`.
+"""A job of many processes, each of which records spans as fast as it can: `recorded N rate R`.
 
 Usage: many_processes.py [--processes N] [--parallel N] [--spans N] [--same-pid]
 
@@ -30,13 +30,13 @@ def main():
             ended, status = os.wait()
             assert status == 0
             running.remove(ended)
-        wanted = pid if arguments.same_pid else None
-        pid = _start(number * arguments.spans, arguments.spans, wanted)
+        only_pid = pid if arguments.same_pid else None
+        pid = _start(number * arguments.spans, arguments.spans, only_pid)
         running.add(pid)
     for _ in running:
         assert os.wait()[1] == 0
-    made = arguments.processes * arguments.spans
-    print("made", made, "rate", made / (time.perf_counter() - start), flush=True)
+    span_count = arguments.processes * arguments.spans
+    print("recorded", span_count, "rate", span_count / (time.perf_counter() - start), flush=True)
 
 
 def _start(first, count, wanted_pid):
