@@ -176,7 +176,7 @@ def run_with_fault(fault: Fault, directory: Path) -> FaultOutcome:
         failed_calls=calls[8:].decode().splitlines(),
     )
     errors = done.stderr.decode()
-    if "Traceback" in errors:
+    if "Traceback" in errors or "[Errno" in errors:
         outcome.wrong["traceback"] = errors
     if done.returncode == 2 and "Cannot create the run directory" in errors and not done.stdout:
         outcome.is_refused = True

@@ -240,8 +240,9 @@ def _open() -> Session | None:
                 else:
                     _current = Session(spool, limit, end_ns)
             except (OSError, ValueError, ImportError) as error:
-                _unavailable = str(error)
-                warn(f"process {os.getpid()} is not recorded: {error}")
+                place, reason = getattr(error, "filename", None), getattr(error, "strerror", None)
+                _unavailable = f"{place}: {reason}" if place else str(reason or error)
+                warn(f"process {os.getpid()} is not recorded: {_unavailable}")
             finally:
                 _opening = False
     return _current
