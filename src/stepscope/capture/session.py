@@ -240,8 +240,8 @@ def _open() -> Session | None:
                 else:
                     _current = Session(spool, limit, end_ns)
             except (OSError, ValueError, ImportError) as error:
-                place, reason = getattr(error, "filename", None), getattr(error, "strerror", None)
-                _unavailable = f"{place}: {reason}" if place else str(reason or error)
+                path, reason = getattr(error, "filename", None), getattr(error, "strerror", None)
+                _unavailable = f"{path}: {reason}" if path else str(reason or error)
                 warn(f"process {os.getpid()} is not recorded: {_unavailable}")
             finally:
                 _opening = False

@@ -38,8 +38,8 @@ def main() -> None:
     try:
         finished = Monitor(config, peer).run()
     except OSError as error:  # the launcher shows the last line of the log
-        place = f"{error.filename}: " if error.filename else ""
-        sys.exit(f"{place}{error.strerror or error}")
+        prefix = f"{error.filename}: " if error.filename else ""
+        sys.exit(f"{prefix}{error.strerror or error}")
     launcher_waits = (
         config.launcher_pid is not None
         and process_start_ticks(config.launcher_pid) is not None
