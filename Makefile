@@ -14,6 +14,8 @@
 #   make audit   known vulnerabilities of the dependencies (needs the network)
 #   make soak    thousands of kills of every process: is a step lost or counted twice? (hours)
 #   make soak-hours   a job of two hours: do memory, descriptors and the run grow as they should?
+#   make write-faults   every write of every process of a job fails: is anything lost silently? (hours)
+#   make slow-faults   processes suspended for over a minute, 10,000 short ones, ten million spans
 #   make fuzz    an hour of hostile input for the decoders and the HTTP API
 #   make gpu-check   what needs a real GPU: tests, the overhead table, small recorded windows
 
@@ -30,7 +32,7 @@ AZURITE := tests/support/azurite
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix bench \
-	bench-diagnosis soak soak-hours fuzz gpu-check audit clean
+	bench-diagnosis soak soak-hours write-faults slow-faults fuzz gpu-check audit clean
 
 demo: $(VENV)/demo.ready
 	@$(VENV)/bin/python examples/recommender/demo.py
@@ -100,6 +102,12 @@ soak: $(VENV)/test.ready
 # OPTIONS='--minutes 10 --rate 1000' for less time and more steps.
 soak-hours: $(VENV)/test.ready
 	$(PY) -m benchmarks.long_run $(OPTIONS)
+# Continues where it was interrupted. OPTIONS='--rounds 1' is a quarter of it.
+write-faults: $(VENV)/test.ready
+	$(PY) -m benchmarks.write_faults $(OPTIONS)
+
+slow-faults: $(VENV)/test.ready
+	FULL_SCALE=1 $(PY) -m pytest tests/faults/test_suspension.py tests/faults/test_many_processes.py
 
 fuzz: $(VENV)/test.ready requirements/fuzz.txt
 	@$(PIP) -r requirements/fuzz.txt

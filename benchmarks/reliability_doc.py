@@ -10,16 +10,18 @@ from pathlib import Path
 import msgspec
 
 from tests.support.kills import KINDS, KillCounts
+from tests.support.write_faults import FaultCounts
 
 ROOT = Path(__file__).resolve().parents[1]
 KILLS = ROOT / "benchmarks" / "results" / "kills.json"
+WRITE_FAULTS = ROOT / "benchmarks" / "results" / "write_faults.json"
 DOC = ROOT / "docs" / "reliability.md"
 
 HEADER = """\
 # Reliability
 
-Written by `python -m benchmarks.reliability_doc` from the counts in
-`benchmarks/results/kills.json`, which `make soak` adds to; do not edit.
+Written by `python -m benchmarks.reliability_doc` from the counts in `benchmarks/results`, which
+`make soak` and `make write-faults` add to; do not edit.
 
 ## Kills
 
@@ -39,6 +41,43 @@ written ([Storage](capture.md#storage)).
 |---|---:|---:|---:|---:|---:|---:|---:|---:|
 """
 
+WRITE_FAULTS_HEADER = """\
+
+## Failed writes
+
+The same for every call that writes a file of the run or of the spool, in each process of a short
+job: open, write, mmap, fsync, rename and so on end with ENOSPC, EDQUOT, EIO or EROFS, in one job
+only at the N-th call, in another one from the N-th on. The job has a result that depends on each of
+its steps, and an exit status of its own.
+
+- **not started**: `stepscope run` refused to start the job because the directory of `--out` cannot
+  hold a run; it says so in one sentence.
+- **recovered**: the rest of the records was in the spool, and `stepscope recover` stored it.
+- **incomplete**: steps could not be written to the spool; the verdict begins with the cause.
+- **wrong**: the job's result or exit status changed, steps are missing without the cause or counted
+  twice, the run cannot be read, or there was a traceback.
+
+| process | files | calls | jobs | not started | recovered | incomplete | wrong |
+|---|---|---:|---:|---:|---:|---:|---:|
+"""
+
+
+class WriteFaults(msgspec.Struct):
+    """Counts of `benchmarks.write_faults`, and the place at which it continues."""
+
+    counts: dict[str, FaultCounts] = {}
+    """By process and directory."""
+    round: int = 0
+    target: int = 0
+    call: int = 1
+
+    @classmethod
+    def load(cls) -> WriteFaults:
+        """Load the counts of earlier jobs."""
+        if not WRITE_FAULTS.exists():
+            return cls()
+        return msgspec.json.decode(WRITE_FAULTS.read_bytes(), type=cls)
+
 
 def reliability_doc() -> str:
     """Return the document for the counts of today."""
@@ -48,7 +87,19 @@ def reliability_doc() -> str:
         f"| {c.lost:,} | {c.double:,} | {c.unreadable:,} | {c.unexplained:,} |\n"
         for name, c in counts.items()
     ]
-    return HEADER + "".join(rows)
+    return HEADER + "".join(rows) + _write_faults_section()
+
+
+def _write_faults_section() -> str:
+    titles = {"trainer": "training process", "watcher": "rules", "launcher": "`stepscope run`"}
+    rows = []
+    for name, c in WriteFaults.load().counts.items():
+        process, directory = name.split()
+        rows.append(
+            f"| {titles.get(process, process)} | {directory} | {c.call_count:,} | {c.jobs:,} "
+            f"| {c.refused:,} | {c.recovered:,} | {c.incomplete:,} | {sum(c.wrong.values()):,} |\n"
+        )
+    return WRITE_FAULTS_HEADER + "".join(rows)
 
 
 def write_reliability_doc() -> None:

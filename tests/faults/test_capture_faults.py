@@ -232,7 +232,7 @@ def test_a_limit_on_file_sizes(spool: Any) -> None:
 
 
 def test_a_limit_on_file_sizes_below_a_page(spool: Any) -> None:
-    """Neither the count of dropped records nor the journal has room; an empty file says so."""
+    """Neither the count of dropped records nor the journal has room; a link says so."""
     limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
     done = spool.run(LIMITED.format(limit=limit, after="", count=10))
     assert done.stdout == "the job is done\n"

@@ -9,12 +9,17 @@ from pathlib import Path
 import pytest
 
 
-def mount_small_disk(directory: Path) -> Iterator[Path]:
+def mount_small_disk(directory: Path, *options: str) -> Iterator[Path]:
     """Mount a file system of one mebibyte for the time of a test; skip the test where this user
-    may not."""
+    may not.
+
+    Args:
+        options: further options of tmpfs.
+    """
     directory.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(directory)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", ",".join(("size=1m", *options)), "tmpfs", str(directory)],
+        capture_output=True,
     )
     if mounted.returncode:
         pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")

@@ -13,7 +13,13 @@ import time
 
 from stepscope.capture import session
 from stepscope.errors import RunExistsError, UsageError
-from stepscope.spool import SPOOL_VARIABLE, ScheduledWindows, StepSchedule, write_schedules
+from stepscope.spool import (
+    SPOOL_VARIABLE,
+    ScheduledWindows,
+    StepSchedule,
+    reserve_refusals,
+    write_schedules,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -245,7 +251,9 @@ def _make_spool(limit_bytes: int) -> str:
         file_system = os.statvfs(SHARED_MEMORY)
         if file_system.f_bavail * file_system.f_frsize >= 4 * limit_bytes:
             base = SHARED_MEMORY
-    return tempfile.mkdtemp(prefix=f"stepscope-{os.getuid()}-", dir=base)
+    spool = tempfile.mkdtemp(prefix=f"stepscope-{os.getuid()}-", dir=base)
+    reserve_refusals(spool)
+    return spool
 
 
 def _last_line(log: int) -> str:

@@ -25,6 +25,7 @@ from stepscope.spool import (
     SpoolTree,
     make_meta,
     note_refusal,
+    note_refusal_in_spool,
     read_recording_end,
 )
 
@@ -92,7 +93,11 @@ class Session:
     def __init__(self, spool: str, limit_bytes: int, end_ns: int | None = None) -> None:
         self.end_ns = end_ns
         self.tree = SpoolTree(spool, limit_bytes)
-        self.name, self.directory = self.tree.make_process_directory()
+        try:
+            self.name, self.directory = self.tree.make_process_directory()
+        except OSError as error:
+            note_refusal_in_spool(spool, error)
+            raise
         self.drops = DropCounts.create(self.directory)
         self.journal = Journal(f"{self.directory}/journal.jsonl")
         self.metas: dict[Key, int] = {}
@@ -240,8 +245,9 @@ def _open() -> Session | None:
                 else:
                     _current = Session(spool, limit, end_ns)
             except (OSError, ValueError, ImportError) as error:
-                _unavailable = str(error)
-                warn(f"process {os.getpid()} is not recorded: {error}")
+                path, reason = getattr(error, "filename", None), getattr(error, "strerror", None)
+                _unavailable = f"{path}: {reason}" if path else str(reason or error)
+                warn(f"process {os.getpid()} is not recorded: {_unavailable}")
             finally:
                 _opening = False
     return _current

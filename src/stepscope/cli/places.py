@@ -10,12 +10,19 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from stepscope.capture.kineto_daemon import make_directory
 from stepscope.errors import RunExistsError, UsageError
-from stepscope.monitor import Handshake, remove_spool
+from stepscope.monitor import KINETO_LINK, Handshake, WindowSettings, remove_spool
 from stepscope.schema import RunInfo
+from stepscope.spool import (
+    ScheduledWindows,
+    reserve_refusals,
+    write_recording_end,
+    write_schedules,
+)
 from stepscope.store import create_run, is_remote
 
 RUNS_DIRECTORY = "stepscope-runs"
@@ -208,13 +215,22 @@ def temporary_directories() -> Iterator[Path]:
 
 
 def make_spool(
-    requested: str | None, run_id: str, limit_bytes: int
+    requested: str | None,
+    run_id: str,
+    limit_bytes: int,
+    prepare: Callable[[Path], None] = lambda spool: None,
 ) -> tuple[Path | None, list[str]]:
     """Make the directory of the span logs; return it and the problems found.
 
     Memory is preferred to disk: a store into a mapped page of a busy disk can wait for it. The
     shared-memory file system is left alone where it is small, as in most containers, because
     DataLoader workers pass their batches through it.
+
+    Args:
+        requested: directory that contains it; None for a default one.
+        run_id: name of the run.
+        limit_bytes: size limit of the span logs.
+        prepare: writes what the job needs into a spool; the next one is tried where it cannot.
     """
     problems = []
     for base in spool_bases(requested, limit_bytes):
@@ -223,11 +239,37 @@ def make_spool(
             base.mkdir(parents=True, exist_ok=True)
             path.mkdir(mode=0o700)
             Handshake(path).reserve()
+            reserve_refusals(str(path))
+            prepare(path)
         except OSError as error:
+            remove_spool(path)
             problems.append(f"cannot create the spool in {base}: {error.strerror or error}")
             continue
         return path, problems
     return None, problems
+
+
+def prepare_spool(spool: Path, windows: WindowSettings, duration_s: float | None) -> None:
+    """Write into a new spool what the processes of the job read there.
+
+    Args:
+        duration_s: time for which they are recorded; None for no limit.
+
+    Raises:
+        OSError: the spool cannot be written.
+    """
+    kineto = make_directory() if windows.enabled else None
+    if kineto is not None:
+        try:
+            (spool / KINETO_LINK).symlink_to(kineto)
+        except OSError:
+            shutil.rmtree(kineto, ignore_errors=True)
+            raise
+    by_steps = [s for s in windows.schedules if s.first_step is not None]
+    if by_steps:
+        write_schedules(str(spool), map(ScheduledWindows.copy, by_steps))
+    if duration_s is not None:
+        write_recording_end(str(spool), time.monotonic_ns() + round(1e9 * duration_s))
 
 
 def spool_bases(requested: str | None, limit_bytes: int) -> Iterator[Path]:

@@ -22,7 +22,6 @@ import msgspec
 
 from stepscope._version import __version__
 from stepscope.capture.bootstrap import environment
-from stepscope.capture.kineto_daemon import make_directory
 from stepscope.cli.launcher import (
     STOP_GRACE_S,
     Companion,
@@ -39,6 +38,7 @@ from stepscope.cli.places import (
     make_run,
     make_spool,
     new_run_id,
+    prepare_spool,
     remove_if_empty,
 )
 from stepscope.cli.price_options import price_options, recorded_prices
@@ -66,14 +66,7 @@ from stepscope.monitor import (
     start_monitor,
 )
 from stepscope.schema import INTERVALS_MS, SCHEMA_VERSION, RunInfo
-from stepscope.spool import (
-    TENSORS_VARIABLE,
-    ScheduledWindows,
-    TensorPlan,
-    is_suspended,
-    write_recording_end,
-    write_schedules,
-)
+from stepscope.spool import TENSORS_VARIABLE, TensorPlan, is_suspended
 from stepscope.watch import STOP_REQUEST_FILE
 
 if TYPE_CHECKING:
@@ -222,7 +215,12 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
     _check_command(command)
     pricing = recorded_prices(options.usd_per_hour, options.instance_type, options.prices)
     run_id = new_run_id(command)
-    spool, problems = make_spool(options.spool, run_id, options.spool_limit)
+    spool, problems = make_spool(
+        options.spool,
+        run_id,
+        options.spool_limit,
+        lambda spool: prepare_spool(spool, windows, options.cpu_profiling_duration),
+    )
     info = RunInfo(
         schema_version=SCHEMA_VERSION,
         run_id=run_id,
@@ -291,15 +289,8 @@ class _Session:
         self._spool = spool
         self._options = options
         self._log = open_log()
-        self._kineto = make_directory() if windows.enabled else None
-        if self._kineto is not None:
-            (spool / KINETO_LINK).symlink_to(self._kineto)
-        by_steps = [s for s in windows.schedules if s.first_step is not None]
-        if by_steps:
-            write_schedules(str(spool), map(ScheduledWindows.copy, by_steps))
-        if options.cpu_profiling_duration is not None:
-            duration_ns = round(1e9 * options.cpu_profiling_duration)
-            write_recording_end(str(spool), time.monotonic_ns() + duration_ns)
+        link = spool / KINETO_LINK
+        self._kineto = str(link.readlink()) if link.is_symlink() else None
         self._windows = msgspec.structs.replace(windows, kineto_directory=self._kineto)
         self._rules = options.rules
         self._stopping = Stopping(

@@ -209,7 +209,7 @@ def _explain_missing_steps(run: Run) -> str:
     if not processes:
         return (
             "no process of the job recorded anything; no Python process that imports PyTorch "
-            "trained, and no stepscope annotation was used"
+            "trained or used a stepscope annotation, or none could write to the spool"
         )
     notes = [note for process in processes for note in process.notes]
     if notes:
@@ -224,6 +224,9 @@ def _explain_missing_steps(run: Run) -> str:
 
 def _abstain(run: Run, obstacle: str) -> Verdict:
     step_count = sum(len(rank.steps) for rank in run.ranks)
+    loss = explain_loss(run)
+    if loss is not None and loss not in obstacle:
+        obstacle = f"{loss}; {obstacle}"
     return make_abstention(obstacle, _list_loss_notes(run), step_count=step_count)
 
 

@@ -14,8 +14,8 @@ _FULL_SPOOL = "the spool was full; raise --spool-limit"
 _CAUSES = {
     "": _FULL_SPOOL,
     "ENOSPC": (
-        "the file system of the spool was full; free space there or pass another directory to "
-        "--spool"
+        "the file system of the spool was full, or had no inodes left; free space there or pass "
+        "another directory to --spool"
     ),
     "EDQUOT": (
         "the disk quota of the spool was exhausted; free space there or pass another directory to "
@@ -24,7 +24,10 @@ _CAUSES = {
     "EFBIG": (
         "the limit on file sizes (ulimit -f) is below the 128 KiB of a file of span logs; raise it"
     ),
+    "EMFILE": "too many files were open in one process; raise the limit (ulimit -n)",
+    "ENFILE": "too many files were open on the machine; raise the limit (fs.file-max)",
     "ENOENT": "the spool was deleted",
+    "unknown": "it could not write to the spool, or was killed when it had just begun to record",
 }
 """Reasons by cause; '' for runs that have no cause."""
 _MIN_NOTED_PAUSE_NS = 1_000_000_000
@@ -59,6 +62,10 @@ def explain_loss(run: Run) -> str | None:
         if process.refusal is not None:
             cause = _explain_cause(run, process.refusal)
             return f"{process.title} could not be recorded because {cause}"
+    for status in run.reader.statuses().values():
+        for refusal in status.refusals:
+            cause = _explain_cause(run, refusal)
+            return f"a process of the job could not be recorded because {cause}"
     losses = [loss for status in run.reader.statuses().values() for loss in status.losses]
     return losses[0] if losses else None
 
@@ -77,6 +84,11 @@ def list_losses(run: Run) -> list[str]:
                 f"Process {process.pid} was not recorded because "
                 f"{_explain_cause(run, process.refusal)}."
             )
+    for status in run.reader.statuses().values():
+        losses += [
+            f"Processes were not recorded because {_explain_cause(run, refusal)}."
+            for refusal in status.refusals
+        ]
     return losses
 
 

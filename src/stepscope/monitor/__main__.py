@@ -35,7 +35,11 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if config.create is not None:
         create_run(config.run, _run_info(config, config.create))
-    finished = Monitor(config, peer).run()
+    try:
+        finished = Monitor(config, peer).run()
+    except OSError as error:  # the launcher shows the last line of the log
+        prefix = f"{error.filename}: " if error.filename else ""
+        sys.exit(f"{prefix}{error.strerror or error}")
     launcher_waits = (
         config.launcher_pid is not None
         and process_start_ticks(config.launcher_pid) is not None

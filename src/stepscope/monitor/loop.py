@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -17,12 +18,12 @@ from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.handshake import Handshake, JobExit
 from stepscope.monitor.host import node_info
 from stepscope.monitor.launch import KINETO_LINK
-from stepscope.monitor.node_writer import NodeWriter
+from stepscope.monitor.node_writer import NodeWriter, retry
 from stepscope.monitor.process_end import ProcessEnd
 from stepscope.monitor.reconfiguration import Reconfiguration
 from stepscope.monitor.sample_log import SampleLog
 from stepscope.monitor.samplers import GuardedSampler, Sample, SamplerError, build_samplers
-from stepscope.monitor.samplers.processes import JobTree, children_of
+from stepscope.monitor.samplers.processes import JobTree, children_of, find_processes
 from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
@@ -130,8 +131,11 @@ class Monitor:
             the end of the job, with the rest of the data in the spool.
         """
         signal.signal(signal.SIGTERM, self._on_terminate)
-        self._writer.put_node(self._writer.info)
-        self._put_status()
+        try:
+            self._writer.put_node(self._writer.info)
+            self._put_status()
+        except OSError as error:
+            self._note_unwritable_run(error)
         self._prepare_spool()
         self._follow_command()
         self._follow_orphans()
@@ -199,7 +203,8 @@ class Monitor:
         if self._remaining_processes() and not self._terminated:
             self._note_orphans()
             self._flush()
-            self._handshake.write_detached()
+            with suppress(OSError):  # the spool is full: the launcher waits for its time limit
+                self._handshake.write_detached()
         while self._remaining_processes() and not self._terminated:
             self._reconfigure()
             if time.monotonic_ns() >= self._next_sample_ns:
@@ -217,7 +222,10 @@ class Monitor:
         self._sample()
         self._record_attached(AttachedRecorder.finish)
         try:
-            self._flush(final=has_ended)
+            if has_ended:
+                retry(self._store_rest)
+            else:
+                self._flush()
             failed_count = self._windows.finish()
         finally:
             self._writer.close()
@@ -227,7 +235,7 @@ class Monitor:
             )
         if has_ended:
             status = self._writer.final_status(self._status, self._handshake, notes=self._notes())
-            self._writer.put_status(status)
+            retry(lambda: self._writer.put_status(status))
         return has_ended
 
     def _sample(self) -> None:
@@ -300,6 +308,9 @@ class Monitor:
             f"the spool {self._config.spool} could not be written: {error.strerror}"
         )
 
+    def _note_unwritable_run(self, error: OSError) -> None:
+        self._problems["store"] = f"the run cannot be written at the moment: {error}"
+
     def _note_deletion(self) -> None:
         self._losses["deletion"] = (
             f"the spool {self._config.spool} was deleted while the job ran; records that were not "
@@ -368,15 +379,23 @@ class Monitor:
         self._next_sample_ns = max(self._last_sample_ns + interval_ns, now_ns)
         self._expected_ns = self._next_sample_ns
 
-    def _flush(self, *, final: bool = False) -> None:
+    def _flush(self) -> None:
         try:
-            self._writer.flush(final=final)
+            self._writer.flush()
             self._put_status()
             self._problems.pop("store", None)
         except OSError as error:  # the data stay in the spool; the next flush tries again
-            if final:
-                raise
-            self._problems["store"] = f"the run cannot be written at the moment: {error}"
+            self._note_unwritable_run(error)
+
+    def _store_rest(self) -> None:
+        """Store all records of a job that has ended.
+
+        Raises:
+            OSError: the run cannot be written.
+        """
+        self._writer.flush(final=True)
+        self._problems.pop("store", None)
+        self._put_status()
 
     def _put_status(self) -> None:
         self._next_heartbeat_s = time.monotonic() + HEARTBEAT_INTERVAL_S
@@ -475,24 +494,3 @@ class Monitor:
         """Return the time since the start of the job."""
         now_ns = time.monotonic_ns() + self._writer.info.epoch_offset_ns
         return now_ns - self._status.started_ns
-
-
-def find_processes(variable: str, value: str) -> dict[int, int]:
-    """Find the processes that were started with this environment variable.
-
-    A daemon has no relation to the command that started it, except for the inherited environment.
-
-    Returns:
-        Start ticks by pid.
-    """
-    entry = f"{variable}={value}".encode()
-    processes = {}
-    for directory in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (directory / "environ").read_bytes().split(b"\0")
-        except OSError:  # ended, or of another user
-            continue
-        ticks = process_start_ticks(directory.name) if entry in environment else None
-        if ticks is not None:
-            processes[int(directory.name)] = ticks
-    return processes

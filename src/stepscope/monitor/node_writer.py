@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import duckdb
@@ -30,8 +30,11 @@ from stepscope.schema import (
     VersionsFact,
     decode_facts,
 )
-from stepscope.spool import SpoolTree
+from stepscope.spool import SpoolTree, read_refusals
 from stepscope.store import RunReader, RunWriter, open_run
+
+MAX_TRIES = 5
+RETRY_S = 0.5
 
 
 class NodeWriter:
@@ -49,8 +52,10 @@ class NodeWriter:
         self, location: str, info: NodeInfo, tree: SpoolTree, *, max_bytes: int | None = None
     ) -> None:
         self.info = info
+        self._is_node_stored = False
         self._writer = RunWriter(location, info.node)
         self._reader = open_run(location)
+        self._spool = tree.root
         self._compactor = _Compactor(location, info.node, max_bytes)
         self.drain = SpoolDrain(
             tree,
@@ -78,10 +83,12 @@ class NodeWriter:
         """
         self._writer.put_node(info)
         self.info = info
+        self._is_node_stored = True
 
     def put_status(self, status: JobStatus) -> None:
         """Write the job's status on this node."""
-        self._writer.put_status(status)
+        refusals = read_refusals(self._spool) or status.refusals
+        self._writer.put_status(msgspec.structs.replace(status, refusals=refusals))
 
     def flush(self, *, final: bool = False) -> int:
         """Move all new records from the spool into the run; returns the number of rows.
@@ -146,6 +153,8 @@ class NodeWriter:
         self._compactor.join()
 
     def _flush(self, *, final: bool) -> int:
+        if not self._is_node_stored:  # the run could not be written when the monitor started
+            self.put_node(self.info)
         row_count = 0
         for table, rows in self.drain.collect(final=final).items():
             if rows:
@@ -159,6 +168,21 @@ class NodeWriter:
         if not final:
             self._compactor.start()
         return row_count
+
+
+def retry(write: Callable[[], None]) -> None:
+    """Write into the run; try again for two seconds if that fails, as an error of the disk may be
+    over after a moment.
+
+    Raises:
+        OSError: the last attempt failed, too.
+    """
+    for _ in range(MAX_TRIES - 1):
+        try:
+            return write()
+        except OSError:
+            time.sleep(RETRY_S)
+    return write()
 
 
 class _Compactor:

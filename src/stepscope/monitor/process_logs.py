@@ -15,10 +15,12 @@ from stepscope.monitor.row_files import RowFile
 from stepscope.spool import (
     DROPS_FILE,
     PAGE_BYTES,
+    UNKNOWN_CAUSE,
     Journal,
     parse_drops,
     process_is_alive,
     read_refusal,
+    read_refusals,
 )
 
 JOURNAL_FILE = "journal.jsonl"
@@ -134,6 +136,9 @@ class ProcessLogs:
         """Read how many records the process has dropped, or why nothing of it is recorded."""
         if not self.description:  # it starts just now, or not even its journal had room
             refusal = read_refusal(str(self.directory))
+            if refusal is None and self.ended:
+                refusals = read_refusals(str(self.directory.parent))
+                refusal = refusals[0] if refusals else UNKNOWN_CAUSE
             self.changed |= refusal != self.refusal
             self.refusal = refusal
         if self.drops is None:

@@ -87,6 +87,9 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Missing data and the reasons, one sentence each."""
     losses: list[str] = []
     """Reasons for which records of the job may be missing, one sentence each."""
+    refusals: list[str] = []
+    """Errors, such as ENOSPC, because of which processes of the job could not be recorded and are
+    not among the processes of the run."""
     max_pause_ns: int = 0
     """Longest time for which the monitor did not run."""
 

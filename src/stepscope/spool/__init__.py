@@ -8,6 +8,7 @@ A spool is one local directory per node and run:
 
     <spool>/schedule.json                  windows that are known before the job starts
     <spool>/recording-end                  time at which the recording of the processes ends
+    <spool>/refusals                       errors for which processes have no directory
     <spool>/p-<pid>-<start ticks>-<n>/     one per process image (exec makes a new one)
         journal.jsonl                      process description, interned names, facts, notes
         <tid><class>-<k>.log               k-th segment of one thread's log
@@ -25,10 +26,14 @@ from __future__ import annotations
 from stepscope.spool.drops import (
     FILE_NAME as DROPS_FILE,
     LIMIT_CAUSE,
+    UNKNOWN_CAUSE,
     DropCounts,
     note_refusal,
+    note_refusal_in_spool,
     parse_drops,
     read_refusal,
+    read_refusals,
+    reserve_refusals,
 )
 from stepscope.spool.heartbeat import (
     BOUNDARY_WORD,
@@ -117,6 +122,7 @@ __all__ = [
     "SPOOL_VARIABLE",
     "STEPS_WORD",
     "TENSORS_VARIABLE",
+    "UNKNOWN_CAUSE",
     "Depth",
     "DropCounts",
     "Flag",
@@ -141,6 +147,7 @@ __all__ = [
     "make_meta",
     "next_window",
     "note_refusal",
+    "note_refusal_in_spool",
     "pack_forward",
     "parse_drops",
     "parse_step_schedule",
@@ -152,7 +159,9 @@ __all__ = [
     "read_recording_end",
     "read_refusal",
     "read_rows",
+    "read_refusals",
     "read_schedules",
+    "reserve_refusals",
     "segment_bytes",
     "window_file",
     "write_recording_end",

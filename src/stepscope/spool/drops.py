@@ -5,7 +5,9 @@
     word 511   records dropped because the spool has reached its limit
 
 The page is allocated before the first record, so that it counts where nothing can be written any
-more. If even the page has no room, an empty file says so by its name, which needs none.
+more. If even the page has no room, a link says so by its name, which needs none. A process
+that cannot even create its directory notes the error in a page of the spool, which is allocated
+before the job starts; there word n is 1 if error n kept a process from being recorded.
 """
 
 from __future__ import annotations
@@ -14,14 +16,17 @@ import errno
 import os
 from itertools import count
 
-from stepscope.spool.page import CREATE, PAGE_BYTES, map_page
+from stepscope.spool.page import CREATE, OPEN, PAGE_BYTES, map_page
 
 FILE_NAME = "drops"
+REFUSALS_FILE = "refusals"
 MAGIC = int.from_bytes(b"stepdrop", "little")
 LIMIT_REACHED = 511
 """Number of the cause that the spool has reached its limit, which is no error of the system."""
 LIMIT_CAUSE = "spool_limit"
 """Its name."""
+UNKNOWN_CAUSE = "unknown"
+"""Cause for which nothing of a process was recorded, not even the cause."""
 _REFUSED = "not-recorded-"
 
 
@@ -59,10 +64,16 @@ class DropCounts:
 
 def note_refusal(directory: str, error: OSError) -> None:
     """Note that nothing of a process can be recorded because of an error."""
+    if not _name_refusal(directory, error):
+        note_refusal_in_spool(os.path.dirname(directory), error)
+
+
+def _name_refusal(directory: str, error: OSError) -> bool:
     try:
-        os.close(os.open(f"{directory}/{_REFUSED}{error.errno}", os.O_CREAT | os.O_CLOEXEC, 0o600))
-    except OSError:  # not even a name
-        pass
+        os.symlink(".", f"{directory}/{_REFUSED}{error.errno}")  # needs no descriptor
+    except OSError:
+        return False
+    return True
 
 
 def read_refusal(directory: str) -> str | None:
@@ -74,6 +85,34 @@ def read_refusal(directory: str) -> str | None:
         return None
     numbers = [name.removeprefix(_REFUSED) for name in names if name.startswith(_REFUSED)]
     return name_cause(int(numbers[0])) if numbers and numbers[0].isdecimal() else None
+
+
+def reserve_refusals(spool: str) -> None:
+    """Allocate the page of a new spool.
+
+    Raises:
+        OSError: the spool cannot be written.
+    """
+    map_page(f"{spool}/{REFUSALS_FILE}", CREATE)[0] = MAGIC
+
+
+def note_refusal_in_spool(spool: str, error: OSError) -> None:
+    """Note that a process could not be recorded, and that its directory cannot say so."""
+    try:
+        map_page(f"{spool}/{REFUSALS_FILE}", OPEN)[error.errno or errno.EIO] = 1
+    except (OSError, ValueError):  # no descriptor is left, or the page was deleted
+        _name_refusal(spool, error)
+
+
+def read_refusals(spool: str) -> list[str]:
+    """Return the names of the errors that processes could not note in directories of their own."""
+    name = read_refusal(spool)
+    names = [] if name is None else [name]
+    try:
+        with open(f"{spool}/{REFUSALS_FILE}", "rb") as file:
+            return [*parse_drops(file.read()), *names]
+    except OSError:
+        return names
 
 
 def parse_drops(page: bytes) -> dict[str, int]:

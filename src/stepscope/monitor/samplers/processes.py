@@ -15,9 +15,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from stepscope.monitor.samplers.base import Sample, read_bytes
+from stepscope.spool import process_start_ticks
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -322,6 +324,27 @@ def children_of(pid: int, proc: str = "/proc") -> list[int]:
         return [int(child) for child in read_bytes(f"{proc}/{pid}/task/{pid}/children").split()]
     except _MISSING:
         return []
+
+
+def find_processes(variable: str, value: str) -> dict[int, int]:
+    """Find the processes that were started with this environment variable.
+
+    A daemon has no relation to the command that started it, except for the inherited environment.
+
+    Returns:
+        Start ticks by pid.
+    """
+    entry = f"{variable}={value}".encode()
+    processes = {}
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (directory / "environ").read_bytes().split(b"\0")
+        except OSError:  # ended, or of another user
+            continue
+        ticks = process_start_ticks(directory.name) if entry in environment else None
+        if ticks is not None:
+            processes[int(directory.name)] = ticks
+    return processes
 
 
 def list_names(directory: str) -> list[str]:

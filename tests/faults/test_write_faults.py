@@ -1,0 +1,40 @@
+"""A few failed writes of each process; `make write-faults` lets every one fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.write_faults import ALWAYS, Fault, run_with_fault
+
+FAULTS = (
+    # Not even its directory: the error is in a page of the spool.
+    Fault(process="trainer", directory="spool", error="ENOSPC", first=1, last=ALWAYS),
+    # A broken disk takes the directory, and then nothing, not even the error.
+    Fault(process="trainer", directory="spool", error="EIO", first=2, last=ALWAYS),
+    # The first segment of the steps: the next one is tried after 100 ms.
+    Fault(process="trainer", directory="spool", error="EDQUOT", first=18, last=18),
+    # A file of the launcher in the requested spool: another spool is used.
+    Fault(process="launcher", directory="spool", error="ENOSPC", first=6, last=ALWAYS),
+    # The first table of the run, and all that follow: `recover` stores them.
+    Fault(process="monitor", directory="run", error="EROFS", first=20, last=ALWAYS),
+    Fault(process="watcher", directory="run", error="EIO", first=1, last=ALWAYS),
+)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.title)
+def test_a_failed_write(fault: Fault, tmp_path: Path) -> None:
+    outcome = run_with_fault(fault, tmp_path)
+    assert outcome.failed_calls
+    assert not outcome.wrong
+    assert not outcome.is_refused
+
+
+def test_a_run_that_can_be_written_later(tmp_path: Path) -> None:
+    """The monitor continues, although it can neither describe the node nor store anything yet."""
+    fault = Fault(process="monitor", directory="run", error="EIO", first=1, last=5)
+    outcome = run_with_fault(fault, tmp_path)
+    assert len(outcome.failed_calls) == 5
+    assert not outcome.wrong
+    assert not outcome.is_recovered
