@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import click
 
+from stepscope.budget import Budget
 from stepscope.errors import UsageError
 from stepscope.quantities import count, memory
 from stepscope.spool import MIN_LIMIT_BYTES
@@ -159,10 +160,13 @@ def check_report_path(
     return output
 
 
-def parse_spool_limit(context: click.Context, parameter: click.Parameter, text: str) -> int:
-    """Parse a size such as 256MB, 1GiB or 4194304 that has room for the span logs of a process.
+def parse_size(text: str) -> int:
+    """Parse a size in bytes, such as 256MB, 1GiB or 4194304.
 
-    >>> parse_spool_limit(None, None, "2MiB")
+    Raises:
+        click.BadParameter: it is not one.
+
+    >>> parse_size("2MiB")
     2097152
     """
     units = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
@@ -171,12 +175,42 @@ def parse_spool_limit(context: click.Context, parameter: click.Parameter, text: 
     unit = text[len(number) :].strip().lower()
     if unit not in units or not number.replace(".", "", 1).isdigit():
         raise click.BadParameter(f"{text!r} is not a size, e.g. 256MB or 1GiB.")
-    limit_bytes = int(float(number) * units[unit])
+    return int(float(number) * units[unit])
+
+
+def parse_spool_limit(context: click.Context, parameter: click.Parameter, text: str) -> int:
+    """Parse a size that has room for the span logs of a process.
+
+    >>> parse_spool_limit(None, None, "2MiB")
+    2097152
+    """
+    limit_bytes = parse_size(text)
     if limit_bytes < MIN_LIMIT_BYTES:
         raise click.BadParameter(
             f"{text} is too small for span logs, which need at least {memory(MIN_LIMIT_BYTES)}."
         )
     return limit_bytes
+
+
+def parse_budget(context: click.Context, parameter: click.Parameter, text: str) -> Budget:
+    """Parse a share of one core, a size of memory, or both; the other one keeps its default.
+
+    >>> parse_budget(None, None, "5%,1GB")
+    Budget(cpu_ratio=0.05, memory_bytes=1000000000)
+    """
+    limits: dict[str, Any] = {}
+    for part in map(str.strip, text.split(",")):
+        number = part.removesuffix("%").rstrip()
+        if number != part:
+            if not number.replace(".", "", 1).isdigit() or not float(number):
+                raise click.BadParameter(f"{part!r} is not a share of a core, e.g. 2%.")
+            name, limit = "cpu_ratio", float(number) / 100
+        else:
+            name, limit = "memory_bytes", parse_size(part)
+        if name in limits:
+            raise click.BadParameter(f"{text!r} is not a budget, e.g. 2%,150MB.")
+        limits[name] = limit
+    return Budget(**limits)
 
 
 def parse_amount(

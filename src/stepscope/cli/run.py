@@ -21,6 +21,7 @@ import click
 import msgspec
 
 from stepscope._version import __version__
+from stepscope.budget import Budget
 from stepscope.capture.bootstrap import environment
 from stepscope.capture.kineto_daemon import make_directory
 from stepscope.cli.launcher import (
@@ -32,7 +33,7 @@ from stepscope.cli.launcher import (
     stop_is_pending,
 )
 from stepscope.cli.numpy_threads import one_thread_in_numpy
-from stepscope.cli.options import json_option, parse_spool_limit
+from stepscope.cli.options import json_option, parse_budget, parse_spool_limit
 from stepscope.cli.output import print_json, say
 from stepscope.cli.places import (
     git_revision,
@@ -81,6 +82,7 @@ class RunOptions(ScheduleOptions):
 
     out: str | None
     interval_ms: int
+    monitor_budget: Budget
     spool: str | None
     spool_limit: int
     """Bytes."""
@@ -117,6 +119,15 @@ interval_option = click.option(
     show_default=True,
     help="Milliseconds between samples of the node.",
 )
+budget_option = click.option(
+    "--monitor-budget",
+    metavar="CPU,MEMORY",
+    callback=parse_budget,
+    default="2%,150MB",
+    show_default=True,
+    help="Share of one core and memory that the processes of stepscope beside the job may take on "
+    "this node. To keep it, they record less, which the run says.",
+)
 
 
 @click.command(
@@ -130,6 +141,7 @@ interval_option = click.option(
     "--out", metavar="RUN", help="Run directory to create. Default: stepscope-runs/<name>."
 )
 @interval_option
+@budget_option
 @click.option("--spool", metavar="DIR", help="Local directory for the span logs.")
 @click.option(
     "--spool-limit",
@@ -247,6 +259,7 @@ def _recorded_options(
     """Return the options to store in the run, except prices."""
     return {
         "interval_ms": options.interval_ms,
+        "monitor_budget": msgspec.to_builtins(options.monitor_budget),
         "spool": str(spool) if spool else None,
         "spool_limit_bytes": options.spool_limit,
         "cpu_profiling_duration_s": options.cpu_profiling_duration,
@@ -281,6 +294,9 @@ class _Session:
             write_recording_end(str(spool), time.monotonic_ns() + duration_ns)
         self._windows = msgspec.structs.replace(windows, kineto_directory=self._kineto)
         self._rules = options.rules
+        self._budget, self._watch_budget = options.monitor_budget.divide()
+        if self._rules is None:
+            self._budget = options.monitor_budget
         self._stopping = Stopping(
             request_path=spool / STOP_REQUEST_FILE,
             grace_s=STOP_GRACE_S if options.rules is None else options.rules.stop_grace_s,
@@ -294,7 +310,9 @@ class _Session:
         watching = (
             None
             if self._rules is None
-            else Watching(self._location, self._rules, self._stopping.request_path)
+            else Watching(
+                self._location, self._rules, self._stopping.request_path, self._watch_budget
+            )
         )
         launcher = Launcher(
             handshake=Handshake(self._spool),
@@ -352,6 +370,7 @@ class _Session:
             interval_ms=self._options.interval_ms,
             flush_s=rotation_s or flush_s,
             first_flush_s=rotation_s or FIRST_FLUSH_S,
+            budget=self._budget,
             windows=self._windows,
         )
         try:

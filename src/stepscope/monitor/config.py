@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from stepscope.budget import Budget
 from stepscope.schema import WindowSchedule
 
 DEFAULT_INTERVAL_MS = 500
@@ -68,6 +69,8 @@ class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Interval at which the spool is drained into new files of the run."""
     first_flush_s: float = FIRST_FLUSH_S
     """The interval in the first seconds of the job."""
+    budget: Budget = Budget()
+    """CPU time and memory of the monitor."""
     windows: WindowSettings = WindowSettings()
     attached: AttachSettings | None = None
     """Set for a job that was running already."""

@@ -12,6 +12,7 @@ from types import FrameType
 
 import msgspec
 
+from stepscope.budget import MemoryLimit
 from stepscope.monitor.attached import AttachedRecorder
 from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.handshake import Handshake, JobExit
@@ -21,9 +22,17 @@ from stepscope.monitor.node_writer import NodeWriter
 from stepscope.monitor.process_end import ProcessEnd
 from stepscope.monitor.reconfiguration import Reconfiguration
 from stepscope.monitor.sample_log import SampleLog
-from stepscope.monitor.samplers import GuardedSampler, Sample, SamplerError, build_samplers
-from stepscope.monitor.samplers.processes import JobTree, children_of
+from stepscope.monitor.samplers import (
+    GuardedSampler,
+    Sample,
+    SamplerError,
+    SamplerFailures,
+    build_samplers,
+    read_samplers,
+)
+from stepscope.monitor.samplers.processes import JobTree, TreeSampler, children_of
 from stepscope.monitor.spool_lock import SpoolLock
+from stepscope.monitor.throttle import Throttle
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
 from stepscope.quantities import duration
@@ -56,9 +65,12 @@ class Monitor:
     Args:
         config: configuration.
         peer: daemon for libkineto in the job's processes; None if unavailable.
+        proc: mount point of the procfs that is sampled.
     """
 
-    def __init__(self, config: MonitorConfig, peer: KinetoPeer | None = None) -> None:
+    def __init__(
+        self, config: MonitorConfig, peer: KinetoPeer | None = None, *, proc: str = "/proc"
+    ) -> None:
         self._config = config
         self._first_flush_s = min(config.first_flush_s, config.flush_s)
         self._next_flush_s = time.monotonic() + self._first_flush_s
@@ -74,9 +86,10 @@ class Monitor:
             os.getpid(),
             *([config.launcher_pid] if config.launcher_pid else []),
         }
-        self._job = JobTree(config.job_pid, self._registered_pids, self._own_pids)
-        samplers, missing = build_samplers(self._job)
+        self._job = JobTree(config.job_pid, self._registered_pids, self._own_pids, proc=proc)
+        samplers, missing = build_samplers(self._job, proc=proc)
         self._samplers = [GuardedSampler(sampler) for sampler in samplers]
+        self._tree_sampler = GuardedSampler(TreeSampler(self._job))
         reader = open_run(config.run)
         info = self._node_info(reader, missing)
         now_ns = time.monotonic_ns() + info.epoch_offset_ns
@@ -91,6 +104,16 @@ class Monitor:
             pid=config.job_pid,
             monitor_pid=os.getpid(),
         )
+        self._throttle = Throttle(
+            config.budget.cpu_ratio,
+            interval_ns=info.configured_interval_ns,
+            flush_s=config.flush_s,
+            groups={sampler.group for sampler in self._samplers},
+            job_start_ns=self._status.started_ns - info.epoch_offset_ns,
+            now_ns=time.monotonic_ns(),
+            cpu_ns=time.process_time_ns(),
+        )
+        self._memory = MemoryLimit("the monitor", config.budget.memory_bytes)
         self._windows = WindowService(
             config.windows,
             self._tree,
@@ -116,6 +139,7 @@ class Monitor:
         self._expected_ns = self._last_sample_ns and self._last_sample_ns + self._interval_ns
         """Time of the next sample if none is missed; 0 before the first."""
         self._problems: dict[str, str] = {}
+        self._failures = SamplerFailures()
         self._losses: dict[str, str] = {text: text for text in earlier.losses} if earlier else {}
         if was_deleted:
             self._note_deletion()
@@ -132,6 +156,8 @@ class Monitor:
         signal.signal(signal.SIGTERM, self._on_terminate)
         self._writer.put_node(self._writer.info)
         self._put_status()
+        # The budget may have led the monitor before this one to another interval.
+        self._adopt_interval("the monitor was started again")
         self._prepare_spool()
         self._follow_command()
         self._follow_orphans()
@@ -241,14 +267,26 @@ class Monitor:
         self._last_sample_ns = now_ns
         self._expected_ns = now_ns + self._interval_ns
         self._next_sample_ns = max(self._next_sample_ns + self._interval_ns, now_ns)
-        self._job.refresh(now_ns)
+        self._keep_budget()
+        self._read([self._tree_sampler], now_ns)
         self._record_attached(AttachedRecorder.poll)
-        for sampler in self._samplers:
-            samples.extend(self._read_sampler(sampler, now_ns))
+        omitted = self._throttle.level.omitted
+        samples += self._read([s for s in self._samplers if s.group not in omitted], now_ns)
         try:
             self._log.write(samples, now_ns)
         except OSError as error:
             self._note_unwritable(error)
+
+    def _read(self, samplers: list[GuardedSampler], now_ns: int) -> list[Sample]:
+        """Read samplers, and note which of them fail."""
+        samples: list[Sample] = []
+        for group, result in read_samplers(samplers, now_ns):
+            if isinstance(result, SamplerError):
+                self._failures.add(group, str(result), self._elapsed_ns())
+            else:
+                self._failures.end(group, self._elapsed_ns())
+                samples += result
+        return samples
 
     def _measure_pause(self) -> None:
         """Note the longest time in which this process did not run, and so did not read the
@@ -314,13 +352,6 @@ class Monitor:
             except OSError as error:
                 self._problems["attached"] = f"processes of the job could not be recorded: {error}"
 
-    def _read_sampler(self, sampler: GuardedSampler, now_ns: int) -> list[Sample]:
-        try:
-            return sampler.read(now_ns)
-        except SamplerError as error:
-            self._problems[sampler.group] = f"{sampler.group} could not be sampled: {error}"
-            return []
-
     def _write_if_due(self) -> None:
         """Flush if due or if the spool is filling up; otherwise write a heartbeat if due."""
         now_s = time.monotonic()
@@ -329,7 +360,8 @@ class Monitor:
             self._flush()
             self._last_tick_ns = time.monotonic_ns()  # writing to a slow disk is no pause
             is_early = now_s < self._early_until_s
-            self._next_flush_s = now_s + (self._first_flush_s if is_early else self._config.flush_s)
+            flush_s = self._first_flush_s if is_early else self._throttle.flush_s
+            self._next_flush_s = now_s + flush_s
         elif now_s >= self._next_heartbeat_s:
             try:
                 self._put_status()
@@ -351,16 +383,40 @@ class Monitor:
             )
 
     def _set_interval(self, interval_ms: int) -> None:
-        """Set the sampling interval, and record the change.
+        """Configure the sampling interval, and record the change.
 
         Raises:
             OSError: the run cannot be written.
         """
-        interval_ns, info = interval_ms * 1_000_000, self._writer.info
+        self._throttle.configure(interval_ms * 1_000_000)
+        is_reduced = self._throttle.level.factor > 1
+        self._adopt_interval(self._throttle.reason if is_reduced else None)
+
+    def _keep_budget(self) -> None:
+        """Measure this process once per period, and record less or more."""
+        if not self._throttle.update(time.monotonic_ns(), time.process_time_ns()):
+            return
+        self._memory.check()
+        try:
+            self._adopt_interval(self._throttle.reason)
+        except OSError:  # the next period tries again
+            pass
+
+    def _adopt_interval(self, reason: str | None) -> None:
+        """Sample at the interval of the throttle, and record a change with its reason.
+
+        Raises:
+            OSError: the run cannot be written.
+        """
+        interval_ns, info = self._throttle.interval_ns, self._writer.info
         if interval_ns == self._interval_ns:
             return
         now_ns = time.monotonic_ns()
-        change = IntervalChange(t_ns=now_ns + info.epoch_offset_ns, interval_ns=interval_ns)
+        change = IntervalChange(
+            t_ns=now_ns + info.epoch_offset_ns,
+            interval_ns=interval_ns,
+            reason=reason,
+        )
         changes = [*info.interval_changes, change]
         self._writer.put_node(msgspec.structs.replace(info, interval_changes=changes))
         self._interval_ns = interval_ns
@@ -397,7 +453,15 @@ class Monitor:
 
     def _notes(self) -> list[str]:
         attached = [] if self._attached is None else self._attached.notes
-        return [*attached, *self._windows.notes, *self._problems.values()]
+        memory = [] if self._memory.note is None else [self._memory.note]
+        return [
+            *attached,
+            *self._windows.notes,
+            *self._problems.values(),
+            *self._failures.notes,
+            *self._throttle.notes,
+            *memory,
+        ]
 
     def _own_pids(self) -> set[int]:
         """List the processes of stepscope, which are not part of the job."""
@@ -427,7 +491,7 @@ class Monitor:
 
     def _remaining_processes(self) -> set[int]:
         """Find the processes of the job that are still running."""
-        self._job.refresh(time.monotonic_ns())
+        self._read([self._tree_sampler], time.monotonic_ns())
         registered = {
             process.pid
             for process in self._writer.drain.processes.values()

@@ -1,0 +1,102 @@
+"""CPU time and memory that the monitor and the watch process take beside an ordinary job.
+
+The job takes twenty steps per second, whose cost is nothing, so that it does not slow down
+stepscope's processes. The first seconds are not measured: starting costs once. CPU time is that of
+each process, as a share of one core. Memory is the proportional set size: pages that both processes
+use count once, in halves. Writes benchmarks/results/own_use.json.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+START_UP_S = 20.0
+JOB = """
+import time
+import stepscope
+
+while True:
+    time.sleep(0.05)
+    stepscope.step()
+"""
+
+
+def find_companions(launcher):
+    """Return the pids of the monitor and the watch process of a launcher by their names."""
+    names = {}
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = read_fields(directory.name)[1]
+            words = (directory / "cmdline").read_bytes().decode().split("\0")
+        except OSError:  # it has ended
+            continue
+        for name in ("monitor", "watch"):
+            if int(parent) == launcher and f"stepscope.{name}" in words:
+                names[name] = int(directory.name)
+    return names
+
+
+def read_fields(pid):
+    """Return the fields of a process's `stat` after its name."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def cpu_s(pid):
+    fields = read_fields(pid)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_bytes(pid):
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+def measure(seconds):
+    """Return the share of a core and the bytes of each process."""
+    with tempfile.TemporaryDirectory(prefix="stepscope-bench-") as directory:
+        command = [sys.executable, "-m", "stepscope", "run", "--quiet"]
+        command += ["--out", f"{directory}/run", "--", sys.executable, "-c", JOB]
+        launcher = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            time.sleep(START_UP_S)
+            pids = find_companions(launcher.pid)
+            start_s, before = time.monotonic(), {name: cpu_s(pid) for name, pid in pids.items()}
+            time.sleep(seconds)
+            elapsed_s = time.monotonic() - start_s
+            return {
+                name: {
+                    "core_ratio": (cpu_s(pid) - before[name]) / elapsed_s,
+                    "memory_bytes": memory_bytes(pid),
+                }
+                for name, pid in pids.items()
+            }
+        finally:
+            launcher.send_signal(signal.SIGTERM)
+            launcher.wait()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=60)
+    arguments = parser.parse_args()
+    use = measure(arguments.seconds)
+    total = {key: sum(part[key] for part in use.values()) for key in next(iter(use.values()))}
+    use["together"] = total
+    print(f"{'':<12}{'of a core':>12}{'memory':>12}")
+    for name, part in use.items():
+        print(f"{name:<12}{100 * part['core_ratio']:>10.2f} %{part['memory_bytes'] / 1e6:>9.1f} MB")
+    result = {"machine": {"cores": os.cpu_count(), "python": sys.version.split()[0]}, **use}
+    out = HERE / "results" / "own_use.json"
+    out.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"\nwritten to {out}")
+
+
+if __name__ == "__main__":
+    main()
