@@ -2,8 +2,9 @@
 
 The job takes twenty steps per second, whose cost is nothing, so that it does not slow down
 stepscope's processes. The first seconds are not measured: starting costs once. CPU time is that of
-each process, as a share of one core. Memory is the proportional set size: pages that both processes
-use count once, in halves. Writes benchmarks/results/own_use.json.
+each process, as a share of one core. Memory is private memory and pages of files, of which the
+processes use the same ones, the libraries: together they take the private memory of both, and the
+files of the larger one. Writes benchmarks/results/own_use.json.
 """
 
 import argparse
@@ -53,13 +54,15 @@ def cpu_s(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def memory_bytes(pid):
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+def read_memory(pid):
+    """Return the bytes of private memory and of pages of files."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    sizes = {line.split(":")[0]: line.split()[1] for line in lines if line.startswith("Rss")}
+    return 1024 * int(sizes["RssAnon"]), 1024 * int(sizes["RssFile"])
 
 
 def measure(seconds):
-    """Return the share of a core and the bytes of each process."""
+    """Return the share of a core and the memory of each process."""
     with tempfile.TemporaryDirectory(prefix="stepscope-bench-") as directory:
         command = [sys.executable, "-m", "stepscope", "run", "--quiet"]
         command += ["--out", f"{directory}/run", "--", sys.executable, "-c", JOB]
@@ -70,13 +73,15 @@ def measure(seconds):
             start_s, before = time.monotonic(), {name: cpu_s(pid) for name, pid in pids.items()}
             time.sleep(seconds)
             elapsed_s = time.monotonic() - start_s
-            return {
-                name: {
+            use = {}
+            for name, pid in pids.items():
+                private, files = read_memory(pid)
+                use[name] = {
                     "core_ratio": (cpu_s(pid) - before[name]) / elapsed_s,
-                    "memory_bytes": memory_bytes(pid),
+                    "private_bytes": private,
+                    "file_bytes": files,
                 }
-                for name, pid in pids.items()
-            }
+            return use
         finally:
             launcher.send_signal(signal.SIGTERM)
             launcher.wait()
@@ -87,11 +92,16 @@ def main():
     parser.add_argument("--seconds", type=float, default=60)
     arguments = parser.parse_args()
     use = measure(arguments.seconds)
-    total = {key: sum(part[key] for part in use.values()) for key in next(iter(use.values()))}
-    use["together"] = total
-    print(f"{'':<12}{'of a core':>12}{'memory':>12}")
+    parts = list(use.values())
+    use["together"] = {
+        "core_ratio": sum(part["core_ratio"] for part in parts),
+        "private_bytes": sum(part["private_bytes"] for part in parts),
+        "file_bytes": max(part["file_bytes"] for part in parts),
+    }
+    print(f"{'':<12}{'of a core':>12}{'private':>12}{'files':>12}")
     for name, part in use.items():
-        print(f"{name:<12}{100 * part['core_ratio']:>10.2f} %{part['memory_bytes'] / 1e6:>9.1f} MB")
+        private, files = (part[key] / 1e6 for key in ("private_bytes", "file_bytes"))
+        print(f"{name:<12}{100 * part['core_ratio']:>10.2f} %{private:>9.1f} MB{files:>9.1f} MB")
     result = {"machine": {"cores": os.cpu_count(), "python": sys.version.split()[0]}, **use}
     out = HERE / "results" / "own_use.json"
     out.write_text(json.dumps(result, indent=1) + "\n")

@@ -13,10 +13,10 @@ MIB = 1 << 20
 
 
 def test_the_parts_add_up() -> None:
-    whole = Budget(cpu_ratio=0.03, memory_bytes=99_999_999)
-    monitor, watch = whole.divide()
-    assert monitor.cpu_ratio + watch.cpu_ratio == pytest.approx(whole.cpu_ratio)
-    assert monitor.memory_bytes + watch.memory_bytes == whole.memory_bytes
+    budget_of_both = Budget(cpu_ratio=0.03, memory_bytes=99_999_999)
+    monitor, watch = budget_of_both.divide()
+    assert monitor.cpu_ratio + watch.cpu_ratio == pytest.approx(budget_of_both.cpu_ratio)
+    assert monitor.memory_bytes + watch.memory_bytes == budget_of_both.memory_bytes
 
 
 def test_the_memory_is_the_sum_over_all_mappings() -> None:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import click
 
-from stepscope.budget import Budget
 from stepscope.errors import UsageError
 from stepscope.quantities import count, memory
 from stepscope.spool import MIN_LIMIT_BYTES
@@ -190,27 +189,6 @@ def parse_spool_limit(context: click.Context, parameter: click.Parameter, text: 
             f"{text} is too small for span logs, which need at least {memory(MIN_LIMIT_BYTES)}."
         )
     return limit_bytes
-
-
-def parse_budget(context: click.Context, parameter: click.Parameter, text: str) -> Budget:
-    """Parse a share of one core, a size of memory, or both; the other one keeps its default.
-
-    >>> parse_budget(None, None, "5%,1GB")
-    Budget(cpu_ratio=0.05, memory_bytes=1000000000)
-    """
-    limits: dict[str, Any] = {}
-    for part in map(str.strip, text.split(",")):
-        number = part.removesuffix("%").rstrip()
-        if number != part:
-            if not number.replace(".", "", 1).isdigit() or not float(number):
-                raise click.BadParameter(f"{part!r} is not a share of a core, e.g. 2%.")
-            name, limit = "cpu_ratio", float(number) / 100
-        else:
-            name, limit = "memory_bytes", parse_size(part)
-        if name in limits:
-            raise click.BadParameter(f"{text!r} is not a budget, e.g. 2%,150MB.")
-        limits[name] = limit
-    return Budget(**limits)
 
 
 def parse_amount(

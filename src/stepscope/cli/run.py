@@ -32,8 +32,9 @@ from stepscope.cli.launcher import (
     exit_like,
     stop_is_pending,
 )
+from stepscope.cli.monitor_options import budget_option, interval_option
 from stepscope.cli.numpy_threads import one_thread_in_numpy
-from stepscope.cli.options import json_option, parse_budget, parse_spool_limit
+from stepscope.cli.options import json_option, parse_spool_limit
 from stepscope.cli.output import print_json, say
 from stepscope.cli.places import (
     git_revision,
@@ -52,7 +53,6 @@ from stepscope.errors import UsageError
 from stepscope.masking import mask
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
-    DEFAULT_INTERVAL_MS,
     FIRST_FLUSH_S,
     KINETO_LINK,
     Handshake,
@@ -65,7 +65,7 @@ from stepscope.monitor import (
     remove_spool,
     start_monitor,
 )
-from stepscope.schema import INTERVALS_MS, SCHEMA_VERSION, RunInfo
+from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.spool import ScheduledWindows, is_suspended, write_recording_end, write_schedules
 from stepscope.watch import STOP_REQUEST_FILE
 
@@ -104,30 +104,6 @@ class RunOptions(ScheduleOptions):
     try_fix: bool
     quiet: bool
     as_json: bool
-
-
-def _parse_interval(context: click.Context, parameter: click.Parameter, text: str) -> int:
-    return int(text)
-
-
-interval_option = click.option(
-    "--interval",
-    "interval_ms",
-    type=click.Choice([str(ms) for ms in INTERVALS_MS]),
-    callback=_parse_interval,
-    default=str(DEFAULT_INTERVAL_MS),
-    show_default=True,
-    help="Milliseconds between samples of the node.",
-)
-budget_option = click.option(
-    "--monitor-budget",
-    metavar="CPU,MEMORY",
-    callback=parse_budget,
-    default="2%,150MB",
-    show_default=True,
-    help="Share of one core and memory that the processes of stepscope beside the job may take on "
-    "this node. To keep it, they record less, which the run says.",
-)
 
 
 @click.command(

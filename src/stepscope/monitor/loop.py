@@ -12,27 +12,20 @@ from types import FrameType
 
 import msgspec
 
-from stepscope.budget import MemoryLimit
 from stepscope.monitor.attached import AttachedRecorder
 from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.handshake import Handshake, JobExit
 from stepscope.monitor.host import node_info
 from stepscope.monitor.launch import KINETO_LINK
 from stepscope.monitor.node_writer import NodeWriter
+from stepscope.monitor.orphans import find_processes
 from stepscope.monitor.process_end import ProcessEnd
 from stepscope.monitor.reconfiguration import Reconfiguration
 from stepscope.monitor.sample_log import SampleLog
-from stepscope.monitor.samplers import (
-    GuardedSampler,
-    Sample,
-    SamplerError,
-    SamplerFailures,
-    build_samplers,
-    read_samplers,
-)
-from stepscope.monitor.samplers.processes import JobTree, TreeSampler, children_of
+from stepscope.monitor.samplers import Sample
+from stepscope.monitor.samplers.processes import JobTree, children_of
+from stepscope.monitor.sampling import Sampling
 from stepscope.monitor.spool_lock import SpoolLock
-from stepscope.monitor.throttle import Throttle
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
 from stepscope.quantities import duration
@@ -87,11 +80,10 @@ class Monitor:
             *([config.launcher_pid] if config.launcher_pid else []),
         }
         self._job = JobTree(config.job_pid, self._registered_pids, self._own_pids, proc=proc)
-        samplers, missing = build_samplers(self._job, proc=proc)
-        self._samplers = [GuardedSampler(sampler) for sampler in samplers]
-        self._tree_sampler = GuardedSampler(TreeSampler(self._job))
+        self._sampling = Sampling(self._job, config, proc=proc)
         reader = open_run(config.run)
-        info = self._node_info(reader, missing)
+        info = self._node_info(reader, self._sampling.missing)
+        self._sampling.throttle.configure(info.configured_interval_ns)
         now_ns = time.monotonic_ns() + info.epoch_offset_ns
         self._interval_ns = info.interval_ns_at(now_ns)
         self._writer = NodeWriter(config.run, info, self._tree)
@@ -104,16 +96,6 @@ class Monitor:
             pid=config.job_pid,
             monitor_pid=os.getpid(),
         )
-        self._throttle = Throttle(
-            config.budget.cpu_ratio,
-            interval_ns=info.configured_interval_ns,
-            flush_s=config.flush_s,
-            groups={sampler.group for sampler in self._samplers},
-            job_start_ns=self._status.started_ns - info.epoch_offset_ns,
-            now_ns=time.monotonic_ns(),
-            cpu_ns=time.process_time_ns(),
-        )
-        self._memory = MemoryLimit("the monitor", config.budget.memory_bytes)
         self._windows = WindowService(
             config.windows,
             self._tree,
@@ -139,7 +121,6 @@ class Monitor:
         self._expected_ns = self._last_sample_ns and self._last_sample_ns + self._interval_ns
         """Time of the next sample if none is missed; 0 before the first."""
         self._problems: dict[str, str] = {}
-        self._failures = SamplerFailures()
         self._losses: dict[str, str] = {text: text for text in earlier.losses} if earlier else {}
         if was_deleted:
             self._note_deletion()
@@ -268,25 +249,13 @@ class Monitor:
         self._expected_ns = now_ns + self._interval_ns
         self._next_sample_ns = max(self._next_sample_ns + self._interval_ns, now_ns)
         self._keep_budget()
-        self._read([self._tree_sampler], now_ns)
+        self._sampling.refresh_job(now_ns, self._elapsed_ns())
         self._record_attached(AttachedRecorder.poll)
-        omitted = self._throttle.level.omitted
-        samples += self._read([s for s in self._samplers if s.group not in omitted], now_ns)
+        samples += self._sampling.read(now_ns, self._elapsed_ns())
         try:
             self._log.write(samples, now_ns)
         except OSError as error:
             self._note_unwritable(error)
-
-    def _read(self, samplers: list[GuardedSampler], now_ns: int) -> list[Sample]:
-        """Read samplers, and note which of them fail."""
-        samples: list[Sample] = []
-        for group, result in read_samplers(samplers, now_ns):
-            if isinstance(result, SamplerError):
-                self._failures.add(group, str(result), self._elapsed_ns())
-            else:
-                self._failures.end(group, self._elapsed_ns())
-                samples += result
-        return samples
 
     def _measure_pause(self) -> None:
         """Note the longest time in which this process did not run, and so did not read the
@@ -360,7 +329,7 @@ class Monitor:
             self._flush()
             self._last_tick_ns = time.monotonic_ns()  # writing to a slow disk is no pause
             is_early = now_s < self._early_until_s
-            flush_s = self._first_flush_s if is_early else self._throttle.flush_s
+            flush_s = self._first_flush_s if is_early else self._sampling.throttle.flush_s
             self._next_flush_s = now_s + flush_s
         elif now_s >= self._next_heartbeat_s:
             try:
@@ -388,17 +357,16 @@ class Monitor:
         Raises:
             OSError: the run cannot be written.
         """
-        self._throttle.configure(interval_ms * 1_000_000)
-        is_reduced = self._throttle.level.factor > 1
-        self._adopt_interval(self._throttle.reason if is_reduced else None)
+        throttle = self._sampling.throttle
+        throttle.configure(interval_ms * 1_000_000)
+        self._adopt_interval(throttle.reason if throttle.level.factor > 1 else None)
 
     def _keep_budget(self) -> None:
         """Measure this process once per period, and record less or more."""
-        if not self._throttle.update(time.monotonic_ns(), time.process_time_ns()):
+        if not self._sampling.keep_budget(self._elapsed_ns()):
             return
-        self._memory.check()
         try:
-            self._adopt_interval(self._throttle.reason)
+            self._adopt_interval(self._sampling.throttle.reason)
         except OSError:  # the next period tries again
             pass
 
@@ -408,15 +376,12 @@ class Monitor:
         Raises:
             OSError: the run cannot be written.
         """
-        interval_ns, info = self._throttle.interval_ns, self._writer.info
+        interval_ns, info = self._sampling.throttle.interval_ns, self._writer.info
         if interval_ns == self._interval_ns:
             return
         now_ns = time.monotonic_ns()
-        change = IntervalChange(
-            t_ns=now_ns + info.epoch_offset_ns,
-            interval_ns=interval_ns,
-            reason=reason,
-        )
+        t_ns = now_ns + info.epoch_offset_ns
+        change = IntervalChange(t_ns=t_ns, interval_ns=interval_ns, reason=reason)
         changes = [*info.interval_changes, change]
         self._writer.put_node(msgspec.structs.replace(info, interval_changes=changes))
         self._interval_ns = interval_ns
@@ -453,15 +418,8 @@ class Monitor:
 
     def _notes(self) -> list[str]:
         attached = [] if self._attached is None else self._attached.notes
-        memory = [] if self._memory.note is None else [self._memory.note]
-        return [
-            *attached,
-            *self._windows.notes,
-            *self._problems.values(),
-            *self._failures.notes,
-            *self._throttle.notes,
-            *memory,
-        ]
+        problems = self._problems.values()
+        return [*attached, *self._windows.notes, *problems, *self._sampling.notes]
 
     def _own_pids(self) -> set[int]:
         """List the processes of stepscope, which are not part of the job."""
@@ -491,7 +449,7 @@ class Monitor:
 
     def _remaining_processes(self) -> set[int]:
         """Find the processes of the job that are still running."""
-        self._read([self._tree_sampler], time.monotonic_ns())
+        self._sampling.refresh_job(time.monotonic_ns(), self._elapsed_ns())
         registered = {
             process.pid
             for process in self._writer.drain.processes.values()
@@ -539,24 +497,3 @@ class Monitor:
         """Return the time since the start of the job."""
         now_ns = time.monotonic_ns() + self._writer.info.epoch_offset_ns
         return now_ns - self._status.started_ns
-
-
-def find_processes(variable: str, value: str) -> dict[int, int]:
-    """Find the processes that were started with this environment variable.
-
-    A daemon has no relation to the command that started it, except for the inherited environment.
-
-    Returns:
-        Start ticks by pid.
-    """
-    entry = f"{variable}={value}".encode()
-    processes = {}
-    for directory in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (directory / "environ").read_bytes().split(b"\0")
-        except OSError:  # ended, or of another user
-            continue
-        ticks = process_start_ticks(directory.name) if entry in environment else None
-        if ticks is not None:
-            processes[int(directory.name)] = ticks
-    return processes

@@ -37,7 +37,7 @@ OPTIONAL_SOURCES = {
 
 
 class Level(NamedTuple):
-    """How much the monitor does."""
+    """Amount of work of the monitor."""
 
     factor: int
     """Of the time between samples and between writes of the run."""
@@ -53,7 +53,6 @@ class Throttle:
         interval_ns: configured sampling interval.
         flush_s: configured time between writes of the run.
         groups: groups of the samplers of this node.
-        job_start_ns: start of the job, monotonic time.
         now_ns: monotonic time.
         cpu_ns: CPU time of this process.
     """
@@ -65,14 +64,12 @@ class Throttle:
         interval_ns: int,
         flush_s: float,
         groups: Collection[str],
-        job_start_ns: int,
         now_ns: int,
         cpu_ns: int,
     ) -> None:
         self._max_ratio = max_ratio
         self._flush_s = flush_s
         self._groups = groups
-        self._job_start_ns = job_start_ns
         self._period_ns, self._cpu_ns = now_ns, cpu_ns
         self._is_starting = True
         self._room_periods = 0
@@ -116,26 +113,27 @@ class Throttle:
             f"{percent(self._max_ratio, 1)}"
         )
 
-    def update(self, now_ns: int, cpu_ns: int) -> bool:
+    def update(self, now_ns: int, cpu_ns: int, elapsed_ns: int) -> bool:
         """Measure and adapt the level at the end of a period; return True then.
 
         Args:
             now_ns: monotonic time.
             cpu_ns: CPU time of this process.
+            elapsed_ns: time since the start of the job, for the notes.
         """
-        elapsed_ns = now_ns - self._period_ns
-        if elapsed_ns < PERIOD_NS:
+        period_ns = now_ns - self._period_ns
+        if period_ns < PERIOD_NS:
             return False
-        ratio = (cpu_ns - self._cpu_ns) / elapsed_ns
+        ratio = (cpu_ns - self._cpu_ns) / period_ns
         self._period_ns, self._cpu_ns = now_ns, cpu_ns
         if self._is_starting:
             self._is_starting = False
             return True
         self._ratio = ratio
         if ratio > self._max_ratio:
-            self._reduce(now_ns - self._job_start_ns)
+            self._reduce(elapsed_ns)
         else:
-            self._restore(now_ns - self._job_start_ns)
+            self._restore(elapsed_ns)
         return True
 
     def _reduce(self, elapsed_ns: int) -> None:
@@ -161,7 +159,7 @@ class Throttle:
 
     @property
     def notes(self) -> list[str]:
-        """What is or was reduced, and why, in at most two clauses."""
+        """Clauses that say what is or was reduced, and why; at most two."""
         notes, budget = [], f"its budget of {percent(self._max_ratio, 1)} of a core"
         if self._reduced_ns is not None:
             start = duration(self._reduced_ns)

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from stepscope.budget import Budget
-from stepscope.monitor import loop
+from stepscope.monitor import loop, sampling
 from stepscope.monitor.config import MonitorConfig, WindowSettings
 from stepscope.monitor.loop import Monitor
 from stepscope.monitor.samplers import Sample, Sampler, guarded
@@ -92,7 +92,7 @@ def test_sources_that_raise_and_hang_leave_the_others_and_the_job(
 
     def fail(tick: int) -> None:
         if tick in {2, 3}:
-            raise KeyError("a field that nobody wrote")
+            raise KeyError("a field that no kernel writes")
 
     def hang(tick: int) -> None:
         if tick == 2:
@@ -108,7 +108,7 @@ def test_sources_that_raise_and_hang_leave_the_others_and_the_job(
         *(Scripted(f"hanging {n}", hang) for n in range(3)),
         Scripted("healthy", end_job),
     ]
-    monkeypatch.setattr(loop, "build_samplers", lambda *_, **__: (samplers, {}))
+    monkeypatch.setattr(sampling, "build_samplers", lambda *_, **__: (samplers, {}))
     monkeypatch.setattr(guarded, "RESPONSE_TIMEOUT_S", 0.2)
     config = make_config(tmp_path, job.pid, interval_ms=100)
     handler = loop.signal.getsignal(loop.signal.SIGTERM)
@@ -124,7 +124,7 @@ def test_sources_that_raise_and_hang_leave_the_others_and_the_job(
     assert metrics[node].series(METRIC, "hanging 0").tolist() == [1]
     broken, *hanging = read_status(config.run).notes
     assert broken.startswith("broken could not be sampled from ")
-    assert broken.endswith("after the start of the job: 'a field that nobody wrote'")
+    assert broken.endswith("after the start of the job: 'a field that no kernel writes'")
     assert len(hanging) == 3
     assert all("after the start of the job on: no response" in note for note in hanging)
 

@@ -20,7 +20,6 @@ class Simulation:
             interval_ns=INTERVAL_NS,
             flush_s=5,
             groups=groups,
-            job_start_ns=0,
             now_ns=0,
             cpu_ns=0,
         )
@@ -45,7 +44,7 @@ class Simulation:
             level = self.throttle.level
             self.now_ns += self.throttle.interval_ns
             self.cpu_ns += self.ratio * self.throttle.interval_ns
-            self.throttle.update(self.now_ns, round(self.cpu_ns))
+            self.throttle.update(self.now_ns, round(self.cpu_ns), self.now_ns)
             self.changes += self.throttle.level != level
 
 
