@@ -165,6 +165,14 @@ class Probe:
             pass
 
 
+def describe(value: object) -> str:
+    """Return the repr of an object of the job, or the name of its class if its repr raises."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - the guard
+        return f"<{type(value).__name__}>"
+
+
 def _innermost_line(error: Exception) -> str:
     traceback = error.__traceback__
     location = "an unknown line"

@@ -12,6 +12,7 @@ import struct
 import time
 
 from stepscope.capture import session
+from stepscope.capture.guard import describe
 from stepscope.capture.session import DEPTH_MASK, ThreadLogs, local, thread_logs
 from stepscope.spool import ROLL_WORD, Flag, Kind
 
@@ -262,9 +263,9 @@ def _as_json(labels: dict[str, Any]) -> str:
     except (ImportError, OSError):  # the job has no free file descriptor
         return "{}"
     try:
-        return json.dumps(labels, default=repr)
+        return json.dumps(labels, default=describe)
     except (TypeError, ValueError, RecursionError):  # a key that JSON cannot encode, or a cycle
-        return json.dumps({label: repr(value) for label, value in labels.items()})
+        return json.dumps({label: describe(value) for label, value in labels.items()})
 
 
 def _copy(original: annotate) -> annotate:

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from stepscope._version import __version__
+from stepscope.budget import Budget
+from stepscope.cli.monitor_options import budget_option, interval_option
 from stepscope.cli.options import json_option
 from stepscope.cli.output import say
 from stepscope.cli.places import make_run, make_spool, new_run_id
@@ -20,7 +23,6 @@ from stepscope.cli.run import (
     MONITOR_TIMEOUT_S,
     conclude,
     explain_monitor_failure,
-    interval_option,
 )
 from stepscope.cli.suggestion import locate, suggest
 from stepscope.errors import StepscopeError, UsageError
@@ -55,6 +57,7 @@ POLL_S = 0.2
     "--out", metavar="RUN", help="Run directory to create. Default: stepscope-runs/<name>."
 )
 @interval_option
+@budget_option
 @click.option(
     "--duration",
     "duration_s",
@@ -84,7 +87,7 @@ def _blocked_signals() -> Iterator[None]:
 
 
 def _start(
-    target: Target, log: int, *, out: str | None, interval_ms: int
+    target: Target, log: int, *, out: str | None, interval_ms: int, monitor_budget: Budget
 ) -> tuple[Path, Path, subprocess.Popen[bytes]]:
     """Create the run and its spool, and start the monitor.
 
@@ -104,6 +107,7 @@ def _start(
         options={
             "attached_pid": target.pid,
             "interval_ms": interval_ms,
+            "monitor_budget": msgspec.to_builtins(monitor_budget),
             "spool": str(spool) if spool else None,
             "window": "asked" if has_windows else "off",
         },
@@ -119,6 +123,7 @@ def _start(
         job_pid=target.pid,
         launcher_pid=None,
         interval_ms=interval_ms,
+        budget=monitor_budget,
         windows=WindowSettings(
             enabled=has_windows,
             automatic=False,

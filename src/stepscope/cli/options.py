@@ -159,13 +159,31 @@ def check_report_path(
     return output
 
 
+def parse_size(text: str) -> int:
+    """Parse a size in bytes, such as 256MB, 1GiB or 4194304.
+
+    Raises:
+        click.BadParameter: it is not one.
+
+    >>> parse_size("2MiB")
+    2097152
+    """
+    units = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+    units |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
+    number = text.rstrip("bBkKmMgGiI ")
+    unit = text[len(number) :].strip().lower()
+    if unit not in units or not number.replace(".", "", 1).isdigit():
+        raise click.BadParameter(f"{text!r} is not a size, e.g. 256MB or 1GiB.")
+    return int(float(number) * units[unit])
+
+
 def parse_spool_limit(context: click.Context, parameter: click.Parameter, text: str) -> int:
     """Parse a size that has room for the span logs of a process.
 
     >>> parse_spool_limit(None, None, "2MiB")
     2097152
     """
-    limit_bytes = _parse_size(text)
+    limit_bytes = parse_size(text)
     if limit_bytes < MIN_LIMIT_BYTES:
         raise click.BadParameter(
             f"{text} is too small for span logs, which need at least {memory(MIN_LIMIT_BYTES)}."
@@ -185,24 +203,13 @@ def parse_run_size(
         return None
     from stepscope.monitor import MIN_RUN_BYTES
 
-    size_bytes = _parse_size(text)
+    size_bytes = parse_size(text)
     if size_bytes < MIN_RUN_BYTES:
         raise click.BadParameter(
             f"{text} is too small for a run, whose newest files are kept in full detail; use at "
             f"least {memory(MIN_RUN_BYTES)}."
         )
     return size_bytes
-
-
-def _parse_size(text: str) -> int:
-    """Parse a number of bytes such as 256MB, 1GiB or 4194304."""
-    units = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
-    units |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
-    number = text.rstrip("bBkKmMgGiI ")
-    unit = text[len(number) :].strip().lower()
-    if unit not in units or not number.replace(".", "", 1).isdigit():
-        raise click.BadParameter(f"{text!r} is not a size, e.g. 256MB or 1GiB.")
-    return int(float(number) * units[unit])
 
 
 def parse_amount(

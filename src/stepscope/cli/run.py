@@ -21,6 +21,7 @@ import click
 import msgspec
 
 from stepscope._version import __version__
+from stepscope.budget import Budget
 from stepscope.capture.bootstrap import environment
 from stepscope.cli.launcher import (
     STOP_GRACE_S,
@@ -30,6 +31,7 @@ from stepscope.cli.launcher import (
     exit_like,
     stop_is_pending,
 )
+from stepscope.cli.monitor_options import budget_option, interval_option
 from stepscope.cli.numpy_threads import one_thread_in_numpy
 from stepscope.cli.options import json_option, parse_run_size, parse_spool_limit
 from stepscope.cli.output import print_json, say
@@ -52,7 +54,6 @@ from stepscope.errors import UsageError
 from stepscope.masking import mask
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
-    DEFAULT_INTERVAL_MS,
     FIRST_FLUSH_S,
     KINETO_LINK,
     Handshake,
@@ -65,7 +66,7 @@ from stepscope.monitor import (
     remove_spool,
     start_monitor,
 )
-from stepscope.schema import INTERVALS_MS, SCHEMA_VERSION, RunInfo
+from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.spool import TENSORS_VARIABLE, TensorPlan, is_suspended
 from stepscope.watch import STOP_REQUEST_FILE
 
@@ -82,6 +83,7 @@ class RunOptions(ScheduleOptions):
 
     out: str | None
     interval_ms: int
+    monitor_budget: Budget
     spool: str | None
     spool_limit: int
     """Bytes."""
@@ -108,21 +110,6 @@ class RunOptions(ScheduleOptions):
     as_json: bool
 
 
-def _parse_interval(context: click.Context, parameter: click.Parameter, text: str) -> int:
-    return int(text)
-
-
-interval_option = click.option(
-    "--interval",
-    "interval_ms",
-    type=click.Choice([str(ms) for ms in INTERVALS_MS]),
-    callback=_parse_interval,
-    default=str(DEFAULT_INTERVAL_MS),
-    show_default=True,
-    help="Milliseconds between samples of the node.",
-)
-
-
 @click.command(
     "run",
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
@@ -134,6 +121,7 @@ interval_option = click.option(
     "--out", metavar="RUN", help="Run directory to create. Default: stepscope-runs/<name>."
 )
 @interval_option
+@budget_option
 @click.option("--spool", metavar="DIR", help="Local directory for the span logs.")
 @click.option(
     "--spool-limit",
@@ -264,6 +252,7 @@ def _recorded_options(
     """Return the options to store in the run, except prices."""
     return {
         "interval_ms": options.interval_ms,
+        "monitor_budget": msgspec.to_builtins(options.monitor_budget),
         "spool": str(spool) if spool else None,
         "spool_limit_bytes": options.spool_limit,
         "max_run_size_bytes": options.max_run_size,
@@ -293,6 +282,9 @@ class _Session:
         self._kineto = str(link.readlink()) if link.is_symlink() else None
         self._windows = msgspec.structs.replace(windows, kineto_directory=self._kineto)
         self._rules = options.rules
+        self._budget, self._watch_budget = options.monitor_budget.divide()
+        if self._rules is None:
+            self._budget = options.monitor_budget
         self._stopping = Stopping(
             request_path=spool / STOP_REQUEST_FILE,
             grace_s=STOP_GRACE_S if options.rules is None else options.rules.stop_grace_s,
@@ -306,7 +298,9 @@ class _Session:
         watching = (
             None
             if self._rules is None
-            else Watching(self._location, self._rules, self._stopping.request_path)
+            else Watching(
+                self._location, self._rules, self._stopping.request_path, self._watch_budget
+            )
         )
         launcher = Launcher(
             handshake=Handshake(self._spool),
@@ -367,6 +361,7 @@ class _Session:
             flush_s=rotation_s or flush_s,
             first_flush_s=rotation_s or FIRST_FLUSH_S,
             max_run_bytes=self._options.max_run_size,
+            budget=self._budget,
             windows=self._windows,
         )
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from stepscope.cli.numpy_threads import one_thread_in_numpy
 from stepscope.errors import StepscopeError
 from stepscope.quantities import number, percent
-from stepscope.watch import Budget
+from stepscope.watch import ReadingBudget
 
 if TYPE_CHECKING:
     from stepscope.watch import Pace
@@ -28,7 +28,7 @@ class StatusLine:
     def __init__(self, location: Path, stream: TextIO | None) -> None:
         self._location = location
         self._stream = stream if stream is not None and stream.isatty() else None
-        self._budget = Budget()
+        self._budget = ReadingBudget()
         self._shown = False
 
     def tick(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from stepscope.budget import Budget
 from stepscope.cli.launcher import Companion, stop_is_pending
 from stepscope.cli.options import FIRED
 from stepscope.cli.output import say
@@ -31,11 +32,13 @@ class Watching:
         location: the run.
         plan: rules and actions that the user requested.
         stop_request: file in which the process requests to stop the job.
+        budget: CPU time and memory of the process.
     """
 
-    def __init__(self, location: Path, plan: RulePlan, stop_request: Path) -> None:
+    def __init__(self, location: Path, plan: RulePlan, stop_request: Path, budget: Budget) -> None:
         self._location = location
         self._plan = plan
+        self._budget = budget
         self._log = open_log()
         self._stop_request = stop_request
         self._made_s = time.time()
@@ -143,6 +146,7 @@ class Watching:
             selection=plan.selection,
             also=plan.also,
             actions=[stop, *plan.actions],
+            budget=self._budget,
             report=plan.report,
         )
         return start_beside("stepscope.watch", log=self._log, message=msgspec.json.encode(config))

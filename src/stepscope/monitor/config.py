@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from stepscope.budget import Budget
 from stepscope.schema import WindowSchedule
 
 DEFAULT_INTERVAL_MS = 500
@@ -72,6 +73,8 @@ class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The interval in the first seconds of the job."""
     max_run_bytes: int | None = None
     """Size of the node's recorded tables from which the oldest are rounded; None for no limit."""
+    budget: Budget = Budget()
+    """CPU time and memory of the monitor."""
     windows: WindowSettings = WindowSettings()
     attached: AttachSettings | None = None
     """Set for a job that was running already."""

@@ -19,11 +19,13 @@ from stepscope.monitor.handshake import Handshake, JobExit
 from stepscope.monitor.host import node_info
 from stepscope.monitor.launch import KINETO_LINK
 from stepscope.monitor.node_writer import NodeWriter, retry
+from stepscope.monitor.orphans import find_processes
 from stepscope.monitor.process_end import ProcessEnd
 from stepscope.monitor.reconfiguration import Reconfiguration
 from stepscope.monitor.sample_log import SampleLog
-from stepscope.monitor.samplers import GuardedSampler, Sample, SamplerError, build_samplers
-from stepscope.monitor.samplers.processes import JobTree, children_of, find_processes
+from stepscope.monitor.samplers import Sample
+from stepscope.monitor.samplers.processes import JobTree, children_of
+from stepscope.monitor.sampling import Sampling
 from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
@@ -57,9 +59,12 @@ class Monitor:
     Args:
         config: configuration.
         peer: daemon for libkineto in the job's processes; None if unavailable.
+        proc: mount point of the procfs that is sampled.
     """
 
-    def __init__(self, config: MonitorConfig, peer: KinetoPeer | None = None) -> None:
+    def __init__(
+        self, config: MonitorConfig, peer: KinetoPeer | None = None, *, proc: str = "/proc"
+    ) -> None:
         self._config = config
         self._first_flush_s = min(config.first_flush_s, config.flush_s)
         self._next_flush_s = time.monotonic() + self._first_flush_s
@@ -75,11 +80,11 @@ class Monitor:
             os.getpid(),
             *([config.launcher_pid] if config.launcher_pid else []),
         }
-        self._job = JobTree(config.job_pid, self._registered_pids, self._own_pids)
-        samplers, missing = build_samplers(self._job)
-        self._samplers = [GuardedSampler(sampler) for sampler in samplers]
+        self._job = JobTree(config.job_pid, self._registered_pids, self._own_pids, proc=proc)
+        self._sampling = Sampling(self._job, config, proc=proc)
         reader = open_run(config.run)
-        info = self._node_info(reader, missing)
+        info = self._node_info(reader, self._sampling.missing)
+        self._sampling.throttle.configure(info.configured_interval_ns)
         now_ns = time.monotonic_ns() + info.epoch_offset_ns
         self._interval_ns = info.interval_ns_at(now_ns)
         self._writer = NodeWriter(config.run, info, self._tree, max_bytes=config.max_run_bytes)
@@ -134,6 +139,8 @@ class Monitor:
         try:
             self._writer.put_node(self._writer.info)
             self._put_status()
+            # The budget may have led the monitor before this one to another interval.
+            self._adopt_interval("the monitor was started again")
         except OSError as error:
             self._note_unwritable_run(error)
         self._prepare_spool()
@@ -249,10 +256,10 @@ class Monitor:
         self._last_sample_ns = now_ns
         self._expected_ns = now_ns + self._interval_ns
         self._next_sample_ns = max(self._next_sample_ns + self._interval_ns, now_ns)
-        self._job.refresh(now_ns)
+        self._keep_budget()
+        self._sampling.refresh_job(now_ns, self._elapsed_ns())
         self._record_attached(AttachedRecorder.poll)
-        for sampler in self._samplers:
-            samples.extend(self._read_sampler(sampler, now_ns))
+        samples += self._sampling.read(now_ns, self._elapsed_ns())
         try:
             self._log.write(samples, now_ns)
         except OSError as error:
@@ -325,13 +332,6 @@ class Monitor:
             except OSError as error:
                 self._problems["attached"] = f"processes of the job could not be recorded: {error}"
 
-    def _read_sampler(self, sampler: GuardedSampler, now_ns: int) -> list[Sample]:
-        try:
-            return sampler.read(now_ns)
-        except SamplerError as error:
-            self._problems[sampler.group] = f"{sampler.group} could not be sampled: {error}"
-            return []
-
     def _write_if_due(self) -> None:
         """Flush if due or if the spool is filling up; otherwise write a heartbeat if due."""
         now_s = time.monotonic()
@@ -340,7 +340,8 @@ class Monitor:
             self._flush()
             self._last_tick_ns = time.monotonic_ns()  # writing to a slow disk is no pause
             is_early = now_s < self._early_until_s
-            self._next_flush_s = now_s + (self._first_flush_s if is_early else self._config.flush_s)
+            flush_s = self._first_flush_s if is_early else self._sampling.throttle.flush_s
+            self._next_flush_s = now_s + flush_s
         elif now_s >= self._next_heartbeat_s:
             try:
                 self._put_status()
@@ -362,16 +363,36 @@ class Monitor:
             )
 
     def _set_interval(self, interval_ms: int) -> None:
-        """Set the sampling interval, and record the change.
+        """Configure the sampling interval, and record the change.
 
         Raises:
             OSError: the run cannot be written.
         """
-        interval_ns, info = interval_ms * 1_000_000, self._writer.info
+        throttle = self._sampling.throttle
+        throttle.configure(interval_ms * 1_000_000)
+        self._adopt_interval(throttle.reason if throttle.level.factor > 1 else None)
+
+    def _keep_budget(self) -> None:
+        """Measure this process once per period, and record less or more."""
+        if not self._sampling.keep_budget(self._elapsed_ns()):
+            return
+        try:
+            self._adopt_interval(self._sampling.throttle.reason)
+        except OSError:  # the next period tries again
+            pass
+
+    def _adopt_interval(self, reason: str | None) -> None:
+        """Sample at the interval of the throttle, and record a change with its reason.
+
+        Raises:
+            OSError: the run cannot be written.
+        """
+        interval_ns, info = self._sampling.throttle.interval_ns, self._writer.info
         if interval_ns == self._interval_ns:
             return
         now_ns = time.monotonic_ns()
-        change = IntervalChange(t_ns=now_ns + info.epoch_offset_ns, interval_ns=interval_ns)
+        t_ns = now_ns + info.epoch_offset_ns
+        change = IntervalChange(t_ns=t_ns, interval_ns=interval_ns, reason=reason)
         changes = [*info.interval_changes, change]
         self._writer.put_node(msgspec.structs.replace(info, interval_changes=changes))
         self._interval_ns = interval_ns
@@ -416,7 +437,9 @@ class Monitor:
 
     def _notes(self) -> list[str]:
         attached = [] if self._attached is None else self._attached.notes
-        return [*attached, *self._writer.notes, *self._windows.notes, *self._problems.values()]
+        problems = self._problems.values()
+        notes = [*attached, *self._writer.notes, *self._windows.notes]
+        return [*notes, *problems, *self._sampling.notes]
 
     def _own_pids(self) -> set[int]:
         """List the processes of stepscope, which are not part of the job."""
@@ -446,7 +469,7 @@ class Monitor:
 
     def _remaining_processes(self) -> set[int]:
         """Find the processes of the job that are still running."""
-        self._job.refresh(time.monotonic_ns())
+        self._sampling.refresh_job(time.monotonic_ns(), self._elapsed_ns())
         registered = {
             process.pid
             for process in self._writer.drain.processes.values()

@@ -115,6 +115,8 @@ class IntervalChange(msgspec.Struct, frozen=True, kw_only=True):
     t_ns: int
     """Time from which samples have the new interval, epoch nanoseconds."""
     interval_ns: int
+    reason: str | None = None
+    """Why the monitor changed it; null if the configuration did."""
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +161,13 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     def epoch_offset_ns(self) -> int:
         """Epoch time minus monotonic time of the records of this node."""
         return self.clock_anchor_epoch_ns - self.clock_anchor_monotonic_ns
+
+    @property
+    def configured_interval_ns(self) -> int:
+        """Sampling interval of the last configuration."""
+        changes = self.interval_changes
+        configured = [change.interval_ns for change in changes if change.reason is None]
+        return configured[-1] if configured else self.sample_interval_ns
 
     def interval_ns_at(self, t_ns: int) -> int:
         """Return the sampling interval at a time, epoch nanoseconds."""

@@ -30,6 +30,8 @@ class ChangedInterval(msgspec.Struct, frozen=True, kw_only=True):
     changed_ns: Annotated[int, field_label("time", unit="epoch_ns")]
     interval_ns: int
     """Interval from then on."""
+    reason: str | None
+    """Why the monitor changed it; null if the configuration did."""
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +98,9 @@ def _show_node(run: Run, name: str) -> NodeView:
         gpus=[str(gpu.get("name", "GPU")) for gpu in info.gpus],
         sample_interval_ns=info.sample_interval_ns,
         interval_changes=[
-            ChangedInterval(changed_ns=change.t_ns, interval_ns=change.interval_ns)
+            ChangedInterval(
+                changed_ns=change.t_ns, interval_ns=change.interval_ns, reason=change.reason
+            )
             for change in info.interval_changes
         ],
         sample_count=max((summary.count for summary in summaries.values()), default=0),

@@ -1,5 +1,4 @@
 from .actions import make_notifier as make_notifier
-from .budget import Budget as Budget
 from .config import ActionConfig as ActionConfig, WatchConfig as WatchConfig
 from .configuring import (
     ConfigurationEdit as ConfigurationEdit,
@@ -13,6 +12,7 @@ from .live import (
     Pace as Pace,
     measure_pace as measure_pace,
 )
+from .reading_budget import ReadingBudget as ReadingBudget
 from .stop_request import (
     STOP_REQUEST_FILE as STOP_REQUEST_FILE,
     StopRequest as StopRequest,

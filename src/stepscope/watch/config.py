@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from stepscope.budget import Budget
 from stepscope.schema import RuleSelection
 
 ActionKind = Literal["stop", "command", "webhook", "notify"]
@@ -36,5 +37,7 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True):
     also: list[str] = []
     """Further rules, which actions refer to: names, or `path.py:MyRule`."""
     actions: list[ActionConfig] = []
+    budget: Budget = Budget()
+    """CPU time and memory of this process."""
     report: str | None = None
     """File of the report that is written while the job runs."""

@@ -6,6 +6,7 @@ interval late: the run is read whenever a monitor has written, not at times of o
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -13,10 +14,12 @@ from typing import Any
 import duckdb
 
 from stepscope.errors import StepscopeError
+from stepscope.quantities import duration
 from stepscope.rule_feed import RULES_DOCUMENT, RuleFeed, recorded_rules
 from stepscope.rules import Evaluation, Rule
 from stepscope.schema import Progress, RuleRecord
 from stepscope.store import RunReader
+from stepscope.watch.reading_budget import ReadingBudget
 
 __all__ = ["POLL_S", "RULES_DOCUMENT", "Follower", "Pause", "follow_records"]
 
@@ -26,6 +29,8 @@ SILENCE_TIMEOUT_NS = 60_000_000_000
 START_TIMEOUT_NS = 10_000_000_000
 """The same, for a monitor that has not written a heartbeat yet."""
 FINAL_TRIES = 5
+MIN_NOTED_WAIT_S = 10.0
+"""Delay of an evaluation by the budget from which the record says so."""
 
 Pause = Callable[[float], bool]
 """Function that waits for at most that many seconds; returns False to end the loop."""
@@ -39,6 +44,7 @@ class Follower:
         rules: rules to evaluate; their state is kept here.
         scan_ns: scan interval.
         is_abandoned: whether a job without heartbeats counts as ended.
+        budget: limit of the time that evaluations take while the job runs; None for no limit.
     """
 
     def __init__(
@@ -48,10 +54,12 @@ class Follower:
         *,
         scan_ns: int,
         is_abandoned: Callable[[], bool] = lambda: True,
+        budget: ReadingBudget | None = None,
     ) -> None:
         self._reader = reader
         self._scan_ns = scan_ns
         self._is_abandoned = is_abandoned
+        self._budget = budget or ReadingBudget(math.inf, interval_s=0)
         self._heartbeat_ns = 0
         self._ended = False
         self._read_error: str | None = None
@@ -69,8 +77,11 @@ class Follower:
         Data that cannot be read are retried; a note in the records says so.
         """
         while self._is_running():
-            if self._heartbeat_ns != self._evaluated_heartbeat_ns and self._evaluate(final=False):
-                yield self.record("running")
+            if self._heartbeat_ns != self._evaluated_heartbeat_ns and self._budget.allows:
+                with self._budget.spending():
+                    has_new_data = self._evaluate(final=False)
+                if has_new_data:
+                    yield self.record("running")
             if not pause(POLL_S):
                 break
         for _ in range(FINAL_TRIES):
@@ -81,13 +92,19 @@ class Follower:
 
     def record(self, progress: Progress) -> RuleRecord:
         """Return the findings so far."""
+        notes = [*self._reader.damage, *([self._read_error] if self._read_error else [])]
+        if progress == "running" and self._budget.wait_s >= MIN_NOTED_WAIT_S:
+            notes.append(
+                f"rules will next be evaluated in {duration(1e9 * self._budget.wait_s)}, to keep "
+                "the CPU budget of stepscope's processes"
+            )
         return RuleRecord(
             progress=progress,
             end_ns=self._evaluation.end_ns,
             scan_ns=self._feed.scan_ns,
             written_ns=time.time_ns(),
             findings=self._evaluation.findings(progress),
-            notes=[*self._reader.damage, *([self._read_error] if self._read_error else [])],
+            notes=notes,
         )
 
     def _is_running(self) -> bool:

@@ -12,7 +12,7 @@ from stepscope.errors import StepscopeError
 from stepscope.run import Run, find_recording_end
 from stepscope.schema import Delivery, Finding, JobState, Progress, RuleRecord
 from stepscope.store import RunReader
-from stepscope.watch.budget import Budget
+from stepscope.watch.reading_budget import ReadingBudget
 
 RECENT_STEPS = 50
 RECENT_SAMPLES = 10
@@ -65,7 +65,7 @@ class Observer:
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
-        self._budget = Budget()
+        self._budget = ReadingBudget()
         self._pace = Pace()
         self._suspect: str | None = None
         self._headline: str | None = None

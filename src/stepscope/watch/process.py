@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from stepscope.budget import MemoryLimit
 from stepscope.errors import UsageError
 from stepscope.rule_feed import RULES_DOCUMENT, choose_rules, name_rules, recorded_rules
 from stepscope.rules import Rule
@@ -23,12 +24,15 @@ from stepscope.watch.actions import make_action, make_alert
 from stepscope.watch.config import WatchConfig
 from stepscope.watch.deliveries import Deliveries
 from stepscope.watch.follower import Follower
+from stepscope.watch.reading_budget import ReadingBudget
 from stepscope.watch.report_file import ReportFile
 
 DELIVERY_TIMEOUT_S = 20.0
 """Maximum wait for pending deliveries after the end of the job."""
 WRITE_TRIES = 5
 TICK_S = 0.5
+BUDGET_PERIOD_S = 300.0
+"""Time over which the CPU budget is kept on average: the first evaluation costs the most."""
 
 
 class Watch:
@@ -44,8 +48,13 @@ class Watch:
         self._selection = self._read_selection() or config.selection
         rules = self._choose_rules(self._selection)
         self._follower = Follower(
-            reader, rules, scan_ns=config.scan_ns, is_abandoned=self._is_launcher_gone
+            reader,
+            rules,
+            scan_ns=config.scan_ns,
+            is_abandoned=self._is_launcher_gone,
+            budget=ReadingBudget(config.budget.cpu_ratio, interval_s=0, credit_s=BUDGET_PERIOD_S),
         )
+        self._memory = MemoryLimit("the watch process", config.budget.memory_bytes)
         self._writer = RunWriter(config.run, socket.gethostname())
         self._unwritten = threading.Event()
         earlier = recorded_rules(reader)
@@ -83,6 +92,7 @@ class Watch:
     def _handle(self, record: RuleRecord) -> None:
         """Record the findings, then deliver them."""
         self._record = record
+        self._memory.check()
         for finding in record.fired:
             self._recorded_ns.setdefault(finding.rule, record.written_ns)
         self._write()
@@ -147,8 +157,8 @@ class Watch:
     def _write(self) -> bool:
         """Replace the record in the run; False when that has to be retried later."""
         self._unwritten.clear()
-        errors = (self._change_error, self._write_error)
-        notes = [*self._record.notes, *(error for error in errors if error is not None)]
+        problems = (self._change_error, self._write_error, self._memory.note)
+        notes = [*self._record.notes, *(problem for problem in problems if problem is not None)]
         record = msgspec.structs.replace(
             self._record,
             written_ns=time.time_ns(),

@@ -36,6 +36,9 @@ def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
         ),
         (["run", "--max-run-size", "many", "--", "true"], "is not a size"),
         (["run", "--max-run-size", "1MB", "--", "true"], "1MB is too small for a run"),
+        (["run", "--monitor-budget", "2%,lots", "--", "true"], "is not a size"),
+        (["run", "--monitor-budget", "0%", "--", "true"], "'0%' is not a share of a core"),
+        (["attach", "1", "--monitor-budget", "1%,2%"], "'1%,2%' is not a budget, e.g. 2%,150MB"),
         (["run", "--", sys.executable, "missing.py"], "missing.py does not exist"),
         (
             ["run", "--", "no-such-command"],

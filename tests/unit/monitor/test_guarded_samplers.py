@@ -14,10 +14,13 @@ from stepscope.monitor.samplers import (
     Sample,
     Sampler,
     SamplerError,
+    SamplerFailures,
     build_samplers,
     cpu,
     guarded,
+    read_samplers,
 )
+from tests.support.waiting import wait_until
 
 S = 1_000_000_000
 METRIC = "memory_used_bytes"
@@ -50,6 +53,14 @@ FAILURES: dict[str, Callable[[int], object]] = {
 }
 
 
+def read(guard: GuardedSampler, now_ns: int) -> list[Sample]:
+    """Read one sampler; raises its error."""
+    ((_, result),) = read_samplers([guard], now_ns)
+    if isinstance(result, SamplerError):
+        raise result
+    return result
+
+
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_failure_of_any_sampler_leaves_the_others(
     samplers: list[Sampler], monkeypatch: pytest.MonkeyPatch, failure: str
@@ -61,10 +72,10 @@ def test_a_failure_of_any_sampler_leaves_the_others(
             for healthy in guards:
                 if healthy is guard:
                     with pytest.raises(SamplerError, match=r"."):
-                        healthy.read(S)
+                        read(healthy, S)
                 else:
-                    healthy.read(S)
-        guard.read(2 * S)
+                    read(healthy, S)
+        read(guard, 2 * S)
 
 
 def test_a_sampler_that_hangs_is_left_alone_until_it_responds(
@@ -84,13 +95,13 @@ def test_a_sampler_that_hangs_is_left_alone_until_it_responds(
         monkeypatch.setattr(sampler, "sample", hang)
         for tick in (1, 2, 3):
             with pytest.raises(SamplerError, match="no response"):
-                guard.read(tick)
-        assert calls == [1]
+                read(guard, tick)
+        assert wait_until(lambda calls=calls: calls) == [1]  # the thread may start late
         monkeypatch.setattr(guarded, "RESPONSE_TIMEOUT_S", 30)
         release.release(2)
         while True:
             try:
-                samples = guard.read(4)
+                samples = read(guard, 4)
                 break
             except SamplerError:  # the thread has not put the late response yet
                 continue
@@ -98,8 +109,54 @@ def test_a_sampler_that_hangs_is_left_alone_until_it_responds(
         monkeypatch.setattr(guarded, "RESPONSE_TIMEOUT_S", 0.01)
 
 
+class Meeting:
+    """Sampler that responds when others are sampled at the same time."""
+
+    def __init__(self, group: str, barrier: threading.Barrier) -> None:
+        self.group = group
+        self._barrier = barrier
+
+    def sample(self, now_ns: int) -> list[Sample]:
+        self._barrier.wait()
+        return [Sample(METRIC, self.group, 1.0)]
+
+
+def test_samplers_that_hang_share_one_timeout() -> None:
+    """They are all asked before the first response is awaited."""
+    barrier = threading.Barrier(8)
+    guards = [GuardedSampler(Meeting(str(n), barrier)) for n in range(8)]
+    results = dict(read_samplers(guards, S))
+    assert all(isinstance(results[str(n)], list) for n in range(8))
+    barrier.abort()
+    assert all(isinstance(result, SamplerError) for _, result in read_samplers(guards, 2 * S))
+
+
+def test_the_run_says_from_when_to_when_a_source_failed() -> None:
+    failures = SamplerFailures()
+    failures.end("gpu", S)
+    assert failures.notes == []
+    failures.add("gpu", "no response", 40 * S)
+    failures.add("gpu", "driver lost", 41 * S)
+    start = "gpu could not be sampled"
+    assert failures.notes == [f"{start} from 40 s after the start of the job on: driver lost"]
+    failures.end("gpu", 50 * S)
+    failures.end("gpu", 51 * S)
+    assert failures.notes == [f"{start} from 40 s to 50 s after the start of the job: driver lost"]
+    failures.add("gpu", "no response", 90 * S)
+    failures.add("disk", "gone", 95 * S)
+    assert failures.notes == [
+        f"{start} 2 times between 40 s and 90 s after the start of the job, and still cannot be: "
+        "no response",
+        "disk could not be sampled from 95 s after the start of the job on: gone",
+    ]
+    failures.end("gpu", 100 * S)
+    assert failures.notes[0] == (
+        f"{start} 2 times between 40 s and 100 s after the start of the job: no response"
+    )
+
+
 def test_a_source_that_cannot_be_opened_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(job: JobTree) -> Sampler:
+    def fail(job: JobTree, *, proc: str) -> Sampler:
         raise ValueError("a format that nothing knows")
 
     monkeypatch.setattr(cpu, "CpuSampler", fail)

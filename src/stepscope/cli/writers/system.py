@@ -29,6 +29,7 @@ def _write_node(out: Console, node: NodeView) -> None:
     )
     changes = "".join(
         f", from {clock_time(change.changed_ns)} on one per {duration(change.interval_ns)}"
+        + ("" if change.reason is None else f" ({change.reason})")
         for change in node.interval_changes
     )
     out.print(

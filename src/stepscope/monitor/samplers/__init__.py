@@ -2,6 +2,7 @@
 
 base        protocol of a sampler, rates from counters
 guarded     a sampler that may fail or hang
+failures    when samplers failed, and why
 perf_event  counters of the processor
 cpu, memory, disk, network, processes, threads, counters, cgroup, gpu
 """
@@ -24,6 +25,8 @@ from stepscope.monitor.samplers import (
 from stepscope.monitor.samplers.base import Sample, Sampler, Unavailable, read_bytes
 from stepscope.monitor.samplers.cgroup import most_used_memory_limit
 from stepscope.monitor.samplers.guarded import GuardedSampler, SamplerError
+from stepscope.monitor.samplers.failures import SamplerFailures
+from stepscope.monitor.samplers.guarded import GuardedSampler, SamplerError, read_samplers
 from stepscope.monitor.samplers.processes import JobTree
 
 __all__ = [
@@ -32,25 +35,31 @@ __all__ = [
     "Sample",
     "Sampler",
     "SamplerError",
+    "SamplerFailures",
     "Unavailable",
     "build_samplers",
     "most_used_memory_limit",
     "read_bytes",
+    "read_samplers",
 ]
 
 
-def build_samplers(job: JobTree) -> tuple[list[Sampler], dict[str, str]]:
+def build_samplers(job: JobTree, *, proc: str = "/proc") -> tuple[list[Sampler], dict[str, str]]:
     """Create the available samplers, and a reason for every unavailable group.
 
     Never raises: a node without one source is still worth recording.
+
+    Args:
+        job: the job.
+        proc: mount point of procfs.
     """
     builders: dict[str, Callable[[], Iterable[Sampler]]] = {
-        "cpu": lambda: [cpu.CpuSampler(job)],
-        "memory": lambda: [memory.MemorySampler()],
-        "disk": lambda: [disk.DiskSampler()],
-        "network": lambda: [network.NetworkSampler()],
-        "processes": lambda: [processes.ProcessSampler(job), threads.ThreadSampler(job)],
-        "cpu_counters": lambda: [counters.CounterSampler(job)],
+        "cpu": lambda: [cpu.CpuSampler(job, proc=proc)],
+        "memory": lambda: [memory.MemorySampler(proc=proc)],
+        "disk": lambda: [disk.DiskSampler(proc=proc)],
+        "network": lambda: [network.NetworkSampler(proc=proc)],
+        "processes": lambda: [processes.ProcessSampler(job), threads.ThreadSampler(job, proc=proc)],
+        "cpu_counters": lambda: [counters.CounterSampler(job, proc=proc)],
         "cgroup": lambda: [cgroup.ThrottleSampler(job.root_pid)],
         "gpu": gpu.build_gpu_samplers,
     }

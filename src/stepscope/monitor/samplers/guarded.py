@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import threading
+import time
+from collections.abc import Collection, Iterator
 from queue import Empty, SimpleQueue
 
 from stepscope.monitor.samplers.base import Sample, Sampler
 from stepscope.schema import METRIC_TYPES
 
 RESPONSE_TIMEOUT_S = 1.0
-"""Time that a sampler may hold up the sampling tick, once per hang."""
+"""Time that all samplers together may hold up the sampling tick, once per hang."""
 
 
 class SamplerError(Exception):
@@ -32,21 +34,32 @@ class GuardedSampler:
         self._thread: threading.Thread | None = None
         self._is_late = False
 
-    def read(self, now_ns: int) -> list[Sample]:
-        """Return the samples of one tick.
+    def request(self, now_ns: int) -> None:
+        """Start to sample, unless an earlier tick has not been responded to."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._respond, daemon=True, name=self.group)
+            self._thread.start()
+        if self._is_late:
+            try:
+                self._results.get_nowait()  # of an earlier tick, so its time would be wrong
+            except Empty:
+                return
+            self._is_late = False
+        self._ticks.put(now_ns)
+
+    def collect(self, deadline_s: float) -> list[Sample]:
+        """Return the samples that were requested.
+
+        Args:
+            deadline_s: monotonic time until which the sampler may respond.
 
         Raises:
             SamplerError: the sampler fails, or does not respond in time.
         """
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._respond, daemon=True, name=self.group)
-            self._thread.start()
+        if self._is_late:
+            raise SamplerError("no response")
         try:
-            if self._is_late:
-                self._results.get_nowait()  # of an earlier tick, so its time would be wrong
-                self._is_late = False
-            self._ticks.put(now_ns)
-            result = self._results.get(timeout=RESPONSE_TIMEOUT_S)
+            result = self._results.get(timeout=max(0.0, deadline_s - time.monotonic()))
         except Empty:
             self._is_late = True
             raise SamplerError("no response") from None
@@ -65,6 +78,24 @@ class GuardedSampler:
                 self._results.put(SamplerError(str(error) or type(error).__name__))
             else:
                 self._results.put(samples)
+
+
+def read_samplers(
+    samplers: Collection[GuardedSampler], now_ns: int
+) -> Iterator[tuple[str, list[Sample] | SamplerError]]:
+    """Read all samplers at once, so that those that hang share one timeout.
+
+    Yields:
+        The group of each sampler, with its samples or its error.
+    """
+    deadline_s = time.monotonic() + RESPONSE_TIMEOUT_S
+    for sampler in samplers:
+        sampler.request(now_ns)
+    for sampler in samplers:
+        try:
+            yield sampler.group, sampler.collect(deadline_s)
+        except SamplerError as error:
+            yield sampler.group, error
 
 
 def _check(sample: Sample) -> None:

@@ -120,11 +120,11 @@ class JobTree:
     def refresh(self, now_ns: int) -> None:
         """Read the processes again and look for new ones.
 
-        Once per tick: a second call with the same *now_ns* does nothing, so that every sampler can
-        call it. All of `/proc` is listed at most every two seconds, and only if the kernel has
-        assigned a pid since the last time.
+        Once per tick: a call with the same or an earlier *now_ns* does nothing, so that every
+        sampler can call it, also one that is late. All of `/proc` is listed at most every two
+        seconds, and only if the kernel has assigned a pid since the last time.
         """
-        if now_ns == self._refreshed_ns:
+        if self._refreshed_ns is not None and now_ns <= self._refreshed_ns:
             return
         self._refreshed_ns = now_ns
         own_pids = set(self._own_pids()) - {self.root_pid}
@@ -259,6 +259,20 @@ class JobTree:
                 self._own_ticks += max(0, process.cpu_ticks - old.cpu_ticks)
             elif process.start_ticks >= self._creation_ticks:
                 self._own_ticks += process.cpu_ticks
+
+
+class TreeSampler:
+    """Refresh of the tree as a sampler without samples, so that it can be guarded like one."""
+
+    group = "process tree"
+
+    def __init__(self, job: JobTree) -> None:
+        self._job = job
+
+    def sample(self, now_ns: int) -> Iterable[Sample]:
+        """Refresh the tree; see `Sampler.sample`."""
+        self._job.refresh(now_ns)
+        return ()
 
 
 class ProcessSampler:

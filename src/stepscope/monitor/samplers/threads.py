@@ -29,7 +29,7 @@ class _ThreadTimes(NamedTuple):
 class ThreadSampler:
     """Sampler of the threads that wait for a core while they compute for the main thread."""
 
-    group = "processes"
+    group = "threads"
 
     def __init__(self, job: JobTree, *, proc: str = "/proc") -> None:
         self._job = job

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.frameworks.pytorch.job_objects import read_path
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.guard import Probe
 from stepscope.spool import Kind
@@ -52,9 +53,10 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     return timed
 
 
-def _size(path: object) -> int:
+def _size(target: object) -> int:
     """Return the size of a file, 0 if it is unknown."""
-    if isinstance(path, str | os.PathLike):
+    path = read_path(target)
+    if path is not None:
         try:
             return os.stat(path).st_size if os.path.isfile(path) else 0
         except (OSError, ValueError):

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.frameworks.pytorch.job_objects import read_attribute
 from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler, patch
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.guard import Probe
@@ -64,7 +65,7 @@ def install() -> None:
     hide_from_compiler()
 
 
-def count_parallel_pass(module: torch.nn.Module) -> None:
+def _count_parallel_pass(module: torch.nn.Module) -> None:
     """Count training passes of a module of `PARALLEL_CLASS`, and those with an exchange.
 
     The first such module is the one whose statistics are read.
@@ -75,8 +76,11 @@ def count_parallel_pass(module: torch.nn.Module) -> None:
         progress.on_boundary(_probe.protect(_read_statistics))
     if torch.is_grad_enabled():
         _pass_count += 1
-        if getattr(module, "require_backward_grad_sync", True):
+        if read_attribute(module, "require_backward_grad_sync") is not False:
             _exchange_count += 1
+
+
+count_parallel_pass = _probe.protect(_count_parallel_pass)
 
 
 def _read_statistics() -> None:

@@ -25,6 +25,7 @@ def install() -> None:
         callbacks.on_compile_end(_end)
 
 
+@_probe.protect
 def _start(arguments: Any = None, *_: Any) -> None:
     """Start an interval. Older versions pass no description of the compilation."""
     global _open

@@ -19,6 +19,7 @@ from torch.utils.data import _utils, dataloader, get_worker_info
 from torch.utils.data._utils import fetch as fetching
 
 from stepscope.capture import stacks
+from stepscope.capture.frameworks.pytorch.job_objects import name_of, read_attribute
 from stepscope.capture.frameworks.pytorch.modules import ReentryGuard, module_call
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.progress import progress
@@ -95,7 +96,7 @@ class _PrefetchQueue(NamedTuple):
             reordered = sum(len(info) == 2 for info in iterator._task_info.values())
             queued = int(iterator._data_queue.qsize())
             return cls(queued + reordered, _count_received(iterator) + queued)
-        except (NotImplementedError, AttributeError, RuntimeError, OSError):
+        except (NotImplementedError, AttributeError, RuntimeError, OSError, TypeError, ValueError):
             return None
 
     def had_next(self, iterator: Any) -> bool:
@@ -114,7 +115,8 @@ def _timed_iter(original: Callable[..., Any]) -> Callable[..., Any]:
     def __iter__(self: Any) -> Any:  # noqa: N807
         progress.notify_work_start()
         start_ns = _now()
-        span = _wait_probe.start(Kind.LOADER_START, type(self.dataset).__name__)
+        dataset = type(read_attribute(self, "dataset")).__name__
+        span = _wait_probe.start(Kind.LOADER_START, dataset)
         try:
             iterator = original(self)
         finally:
@@ -127,19 +129,19 @@ def _timed_iter(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _describe(loader: Any, iterator: Any) -> None:
-    dataset = type(loader.dataset)
+    dataset = type(read_attribute(loader, "dataset"))
     label = f"{dataset.__module__}.{dataset.__qualname__}"
     fields = {
         "dataset": label,
-        "batch_size": getattr(loader, "batch_size", None) or _sampler_batch_size(loader),
+        "batch_size": _batch_size(loader) or _batch_size(read_attribute(loader, "batch_sampler")),
         "num_workers": loader.num_workers,
         "prefetch_factor": loader.prefetch_factor,
         "pin_memory": bool(loader.pin_memory),
         "persistent_workers": bool(loader.persistent_workers),
         "drop_last": bool(loader.drop_last),
-        "iterable": isinstance(loader.dataset, torch.utils.data.IterableDataset),
+        "iterable": issubclass(dataset, torch.utils.data.IterableDataset),
         "start_method": _start_method(loader),
-        "collate": getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__name__),
+        "collate": name_of(loader.collate_fn),
     }
     number = _loader_numbers.setdefault(repr(fields), len(_loader_numbers))
     name = f"{dataset.__name__}#{number}"
@@ -150,8 +152,10 @@ def _describe(loader: Any, iterator: Any) -> None:
 describe = _describe_probe.protect(_describe)
 
 
-def _sampler_batch_size(loader: Any) -> int | None:
-    return getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+def _batch_size(owner: object) -> int | None:
+    """Return the batch size of a loader or a batch sampler; None where it is computed."""
+    size = read_attribute(owner, "batch_size")
+    return size if type(size) is int else None
 
 
 def _start_method(loader: Any) -> str | None:
@@ -365,7 +369,7 @@ def _timed_iterator(iterator: Iterator[Any], times: FetchTimes) -> Iterator[Any]
 
 
 def _timed_collate(collate: Callable[..., Any]) -> Callable[..., Any]:
-    name = getattr(collate, "__qualname__", type(collate).__name__)
+    name = name_of(collate)
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         span = _fetch_probe.start(Kind.COLLATE, name)

@@ -93,7 +93,7 @@ def count_elements(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 def is_in_eval_mode(module: torch.nn.Module) -> bool:
     """Return True for a module in evaluation mode; False where the class defines `training`."""
     if type(module).__name__ == "OptimizedModule":  # of torch.compile
-        module = module._modules.get("_orig_mod") or module
+        module = module._modules.get("_orig_mod", module)
     return module.__dict__.get("training") is False
 
 

@@ -98,13 +98,14 @@ def _members_of(value: object) -> list[Any] | tuple[Any, ...] | None:
     if not callable(value):
         return None
     for members in _attributes(value).values():
-        if isinstance(members, list | tuple) and members and all(map(_is_transform, members)):
+        is_list = issubclass(type(members), list | tuple)
+        if is_list and members and all(map(_is_transform, members)):
             return members
     return None
 
 
 def _is_transform(value: object) -> bool:
-    return callable(value) and not isinstance(value, type)
+    return callable(value) and not issubclass(type(value), type)
 
 
 def _watch(chain: list[Any] | tuple[Any, ...], in_worker: bool) -> ChainTimes:

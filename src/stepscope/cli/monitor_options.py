@@ -1,0 +1,57 @@
+"""Options for the processes beside a job, which `run` and `attach` share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from stepscope.budget import Budget
+from stepscope.cli.options import parse_size
+from stepscope.monitor import DEFAULT_INTERVAL_MS
+from stepscope.schema import INTERVALS_MS
+
+
+def _parse_interval(context: click.Context, parameter: click.Parameter, text: str) -> int:
+    return int(text)
+
+
+def parse_budget(context: click.Context, parameter: click.Parameter, text: str) -> Budget:
+    """Parse a share of one core, a size of memory, or both; the other one keeps its default.
+
+    >>> parse_budget(None, None, "5%,1GB")
+    Budget(cpu_ratio=0.05, memory_bytes=1000000000)
+    """
+    limits: dict[str, Any] = {}
+    for part in map(str.strip, text.split(",")):
+        number = part.removesuffix("%").rstrip()
+        if number != part:
+            if not number.replace(".", "", 1).isdigit() or not float(number):
+                raise click.BadParameter(f"{part!r} is not a share of a core, e.g. 2%.")
+            name, limit = "cpu_ratio", float(number) / 100
+        else:
+            name, limit = "memory_bytes", parse_size(part)
+        if name in limits:
+            raise click.BadParameter(f"{text!r} is not a budget, e.g. 2%,150MB.")
+        limits[name] = limit
+    return Budget(**limits)
+
+
+interval_option = click.option(
+    "--interval",
+    "interval_ms",
+    type=click.Choice([str(ms) for ms in INTERVALS_MS]),
+    callback=_parse_interval,
+    default=str(DEFAULT_INTERVAL_MS),
+    show_default=True,
+    help="Milliseconds between samples of the node.",
+)
+budget_option = click.option(
+    "--monitor-budget",
+    metavar="CPU,MEMORY",
+    callback=parse_budget,
+    default="2%,150MB",
+    show_default=True,
+    help="Share of one core and memory that the processes of stepscope beside the job may take on "
+    "this node. To keep it, they record less, which the run says.",
+)

@@ -1,0 +1,209 @@
+"""Reduction of the monitor's work to its CPU budget.
+
+    above the budget for a period          next level
+    well below it for several periods      previous level, which is tried again later and later if
+                                           it turns out to cost too much
+
+The first levels double the time between samples and between writes of the run, the last ones leave
+out sources whose cost grows with the number of processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from stepscope.quantities import duration, percent
+
+PERIOD_NS = 20_000_000_000
+"""Time over which CPU time is measured; the first one is that of the start, and is not judged."""
+ROOM_SHARE = 0.4
+"""Share of the budget below which there is room for the previous level, which costs at most about
+twice as much: less than a half, so that it does not exceed the budget at once."""
+MIN_ROOM_PERIODS = 3
+"""Number of periods in a row with room, after which the monitor returns to the previous level."""
+MAX_ROOM_PERIODS = 180
+"""The same after it has failed to stay there several times: an hour."""
+MAX_INTERVAL_NS = 5_000_000_000
+"""Longest time between samples that the budget leads to."""
+MAX_FLUSH_S = 30.0
+"""Longest time between writes of the run that the budget leads to."""
+OPTIONAL_SOURCES = {
+    "threads": "threads of processes",
+    "cpu_counters": "processor counters of processes",
+    "processes": "use of resources by process",
+}
+"""Groups of samplers that can be left out, the least important first, as the run names them."""
+
+
+class Level(NamedTuple):
+    """Amount of work of the monitor."""
+
+    factor: int
+    """Of the time between samples and between writes of the run."""
+    omitted: tuple[str, ...]
+    """Groups of samplers that are left out."""
+
+
+class Throttle:
+    """The level of the monitor, adapted to the CPU time that it takes.
+
+    Args:
+        max_ratio: the budget, as a share of one core.
+        interval_ns: configured sampling interval.
+        flush_s: configured time between writes of the run.
+        groups: groups of the samplers of this node.
+        now_ns: monotonic time.
+        cpu_ns: CPU time of this process.
+    """
+
+    def __init__(
+        self,
+        max_ratio: float,
+        *,
+        interval_ns: int,
+        flush_s: float,
+        groups: Collection[str],
+        now_ns: int,
+        cpu_ns: int,
+    ) -> None:
+        self._max_ratio = max_ratio
+        self._flush_s = flush_s
+        self._groups = groups
+        self._period_ns, self._cpu_ns = now_ns, cpu_ns
+        self._is_starting = True
+        self._room_periods = 0
+        self._needed_periods = MIN_ROOM_PERIODS
+        self._has_returned = False
+        self._number = self._max_number = 0
+        self._ratio = 0.0
+        self._reduced_ns: int | None = None
+        """Time after the start of the job at which the first reduction began."""
+        self._restored_ns: int | None = None
+        """The same of the end of the last one; None while one lasts."""
+        self.configure(interval_ns)
+
+    def configure(self, interval_ns: int) -> None:
+        """Apply a configured sampling interval; the level stays the same where it exists."""
+        self._interval_ns = interval_ns
+        self._levels = list(_list_levels(interval_ns, self._groups))
+        last = len(self._levels) - 1
+        self._number, self._max_number = min(self._number, last), min(self._max_number, last)
+
+    @property
+    def level(self) -> Level:
+        """The present level."""
+        return self._levels[self._number]
+
+    @property
+    def interval_ns(self) -> int:
+        """The present sampling interval."""
+        return self._interval_ns * self.level.factor
+
+    @property
+    def flush_s(self) -> float:
+        """The present time between writes of the run."""
+        return self._stretch_flush(self.level)
+
+    @property
+    def reason(self) -> str:
+        """Measurement that led to the last change of the level, as one clause."""
+        return (
+            f"the monitor took {percent(self._ratio, 1)} of a core; its budget is "
+            f"{percent(self._max_ratio, 1)}"
+        )
+
+    def update(self, now_ns: int, cpu_ns: int, elapsed_ns: int) -> bool:
+        """Measure and adapt the level at the end of a period; return True then.
+
+        Args:
+            now_ns: monotonic time.
+            cpu_ns: CPU time of this process.
+            elapsed_ns: time since the start of the job, for the notes.
+        """
+        period_ns = now_ns - self._period_ns
+        if period_ns < PERIOD_NS:
+            return False
+        ratio = (cpu_ns - self._cpu_ns) / period_ns
+        self._period_ns, self._cpu_ns = now_ns, cpu_ns
+        if self._is_starting:
+            self._is_starting = False
+            return True
+        self._ratio = ratio
+        if ratio > self._max_ratio:
+            self._reduce(elapsed_ns)
+        else:
+            self._restore(elapsed_ns)
+        return True
+
+    def _reduce(self, elapsed_ns: int) -> None:
+        self._room_periods = 0
+        if self._has_returned:
+            self._needed_periods = min(2 * self._needed_periods, MAX_ROOM_PERIODS)
+            self._has_returned = False
+        self._number = min(self._number + 1, len(self._levels) - 1)
+        self._max_number = max(self._max_number, self._number)
+        if self._number:
+            self._reduced_ns = elapsed_ns if self._reduced_ns is None else self._reduced_ns
+            self._restored_ns = None
+
+    def _restore(self, elapsed_ns: int) -> None:
+        has_room = self._ratio < ROOM_SHARE * self._max_ratio
+        self._room_periods = self._room_periods + 1 if has_room else 0
+        if self._number and self._room_periods >= self._needed_periods:
+            self._number -= 1
+            self._room_periods = 0
+            self._has_returned = True
+            if not self._number:
+                self._restored_ns = elapsed_ns
+
+    @property
+    def notes(self) -> list[str]:
+        """Clauses that say what is or was reduced, and why; at most two."""
+        notes, budget = [], f"its budget of {percent(self._max_ratio, 1)} of a core"
+        if self._reduced_ns is not None:
+            start = duration(self._reduced_ns)
+            if self._restored_ns is None:
+                notes.append(
+                    f"the monitor has recorded less since {start} after the start of the job "
+                    f"({self._describe(self.level)}), to keep {budget}"
+                )
+            else:
+                notes.append(
+                    f"the monitor recorded less between {start} and "
+                    f"{duration(self._restored_ns)} after the start of the job (down to "
+                    f"{self._describe(self._levels[self._max_number])}), to keep {budget}"
+                )
+        if self._number == len(self._levels) - 1 and self._ratio > self._max_ratio:
+            notes.append(
+                f"the monitor takes {percent(self._ratio, 1)} of a core although it records as "
+                f"little as it can; {budget} cannot be kept"
+            )
+        return notes
+
+    def _describe(self, level: Level) -> str:
+        parts = []
+        if level.factor > 1:
+            parts = [
+                f"a sample every {duration(self._interval_ns * level.factor)} instead of "
+                f"{duration(self._interval_ns)}",
+                f"the run written every {duration(1e9 * self._stretch_flush(level))} instead of "
+                f"{duration(1e9 * self._flush_s)}",
+            ]
+        parts += [f"no {OPTIONAL_SOURCES[group]}" for group in level.omitted]
+        return ", ".join(parts)
+
+    def _stretch_flush(self, level: Level) -> float:
+        return max(self._flush_s, min(self._flush_s * level.factor, MAX_FLUSH_S))
+
+
+def _list_levels(interval_ns: int, groups: Collection[str]) -> Iterator[Level]:
+    factor = 1
+    yield Level(factor, ())
+    # Powers of two have a common divisor, by which readers weigh samples.
+    while 2 * factor * interval_ns <= MAX_INTERVAL_NS:
+        factor *= 2
+        yield Level(factor, ())
+    optional = [group for group in OPTIONAL_SOURCES if group in groups]
+    for count in range(1, len(optional) + 1):
+        yield Level(factor, tuple(optional[:count]))

@@ -1,0 +1,189 @@
+"""A whole monitor beside a real process: sources that fail, and its budget on a large node."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stepscope.budget import Budget
+from stepscope.monitor import loop, sampling
+from stepscope.monitor.config import MonitorConfig, WindowSettings
+from stepscope.monitor.loop import Monitor
+from stepscope.monitor.samplers import Sample, Sampler, guarded
+from stepscope.run import Run
+from stepscope.schema import SCHEMA_VERSION, JobStatus, RunInfo
+from stepscope.store import create_run, open_run
+from tests.support.fake_procfs import FakeProcfs
+from tests.support.waiting import wait_until
+
+Start = Callable[[str], "subprocess.Popen[bytes]"]
+IDLE = "import signal; signal.pause()"
+METRIC = "memory_used_bytes"
+TENTH_NS = 100_000_000
+MEASUREMENT_S = 1.7
+"""Two of the longest intervals of the test."""
+FAST_MONITOR = """
+import sys
+import msgspec
+from stepscope.monitor import throttle
+from stepscope.monitor.config import MonitorConfig
+from stepscope.monitor.loop import Monitor
+
+throttle.PERIOD_NS, throttle.MAX_INTERVAL_NS = 300_000_000, 800_000_000
+Monitor(msgspec.json.decode(sys.argv[1], type=MonitorConfig), proc=sys.argv[2]).run()
+"""
+
+
+def make_config(tmp_path: Path, job_pid: int, **options: Any) -> MonitorConfig:
+    """Create a run; the monitor creates the spool."""
+    run = tmp_path / "run"
+    info = RunInfo(
+        schema_version=SCHEMA_VERSION,
+        run_id="run",
+        created_ns=1,
+        command=["train"],
+        working_directory="/",
+        stepscope_version="0",
+    )
+    create_run(str(run), info)
+    return MonitorConfig(
+        run=str(run),
+        spool=str(tmp_path / "spool"),
+        job_pid=job_pid,
+        launcher_pid=None,
+        windows=WindowSettings(enabled=False),
+        **options,
+    )
+
+
+def read_status(run: str) -> JobStatus:
+    (status,) = open_run(run).statuses().values()
+    return status
+
+
+class Scripted:
+    """Sampler that does what a test says at each tick."""
+
+    def __init__(self, group: str, act: Callable[[int], object]) -> None:
+        self.group = group
+        self._act = act
+        self._tick = 0
+
+    def sample(self, now_ns: int) -> Iterator[Sample]:
+        self._tick += 1
+        self._act(self._tick)
+        yield Sample(METRIC, self.group, float(self._tick))
+
+
+def test_sources_that_raise_and_hang_leave_the_others_and_the_job(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = start(IDLE)
+    release = threading.Event()
+
+    def fail(tick: int) -> None:
+        if tick in {2, 3}:
+            raise KeyError("a field that no kernel writes")
+
+    def hang(tick: int) -> None:
+        if tick == 2:
+            release.wait()
+
+    def end_job(tick: int) -> None:
+        if tick == 6:
+            job.kill()
+            job.wait()
+
+    samplers: list[Sampler] = [
+        Scripted("broken", fail),
+        *(Scripted(f"hanging {n}", hang) for n in range(3)),
+        Scripted("healthy", end_job),
+    ]
+    monkeypatch.setattr(sampling, "build_samplers", lambda *_, **__: (samplers, {}))
+    monkeypatch.setattr(guarded, "RESPONSE_TIMEOUT_S", 0.2)
+    config = make_config(tmp_path, job.pid, interval_ms=100)
+    handler = loop.signal.getsignal(loop.signal.SIGTERM)
+    try:
+        assert Monitor(config).run()
+    finally:
+        release.set()
+        loop.signal.signal(loop.signal.SIGTERM, handler)
+    metrics = Run(open_run(config.run)).metrics
+    (node,) = metrics
+    assert metrics[node].series(METRIC, "healthy").tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert metrics[node].series(METRIC, "broken").tolist() == [1, 4, 5, 6, 7]
+    assert metrics[node].series(METRIC, "hanging 0").tolist() == [1]
+    broken, *hanging = read_status(config.run).notes
+    assert broken.startswith("broken could not be sampled from ")
+    assert broken.endswith("after the start of the job: 'a field that no kernel writes'")
+    assert len(hanging) == 3
+    assert all("after the start of the job on: no response" in note for note in hanging)
+
+
+def test_a_large_node_is_sampled_within_the_budget(
+    start: Start, tmp_path: Path, nvml_directory: Path
+) -> None:
+    """256 cores, 8 GPUs, 600 processes with 2 threads each, at ten samples a second.
+
+    CPU time is that of the kernel's clock of the monitor; time that other processes of a busy
+    machine take from it makes it smaller.
+    """
+    job = start(IDLE)
+    (tmp_path / "proc").mkdir()
+    procfs = FakeProcfs(
+        tmp_path / "proc", cores=256, root_pid=job.pid, process_count=600, thread_count=2
+    )
+    budget = Budget(cpu_ratio=0.08)
+    config = make_config(tmp_path, job.pid, interval_ms=100, budget=budget)
+    environment = os.environ | {"STUB_GPUS": "8", "LD_LIBRARY_PATH": str(nvml_directory)}
+    command = [sys.executable, "-c", FAST_MONITOR, msgspec.json.encode(config).decode()]
+    monitor = subprocess.Popen([*command, str(procfs.path)], env=environment)
+    measured = [(time.monotonic(), 0.0)]
+
+    def keeps_the_budget() -> bool:
+        procfs.advance()
+        assert monitor.poll() is None
+        (then_s, then_cpu_s), now_s = measured[-1], time.monotonic()
+        if now_s - then_s < MEASUREMENT_S:
+            return False
+        measured.append((now_s, cpu_s := read_cpu_s(monitor.pid)))
+        ratio = (cpu_s - then_cpu_s) / (now_s - then_s)
+        has_started = cpu_s > 1  # imports alone take a part of it
+        return has_started and ratio <= budget.cpu_ratio
+
+    try:
+        wait_until(keeps_the_budget, timeout_s=60)
+    finally:
+        monitor.terminate()
+        monitor.wait(60)
+    reader = open_run(config.run)
+    (node,) = reader.nodes().values()
+    assert [change.interval_ns for change in node.interval_changes][:2] == [
+        2 * TENTH_NS,
+        4 * TENTH_NS,
+    ]
+    assert all("its budget is 8.0%" in str(change.reason) for change in node.interval_changes)
+    assert node.configured_interval_ns == TENTH_NS
+    (note,) = read_status(config.run).notes
+    assert note.startswith("the monitor has recorded less since ")
+    assert "instead of 100 ms" in note
+    metrics = Run(reader).metrics[node.node]
+    assert len(metrics.devices_of("core_busy_ratio")) == 256
+    assert len(metrics.devices_of("gpu_busy_ratio")) == 8
+    assert len(metrics.devices_of("process_memory_bytes")) == 600
+    # Means weigh each sample by its interval; the stub's GPU n is busy for 10 (n + 1) %.
+    assert metrics.mean("gpu_busy_ratio", "3") == pytest.approx(0.4)
+
+
+def read_cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
