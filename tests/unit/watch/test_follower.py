@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from stepscope.store import DictColumn, RunReader, RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from stepscope.watch.follower import Follower, follow_records
+from stepscope.watch.reading_budget import ReadingBudget
 
 SECOND_NS = 1_000_000_000
 SCAN_NS = 10 * SECOND_NS
@@ -137,6 +139,29 @@ def test_a_scan_is_evaluated_as_soon_as_its_data_are_there(run: GrowingRun) -> N
     assert finding.first_ns == finding.last_ns == EPOCH_NS + 13 * SECOND_NS
     assert records[2].findings[0].first_ns == finding.first_ns
     assert records[0].findings[0].status is RuleStatus.IN_PROGRESS
+
+
+def test_a_budget_delays_evaluations_and_changes_no_finding(run: GrowingRun) -> None:
+    """Each evaluation costs a second, 1% of the time of a fake clock."""
+    clock, seconds = {"now_s": 0.0}, count()
+    budget = ReadingBudget(
+        0.01, interval_s=0, clock=lambda: clock["now_s"], cpu_clock=lambda: float(next(seconds))
+    )
+    pause = script(
+        lambda: run.grow(14, busy=1.0),
+        lambda: clock.update(now_s=100.0),
+        lambda: run.grow(10),
+        lambda: run.grow(10),
+        lambda: run.grow(3, state=JobState.COMPLETED),
+    )
+    delayed, last = run.follower(Busy(), budget=budget).follow(pause)
+    assert ends([delayed, last]) == pytest.approx([10, 36])
+    assert delayed.notes == [
+        "rules will next be evaluated in 100 s, to keep the CPU budget of stepscope's processes"
+    ]
+    assert last.notes == []
+    (unlimited,) = run.follower(Busy()).follow(script())
+    assert last.findings == unlimited.findings
 
 
 def test_it_ends_on_request_and_reports_that_evaluation_was_stopped(run: GrowingRun) -> None:

@@ -333,6 +333,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   ChangedInterval: {
     changed_ns: {"title":"time","unit":"epoch_ns"},
     interval_ns: {"title":"interval","unit":"ns","description":"Interval from then on."},
+    reason: {"title":"reason","unit":"none","description":"Why the monitor changed it; null if the configuration did."},
   },
   ChangedSetting: {
     changed_ns: {"title":"time","unit":"epoch_ns","description":"When the change took effect; of one without effect, when it was requested."},

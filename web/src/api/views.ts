@@ -192,6 +192,8 @@ export interface ChangedInterval {
   changed_ns: number;
   /** Interval from then on. */
   interval_ns: number;
+  /** Why the monitor changed it; null if the configuration did. */
+  reason: string | null;
 }
 
 /** Setting that was changed while the job ran, or was to be changed. */

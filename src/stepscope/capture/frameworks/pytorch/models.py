@@ -93,7 +93,8 @@ def count_elements(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 def is_in_eval_mode(module: torch.nn.Module) -> bool:
     """Return True for a module in evaluation mode; False where the class defines `training`."""
     if type(module).__name__ == "OptimizedModule":  # of torch.compile
-        module = module._modules.get("_orig_mod", module)
+        inner = module._modules.get("_orig_mod")  # may be false: its class may have `__len__`
+        module = module if inner is None else inner
     return module.__dict__.get("training") is False
 
 

@@ -97,6 +97,7 @@ def _may_have_chain(value: object) -> bool:
 def _members_of(value: object) -> list[Any] | tuple[Any, ...] | None:
     if not callable(value):
         return None
+    members: list[Any] | tuple[Any, ...]
     for members in _attributes(value).values():
         is_list = issubclass(type(members), list | tuple)
         if is_list and members and all(map(_is_transform, members)):
