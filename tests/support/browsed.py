@@ -79,6 +79,14 @@ def settled(page: Page) -> None:
             return
 
 
+def assert_drawn(page: Page, *, only_colors: bool = False) -> None:
+    """Check that a screen shows something, no error, and is accessible."""
+    settled(page)
+    assert page.locator("main [role=alert]").count() == 0, page.inner_text("main")
+    assert len(page.inner_text("main")) > 20
+    assert_accessible(page, only_colors=only_colors)
+
+
 def assert_accessible(page: Page, *, only_colors: bool = False) -> None:
     """Check that the page fits its width, and that axe finds nothing serious.
 
