@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import time
@@ -27,11 +26,12 @@ from stepscope.monitor.samplers import Sample
 from stepscope.monitor.samplers.processes import JobTree, children_of
 from stepscope.monitor.sampling import Sampling
 from stepscope.monitor.spool_lock import SpoolLock
+from stepscope.monitor.spool_size import SpoolSize
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
 from stepscope.quantities import duration
 from stepscope.schema import IntervalChange, JobState, JobStatus, NodeInfo
-from stepscope.spool import SPOOL_VARIABLE, SpoolTree, process_start_ticks, segment_bytes
+from stepscope.spool import SPOOL_VARIABLE, SpoolTree, process_start_ticks
 from stepscope.store import RunReader, open_run
 
 EARLY_FLUSH_PERIOD_S = 20.0
@@ -126,7 +126,7 @@ class Monitor:
         if was_deleted:
             self._note_deletion()
         self._orphans: dict[int, int] = {}
-        self._spool_sizes: dict[str, tuple[int, int]] = {}
+        self._spool_size = SpoolSize(self._tree)
 
     def run(self) -> bool:
         """Monitor until the job has ended.
@@ -279,19 +279,13 @@ class Monitor:
             )
 
     def _lock_spool(self) -> bool:
-        """Take the lock of the spool, which is created again if somebody has deleted it.
-
-        Returns:
-            True if it was deleted.
+        """Take the lock of the spool; True if somebody has deleted it, and it is created again.
 
         Raises:
             OSError: it cannot be created.
         """
+        is_missing = self._lock.create_directory()
         spool, sockets = Path(self._config.spool), self._config.windows.kineto_directory
-        is_missing = not spool.exists()
-        spool.mkdir(mode=0o700, exist_ok=True)
-        if spool.is_symlink() or spool.stat().st_uid != os.getuid():
-            raise PermissionError(errno.EPERM, "it belongs to another user", str(spool))
         if sockets is not None and not (spool / KINETO_LINK).is_symlink():
             (spool / KINETO_LINK).symlink_to(sockets)
         self._lock.take(wait=True)
@@ -336,7 +330,8 @@ class Monitor:
         """Flush if due or if the spool is filling up; otherwise write a heartbeat if due."""
         now_s = time.monotonic()
         self._measure_pause()
-        if now_s >= self._next_flush_s or self._is_spool_filling():
+        is_filling = self._spool_size.measure() > FLUSH_THRESHOLD * self._config.spool_limit_bytes
+        if is_filling or now_s >= self._next_flush_s:
             self._flush()
             self._last_tick_ns = time.monotonic_ns()  # writing to a slow disk is no pause
             is_early = now_s < self._early_until_s
@@ -477,23 +472,6 @@ class Monitor:
         }
         orphans = {pid for pid, ticks in self._orphans.items() if process_start_ticks(pid) == ticks}
         return (registered | orphans | set(self._job.processes)) - self._own_processes
-
-    def _is_spool_filling(self) -> bool:
-        """Check whether the spool is so full that it needs a flush now. Called at every tick, so
-        that only changed directories are listed."""
-        sizes: dict[str, tuple[int, int]] = {}
-        for path in self._tree.process_directories().values():
-            try:
-                changed_ns = Path(path).stat().st_mtime_ns
-            except FileNotFoundError:
-                continue
-            cached = self._spool_sizes.get(path)
-            if cached is None or cached[0] != changed_ns:
-                cached = changed_ns, segment_bytes(path)
-            sizes[path] = cached
-        self._spool_sizes = sizes
-        used_bytes = sum(size for _, size in sizes.values())
-        return used_bytes > FLUSH_THRESHOLD * self._config.spool_limit_bytes
 
     def _wait_until(self, condition: Callable[[], bool], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s

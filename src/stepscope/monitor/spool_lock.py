@@ -5,6 +5,7 @@ Two would store the records that neither finds in the run yet, and each record w
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -21,6 +22,18 @@ class SpoolLock:
     def __init__(self, spool: Path) -> None:
         self._spool = spool
         self._descriptor: int | None = None
+
+    def create_directory(self) -> bool:
+        """Create the directory if it is missing; True if it was.
+
+        Raises:
+            OSError: it cannot be created, or belongs to another user.
+        """
+        is_missing = not self._spool.exists()
+        self._spool.mkdir(mode=0o700, exist_ok=True)
+        if self._spool.is_symlink() or self._spool.stat().st_uid != os.getuid():
+            raise PermissionError(errno.EPERM, "it belongs to another user", str(self._spool))
+        return is_missing
 
     def take(self, *, wait: bool = False) -> bool:
         """Take the lock.
