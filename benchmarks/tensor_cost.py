@@ -4,8 +4,8 @@ A transformer (2.2 million parameters in 51 tensors) trains with one thread. Its
 nothing recorded; statistics of all weights, biases and gradients; the same with histograms; and two
 ways to do it by hand, seven reductions of each tensor read with `.item()`, and these with
 `torch.histc` of 64 bins. Each way is compared with the step of its own round in which nothing is
-recorded: reported are the medians over rounds of the thread's CPU time, with a bootstrap interval of
-95%. Writes benchmarks/results/tensor_cost.json.
+recorded: reported are the medians over rounds of the thread's CPU time, with a bootstrap interval
+of 95%. Writes benchmarks/results/tensor_cost.json.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def walk_call(results: WriteFaults, process: str, directory: str, call: int) -> 
         error = errors[(call + 2 * number + results.round) % len(errors)]
         fault = Fault(process=process, directory=directory, error=error, first=call, last=last)
         outcomes.append(run_job(fault))
-        counts.add(outcomes[-1])
+        counts.add(fault, outcomes[-1])
     return any(outcome.failed_calls for outcome in outcomes)
 
 

@@ -12,7 +12,6 @@ import functools
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Literal
@@ -49,10 +48,10 @@ PROCESSES = {
 TARGETS = (
     ("trainer", "spool"),
     ("monitor", "spool"),
-    ("monitor", "run"),
-    ("watcher", "run"),
     ("launcher", "spool"),
     ("launcher", "run"),
+    ("watcher", "run"),
+    ("monitor", "run"),
 )
 """Processes, and the directories that they write to."""
 ALWAYS = 2**31
@@ -78,7 +77,6 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 class FaultOutcome(msgspec.Struct, kw_only=True):
     """Outcome of one job."""
 
-    call_count: int
     failed_calls: list[str]
     lost: int = 0
     """Steps that are not in the run."""
@@ -94,7 +92,7 @@ class FaultCounts(msgspec.Struct, kw_only=True):
     """Jobs with failed calls of one process in one directory."""
 
     call_count: int = 0
-    """Calls of the job that made most."""
+    """Number of the last call that has failed."""
     jobs: int = 0
     """Jobs in which a call failed."""
     refused: int = 0
@@ -106,10 +104,10 @@ class FaultCounts(msgspec.Struct, kw_only=True):
     wrong: dict[Wrong, int] = {}
     """Jobs by what must not happen."""
 
-    def add(self, outcome: FaultOutcome) -> None:
+    def add(self, fault: Fault, outcome: FaultOutcome) -> None:
         """Count one job."""
-        self.call_count = max(self.call_count, outcome.call_count)
         if outcome.failed_calls:
+            self.call_count = max(self.call_count, fault.first)
             self.jobs += 1
             self.refused += outcome.is_refused
             self.recovered += outcome.is_recovered
@@ -171,10 +169,7 @@ def run_with_fault(fault: Fault, directory: Path) -> FaultOutcome:
         timeout=120,
     )
     calls = record.read_bytes()
-    outcome = FaultOutcome(
-        call_count=int.from_bytes(calls[:8], sys.byteorder),
-        failed_calls=calls[8:].decode().splitlines(),
-    )
+    outcome = FaultOutcome(failed_calls=calls[8:].decode().splitlines())
     errors = done.stderr.decode()
     if "Traceback" in errors or "[Errno" in errors:
         outcome.wrong["traceback"] = errors
