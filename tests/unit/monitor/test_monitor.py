@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -15,13 +16,14 @@ import msgspec
 import pytest
 
 from stepscope.budget import Budget
-from stepscope.monitor import loop, sampling
+from stepscope.monitor import sampling
 from stepscope.monitor.config import MonitorConfig, WindowSettings
+from stepscope.monitor.host import node_info
 from stepscope.monitor.loop import Monitor
 from stepscope.monitor.samplers import Sample, Sampler, guarded
 from stepscope.run import Run
-from stepscope.schema import SCHEMA_VERSION, JobStatus, RunInfo
-from stepscope.store import create_run, open_run
+from stepscope.schema import SCHEMA_VERSION, IntervalChange, JobStatus, RunInfo
+from stepscope.store import RunWriter, create_run, open_run
 from tests.support.fake_procfs import FakeProcfs
 from tests.support.waiting import wait_until
 
@@ -70,6 +72,13 @@ def read_status(run: str) -> JobStatus:
     return status
 
 
+@pytest.fixture(autouse=True)
+def _restored_signal_handler() -> Iterator[None]:
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
 class Scripted:
     """Sampler that does what a test says at each tick."""
 
@@ -111,12 +120,10 @@ def test_sources_that_raise_and_hang_leave_the_others_and_the_job(
     monkeypatch.setattr(sampling, "build_samplers", lambda *_, **__: (samplers, {}))
     monkeypatch.setattr(guarded, "RESPONSE_TIMEOUT_S", 0.2)
     config = make_config(tmp_path, job.pid, interval_ms=100)
-    handler = loop.signal.getsignal(loop.signal.SIGTERM)
     try:
         assert Monitor(config).run()
     finally:
         release.set()
-        loop.signal.signal(loop.signal.SIGTERM, handler)
     metrics = Run(open_run(config.run)).metrics
     (node,) = metrics
     assert metrics[node].series(METRIC, "healthy").tolist() == [1, 2, 3, 4, 5, 6, 7]
@@ -127,6 +134,27 @@ def test_sources_that_raise_and_hang_leave_the_others_and_the_job(
     assert broken.endswith("after the start of the job: 'a field that no kernel writes'")
     assert len(hanging) == 3
     assert all("after the start of the job on: no response" in note for note in hanging)
+
+
+def test_a_monitor_that_replaces_another_one_samples_as_configured(
+    start: Start, tmp_path: Path
+) -> None:
+    job = start(IDLE)
+    config = make_config(tmp_path, job.pid, interval_ms=100)
+    info = node_info(
+        sample_interval_ns=TENTH_NS, spool=config.spool, job_pid=job.pid, metrics_missing={}
+    )
+    reduced = IntervalChange(t_ns=1, interval_ns=4 * TENTH_NS, reason="the budget")
+    RunWriter(config.run, info.node).put_node(
+        msgspec.structs.replace(info, interval_changes=[reduced])
+    )
+    monitor = Monitor(config)
+    job.kill()
+    job.wait()
+    assert monitor.run()
+    _, adopted = open_run(config.run).nodes()[info.node].interval_changes
+    assert adopted.interval_ns == TENTH_NS
+    assert adopted.reason == "the monitor was started again"
 
 
 def test_a_large_node_is_sampled_within_the_budget(
@@ -142,7 +170,7 @@ def test_a_large_node_is_sampled_within_the_budget(
     procfs = FakeProcfs(
         tmp_path / "proc", cores=256, root_pid=job.pid, process_count=600, thread_count=2
     )
-    budget = Budget(cpu_ratio=0.08)
+    budget = Budget(cpu_ratio=0.05)
     config = make_config(tmp_path, job.pid, interval_ms=100, budget=budget)
     environment = os.environ | {"STUB_GPUS": "8", "LD_LIBRARY_PATH": str(nvml_directory)}
     command = [sys.executable, "-c", FAST_MONITOR, msgspec.json.encode(config).decode()]
@@ -157,8 +185,8 @@ def test_a_large_node_is_sampled_within_the_budget(
             return False
         measured.append((now_s, cpu_s := read_cpu_s(monitor.pid)))
         ratio = (cpu_s - then_cpu_s) / (now_s - then_s)
-        has_started = cpu_s > 1  # imports alone take a part of it
-        return has_started and ratio <= budget.cpu_ratio
+        is_reduced = any(node.interval_changes for node in open_run(config.run).nodes().values())
+        return is_reduced and ratio <= budget.cpu_ratio
 
     try:
         wait_until(keeps_the_budget, timeout_s=60)
@@ -167,14 +195,11 @@ def test_a_large_node_is_sampled_within_the_budget(
         monitor.wait(60)
     reader = open_run(config.run)
     (node,) = reader.nodes().values()
-    assert [change.interval_ns for change in node.interval_changes][:2] == [
-        2 * TENTH_NS,
-        4 * TENTH_NS,
-    ]
-    assert all("its budget is 8.0%" in str(change.reason) for change in node.interval_changes)
+    assert node.interval_changes[0].interval_ns == 2 * TENTH_NS
+    assert all("its budget is 5.0%" in str(change.reason) for change in node.interval_changes)
     assert node.configured_interval_ns == TENTH_NS
-    (note,) = read_status(config.run).notes
-    assert note.startswith("the monitor has recorded less since ")
+    notes = read_status(config.run).notes
+    (note,) = (n for n in notes if n.startswith("the monitor has recorded less since "))
     assert "instead of 100 ms" in note
     metrics = Run(reader).metrics[node.node]
     assert len(metrics.devices_of("core_busy_ratio")) == 256
