@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from stepscope.quantities import duration, memory
+from tests.fuzz.counts import FuzzCounts, load_counts
 from tests.support.kills import KINDS, KillCounts
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,6 +40,23 @@ written ([Storage](capture.md#storage)).
 |---|---:|---:|---:|---:|---:|---:|
 """
 
+FUZZING = """\
+
+## Hostile input
+
+From the last `make fuzz`, in `benchmarks/results/fuzz.json`. A decoder gets files that
+[atheris](https://github.com/google/atheris) changes, guided by the coverage of the decoder's code;
+the HTTP API gets requests that [schemathesis](https://schemathesis.readthedocs.io/) makes from its
+OpenAPI document.
+
+- **defects**: crashes, cases of more than 10 s or 2 GB, errors that are no sentence, answers with a
+  status of 500 or more, requests without an answer. Files outside of the run are checked as well.
+- **slowest**: wall time of one case, of at most 200 kB, on two cores that had other work.
+
+| input | cases | defects | slowest | most memory |
+|---|---:|---:|---:|---:|
+"""
+
 
 def reliability_doc() -> str:
     """Return the document for the counts of today."""
@@ -47,7 +66,16 @@ def reliability_doc() -> str:
         f"| {c.double:,} | {c.unreadable:,} |\n"
         for name, c in counts.items()
     ]
-    return HEADER + "".join(rows)
+    return HEADER + "".join(rows) + _describe_fuzzing(load_counts())
+
+
+def _describe_fuzzing(counts: dict[str, FuzzCounts]) -> str:
+    rows = [
+        f"| {name} | {c.cases:,} | {c.defects:,} | {duration(1e9 * c.slowest_s)} "
+        f"| {memory(c.peak_memory_bytes)} |\n"
+        for name, c in counts.items()
+    ]
+    return FUZZING + "".join(rows)
 
 
 def write_reliability_doc() -> None:
