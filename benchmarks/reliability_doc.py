@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from stepscope.quantities import duration, memory
+from tests.fuzz.counts import FuzzCounts, load_counts
 from tests.support.kills import KINDS, KillCounts
 from tests.support.write_faults import FaultCounts
 
@@ -21,7 +23,7 @@ HEADER = """\
 # Reliability
 
 Written by `python -m benchmarks.reliability_doc` from the counts in `benchmarks/results`, which
-`make soak` and `make write-faults` add to; do not edit.
+`make soak`, `make write-faults` and `make fuzz` add to; do not edit.
 
 ## Kills
 
@@ -79,6 +81,24 @@ class WriteFaults(msgspec.Struct):
         return msgspec.json.decode(WRITE_FAULTS.read_bytes(), type=cls)
 
 
+FUZZING = """\
+
+## Hostile input
+
+From the last `make fuzz`, in `benchmarks/results/fuzz.json`. A decoder gets files that
+[atheris](https://github.com/google/atheris) changes, guided by the coverage of the decoder's code;
+the HTTP API gets requests that [schemathesis](https://schemathesis.readthedocs.io/) makes from its
+OpenAPI document.
+
+- **defects**: crashes, cases of more than 10 s or 2 GB, errors that are no sentence, answers with a
+  status of 500 or more, requests without an answer. Files outside of the run are checked as well.
+- **slowest**: wall time of one case, of at most 200 kB, on two cores that had other work.
+
+| input | cases | defects | slowest | most memory |
+|---|---:|---:|---:|---:|
+"""
+
+
 def reliability_doc() -> str:
     """Return the document for the counts of today."""
     counts = msgspec.json.decode(KILLS.read_bytes(), type=dict[str, KillCounts])
@@ -87,7 +107,7 @@ def reliability_doc() -> str:
         f"| {c.lost:,} | {c.double:,} | {c.unreadable:,} | {c.unexplained:,} |\n"
         for name, c in counts.items()
     ]
-    return HEADER + "".join(rows) + _write_faults_section()
+    return HEADER + "".join(rows) + _write_faults_section() + _describe_fuzzing(load_counts())
 
 
 def _write_faults_section() -> str:
@@ -100,6 +120,15 @@ def _write_faults_section() -> str:
             f"| {c.refused:,} | {c.recovered:,} | {c.incomplete:,} | {sum(c.wrong.values()):,} |\n"
         )
     return WRITE_FAULTS_HEADER + "".join(rows)
+
+
+def _describe_fuzzing(counts: dict[str, FuzzCounts]) -> str:
+    rows = [
+        f"| {name} | {c.cases:,} | {c.defects:,} | {duration(1e9 * c.slowest_s)} "
+        f"| {memory(c.peak_memory_bytes)} |\n"
+        for name, c in counts.items()
+    ]
+    return FUZZING + "".join(rows)
 
 
 def write_reliability_doc() -> None:

@@ -2,7 +2,7 @@
 
     python tools/error_catalogue.py      print docs/errors.md
 
-Finds every place that makes an error of users, or a fault of the environment, and the template of
+Finds every call that makes an error of users, or a fault of the environment, and the template of
 its message: text, and names of what is inserted. Constants, variables and functions are followed.
 """
 
@@ -66,7 +66,7 @@ class Message(NamedTuple):
     """Message that users may see."""
 
     kind: str
-    place: str
+    location: str
     """File and line."""
     template: Template
 
@@ -81,7 +81,7 @@ class Message(NamedTuple):
 class Fault(NamedTuple):
     """Fault of the environment: finding, consequence and remedy."""
 
-    place: str
+    location: str
     texts: list[list[Message]]
     """Alternatives of each of `FAULT_TEXTS`."""
 
@@ -133,19 +133,19 @@ def read_catalogue() -> Catalogue:
     for module in modules:
         for call, functions in module.calls():
             name = _called_name(call)
-            place = f"{module.path.relative_to(ROOT)}:{call.lineno}"
+            location = f"{module.path.relative_to(ROOT)}:{call.lineno}"
             if name == FAULT:
                 values = {word.arg: word.value for word in call.keywords}
                 texts = [
-                    [Message(FAULT, place, t) for t in module.templates(values[text], functions)]
+                    [Message(FAULT, location, t) for t in module.templates(values[text], functions)]
                     for text in FAULT_TEXTS
                 ]
-                faults.append(Fault(place, texts))
+                faults.append(Fault(location, texts))
             elif name in docs or name == INVALID_VALUE:
                 kind = name if name in docs else "UsageError"
                 for argument in call.args[:2]:
                     for template in module.templates(argument, functions):
-                        message = Message(kind, place, template)
+                        message = Message(kind, location, template)
                         if len(re.findall(r"[a-z]", "".join(template[::2]))) >= MIN_LETTERS:
                             messages.setdefault((kind, message.text), message)
     return Catalogue(docs, list(messages.values()), faults)

@@ -39,11 +39,11 @@ def main() -> int:
     parser.add_argument("decoders", nargs="*")
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--counts", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.counts:
+    if options.scratch:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-        return _fuzz(options.decoders[0], options.cases, options.seed, options.counts)
+        return _fuzz(options.decoders[0], options.cases, options.seed, options.scratch)
     from tests.fuzz.decoders import DECODERS
 
     failed = 0
@@ -55,8 +55,9 @@ def main() -> int:
 def _fuzz_in_process(name: str, cases: int, seed: int) -> bool:
     """Fuzz one decoder and save its counts; returns True if it failed."""
     start_s = time.monotonic()
-    with tempfile.NamedTemporaryFile(prefix="stepscope-fuzz-") as file:
-        arguments = [name, "--cases", str(cases), "--seed", str(seed), "--counts", file.name]
+    # The process may end without cleaning up.
+    with tempfile.TemporaryDirectory(prefix="stepscope-fuzz-") as scratch:
+        arguments = [name, "--cases", str(cases), "--seed", str(seed), "--scratch", scratch]
         process = subprocess.run(
             [sys.executable, "-m", "tests.fuzz", *arguments],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -64,31 +65,33 @@ def _fuzz_in_process(name: str, cases: int, seed: int) -> bool:
             text=True,
             errors="replace",
         )
-        counts = msgspec.json.decode(file.read() or b"{}", type=FuzzCounts)
+        file = Path(scratch, _Counter.FILE)
+        content = file.read_bytes() if file.exists() else b"{}"
+        counts = msgspec.json.decode(content, type=FuzzCounts)
     failed = process.returncode != 0
     counts.defects = int(failed)
     save_counts(name, counts)
     verdict = f"FAILED ({process.returncode})" if failed else "ok"
-    print(
-        f"{name}: {counts.cases} cases, {time.monotonic() - start_s:.0f} s: {verdict}", flush=True
-    )
+    seconds = time.monotonic() - start_s
+    print(f"{name}: {counts.cases} cases, {seconds:.0f} s: {verdict}", flush=True)
     if failed:
         print((process.stdout + process.stderr)[-6_000:])
     return failed
 
 
-def _fuzz(name: str, cases: int, seed: int, counts: Path) -> int:
-    with tempfile.TemporaryDirectory(prefix="stepscope-fuzz-") as scratch:
-        fuzz = _fuzz_guided if importlib.util.find_spec("atheris") is not None else _fuzz_blindly
-        fuzz(name, cases, seed, Path(scratch), _Counter(counts))
+def _fuzz(name: str, cases: int, seed: int, scratch: Path) -> int:
+    fuzz = _fuzz_guided if importlib.util.find_spec("atheris") is not None else _fuzz_blindly
+    fuzz(name, cases, seed, scratch)
     return 0
 
 
 class _Counter:
     """Runs cases, and keeps the counts in a file, which outlives a crash."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("r+b", buffering=0)
+    FILE = "counts.json"
+
+    def __init__(self, scratch: Path) -> None:
+        self._file = (scratch / self.FILE).open("wb", buffering=0)
         self._counts = FuzzCounts()
 
     def run(self, decoder: Decoder, content: bytes, directory: Path) -> None:
@@ -107,7 +110,7 @@ class _Counter:
         os.pwrite(self._file.fileno(), msgspec.json.encode(self._counts).ljust(200), 0)
 
 
-def _fuzz_guided(name: str, cases: int, seed: int, scratch: Path, counter: _Counter) -> None:
+def _fuzz_guided(name: str, cases: int, seed: int, scratch: Path) -> None:
     import atheris
 
     with atheris.instrument_imports(
@@ -115,6 +118,7 @@ def _fuzz_guided(name: str, cases: int, seed: int, scratch: Path, counter: _Coun
     ):
         from tests.fuzz.decoders import DECODERS
     decoder, directory, corpus = DECODERS[name], scratch / "input", scratch / "corpus"
+    counter = _Counter(scratch)
     directory.mkdir()
     corpus.mkdir()
     for number, content in enumerate(decoder.seeds()):
@@ -127,10 +131,10 @@ def _fuzz_guided(name: str, cases: int, seed: int, scratch: Path, counter: _Coun
     atheris.Fuzz()
 
 
-def _fuzz_blindly(name: str, cases: int, seed: int, scratch: Path, counter: _Counter) -> None:
+def _fuzz_blindly(name: str, cases: int, seed: int, scratch: Path) -> None:
     from tests.fuzz.decoders import DECODERS
 
-    decoder, directory = DECODERS[name], scratch / "input"
+    decoder, directory, counter = DECODERS[name], scratch / "input", _Counter(scratch)
     directory.mkdir()
     for content in mutations(decoder.seeds(), cases, seed):
         signal.alarm(CASE_TIMEOUT_S)

@@ -66,7 +66,7 @@ def test_every_message_is_provoked() -> None:
     findings = [message for fault in catalogue.faults for message in fault.texts[0]]
     quotations = read_quotations()
     missing = {
-        message.text: message.place
+        message.text: message.location
         for message in (*catalogue.messages, *findings)
         if not is_quoted(message, quotations)
     }

@@ -174,10 +174,10 @@ def test_stacks_from_outside(
     for name in ("sh", "sleep"):
         (public_directory / name).symlink_to(shutil.which(name) or "")
     monkeypatch.setenv("PATH", str(public_directory))
-    first, *others = environment.check_stacks_from_outside()
-    assert first.remedy.endswith("pip install py-spy")
+    py_spy, *more = environment.check_stacks_from_outside()
+    assert py_spy.remedy.endswith("pip install py-spy")
     (public_directory / "py-spy").symlink_to(shutil.which("true", path=os.defpath) or "")
-    assert list(environment.check_stacks_from_outside()) == others
+    assert list(environment.check_stacks_from_outside()) == more
     if os.geteuid() == 0:
         with restricted([public_directory], 0o755):
             (fault,) = environment.check_stacks_from_outside()

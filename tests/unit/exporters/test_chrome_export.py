@@ -47,8 +47,8 @@ def recorded(tmp_path: Path, content: bytes, name: str = "trace.json") -> Path:
 def test_every_kind_makes_the_round_trip() -> None:
     kinds = {kind_of(e["ph"], e.get("cat", ""), e["name"]) for e in many_kinds()}
     missing = [kind.name for kind in EVENT_KINDS if kind not in kinds]
-    where = kineto_files.__file__
-    assert not missing, f"draw an event of {', '.join(missing)} in many_kinds() of {where}"
+    file = kineto_files.__file__
+    assert not missing, f"draw an event of {', '.join(missing)} in many_kinds() of {file}"
 
 
 @pytest.mark.parametrize("base", [BASE_NS, None])
