@@ -35,9 +35,15 @@ def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
             "is too small for span logs, which need at least 1 MiB",
         ),
         (["run", "--max-run-size", "many", "--", "true"], "is not a size"),
-        (["run", "--max-run-size", "1MB", "--", "true"], "1MB is too small for a run"),
+        (
+            ["run", "--max-run-size", "1MB", "--", "true"],
+            "1MB is too small for a run, whose newest files are kept in full detail; use at least",
+        ),
         (["run", "--monitor-budget", "2%,lots", "--", "true"], "is not a size"),
-        (["run", "--monitor-budget", "0%", "--", "true"], "'0%' is not a share of a core"),
+        (
+            ["run", "--monitor-budget", "0%", "--", "true"],
+            "'0%' is not a share of a core, e.g. 2%.",
+        ),
         (["attach", "1", "--monitor-budget", "1%,2%"], "'1%,2%' is not a budget, e.g. 2%,150MB"),
         (["run", "--", sys.executable, "missing.py"], "missing.py does not exist"),
         (
