@@ -8,6 +8,7 @@ They describe the finite elements; NaN and infinite ones are counted.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -59,6 +60,11 @@ def find_elements(tensor: torch.Tensor) -> Elements | None:
     return Elements(values.reshape(-1), implied_zeros) if values.numel() else None
 
 
+def _split(values: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Split a flat tensor into blocks; most tensors are one, and `split` runs Python code."""
+    return (values,) if values.numel() <= BLOCK_ELEMENTS else values.split(BLOCK_ELEMENTS)
+
+
 class HostSummary:
     """Statistics of tensors in host memory."""
 
@@ -75,7 +81,7 @@ class HostSummary:
         low, high, finite_count, nan_count, zero_count = math.inf, -math.inf, 0, 0, implied_zeros
         total = square_sum = abs_sum = 0.0
         product = 1.0 if values.numel() <= MAX_PRODUCT_ELEMENTS and not implied_zeros else _NAN
-        for part in values.split(BLOCK_ELEMENTS):
+        for part in _split(values):
             block = self._block[: part.numel()].copy_(part)
             extremes_of = part if part.dtype in _NATIVE_MIN_MAX else block
             part_sum = block.sum().item()
@@ -111,7 +117,7 @@ class HostSummary:
         if values.dtype not in {torch.float32, torch.float64}:
             values, before = values.float(), before.float()
         square_sum = 0.0
-        for part in before.sub_(values).split(BLOCK_ELEMENTS):
+        for part in _split(before.sub_(values)):
             block = self._block[: part.numel()].copy_(part)
             square_sum += torch.dot(block, block).item()
         return square_sum
