@@ -120,7 +120,8 @@ def test_another_path_to_the_same_file_is_the_same_trace(traces: Path, cache: Pa
     [
         pytest.param("cut.json.gz", gzip.compress(TRACE)[:30], "truncated", id="cut"),
         pytest.param("notes.md", b"# Notes\n", "is not a trace", id="text"),
-        pytest.param("empty.json", b"", "is empty, and the file", id="empty"),
+        pytest.param("empty.json", b"", "is empty", id="empty"),
+        pytest.param("hollow.json.gz", gzip.compress(b"")[:12], "is empty, and ", id="hollow"),
     ],
 )
 def test_a_damaged_file(tmp_path: Path, cache: Path, name: str, content: bytes, says: str) -> None:

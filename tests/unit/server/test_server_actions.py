@@ -218,8 +218,8 @@ def test_requests_of_another_form(served: Served) -> None:
         (invalid, "The body is invalid: "),
         (text, "The content type of the body must be application/json."),
         (served.request("/api/views/steps"), "The query parameter 'run' is missing."),
-        (served.request("/api/views/steps", run="none"), "There is no run none."),
-        (served.request("/api/import", id="none"), "There is no such import."),
+        (served.request("/api/views/steps", run="none"), "There is no run 'none'."),
+        (served.request("/api/import", **{"import": "none"}), "There is no such import."),
     ):
         assert sentence in response.error
         assert 400 <= response.status < 500
@@ -281,7 +281,7 @@ def test_a_change_of_the_configuration_and_its_progress(served: Served, run: Pat
     served.post("/api/configure", {"run": "job", "interval_ns": 200_000_000})
     write_status(run, JobState.COMPLETED)
     assert progress(2).json["failure"] == "the job ended before the change was applied"
-    assert "the job of job is over" in session(served)["why_not_configure"]
+    assert "the job of drawn is over" in session(served)["why_not_configure"]
 
 
 @pytest.mark.parametrize(
