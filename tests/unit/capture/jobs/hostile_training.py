@@ -3,8 +3,7 @@
 Usage: hostile_training.py FAULT DIRECTORY, where FAULT is one of
 
     none           everything works
-    objects raise, objects give garbage
-                   methods of the script's objects that stepscope has no need to call: whenever
+    objects raise  methods of the script's objects that stepscope has no need to call: whenever
                    stepscope calls one, it is counted
     probes raise, probes give garbage
                    the clock and the facts of every probe
