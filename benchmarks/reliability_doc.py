@@ -50,7 +50,8 @@ WRITE_FAULTS_HEADER = """\
 The same for every call that writes a file of the run or of the spool, in each process of a short
 job: open, write, mmap, fsync, rename and so on end with ENOSPC, EDQUOT, EIO or EROFS, in one job
 only at the N-th call, in another one from the N-th on. The job has a result that depends on each of
-its steps, and an exit status of its own.
+its steps, and an exit status of its own. The table has the processes and calls that were counted
+so far; `make write-faults` continues.
 
 - **not started**: `stepscope run` refused to start the job because the directory of `--out` cannot
   hold a run; it says so in one sentence.

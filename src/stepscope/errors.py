@@ -34,8 +34,22 @@ __all__ = [
     "UnreadableTraceError",
     "UsageError",
     "WaitTimeoutError",
+    "explain_os_error",
     "name_similar",
 ]
+
+
+def explain_os_error(error: Exception) -> str:
+    """Return the file, if any, and the reason, as in a message of the shell; the text of another
+    error.
+
+    >>> explain_os_error(FileNotFoundError(2, "No such file or directory", "train.py"))
+    'train.py: No such file or directory'
+    """
+    if not isinstance(error, OSError):
+        return str(error)
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else reason
 
 
 def name_similar(word: str, names: Iterable[str]) -> str:

@@ -16,6 +16,7 @@ import threading
 import time
 from itertools import count
 
+from stepscope.errors import explain_os_error
 from stepscope.spool import (
     SPOOL_VARIABLE,
     DropCounts,
@@ -245,8 +246,7 @@ def _open() -> Session | None:
                 else:
                     _current = Session(spool, limit, end_ns)
             except (OSError, ValueError, ImportError) as error:
-                path, reason = getattr(error, "filename", None), getattr(error, "strerror", None)
-                _unavailable = f"{path}: {reason}" if path else str(reason or error)
+                _unavailable = explain_os_error(error)
                 warn(f"process {os.getpid()} is not recorded: {_unavailable}")
             finally:
                 _opening = False

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from stepscope._version import __version__
+from stepscope.errors import explain_os_error
 from stepscope.masking import mask
 from stepscope.monitor.config import MonitorConfig, NewRun
 from stepscope.monitor.handshake import Handshake
@@ -38,8 +39,7 @@ def main() -> None:
     try:
         finished = Monitor(config, peer).run()
     except OSError as error:  # the launcher shows the last line of the log
-        prefix = f"{error.filename}: " if error.filename else ""
-        sys.exit(f"{prefix}{error.strerror or error}")
+        sys.exit(explain_os_error(error))
     launcher_waits = (
         config.launcher_pid is not None
         and process_start_ticks(config.launcher_pid) is not None

@@ -12,6 +12,7 @@ from types import FrameType
 
 import msgspec
 
+from stepscope.errors import explain_os_error
 from stepscope.monitor.attached import AttachedRecorder
 from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.handshake import Handshake, JobExit
@@ -310,7 +311,8 @@ class Monitor:
         )
 
     def _note_unwritable_run(self, error: OSError) -> None:
-        self._problems["store"] = f"the run cannot be written at the moment: {error}"
+        reason = explain_os_error(error)
+        self._problems["store"] = f"the run cannot be written at the moment: {reason}"
 
     def _note_deletion(self) -> None:
         self._losses["deletion"] = (

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from stepscope.budget import MemoryLimit
-from stepscope.errors import UsageError
+from stepscope.errors import UsageError, explain_os_error
 from stepscope.rule_feed import RULES_DOCUMENT, choose_rules, name_rules, recorded_rules
 from stepscope.rules import Rule
 from stepscope.schema import RuleRecord, RuleSelection
@@ -169,7 +169,8 @@ class Watch:
         try:
             self._writer.put_document("findings", RULES_DOCUMENT, record)
         except OSError as error:
-            self._write_error = f"findings cannot be recorded at the moment: {error}"
+            reason = explain_os_error(error)
+            self._write_error = f"findings cannot be recorded at the moment: {reason}"
             time.sleep(TICK_S)
             self._unwritten.set()
             return False

@@ -24,7 +24,9 @@ STEPS = "forward 60 | backward 30 | optimizer 10"
         ("EDQUOT", "the disk quota of the spool was exhausted"),
         ("EFBIG", "the limit on file sizes (ulimit -f)"),
         ("ENOENT", "the spool was deleted"),
-        ("EMFILE", "the spool could not be written: Too many open files"),
+        ("EMFILE", "too many files were open in one process; raise the limit (ulimit -n)"),
+        ("ENFILE", "too many files were open on the machine; raise the limit (fs.file-max)"),
+        ("EIO", "the spool could not be written: Input/output error"),
     ],
 )
 def test_each_cause_of_dropped_records_has_its_sentence(
