@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,8 @@ PASSED_SIGNALS = (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2)
 WATCHED_SIGNALS = (*PASSED_SIGNALS, signal.SIGCHLD)
 TICK_S = 1.0
 COMPANION_STARTS = 5
-"""Limit of starts of one companion."""
+"""Limit of starts of one companion in `COMPANION_PERIOD_S`: one that dies at once stays away."""
+COMPANION_PERIOD_S = 3600.0
 STOP_GRACE_S = 30.0
 """Time between SIGTERM and SIGKILL."""
 
@@ -55,15 +57,16 @@ class Companion:
 
     def __init__(self, start: Callable[[int], subprocess.Popen[bytes] | None]) -> None:
         self._start = start
-        self._starts = 0
+        self._starts_s: deque[float] = deque(maxlen=COMPANION_STARTS)
         self.process: subprocess.Popen[bytes] | None = None
 
     def keep(self, job_pid: int) -> None:
-        """Start it unless it is running or has died too often."""
+        """Start it unless it is running or has died too often in the last hour."""
         if self.process is not None and self.process.poll() is None:
             return
-        if self._starts < COMPANION_STARTS:
-            self._starts += 1
+        now_s, starts_s = time.monotonic(), self._starts_s
+        if len(starts_s) < COMPANION_STARTS or now_s - starts_s[0] >= COMPANION_PERIOD_S:
+            starts_s.append(now_s)
             try:
                 self.process = self._start(job_pid)
             except Exception:  # noqa: BLE001 - the job runs; its records stay in the spool

@@ -86,7 +86,8 @@ def _drain(location: str, reader: RunReader, spool: str) -> Recovery:
         writer.close()
     running = [process for process in writer.drain.processes.values() if not process.ended]
     if not running and not status.state.is_final:
-        status = writer.final_status(status, Handshake(Path(spool)), notes=windows.notes)
+        notes = dict.fromkeys([*status.notes, *windows.notes])  # of the dead monitor as well
+        status = writer.final_status(status, Handshake(Path(spool)), notes=notes)
         writer.put_status(status)
     return Recovery(
         spool=spool,
