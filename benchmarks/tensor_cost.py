@@ -68,13 +68,6 @@ def reduce_by_hand(model: nn.Module, *, histograms: bool = False) -> list[Any]:
     return numbers
 
 
-def use(recorder: TensorRecorder | None) -> None:
-    """Record with a recorder from now on."""
-    tensors.add_model = recorder and recorder.add_model
-    tensors.before_step = recorder and recorder.before_step
-    tensors.after_step = recorder and recorder.after_step
-
-
 def main() -> None:
     """Measure, print a table, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -109,7 +102,7 @@ def measure(rounds: int) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {way: [] for way in ways}
     for number in range(rounds + 2):
         for way, (recorder, hook) in ways.items():
-            use(recorder)
+            tensors.recorder = recorder
             tokens = torch.randint(0, VOCABULARY, (BATCH, LENGTH))
             start = time.thread_time()
             optimizer.zero_grad()

@@ -25,7 +25,10 @@ from tests.support.kineto_files import MANY_KINDS_HEADER, many_kinds, trace
 
 ROOT = Path(__file__).parents[1] / "golden" / "runs"
 RUN, FIGURES = "run", "figures.json"
-_NOT_DRAWN = ("scalars", "memory_categories", "python_profiles")
+_NOT_DRAWN = (
+    *("scalars", "tensor_statistics", "tensor_histograms"),
+    *("memory_categories", "python_profiles"),
+)
 """Tables that neither a drawn job nor a trace of torch fills."""
 
 

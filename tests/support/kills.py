@@ -318,7 +318,7 @@ def recover_in_parallel(kill_round: Round, kills: int) -> int:
     recoveries = [kill_round.recover() for _ in range(kills)]
     for recovery in recoveries:
         recovery.wait(60)
-    return kills
+    return 1
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):

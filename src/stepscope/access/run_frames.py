@@ -146,12 +146,12 @@ class RunFrames(RecordedRun):
 
     def tensors(
         self,
-        pattern: str | None = None,
+        pattern: str | re.Pattern[str] | None = None,
         *,
         collection: Names | None = None,
         rank: int | None = None,
     ) -> Tensors:
-        """Return the statistics of tensors (`stepscope run --tensors`).
+        """Return the statistics of tensors (option `--tensors`).
 
         Args:
             pattern: regular expression of whole names, such as `gradient/.*`; UsageError if it is
@@ -166,11 +166,11 @@ class RunFrames(RecordedRun):
         )
         number_ranks(self._run).require(rank)
         try:
-            re.compile(pattern or "")
+            names = None if pattern is None else re.compile(pattern)
         except re.error as error:
             raise UsageError(f"{pattern!r} is not a regular expression: {error}.") from None
         return Tensors(
-            lambda: read_tensors(self._run, pattern, collections=collections or (), rank=rank)
+            lambda: read_tensors(self._run, names, collections=collections or (), rank=rank)
         )
 
     def table(self, name: str) -> Frame:

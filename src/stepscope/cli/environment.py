@@ -92,7 +92,7 @@ def check_shared_memory() -> Iterator[Fault]:
         consequence="The spool is in the temporary directory, and a training process can wait for "
         "its disk.",
         remedy="Enlarge it (docker run --shm-size=2g), or pass a directory in memory to "
-        "`stepscope run --spool`.",
+        "the option --spool of stepscope run.",
     )
 
 
@@ -104,7 +104,7 @@ def check_spool() -> Iterator[Fault]:
             name="spool",
             finding="No directory can hold the spool: no temporary directory is writable.",
             consequence="A job runs without being recorded.",
-            remedy="Set TMPDIR to a directory of yours, or pass one to `stepscope run --spool`.",
+            remedy="Set TMPDIR to a directory of yours, or pass one to the option --spool.",
         )
         return
     free_bytes, free_inodes = _free_space(directory)
@@ -113,14 +113,14 @@ def check_spool() -> Iterator[Fault]:
             name="spool: space",
             finding=f"{directory}, which holds the spool, has {memory(free_bytes)} free.",
             consequence="Records are dropped once it is full, and counted.",
-            remedy="Free some of it, or pass another directory to `stepscope run --spool`.",
+            remedy="Free some of it, or pass another directory to the option --spool.",
         )
     if free_inodes < MIN_FREE_INODES:
         yield Fault(
             name="spool: inodes",
             finding=f"{directory}, which holds the spool, has room for {count(free_inodes)} files.",
             consequence="A process or thread that finds no room for its log is not recorded.",
-            remedy="Delete files (df -i), or pass another directory to `stepscope run --spool`.",
+            remedy="Delete files (df -i), or pass another directory to the option --spool.",
         )
 
 
@@ -137,7 +137,7 @@ def check_run_directory() -> Iterator[Fault]:
             name="run directory",
             finding=f"{directory} cannot be written: {error.strerror}.",
             consequence=f"Runs go to {private_runs_directory()}.",
-            remedy="Change to a directory of yours, or pass one to `stepscope run --out`.",
+            remedy="Change to a directory of yours, or pass one to the option --out.",
         )
         return
     free_bytes, free_inodes = _free_space(directory)
@@ -150,14 +150,14 @@ def check_run_directory() -> Iterator[Fault]:
             name="run directory: space",
             finding=f"{directory}, which holds runs, has {memory(free_bytes)} free.",
             consequence=consequence,
-            remedy="Free some of it, or pass another directory to `stepscope run --out`.",
+            remedy="Free some of it, or pass another directory to the option --out.",
         )
     if free_inodes < MIN_FREE_INODES:
         yield Fault(
             name="run directory: inodes",
             finding=f"{directory}, which holds runs, has room for {count(free_inodes)} files.",
             consequence=consequence,
-            remedy="Delete files (df -i), or pass another directory to `stepscope run --out`.",
+            remedy="Delete files (df -i), or pass another directory to the option --out.",
         )
 
 
@@ -216,7 +216,7 @@ def check_memory_limit(root: Path = Path("/")) -> Iterator[Fault]:
         consequence="The kernel kills a process of the job, or the monitor, when it needs more; "
         "`stepscope recover RUN` then stores the rest of the records.",
         remedy="Raise the memory limit of the container or batch job, or keep the spool on disk "
-        "with `stepscope run --spool`.",
+        "with the option --spool.",
     )
 
 
@@ -291,14 +291,14 @@ def check_hidden_processes(proc: Path = Path("/proc")) -> Iterator[Fault]:
             name="processes",
             finding="The kernel hides processes of other users (option hidepid of /proc).",
             consequence="Processes of the job that run as another user are not recorded, and "
-            "`stepscope attach` sees your own processes only.",
+            "stepscope attach sees your own processes only.",
             remedy="Record as root, or ask for a group that may see them (option gid of /proc).",
         )
 
 
 def check_stacks_from_outside() -> Iterator[Fault]:
     """Check whether `stepscope attach` can sample the stacks of a process."""
-    consequence = "`stepscope attach` records no stacks; `stepscope run` does."
+    consequence = "stepscope attach records no stacks; stepscope run does."
     if find_py_spy() is None:
         yield Fault(
             name="py-spy",

@@ -237,12 +237,15 @@ def make_spool(
         path = base / f"stepscope-{os.getuid()}-{run_id}-{os.getpid()}"
         try:
             base.mkdir(parents=True, exist_ok=True)
-            path.mkdir(mode=0o700)
-            Handshake(path).reserve()
-            reserve_refusals(str(path))
-            prepare(path)
+            path.mkdir(mode=0o700)  # it may be the spool of another job
+            try:
+                Handshake(path).reserve()
+                reserve_refusals(str(path))
+                prepare(path)
+            except OSError:
+                remove_spool(path)
+                raise
         except OSError as error:
-            remove_spool(path)
             problems.append(f"cannot create the spool in {base}: {error.strerror or error}")
             continue
         return path, problems

@@ -53,7 +53,7 @@ def _plan(
         return TensorPlan(
             collections=collections,
             patterns=patterns,
-            interval=interval or DEFAULT_TENSOR_INTERVAL,
+            interval=interval or (DEFAULT_TENSOR_INTERVAL if steps is None else 1),
             ranks=ranks,
             histograms=histograms,
             **(steps or {}),
@@ -77,7 +77,10 @@ def _parse_steps(
     start, colon, end = text.partition(":")
     try:
         if colon:
-            return {"first_step": int(start or 0), "end_step": int(end) if end else None}
+            first_step, end_step = int(start or 0), int(end) if end else None
+            if end_step is not None and end_step <= first_step:
+                raise ValueError(text)
+            return {"first_step": first_step, "end_step": end_step}
         steps = _parse_numbers(text)
     except ValueError:
         raise click.BadParameter(
@@ -110,10 +113,11 @@ _OPTIONS = (
                  help="Record statistics of tensors: any of "
                  f"{', '.join(COLLECTIONS)}, separated by commas."),
     click.option("--tensors-matching", "tensor_patterns", multiple=True, metavar="REGEX",
-                 help="Record statistics of the parameters whose name matches, and with "
-                 "gradient/… of their gradients; may be repeated."),
+                 help="Record statistics of the parameters, or with gradient/… of the gradients, "
+                 "whose whole name matches; may be repeated."),
     click.option("--tensors-every", "tensor_interval", type=click.IntRange(min=1), metavar="N",
-                 help=f"Record tensors at every Nth step.  [default: {DEFAULT_TENSOR_INTERVAL}]"),
+                 help="Record tensors at every Nth step of an optimizer.  [default: "
+                 f"{DEFAULT_TENSOR_INTERVAL}, or 1 with --tensors-steps]"),
     click.option("--tensors-steps", "tensor_steps", callback=_parse_steps, metavar="START:END",
                  help="Record tensors only in these steps; or only at these, such as 5,7,9."),
     click.option("--tensors-ranks", "tensor_ranks", callback=_parse_ranks, metavar="RANKS",

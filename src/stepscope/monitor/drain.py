@@ -220,12 +220,17 @@ class SpoolDrain:
         return list(process.segments.values())
 
     def _open_rows(self, process: ProcessLogs, name: LogName, path: Path) -> None:
-        if path.name not in process.row_files:
-            file = open_row_file(path, process.name, name.log, self._stored)
-            if file is not None and file.missing:
-                process.row_files[path.name] = file
-            elif file is not None:  # stored before a crash
-                path.unlink(missing_ok=True)
+        if path.name in process.row_files or path.name in process.unreadable:
+            return
+        file = open_row_file(path, process.name, name.log, self._stored)
+        if file is None:
+            process.unreadable.add(path.name)
+            process.notes.append(f"the statistics of tensors in {path.name} cannot be read")
+            process.changed = True
+        elif file.missing and (self._end_ns is None or file.header.t_ns < self._end_ns):
+            process.row_files[path.name] = file
+        else:  # stored before a crash, or later than the end of the recording
+            path.unlink(missing_ok=True)
 
     def _open(self, process: ProcessLogs, name: LogName, path: Path) -> LogSegment | None:
         try:

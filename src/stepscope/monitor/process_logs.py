@@ -99,6 +99,8 @@ class ProcessLogs:
     """How the interpreter ended; None if it was killed, or has not ended."""
     segments: dict[str, LogSegment] = field(default_factory=dict)
     row_files: dict[str, RowFile] = field(default_factory=dict)
+    unreadable: set[str] = field(default_factory=set)
+    """Names of damaged files of rows."""
     drops: SharedFile | None = None
     dropped: dict[str, int] = field(default_factory=dict)
     """Number of records that had no room, by cause."""

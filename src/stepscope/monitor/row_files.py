@@ -24,6 +24,10 @@ _SIGN, _INFINITE, _BIAS = 256, 255, 127
 """Of single-precision numbers: the sign above the exponent field, the field of those that are not
 finite, and the field of 2**0."""
 _COUNTS = ("element_count", "nan_count", "infinite_count", "zero_count")
+_STATISTICS = {
+    *_COUNTS,
+    *("min", "max", "sum", "deviation_square_sum", "abs_sum", "product", "update_square_sum"),
+}
 
 
 class _Header(msgspec.Struct):
@@ -90,6 +94,8 @@ def open_row_file(path: Path, process: str, log: str, stored: StoredSequences) -
         tensors = np.frombuffer(columns["tensor"][2], dtype=np.int64)
         values = np.frombuffer(columns["statistics"][2], dtype=np.float64)
         values = values.reshape(header.count, len(header.statistics))
+        if not set(header.statistics) >= _STATISTICS or len(tensors) != header.count:
+            return None
     except (FileNotFoundError, KeyError, ValueError, msgspec.ValidationError):
         return None
     powers = None
@@ -134,9 +140,8 @@ class RowColumns:
         }
         counts = {name: numbers[name].astype(np.int64) for name in _COUNTS}
         finite = numbers["element_count"] - numbers["nan_count"] - numbers["infinite_count"]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            mean = numbers["sum"] / finite
-            variance = np.maximum(numbers["square_sum"] / finite - mean**2, 0)
+        finite[finite == 0] = np.nan
+        mean, deviations = numbers["sum"] / finite, numbers["deviation_square_sum"]
         return {
             **self._describe(),
             "shape": DictColumn.encode("x".join(map(str, label.shape)) for label in labels),
@@ -145,9 +150,9 @@ class RowColumns:
             "min": _nullable(numbers["min"]),
             "max": _nullable(numbers["max"]),
             "mean": _nullable(mean),
-            "std": _nullable(np.sqrt(variance)),
+            "std": _nullable(np.sqrt(deviations / finite)),
             "l1": _nullable(numbers["abs_sum"]),
-            "l2": _nullable(np.sqrt(numbers["square_sum"])),
+            "l2": _nullable(np.sqrt(deviations + finite * mean**2)),
             "product": _nullable(numbers["product"]),
             "update_l2": _nullable(np.sqrt(numbers["update_square_sum"])),
         }

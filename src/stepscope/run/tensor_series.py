@@ -73,7 +73,7 @@ class TensorSeries:
 
 def read_tensors(
     run: Run,
-    pattern: str | None = None,
+    pattern: re.Pattern[str] | None = None,
     *,
     collections: Collection[str] = (),
     rank: int | None = None,
@@ -82,12 +82,9 @@ def read_tensors(
 
     Args:
         run: the run.
-        pattern: regular expression that a whole name must match; None for all names.
+        pattern: matches whole names; None for all.
         collections: only these; empty for all.
         rank: only this rank; None for all.
-
-    Raises:
-        re.error: the pattern is not a regular expression.
     """
     names = _list_names(run, pattern, collections)
     processes = {info.process: info.rank for info in run.processes}
@@ -172,12 +169,14 @@ def list_tensors(run: Run) -> dict[str, str]:
     return dict(sorted(zip(rows["tensor"].tolist(), rows["collection"].tolist(), strict=True)))
 
 
-def _list_names(run: Run, pattern: str | None, collections: Collection[str]) -> list[str]:
-    matches = re.compile(pattern or ".*", re.DOTALL).fullmatch
+def _list_names(
+    run: Run, pattern: re.Pattern[str] | None, collections: Collection[str]
+) -> list[str]:
     return [
         name
         for name, collection in list_tensors(run).items()
-        if matches(name) and (not collections or collection in collections)
+        if (pattern is None or pattern.fullmatch(name))
+        and (not collections or collection in collections)
     ]
 
 

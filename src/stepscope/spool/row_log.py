@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 
 from stepscope.spool.drops import LIMIT_REACHED
 from stepscope.spool.tree import ROWS, LogName, SpoolFullError
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     RowColumn = tuple[str, str, int, bytes]
 
 MAX_HEADER_BYTES = 1 << 20
+CHECKED_BYTES = 4 << 20
+CHECK_INTERVAL_NS = 1_000_000_000
 POWER_BINS = 512
 """Bins of a histogram by sign and power of two of single-precision numbers."""
 SIZES = {"q": 8, "d": 8, "i": 4}
@@ -44,7 +47,10 @@ class RowLog:
         drops: counts the dropped rows of the process.
     """
 
-    __slots__ = ("_directory", "_drops", "_first", "_number", "_thread", "_tree")
+    __slots__ = (
+        "_directory", "_drops", "_first", "_free_bytes",
+        "_number", "_reserve_ns", "_thread", "_tree",
+    )  # fmt: skip
 
     def __init__(self, tree: SpoolTree, directory: str, thread: int, drops: DropCounts) -> None:
         self._tree = tree
@@ -53,6 +59,9 @@ class RowLog:
         self._drops = drops
         self._number = 0
         self._first = 0
+        self._free_bytes = 0
+        """Bytes that may be written until the room is checked again."""
+        self._reserve_ns = 0
 
     def write(self, count: int, columns: list[RowColumn], **fields: Any) -> None:
         """Append rows. If the spool has no room, they are counted as dropped.
@@ -70,17 +79,36 @@ class RowLog:
             "columns": [column[:3] for column in columns],
             **fields,
         }
-        content = [json.dumps(header).encode(), b"\n", *(column[3] for column in columns)]
+        content = b"".join([json.dumps(header).encode(), b"\n", *(column[3] for column in columns)])
         name = LogName(self._thread, ROWS, self._number).file_name
         try:
-            self._tree.reserve(ROWS)
-            _write_file(f"{self._directory}/{name}", b"".join(content))
+            self._reserve(len(content))
+            _write_file(f"{self._directory}/{name}", content)
         except OSError as error:
             is_full = isinstance(error, SpoolFullError)
             self.drop(count, LIMIT_REACHED if is_full else error.errno or errno.EIO)
         else:
             self._number += 1
             self._first += count
+
+    def _reserve(self, size: int) -> None:
+        """Check that a file fits. The spool is listed only once per second or `CHECKED_BYTES`,
+        because it may hold thousands of files that the monitor has not read yet.
+
+        Raises:
+            SpoolFullError: it does not.
+        """
+        now_ns = time.monotonic_ns()
+        if size > self._free_bytes or now_ns - self._reserve_ns >= CHECK_INTERVAL_NS:
+            self._free_bytes, self._reserve_ns = 0, now_ns
+            reserved = max(size, min(CHECKED_BYTES, self._tree.limit_bytes // 16))
+            try:
+                self._tree.reserve(ROWS, reserved)
+            except SpoolFullError:
+                reserved = size
+                self._tree.reserve(ROWS, reserved)
+            self._free_bytes = reserved
+        self._free_bytes -= size
 
     def drop(self, count: int, cause: int = errno.EAGAIN) -> None:
         """Count rows that are not kept.

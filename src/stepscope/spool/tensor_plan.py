@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import json
-import re
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,6 +69,8 @@ class TensorPlan:
         for name in self.collections:
             if name not in COLLECTIONS:
                 raise ValueError(f"{name!r} is none of {', '.join(COLLECTIONS)}")
+        import re  # only in processes that have a plan
+
         for pattern in self.patterns:
             try:
                 re.compile(pattern)
@@ -105,6 +104,8 @@ class TensorPlan:
 
     def encode(self) -> str:
         """Encode the plan as JSON."""
+        import json
+
         return json.dumps(self.fields)
 
     @classmethod
@@ -114,6 +115,8 @@ class TensorPlan:
         Raises:
             ValueError: the text is not a plan.
         """
+        import json
+
         try:
             return cls(**json.loads(text))
         except TypeError as error:

@@ -113,7 +113,7 @@ def segment_bytes(directory: str) -> int:
 
 def _file_bytes(path: str) -> int:
     try:
-        return os.stat(path).st_size
+        return 512 * os.stat(path).st_blocks  # a small file occupies a page
     except FileNotFoundError:  # the monitor has read and removed it
         return 0
 
@@ -159,12 +159,12 @@ class SpoolTree:
         """Return the total size of all segments."""
         return sum(map(segment_bytes, self.process_directories().values()))
 
-    def reserve(self, log_class: str) -> None:
-        """Check that one more segment fits.
+    def reserve(self, log_class: str, size: int = SEGMENT_BYTES) -> None:
+        """Check that one more file fits, by default a segment.
 
         Raises:
-            SpoolFullError: the segment would exceed the limit of its class.
+            SpoolFullError: the file would exceed the limit of its class.
         """
         share = 1.0 if log_class == COARSE else FINE_SHARE
-        if self.used_bytes() + SEGMENT_BYTES > self.limit_bytes * share:
+        if self.used_bytes() + size > self.limit_bytes * share:
             raise SpoolFullError(f"the spool {self.root} has reached its limit")

@@ -53,7 +53,8 @@ _KIND = "kind, name, depth, flags"
 _ROUNDED_COLUMNS = {
     "spans": (
         'start_ns AS "start", coalesce(end_ns, start_ns) AS "end", depth, value, '
-        f"hash({_KIND}) AS kind, hash(process, log[:-2]) AS thread, "
+        # A span without an end takes nothing over from the spans with one.
+        f"hash({_KIND}, end_ns IS NULL) AS kind, hash(process, log[:-2]) AS thread, "
         f"if(kind IN ({', '.join(map(literal, DURATION_VALUE_KINDS))}) AND value >= 0, "
         f"hash(process, log, {_KIND}), 0) AS series, kind = 'run_queue' AS is_fixed"
     ),

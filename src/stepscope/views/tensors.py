@@ -63,14 +63,16 @@ class RecordedTensor(msgspec.Struct, frozen=True, kw_only=True):
     standard_deviation: Annotated[float | None, field_label(unit="none")]
     min: Annotated[float | None, field_label(unit="none")]
     max: Annotated[float | None, field_label(unit="none")]
-    l2: Annotated[float | None, field_label("L2 norm")]
+    l2: Annotated[float | None, field_label("L2 norm", unit="none")]
     zero_ratio: float | None
     """Share of zeros in all elements."""
     update_ratio: Annotated[float | None, field_label(unit="none")]
     """L2 norm of the change by the optimizer step, divided by that of the tensor."""
     non_finite_count: Annotated[int, field_label("NaN and infinite")]
     """Elements that were NaN or infinite, over all recorded steps."""
-    l2_by_step: Annotated[list[float | None], field_label("L2 norm over steps", display="curve")]
+    l2_by_step: Annotated[
+        list[float | None], field_label("L2 norm over steps", unit="none", display="curve")
+    ]
 
 
 class TensorsView(Ranged, frozen=True, kw_only=True):
@@ -90,7 +92,9 @@ class TensorsView(Ranged, frozen=True, kw_only=True):
 def show_tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
     """Show the numbers that the script logs, and the statistics of tensors."""
     logged = read_scalars(run, options.name)
-    series = read_tensors(run, None if options.name is None else re.escape(options.name))
+    series = read_tensors(
+        run, None if options.name is None else re.compile(re.escape(options.name))
+    )
     tensors = sorted(map(_show_tensor, series), key=lambda tensor: not tensor.non_finite_count)
     ranks = {process.process: process.rank for process in run.processes}
     return TensorsView(

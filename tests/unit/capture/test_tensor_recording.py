@@ -139,7 +139,7 @@ def test_the_training_is_the_same_bit_for_bit(spool: Spool, tmp_path: Path) -> N
 
 
 def test_tensors_are_selected_by_name(spool: Spool, tmp_path: Path) -> None:
-    patterns = (r"^shared", r"^gradient/head")
+    patterns = (r"shared\..*", r"gradient/head.*")
     rows = record(
         spool, f"SPARSE = True\n{TRAINING}", str(tmp_path / "s"), collections=(), patterns=patterns
     )
@@ -242,3 +242,87 @@ print(json.dumps(losses))
     records = [record for record in spool.drain().records if record.table == "scalars"]
     assert [record.value for record in records] == json.loads(done.stdout)
     assert [record.name for record in records] == ["loss/Mean", "loss/MseLoss"] * 3
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "LBFGS"])
+def test_gradients_of_a_closure(spool: Spool, optimizer: str) -> None:
+    """They are made inside the step: those of this one are recorded, and none of the one before."""
+    plan = TensorPlan(collections=("weights", "gradients"), interval=1)
+    done = spool.run(
+        PREFACE
+        + f"""
+model = nn.Linear(3, 1)
+optimizer = torch.optim.{optimizer}(model.parameters(), lr=0.1)
+norms = []
+for step in range(3):
+    def closure():
+        optimizer.zero_grad()
+        loss = (model(torch.full((2, 3), step + 1.0)) - 7).square().mean()
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+    norms.append(model.weight.grad.norm().item())
+print(json.dumps(norms))
+""",
+        **{TENSORS_VARIABLE: plan.encode()},
+    )
+    rows = read_rows(spool, "tensor_statistics")
+    gradients = [row for row in rows if row["tensor"] == "gradient/weight"]
+    assert [row["l2"] for row in gradients] == pytest.approx(json.loads(done.stdout))
+    assert [row["step"] for row in gradients] == [0, 1, 2]
+    assert {row["tensor"] for row in rows} == {"weight", "gradient/weight", "gradient/bias"}
+    assert all(row["update_l2"] > 0 for row in rows if row["tensor"] == "weight")
+
+
+def test_two_optimizers_take_turns(spool: Spool) -> None:
+    """Each optimizer has every second step of the process, and its own steps are counted; one
+    contains another."""
+    rows = record(
+        spool,
+        """
+class Both(torch.optim.Optimizer):
+    def __init__(self, inner, parameters):
+        self.inner = inner
+        super().__init__(parameters, {})
+
+    @torch.no_grad()
+    def step(self):
+        self.inner.step()
+        for parameter in self.param_groups[0]["params"]:
+            parameter -= 0.5 * parameter.grad
+
+critic, generator, shift = nn.Linear(2, 2), nn.Linear(2, 2), nn.Parameter(torch.zeros(2))
+first = torch.optim.SGD(critic.parameters(), lr=0.1)
+second = Both(torch.optim.SGD(generator.parameters(), lr=0.1), [shift])
+for _ in range(4):
+    critic(torch.ones(1, 2)).sum().backward()
+    first.step()
+    (generator(torch.ones(1, 2)) + shift).sum().backward()
+    second.step()
+""",
+        collections=("weights",),
+        interval=2,
+    )
+    steps: dict[str, list[int]] = {}
+    for row in rows:
+        assert row["update_l2"] > 0
+        steps.setdefault(row["tensor"], []).append(row["step"])
+    assert steps == {"weight": [0, 4], "Linear.weight": [1, 5], "parameter_2": [1, 5]}
+
+
+def test_one_odd_backward_pass_costs_only_its_loss(spool: Spool) -> None:
+    plan = TensorPlan(collections=("losses",))
+    spool.run(
+        PREFACE
+        + """
+from torch.func import grad, vmap
+weight = torch.ones(3, requires_grad=True)
+for step in range(3):
+    vmap(grad(lambda x: (x * 2).sum()))(torch.ones(4, 3))
+    torch.autograd.grad(weight.sum(), weight)  # a penalty, not a loss
+    weight.square().mean().backward()
+""",
+        **{TENSORS_VARIABLE: plan.encode()},
+    )
+    records = [record for record in spool.drain().records if record.table == "scalars"]
+    assert [(record.name, record.value) for record in records] == [("loss/Mean", 1.0)] * 3

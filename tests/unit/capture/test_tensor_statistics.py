@@ -39,7 +39,8 @@ def draw() -> Iterator[tuple[str, torch.Tensor]]:
 
     yield "weights", normal(64, 48) * 0.02
     yield "several blocks", normal(2 * BLOCK_ELEMENTS + 7) * 3 + 1
-    yield "almost constant", 1 + 1e-4 * normal(999)
+    yield "almost constant", 1 + 1e-6 * normal(999)
+    yield "far from zero", 1e4 + 1e-3 * normal(BLOCK_ELEMENTS + 500).double()
     yield "zeros", torch.zeros(5, 3)
     yield "one number", torch.tensor(-2.5)
     yield "some zeros", normal(40) * (normal(40) > 0)
@@ -87,7 +88,9 @@ def reference(tensor: torch.Tensor) -> dict[str, float]:
             "min": finite.min(),
             "max": finite.max(),
             "sum": math.fsum(finite),
-            "square_sum": math.fsum(finite**2) if np.abs(finite).max() < 1e150 else INF,
+            "deviation_square_sum": math.fsum((finite - finite.mean()) ** 2)
+            if np.abs(finite).max() < 1e150
+            else INF,
             "abs_sum": math.fsum(np.abs(finite)),
         }
         if values.size <= MAX_PRODUCT_ELEMENTS and not tensor.is_sparse:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from stepscope.run import explain_recovery
 from stepscope.schema import JobState
+from stepscope.spool import is_suspended
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from tests.support.command import run_command
+from tests.support.waiting import wait_until
 
 ADVICE = (
     r"The run is incomplete: the monitor on n0 has been silent for [\d,]+ d\. If it has ended, "
@@ -57,26 +63,44 @@ def test_the_report_gives_the_advice(tmp_path: Path) -> None:
     assert re.search(ADVICE, (tmp_path / "report.html").read_text())
 
 
+@pytest.fixture
+def monitor() -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process with the command line of a monitor."""
+    command = [sys.executable, "-S", "-c", "input()", "-m", "stepscope.monitor"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
 @pytest.mark.parametrize(
     ("runs", "silence_s", "advice"),
     [
         ("nothing", 0, r"stopped before .* job\. Store the remaining records with: stepscope rec"),
         ("job", 3600, r"stopped before .* job\. Store the remaining records with: stepscope rec"),
         ("job", 0, None),  # the launcher starts another monitor
-        ("monitor", 3600, r"silent for 1 h\. If .* with: kill -CONT \d+$"),
         ("monitor", 0, None),
+        ("monitor", 3600, r"silent for 1 h\. If process \d+ does not continue, end it, and store"),
+        ("suspended", 3600, r"silent for 1 h\. It is suspended; resume it with: kill -CONT \d+$"),
+        ("reused pid", 3600, r"stopped before .* Store the remaining records with: stepscope rec"),
     ],
 )
 def test_a_monitor_on_this_machine_is_looked_at(
-    tmp_path: Path, runs: str, silence_s: int, advice: str | None
+    tmp_path: Path,
+    monitor: subprocess.Popen[bytes],
+    runs: str,
+    silence_s: int,
+    advice: str | None,
 ) -> None:
-    """This process stands in for the one that runs."""
     builder = RunBuilder(tmp_path / "run", spool=str(tmp_path))
     builder.rank(0).draw("forward 12", 1)
+    if runs == "suspended":
+        os.kill(monitor.pid, signal.SIGSTOP)
+        wait_until(lambda: is_suspended(monitor.pid))
+    is_monitor = runs in {"monitor", "suspended"}
     run = builder.status(
         JobState.IN_PROGRESS,
         heartbeat_ns=time.time_ns() - silence_s * 10**9,
-        monitor_pid=os.getpid() if runs == "monitor" else None,
+        monitor_pid=monitor.pid if is_monitor else os.getpid() if runs == "reused pid" else None,
         pid=os.getpid() if runs == "job" else None,
     ).write()
     sentence = explain_recovery(open_run(run))

@@ -13,13 +13,12 @@ no process does. `JobTree._account` has the arithmetic.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from stepscope.monitor.samplers.base import Sample, read_bytes
-from stepscope.spool import process_start_ticks
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -84,6 +83,7 @@ class JobTree:
         self._own_pids = own_pids
         self._proc = proc
         self._creation_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S)
+        self._refreshing = threading.Lock()
         self._refreshed_ns: int | None = None
         self._scanned_ns: int | None = None
         self._scans = 0
@@ -101,7 +101,8 @@ class JobTree:
     @property
     def processes(self) -> Mapping[int, JobProcess]:
         """Running processes of the job by pid, as of the last refresh."""
-        return {pid: process for pid, process in self._members.items() if not process.ended}
+        members = list(self._members.items())  # at once: a late refresh may be adding some
+        return {pid: process for pid, process in members if not process.ended}
 
     @property
     def cpu_seconds(self) -> float:
@@ -124,9 +125,16 @@ class JobTree:
         sampler can call it, also one that is late. All of `/proc` is listed at most every two
         seconds, and only if the kernel has assigned a pid since the last time.
         """
-        if self._refreshed_ns is not None and now_ns <= self._refreshed_ns:
-            return
-        self._refreshed_ns = now_ns
+        if not self._refreshing.acquire(blocking=False):
+            return  # a refresh that is late has not ended
+        try:
+            if self._refreshed_ns is None or now_ns > self._refreshed_ns:
+                self._refreshed_ns = now_ns
+                self._refresh(now_ns)
+        finally:
+            self._refreshing.release()
+
+    def _refresh(self, now_ns: int) -> None:
         own_pids = set(self._own_pids()) - {self.root_pid}
         previous = self._members
         self._members = self._reread(previous, own_pids)
@@ -338,27 +346,6 @@ def children_of(pid: int, proc: str = "/proc") -> list[int]:
         return [int(child) for child in read_bytes(f"{proc}/{pid}/task/{pid}/children").split()]
     except _MISSING:
         return []
-
-
-def find_processes(variable: str, value: str) -> dict[int, int]:
-    """Find the processes that were started with this environment variable.
-
-    A daemon has no relation to the command that started it, except for the inherited environment.
-
-    Returns:
-        Start ticks by pid.
-    """
-    entry = f"{variable}={value}".encode()
-    processes = {}
-    for directory in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (directory / "environ").read_bytes().split(b"\0")
-        except OSError:  # ended, or of another user
-            continue
-        ticks = process_start_ticks(directory.name) if entry in environment else None
-        if ticks is not None:
-            processes[int(directory.name)] = ticks
-    return processes
 
 
 def list_names(directory: str) -> list[str]:

@@ -19,7 +19,9 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from stepscope.errors import UsageError
+import duckdb
+
+from stepscope.errors import StepscopeError, UsageError
 from stepscope.monitor.config import WindowSettings
 from stepscope.monitor.windows.change_point import SlowdownDetector
 from stepscope.monitor.windows.imports import WindowFile, WindowImports, has_raw_file
@@ -180,7 +182,10 @@ class WindowService:
         self._note_scheduled()
         failed = self._imports.close()
         self._note_imports()
-        self._note_missing({file.key for file in failed})
+        try:
+            self._note_missing({file.key for file in failed})
+        except (OSError, StepscopeError, duckdb.Error) as error:
+            self._notes["missing"] = f"missing detailed windows were not looked for: {error}"
         if self._settings.enabled:
             self._requests.tick(list(self._processes.values()), time.monotonic_ns())
         return len(failed)

@@ -15,9 +15,9 @@ _TENSOR = (
 
 TENSOR_STATISTICS = Table(
     name="tensor_statistics",
-    doc="One row per tensor and recorded step (`stepscope run --tensors`). Numbers from `min` on "
-    "describe the finite elements, and are null without one. Of a complex tensor they describe the "
-    "absolute values. Gradients are those that the optimizer uses, weights those after its step.",
+    doc="One row per tensor and recorded step (option `--tensors`). Numbers from `min` on describe "
+    "the finite elements, and are null without one. Of a complex tensor they describe the absolute "
+    "values. Gradients are those that the optimizer uses, weights those after its step.",
     key=RECORD_KEY,
     columns=(
         *_TENSOR,
@@ -46,8 +46,8 @@ TENSOR_STATISTICS = Table(
 
 TENSOR_HISTOGRAMS = Table(
     name="tensor_histograms",
-    doc="One row per bin with elements, of each row of `tensor_statistics` "
-    "(`--tensor-histograms`). Bins are powers of two on both sides of zero. `seq` is 64 times that "
+    doc="One row per bin with elements, of each row of `tensor_statistics` (option "
+    "`--tensor-histograms`). Bins are powers of two on both sides of zero. `seq` is 64 times that "
     "of the row of statistics, plus the position of the bin.",
     key=RECORD_KEY,
     columns=(

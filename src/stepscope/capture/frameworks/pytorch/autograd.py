@@ -36,7 +36,7 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
         if progress.reports_work:
             progress.notify_work()
-        if tensors.add_loss is not None and args:
+        if tensors.add_loss is not None and args and kwargs.get("accumulate_grad"):
             tensors.add_loss(args[0])
         name = "backward" if kwargs.get("accumulate_grad") else "grad"
         # A pass inside another one, or inside a module, ends no step.

@@ -110,6 +110,12 @@ def install() -> None:
         progress.on_boundary(_probe.protect(clock.poll))
 
 
+def is_capturing() -> bool:
+    """Return True while the current stream is captured into a CUDA graph: whatever is launched then
+    becomes a part of the graph, and asking for an event ends the capture with an error."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
 def start(name: str) -> OpenPhase | None:
     """Start a phase on the device; None if that is not possible. Never raises."""
     if clock is None or not _probe.alive:

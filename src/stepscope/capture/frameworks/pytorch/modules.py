@@ -102,7 +102,7 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
             _probe.end(span, flags=flags)
         if span is not None:  # a lazy module has its parameters only after the call
             models.describe(module, args, kwargs)
-            if tensors.add_model is not None:
+            if tensors.recorder is not None:
                 tensors.add_model(module)
             if progress.watches_updates and not flags & Flag.NO_GRAD:
                 updates.add(module)

@@ -30,7 +30,10 @@ _states: dict[int, _OptimizerState] = {}
 class _OptimizerState:
     """One optimizer, and its step that has not ended."""
 
-    __slots__ = ("device", "inner_count", "is_stepping", "name", "reference", "span")
+    __slots__ = (
+        "device", "inner_count", "is_stepping", "name", "reference", "span", "step_count",
+        "tensors",
+    )  # fmt: skip
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.reference = weakref.ref(optimizer)
@@ -38,6 +41,8 @@ class _OptimizerState:
         self.is_stepping = False
         self.span: OpenSpan | None = None
         self.device: device_clock.OpenPhase | None = None
+        self.tensors: tensors.OpenStep | None = None
+        self.step_count = 0
         self.inner_count = 0
         """Nested steps of the same optimizer: a class may call `step` of its base class."""
 
@@ -73,8 +78,9 @@ def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         _probe.abandon(state.span)  # the step raised, so the post hook did not run
         state.inner_count = 0
     state.is_stepping = True
-    if tensors.before_step is not None:
-        tensors.before_step(optimizer)
+    if tensors.recorder is not None:
+        has_closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None
+        state.tensors = tensors.start_step(optimizer, state.step_count, has_closure=has_closure)
     state.span = _probe.start(Kind.OPTIMIZER, state.name, key)
     if device_clock.clock is not None:
         state.device = device_clock.start("optimizer")
@@ -94,8 +100,10 @@ def _after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         device_clock.end(state.device)
         state.device = None
     _probe.end(state.span)
-    if tensors.after_step is not None:
-        tensors.after_step()
+    state.step_count += 1
+    if state.tensors is not None:
+        tensors.end_step(state.tensors)
+        state.tensors = None
     progress.notify_optimizer_step()
 
 

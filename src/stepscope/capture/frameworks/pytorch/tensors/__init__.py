@@ -1,4 +1,4 @@
-"""Statistics of weights, gradients and losses, on request: `stepscope run --tensors`.
+"""Statistics of weights, gradients and losses, on request: option `--tensors`.
 
     recorder     what is recorded at an optimizer step
     losses       the tensors on which the script calls `backward()`
@@ -15,22 +15,54 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepscope.capture.guard import Probe
 from stepscope.spool import TENSORS_VARIABLE, TensorPlan
 
+if TYPE_CHECKING:  # imported only in processes with a plan
+    import torch
+
+    from stepscope.capture.frameworks.pytorch.tensors.recorder import OpenStep, TensorRecorder
+
 _probe = Probe("tensors")
 _loss_probe = Probe("losses")
 
-add_model: Callable[[Any], None] | None = None
-"""Takes the module of each outermost call; None without a request for parameters or gradients."""
-before_step: Callable[[Any], None] | None = None
-"""Takes an optimizer before each of its steps; None like `add_model`."""
-after_step: Callable[[], None] | None = None
-"""Called after each optimizer step; None like `add_model`."""
+recorder: TensorRecorder | None = None
+"""None without a request for parameters or gradients. Callers test it: a call would cost time."""
 add_loss: Callable[[Any], None] | None = None
 """Takes the tensors of each backward pass; None without a request for losses."""
+
+
+def add_model(module: torch.nn.Module) -> None:
+    """Name parameters by the module of an outermost call. Never raises."""
+    if recorder is not None and _probe.alive:
+        try:
+            recorder.add_model(module)
+        except Exception as error:  # noqa: BLE001 - the guard
+            _probe.fail(error)
+
+
+def start_step(
+    optimizer: torch.optim.Optimizer, step_count: int, *, has_closure: bool
+) -> OpenStep | None:
+    """Record what an optimizer is about to use; see `TensorRecorder`. Never raises."""
+    if recorder is None or not _probe.alive:
+        return None
+    try:
+        return recorder.start_step(optimizer, step_count, has_closure=has_closure)
+    except Exception as error:  # noqa: BLE001 - the guard
+        _probe.fail(error)
+        return None
+
+
+def end_step(step: OpenStep) -> None:
+    """Record what an optimizer has changed. Never raises."""
+    if recorder is not None and _probe.alive:
+        try:
+            recorder.end_step(step)
+        except Exception as error:  # noqa: BLE001 - the guard
+            _probe.fail(error)
 
 
 def install() -> None:
@@ -39,7 +71,7 @@ def install() -> None:
     Raises:
         ValueError: the plan cannot be read.
     """
-    global add_model, before_step, after_step, add_loss
+    global recorder, add_loss
     text = os.environ.get(TENSORS_VARIABLE)
     if not text:
         return
@@ -50,9 +82,6 @@ def install() -> None:
         from stepscope.capture.frameworks.pytorch.tensors.recorder import TensorRecorder
 
         recorder = TensorRecorder(plan)
-        add_model = _probe.protect(recorder.add_model)
-        before_step = _probe.protect(recorder.before_step)
-        after_step = _probe.protect(recorder.after_step)
         atexit.register(_probe.protect(recorder.finish))
     if "losses" in plan.collections:
         from stepscope.capture.frameworks.pytorch.tensors.losses import LossRecorder, patch_scaler

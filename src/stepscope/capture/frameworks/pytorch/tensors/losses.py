@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
 from stepscope.capture.frameworks.pytorch.patching import patch
+from stepscope.capture.frameworks.pytorch.tensors.rows import MAX_WAIT_S, POLL_S
 from stepscope.capture.guard import Probe
 from stepscope.spool import Flag, Kind
 
@@ -54,19 +56,18 @@ class _DeviceBuffer:
         self.poll()
 
     def finish(self) -> None:
-        """Write all losses; the process ends."""
+        """Write all losses, because the process ends; not those that have not arrived after two
+        seconds: the device may wait for a process that has failed."""
         if self._labels:
             self._start_copy()
-        self.poll(wait=True)
+        until_s = time.monotonic() + MAX_WAIT_S
+        while self._copies and time.monotonic() < until_s:
+            self.poll()
+            time.sleep(POLL_S)
 
-    def poll(self, *, wait: bool = False) -> None:
-        while self._copies:
-            copy = self._copies[0]
-            if wait:
-                copy.event.synchronize()
-            elif not copy.event.query():
-                return
-            self._copies.popleft()
+    def poll(self) -> None:
+        while self._copies and self._copies[0].event.query():
+            copy = self._copies.popleft()
             for (name, t_ns), value in zip(copy.labels, copy.values.tolist(), strict=False):
                 _write(name, t_ns, value)
 
@@ -95,9 +96,11 @@ class LossRecorder:
         """
         if not isinstance(outputs, tuple | list) or len(outputs) != 1:
             return
-        loss, t_ns = outputs[0], time.monotonic_ns()
+        loss, t_ns = self._unscale(outputs[0]), time.monotonic_ns()
+        # Inside `torch.func` a tensor is no number.
+        if torch._C._functorch.maybe_current_level() is not None or is_capturing():
+            return
         with torch.no_grad(), torch._C.DisableTorchFunction():
-            loss = self._unscale(loss)
             if loss.numel() != 1 or not loss.is_floating_point() or loss.is_meta:
                 return
             function = type(loss.grad_fn).__name__ if loss.grad_fn is not None else "loss"

@@ -24,6 +24,7 @@ class ParameterNames:
     def __init__(self) -> None:
         self._models: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._names: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
+        self._placeholders: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
         self._owners: dict[str, weakref.ref[torch.Tensor]] = {}
 
     def add(self, module: torch.nn.Module) -> None:
@@ -45,30 +46,32 @@ class ParameterNames:
                 if model is not None:
                     self._add_parameters(model)
             name = self._look_up(parameter)
+        if name is None:  # its model may be called later
+            name = _look_up(self._placeholders, parameter)
         if name is None:
             shape = "x".join(str(int(n)) for n in parameter.shape) or "scalar"
-            name = self._set_name(parameter, f"parameter_{shape}", "")
+            name = self._reserve(parameter, f"parameter_{shape}", "")
+            self._placeholders[id(parameter)] = self._owners[name], name
         return name
 
     def _look_up(self, parameter: torch.Tensor) -> str | None:
-        reference, name = self._names.get(id(parameter), (None, ""))
-        return name if reference is not None and reference() is parameter else None
+        return _look_up(self._names, parameter)
 
     def _add_parameters(self, model: torch.nn.Module) -> None:
         class_name = type(model).__name__
         is_wrapper = class_name in _WRAPPER_CLASSES
         for path, parameter in model.named_parameters():
             if self._look_up(parameter) is None:
-                self._set_name(parameter, _strip(path, is_wrapper=is_wrapper), class_name)
+                name = self._reserve(parameter, _strip(path, is_wrapper=is_wrapper), class_name)
+                self._names[id(parameter)] = self._owners[name], name
 
-    def _set_name(self, parameter: torch.Tensor, name: str, class_name: str) -> str:
+    def _reserve(self, parameter: torch.Tensor, name: str, class_name: str) -> str:
         """Give a parameter a name that no other one has: those of a second model begin with its
         class. A model that replaces one that is freed has the names of the old one."""
         candidates = [name, *([f"{class_name}.{name}"] if class_name else [])]
         numbered = (f"{candidates[-1]}#{number}" for number in count(2))
         free = next(text for text in chain(candidates, numbered) if self._is_free(text))
         self._owners[free] = weakref.ref(parameter)
-        self._names[id(parameter)] = self._owners[free], free
         return free
 
     def _is_free(self, name: str) -> bool:
@@ -76,8 +79,21 @@ class ParameterNames:
         return owner is None or owner() is None
 
 
+def _look_up(
+    names: dict[int, tuple[weakref.ref[torch.Tensor], str]], parameter: torch.Tensor
+) -> str | None:
+    reference, name = names.get(id(parameter), (None, ""))
+    return name if reference is not None and reference() is parameter else None
+
+
+def is_bias(name: str) -> bool:
+    """Return True for the name of a bias, also one that is numbered."""
+    return name.rpartition(".")[2].partition("#")[0] == "bias"
+
+
 def _strip(path: str, *, is_wrapper: bool) -> str:
     """Return the name of a parameter in the model that wrappers hold."""
-    first, *rest = path.split(".")
-    parts = rest if is_wrapper and first in _WRAPPER_PARTS else [first, *rest]
+    parts = path.split(".")
+    while is_wrapper and len(parts) > 1 and parts[0] in _WRAPPER_PARTS:
+        del parts[0]
     return ".".join(part for part in parts if part not in _TRANSPARENT_PARTS)

@@ -1,7 +1,8 @@
-"""Recording of weights, gradients and losses at the optimizer steps of an unmodified script."""
+"""Recording of weights and gradients at the optimizer steps of an unmodified script."""
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -10,8 +11,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from stepscope.capture import session
+from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
 from stepscope.capture.frameworks.pytorch.progress import progress
-from stepscope.capture.frameworks.pytorch.tensors.naming import ParameterNames
+from stepscope.capture.frameworks.pytorch.tensors.naming import ParameterNames, is_bias
 from stepscope.capture.frameworks.pytorch.tensors.rows import Moment, RowWriter
 from stepscope.capture.frameworks.pytorch.tensors.statistics import (
     Elements,
@@ -25,11 +28,11 @@ from stepscope.spool import Kind, TensorPlan
 
 GRADIENT_PREFIX = "gradient/"
 """Prefix of the name of a gradient, as in SageMaker Debugger."""
-_MIN_FREE_SHARE = 2.0
-"""The copy of the weights before a step may take half of the device memory that is free."""
+MIN_FREE_RATIO = 2.0
+"""Free memory of a device, as a multiple of the weights that are copied before a step."""
 
-_probe = Probe("tensors")
-_span_probe = Probe("time of the recording of tensors")
+_probe = Probe("time of the recording of tensors")
+_SPAN_NAME = "stepscope: record tensors"
 
 
 class _Selection(NamedTuple):
@@ -39,6 +42,27 @@ class _Selection(NamedTuple):
     collection: str
     has_value: bool
     has_gradient: bool
+
+
+class OpenStep:
+    """Step of an optimizer whose tensors are recorded."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, *, has_closure: bool) -> None:
+        self.optimizer = optimizer
+        self.has_closure = has_closure
+        """The gradients are made inside the step."""
+        self.number = progress.step_count
+        self.t_ns = time.monotonic_ns()
+        self.copies: dict[int, torch.Tensor] = {}
+        """Flat elements before the step, by identity of the parameter."""
+        self.moments: dict[torch.device, Moment] = {}
+
+    def moment(self, elements: Elements) -> Moment:
+        """Return the rows of the device of a tensor."""
+        device = elements.values.device
+        if device not in self.moments:
+            self.moments[device] = Moment(step=self.number, mode="TRAIN", t_ns=self.t_ns)
+        return self.moments[device]
 
 
 class TensorRecorder:
@@ -54,54 +78,84 @@ class TensorRecorder:
         self._names = ParameterNames()
         self._host = HostSummary()
         self._writer = RowWriter()
-        self._parameters: dict[str, _Selection] = {}
-        self._thread = 0
-        self._step: _OpenStep | None = None
+        self._selections: dict[str, _Selection] = {}
+        self._renew_lock()
+        os.register_at_fork(after_in_child=self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
+        """Held while tensors are read: a step of another thread meanwhile is not recorded."""
 
     def add_model(self, module: torch.nn.Module) -> None:
         """Name parameters by a module that the script calls."""
         self._names.add(module)
 
-    def before_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Record the gradients that an optimizer is about to use, and remember the weights."""
-        self._step = None
-        self._writer.poll()
-        thread = self._thread = self._thread or threading.get_ident()
-        number = progress.step_count
-        if thread != threading.get_ident() or not self._plan.records_step(number):
-            return
-        span = _span_probe.start(Kind.ANNOTATION, "stepscope: record tensors")
-        step = _OpenStep(number)
-        scale = getattr(optimizer, "grad_scale", None)  # of a fused optimizer under GradScaler
-        with torch.no_grad(), torch._C.DisableTorchFunction():
-            for parameter, selection in self._select_parameters(optimizer):
-                gradient = parameter.grad
-                if selection.has_gradient and gradient is not None:
-                    if scale is not None:
-                        gradient = gradient / scale
-                    self._add(step, f"{GRADIENT_PREFIX}{selection.name}", "gradients", gradient)
-                if selection.has_value:
-                    step.weights.append((parameter, selection))
-            self._copy_weights(step)
-        _span_probe.end(span)
-        self._step = step
+    def start_step(
+        self, optimizer: torch.optim.Optimizer, step_count: int, *, has_closure: bool
+    ) -> OpenStep | None:
+        """Record the gradients that an optimizer is about to use, and remember the weights.
 
-    def after_step(self) -> None:
+        Args:
+            optimizer: the optimizer.
+            step_count: number of its steps before this one.
+            has_closure: the gradients are made inside the step.
+
+        Returns:
+            None for a step that is not recorded.
+        """
+        if not session.live or is_capturing():
+            return None
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            self._writer.poll()
+            if not self._plan.records_step(step_count):
+                return None
+            span = _probe.start(Kind.ANNOTATION, _SPAN_NAME)
+            step = OpenStep(optimizer, has_closure=has_closure)
+            with torch.no_grad(), torch._C.DisableTorchFunction():
+                if not has_closure:
+                    self._add_gradients(step)
+                self._copy_weights(step)
+            _probe.end(span)
+            return step
+        finally:
+            self._lock.release()
+
+    def end_step(self, step: OpenStep) -> None:
         """Record the weights that an optimizer has changed."""
-        step, self._step = self._step, None
-        if step is None:
+        if is_capturing():
             return
-        span = _span_probe.start(Kind.ANNOTATION, "stepscope: record tensors")
-        with torch.no_grad(), torch._C.DisableTorchFunction():
-            for (parameter, selection), before in zip(step.weights, step.before, strict=True):
-                self._add(step, selection.name, selection.collection, parameter, before)
-            for moment in step.moments.values():
-                self._writer.write(moment)
-        _span_probe.end(span)
+        with self._lock:
+            span = _probe.start(Kind.ANNOTATION, _SPAN_NAME)
+            with torch.no_grad(), torch._C.DisableTorchFunction():
+                if step.has_closure:
+                    self._add_gradients(step)
+                for parameter, selection in self._select_parameters(step.optimizer):
+                    if selection.has_value:
+                        before = step.copies.pop(id(parameter), None)
+                        name = selection.name, selection.collection
+                        self._add(step, *name, parameter, find_elements(parameter), before)
+                for moment in step.moments.values():
+                    self._writer.write(moment)
+            _probe.end(span)
 
     def finish(self) -> None:
         """Write what the device has computed; the process ends."""
-        self._writer.poll(wait=True)
+        self._writer.finish()
+
+    def _add_gradients(self, step: OpenStep) -> None:
+        scale = getattr(step.optimizer, "grad_scale", None)  # of a fused one under GradScaler
+        for parameter, selection in self._select_parameters(step.optimizer):
+            gradient = parameter.grad
+            if not selection.has_gradient or gradient is None:
+                continue
+            elements = find_elements(gradient)
+            if elements is not None and scale is not None:  # in double precision: it may underflow
+                values = elements.values.double() / scale.to(elements.values.device)
+                elements = elements._replace(values=values)
+            name = f"{GRADIENT_PREFIX}{selection.name}"
+            self._add(step, name, "gradients", gradient, elements, None)
 
     def _select_parameters(
         self, optimizer: torch.optim.Optimizer
@@ -109,71 +163,67 @@ class TensorRecorder:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 name = self._names.find(parameter)
-                selection = self._parameters.get(name)
+                selection = self._selections.get(name)
                 if selection is None:
-                    selection = self._parameters[name] = self._select(name)
-                if selection.has_value or selection.has_gradient:
-                    yield parameter, selection
+                    selection = self._selections[name] = self._select(name)
+                yield parameter, selection
 
     def _select(self, name: str) -> _Selection:
         collections = self._plan.collections
-        collection = "biases" if name.rpartition(".")[2] == "bias" else "weights"
-        gradient = f"{GRADIENT_PREFIX}{name}"
+        collection = "biases" if is_bias(name) else "weights"
         return _Selection(
             name,
             collection,
             has_value=collection in collections or self._is_matched(name),
-            has_gradient="gradients" in collections or self._is_matched(gradient),
+            has_gradient="gradients" in collections or self._is_matched(f"{GRADIENT_PREFIX}{name}"),
         )
 
     def _is_matched(self, name: str) -> bool:
-        return any(pattern.search(name) for pattern in self._patterns)
+        return any(pattern.fullmatch(name) for pattern in self._patterns)
 
-    def _copy_weights(self, step: _OpenStep) -> None:
+    def _copy_weights(self, step: OpenStep) -> None:
         """Copy the weights, to know how much the optimizer changes them."""
-        total_bytes = sum(parameter.nbytes for parameter, _ in step.weights)
-        has_room = True
-        if step.weights and step.weights[0][0].device.type == "cuda":
-            free_bytes, _ = torch.cuda.mem_get_info(step.weights[0][0].device)
-            has_room = free_bytes >= _MIN_FREE_SHARE * total_bytes
-        for parameter, _ in step.weights:
-            elements = find_elements(parameter) if has_room else None
-            step.before.append(None if elements is None else elements.values.clone())
+        # Before the first closure has run, the names are not known.
+        chosen = [
+            (parameter, elements)
+            for parameter, selection in self._select_parameters(step.optimizer)
+            if selection.has_value or (step.has_closure and not step.number)
+            if (elements := find_elements(parameter)) is not None
+        ]
+        needed_bytes: dict[torch.device, int] = {}
+        for _, (values, _) in chosen:
+            needed_bytes[values.device] = needed_bytes.get(values.device, 0) + values.nbytes
+        has_room = {device: _has_room(device, size) for device, size in needed_bytes.items()}
+        for parameter, (values, _) in chosen:
+            if has_room[values.device]:
+                step.copies[id(parameter)] = values.clone()
 
-    def _add(
+    def _add(  # noqa: PLR0917 - one row
         self,
-        step: _OpenStep,
+        step: OpenStep,
         name: str,
         collection: str,
         tensor: torch.Tensor,
-        before: torch.Tensor | None = None,
+        elements: Elements | None,
+        before: torch.Tensor | None,
     ) -> None:
-        elements = find_elements(tensor)
         if elements is None:
             return
-        values: Any
+        if before is not None and before.shape != elements.values.shape:
+            before = None  # it has grown
+        row: Any
         if elements.values.device.type == "cpu":
-            values = self._host.summarize(elements, before)
+            row = self._host.summarize(elements, before)
         else:
-            values = summarize_on_device(elements, before)
+            row = summarize_on_device(elements, before)
         number = self._writer.name(name, collection, tensor)
         counts = histogram(elements) if self._plan.histograms else None
-        step.moment(elements).add(number, values, counts)
+        step.moment(elements).add(number, row, counts)
 
 
-class _OpenStep:
-    """An optimizer step whose tensors are recorded."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.t_ns = time.monotonic_ns()
-        self.weights: list[tuple[torch.Tensor, _Selection]] = []
-        self.before: list[torch.Tensor | None] = []
-        self.moments: dict[torch.device, Moment] = {}
-
-    def moment(self, elements: Elements) -> Moment:
-        """Return the rows of the device of a tensor."""
-        device = elements.values.device
-        if device not in self.moments:
-            self.moments[device] = Moment(step=self.number, mode="TRAIN", t_ns=self.t_ns)
-        return self.moments[device]
+def _has_room(device: torch.device, needed_bytes: int) -> bool:
+    if device.type != "cuda":
+        return True
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    unused_bytes = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return free_bytes + unused_bytes >= MIN_FREE_RATIO * needed_bytes

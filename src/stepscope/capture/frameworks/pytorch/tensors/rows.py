@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import time
 from array import array
 from collections import deque
 from itertools import chain
@@ -21,6 +22,8 @@ from stepscope.spool import POWER_BINS, Kind, RowLog
 
 MAX_PENDING = 64
 """Moments whose statistics may wait for the device; a later one is dropped."""
+MAX_WAIT_S = 2.0
+POLL_S = 0.01
 _TENSOR_NAME_SHIFT = 32
 
 
@@ -58,7 +61,7 @@ class RowWriter:
     def __init__(self) -> None:
         self._session: session.Session | None = None
         self._log: RowLog | None = None
-        self._names: dict[tuple[str, str], int] = {}
+        self._names: dict[tuple[str, str, torch.Size, torch.dtype], int] = {}
         self._copies: deque[_Copy] = deque()
 
     def name(self, name: str, collection: str, tensor: torch.Tensor) -> int:
@@ -69,12 +72,13 @@ class RowWriter:
         if current is not self._session:  # the first row, or that of a forked child
             self._session, self._log = current, current.new_row_log()
             self._names, self._copies = {}, deque()
-        key = name, collection
+        key = name, collection, tensor.shape, tensor.dtype
         number = self._names.get(key)
         if number is None:
             labels = json.dumps({"collection": collection, **describe(tensor)})
-            meta = current.meta((Kind.TENSOR, name, labels))
-            number = self._names[key] = meta >> _TENSOR_NAME_SHIFT
+            number = current.meta((Kind.TENSOR, name, labels)) >> _TENSOR_NAME_SHIFT
+            if number:  # else the name could not be journalled this time
+                self._names[key] = number
         return number
 
     def write(self, moment: Moment) -> None:
@@ -95,20 +99,21 @@ class RowWriter:
         elif self._log is not None:
             self._log.drop(len(moment.tensors))
 
-    def poll(self, *, wait: bool = False) -> None:
-        """Store the rows that have arrived on the host.
-
-        Args:
-            wait: wait for the others: the process ends.
-        """
-        while self._copies:
-            copy = self._copies[0]
-            if wait:
-                copy.event.synchronize()
-            elif not copy.event.query():
-                return
-            self._copies.popleft()
+    def poll(self) -> None:
+        """Store the rows that have arrived on the host. Never waits."""
+        while self._copies and self._copies[0].event.query():
+            copy = self._copies.popleft()
             self._store(copy.moment, _read(copy.values), copy.histograms)
+
+    def finish(self) -> None:
+        """Store the other rows as well, because the process ends; those that have not arrived after
+        two seconds are dropped: the device may wait for a process that has failed."""
+        until_s = time.monotonic() + MAX_WAIT_S
+        while self._copies and time.monotonic() < until_s:
+            self.poll()
+            time.sleep(POLL_S)
+        if self._log is not None:
+            self._log.drop(sum(len(copy.moment.tensors) for copy in self._copies))
 
     def _store(self, moment: Moment, values: bytes, histograms: torch.Tensor | None) -> None:
         if self._log is None or self._session is not session.current():

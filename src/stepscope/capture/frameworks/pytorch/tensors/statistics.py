@@ -1,8 +1,8 @@
 """Statistics of tensors, computed where the tensors are and without synchronizing the host.
 
 Sums are accumulated in double precision: `vector_norm` of 10 million single-precision elements is
-wrong by 3e-4 (torch 2.13 on a CPU), and a variance that is small beside the mean would be lost.
-They describe the finite elements; NaN and infinite ones are counted.
+wrong by 3e-4 (torch 2.13 on a CPU). They describe the finite elements; NaN and infinite ones are
+counted.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from stepscope.spool import POWER_BINS
 
 COLUMNS = (
     "element_count", "nan_count", "infinite_count", "zero_count",
-    "min", "max", "sum", "square_sum", "abs_sum", "product",
+    "min", "max", "sum", "deviation_square_sum", "abs_sum", "product",
     "update_square_sum",
 )  # fmt: skip
-"""Statistics of a tensor; the last one is that of its change by the optimizer."""
+"""Statistics of a tensor. Squares are those of deviations from the mean, because a variance that is
+small beside the mean would be lost in their difference; the last ones are those of the change by
+the optimizer."""
 BLOCK_ELEMENTS = 1 << 18
 """Elements of a host tensor that are converted at once: 2 MiB, which a second-level cache holds."""
 MAX_PRODUCT_ELEMENTS = 4096
@@ -69,7 +71,9 @@ class HostSummary:
     """Statistics of tensors in host memory."""
 
     def __init__(self) -> None:
-        self._block = torch.empty(BLOCK_ELEMENTS, dtype=torch.float64, device="cpu")
+        self._block, self._absolute = (
+            torch.empty(BLOCK_ELEMENTS, dtype=torch.float64, device="cpu") for _ in range(2)
+        )
 
     def summarize(self, elements: Elements, before: torch.Tensor | None = None) -> list[float]:
         """Return the values of `COLUMNS`; NaN where one is not known.
@@ -78,8 +82,8 @@ class HostSummary:
             before: the flat elements before the optimizer step, which are overwritten.
         """
         values, implied_zeros = elements
-        low, high, finite_count, nan_count, zero_count = math.inf, -math.inf, 0, 0, implied_zeros
-        total = square_sum = abs_sum = 0.0
+        low, high, nan_count, zero_count = math.inf, -math.inf, 0, implied_zeros
+        count, total, deviations, abs_sum = 0, 0.0, 0.0, 0.0
         product = 1.0 if values.numel() <= MAX_PRODUCT_ELEMENTS and not implied_zeros else _NAN
         for part in _split(values):
             block = self._block[: part.numel()].copy_(part)
@@ -89,28 +93,33 @@ class HostSummary:
                 nan_count += int(block.isnan().sum().item())
                 extremes_of = block = block[block.isfinite()]
                 part_sum = block.sum().item()
-            if not block.numel():
+            part_count = block.numel()
+            if not part_count:
                 continue
             part_low, part_high = torch.aminmax(extremes_of)
             low, high = min(low, part_low.item()), max(high, part_high.item())
             if product == product:  # not NaN
                 product = block.prod().item()
-            finite_count += block.numel()
-            total += part_sum
-            square_sum += torch.dot(block, block).item()
-            abs_sum += block.abs_().sum().item()
-            if block.amin().item() == 0:  # in most tensors nothing is left to count
-                zero_count += block.numel() - int(torch.count_nonzero(block).item())
+            absolute = torch.abs(block, out=self._absolute[:part_count])
+            abs_sum += absolute.sum().item()
+            if absolute.amin().item() == 0:  # in most tensors nothing is left to count
+                zero_count += part_count - int(torch.count_nonzero(block).item())
+            mean = part_sum / part_count
+            block.sub_(mean)
+            deviations += torch.dot(block, block).item()
+            deviations += _between(count, total, part_count, part_sum)
+            count, total = count + part_count, total + part_sum
+        element_count = values.numel() + implied_zeros
+        infinite_count = values.numel() - count - nan_count
         if implied_zeros:
             low, high = min(low, 0.0), max(high, 0.0)
-        if not finite_count and not implied_zeros:
-            low = high = total = square_sum = abs_sum = product = _NAN
-        element_count = values.numel() + implied_zeros
+            deviations += _between(count, total, implied_zeros, 0.0)
+        if not count and not implied_zeros:
+            low = high = total = deviations = abs_sum = product = _NAN
+        change = _NAN if before is None else self._change(values, before)
         return [
-            element_count, nan_count,
-            values.numel() - finite_count - nan_count, zero_count,
-            low, high, total, square_sum, abs_sum, product,
-            _NAN if before is None else self._change(values, before),
+            element_count, nan_count, infinite_count, zero_count,
+            low, high, total, deviations, abs_sum, product, change,
         ]  # fmt: skip
 
     def _change(self, values: torch.Tensor, before: torch.Tensor) -> float:
@@ -121,6 +130,15 @@ class HostSummary:
             block = self._block[: part.numel()].copy_(part)
             square_sum += torch.dot(block, block).item()
         return square_sum
+
+
+def _between(count: int, total: float, more_count: int, more_total: float) -> float:
+    """Return what the squares of deviations gain when two sets of numbers are joined: Chan, Golub
+    and LeVeque, https://doi.org/10.1080/00031305.1983.10483115."""
+    if not count or not more_count:
+        return 0.0
+    distance = more_total / more_count - total / count
+    return distance * distance * count * more_count / (count + more_count)
 
 
 def summarize_on_device(elements: Elements, before: torch.Tensor | None = None) -> torch.Tensor:
@@ -142,13 +160,19 @@ def summarize_on_device(elements: Elements, before: torch.Tensor | None = None) 
     high = torch.where(is_finite, wide, -math.inf).amax()
     if implied_zeros:
         low, high = low.clamp(max=0.0), high.clamp(min=0.0)
+    total = finite.sum()
+    mean = total / finite_count
+    deviation = torch.where(is_finite, wide - mean, 0.0)
+    deviations = torch.dot(deviation, deviation)
+    if implied_zeros:
+        deviations += mean**2 * finite_count * implied_zeros / (finite_count + implied_zeros)
     unknown = torch.full((), _NAN, dtype=torch.float64, device=values.device)
     has_product = values.numel() <= MAX_PRODUCT_ELEMENTS and not implied_zeros
     numbers = [
         torch.full_like(unknown, values.numel() + implied_zeros),
         nan_count, values.numel() - finite_count - nan_count,
         finite_count - torch.count_nonzero(finite) + implied_zeros,
-        low, high, finite.sum(), torch.dot(finite, finite), finite.abs().sum(),
+        low, high, total, deviations, finite.abs().sum(),
         torch.where(is_finite, wide, 1.0).prod() if has_product else unknown,
         unknown if before is None else _change_on_device(values, before),
     ]  # fmt: skip
@@ -172,8 +196,11 @@ def histogram(elements: Elements) -> torch.Tensor:
         numbers, field 255 infinite ones and NaN.
     """
     values, implied_zeros = elements
-    bits = values.float().view(torch.int32)
-    counts = torch.bincount((bits >> 23).bitwise_and_(POWER_BINS - 1), minlength=POWER_BINS)
+    powers = (values.float().view(torch.int32) >> 23).bitwise_and_(POWER_BINS - 1)
+    if values.device.type == "cpu":
+        counts = torch.bincount(powers, minlength=POWER_BINS)
+    else:  # `bincount` waits for the device
+        counts = torch.histc(powers.float(), POWER_BINS, 0, POWER_BINS).long()
     if implied_zeros:
         counts[0] += implied_zeros
     return counts
