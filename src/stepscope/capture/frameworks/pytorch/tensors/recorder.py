@@ -130,6 +130,7 @@ class TensorRecorder:
             span = _probe.start(Kind.ANNOTATION, _SPAN_NAME)
             with torch.no_grad(), torch._C.DisableTorchFunction():
                 if step.has_closure:
+                    step.number = progress.step_count  # the forward pass in it has begun the step
                     self._add_gradients(step)
                 for parameter, selection in self._select_parameters(step.optimizer):
                     if selection.has_value:
