@@ -78,6 +78,11 @@ def list_leftovers() -> list[str]:
     return [*map(str, SHARED_MEMORY.glob("stepscope-try-*")), *processes]
 
 
+def await_clean_up() -> None:
+    """Wait until nothing of any trial is left: other tests try changes at the same time."""
+    wait_until(lambda: not list_leftovers(), timeout_s=JOB_TIMEOUT_S)
+
+
 def measure_by_hand(directory: Path, pair_count: int) -> MedianEstimate:
     """Edit the job, as its user would, and measure both versions alternately."""
     savings = []
@@ -113,7 +118,7 @@ def test_the_measured_change_is_that_of_an_edit_by_hand(job: Path, tmp_path: Pat
     assert [round(tried.saving_ratio, 9) for tried in stored.values()] == [
         round(outcome["saving_ratio"], 9)
     ]
-    assert list_leftovers() == []
+    await_clean_up()
 
 
 def test_an_interrupted_trial_leaves_nothing(job: Path) -> None:
@@ -132,7 +137,7 @@ def test_an_interrupted_trial_leaves_nothing(job: Path) -> None:
         process.kill()
     assert process.returncode == 130
     assert time.monotonic() - time_of_interrupt < 30
-    wait_until(lambda: not list_leftovers())
+    await_clean_up()
     assert read_files(job) == before
     assert open_run(job / "run").documents("tries", TriedChange) == tries
 
@@ -148,7 +153,7 @@ def test_a_killed_command_leaves_nothing(job: Path) -> None:
     finally:
         process.kill()
         process.wait()
-    wait_until(lambda: not list_leftovers())
+    await_clean_up()
     assert read_files(job) == before
 
 
@@ -209,7 +214,7 @@ def test_all_ranks_make_the_change_and_none_is_left(tmp_path: Path) -> None:
     (outcome,) = json.loads(tried.stdout)
     assert outcome["losses"]["own_relative_difference"] == 0
     assert outcome["losses"]["max_relative_difference"] < 1e-4
-    assert list_leftovers() == []
+    await_clean_up()
 
 
 @pytest.mark.slow
