@@ -6,7 +6,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim.optimizer import (
@@ -19,6 +19,9 @@ from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.guard import OpenSpan, Probe
 from stepscope.spool import Kind
+
+if TYPE_CHECKING:
+    from stepscope.capture.frameworks.pytorch.tensors.recorder import OpenStep
 
 _probe = Probe("optimizer steps", coarse=True)
 _describe_probe = Probe("optimizer descriptions")
@@ -41,7 +44,7 @@ class _OptimizerState:
         self.is_stepping = False
         self.span: OpenSpan | None = None
         self.device: device_clock.OpenPhase | None = None
-        self.tensors: tensors.OpenStep | None = None
+        self.tensors: OpenStep | None = None
         self.step_count = 0
         self.inner_count = 0
         """Nested steps of the same optimizer: a class may call `step` of its base class."""

@@ -185,17 +185,17 @@ class TensorRecorder:
     def _copy_weights(self, step: OpenStep) -> None:
         """Copy the weights, to know how much the optimizer changes them."""
         # Before the first closure has run, the names are not known.
-        chosen = [
+        copied = [
             (parameter, elements)
             for parameter, selection in self._select_parameters(step.optimizer)
             if selection.has_value or (step.has_closure and not step.number)
             if (elements := find_elements(parameter)) is not None
         ]
         needed_bytes: dict[torch.device, int] = {}
-        for _, (values, _) in chosen:
+        for _, (values, _) in copied:
             needed_bytes[values.device] = needed_bytes.get(values.device, 0) + values.nbytes
         has_room = {device: _has_room(device, size) for device, size in needed_bytes.items()}
-        for parameter, (values, _) in chosen:
+        for parameter, (values, _) in copied:
             if has_room[values.device]:
                 step.copies[id(parameter)] = values.clone()
 
