@@ -1,6 +1,6 @@
 """Reduction of the monitor's work to its CPU budget.
 
-    above the budget for a period          next level
+    above the budget for two periods       next level, and another one for each further period
     well below it for several periods      previous level, which is tried again later and later if
                                            it turns out to cost too much
 
@@ -44,6 +44,10 @@ class Level(NamedTuple):
     omitted: tuple[str, ...]
     """Groups of samplers that are left out."""
 
+    def does_at_least(self, other: Level) -> bool:
+        """Return True if it leaves out no more than another level."""
+        return self.factor <= other.factor and set(self.omitted) <= set(other.omitted)
+
 
 class Throttle:
     """The level of the monitor, adapted to the CPU time that it takes.
@@ -75,6 +79,10 @@ class Throttle:
         self._room_periods = 0
         self._needed_periods = MIN_ROOM_PERIODS
         self._has_returned = False
+        self._over_periods = 0
+        self._kept_periods = 0
+        """Periods within the budget since the last return to a previous level."""
+        self._levels = [Level(1, ())]
         self._number = self._max_number = 0
         self._ratio = 0.0
         self._reduced_ns: int | None = None
@@ -84,11 +92,14 @@ class Throttle:
         self.configure(interval_ns)
 
     def configure(self, interval_ns: int) -> None:
-        """Apply a configured sampling interval; the level stays the same where it exists."""
-        self._interval_ns = interval_ns
-        self._levels = list(_list_levels(interval_ns, self._groups))
-        last = len(self._levels) - 1
-        self._number, self._max_number = min(self._number, last), min(self._max_number, last)
+        """Apply a configured sampling interval; the level stays the same where it exists, or else
+        is the last one before it."""
+        levels = list(_list_levels(interval_ns, self._groups))
+        self._number, self._max_number = (
+            max(index for index, level in enumerate(levels) if level.does_at_least(old))
+            for old in (self._levels[self._number], self._levels[self._max_number])
+        )
+        self._interval_ns, self._levels = interval_ns, levels
 
     @property
     def level(self) -> Level:
@@ -130,10 +141,13 @@ class Throttle:
             self._is_starting = False
             return True
         self._ratio = ratio
-        if ratio > self._max_ratio:
-            self._reduce(elapsed_ns)
-        else:
+        if ratio <= self._max_ratio:
+            self._over_periods = 0
             self._restore(elapsed_ns)
+        elif self._over_periods:
+            self._reduce(elapsed_ns)
+        else:  # a merge of files, for example, takes one period
+            self._over_periods, self._room_periods = 1, 0
         return True
 
     def _reduce(self, elapsed_ns: int) -> None:
@@ -148,12 +162,15 @@ class Throttle:
             self._restored_ns = None
 
     def _restore(self, elapsed_ns: int) -> None:
+        self._kept_periods += 1
+        if self._has_returned and self._kept_periods >= self._needed_periods:
+            self._has_returned, self._needed_periods = False, MIN_ROOM_PERIODS
         has_room = self._ratio < ROOM_SHARE * self._max_ratio
         self._room_periods = self._room_periods + 1 if has_room else 0
         if self._number and self._room_periods >= self._needed_periods:
             self._number -= 1
             self._room_periods = 0
-            self._has_returned = True
+            self._has_returned, self._kept_periods = True, 0
             if not self._number:
                 self._restored_ns = elapsed_ns
 

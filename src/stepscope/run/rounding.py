@@ -17,6 +17,7 @@ def explain_rounding(run: Run) -> str | None:
     start_ns, end_ns = times
     return (
         f"Spans and samples of the first {duration(end_ns - start_ns)} of the recording are "
-        f"rounded to keep the run within {memory(limit_bytes)} (--max-run-size): counts and sums "
-        "are exact there, single times are not; detailed windows are as they were recorded."
+        f"rounded to keep the run within {memory(limit_bytes)} (--max-run-size): their "
+        "numbers and the total time of each kind of span are exact, single times and samples are "
+        "not; detailed windows are as they were recorded."
     )
