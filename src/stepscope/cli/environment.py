@@ -127,7 +127,7 @@ def check_spool() -> Iterator[Fault]:
 def check_run_directory() -> Iterator[Fault]:
     """Check that runs can be written in the working directory."""
     directory = Path(RUNS_DIRECTORY).absolute()
-    while not os.path.exists(directory) and directory != directory.parent:
+    while not os.access(directory, os.F_OK) and directory != directory.parent:
         directory = directory.parent
     try:
         with tempfile.TemporaryFile(dir=directory):

@@ -18,6 +18,6 @@ def explain_rounding(run: Run) -> str | None:
     return (
         f"Spans and samples of the first {duration(end_ns - start_ns)} of the recording are "
         f"rounded to keep the run within {memory(limit_bytes)} (--max-run-size): their "
-        "numbers and the total time of each kind of span are exact, single times and samples are "
+        "counts and the total time of each kind of span are exact, single times and samples are "
         "not; detailed windows are as they were recorded."
     )

@@ -263,3 +263,20 @@ def test_text_of_faults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     assert "unset KINETO_USE_DAEMON" in text
     monkeypatch.setattr("stepscope.cli.doctor.find_faults", list)
     assert "No faults of the environment were found." in run_command(tmp_path, "doctor").stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_working_directory_that_cannot_be_searched(tmp_path: Path) -> None:
+    """As after `cd /root` and `sudo -u`."""
+    (tmp_path / "closed").mkdir(mode=0o700)
+    process = os.fork()
+    if not process:
+        try:
+            os.chdir(tmp_path / "closed")
+            os.setuid(65534)
+            faults = [fault.name for fault in environment.check_run_directory()]
+            os._exit(faults != ["run directory"])
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(process, 0)
+    assert status == 0
