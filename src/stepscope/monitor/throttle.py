@@ -44,9 +44,9 @@ class Level(NamedTuple):
     omitted: tuple[str, ...]
     """Groups of samplers that are left out."""
 
-    def does_at_least(self, other: Level) -> bool:
+    def does_at_least(self, level: Level) -> bool:
         """Return True if it leaves out no more than another level."""
-        return self.factor <= other.factor and set(self.omitted) <= set(other.omitted)
+        return self.factor <= level.factor and set(self.omitted) <= set(level.omitted)
 
 
 class Throttle:
