@@ -127,7 +127,14 @@ def test_a_job_whose_end_was_not_seen_says_so_and_how_to_recover(
     advice = explain_recovery(open_run(job.run))
     assert advice is not None
     _, *arguments = shlex.split(advice.partition("Store the remaining records with: ")[2])
-    assert run_command(job.run, *arguments).returncode == 0
+
+    def recover() -> bool:
+        """Follow the advice; until the kernel has cleared up after the kill, it says to wait."""
+        done = run_command(job.run, *arguments)
+        assert done.returncode == 0, done.stderr
+        return job.status.state.is_final
+
+    wait_until(recover, waiting_for="a final state")
     assert job.status.state is state
     assert str(job.status.reason).endswith(reason)
     assert explain_recovery(open_run(job.run)) is None
