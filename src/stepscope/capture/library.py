@@ -14,6 +14,7 @@ import time
 from stepscope.capture import session
 from stepscope.errors import RunExistsError, UsageError
 from stepscope.spool import (
+    SHARED_MEMORY_FACTOR,
     SPOOL_VARIABLE,
     ScheduledWindows,
     StepSchedule,
@@ -249,7 +250,7 @@ def _make_spool(limit_bytes: int) -> str:
     base = None
     if os.path.isdir(SHARED_MEMORY):
         file_system = os.statvfs(SHARED_MEMORY)
-        if file_system.f_bavail * file_system.f_frsize >= 4 * limit_bytes:
+        if file_system.f_bavail * file_system.f_frsize >= SHARED_MEMORY_FACTOR * limit_bytes:
             base = SHARED_MEMORY
     spool = tempfile.mkdtemp(prefix=f"stepscope-{os.getuid()}-", dir=base)
     reserve_refusals(spool)

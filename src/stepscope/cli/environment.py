@@ -24,7 +24,6 @@ import msgspec
 from stepscope.cli.places import (
     RUNS_DIRECTORY,
     SHARED_MEMORY,
-    SHARED_MEMORY_FACTOR,
     private_runs_directory,
     spool_bases,
 )
@@ -36,6 +35,7 @@ from stepscope.monitor import (
 )
 from stepscope.monitor.samplers import most_used_memory_limit
 from stepscope.quantities import count, memory, number, percent
+from stepscope.spool import SHARED_MEMORY_FACTOR
 
 MIN_OPEN_FILES = 1024
 """Usual soft limit; the monitor holds a file per log and four per counted thread."""

@@ -18,6 +18,7 @@ from stepscope.errors import RunExistsError, UsageError
 from stepscope.monitor import KINETO_LINK, Handshake, WindowSettings, remove_spool
 from stepscope.schema import RunInfo
 from stepscope.spool import (
+    SHARED_MEMORY_FACTOR,
     ScheduledWindows,
     reserve_refusals,
     write_recording_end,
@@ -27,8 +28,6 @@ from stepscope.store import create_run, is_remote
 
 RUNS_DIRECTORY = "stepscope-runs"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a scratch file
-SHARED_MEMORY_FACTOR = 4
-"""Free shared memory that a spool leaves to others, in limits of the spool."""
 
 
 def new_run_id(command: Sequence[str]) -> str:

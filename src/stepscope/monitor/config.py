@@ -12,7 +12,7 @@ DEFAULT_SPOOL_LIMIT_BYTES = 256 * 1024 * 1024
 DEFAULT_FLUSH_S = 5.0
 FIRST_FLUSH_S = 2.0
 MIN_RUN_BYTES = 4 * 1024 * 1024
-"""Minimum for the size limit of a run, whose newest sixteen files of each table are not rounded."""
+"""Minimum for the size limit of a run, whose files are rounded once sixteen are merged into one."""
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from stepscope.monitor.node_writer import NodeWriter
 from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.monitor.windows.service import WindowService
 from stepscope.schema import JobState, JobStatus
-from stepscope.spool import SpoolTree, is_suspended, process_start_ticks
+from stepscope.spool import SpoolTree, is_monitor, is_suspended, process_start_ticks
 from stepscope.store import RunReader, RunWriter, open_run
 
 
@@ -131,13 +131,9 @@ def _describe_holder(pid: int | None) -> str:
     """Say which process stores the records, and what to do."""
     if pid is None:
         return "another process is storing the records; wait until it has ended"
-    try:
-        is_monitor = b"stepscope.monitor" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        is_monitor = False
     if is_suspended(pid):
         return f"process {pid}, which stores the records, is suspended; resume it: kill -CONT {pid}"
-    if is_monitor:
+    if is_monitor(pid):
         return (
             f"the monitor of the job, process {pid}, is still running and stores the records; "
             "there is nothing to do"

@@ -125,6 +125,11 @@ class RowColumns:
         self._offset_ns = epoch_offset_ns
         self._rows = rows
         self._sizes = [row.file.header.count for row in rows]
+        self._names = [
+            row.names.get(int(number), ("", None)) for row in rows for number in row.file.tensors
+        ]
+        decoded = {text: _decode_labels(text) for text in {text for _, text in self._names}}
+        self._labels = [decoded[text] for _, text in self._names]
 
     def make(self) -> dict[str, Any]:
         """Return the columns in the form that the store appends."""
@@ -133,7 +138,6 @@ class RowColumns:
         return self._make_histograms()
 
     def _make_statistics(self) -> dict[str, Any]:
-        labels = self._labels()
         numbers = {
             name: np.concatenate([row.file.statistics[name] for row in self._rows])
             for name in self._rows[0].file.statistics
@@ -144,8 +148,8 @@ class RowColumns:
         mean, deviations = numbers["sum"] / finite, numbers["deviation_square_sum"]
         return {
             **self._describe(),
-            "shape": DictColumn.encode("x".join(map(str, label.shape)) for label in labels),
-            "dtype": DictColumn.encode(label.dtype for label in labels),
+            "shape": DictColumn.encode("x".join(map(str, label.shape)) for label in self._labels),
+            "dtype": DictColumn.encode(label.dtype for label in self._labels),
             **counts,
             "min": _nullable(numbers["min"]),
             "max": _nullable(numbers["max"]),
@@ -175,11 +179,6 @@ class RowColumns:
 
     def _describe(self) -> dict[str, Any]:
         headers = [row.file.header for row in self._rows]
-        names = [
-            row.names.get(int(number), ("", None))[0]
-            for row in self._rows
-            for number in row.file.tensors
-        ]
         return {
             "node": DictColumn.constant(self._node, sum(self._sizes)),
             "process": self._repeat([row.process for row in self._rows]),
@@ -188,20 +187,9 @@ class RowColumns:
             "t_ns": np.repeat([h.t_ns + self._offset_ns for h in headers], self._sizes),
             "step": np.repeat([h.step for h in headers], self._sizes),
             "mode": self._repeat([h.mode for h in headers]),
-            "tensor": DictColumn.encode(names),
-            "collection": DictColumn.encode(label.collection for label in self._labels()),
+            "tensor": DictColumn.encode(name for name, _ in self._names),
+            "collection": DictColumn.encode(label.collection for label in self._labels),
         }
-
-    def _labels(self) -> list[_Labels]:
-        decoded: dict[str | None, _Labels] = {}
-        labels = []
-        for row in self._rows:
-            for number in row.file.tensors:
-                _, text = row.names.get(int(number), ("", None))
-                if text not in decoded:
-                    decoded[text] = _decode_labels(text)
-                labels.append(decoded[text])
-        return labels
 
     def _repeat(self, texts: Sequence[str]) -> DictColumn:
         column = DictColumn.encode(texts)

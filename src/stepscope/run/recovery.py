@@ -9,10 +9,8 @@ from pathlib import Path
 from stepscope.quantities import duration
 from stepscope.run.job_times import SILENT_NS, is_lost
 from stepscope.schema import JobStatus
-from stepscope.spool import is_suspended, process_start_ticks
+from stepscope.spool import is_monitor, is_suspended, process_start_ticks
 from stepscope.store import RunReader
-
-MONITOR_MODULE = b"stepscope.monitor"
 
 
 def explain_recovery(reader: RunReader) -> str | None:
@@ -36,7 +34,8 @@ def explain_recovery(reader: RunReader) -> str | None:
 
 def _explain_node(reader: RunReader, node: str, status: JobStatus, spool: str | None) -> str | None:
     is_here = _is_here(spool)
-    if is_here and not _is_monitor(status.monitor_pid):
+    pid = status.monitor_pid
+    if is_here and (pid is None or not is_monitor(pid)):
         # While the job runs, its launcher starts another monitor.
         if is_lost(status) or not _is_alive(status.pid):
             return _explain_end(reader, f"the monitor on {node}", is_here=True)
@@ -47,11 +46,10 @@ def _explain_node(reader: RunReader, node: str, status: JobStatus, spool: str | 
     start = f"The run is incomplete: the monitor on {node} has been silent for {silence}."
     if not is_here:
         return f"{start} If it has ended, {_recover(reader, is_here=False)}"
-    if status.monitor_pid is not None and is_suspended(status.monitor_pid):
-        return f"{start} It is suspended; resume it with: kill -CONT {status.monitor_pid}"
+    if pid is not None and is_suspended(pid):
+        return f"{start} It is suspended; resume it with: kill -CONT {pid}"
     return (
-        f"{start} If process {status.monitor_pid} does not continue, end it, and "
-        f"{_recover(reader, is_here=True)}"
+        f"{start} If process {pid} does not continue, end it, and {_recover(reader, is_here=True)}"
     )
 
 
@@ -62,14 +60,6 @@ def _is_here(spool: str | None) -> bool:
 
 def _is_alive(pid: int | None) -> bool:
     return pid is not None and process_start_ticks(pid) is not None
-
-
-def _is_monitor(pid: int | None) -> bool:
-    """Check whether the monitor still runs: another process may have got its pid."""
-    try:
-        return pid is not None and MONITOR_MODULE in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
 
 
 def _explain_end(reader: RunReader, monitor: str, *, is_here: bool) -> str:

@@ -22,6 +22,10 @@ MIN_LIMIT_BYTES = 8 * SEGMENT_BYTES
 """Room for the samples of the monitor, and for two segments of each log of one thread, of which
 fine ones may fill `FINE_SHARE`."""
 
+SHARED_MEMORY_FACTOR = 4
+"""Free space of a shared-memory file system from which a spool goes there, as a multiple of the
+spool's limit: DataLoader workers pass their batches through it."""
+
 
 class SpoolFullError(OSError):
     """The spool has reached its size limit."""
@@ -37,6 +41,15 @@ def process_start_ticks(pid: int | str = "self") -> int | None:
     if fields is None or fields[0] in {b"Z", b"X"}:
         return None
     return int(fields[19])
+
+
+def is_monitor(pid: int) -> bool:
+    """Return True if a process is a monitor, and not another one that has got its pid."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return b"stepscope.monitor" in file.read()
+    except OSError:
+        return False
 
 
 def is_suspended(pid: int) -> bool:

@@ -36,9 +36,10 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
         if progress.reports_work:
             progress.notify_work()
-        if tensors.add_loss is not None and args and kwargs.get("accumulate_grad"):
+        accumulates = kwargs.get("accumulate_grad")
+        if tensors.add_loss is not None and args and accumulates:
             tensors.add_loss(args[0])
-        name = "backward" if kwargs.get("accumulate_grad") else "grad"
+        name = "backward" if accumulates else "grad"
         # A pass inside another one, or inside a module, ends no step.
         watches = progress.watches_updates and not (module_call.active or backward_pass.active)
         changes = 0

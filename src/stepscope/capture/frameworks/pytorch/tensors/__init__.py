@@ -5,6 +5,7 @@
     naming       names of parameters
     statistics   reductions of tensors, on the host and on devices
     rows         their way to the spool
+    host_copies  copies from a device to the host
 
 Without the request nothing is installed, and the hooks of the other adapters find None. Statistics
 read tensors and change none; random numbers are not used.
@@ -34,13 +35,11 @@ add_loss: Callable[[Any], None] | None = None
 """Takes the tensors of each backward pass; None without a request for losses."""
 
 
+@_probe.protect
 def add_model(module: torch.nn.Module) -> None:
     """Name parameters by the module of an outermost call. Never raises."""
-    if recorder is not None and _probe.alive:
-        try:
-            recorder.add_model(module)
-        except Exception as error:  # noqa: BLE001 - the guard
-            _probe.fail(error)
+    if recorder is not None:
+        recorder.add_model(module)
 
 
 def start_step(
@@ -56,13 +55,11 @@ def start_step(
         return None
 
 
+@_probe.protect
 def end_step(step: OpenStep) -> None:
     """Record what an optimizer has changed. Never raises."""
-    if recorder is not None and _probe.alive:
-        try:
-            recorder.end_step(step)
-        except Exception as error:  # noqa: BLE001 - the guard
-            _probe.fail(error)
+    if recorder is not None:
+        recorder.end_step(step)
 
 
 def install() -> None:

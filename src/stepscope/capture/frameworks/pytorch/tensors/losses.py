@@ -11,15 +11,14 @@ import re
 import struct
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
 from stepscope.capture.frameworks.pytorch.patching import patch
-from stepscope.capture.frameworks.pytorch.tensors.rows import MAX_WAIT_S, POLL_S
+from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies
 from stepscope.capture.guard import Probe
 from stepscope.spool import Flag, Kind
 
@@ -31,21 +30,13 @@ _BACKWARD = re.compile(r"Backward\d*$")
 _probe = Probe("losses")
 
 
-class _Copy(NamedTuple):
-    """Losses on their way to the host."""
-
-    labels: list[tuple[str, int]]
-    values: torch.Tensor
-    event: Any
-
-
 class _DeviceBuffer:
     """Losses of one device that are not copied to the host yet."""
 
     def __init__(self, device: torch.device) -> None:
         self._values = torch.zeros(BUFFER_SIZE, dtype=torch.float64, device=device)
         self._labels: list[tuple[str, int]] = []
-        self._copies: deque[_Copy] = deque()
+        self._copies: HostCopies[list[tuple[str, int]]] = HostCopies()
 
     def add(self, name: str, t_ns: int, loss: torch.Tensor) -> None:
         self._values[len(self._labels)].copy_(loss)
@@ -53,31 +44,16 @@ class _DeviceBuffer:
         is_old = t_ns - self._labels[0][1] >= MAX_AGE_NS
         if is_old or len(self._labels) == BUFFER_SIZE:
             self._start_copy()
-        self.poll()
+        _write_all(self._copies.take_arrived())
 
     def finish(self) -> None:
-        """Write all losses, because the process ends; not those that have not arrived after two
-        seconds: the device may wait for a process that has failed."""
+        """Write all losses that arrive in time, because the process ends."""
         if self._labels:
             self._start_copy()
-        until_s = time.monotonic() + MAX_WAIT_S
-        while self._copies and time.monotonic() < until_s:
-            self.poll()
-            time.sleep(POLL_S)
-
-    def poll(self) -> None:
-        while self._copies and self._copies[0].event.query():
-            copy = self._copies.popleft()
-            for (name, t_ns), value in zip(copy.labels, copy.values.tolist(), strict=False):
-                _write(name, t_ns, value)
+        _write_all(self._copies.await_arrival())
 
     def _start_copy(self) -> None:
-        is_cuda = self._values.device.type == "cuda"
-        host = torch.empty_like(self._values, device="cpu", pin_memory=is_cuda)
-        host.copy_(self._values, non_blocking=True)
-        event = torch.Event(self._values.device)
-        event.record()
-        self._copies.append(_Copy(self._labels, host, event))
+        self._copies.start(self._labels, [self._values])
         self._labels = []
 
 
@@ -145,6 +121,12 @@ def patch_scaler(note_scaled: Callable[[Any, Any], None]) -> None:
         return scale
 
     patch(torch.amp.GradScaler, "scale", make_wrapper)
+
+
+def _write_all(copies: Iterable[tuple[list[tuple[str, int]], list[torch.Tensor]]]) -> None:
+    for labels, (values,) in copies:
+        for (name, t_ns), value in zip(labels, values.tolist(), strict=False):
+            _write(name, t_ns, value)
 
 
 def _write(name: str, t_ns: int, value: float) -> None:

@@ -39,13 +39,13 @@ class ParameterNames:
 
     def find(self, parameter: torch.Tensor) -> str:
         """Return the name of a parameter; one that no module has is named by its shape."""
-        name = self._look_up(parameter)
+        name = _look_up(self._names, parameter)
         if name is None:
             for reference in self._models.values():  # parameters may be added during training
                 model = reference()
                 if model is not None:
                     self._add_parameters(model)
-            name = self._look_up(parameter)
+            name = _look_up(self._names, parameter)
         if name is None:  # its model may be called later
             name = _look_up(self._placeholders, parameter)
         if name is None:
@@ -54,14 +54,11 @@ class ParameterNames:
             self._placeholders[id(parameter)] = self._owners[name], name
         return name
 
-    def _look_up(self, parameter: torch.Tensor) -> str | None:
-        return _look_up(self._names, parameter)
-
     def _add_parameters(self, model: torch.nn.Module) -> None:
         class_name = type(model).__name__
         is_wrapper = class_name in _WRAPPER_CLASSES
         for path, parameter in model.named_parameters():
-            if self._look_up(parameter) is None:
+            if _look_up(self._names, parameter) is None:
                 name = self._reserve(parameter, _strip(path, is_wrapper=is_wrapper), class_name)
                 self._names[id(parameter)] = self._owners[name], name
 

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import ctypes
 import json
-import time
 from array import array
-from collections import deque
+from collections.abc import Iterable
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from stepscope.capture import session
+from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies
 from stepscope.capture.frameworks.pytorch.tensors.statistics import COLUMNS, describe
 from stepscope.spool import POWER_BINS, Kind, RowLog
 
 MAX_PENDING = 64
 """Moments whose statistics may wait for the device; a later one is dropped."""
-MAX_WAIT_S = 2.0
-POLL_S = 0.01
 _TENSOR_NAME_SHIFT = 32
 
 
@@ -46,15 +44,6 @@ class Moment:
             self.histograms.append(histogram)
 
 
-class _Copy(NamedTuple):
-    """Statistics on their way to the host."""
-
-    moment: Moment
-    event: Any
-    values: torch.Tensor
-    histograms: torch.Tensor | None
-
-
 class RowWriter:
     """Writer of moments into the spool of this process."""
 
@@ -62,7 +51,7 @@ class RowWriter:
         self._session: session.Session | None = None
         self._log: RowLog | None = None
         self._names: dict[tuple[str, str, torch.Size, torch.dtype], int] = {}
-        self._copies: deque[_Copy] = deque()
+        self._copies: HostCopies[Moment] = HostCopies()
 
     def name(self, name: str, collection: str, tensor: torch.Tensor) -> int:
         """Return the number of the name of a tensor in this session; 0 without a session."""
@@ -71,7 +60,7 @@ class RowWriter:
             return 0
         if current is not self._session:  # the first row, or that of a forked child
             self._session, self._log = current, current.new_row_log()
-            self._names, self._copies = {}, deque()
+            self._names, self._copies = {}, HostCopies()
         key = name, collection, tensor.shape, tensor.dtype
         number = self._names.get(key)
         if number is None:
@@ -85,51 +74,39 @@ class RowWriter:
         """Write the rows of a moment as soon as they are on the host. Never waits."""
         if not moment.tensors:
             return
+        histograms = [torch.stack(moment.histograms)] if moment.histograms else []
         if isinstance(moment.values[0], list):
             content = array("d", chain.from_iterable(moment.values)).tobytes()
-            histograms = torch.stack(moment.histograms) if moment.histograms else None
             self._store(moment, content, histograms)
         elif len(self._copies) < MAX_PENDING:
-            values = torch.stack(moment.values)
-            histograms = torch.stack(moment.histograms) if moment.histograms else None
-            copies = _start_copy(values), None if histograms is None else _start_copy(histograms)
-            event = torch.Event(values.device)
-            event.record()
-            self._copies.append(_Copy(moment, event, *copies))
+            self._copies.start(moment, [torch.stack(moment.values), *histograms])
         elif self._log is not None:
             self._log.drop(len(moment.tensors))
 
     def poll(self) -> None:
         """Store the rows that have arrived on the host. Never waits."""
-        while self._copies and self._copies[0].event.query():
-            copy = self._copies.popleft()
-            self._store(copy.moment, _read(copy.values), copy.histograms)
+        self._store_copies(self._copies.take_arrived())
 
     def finish(self) -> None:
-        """Store the other rows as well, because the process ends; those that have not arrived after
-        two seconds are dropped: the device may wait for a process that has failed."""
-        until_s = time.monotonic() + MAX_WAIT_S
-        while self._copies and time.monotonic() < until_s:
-            self.poll()
-            time.sleep(POLL_S)
+        """Store the other rows as well, because the process ends; drop those that do not arrive in
+        time."""
+        self._store_copies(self._copies.await_arrival())
         if self._log is not None:
-            self._log.drop(sum(len(copy.moment.tensors) for copy in self._copies))
+            self._log.drop(sum(len(moment.tensors) for moment in self._copies.labels))
 
-    def _store(self, moment: Moment, values: bytes, histograms: torch.Tensor | None) -> None:
+    def _store_copies(self, copies: Iterable[tuple[Moment, list[torch.Tensor]]]) -> None:
+        for moment, (values, *histograms) in copies:
+            self._store(moment, _read(values), histograms)
+
+    def _store(self, moment: Moment, values: bytes, histograms: list[torch.Tensor]) -> None:
         if self._log is None or self._session is not session.current():
             return
         columns = [
             ("tensor", "q", 1, array("q", moment.tensors).tobytes()),
             ("statistics", "d", len(COLUMNS), values),
         ]
-        if histograms is not None:
-            columns.append(("powers", "i", POWER_BINS, _read(histograms.int())))
+        columns += [("powers", "i", POWER_BINS, _read(powers.int())) for powers in histograms]
         self._log.write(len(moment.tensors), columns, statistics=COLUMNS, **moment.fields)
-
-
-def _start_copy(tensor: torch.Tensor) -> torch.Tensor:
-    host = torch.empty_like(tensor, device="cpu", pin_memory=tensor.device.type == "cuda")
-    return host.copy_(tensor, non_blocking=True)
 
 
 def _read(tensor: torch.Tensor) -> bytes:
