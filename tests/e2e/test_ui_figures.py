@@ -249,6 +249,7 @@ def test_a_drag_on_a_chart_selects_the_range_of_all(ui: Ui) -> None:
     complete = series_of(download(page, "GPU busy"))
     chart = page.get_by_role("region", name="GPU busy", exact=True).locator(".chart")
     chart.scroll_into_view_if_needed()
+    chart.locator("svg").wait_for()  # a chart is drawn, and listens, once it is in view
     box = chart.bounding_box()
     assert box is not None
     middle = box["y"] + box["height"] / 2
