@@ -80,3 +80,9 @@ class LoggedScalars:
     def nan_count(self) -> int:
         """Number of values that were not finite."""
         return int(np.isnan(self.value).sum())
+
+    def take(self, rows: NDArray[np.bool_]) -> LoggedScalars:
+        """Return some of the values."""
+        return LoggedScalars(
+            name=self.name, process=self.process, t_ns=self.t_ns[rows], value=self.value[rows]
+        )

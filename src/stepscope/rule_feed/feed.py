@@ -161,8 +161,9 @@ class RuleFeed:
             started = [status.started_ns for status in self.reader.statuses().values()]
             sampled = [times["t_ns"][0] for times in self.reader.times("metrics").values()]
             spans = [times["start_ns"][0] for times in self.reader.times("spans").values()]
+            logged = [first for first, _ in self._logged_times()]
             traces = [trace.start_ns for trace in load_traces(self.reader)]
-            candidates = [t for t in (*started, *sampled, *spans, *traces) if t > 0]
+            candidates = [t for t in (*started, *sampled, *spans, *logged, *traces) if t > 0]
             if not candidates:
                 return 0
             self._origin_ns = min(candidates)
@@ -201,8 +202,15 @@ class RuleFeed:
             *self.reader.times("spans").values(),
         ]
         written = [last for times in times_by_file for _, last in times.values()]
+        written += [last for _, last in self._logged_times()]
         ends = [trace.end_ns for trace in load_traces(self.reader)]
         return max([start - 1, *written, *ends])
+
+    def _logged_times(self) -> list[tuple[int, int]]:
+        """List the times of the first and last tensors and scalars."""
+        tables = ("tensor_statistics", "scalars")
+        by_file = [times for table in tables for times in self.reader.times(table).values()]
+        return [times["t_ns"] for times in by_file]
 
     def _complete_until(self, start: int) -> int:
         """Find the end of the last scan that every live node has written completely."""

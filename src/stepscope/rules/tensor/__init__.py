@@ -11,6 +11,13 @@ from typing import Any
 from stepscope.rules.base import Rule
 from stepscope.rules.tensor.all_zero import AllZero
 from stepscope.rules.tensor.exploding_tensor import ExplodingTensor
+from stepscope.rules.tensor.learning_rate_too_high import LearningRateTooHigh
+from stepscope.rules.tensor.learning_rate_too_low import LearningRateTooLow
+from stepscope.rules.tensor.loss_not_decreasing import LossNotDecreasing
+from stepscope.rules.tensor.loss_spike import LossSpike
+from stepscope.rules.tensor.overfit import Overfit
+from stepscope.rules.tensor.overtraining import Overtraining
+from stepscope.rules.tensor.stalled_training import StalledTrainingRule
 from stepscope.rules.tensor.tensor_variance import TensorVariance
 from stepscope.rules.tensor.unchanged_tensor import UnchangedTensor
 from stepscope.rules.tensor.vanishing_gradient import VanishingGradient
@@ -18,10 +25,17 @@ from stepscope.rules.tensor.weight_update_ratio import WeightUpdateRatio
 
 RULES: tuple[type[Rule[Any]], ...] = (
     AllZero,
+    LossNotDecreasing,
+    Overfit,
+    Overtraining,
+    StalledTrainingRule,
+    UnchangedTensor,
     ExplodingTensor,
     TensorVariance,
-    UnchangedTensor,
     VanishingGradient,
     WeightUpdateRatio,
+    LossSpike,
+    LearningRateTooHigh,
+    LearningRateTooLow,
 )
 """Rules that Debugger has, then the others."""

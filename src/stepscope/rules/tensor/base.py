@@ -108,7 +108,7 @@ class PerTensorRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
     """Judges a value of each tensor at each recorded step.
 
     Datapoints are recorded steps of all tensors, violations those that violate the condition. The
-    rule fires on the first one, or as `fires` says.
+    rule fires on the first one, or as `select_fired` says.
     """
 
     topic = "tensors"
@@ -126,9 +126,9 @@ class PerTensorRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
         """Return the value that is judged at each row, and which rows violate the condition."""
         raise NotImplementedError
 
-    def fires(self, tensor: S) -> bool:
-        """Return True if the rule fires on a tensor."""
-        return tensor.violation_count > 0
+    def select_fired(self, tensors: list[S], violated: list[S]) -> list[S]:
+        """Return the tensors on which the rule fires, of all and of those with violations."""
+        return violated
 
     def describe(self, value: float) -> str:
         """Describe the value of a violation, after the name of the tensor and a colon."""
@@ -164,13 +164,9 @@ class PerTensorRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
                     for row in (rows[0], rows[-1])
                 )
                 tensor.extent = [(tensor.extent or [first])[0], last]
-                self.add_violations(state.trigger, series.t_ns[rows], inputs)
+                state.trigger.add_times(inputs, series.t_ns[rows])
+                state.trigger.cover(series.t_ns[rows], series.t_ns[rows])
         return state
-
-    def add_violations(self, trigger: Trigger, t_ns: NDArray[np.int64], inputs: RuleInputs) -> None:
-        """Add the times of violations."""
-        trigger.add_times(inputs, t_ns)
-        trigger.cover(t_ns, t_ns)
 
     def decide(self, state: TensorStates[S]) -> Finding | None:
         tensors = list(state.tensors.values())
@@ -179,7 +175,7 @@ class PerTensorRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
         violated = sorted(
             (t for t in tensors if t.extent), key=lambda t: (t.extent[0].t_ns, t.name)
         )
-        fired = [tensor for tensor in violated if self.fires(tensor)]
+        fired = self.select_fired(tensors, violated)
         return self.finding(
             triggered=state.trigger if fired else 0,
             extent=state.trigger,
