@@ -25,12 +25,14 @@ def test_rows_that_are_written_late_are_returned_once(seed: int, tmp_path: Path)
     process.draw("forward 12 | backward 20 | optimizer 8", 20)
     run = builder.write()
     rows = [
-        {"tensor": name, "step": step, "seq": 2 * step + offset}
+        {"tensor": name, "log": log, "step": step, "seq": step}
+        for name, log in (("a", "7r"), ("b", "8r"))
         for step in range(STEPS)
-        for offset, name in enumerate(("a", "b"))
     ]
-    # The end of the time that is evaluated moves on; a row is written up to ten steps later.
-    written = [row["step"] + int(random.integers(0, 10)) for row in rows]
+    # The end of the time that is evaluated moves on; a row is written up to ten steps later, but
+    # not before the previous one of its log.
+    delays = random.integers(0, 10, (2, STEPS))
+    written = np.maximum.accumulate(np.arange(STEPS) + delays, axis=1).ravel().tolist()
     new_rows = NewRows()
     returned: list[tuple[str, int]] = []
     for now in range(4, STEPS + 12, 4):

@@ -73,11 +73,9 @@ class StalledTrainingRule(IncrementalRule[StalledTrainingParameters, _State]):
         return _State()
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
-        times = sorted(
-            t_ns
-            for series in (*inputs.tensors, *inputs.scalars)
-            for t_ns in dict.fromkeys(series.t_ns.tolist())
-        )
+        recorded = [series.t_ns for series in inputs.tensors]
+        recorded += [series.t_ns for series in inputs.scalars]
+        times = sorted(t_ns for t in recorded for t_ns in dict.fromkeys(t.tolist()))
         limit_ns = round(self.parameters.threshold * 1e9)
         state.record_count += len(times)
         for t_ns in times:
