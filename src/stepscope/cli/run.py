@@ -50,7 +50,7 @@ from stepscope.cli.suggestion import locate, suggest
 from stepscope.cli.tensor_options import tensor_options
 from stepscope.cli.watching import Watching
 from stepscope.cli.window_options import ScheduleOptions, depth_options, schedule_options
-from stepscope.errors import UsageError
+from stepscope.errors import UsageError, explain_os_error
 from stepscope.masking import mask
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
@@ -437,14 +437,17 @@ def conclude(location: Path, *, as_json: bool) -> None:
 
         verdict = diagnose(Run(open_run(location)))
         # Stored first: the terminal may be closed or full.
-        RunWriter(location, node_name()).put_document("findings", "verdict", verdict)
+        try:
+            RunWriter(location, node_name()).put_document("findings", "verdict", verdict)
+        except OSError as error:
+            say(f"The verdict is not stored in the run: {explain_os_error(error)}.")
         if as_json:
             print_json(verdict)
         else:
             print_job_verdict(verdict, location)
     except Exception as error:  # noqa: BLE001 - the job's exit status comes first
         again = suggest("diagnose", locate(location))
-        say(f"The verdict is not available: {error}. Try: {again}")
+        say(f"The verdict is not available: {explain_os_error(error)}. Try: {again}")
 
 
 def try_first_fix(location: Path, command: Sequence[str], out: Console | None) -> None:
