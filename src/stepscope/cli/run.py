@@ -50,6 +50,7 @@ from stepscope.cli.suggestion import locate, suggest
 from stepscope.cli.tensor_options import tensor_options
 from stepscope.cli.watching import Watching
 from stepscope.cli.window_options import ScheduleOptions, depth_options, schedule_options
+from stepscope.cli.working_directory import working_directory
 from stepscope.errors import UsageError, explain_os_error
 from stepscope.masking import mask
 from stepscope.monitor import (
@@ -214,7 +215,7 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
         run_id=run_id,
         created_ns=time.time_ns(),
         command=mask(command),
-        working_directory=str(Path.cwd()),
+        working_directory=str(working_directory()),
         stepscope_version=__version__,
         git_revision=git_revision(),
         options=_recorded_options(options, windows, spool) | pricing,
@@ -490,7 +491,7 @@ def _check_command(command: Sequence[str]) -> None:
         script_name = next((word for word in command[1:] if not word.startswith("-")), None)
         direct = len(command) > 1 and command[1] == script_name
         if direct and script_name and not Path(script_name).exists():
-            raise UsageError(f"The script {script_name} does not exist in {Path.cwd()}.")
+            raise UsageError(f"The script {script_name} does not exist in {working_directory()}.")
 
 
 def _run_alone(command: Sequence[str]) -> JobExit:
