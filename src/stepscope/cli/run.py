@@ -136,7 +136,7 @@ class RunOptions(ScheduleOptions):
     callback=parse_run_size,
     metavar="SIZE",
     help="Size of the run, without detailed windows, from which its oldest records are rounded: "
-    "counts and sums stay exact, single times do not.  [default: no limit]",
+    "counts, and sums of times, stay exact, single times and samples do not.  [default: no limit]",
 )
 @click.option(
     "--cpu-profiling-duration",
