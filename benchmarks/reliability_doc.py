@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from stepscope.quantities import duration, memory
-from tests.fuzz.counts import load_counts
+from tests.fuzz.counts import FuzzCounts, load_counts
 from tests.support.kills import KINDS, KillCounts
 from tests.support.write_faults import SENTENCES, TARGETS, FaultCounts
 
@@ -165,11 +165,15 @@ def _describe_faults(faults: WriteFaults) -> str:
 
 def _describe_fuzzing() -> str:
     rows = [
-        f"| {name} | {c.cases:,} | {c.defects:,} | {duration(1e9 * c.slowest_s)} "
+        f"| {name} | {c.cases:,}{_describe_successes(c)} | {c.defects:,} | {duration(1e9 * c.slowest_s)} "
         f"| {memory(c.peak_memory_bytes)} | {c.revision or 'not recorded'} |\n"
         for name, c in load_counts().items()
     ]
     return FUZZING + "".join(rows)
+
+
+def _describe_successes(counts: FuzzCounts) -> str:
+    return "" if counts.successes is None else f", {counts.successes:,} of them with success"
 
 
 def write_reliability_doc() -> None:

@@ -18,6 +18,8 @@ class FuzzCounts(msgspec.Struct, kw_only=True):
     defects: int = 0
     """Cases that ended in a crash, a time-out, too much memory, or an error that users do not get
     as a sentence; fuzzing of a decoder ends with the first one."""
+    successes: int | None = None
+    """Requests with the requested answer; None for a decoder."""
     slowest_s: float = 0.0
     peak_memory_bytes: int | None = None
     """Resident memory of the process; None where several share the work."""
