@@ -165,8 +165,9 @@ def _describe_faults(faults: WriteFaults) -> str:
 
 def _describe_fuzzing() -> str:
     rows = [
-        f"| {name} | {c.cases:,}{_describe_successes(c)} | {c.defects:,} | {duration(1e9 * c.slowest_s)} "
-        f"| {memory(c.peak_memory_bytes)} | {c.revision or 'not recorded'} |\n"
+        f"| {name} | {c.cases:,}{_describe_successes(c)} | {c.defects:,} "
+        f"| {duration(1e9 * c.slowest_s)} | {memory(c.peak_memory_bytes)} "
+        f"| {c.revision or 'not recorded'} |\n"
         for name, c in load_counts().items()
     ]
     return FUZZING + "".join(rows)
