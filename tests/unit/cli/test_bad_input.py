@@ -221,3 +221,41 @@ def test_help_names_every_command(tmp_path: Path) -> None:
     for command in ("run", "show", "diagnose", "recover", "doctor"):
         assert f"  {command} " in done.stdout
         assert run_command(tmp_path, command, "--help").returncode == 0
+
+
+def test_json_before_the_command_is_the_option_of_the_command(tmp_path: Path) -> None:
+    RunBuilder(tmp_path / "run").write()
+    answer = run_command(tmp_path, "--json", "show", "run", "overview")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout == run_command(tmp_path, "show", "run", "overview", "--json").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "is_json"),
+    [
+        (("run", "no-such-program", "--json"), False),
+        (("run", "--interval", "100", "--quiet", "no-such-program", "--json"), False),
+        (("run", "--interval=100", "--json", "no-such-program"), True),
+        (("run", "--json", "--", "no-such-program"), True),
+        (("--json", "run", "no-such-program"), True),
+        (("diagnose", "no-such-run", "--json"), True),
+    ],
+)
+def test_json_among_the_words_of_a_job_is_the_job_s(
+    words: tuple[str, ...], is_json: bool, tmp_path: Path
+) -> None:
+    error = run_command(tmp_path, *words).stderr
+    assert error.startswith('{"error": ' if is_json else "stepscope: "), error
+
+
+def test_a_directory_of_runs_names_them(tmp_path: Path) -> None:
+    for name in ("a", "b/c"):
+        RunBuilder(tmp_path / "many" / name).write()
+    error = run_command(tmp_path, "show", "many").stderr
+    below = tmp_path / "many"
+    assert f"many is not a run, but there are runs below it: {below}/a, {below}/b/c. " in error
+    for number in range(3):
+        RunBuilder(tmp_path / "many" / f"more{number}").write()
+    error = run_command(tmp_path, "show", "many").stderr
+    assert " and others. Pass one of them, or see all of them with: " in error
+    assert error.count(f"{below}/") == 3
