@@ -24,26 +24,27 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.reliability_doc import KILLS, write_reliability_doc
+from benchmarks.reliability_doc import (
+    KILLS,
+    KILLS_OF_EACH_KIND,
+    Kills,
+    write_reliability_doc,
+)
 from tests.support.kills import KINDS, KillCounts, run_round
-
-
-def load_counts() -> dict[str, KillCounts]:
-    """Load the counts of earlier rounds by kind."""
-    if not KILLS.exists():
-        return {}
-    return msgspec.json.decode(KILLS.read_bytes(), type=dict[str, KillCounts])
+from tests.support.revision import add_revision
 
 
 class Rounds:
     """Rounds of kills, and the counts of all of them; usable from several threads."""
 
-    def __init__(self, results: dict[str, KillCounts], names: list[str], kills: int) -> None:
+    def __init__(self, results: Kills, names: list[str], kills: int) -> None:
         self._results = results
+        add_revision(results.revisions)
         self._names = names
         self._kills = kills
-        self._numbers = {name: results.get(name, KillCounts()).runs for name in names}
-        self._planned = {name: results.get(name, KillCounts()).kills for name in names}
+        counts = {name: results.counts.setdefault(name, KillCounts()) for name in names}
+        self._numbers = {name: counts[name].runs for name in names}
+        self._planned = {name: counts[name].kills for name in names}
         self._lock = threading.Lock()
 
     def repeat(self, deadline: float | None) -> None:
@@ -73,20 +74,20 @@ class Rounds:
             print(f"{name}: {outcome} in {directory}", file=sys.stderr, flush=True)
         with self._lock:
             self._planned[name] += outcome.kills - kind.soak_kills
-            self._results.setdefault(name, KillCounts()).add(outcome)
+            self._results.counts[name].add(outcome)
             KILLS.write_bytes(msgspec.json.format(msgspec.json.encode(self._results)) + b"\n")
             write_reliability_doc()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--kills", type=int, default=1000, help="kills of each kind")
+    parser.add_argument("--kills", type=int, default=KILLS_OF_EACH_KIND, help="kills of each kind")
     parser.add_argument("--minutes", type=float, help="time limit")
     parser.add_argument("--kinds", default=",".join(KINDS), help="kinds, separated by commas")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="rounds at a time")
     parser.add_argument("--fresh", action="store_true", help="forget earlier counts")
     arguments = parser.parse_args()
-    results = {} if arguments.fresh else load_counts()
+    results = Kills() if arguments.fresh else Kills.load()
     deadline = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
     rounds = Rounds(results, arguments.kinds.split(","), arguments.kills)
     with ThreadPoolExecutor(arguments.jobs) as pool:

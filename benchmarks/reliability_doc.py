@@ -5,6 +5,7 @@ python -m benchmarks.reliability_doc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,12 +13,13 @@ import msgspec
 from stepscope.quantities import duration, memory
 from tests.fuzz.counts import FuzzCounts, load_counts
 from tests.support.kills import KINDS, KillCounts
-from tests.support.write_faults import FaultCounts
+from tests.support.write_faults import SENTENCES, TARGETS, FaultCounts
 
 ROOT = Path(__file__).resolve().parents[1]
 KILLS = ROOT / "benchmarks" / "results" / "kills.json"
 WRITE_FAULTS = ROOT / "benchmarks" / "results" / "write_faults.json"
 DOC = ROOT / "docs" / "reliability.md"
+KILLS_OF_EACH_KIND = 1000
 
 HEADER = """\
 # Reliability
@@ -37,7 +39,8 @@ the step to a file of its own. Processes are killed with SIGKILL at random momen
 - **unexplained**: a detailed window that a rank opened is neither in the run nor named as missing.
 
 The step during which its own rank is killed may be missing: a step is kept once its record is
-written ([Storage](capture.md#storage)).
+written ([Storage](capture.md#storage)). The aim is {aim:,} kills of each kind; `make soak`
+continues. {revisions}
 
 | killed | kills | runs | steps | windows | lost | double | unreadable | unexplained |
 |---|---:|---:|---:|---:|---:|---:|---:|---:|
@@ -50,8 +53,8 @@ WRITE_FAULTS_HEADER = """\
 The same for every call that writes a file of the run or of the spool, in each process of a short
 job: open, write, mmap, fsync, rename and so on end with ENOSPC, EDQUOT, EIO or EROFS, in one job
 only at the N-th call, in another one from the N-th on. The job has a result that depends on each of
-its steps, and an exit status of its own. The table has the processes and calls that were counted
-so far; `make write-faults` continues.
+its steps, and an exit status of its own. {round_count} rounds combine each call with each error;
+`make write-faults` continues. {revisions}
 
 - **not started**: `stepscope run` refused to start the job because the directory of `--out` cannot
   hold a run; it says so in one sentence.
@@ -60,9 +63,25 @@ so far; `make write-faults` continues.
 - **wrong**: the job's result or exit status changed, steps are missing without the cause or counted
   twice, the run cannot be read, or there was a traceback.
 
-| process | files | calls | jobs | not started | recovered | incomplete | wrong |
-|---|---|---:|---:|---:|---:|---:|---:|
+| process | files | rounds | calls | jobs | not started | recovered | incomplete | wrong |
+|---|---|---|---:|---:|---:|---:|---:|---:|
 """
+
+
+class Kills(msgspec.Struct):
+    """Counts of `benchmarks.kills`."""
+
+    counts: dict[str, KillCounts] = {}
+    """By kind."""
+    revisions: list[str] = []
+    """Revisions of stepscope that were counted."""
+
+    @classmethod
+    def load(cls) -> Kills:
+        """Load the counts of earlier rounds."""
+        if not KILLS.exists():
+            return cls()
+        return msgspec.json.decode(KILLS.read_bytes(), type=cls)
 
 
 class WriteFaults(msgspec.Struct):
@@ -70,6 +89,8 @@ class WriteFaults(msgspec.Struct):
 
     counts: dict[str, FaultCounts] = {}
     """By process and directory."""
+    revisions: list[str] = []
+    """Revisions of stepscope that were counted."""
     round: int = 0
     target: int = 0
     call: int = 1
@@ -95,41 +116,65 @@ OpenAPI document.
   status of 500 or more, requests without an answer. Files outside of the run are checked as well.
 - **slowest**: wall time of one case, of at most 200 kB, on two cores that had other work.
 
-| input | cases | defects | slowest | most memory |
-|---|---:|---:|---:|---:|
+| input | cases | defects | slowest | most memory | revision |
+|---|---:|---:|---:|---:|---|
 """
 
 
 def reliability_doc() -> str:
     """Return the document for the counts of today."""
-    counts = msgspec.json.decode(KILLS.read_bytes(), type=dict[str, KillCounts])
+    return (
+        _describe_kills(Kills.load()) + _describe_faults(WriteFaults.load()) + _describe_fuzzing()
+    )
+
+
+def _describe_kills(kills: Kills) -> str:
     rows = [
-        f"| {KINDS[name].title} | {c.kills:,} | {c.runs:,} | {c.steps:,} | {c.windows:,} "
+        f"| {kind.title} | {c.kills:,} | {c.runs:,} | {c.steps:,} | {c.windows:,} "
         f"| {c.lost:,} | {c.double:,} | {c.unreadable:,} | {c.unexplained:,} |\n"
-        for name, c in counts.items()
+        for name, kind in KINDS.items()
+        for c in [kills.counts.get(name, KillCounts())]
     ]
-    return HEADER + "".join(rows) + _write_faults_section() + _describe_fuzzing(load_counts())
+    header = HEADER.format(aim=KILLS_OF_EACH_KIND, revisions=_describe_revisions(kills.revisions))
+    return header + "".join(rows)
 
 
-def _write_faults_section() -> str:
+def _describe_revisions(revisions: Sequence[str]) -> str:
+    names = ", ".join(f"`{revision}`" for revision in revisions) or "not recorded"
+    return f"Counted revisions: {names}."
+
+
+def _describe_faults(faults: WriteFaults) -> str:
     titles = {"trainer": "training process", "watcher": "rules", "launcher": "`stepscope run`"}
     rows = []
-    for name, c in WriteFaults.load().counts.items():
-        process, directory = name.split()
+    for number, (process, directory) in enumerate(TARGETS):
+        c = faults.counts.get(f"{process} {directory}", FaultCounts())
+        rounds = f"{faults.round + (number < faults.target)} of {len(SENTENCES)}"
+        if number == faults.target and faults.call > 1:
+            rounds += f", then to call {faults.call - 1}"
         rows.append(
-            f"| {titles.get(process, process)} | {directory} | {c.call_count:,} | {c.jobs:,} "
-            f"| {c.refused:,} | {c.recovered:,} | {c.incomplete:,} | {sum(c.wrong.values()):,} |\n"
+            f"| {titles.get(process, process)} | {directory} | {rounds} | {c.call_count:,} "
+            f"| {c.jobs:,} | {c.refused:,} | {c.recovered:,} | {c.incomplete:,} "
+            f"| {sum(c.wrong.values()):,} |\n"
         )
-    return WRITE_FAULTS_HEADER + "".join(rows)
+    header = WRITE_FAULTS_HEADER.format(
+        round_count=len(SENTENCES), revisions=_describe_revisions(faults.revisions)
+    )
+    return header + "".join(rows)
 
 
-def _describe_fuzzing(counts: dict[str, FuzzCounts]) -> str:
+def _describe_fuzzing() -> str:
     rows = [
-        f"| {name} | {c.cases:,} | {c.defects:,} | {duration(1e9 * c.slowest_s)} "
-        f"| {memory(c.peak_memory_bytes)} |\n"
-        for name, c in counts.items()
+        f"| {name} | {c.cases:,}{_describe_successes(c)} | {c.defects:,} "
+        f"| {duration(1e9 * c.slowest_s)} | {memory(c.peak_memory_bytes)} "
+        f"| {c.revision or 'not recorded'} |\n"
+        for name, c in load_counts().items()
     ]
     return FUZZING + "".join(rows)
+
+
+def _describe_successes(counts: FuzzCounts) -> str:
+    return "" if counts.successes is None else f", {counts.successes:,} of them with success"
 
 
 def write_reliability_doc() -> None:

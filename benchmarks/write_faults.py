@@ -21,7 +21,12 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.reliability_doc import WRITE_FAULTS, WriteFaults, write_reliability_doc
+from benchmarks.reliability_doc import (
+    WRITE_FAULTS,
+    WriteFaults,
+    write_reliability_doc,
+)
+from tests.support.revision import add_revision
 from tests.support.write_faults import (
     ALWAYS,
     SENTENCES,
@@ -72,6 +77,7 @@ def main() -> None:
     results = WriteFaults.load()
     if arguments.fresh:
         results = WriteFaults()
+    add_revision(results.revisions)
     deadline = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
     while results.round < arguments.rounds:
         for process, directory in TARGETS[results.target :]:

@@ -38,3 +38,14 @@ def test_a_run_that_can_be_written_later(tmp_path: Path) -> None:
     assert len(outcome.failed_calls) == 5
     assert not outcome.wrong
     assert not outcome.is_recovered
+
+
+def test_a_verdict_that_cannot_be_stored_is_printed(tmp_path: Path) -> None:
+    """The last directory that the launcher creates in the run is that of the verdict."""
+    fault = Fault(process="launcher", directory="run", error="ENOSPC", first=8, last=ALWAYS)
+    outcome = run_with_fault(fault, tmp_path)
+    assert "findings" in outcome.failed_calls[0]
+    assert not outcome.wrong
+    assert "The verdict is not stored in the run: " in outcome.messages
+    assert "No space left on device" in outcome.messages
+    assert "Traceback" not in outcome.messages

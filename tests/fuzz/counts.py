@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from tests.support.revision import source_revision
+
 COUNTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "fuzz.json"
 
 
@@ -16,9 +18,13 @@ class FuzzCounts(msgspec.Struct, kw_only=True):
     defects: int = 0
     """Cases that ended in a crash, a time-out, too much memory, or an error that users do not get
     as a sentence; fuzzing of a decoder ends with the first one."""
+    successes: int | None = None
+    """Requests with the requested answer; None for a decoder."""
     slowest_s: float = 0.0
     peak_memory_bytes: int | None = None
     """Resident memory of the process; None where several share the work."""
+    revision: str | None = None
+    """Revision of stepscope; None where it was not recorded."""
 
 
 def load_counts() -> dict[str, FuzzCounts]:
@@ -30,5 +36,6 @@ def load_counts() -> dict[str, FuzzCounts]:
 
 def save_counts(name: str, counts: FuzzCounts) -> None:
     """Replace the counts of one decoder."""
+    counts.revision = source_revision()
     content = {**load_counts(), name: counts}
     COUNTS.write_bytes(msgspec.json.format(msgspec.json.encode(content)) + b"\n")

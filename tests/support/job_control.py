@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.waiting import wait_until
@@ -17,14 +18,29 @@ JOB_PYTHON = os.environ.get("JOB_PYTHON", sys.executable)
 
 
 class Job:
-    """A process of `stepscope run`, with the standard output of its job in a file."""
+    """A process of `stepscope run`, with the standard output of its job in a file.
 
-    def __init__(self, run: Path, spool: Path, *arguments: str, options: tuple[str, ...] = ()):
+    Args:
+        run: run directory to create.
+        spool: base of the spool.
+        arguments: command line of the job.
+        options: options of `stepscope run`.
+        stepscope: command line of stepscope.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        spool: Path,
+        *arguments: str,
+        options: tuple[str, ...] = (),
+        stepscope: Sequence[str] = STEPSCOPE,
+    ) -> None:
         self.run = run
         self.spool_base = spool
         self.output = spool.with_suffix(".out")
         self.errors = spool.with_suffix(".err")
-        command = [*STEPSCOPE, "run", "--out", str(run), "--spool", str(spool), *options, "--"]
+        command = [*stepscope, "run", "--out", str(run), "--spool", str(spool), *options, "--"]
         with self.output.open("wb") as output, self.errors.open("wb") as errors:
             self.launcher = subprocess.Popen(
                 [*command, *arguments],

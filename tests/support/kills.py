@@ -26,9 +26,15 @@ from tests.support.job_control import JOBS, STEPSCOPE, Job
 from tests.support.waiting import wait_until
 
 MAX_STEPS_BEFORE_KILL = 60
-MAX_RECOVERY_S = 1.0
-COMPANION_KILLS = 4
-"""Kills of a companion in one run: the launcher starts it five times."""
+MAX_STEPS_OF_COMPANION = 250
+"""Steps between two kills of a companion: about twice as long as it takes to start."""
+MAX_RECOVERY_S = 0.4
+RELENTLESS_LAUNCHER = [
+    sys.executable,
+    "-c",
+    "from stepscope.cli import launcher, main; launcher.COMPANION_STARTS = 1_000_000; main()",
+]
+"""stepscope that replaces a companion however often it is killed in one run."""
 FIRST_WINDOW_STEP, WINDOW_STEPS, WINDOW_INTERVAL = 5, 20, 30
 WINDOW_SCHEDULE = f"start_step={FIRST_WINDOW_STEP},num_steps={WINDOW_STEPS},every={WINDOW_INTERVAL}"
 """Detailed windows of each rank, open two thirds of the time."""
@@ -67,7 +73,13 @@ class Round:
     """One run, whose processes a kind of kill chooses from."""
 
     def __init__(
-        self, directory: Path, seed: str, rank_count: int = 1, *, has_windows: bool = False
+        self,
+        directory: Path,
+        seed: str,
+        rank_count: int = 1,
+        *,
+        has_windows: bool = False,
+        has_rules: bool = True,
     ) -> None:
         self.chance = random.Random(seed)
         self.truth = directory / "truth"
@@ -80,9 +92,12 @@ class Round:
             directory / "run",
             directory / "spool",
             *(*job, "--ranks", str(rank_count), *(["--train"] if has_windows else [])),
-            options=("--window", "asked", "--schedule", WINDOW_SCHEDULE)
-            if has_windows
-            else ("--window", "off"),
+            options=(
+                *(("--window", "asked", "--schedule", WINDOW_SCHEDULE) if has_windows else ()),
+                *(() if has_windows else ("--window", "off")),
+                *(() if has_rules else ("--no-rules",)),
+            ),
+            stepscope=RELENTLESS_LAUNCHER,
         )
 
     def finished_steps(self) -> dict[int, int]:
@@ -116,9 +131,9 @@ class Round:
         os.kill(pid, signal.SIGKILL)
         self.killed.add(pid)
 
-    def let_work(self) -> None:
+    def let_work(self, max_steps: int = MAX_STEPS_BEFORE_KILL) -> None:
         """Wait for a random number of further steps."""
-        target = sum(self.finished_steps().values()) + self.chance.randrange(MAX_STEPS_BEFORE_KILL)
+        target = sum(self.finished_steps().values()) + self.chance.randrange(max_steps)
         wait_until(
             lambda: sum(self.finished_steps().values()) > target,
             timeout_s=60,
@@ -147,8 +162,8 @@ class Round:
         """Let the job end, recover what is left, and compare the run with the truth."""
         (self.truth / "end").touch()
         try:
-            self.job.wait()
-            wait_until(self._has_no_process, timeout_s=60, waiting_for="the end of the monitor")
+            self.job.launcher.wait(300)  # its monitor may have many windows to import
+            wait_until(self._has_no_process, timeout_s=300, waiting_for="the end of the monitor")
             recovery_code = self.recover().wait(120)
         finally:
             self.job.end()
@@ -247,7 +262,7 @@ def _kill_companion(kill_round: Round, role: str, kills: int) -> int:
 
     for _ in range(kills):
         victim = wait_until(successor, timeout_s=60, waiting_for=f"a {role}")
-        kill_round.let_work()
+        kill_round.let_work(MAX_STEPS_OF_COMPANION)
         kill_round.kill(victim)
     return kills
 
@@ -336,6 +351,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     rank_count: int = 1
     has_windows: bool = False
     """True if the ranks train with detailed windows open most of the time."""
+    has_rules: bool = True
+    """False where only the recovery of the run matters: a process less to start and to kill."""
 
 
 _KINDS = (
@@ -358,23 +375,24 @@ _KINDS = (
         name="monitor",
         title="the monitor",
         act=kill_monitor,
-        ci_kills=COMPANION_KILLS,
-        soak_kills=COMPANION_KILLS,
+        ci_kills=4,
+        soak_kills=50,
     ),
     Kind(
         name="watcher",
         title="the process that evaluates rules",
         act=kill_watcher,
-        ci_kills=COMPANION_KILLS,
-        soak_kills=COMPANION_KILLS,
+        ci_kills=4,
+        soak_kills=50,
     ),
-    Kind(name="ui", title="the server of the web UI", act=kill_ui, ci_kills=2, soak_kills=10),
+    Kind(name="ui", title="the server of the web UI", act=kill_ui, ci_kills=2, soak_kills=25),
     Kind(name="launcher", title="the launcher (`stepscope run`)", act=kill_launcher),
     Kind(name="all", title="all processes at once", act=kill_all),
     Kind(
         name="recover",
         title="all processes, then `stepscope recover` itself",
         act=kill_recovery,
+        has_rules=False,
         ci_kills=5,
         soak_kills=10,
     ),
@@ -382,8 +400,9 @@ _KINDS = (
         name="parallel recover",
         title="all processes, then several `stepscope recover` at once",
         act=recover_in_parallel,
+        has_rules=False,
         ci_kills=3,
-        soak_kills=6,
+        soak_kills=3,
     ),
     Kind(
         name="trainer in windows",
@@ -396,13 +415,14 @@ _KINDS = (
         name="monitor in windows",
         title="the monitor, with detailed windows open",
         act=kill_monitor,
-        soak_kills=COMPANION_KILLS,
+        soak_kills=5,
         has_windows=True,
     ),
     Kind(
         name="recover in windows",
         title="all processes with detailed windows open, then `stepscope recover` itself",
         act=kill_recovery,
+        has_rules=False,
         soak_kills=10,
         has_windows=True,
     ),
@@ -410,8 +430,9 @@ _KINDS = (
         name="parallel recover in windows",
         title="all processes with detailed windows open, then several `stepscope recover` at once",
         act=recover_in_parallel,
+        has_rules=False,
         ci_kills=3,
-        soak_kills=6,
+        soak_kills=3,
         has_windows=True,
     ),
 )
@@ -420,7 +441,13 @@ KINDS = {kind.name: kind for kind in _KINDS}
 
 def run_round(kind: Kind, directory: Path, seed: str, kills: int) -> KillCounts:
     """Run one round in an empty directory."""
-    kill_round = Round(directory, seed, kind.rank_count, has_windows=kind.has_windows)
+    kill_round = Round(
+        directory,
+        seed,
+        kind.rank_count,
+        has_windows=kind.has_windows,
+        has_rules=kind.has_rules,
+    )
     try:
         kills = kind.act(kill_round, kills)
         return kill_round.end(kills)

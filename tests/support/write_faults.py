@@ -78,6 +78,8 @@ class FaultOutcome(msgspec.Struct, kw_only=True):
     """Outcome of one job."""
 
     failed_calls: list[str]
+    messages: str = ""
+    """Standard error of `stepscope run`."""
     lost: int = 0
     """Steps that are not in the run."""
     is_refused: bool = False
@@ -169,8 +171,8 @@ def run_with_fault(fault: Fault, directory: Path) -> FaultOutcome:
         timeout=120,
     )
     calls = record.read_bytes()
-    outcome = FaultOutcome(failed_calls=calls[8:].decode().splitlines())
     errors = done.stderr.decode()
+    outcome = FaultOutcome(failed_calls=calls[8:].decode().splitlines(), messages=errors)
     if "Traceback" in errors or "[Errno" in errors:
         outcome.wrong["traceback"] = errors
     if done.returncode == 2 and "Cannot create the run directory" in errors and not done.stdout:

@@ -12,7 +12,7 @@ from tools.error_catalogue import Message, read_catalogue, write_doc
 
 ROOT = Path(__file__).parents[2]
 DOC = ROOT / "docs" / "errors.md"
-MIN_QUOTATION = 12
+MIN_QUOTATION = 16
 """Characters of a message that a test has to quote, if there are as many between two names."""
 
 NOT_PROVOKED = {
@@ -27,6 +27,7 @@ NOT_PROVOKED = {
     "Process {pid} has no command line: it is a thread of the kernel, or is just starting.",
     # Clients and servers that end in the middle of a request, or twenty imports at once.
     "20 imports are waiting. Try again later.",
+    "Cannot read {url}: the process that contacted the object store was killed.",
     "The client has disconnected.",
     "The server is shutting down.",
     "The trace did not arrive completely.",
@@ -85,14 +86,16 @@ def read_quotations() -> list[str]:
                 for node in ast.walk(ast.parse(path.read_text()))
                 if isinstance(node, ast.Constant) and isinstance(node.value, str)
             }
-    return [text for text in texts if len(text) >= MIN_QUOTATION]
+    return sorted(texts)
 
 
 def is_quoted(message: Message, quotations: list[str]) -> bool:
-    """Return True if a text of a test is within a piece of a message, or the piece within it."""
+    """Return True if a text of a test holds a piece of a message, or enough of it."""
     pieces = [piece.strip(" .;:") for piece in message.template[::2]]
     longest = max(map(len, pieces))
     long_pieces = [piece for piece in pieces if len(piece) >= min(MIN_QUOTATION, longest)]
     return any(
-        piece in text or text.strip(" .;:") in piece for piece in long_pieces for text in quotations
+        piece in text or (len(text) >= MIN_QUOTATION and text.strip(" .;:") in piece)
+        for piece in long_pieces
+        for text in quotations
     )

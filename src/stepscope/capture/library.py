@@ -7,12 +7,13 @@ monitor process, and notify the monitor at the end.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 
 from stepscope.capture import session
-from stepscope.errors import RunExistsError, UsageError
+from stepscope.errors import RunExistsError, UsageError, explain_os_error
 from stepscope.spool import (
     SHARED_MEMORY_FACTOR,
     SPOOL_VARIABLE,
@@ -62,13 +63,13 @@ def start_profiling(
         return
     if not 0 < interval_ms <= MAX_INTERVAL_MS:
         raise UsageError(f"interval_ms must be between 1 and {MAX_INTERVAL_MS}, not {interval_ms}")
-    location = os.path.abspath(run if run is not None else _free_location())
-    if os.path.exists(os.path.join(location, "run.json")):
-        raise RunExistsError(f"{location} already holds a run. Use a new directory.")
     try:
+        location = os.path.abspath(run if run is not None else _free_location())
+        if os.path.exists(os.path.join(location, "run.json")):
+            raise RunExistsError(f"{location} already holds a run. Use a new directory.")
         _library_run = _LibraryRun(location, interval_ms, schedule)
     except OSError as error:  # the job must run even if it cannot be recorded
-        session.warn(f"the job is not recorded: {error}")
+        session.warn(f"the job is not recorded: {explain_os_error(error)}")
         return
     _register()
 
@@ -243,17 +244,29 @@ def _make_spool(limit_bytes: int) -> str:
     """Create a spool directory.
 
     It is in shared memory if there is enough room: a store into a page of a file on disk can block
-    while the disk is busy.
-    """
-    import tempfile
+    while the disk is busy. Otherwise, or if it cannot be written, it is in the temporary directory.
 
-    base = None
+    Raises:
+        OSError: neither can be written.
+    """
     if os.path.isdir(SHARED_MEMORY):
         file_system = os.statvfs(SHARED_MEMORY)
         if file_system.f_bavail * file_system.f_frsize >= SHARED_MEMORY_FACTOR * limit_bytes:
-            base = SHARED_MEMORY
+            with contextlib.suppress(OSError):
+                return _make_spool_in(SHARED_MEMORY)
+    return _make_spool_in(None)
+
+
+def _make_spool_in(base: str | None) -> str:
+    import shutil
+    import tempfile
+
     spool = tempfile.mkdtemp(prefix=f"stepscope-{os.getuid()}-", dir=base)
-    reserve_refusals(spool)
+    try:
+        reserve_refusals(spool)
+    except OSError:
+        shutil.rmtree(spool, ignore_errors=True)
+        raise
     return spool
 
 

@@ -65,6 +65,12 @@ class _Commands(click.Group):
             command: click.Command = importlib.import_module(name).command
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Let --json come before the name of the command, too."""
+        if args[:1] == ["--json"] and args[1:2] and not args[1].startswith("-"):
+            args = [args[1], "--json", *args[2:]]
+        return super().parse_args(ctx, args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -140,6 +146,28 @@ def _fail(message: str, exit_code: int = StepscopeError.exit_code) -> NoReturn:
 
 
 def _prints_json() -> bool:
-    """Check for --json among the words before those of a job's command."""
+    """Check for --json among the words before those of a job's command, which may follow -- or the
+    options of `run`."""
     words = sys.argv[1:]
-    return "--json" in (words[: words.index("--")] if "--" in words else words)
+    if words[:1] == ["--json"]:
+        return True
+    if "--" in words:
+        words = words[: words.index("--")]
+    elif words[:1] == ["run"]:
+        words = words[: _count_options(root.get_command(click.Context(root), "run"), words)]
+    return "--json" in words
+
+
+def _count_options(command: click.Command | None, words: list[str]) -> int:
+    """Count the words before the first one that is neither an option of a command nor its value."""
+    flags = {
+        flag
+        for option in (() if command is None else command.params)
+        if isinstance(option, click.Option) and option.is_flag
+        for flag in (*option.opts, *option.secondary_opts)
+    }
+    position = 1
+    while position < len(words) and words[position].startswith("-"):
+        has_value = words[position] not in flags and "=" not in words[position]
+        position += 1 + has_value
+    return position

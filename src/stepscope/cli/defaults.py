@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from stepscope.cli.working_directory import working_directory
 from stepscope.errors import UsageError, name_similar
 
 TABLE = "tool.stepscope"
@@ -36,7 +37,7 @@ def set_defaults(
         UsageError: the file has an unknown name or a value of another type.
     """
     _name_variables(f"STEPSCOPE_{name}", command)
-    path, tables = _read_tables(Path.cwd())
+    path, tables = _read_tables(working_directory())
     for table in tables:
         if table not in commands:
             raise UsageError(

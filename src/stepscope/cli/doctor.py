@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from stepscope.capture.kineto_daemon import make_directory
-from stepscope.cli.environment import Fault, find_faults
+from stepscope.cli.environment import Fault, explain_missing_stacks, find_faults
 from stepscope.cli.options import json_option
 from stepscope.cli.output import print_json
 from stepscope.cli.places import SHARED_MEMORY, spool_bases
@@ -79,6 +79,7 @@ def examine() -> Examination:
         ),
         _memory(info.memory_bytes, info.memory_limit_bytes),
         _spool(),
+        _stacks_from_outside(),
         *(Check(name=f"{group} metrics", available=True, detail="sampled") for group in groups),
         *(
             Check(name=f"{group} metrics", available=False, detail=reason)
@@ -134,6 +135,12 @@ def _memory(total: int | None, limit: int | None) -> Check:
         f", limited to {memory(limit)} by the cgroup" if limit is not None else ""
     )
     return Check(name="memory", available=True, detail=detail)
+
+
+def _stacks_from_outside() -> Check:
+    reason = explain_missing_stacks()
+    detail = "sampled by py-spy" if reason is None else reason
+    return Check(name="stacks with attach", available=reason is None, detail=detail)
 
 
 def _spool() -> Check:

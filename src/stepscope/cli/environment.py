@@ -27,6 +27,7 @@ from stepscope.cli.places import (
     private_runs_directory,
     spool_bases,
 )
+from stepscope.cli.working_directory import working_directory
 from stepscope.monitor import (
     DEFAULT_SPOOL_LIMIT_BYTES,
     explain_ptrace,
@@ -44,7 +45,7 @@ MIN_FILE_BYTES = 1 << 30
 MIN_FREE_INODES = 1_000
 MAX_MEMORY_SHARE = 0.9
 TIME_ERROR = 5
-"""Answer of adjtimex(2) for a clock that no server keeps:
+"""Answer of adjtimex(2) for a clock that is not synchronised:
 https://man7.org/linux/man-pages/man2/adjtimex.2.html"""
 MIN_USER_UID = 1000
 """First uid of people, whose objects logind removes:
@@ -72,7 +73,6 @@ def find_faults() -> list[Fault]:
         *check_removal_at_logout(),
         *check_kineto_daemon(),
         *check_hidden_processes(),
-        *check_stacks_from_outside(),
         *check_clock(),
     ]
 
@@ -107,27 +107,19 @@ def check_spool() -> Iterator[Fault]:
             remedy="Set TMPDIR to a directory of yours, or pass one to the option --spool.",
         )
         return
-    free_bytes, free_inodes = _free_space(directory)
-    if free_bytes < DEFAULT_SPOOL_LIMIT_BYTES:
-        yield Fault(
-            name="spool: space",
-            finding=f"{directory}, which holds the spool, has {memory(free_bytes)} free.",
-            consequence="Records are dropped once it is full, and counted.",
-            remedy="Free some of it, or pass another directory to the option --spool.",
-        )
-    if free_inodes < MIN_FREE_INODES:
-        yield Fault(
-            name="spool: inodes",
-            finding=f"{directory}, which holds the spool, has room for {count(free_inodes)} files.",
-            consequence="A process or thread that finds no room for its log is not recorded.",
-            remedy="Delete files (df -i), or pass another directory to the option --spool.",
-        )
+    yield from _check_room(
+        directory,
+        name="spool",
+        content="the spool",
+        option="--spool",
+        consequence="What does not fit is not recorded; dropped records are counted.",
+    )
 
 
 def check_run_directory() -> Iterator[Fault]:
     """Check that runs can be written in the working directory."""
-    directory = Path(RUNS_DIRECTORY).absolute()
-    while not os.access(directory, os.F_OK) and directory != directory.parent:
+    directory = working_directory() / RUNS_DIRECTORY
+    if not os.access(directory, os.F_OK) and os.access(directory.parent, os.F_OK):
         directory = directory.parent
     try:
         with tempfile.TemporaryFile(dir=directory):
@@ -140,31 +132,37 @@ def check_run_directory() -> Iterator[Fault]:
             remedy="Change to a directory of yours, or pass one to the option --out.",
         )
         return
-    free_bytes, free_inodes = _free_space(directory)
-    consequence = (
-        "Once it is full, records stay in the spool; `stepscope recover RUN` stores them when "
-        "there is room."
+    yield from _check_room(
+        directory,
+        name="run directory",
+        content="runs",
+        option="--out",
+        consequence="Once it is full, records stay in the spool; `stepscope recover RUN` stores "
+        "them when there is room.",
     )
+
+
+def _check_room(
+    directory: Path, *, name: str, content: str, option: str, consequence: str
+) -> Iterator[Fault]:
+    """Check the free space and the free inodes of a file system."""
+    status = os.statvfs(directory)
+    free_bytes = status.f_bavail * status.f_frsize
+    free_inodes = status.f_favail if status.f_files else math.inf  # some do not count them
     if free_bytes < DEFAULT_SPOOL_LIMIT_BYTES:
         yield Fault(
-            name="run directory: space",
-            finding=f"{directory}, which holds runs, has {memory(free_bytes)} free.",
+            name=f"{name}: space",
+            finding=f"{directory}, which holds {content}, has {memory(free_bytes)} free.",
             consequence=consequence,
-            remedy="Free some of it, or pass another directory to the option --out.",
+            remedy=f"Free some of it, or pass another directory to the option {option}.",
         )
     if free_inodes < MIN_FREE_INODES:
         yield Fault(
-            name="run directory: inodes",
-            finding=f"{directory}, which holds runs, has room for {count(free_inodes)} files.",
+            name=f"{name}: inodes",
+            finding=f"{directory}, which holds {content}, has room for {count(free_inodes)} files.",
             consequence=consequence,
-            remedy="Delete files (df -i), or pass another directory to the option --out.",
+            remedy=f"Delete files (df -i), or pass another directory to the option {option}.",
         )
-
-
-def _free_space(directory: Path) -> tuple[int, float]:
-    """Return the free bytes and inodes of a file system, infinity where it does not count them."""
-    status = os.statvfs(directory)
-    return status.f_bavail * status.f_frsize, status.f_favail if status.f_files else math.inf
 
 
 def check_open_files() -> Iterator[Fault]:
@@ -220,15 +218,19 @@ def check_memory_limit(root: Path = Path("/")) -> Iterator[Fault]:
     )
 
 
-def check_removal_at_logout(root: Path = Path("/"), uid: int | None = None) -> Iterator[Fault]:
-    """Check whether logind removes the files of a user in shared memory at logout.
+def check_removal_at_logout(
+    root: Path = Path("/"), uid: int | None = None, spool: Path | None = None
+) -> Iterator[Fault]:
+    """Check whether logind removes the spool of a user in shared memory at logout.
 
     Args:
         root: directory used as `/`.
         uid: the user; by default that of this process.
+        spool: directory that holds the spool; by default that of a job that starts now.
     """
     uid = os.getuid() if uid is None else uid
-    if uid < MIN_USER_UID or not (root / "run/systemd/system").is_dir():
+    spool = next(spool_bases(None, DEFAULT_SPOOL_LIMIT_BYTES), None) if spool is None else spool
+    if spool != SHARED_MEMORY or uid < MIN_USER_UID or not (root / "run/systemd/system").is_dir():
         return
     try:
         user = pwd.getpwuid(uid).pw_name
@@ -296,24 +298,14 @@ def check_hidden_processes(proc: Path = Path("/proc")) -> Iterator[Fault]:
         )
 
 
-def check_stacks_from_outside() -> Iterator[Fault]:
-    """Check whether `stepscope attach` can sample the stacks of a process."""
-    consequence = "stepscope attach records no stacks; stepscope run does."
+def explain_missing_stacks() -> str | None:
+    """Say why `stepscope attach` cannot sample stacks here, and what to do; None if it can."""
     if find_py_spy() is None:
-        yield Fault(
-            name="py-spy",
-            finding="py-spy is not installed.",
-            consequence=consequence,
-            remedy="Install it with: pip install py-spy",
-        )
+        return "py-spy is not installed. Install it with: pip install py-spy"
     if not _may_read_memory_of_others():
         cause, remedy = explain_ptrace()
-        yield Fault(
-            name="ptrace",
-            finding=f"Stacks of other processes cannot be sampled: {cause}.",
-            consequence=consequence,
-            remedy=f"To sample them, {remedy}",
-        )
+        return f"{cause}. To sample them, {remedy}"
+    return None
 
 
 def _may_read_memory_of_others() -> bool:
@@ -330,7 +322,7 @@ def _may_read_memory_of_others() -> bool:
 
 
 def check_clock() -> Iterator[Fault]:
-    """Check whether a time server keeps the clock."""
+    """Check whether the clock is synchronised."""
     try:
         state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))
     except (OSError, AttributeError):
@@ -338,7 +330,7 @@ def check_clock() -> Iterator[Fault]:
     if state == TIME_ERROR:
         yield Fault(
             name="clock",
-            finding="No time server keeps the clock of this machine.",
+            finding="The clock of this machine is not synchronised.",
             consequence="In a job on several machines, their times differ by an unknown offset; "
             "times of one machine are exact.",
             remedy="Start chronyd, ntpd or systemd-timesyncd.",

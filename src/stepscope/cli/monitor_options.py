@@ -52,6 +52,7 @@ budget_option = click.option(
     callback=parse_budget,
     default="2%,150MB",
     show_default=True,
-    help="Share of one core and memory that the processes of stepscope beside the job may take on "
-    "this node. To keep it, they record less, which the run says.",
+    help="Share of one core, and memory, for the monitor and the watch process of this node, not "
+    "counting programs that they start. Above that share they record less, and above that memory "
+    "they free what they can; the run says so.",
 )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from stepscope import store
 from stepscope._version import __version__
 from stepscope.cli.output import say
+from stepscope.cli.suggestion import locate, suggest
+from stepscope.errors import NotARunError
 from stepscope.run import Run, explain_recovery
-from stepscope.run.catalog import find_traces
+from stepscope.run.catalog import find_traces, walk_directories
 from stepscope.store import (
     RUN_KEY,
     CachedRun,
@@ -20,6 +23,8 @@ from stepscope.store import (
     repeated_runs,
 )
 
+MAX_NAMED_RUNS = 3
+
 
 def open_run(location: str) -> Run:
     """Open RUN: the directory or URL of a run, a trace file, or a directory of traces.
@@ -28,7 +33,26 @@ def open_run(location: str) -> Run:
         StepscopeError: there is neither a run nor a trace, or it cannot be read.
         OSError: a bucket cannot be reached, or the cache cannot be written.
     """
-    return Run(store.open_run(resolve_run(location)))
+    try:
+        return Run(store.open_run(resolve_run(location)))
+    except NotARunError:
+        if runs := _find_runs(Path(location)):
+            names = ", ".join(map(str, runs[:MAX_NAMED_RUNS]))
+            more = " and others" if len(runs) > MAX_NAMED_RUNS else ""
+            raise NotARunError(
+                f"{location} is not a run, but there are runs below it: {names}{more}. Pass one of "
+                f"them, or see all of them with: {suggest('ui', locate(location))}"
+            ) from None
+        raise
+
+
+def _find_runs(directory: Path) -> list[Path]:
+    """Find the first runs below a directory, one more than are named."""
+    if not directory.is_dir():
+        return []
+    directories = walk_directories(directory.resolve(), [])
+    runs = (found.path for found in directories if found.created_ns is not None)
+    return sorted(islice(runs, MAX_NAMED_RUNS + 1))
 
 
 def say_recovery(reader: RunReader) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from stepscope.capture.kineto_daemon import make_directory
+from stepscope.cli.working_directory import working_directory
 from stepscope.errors import RunExistsError, UsageError
 from stepscope.monitor import KINETO_LINK, Handshake, WindowSettings, remove_spool
 from stepscope.schema import RunInfo
@@ -142,7 +143,7 @@ def run_directories(problems: list[str]) -> Iterator[Path]:
         problems: receives a sentence about each directory that cannot be used.
     """
     for directory, make in (
-        (Path.cwd() / RUNS_DIRECTORY, _make_in_working_directory),
+        (working_directory() / RUNS_DIRECTORY, _make_in_working_directory),
         (private_runs_directory(), _make_private),
     ):
         try:

@@ -50,7 +50,8 @@ from stepscope.cli.suggestion import locate, suggest
 from stepscope.cli.tensor_options import tensor_options
 from stepscope.cli.watching import Watching
 from stepscope.cli.window_options import ScheduleOptions, depth_options, schedule_options
-from stepscope.errors import UsageError
+from stepscope.cli.working_directory import working_directory
+from stepscope.errors import UsageError, explain_os_error
 from stepscope.masking import mask
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
@@ -135,7 +136,7 @@ class RunOptions(ScheduleOptions):
     callback=parse_run_size,
     metavar="SIZE",
     help="Size of the run, without detailed windows, from which its oldest records are rounded: "
-    "counts and sums stay exact, single times do not.  [default: no limit]",
+    "counts, and sums of times, stay exact, single times and samples do not.  [default: no limit]",
 )
 @click.option(
     "--cpu-profiling-duration",
@@ -214,7 +215,7 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
         run_id=run_id,
         created_ns=time.time_ns(),
         command=mask(command),
-        working_directory=str(Path.cwd()),
+        working_directory=str(working_directory()),
         stepscope_version=__version__,
         git_revision=git_revision(),
         options=_recorded_options(options, windows, spool) | pricing,
@@ -437,14 +438,17 @@ def conclude(location: Path, *, as_json: bool) -> None:
 
         verdict = diagnose(Run(open_run(location)))
         # Stored first: the terminal may be closed or full.
-        RunWriter(location, node_name()).put_document("findings", "verdict", verdict)
+        try:
+            RunWriter(location, node_name()).put_document("findings", "verdict", verdict)
+        except OSError as error:
+            say(f"The verdict is not stored in the run: {explain_os_error(error)}.")
         if as_json:
             print_json(verdict)
         else:
             print_job_verdict(verdict, location)
     except Exception as error:  # noqa: BLE001 - the job's exit status comes first
         again = suggest("diagnose", locate(location))
-        say(f"The verdict is not available: {error}. Try: {again}")
+        say(f"The verdict is not available: {explain_os_error(error)}. Try: {again}")
 
 
 def try_first_fix(location: Path, command: Sequence[str], out: Console | None) -> None:
@@ -487,7 +491,7 @@ def _check_command(command: Sequence[str]) -> None:
         script_name = next((word for word in command[1:] if not word.startswith("-")), None)
         direct = len(command) > 1 and command[1] == script_name
         if direct and script_name and not Path(script_name).exists():
-            raise UsageError(f"The script {script_name} does not exist in {Path.cwd()}.")
+            raise UsageError(f"The script {script_name} does not exist in {working_directory()}.")
 
 
 def _run_alone(command: Sequence[str]) -> JobExit:

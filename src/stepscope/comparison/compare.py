@@ -137,7 +137,7 @@ def compare_runs(
         kernels=kernels,
         operators=operators,
         names_missing=NO_TRACES.format(" and ".join(traceless)) if traceless else None,
-        notes=issues,
+        notes=[*issues, *base_program.list_rounding(), *other_program.list_rounding()],
     )
 
 

@@ -83,4 +83,5 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     operators: NameChanges | None
     names_missing: str | None
     notes: list[str]
-    """Quality issues of the runs, or of the choice of the runs, that affect the figures."""
+    """Quality issues and rounding of the runs, or issues of the choice of the runs, that affect the
+    figures."""

@@ -20,7 +20,15 @@ from stepscope.comparison.step_changes import StepTimes
 from stepscope.comparison.workload_contract import compare_contracts
 from stepscope.diagnosis import diagnose
 from stepscope.intervals import Int
-from stepscope.run import RecordedWork, Run, calls_of, host_categories, read_marks, recorded_work
+from stepscope.run import (
+    RecordedWork,
+    Run,
+    calls_of,
+    explain_rounding,
+    host_categories,
+    read_marks,
+    recorded_work,
+)
 
 DIFFERENT_SOURCES = (
     "one run has steps of a monitored job and the other only profiler traces: their steps cannot "
@@ -133,6 +141,11 @@ class Program:
                     f"{', '.join(different)}"
                 )
         return issues
+
+    def list_rounding(self) -> list[str]:
+        """List the rounding of the records of each run: no doubt, but no exact times either."""
+        explanations = [(run.run_id, explain_rounding(run.run)) for run in self.runs]
+        return [f"{name}: {sentence}" for name, sentence in explanations if sentence is not None]
 
 
 def find_source(runs: Sequence[ProgramRun]) -> Source | None:

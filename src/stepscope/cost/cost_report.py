@@ -29,7 +29,7 @@ from stepscope.diagnosis import (
 )
 from stepscope.errors import UsageError
 from stepscope.quantities import number
-from stepscope.run import Epochs, Run, find_epochs, job_statistics, machine_count
+from stepscope.run import Epochs, Run, explain_rounding, find_epochs, job_statistics, machine_count
 
 MAX_PROJECTED = 1e9
 """Maximum number of epochs or hours to project."""
@@ -128,6 +128,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     right_sizing: RightSizing | None
     damage: list[str]
     """Parts of the run that could not be read and are missing in these figures."""
+    rounding: str | None
+    """Which records were rounded to limit the size of the run; null for none."""
 
 
 def report_cost(
@@ -194,6 +196,7 @@ def report_cost(
         if isinstance(priced, str)
         else recommend_size(measure_node_usage(run), verdict, priced.cost, priced.price),
         damage=list(run.reader.damage),  # complete only after all tables were read
+        rounding=explain_rounding(run),
     )
 
 

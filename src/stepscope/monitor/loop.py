@@ -86,6 +86,7 @@ class Monitor:
         reader = open_run(config.run)
         info = self._node_info(reader, self._sampling.missing)
         self._sampling.throttle.configure(info.configured_interval_ns)
+        self._sampling.resume()
         now_ns = time.monotonic_ns() + info.epoch_offset_ns
         self._interval_ns = info.interval_ns_at(now_ns)
         self._writer = NodeWriter(config.run, info, self._tree, max_bytes=config.max_run_bytes)
@@ -389,13 +390,16 @@ class Monitor:
             return
         now_ns = time.monotonic_ns()
         t_ns = now_ns + info.epoch_offset_ns
+        has_missed = now_ns > self._last_sample_ns + 1.5 * self._interval_ns
         change = IntervalChange(t_ns=t_ns, interval_ns=interval_ns, reason=reason)
         changes = [*info.interval_changes, change]
         self._writer.put_node(msgspec.structs.replace(info, interval_changes=changes))
         self._interval_ns = interval_ns
         # Counted from the last sample, which is no sample too many and none too few.
-        self._next_sample_ns = max(self._last_sample_ns + interval_ns, now_ns)
-        self._expected_ns = self._next_sample_ns
+        due_ns = self._last_sample_ns + interval_ns
+        self._next_sample_ns = max(due_ns, now_ns)
+        if self._expected_ns:  # after a pause, in which samples were missed, that was long ago
+            self._expected_ns = due_ns if has_missed else self._next_sample_ns
 
     def _flush(self) -> None:
         try:
@@ -430,6 +434,8 @@ class Monitor:
             losses=list(self._losses.values()),
             max_pause_ns=self._max_pause_ns,
         )
+        with suppress(OSError):  # a monitor that replaces this one knows less
+            self._sampling.store()
         self._writer.put_status(self._status)
 
     def _notes(self) -> list[str]:

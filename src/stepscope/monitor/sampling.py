@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
 
 from stepscope.budget import MemoryLimit
 from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.samplers import (
+    Failure,
     GuardedSampler,
     JobTree,
     Sample,
@@ -16,7 +21,16 @@ from stepscope.monitor.samplers import (
     read_samplers,
 )
 from stepscope.monitor.samplers.processes import TreeSampler
-from stepscope.monitor.throttle import Throttle
+from stepscope.monitor.throttle import Reduction, Throttle
+
+STATE_FILE = "sampling.json"
+
+
+class SamplingState(msgspec.Struct, frozen=True):
+    """What the next monitor of the job has to know: which sources failed, and what is left out."""
+
+    failures: dict[str, Failure]
+    reduction: Reduction
 
 
 class Sampling:
@@ -29,6 +43,8 @@ class Sampling:
     """
 
     def __init__(self, job: JobTree, config: MonitorConfig, *, proc: str) -> None:
+        self._state_path = Path(config.spool, STATE_FILE)
+        self._stored_state = b""
         samplers, self.missing = build_samplers(job, proc=proc)
         self._samplers = [GuardedSampler(sampler) for sampler in samplers]
         self._tree_sampler = GuardedSampler(TreeSampler(job))
@@ -42,6 +58,27 @@ class Sampling:
             now_ns=time.monotonic_ns(),
             cpu_ns=time.process_time_ns(),
         )
+
+    def resume(self) -> None:
+        """Continue as an earlier monitor of the job has left off."""
+        with suppress(OSError, msgspec.MsgspecError):  # there is none, or its disk was full
+            state = msgspec.json.decode(self._state_path.read_bytes(), type=SamplingState)
+            self._failures.by_group.update(state.failures)
+            self.throttle.resume(state.reduction)
+
+    def store(self) -> None:
+        """Store the state in the spool, for a monitor that replaces this one.
+
+        Raises:
+            OSError: the spool cannot be written.
+        """
+        state = SamplingState(self._failures.by_group, self.throttle.reduction)
+        encoded = msgspec.json.encode(state)
+        if encoded != self._stored_state:
+            new_path = self._state_path.with_suffix(".new")
+            new_path.write_bytes(encoded)
+            new_path.replace(self._state_path)
+            self._stored_state = encoded
 
     def keep_budget(self, elapsed_ns: int) -> bool:
         """Measure this process at the end of a period; return True then. Times since the start of
@@ -58,6 +95,8 @@ class Sampling:
     def read(self, now_ns: int, elapsed_ns: int) -> list[Sample]:
         """Read the samplers of the present level, and note which of them fail."""
         omitted = self.throttle.level.omitted
+        for group in omitted:
+            self._failures.end(group, elapsed_ns)
         samplers = [sampler for sampler in self._samplers if sampler.group not in omitted]
         return self._read(samplers, now_ns, elapsed_ns)
 

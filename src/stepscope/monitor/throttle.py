@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from stepscope.quantities import duration, percent
 
 PERIOD_NS = 20_000_000_000
@@ -47,6 +49,15 @@ class Level(NamedTuple):
     def does_at_least(self, level: Level) -> bool:
         """Return True if it leaves out no more than another level."""
         return self.factor <= level.factor and set(self.omitted) <= set(level.omitted)
+
+
+class Reduction(msgspec.Struct, frozen=True, kw_only=True):
+    """State of a throttle, with which the next monitor of the job continues."""
+
+    level: Level
+    max_level: Level
+    reduced_ns: int | None
+    restored_ns: int | None
 
 
 class Throttle:
@@ -94,12 +105,27 @@ class Throttle:
     def configure(self, interval_ns: int) -> None:
         """Apply a configured sampling interval; the level stays the same where it exists, or else
         is the last one before it."""
-        levels = list(_list_levels(interval_ns, self._groups))
-        self._number, self._max_number = (
-            max(index for index, level in enumerate(levels) if level.does_at_least(old))
-            for old in (self._levels[self._number], self._levels[self._max_number])
+        reduction = self.reduction
+        self._interval_ns, self._levels = interval_ns, list(list_levels(interval_ns, self._groups))
+        self.resume(reduction)
+
+    @property
+    def reduction(self) -> Reduction:
+        """The present state."""
+        return Reduction(
+            level=self.level,
+            max_level=self._levels[self._max_number],
+            reduced_ns=self._reduced_ns,
+            restored_ns=self._restored_ns,
         )
-        self._interval_ns, self._levels = interval_ns, levels
+
+    def resume(self, reduction: Reduction) -> None:
+        """Continue with an earlier state; a level that does not exist is the last one before it."""
+        self._number, self._max_number = (
+            max(index for index, level in enumerate(self._levels) if level.does_at_least(old))
+            for old in (reduction.level, reduction.max_level)
+        )
+        self._reduced_ns, self._restored_ns = reduction.reduced_ns, reduction.restored_ns
 
     @property
     def level(self) -> Level:
@@ -214,7 +240,8 @@ class Throttle:
         return max(self._flush_s, min(self._flush_s * level.factor, MAX_FLUSH_S))
 
 
-def _list_levels(interval_ns: int, groups: Collection[str]) -> Iterator[Level]:
+def list_levels(interval_ns: int, groups: Collection[str]) -> Iterator[Level]:
+    """Yield the levels for a configured interval and the groups of a node, the highest first."""
     factor = 1
     yield Level(factor, ())
     # Powers of two have a common divisor, by which readers weigh samples.

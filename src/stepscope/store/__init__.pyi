@@ -26,7 +26,11 @@ from .engine import (
     literal as literal,
 )
 from .layout import RUN_KEY as RUN_KEY
-from .local import LocalStore as LocalStore
+from .local import (
+    FOLLOW_LINKS_VARIABLE as FOLLOW_LINKS_VARIABLE,
+    LocalStore as LocalStore,
+    check_link as check_link,
+)
 from .location import (
     is_remote as is_remote,
     open_store as open_store,

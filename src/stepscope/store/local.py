@@ -9,7 +9,10 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from stepscope.errors import UsageError
 from stepscope.store.objectstore import check_key, check_prefix
+
+FOLLOW_LINKS_VARIABLE = "STEPSCOPE_FOLLOW_LINKS"
 
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
@@ -29,20 +32,30 @@ class LocalStore:
         return f"LocalStore({str(self.root)!r})"
 
     def list(self, prefix: str) -> Iterable[str]:
-        """List the keys below `prefix`, sorted."""
+        """List the keys below `prefix`, sorted.
+
+        Raises:
+            UsageError: there is a link, which is not followed; see `check_link`.
+        """
         check_prefix(prefix)
         return sorted(_keys_below(self.root / prefix, prefix))
 
     def get(self, key: str) -> bytes:
         """Read an object; FileNotFoundError if it does not exist.
 
-        A link may lead out of the run, and a pipe would block forever: both are no objects.
+        A pipe would block forever, so it is no object.
+
+        Raises:
+            UsageError: it is a link, which is not followed; see `check_link`.
         """
         path = self._path(key)
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            descriptor = os.open(path, flags if _follows_links() else flags | os.O_NOFOLLOW)
         except OSError as error:
-            if error.errno in {errno.ELOOP, errno.ENXIO}:  # a link; a socket
+            if error.errno == errno.ELOOP:
+                check_link(path)
+            if error.errno in {errno.ELOOP, errno.ENXIO}:  # a link to itself; a socket
                 raise _not_a_file(path) from None
             raise
         mode = os.fstat(descriptor).st_mode
@@ -157,10 +170,35 @@ def _keys_below(directory: Path, prefix: str) -> Iterator[str]:
     except FileNotFoundError:
         return
     for entry in entries:
+        if entry.is_symlink():
+            check_link(Path(entry.path))
         if entry.is_dir(follow_symlinks=False):
             yield from _keys_below(Path(entry.path), f"{prefix}{entry.name}/")
-        elif entry.is_file(follow_symlinks=False):
+        elif entry.is_file():
             yield prefix + entry.name
+
+
+def check_link(path: Path) -> None:
+    """Check that a link in a run may be followed.
+
+    Stepscope creates none. Tools that version data replace files by links into their cache, but the
+    links of a run from elsewhere could lead to any file of its reader, so they are followed only if
+    the reader allows it, and never to directories: those could contain anything, or the run itself.
+
+    Raises:
+        UsageError: it may not, or does not lead to a file.
+    """
+    if not _follows_links():
+        raise UsageError(
+            f"{path} is a symbolic link, which could lead anywhere, so it is not followed in a "
+            f"run. If you trust the run, set {FOLLOW_LINKS_VARIABLE}=1, or copy it with `cp -rL`."
+        )
+    if not path.is_file():
+        raise UsageError(f"{path} is a symbolic link that leads to no file.")
+
+
+def _follows_links() -> bool:
+    return os.environ.get(FOLLOW_LINKS_VARIABLE) == "1"
 
 
 def make_private_directory(directory: Path) -> None:

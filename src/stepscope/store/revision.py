@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from stepscope.errors import NotARunError, UsageError
+from stepscope.errors import NotARunError
 from stepscope.store import layout
 from stepscope.store.bucket import Entry
-from stepscope.store.local import LocalStore
+from stepscope.store.local import LocalStore, check_link
 from stepscope.store.location import is_remote
 from stepscope.store.remote import RemoteStore
 
@@ -31,8 +31,7 @@ def revision_of(location: str | Path) -> int:
 
     Raises:
         NotARunError: the run does not exist or was removed.
-        UsageError: it contains a symbolic link. Stepscope creates no links in a run, and a link
-            could lead anywhere.
+        UsageError: it contains a symbolic link that may not be followed.
         OSError: a bucket cannot be reached.
     """
     if is_remote(location):
@@ -103,7 +102,7 @@ def _directories(directory: str) -> Iterator[tuple[str, int]]:
         return
     for entry in entries:
         if entry.is_symlink():
-            raise UsageError(f"{entry.path} is a symbolic link; a run must not contain links.")
+            check_link(Path(entry.path))
         if entry.is_dir():
             try:
                 yield entry.path, entry.stat().st_mtime_ns

@@ -95,8 +95,8 @@ class Follower:
         notes = [*self._reader.damage, *([self._read_error] if self._read_error else [])]
         if progress == "running" and self._budget.wait_s >= MIN_NOTED_WAIT_S:
             notes.append(
-                f"rules will next be evaluated in {duration(1e9 * self._budget.wait_s)}, to keep "
-                "the CPU budget of stepscope's processes"
+                f"rules wait {duration(1e9 * self._budget.wait_s)} for their next evaluation, to "
+                "keep the CPU budget of stepscope"
             )
         return RuleRecord(
             progress=progress,

@@ -53,7 +53,9 @@ def test_no_code_of_the_objects_of_the_job_is_called(
     assert sizes is None  # computed by code of the job
 
 
-@pytest.mark.parametrize("fault", ["probes raise", "probes give garbage"])
+@pytest.mark.parametrize(
+    "fault", ["probes raise", "probes give garbage", "probes allocate and raise"]
+)
 def test_every_failing_probe_is_disabled_and_noted_once(
     spool: Any, bare: list[str], tmp_path: Path, fault: str
 ) -> None:
@@ -73,3 +75,5 @@ def test_every_failing_probe_is_disabled_and_noted_once(
     } <= failed
     noted = [NOTE.match(note) for note in spool.drain().notes]
     assert sorted(match["probe"] for match in noted if match) == sorted(failed)
+    memory_bytes = int(done.stderr.split("memory ")[1])
+    assert memory_bytes < 10**9, "nothing keeps what a failed probe has allocated"

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 import stepscope
-from stepscope.capture import session
+from stepscope.capture import library, session
 from stepscope.errors import RunExistsError, UsageError
 from stepscope.schema import JobState
 from stepscope.store import open_run
@@ -270,3 +271,24 @@ def test_under_stepscope_run_they_pause_and_resume(recording: Any, tmp_path: Pat
     stepscope.step(3)
     assert [r.value for r in recording.drain().of("step")] == [1, 3]
     assert not (tmp_path / "not created").exists()
+
+
+def test_a_spool_that_cannot_be_in_shared_memory_is_in_the_temporary_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "SHARED_MEMORY", "/sys")  # nobody can create a directory there
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert Path(library._make_spool(0)).parent == tmp_path
+
+
+def test_a_script_in_a_directory_that_was_deleted(tmp_path: Path) -> None:
+    script = (
+        "import os, stepscope; os.rmdir(os.getcwd()); stepscope.start_profiling(); print('ran')"
+    )
+    (tmp_path / "gone").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path / "gone", capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+    assert "the job is not recorded: [Errno 2]" not in done.stderr
+    assert "the job is not recorded: " in done.stderr

@@ -29,7 +29,7 @@ def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
         (["run", "--no-such-option", "--", "true"], "No such option"),
         (["run"], "Missing argument"),
         (["run", "--interval", "250", "--", "true"], "'250' is not one of"),
-        (["run", "--spool-limit", "many", "--", "true"], "is not a size"),
+        (["run", "--spool-limit", "many", "--", "true"], "is not a size, e.g. 256MB or 1GiB"),
         (
             ["run", "--spool-limit", "128KiB", "--", "true"],
             "is too small for span logs, which need at least 1 MiB",
@@ -45,14 +45,14 @@ def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
             "'0%' is not a share of a core, e.g. 2%.",
         ),
         (["attach", "1", "--monitor-budget", "1%,2%"], "'1%,2%' is not a budget, e.g. 2%,150MB"),
-        (["run", "--", sys.executable, "missing.py"], "missing.py does not exist"),
+        (["run", "--", sys.executable, "missing.py"], "The script missing.py does not exist in"),
         (
             ["run", "--", "no-such-command"],
             "Command 'no-such-command' not found; check its spelling and PATH.",
         ),
         (["run", "--", "./here.py"], "./here.py is not executable. Run it with: stepscope run -- "),
         (["run", "--out", "here.py/run", "--", "true"], "here.py"),
-        (["run", "--out", ".", "--", "true"], "is not empty"),
+        (["run", "--out", ".", "--", "true"], "is not empty; pass a new one to --out"),
         (["run", "--out", "s3://bucket/run", "--", "true"], "into a local directory"),
         (["recover", "s3://bucket/run"], "pass that directory"),
         (["diagnose", "s3://"], "is not a bucket URL"),
@@ -69,8 +69,15 @@ def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
         (["compare", ".", "ftp://host/run"], "ftp://host/run cannot be a run"),
         (["recover", "http://host/run"], "http://host/run cannot be a run"),
         (["run", "--out", "http://host/run", "--", "true"], "http://host/run cannot be a run"),
+        (["try", "s3://bucket/run"], "A trial needs the job's machine and a local run directory"),
+        (
+            ["import", "gone", "-o", "new"],
+            "gone does not exist; pass a trace, a directory or a URL",
+        ),
+        (["recover", "here.py"], "is a file, but a run is a directory"),
+        (["import", "here.py", "-o", "."], "The directory . is not empty; pass a new one to -o"),
         (["import", "here.py", "-o", "http://host/run"], "http://host/run cannot be a run"),
-        (["diagnose", "nowhere"], "nowhere"),
+        (["diagnose", "nowhere"], "nowhere does not exist. Pass the directory of a run."),
         (["diagnose", "here.py"], "here.py"),
         (["diagnose", "."], "run.json"),
         (["show", "nowhere", "steps"], "nowhere"),
@@ -221,3 +228,41 @@ def test_help_names_every_command(tmp_path: Path) -> None:
     for command in ("run", "show", "diagnose", "recover", "doctor"):
         assert f"  {command} " in done.stdout
         assert run_command(tmp_path, command, "--help").returncode == 0
+
+
+def test_json_before_the_command_is_the_option_of_the_command(tmp_path: Path) -> None:
+    RunBuilder(tmp_path / "run").write()
+    answer = run_command(tmp_path, "--json", "show", "run", "overview")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout == run_command(tmp_path, "show", "run", "overview", "--json").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "is_json"),
+    [
+        (("run", "no-such-program", "--json"), False),
+        (("run", "--interval", "100", "--quiet", "no-such-program", "--json"), False),
+        (("run", "--interval=100", "--json", "no-such-program"), True),
+        (("run", "--json", "--", "no-such-program"), True),
+        (("--json", "run", "no-such-program"), True),
+        (("diagnose", "no-such-run", "--json"), True),
+    ],
+)
+def test_json_among_the_words_of_a_job_is_the_job_s(
+    words: tuple[str, ...], is_json: bool, tmp_path: Path
+) -> None:
+    error = run_command(tmp_path, *words).stderr
+    assert error.startswith('{"error": ' if is_json else "stepscope: "), error
+
+
+def test_a_directory_of_runs_names_them(tmp_path: Path) -> None:
+    for name in ("a", "b/c"):
+        RunBuilder(tmp_path / "many" / name).write()
+    error = run_command(tmp_path, "show", "many").stderr
+    below = tmp_path / "many"
+    assert f"many is not a run, but there are runs below it: {below}/a, {below}/b/c. " in error
+    for number in range(3):
+        RunBuilder(tmp_path / "many" / f"more{number}").write()
+    error = run_command(tmp_path, "show", "many").stderr
+    assert " and others. Pass one of them, or see all of them with: " in error
+    assert error.count(f"{below}/") == 3

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from stepscope.cli import environment
+from stepscope.cli.doctor import examine
 from stepscope.cli.environment import Fault
+from stepscope.cli.places import SHARED_MEMORY
 from tests.support.command import run_command
 from tests.support.permissions import UNPRIVILEGED_UID, public_directory, restricted  # noqa: F401 - a fixture
 
@@ -151,6 +153,13 @@ def test_a_working_directory_of_another_user(
     assert not list(public_directory.iterdir())
 
 
+def test_stacks_are_a_kind_of_data_and_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only `stepscope attach` needs them."""
+    monkeypatch.setattr("stepscope.cli.doctor.explain_missing_stacks", lambda: "no py-spy.")
+    (check,) = (c for c in examine().checks if c.name == "stacks with attach")
+    assert (check.available, check.detail) == (False, "no py-spy.")
+
+
 def test_hidden_processes(tmp_path: Path, namespace: tuple[str, ...]) -> None:
     for option, is_hidden in (("hidepid=2", True), ("hidepid=0", False)):
         faults = find(
@@ -174,15 +183,13 @@ def test_stacks_from_outside(
     for name in ("sh", "sleep"):
         (public_directory / name).symlink_to(shutil.which(name) or "")
     monkeypatch.setenv("PATH", str(public_directory))
-    py_spy, *more = environment.check_stacks_from_outside()
-    assert py_spy.remedy.endswith("pip install py-spy")
+    reason = environment.explain_missing_stacks()
+    assert reason == "py-spy is not installed. Install it with: pip install py-spy"
     (public_directory / "py-spy").symlink_to(shutil.which("true", path=os.defpath) or "")
-    assert list(environment.check_stacks_from_outside()) == more
+    assert environment.explain_missing_stacks() != reason
     if os.geteuid() == 0:
         with restricted([public_directory], 0o755):
-            (fault,) = environment.check_stacks_from_outside()
-        assert "cannot be sampled" in fault.finding
-        assert fault.remedy.startswith("To sample them, attach")
+            assert ". To sample them, attach" in str(environment.explain_missing_stacks())
 
 
 def test_another_daemon_of_libkineto(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +202,7 @@ def test_another_daemon_of_libkineto(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("used", [949, 899])
 def test_a_memory_limit_that_is_almost_reached(tmp_path: Path, used: int) -> None:
-    """950 MB are in use, of which the kernel can drop one or 51."""
+    """950 MB are in use, of which the kernel can drop one or 51, whether used lately or not."""
     group = tmp_path / "sys/fs/cgroup"
     group.mkdir(parents=True)
     (tmp_path / "proc/self").mkdir(parents=True)
@@ -204,7 +211,10 @@ def test_a_memory_limit_that_is_almost_reached(tmp_path: Path, used: int) -> Non
     (tmp_path / "proc/self/mountinfo").write_text(mount)
     (group / "memory.max").write_text("1000000000\n")
     (group / "memory.current").write_text("950000000\n")
-    (group / "memory.stat").write_text(f"anon 1\ninactive_file {(950 - used) * 10**6}\n")
+    cached = (950 - used) * 10**6
+    (group / "memory.stat").write_text(
+        f"anon 1\nfile 60000000\nactive_file {cached - 400}\ninactive_file 400\n"
+    )
     faults = list(environment.check_memory_limit(tmp_path))
     assert len(faults) == (used >= 900)
     if faults:
@@ -235,8 +245,8 @@ def test_a_memory_limit_that_is_almost_reached(tmp_path: Path, used: int) -> Non
     ],
 )
 def test_removal_at_logout(tmp_path: Path, files: dict[str, str], is_removed: bool) -> None:
-    def faults() -> list[Fault]:
-        return list(environment.check_removal_at_logout(tmp_path, LINGERING_UID))
+    def faults(spool: Path = SHARED_MEMORY) -> list[Fault]:
+        return list(environment.check_removal_at_logout(tmp_path, LINGERING_UID, spool))
 
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -244,8 +254,9 @@ def test_removal_at_logout(tmp_path: Path, files: dict[str, str], is_removed: bo
     assert not faults(), "systemd does not run"
     (tmp_path / "run/systemd/system").mkdir(parents=True)
     assert bool(faults()) == is_removed
+    assert not faults(tmp_path), "it is on a disk"
     assert all("logind deletes what that user has in" in fault.finding for fault in faults())
-    assert not list(environment.check_removal_at_logout(tmp_path, 0))
+    assert not list(environment.check_removal_at_logout(tmp_path, 0, SHARED_MEMORY))
 
 
 @pytest.mark.parametrize("state", [0, environment.TIME_ERROR])
@@ -253,7 +264,7 @@ def test_a_clock_without_a_server(state: int, monkeypatch: pytest.MonkeyPatch) -
     library = SimpleNamespace(adjtimex=lambda _buffer: state)
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: library)
     findings = [fault.finding for fault in environment.check_clock()]
-    assert findings == ["No time server keeps the clock of this machine."] * bool(state)
+    assert findings == ["The clock of this machine is not synchronised."] * bool(state)
 
 
 def test_text_of_faults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -280,3 +291,33 @@ def test_a_working_directory_that_cannot_be_searched(tmp_path: Path) -> None:
             os._exit(1)
     _, status = os.waitpid(process, 0)
     assert status == 0
+
+
+@pytest.fixture
+def deleted_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    directory = tmp_path / "deleted"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    monkeypatch.setenv("PWD", str(directory))
+    directory.rmdir()
+    return directory
+
+
+def test_a_working_directory_that_was_deleted(deleted_directory: Path) -> None:
+    (fault,) = environment.check_run_directory()
+    expected = f"{deleted_directory}/stepscope-runs cannot be written: No such file or directory."
+    assert fault.finding == expected
+
+
+def test_a_job_in_a_directory_that_was_deleted(deleted_directory: Path) -> None:
+    state = deleted_directory.parent / "state"
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "stepscope", "run", "--no-rules", "--", "sh", "-c", "exit 7"],
+        env={**os.environ, "XDG_STATE_HOME": str(state)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 7, done.stderr
+    (run,) = (state / "stepscope" / "runs").iterdir()
+    assert f"The run is in {run}." in done.stderr
+    assert json.loads((run / "run.json").read_text())["working_directory"] == str(deleted_directory)

@@ -92,7 +92,7 @@ def test_a_directory_gets_the_files_of_debugger(run: Path, tmp_path: Path, exist
     ("arguments", "says"),
     [
         (["{run}"], "Pass a file for the report"),
-        (["{run}", "-o", "report.pdf"], "report.pdf has no known format"),
+        (["{run}", "-o", "report.pdf"], "report.pdf has no known format; use a name that ends in"),
         (["{run}", "-o", "file"], "file is not a directory"),
         (["{run}", "-o", "nowhere/report"], "nowhere is not a directory"),
         (["{run}", "-o", "nowhere/report.html"], "nowhere is not a directory"),

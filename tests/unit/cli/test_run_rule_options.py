@@ -34,7 +34,7 @@ OWN = "from stepscope.rules import Rule\nclass Mine(Rule):\n    '''Mine.'''\n"
     ("options", "says"),
     [
         (("--rules", "StepOutlier,Nonsense"), "Unknown rule 'Nonsense'. Rules: "),
-        (("--rule", "absent.py:Mine"), "File not found: absent.py"),
+        (("--rule", "absent.py:Mine"), "Specify a custom rule as path.py:MyRule"),
         (("--stop-on", "Nonsense"), "Unknown rule 'Nonsense'. Rules: "),
         (("--fail-on", "Nonsense"), "Unknown rule 'Nonsense'. Rules: "),
         (("--set", "StepOutlier.deviation=3"), "stddev, mode, n_outliers"),

@@ -53,6 +53,8 @@ def test_an_unknown_name_is_answered_with_the_one_meant(tmp_path: Path) -> None:
     answer = run_command(tmp_path, "schema", "rules", "chek")
     assert answer.returncode == 2
     assert "Nothing named 'rules chek' prints JSON. Did you mean rules check?" in answer.stderr
+    unknown = run_command(tmp_path, "schema", "xyz").stderr
+    assert "Nothing named 'xyz' prints JSON. List the names with `stepscope schema`." in unknown
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

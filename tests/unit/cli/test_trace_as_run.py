@@ -119,7 +119,9 @@ def test_another_path_to_the_same_file_is_the_same_trace(traces: Path, cache: Pa
     ("name", "content", "says"),
     [
         pytest.param("cut.json.gz", gzip.compress(TRACE)[:30], "truncated", id="cut"),
-        pytest.param("notes.md", b"# Notes\n", "is not a trace", id="text"),
+        pytest.param(
+            "notes.md", b"# Notes\n", "is not a trace that stepscope can read: as JSON", id="text"
+        ),
         pytest.param("empty.json", b"", "is empty", id="empty"),
         pytest.param("hollow.json.gz", gzip.compress(b"")[:12], "is empty, and ", id="hollow"),
     ],

@@ -72,12 +72,15 @@ def test_several_schedules() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"start_steps": (1,), "start_times": (1.0,)}, "conflicts with"),
+        ({"start_steps": (1,), "start_times": (1.0,)}, "--start-step conflicts with --start-time"),
         ({"start_steps": (1,), "num_steps": (1,), "durations": (1.0,)}, "requires --start-time"),
         ({"start_times": (1.0,)}, "--start-time requires --duration"),
         ({"num_steps": (4,)}, "--num-steps requires --start-step"),
         ({"repeat_intervals": (4,)}, "--every requires --start-step or --start-time"),
-        ({"start_steps": (1,), "num_steps": (5,), "repeat_intervals": (5,)}, "would overlap"),
+        (
+            {"start_steps": (1,), "num_steps": (5,), "repeat_intervals": (5,)},
+            "would overlap at --every 5",
+        ),
         (
             {"start_steps": (1, 50), "num_steps": (5,)},
             "times; set both equally often",
@@ -130,7 +133,7 @@ def test_no_cycles(tmp_path: Path, text: str, says: str) -> None:
 def test_contents() -> None:
     assert choose_contents(full=True, **flags("stacks", "shapes")).options == ["shapes", "stacks"]
     assert choose_contents(full=False, **flags()).depth == "light"
-    with pytest.raises(UsageError, match="no operators"):
+    with pytest.raises(UsageError, match="a light window has no operators"):
         choose_contents(full=False, **flags("shapes"))
 
 
@@ -143,4 +146,4 @@ def test_a_light_window_that_nothing_opens() -> None:
 def test_capture_wants_one_length(length: tuple[str, ...]) -> None:
     result = CliRunner().invoke(capture, ["somewhere", *length])
     assert isinstance(result.exception, StepscopeError)
-    assert "Set the length" in str(result.exception)
+    assert "Set the length of the window with --steps N" in str(result.exception)

@@ -163,7 +163,10 @@ def test_an_option_takes_precedence_over_the_environment(
         ("[[groups]]\ninstances = [{ type = 'x', usd_per_hour = 'much' }]", "usd_per_hour"),
         ("[[groups]]\ninstances = [{ type = 'x', usd_per_hour = -1 }]", "-1"),
         ("[[groups]]\ninstances = [{ type = 'x', usd_per_hour = nan }]", "NaN"),
-        ("[[groups]]\ninstances = [{ type = 'x', usd_per_hour = 1e30 }]", "up to a million"),
+        (
+            "[[groups]]\ninstances = [{ type = 'x', usd_per_hour = 1e30 }]",
+            "; give US dollars per hour, up to a million",
+        ),
         (
             "[[groups]]\ninstances = [{ type = 'x', usd_per_hour = 1, vcpu_count = 0 }]",
             "has the size 0; give numbers above 0",

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from stepscope.comparison import compare_runs
+from stepscope.cost import report_cost
 from stepscope.diagnosis import diagnose
 from stepscope.run import Run
 from stepscope.store import RunWriter, open_run
@@ -83,6 +85,15 @@ def test_verdict_and_views_name_the_rounded_time(runs: tuple[Run, Run], view: st
     assert "to keep the run within 4 MiB (--max-run-size)" in sentence
     assert diagnose(rounded).notes == [sentence]
     assert VIEWS[view](exact, ViewOptions()).rounding is None
+
+
+def test_cost_and_comparison_name_the_rounded_time(runs: tuple[Run, Run]) -> None:
+    exact, rounded = runs
+    (sentence,) = diagnose(rounded).notes
+    assert report_cost(rounded).rounding == sentence
+    assert report_cost(exact).rounding is None
+    assert compare_runs([exact], [rounded]).notes == [f"{rounded.reader.info.run_id}: {sentence}"]
+    assert compare_runs([exact], [exact]).notes == []
 
 
 def test_a_range_after_the_rounded_time_is_exact(runs: tuple[Run, Run]) -> None:

@@ -212,8 +212,11 @@ def test_an_incomplete_export_is_an_error(
     query = {"samples": "_COUNTERS", "spans": "_SPANS"}[noun]
     without_first = f"SELECT * FROM ({getattr(timeline, query)}) OFFSET 1"  # noqa: S608
     monkeypatch.setattr(timeline, query, without_first)
-    with pytest.raises(IncompleteExportError, match=rf"timeline is incomplete: .* {noun}"):
+    with pytest.raises(
+        IncompleteExportError, match=rf"timeline is incomplete: .* {noun}"
+    ) as caught:
         export_timeline(run, tmp_path / "out.json")
+    assert "No file was created. This is a defect in stepscope" in str(caught.value)
     assert not (tmp_path / "out.json").exists()
 
 

@@ -20,6 +20,7 @@ from stepscope.monitor.samplers import (
     guarded,
     read_samplers,
 )
+from stepscope.monitor.samplers.gpu import AmdSampler, NvmlSampler
 from tests.support.waiting import wait_until
 
 S = 1_000_000_000
@@ -129,6 +130,11 @@ def test_samplers_that_hang_share_one_timeout() -> None:
     assert all(isinstance(results[str(n)], list) for n in range(8))
     barrier.abort()
     assert all(isinstance(result, SamplerError) for _, result in read_samplers(guards, 2 * S))
+
+
+def test_gpus_of_two_makers_are_two_sources() -> None:
+    """One that fails beside one that works does not fail anew at each tick."""
+    assert NvmlSampler.group != AmdSampler.group
 
 
 def test_the_run_says_from_when_to_when_a_source_failed() -> None:

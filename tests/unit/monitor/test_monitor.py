@@ -20,9 +20,11 @@ from stepscope.monitor import sampling
 from stepscope.monitor.config import MonitorConfig, WindowSettings
 from stepscope.monitor.host import node_info
 from stepscope.monitor.loop import Monitor
-from stepscope.monitor.samplers import Sample, Sampler, guarded
+from stepscope.monitor.samplers import JobTree, Sample, Sampler, guarded
+from stepscope.monitor.sampling import Sampling
+from stepscope.monitor.throttle import list_levels
 from stepscope.run import Run
-from stepscope.schema import SCHEMA_VERSION, IntervalChange, JobStatus, RunInfo
+from stepscope.schema import SCHEMA_VERSION, IntervalChange, JobState, JobStatus, RunInfo
 from stepscope.store import RunWriter, create_run, open_run
 from tests.support.fake_procfs import FakeProcfs
 from tests.support.waiting import wait_until
@@ -30,7 +32,8 @@ from tests.support.waiting import wait_until
 Start = Callable[[str], "subprocess.Popen[bytes]"]
 IDLE = "import signal; signal.pause()"
 METRIC = "memory_used_bytes"
-TENTH_NS = 100_000_000
+S = 1_000_000_000
+TENTH_NS = S // 10
 MEASUREMENT_S = 1.7
 """Two of the longest intervals of the test."""
 FAST_MONITOR = """
@@ -155,6 +158,71 @@ def test_a_monitor_that_replaces_another_one_samples_as_configured(
     _, adopted = open_run(config.run).nodes()[info.node].interval_changes
     assert adopted.interval_ns == TENTH_NS
     assert adopted.reason == "the monitor was started again"
+
+
+def test_a_monitor_that_replaces_another_one_knows_its_failures_and_its_level(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one cannot sample a source, and then leaves it out; the second one neither samples
+    it nor forgets that."""
+
+    def fail(tick: int) -> None:
+        raise KeyError("a field that no kernel writes")
+
+    monkeypatch.setattr(
+        sampling, "build_samplers", lambda *_, **__: ([Scripted("threads", fail)], {})
+    )
+    job = start(IDLE)
+    config = make_config(tmp_path, job.pid, interval_ms=100)
+    first = Sampling(JobTree(job.pid, lambda: (), lambda: ()), config, proc="/proc")
+    first.read(0, 40 * S)
+    reduction = first.throttle.reduction
+    *_, least = list_levels(TENTH_NS, {"threads"})
+    first.throttle.resume(
+        msgspec.structs.replace(reduction, level=least, max_level=least, reduced_ns=50 * S)
+    )
+    first.read(0, 51 * S)
+    failed, reduced = first.notes
+    assert failed.startswith("threads could not be sampled from 40 s to 51 s after the start of ")
+    assert "no threads of processes" in reduced
+    Path(config.spool).mkdir()
+    first.store()
+    monitor = Monitor(config)
+    job.kill()
+    job.wait()
+    assert monitor.run()
+    assert read_status(config.run).notes == [failed, reduced]
+
+
+def test_the_time_between_two_monitors_counts_as_missed_samples(
+    start: Start, tmp_path: Path
+) -> None:
+    """They sample at different intervals, and the second one starts 4 seconds after the last
+    heartbeat of the first one: samples of the second interval are missing for that time."""
+    job = start(IDLE)
+    config = make_config(tmp_path, job.pid, interval_ms=100)
+    info = node_info(
+        sample_interval_ns=TENTH_NS, spool=config.spool, job_pid=job.pid, metrics_missing={}
+    )
+    last_ns = time.monotonic_ns() - 4 * S + info.epoch_offset_ns
+    reduced = IntervalChange(t_ns=1, interval_ns=4 * TENTH_NS, reason="the budget")
+    with RunWriter(config.run, info.node) as writer:
+        writer.put_node(msgspec.structs.replace(info, interval_changes=[reduced]))
+        writer.put_status(
+            JobStatus(
+                state=JobState.IN_PROGRESS,
+                heartbeat_ns=last_ns,
+                started_ns=last_ns - 9 * S,
+                elapsed_ns=9 * S,
+            )
+        )
+    monitor = Monitor(config)
+    job.kill()
+    job.wait()
+    assert monitor.run()
+    metrics = Run(open_run(config.run)).metrics[info.node]
+    (first, *_) = metrics.series("missed_samples")
+    assert first >= 39
 
 
 def test_a_large_node_is_sampled_within_the_budget(

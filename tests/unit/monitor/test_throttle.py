@@ -163,6 +163,20 @@ def test_a_base_above_the_budget_is_said() -> None:
     )
 
 
+def test_the_monitor_that_replaces_another_one_continues_at_its_level() -> None:
+    simulation = Simulation()
+    simulation.source_s = {"threads": 20 * BUDGET * INTERVAL_NS / S}
+    simulation.run(8)
+    assert simulation.throttle.level.omitted == ("threads",)
+    successor = Simulation().throttle
+    successor.resume(simulation.throttle.reduction)
+    assert successor.level == simulation.throttle.level
+    assert successor.notes == simulation.throttle.notes
+    without_threads = Simulation(groups=("cpu",)).throttle
+    without_threads.resume(simulation.throttle.reduction)
+    assert without_threads.level == (8, ())
+
+
 def test_a_configured_interval_keeps_the_level() -> None:
     simulation = Simulation()
     simulation.tick_s = 1.5 * BUDGET * INTERVAL_NS / S

@@ -128,6 +128,24 @@ def test_numbers_of_loaders(cores: float, workers: int, wrong: bool) -> None:
     assert check_rule(Dataloader(), inputs).fired is wrong
 
 
+@pytest.mark.parametrize(
+    ("cores", "wait", "is_advised"), [(8, 0.2, True), (8, 0.01, False), (1, 0.01, True)]
+)
+def test_more_loaders_are_advised_where_ranks_wait_for_batches(
+    cores: float, wait: float, is_advised: bool
+) -> None:
+    """Four workers for eight cores, of ranks that hardly wait, need no change; four for one do."""
+    seconds = np.repeat(np.arange(30.0), 4)
+    inputs = FakeRuleInputs().node(cores=cores)
+    inputs.rank(data_wait=np.full(30, wait), forward=1 - wait)
+    inputs.load(seconds, 0.5, np.arange(len(seconds)) % 4)
+    finding = check_rule(Dataloader(), inputs)
+    assert finding.fired
+    assert ("Try num_workers=" in finding.sentences[0]) is is_advised
+    assert ("so more workers would save at most that" in finding.sentences[0]) is not is_advised
+    assert finding.recommendation.startswith("Change" if is_advised else "Keep")
+
+
 def test_slow_batches_do_not_look_like_few_workers() -> None:
     start = np.arange(40.0)
     inputs = FakeRuleInputs().node(cores=8).load(start, 8.0, np.arange(40) % 8)

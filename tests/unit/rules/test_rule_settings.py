@@ -150,7 +150,10 @@ def test_telemetry_can_be_declined_where_none_is_sent(value: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("ProfilerReport.opt_out_telemetry=perhaps", "true or false"),
+        (
+            "ProfilerReport.opt_out_telemetry=perhaps",
+            "for opt_out_telemetry. Expected: true or false",
+        ),
         ("ProfilerReport.CPUBottleneck_scan_interval_us=60000000", "--scan-interval SECONDS"),
         ("LowGPUUtilization.window=0", "integer from 1"),
         ("LowGPUUtilization.patience=1.5", "integer from 1"),
@@ -213,7 +216,11 @@ def test_invalid_configuration(name: str, text: str, sentence: str, tmp_path: Pa
     [
         ("rules.txt", "", "is not a Python file"),
         ("rules.py", "1 / 0", "Cannot run .*rules.py: ZeroDivisionError"),
-        ("rules.py", "from stepscope.rules.profiler import StepOutlier as Mine", "another name"),
+        (
+            "rules.py",
+            "from stepscope.rules.profiler import StepOutlier as Mine",
+            "; give yours another name",
+        ),
     ],
 )
 def test_files_that_hold_no_rule(name: str, text: str, sentence: str, tmp_path: Path) -> None:

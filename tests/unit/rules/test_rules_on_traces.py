@@ -72,6 +72,20 @@ def test_gaps_between_kernels(host_wait: int, kernel_us: int, syncs: int, fires:
     assert check_rule(FrameworkOverhead(), inputs).fired is fires
 
 
+def test_advice_on_overhead_is_of_kernels_only_where_kernels_show_it() -> None:
+    """The training thread of a job without kernels does something else for half of the time."""
+    steps = FakeRuleInputs().rank(forward=np.full(60, 0.5), other=0.5)
+    finding = check_rule(FrameworkOverhead(), steps)
+    assert finding.fired
+    assert finding.recommendation.startswith("Move what the training thread does")
+    steps.trace(
+        kernel_ns=np.full(10, 5_000),
+        streams=[make_stream(busy=10, host_wait=90)],
+        step_count=10,
+    )
+    assert check_rule(FrameworkOverhead(), steps).recommendation.startswith("Use torch.compile")
+
+
 def test_typical_kernel_ignores_tiny_kernels() -> None:
     kernels = np.array([1_000] * 900 + [500_000] * 100)
     inputs = FakeRuleInputs().trace(

@@ -75,12 +75,16 @@ def test_links_that_leave_the_directory(root: Path) -> None:
     assert catalog.locate("a/inside") == str(root / "a" / "run")
 
 
-def test_a_directory_whose_manifest_is_a_link_is_not_a_run(root: Path) -> None:
+def test_a_directory_whose_manifest_is_a_link_is_no_run_unless_links_are_followed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (root / "b").mkdir()
     (root / "b" / "run.json").symlink_to(root.parent / OUTSIDE / "run.json")
     assert ids(root) == {"a/run"}
     with pytest.raises(NotARunError):
         DirectoryCatalog(root.resolve()).locate("b")
+    monkeypatch.setenv("STEPSCOPE_FOLLOW_LINKS", "1")
+    assert ids(root) == {"a/run", "b"}
 
 
 def test_directories_below_a_run_and_hidden_ones_are_not_runs(root: Path) -> None:

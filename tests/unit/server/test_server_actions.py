@@ -179,7 +179,7 @@ def test_a_window_request_and_its_progress(served: Served, run: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "state", "heartbeat_age_s", "sentence"),
     [
-        ({"window": "off"}, JobState.IN_PROGRESS, 0, "--window off"),
+        ({"window": "off"}, JobState.IN_PROGRESS, 0, "was started with --window off"),
         ({}, JobState.COMPLETED, 0, "is over"),
         ({}, JobState.IN_PROGRESS, 60, "has sent no heartbeat for"),
     ],
@@ -292,7 +292,10 @@ def test_a_change_of_the_configuration_and_its_progress(served: Served, run: Pat
         ({"rules": ["/job/mine.py:Mine"]}, "with `stepscope configure RUN --rule FILE:RULE` only"),
         ({"assignments": ["StepOutlier.stddev=many"]}, "Invalid value 'many'"),
         ({"without_rules": ["StepOutlier"]}, "No rule would remain"),
-        ({"schedules": [{"first_step": 1, "step_count": 5, "interval": 5}]}, "would overlap"),
+        (
+            {"schedules": [{"first_step": 1, "step_count": 5, "interval": 5}]},
+            "steps would overlap every 5 steps",
+        ),
         ({"schedules": [{"first_step": 1, "step_count": 0}]}, "step_count"),
         ({"schedules": [{"first_step": -1, "step_count": 1}]}, "first_step"),
         ({"more": 1}, "more"),
@@ -310,7 +313,7 @@ def test_invalid_changes(served: Served, run: Path, fields: dict[str, Any], sent
 @pytest.mark.parametrize(
     ("options", "fields", "sentence"),
     [
-        ({"window": "off"}, {"automatic": True}, "--window off"),
+        ({"window": "off"}, {"automatic": True}, "the job of job was started with --window off"),
         ({"rules": None}, {"rules": ["StepOutlier"]}, "it was started with --no-rules"),
     ],
 )

@@ -13,15 +13,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from stepscope.errors import DamagedRunError, NewerSchemaError, NotARunError
+from stepscope.errors import DamagedRunError, NewerSchemaError, NotARunError, UsageError
 from stepscope.schema import SCHEMA_VERSION, TABLES, JobState, JobStatus, RunInfo
 from stepscope.store import (
+    FOLLOW_LINKS_VARIABLE,
     DictColumn,
     LocalStore,
     RunReader,
     RunWriter,
     open_run,
     opening,
+    revision_of,
     upgrades,
 )
 from stepscope.store.engine import select
@@ -61,7 +63,7 @@ class TestOpening:
     def test_a_link_out_of_the_run(self, tmp_path: Path, run: Path) -> None:
         (tmp_path / "linked").mkdir()
         (tmp_path / "linked" / "run.json").symlink_to(run / "run.json")
-        with pytest.raises(NotARunError, match=r"has no run\.json"):
+        with pytest.raises(UsageError, match=r"run\.json is a symbolic link, which could lead any"):
             open_run(tmp_path / "linked")
 
     def test_a_deeply_nested_document(self, tmp_path: Path) -> None:
@@ -480,6 +482,53 @@ class TestUpgrades:
         assert older.table("spans", ["depth"])["depth"].tolist() == [1, 1]
 
 
+@pytest.fixture
+def linked_run(run: Path, tmp_path: Path, spans: Spans) -> Path:
+    """A run whose files are links into a cache, as DVC leaves them."""
+    with RunWriter(run, "n0") as writer:
+        writer.append("spans", spans([0, 1]))
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    for number, path in enumerate(sorted(run.rglob("*"))):
+        if path.is_file():
+            target = path.rename(cache / f"{number}{path.suffix}")
+            path.symlink_to(target)
+    return run
+
+
+def test_links_to_files_are_followed_on_request(
+    linked_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the links, the run would be one that recorded nothing."""
+    manifest = linked_run / "run.json"
+    refusal = r"so it is not followed in a run. If you trust the run, set STEPSCOPE_FOLLOW_LINKS=1"
+    with pytest.raises(UsageError, match=refusal):
+        open_run(linked_run)
+    content = manifest.read_bytes()
+    manifest.unlink()
+    manifest.write_bytes(content)
+    with pytest.raises(UsageError, match=refusal):
+        open_run(linked_run).table("spans")
+    with pytest.raises(UsageError, match=refusal):
+        revision_of(linked_run)
+    monkeypatch.setenv(FOLLOW_LINKS_VARIABLE, "1")
+    assert len(open_run(linked_run).table("spans")["depth"]) == 2
+    assert revision_of(linked_run)
+
+
+def test_links_to_directories_and_to_nothing_are_never_followed(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLLOW_LINKS_VARIABLE, "1")
+    link = run / "nodes" / "again"
+    link.parent.mkdir()
+    for target in (run / "nodes", tmp_path / "nothing", Path("/dev/zero"), link):
+        link.symlink_to(target)
+        with pytest.raises(UsageError, match="is a symbolic link that leads to no file"):
+            open_run(run).statuses()
+        link.unlink()
+
+
 def test_pipes_links_and_loops_in_a_run_are_not_read(run: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside.json"
     outside.write_bytes(
@@ -487,7 +536,10 @@ def test_pipes_links_and_loops_in_a_run_are_not_read(run: Path, tmp_path: Path) 
     )
     for node in ("a", "b", "c"):
         (run / "nodes" / node).mkdir(parents=True)
-    (run / "nodes" / "a" / "status.json").symlink_to(outside)
     os.mkfifo(run / "nodes" / "b" / "status.json")
-    (run / "nodes" / "c" / "again").symlink_to(run / "nodes")
-    assert not {"a", "b", "c"} & set(open_run(run).statuses())
+    assert "b" not in open_run(run).statuses()
+    for link, target in (("a/status.json", outside), ("c/again", run / "nodes")):
+        (run / "nodes" / link).symlink_to(target)
+        with pytest.raises(UsageError, match="symbolic link"):
+            open_run(run).statuses()
+        (run / "nodes" / link).unlink()

@@ -48,7 +48,7 @@ def test_every_change_gives_a_new_revision(run: Path, tmp_path: Path) -> None:
         revisions.add(revision_of(run))
         assert len(revisions) == number
     shutil.rmtree(run)
-    with pytest.raises(NotARunError):
+    with pytest.raises(NotARunError, match="is not a run, or it was removed"):
         revision_of(run)
 
 

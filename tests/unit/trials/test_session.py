@@ -32,7 +32,7 @@ def test_a_short_job_and_larger_batches_may_end_early(
 @pytest.mark.parametrize(
     ("applied", "sentence"),
     [
-        ({}, "had no effect: "),
+        ({}, "“2 DataLoader workers” had no effect: no torch DataLoader"),
         ({"num_workers": Applied(before="2", after="2")}, "The job has .+ already"),
     ],
 )

@@ -157,7 +157,7 @@ def test_a_budget_delays_evaluations_and_changes_no_finding(run: GrowingRun) -> 
     delayed, last = run.follower(Busy(), budget=budget).follow(pause)
     assert ends([delayed, last]) == pytest.approx([10, 36])
     assert delayed.notes == [
-        "rules will next be evaluated in 100 s, to keep the CPU budget of stepscope's processes"
+        "rules wait 100 s for their next evaluation, to keep the CPU budget of stepscope"
     ]
     assert last.notes == []
     (unlimited,) = run.follower(Busy()).follow(script())

@@ -18,6 +18,8 @@ def write_cost(out: Console, payload: Cost) -> None:
     """Write the cost of a run."""
     for note in payload.damage:
         out.print(f"damaged: {escape(note)}")
+    if payload.rounding is not None:
+        out.print(f"[dim]{escape(payload.rounding)}[/dim]")
     if payload.price is None:
         out.print(f"No price: {escape(payload.price_missing or '')}.")
     else:

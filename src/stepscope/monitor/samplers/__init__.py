@@ -24,11 +24,12 @@ from stepscope.monitor.samplers import (
 )
 from stepscope.monitor.samplers.base import Sample, Sampler, Unavailable, read_bytes
 from stepscope.monitor.samplers.cgroup import most_used_memory_limit
-from stepscope.monitor.samplers.failures import SamplerFailures
+from stepscope.monitor.samplers.failures import Failure, SamplerFailures
 from stepscope.monitor.samplers.guarded import GuardedSampler, SamplerError, read_samplers
 from stepscope.monitor.samplers.processes import JobTree
 
 __all__ = [
+    "Failure",
     "GuardedSampler",
     "JobTree",
     "Sample",

@@ -86,7 +86,7 @@ class MemoryUse(NamedTuple):
 
     directory: Path
     used_bytes: int
-    """Without pages of files that the kernel can drop at once."""
+    """Without pages of files, which the kernel drops or writes back before it kills a process."""
     limit_bytes: int
 
     @property
@@ -101,10 +101,11 @@ def most_used_memory_limit(root: Path = Path("/"), *, pid: int | None = None) ->
     for directory, limit in _memory_limits(root, pid):
         version_1 = _read(directory / "memory.usage_in_bytes")
         used = version_1 or _read(directory / "memory.current")
-        name = "total_inactive_file" if version_1 else "inactive_file"
-        inactive = re.search(rf"^{name} (\d+)$", _read(directory / "memory.stat"), re.MULTILINE)
+        prefix = "total_" if version_1 else ""
+        pages = rf"^{prefix}(?:in)?active_file (\d+)$"
+        cached = re.findall(pages, _read(directory / "memory.stat"), re.MULTILINE)
         if used.isdigit():
-            used_bytes = int(used) - (int(inactive[1]) if inactive else 0)
+            used_bytes = int(used) - sum(map(int, cached))
             uses.append(MemoryUse(directory, max(0, used_bytes), limit))
     return max(uses, key=lambda use: use.share, default=None)
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from stepscope.quantities import count_of, duration
 
 
-@dataclass(slots=True)
-class _Failure:
+class Failure(msgspec.Struct):
     """Failures of one source."""
 
     first_ns: int
     """Time of the first one, since the start of the job."""
     last_ns: int
-    """Time from which it could be sampled again, or of the last one."""
+    """Time from which it could be sampled again or was left out, or of the last one."""
     count: int
     """Number of times that it began to fail."""
     is_failing: bool
@@ -25,7 +24,7 @@ class SamplerFailures:
     """Failures of the samplers of this node, by group."""
 
     def __init__(self) -> None:
-        self._failures: dict[str, _Failure] = {}
+        self.by_group: dict[str, Failure] = {}
 
     def add(self, group: str, reason: str, elapsed_ns: int) -> None:
         """Note that a source cannot be sampled.
@@ -35,26 +34,27 @@ class SamplerFailures:
             reason: one clause.
             elapsed_ns: time since the start of the job.
         """
-        failure = self._failures.get(group)
+        failure = self.by_group.get(group)
         if failure is None:
-            self._failures[group] = _Failure(elapsed_ns, elapsed_ns, 1, True, reason)
+            self.by_group[group] = Failure(elapsed_ns, elapsed_ns, 1, True, reason)
             return
         failure.count += not failure.is_failing
         failure.is_failing, failure.last_ns, failure.reason = True, elapsed_ns, reason
 
     def end(self, group: str, elapsed_ns: int) -> None:
-        """Note that a source is sampled; *elapsed_ns* is the time since the start of the job."""
-        failure = self._failures.get(group)
+        """Note that a source is sampled, or left out; *elapsed_ns* is the time since the start of
+        the job."""
+        failure = self.by_group.get(group)
         if failure is not None and failure.is_failing:
             failure.is_failing, failure.last_ns = False, elapsed_ns
 
     @property
     def notes(self) -> list[str]:
         """One clause per source."""
-        return [_describe(group, failure) for group, failure in self._failures.items()]
+        return [_describe(group, failure) for group, failure in self.by_group.items()]
 
 
-def _describe(group: str, failure: _Failure) -> str:
+def _describe(group: str, failure: Failure) -> str:
     first, last = duration(failure.first_ns), duration(failure.last_ns)
     if failure.count > 1:
         times = count_of(failure.count, "time")

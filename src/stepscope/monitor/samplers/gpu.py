@@ -140,7 +140,7 @@ class _LostError(Exception):
 class NvmlSampler:
     """Sampler of every `gpu_*` metric of every NVIDIA GPU, by its index in NVML."""
 
-    group = "gpu"
+    group = "NVIDIA GPU"
 
     def __init__(self) -> None:
         """Open the driver's library.
@@ -361,7 +361,7 @@ def _call_or_none(nvml: ModuleType, call: Callable[..., Any], *arguments: object
 class AmdSampler:
     """Sampler of the busy share, memory, power and temperature of every AMD GPU, by its index."""
 
-    group = "gpu"
+    group = "AMD GPU"
 
     def __init__(self, smi: ModuleType) -> None:
         """Sample through *smi*, the module `amdsmi`, already initialised."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from stepscope.intervals import Int
-from stepscope.quantities import count_of, duration, number
+from stepscope.quantities import count_of, duration, number, percent
 from stepscope.rules.base import IncrementalRule, NotApplicable
 from stepscope.rules.details import HistogramCounts
 from stepscope.rules.inputs import Batches, RuleInputs
@@ -26,6 +27,9 @@ MIN_SECONDS = 10
 MAX_BATCH_SECONDS = 600
 """A batch counts in at most this many seconds before its end."""
 BINS = 100
+MIN_WAIT_SHARE = 0.05
+"""Share of step time that ranks have to wait for batches before more loader processes help."""
+NO_CHANGE = "Keep the number of DataLoader workers: the ranks hardly wait for batches."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +94,14 @@ class _NodeState:
     """True while no process of a DataLoader created a batch."""
     extent: Trigger = field(default_factory=Trigger)
     """Extent of the batches; its scans are not used."""
+    wait_ns: int = 0
+    wall_ns: int = 0
+    """Waits for batches, and wall time, of the steps of the ranks."""
+
+    @property
+    def wait_share(self) -> float | None:
+        """Share of step time in which ranks wait for batches; None without steps."""
+        return self.wait_ns / self.wall_ns if self.wall_ns else None
 
     @property
     def suggested_workers(self) -> int:
@@ -173,7 +185,10 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
             if settings:
                 state.loaders[steps.rank] = settings[-1]
             if steps.node in state.nodes:
-                state.nodes[steps.node].ranks.add(steps.rank)
+                node = state.nodes[steps.node]
+                node.ranks.add(steps.rank)
+                node.wait_ns += int(steps.phase_ns["data_wait"].sum())
+                node.wall_ns += int(steps.wall_ns.sum())
         for trace in sort_traces(inputs):
             fetches = None if trace.is_watched else trace.batches
             if fetches is not None:
@@ -191,19 +206,28 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
                 )
         return state
 
-    def _is_wrong(self, node: _NodeState) -> bool:
-        """Return True if a node has too few or too many loader processes."""
+    def _judge(self, node: _NodeState) -> Literal["few", "many"] | None:
+        """Return if a node has too few or too many loader processes."""
         p, seconds = self.parameters, node.processes_by_second()
         if node.by_threads or node.cores is None or len(seconds) <= MIN_SECONDS:
-            return False
+            return None
         count = _median(seconds)
         minimum, maximum = (node.cores * t / 100 for t in (p.min_threshold, p.max_threshold))
-        return count < minimum or count > maximum
+        return "few" if count < minimum else "many" if count > maximum else None
+
+    def _advise(self, node: _NodeState) -> str | None:
+        """Return a sentence of advice on the number of workers of a node; None where another one
+        would not help."""
+        share = node.wait_share
+        if self._judge(node) == "few" and share is not None and share < MIN_WAIT_SHARE:
+            return None
+        return f"Try num_workers={node.suggested_workers}."
 
     def decide(self, state: _State) -> Finding | None:
         if not state.nodes:
             return self._decide_on_traces(state.traces, state.trigger)
-        wrong = {name: node for name, node in state.nodes.items() if self._is_wrong(node)}
+        wrong = {name: node for name, node in state.nodes.items() if self._judge(node)}
+        advice = {name: self._advise(node) for name, node in wrong.items()}
         extent = Trigger()
         for node in wrong.values():
             extent.include(node.extent)
@@ -211,15 +235,18 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
             loaders=state.loaders,
             nodes={name: _usage(node, state) for name, node in sorted(state.nodes.items())},
         )
-        return self.finding(
+        finding = self.finding(
             triggered=1 if wrong else 0,
             extent=extent,
             violations=len(wrong),
             datapoints=sum(len(node.loading) for node in state.nodes.values()),
             details=details,
-            sentences=_sentences(details, wrong),
+            sentences=_sentences(details, state.nodes, advice),
             nodes=wrong,
         )
+        if wrong and not any(advice.values()):
+            return msgspec.structs.replace(finding, recommendation=NO_CHANGE)
+        return finding
 
     def _decide_on_traces(self, traces: TraceResults[TraceFetches], trigger: Trigger) -> Finding:
         if not traces.details:
@@ -234,7 +261,9 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
         )
 
 
-def _sentences(details: DataloaderDetails, wrong: Mapping[str, _NodeState]) -> Iterable[str]:
+def _sentences(
+    details: DataloaderDetails, nodes: Mapping[str, _NodeState], advice: Mapping[str, str | None]
+) -> Iterable[str]:
     for name, usage in details.nodes.items():
         p25, p50, p95 = (
             duration(seconds * SECOND_NS)
@@ -248,11 +277,17 @@ def _sentences(details: DataloaderDetails, wrong: Mapping[str, _NodeState]) -> I
         if not usage.has_workers:
             processes = "no DataLoader worker (the training thread creates the batches)"
         available = "" if cores is None else f" for {number(cores)} available cores"
-        advice = f" Try num_workers={wrong[name].suggested_workers}." if name in wrong else ""
-        yield (
+        sentence = (
             f"Node {name}: {processes}{available}. Batch creation takes {p50} at the median (p25 "
-            f"{p25}, p95 {p95}).{advice}"
+            f"{p25}, p95 {p95})."
         )
+        if name in advice:
+            waits = (
+                f"Ranks wait for batches {percent(nodes[name].wait_share)} of step time, so more "
+                "workers would save at most that."
+            )
+            sentence += f" {advice[name] or waits}"
+        yield sentence
     if any(_is_pinned(loader) is False for loader in details.loaders.values()):
         yield "Batches are not in pinned memory. With GPUs, pin_memory=True speeds up copies."
 

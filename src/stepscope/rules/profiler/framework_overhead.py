@@ -24,9 +24,15 @@ from stepscope.rules.samples import NO_STEPS, STEP_ADVICE
 from stepscope.rules.templates import RankStates
 from stepscope.rules.threshold_text import duration_beside, fixed_beside, share_beside
 from stepscope.rules.traces import RuleTrace, TracedSteps
+from stepscope.schema import Finding
 
 MIN_LISTED_SHARE = 0.01
 """Parts of the overhead below this share of step time are not listed."""
+LOOP_ADVICE = (
+    "Move what the training thread does between the phases of a step out of the loop; `stepscope "
+    "diagnose RUN` names it where stacks show it."
+)
+"""Advice where only time outside all phases is high, which no fused operator makes shorter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +195,12 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
         return fixed_beside(
             trace.synchronizations_per_step or 0.0, self.parameters.syncs_per_step, 0
         )
+
+    def decide(self, state: RankStates[RankShareState, TraceOverhead]) -> Finding | None:
+        finding = super().decide(state)
+        if finding is None or not finding.fired or state.traces.triggered:
+            return finding
+        return msgspec.structs.replace(finding, recommendation=LOOP_ADVICE)
 
     def require_inputs(self, state: RankStates[RankShareState, TraceOverhead]) -> None:
         if not state.ranks and not state.traces.details:

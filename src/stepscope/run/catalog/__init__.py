@@ -20,6 +20,7 @@ from stepscope.run.catalog.base import (
 )
 from stepscope.run.catalog.opening import is_removed, map_runs, open_catalog, resolve_root
 from stepscope.run.catalog.trace_files import find_traces
+from stepscope.run.catalog.walk import walk_directories
 
 __all__ = [
     "Catalog",
@@ -33,4 +34,5 @@ __all__ = [
     "missing_run_error",
     "open_catalog",
     "resolve_root",
+    "walk_directories",
 ]

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from stepscope.errors import UsageError
 from stepscope.quantities import count_of
 from stepscope.run.catalog.base import MAX_DEPTH
-from stepscope.store import RUN_KEY
+from stepscope.store import RUN_KEY, check_link
 
 MAX_DIRECTORIES = 100_000
 
@@ -57,9 +58,12 @@ def walk_directories(root: Path, notes: list[str]) -> Iterator[Directory]:
 
 def created_ns_of(directory: Path) -> int | None:
     """Return the creation time of the run in a directory; None if there is no run."""
+    manifest = directory / RUN_KEY
     try:
-        status = (directory / RUN_KEY).lstat()
-    except OSError:
+        if manifest.is_symlink():
+            check_link(manifest)
+        status = manifest.stat()
+    except (OSError, UsageError):
         return None
     return status.st_mtime_ns if stat.S_ISREG(status.st_mode) else None
 

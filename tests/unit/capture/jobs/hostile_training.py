@@ -7,12 +7,16 @@ Usage: hostile_training.py FAULT DIRECTORY, where FAULT is one of
                    stepscope calls one, it is counted
     probes raise, probes give garbage
                    the clock and the facts of every probe
+    probes allocate and raise
+                   the same, with 1 GB in a local variable
 
-Prints the losses and a hash of the weights; then, on its last line, the counted calls.
+Prints the losses and a hash of the weights; then, on its last line, the counted calls. Prints the
+memory that it has at its end, in bytes, on standard error.
 """
 
 import gc
 import hashlib
+import resource
 import sys
 from pathlib import Path
 
@@ -26,6 +30,7 @@ from stepscope.capture.guard import Probe
 
 FAULT, DIRECTORY = sys.argv[1:]
 NOT_STEPSCOPE = {"json", "json.encoder", "inspect", "contextlib"}
+GIGABYTE = 10**9
 calls = []
 
 
@@ -34,6 +39,7 @@ class FaultError(Exception):
 
 
 def misbehave():
+    block = b"x" * GIGABYTE if "allocate" in FAULT else None  # noqa: F841 - in the traceback
     if FAULT.endswith("raise"):
         raise FaultError("misbehaves on purpose")
     return FaultError  # of no type that anything expects
@@ -210,6 +216,8 @@ def main():
         weights = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
         print(hashlib.sha256(weights).hexdigest())
     print(sorted(set(calls)))
+    resident = int(Path("/proc/self/statm").read_text().split()[1])
+    print("memory", resident * resource.getpagesize(), file=sys.stderr)
 
 
 main()
