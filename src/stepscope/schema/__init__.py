@@ -106,7 +106,11 @@ from stepscope.schema.tables.quality import QUALITY, QUALITY_CHECKS
 from stepscope.schema.tables.scalars import SCALARS
 from stepscope.schema.tables.spans import AGGREGATE_KINDS, DURATION_VALUE_KINDS, SPAN_KINDS, SPANS
 from stepscope.schema.tables.stacks import STACKS
-from stepscope.schema.tables.tensor_statistics import TENSOR_HISTOGRAMS, TENSOR_STATISTICS
+from stepscope.schema.tables.tensor_statistics import (
+    TENSOR_HISTOGRAMS,
+    TENSOR_STATISTICS,
+    TENSOR_VALUES,
+)
 from stepscope.schema.tables.timeline import TIMELINE
 from stepscope.schema.tables.traces import TRACES
 from stepscope.schema.tables.tracks import TRACKS
@@ -235,7 +239,7 @@ TRACE_TABLES = (
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        *(SPANS, METRICS, STACKS, SCALARS, TENSOR_STATISTICS, TENSOR_HISTOGRAMS),
+        *(SPANS, METRICS, STACKS, SCALARS, TENSOR_STATISTICS, TENSOR_HISTOGRAMS, TENSOR_VALUES),
         *(MEMORY_CATEGORIES, PYTHON_PROFILES),
         *TRACE_TABLES,
     )
