@@ -26,6 +26,7 @@ from stepscope.schema.event_kinds import (
 from stepscope.schema.facts import (
     DEBUGGER,
     FACT_TYPES,
+    BoostedModelFact,
     DataLoaderFact,
     DataLoaderSettingsFact,
     DataLoaderWorkerFact,
@@ -155,6 +156,7 @@ __all__ = [
     "TRACE_TABLES",
     "WORK_LAUNCHES",
     "Argument",
+    "BoostedModelFact",
     "Change",
     "Column",
     "ConfigurationDecision",

@@ -61,8 +61,8 @@ TENSOR_HISTOGRAMS = Table(
 TENSOR_VALUES = Table(
     name="tensor_values",
     doc="One row per number of a small matrix with named rows and columns: the importance of "
-    "features, and figures of labels and predictions (option `--tensors`). `seq` keeps the order of "
-    "the rows.",
+    "features, and figures of labels and predictions (option `--tensors`). `seq` has the order "
+    "of the rows.",
     key=RECORD_KEY,
     columns=(
         *_TENSOR,

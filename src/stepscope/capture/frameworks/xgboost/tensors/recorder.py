@@ -23,7 +23,8 @@ IMPORTANCE = ("weight", "gain", "cover", "total_gain", "total_cover")
 TRAINING_DATA = "train"
 MAX_MODELS = 50
 """Models that are recorded."""
-_SPAN_NAME = "stepscope: record tensors"
+_MODE = "RECORDING"
+"""Mode of the time that the recording takes: it is in no step."""
 _NODE = re.compile(r"^(\t*)(\d+):", re.MULTILINE)
 """Depth, as tabs, and number of a node in the text of a tree."""
 _BINARY = {"binary:logistic": 0.5, "binary:hinge": 0.5, "binary:logitraw": 0.0}
@@ -70,7 +71,7 @@ class BoostingRecorder:
         state.training = weakref.ref(data)
         if not self._is_recorded(model):
             return
-        span = _time_probe.start(Kind.ANNOTATION, _SPAN_NAME)
+        span = _time_probe.start(Kind.MODE, _MODE)
         writer = RowWriter(model.name(""), model.round_count - 1, "TRAIN")
         if "trees" in self._has and model.kind != "gblinear":
             _record_trees(model, booster)
@@ -84,7 +85,7 @@ class BoostingRecorder:
         state = self._find_state(model)
         if state is None or state.training is None or not self._is_recorded(model):
             return
-        span = _time_probe.start(Kind.ANNOTATION, _SPAN_NAME)
+        span = _time_probe.start(Kind.MODE, _MODE)
         for data, name in sets:
             if data is state.training():
                 continue
@@ -106,7 +107,7 @@ class BoostingRecorder:
         return step >= 0 and self._plan.records_step(step, self._interval)
 
     @_prediction_probe.protect
-    def _record_data(  # noqa: PLR0917 - one data set of a model
+    def _record_data(
         self, model: Model, booster: xgboost.Booster, name: str, data: Any, writer: RowWriter
     ) -> None:
         if not self._has & {"labels", "predictions"} or _is_split_by_column(data):
