@@ -26,7 +26,7 @@ from tests.support.kineto_files import MANY_KINDS_HEADER, many_kinds, trace
 ROOT = Path(__file__).parents[1] / "golden" / "runs"
 RUN, FIGURES = "run", "figures.json"
 _NOT_DRAWN = (
-    *("scalars", "tensor_statistics", "tensor_histograms"),
+    *("scalars", "tensor_statistics", "tensor_histograms", "tensor_values"),
     *("memory_categories", "python_profiles"),
 )
 """Tables that neither a drawn job nor a trace of torch fills."""

@@ -42,6 +42,8 @@ from stepscope.analysis.spans import (
 from stepscope.intervals import EMPTY, Int, Intervals, unite
 
 EVALUATION_MODES = ("EVAL", "PREDICT")
+RECORDING_MODE = "RECORDING"
+"""Mode in which stepscope computes figures of the model: work that the job does not have alone."""
 _MIN_RUN_LENGTH = 2
 """Fewer predictions in a row, without evaluation mode, are part of training."""
 _COLLECTING_RATIO = 0.5
@@ -56,9 +58,7 @@ def find_evaluation(spans: Spans, phases: PhaseSpans, first_end_ns: int) -> Inte
         phases: the phases among them.
         first_end_ns: end of the first training step.
     """
-    modes = spans.of("mode")
-    rows = [i for i in range(len(modes)) if modes.name_of(i) in EVALUATION_MODES]
-    marked = Intervals(modes.start[rows], modes.end[rows])
+    marked = _find_modes(spans, EVALUATION_MODES)
     top = phases.select_outermost(*WORK_KINDS)
     predicts = _find_predictions(top)
     trains = top.is_kind("backward", "optimizer") | (top.is_kind("forward") & ~predicts)
@@ -73,6 +73,17 @@ def find_evaluation(spans: Spans, phases: PhaseSpans, first_end_ns: int) -> Inte
     if top.is_kind("data_wait").any():
         inferred += [_find_evaluated_fetches(work), _find_predictions_after_training(work)]
     return unite(marked, *inferred)
+
+
+def find_recording(spans: Spans) -> Intervals:
+    """Find the time in which stepscope computes figures of the model."""
+    return unite(_find_modes(spans, (RECORDING_MODE,)))
+
+
+def _find_modes(spans: Spans, names: tuple[str, ...]) -> Intervals:
+    modes = spans.of("mode")
+    rows = [i for i in range(len(modes)) if modes.name_of(i) in names]
+    return Intervals(modes.start[rows], modes.end[rows])
 
 
 @dataclass(slots=True)

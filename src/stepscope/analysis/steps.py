@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.backward_steps import find_backward_boundaries, find_round_ends
-from stepscope.analysis.evaluation import find_evaluation
+from stepscope.analysis.evaluation import find_evaluation, find_recording
 from stepscope.analysis.phases import (
     FETCH_KINDS,
     PHASES,
@@ -36,6 +36,7 @@ from stepscope.intervals import (
     innermost_at,
     overlap,
     union,
+    unite,
 )
 
 VALUED_KINDS = ("optimizer", "backward")
@@ -59,7 +60,7 @@ class Steps:
     start: Int
     end: Int
     wall_ns: Int
-    """End minus start minus evaluation inside."""
+    """End minus start minus evaluation and recording inside."""
     phase_ns: dict[str, Int]
     """Time by phase; sums to `wall_ns`."""
     fetches: Int
@@ -68,6 +69,8 @@ class Steps:
     """True for steps during which the framework's profiler was active."""
     evaluation: Intervals
     """Evaluation anywhere in the run."""
+    recording: Intervals = EMPTY
+    """Time in which stepscope itself computed figures of the model, anywhere in the run."""
     first: int = 0
     """Number of the first of these steps; the first step of the rank is 0."""
     rank_count: int | None = None
@@ -147,17 +150,20 @@ def find_steps(spans: Spans, end_kinds: tuple[str, ...] = STEP_END_KINDS) -> Ste
     borders = np.concatenate([[first_start], boundaries]).astype(np.int64)
     extent = Intervals(borders[:-1], borders[1:])
     windows = union(spans.of("window").intervals)
+    recording = find_recording(spans)
+    excluded = unite(evaluation, recording)
     return Steps(
         source="marked" if end_kind == "step" else end_kind,
         clock="device" if spans.is_kind("device").any() else "host",
         thread=thread,
         start=extent.start,
         end=extent.end,
-        wall_ns=extent.end - extent.start - overlap(extent, evaluation),
-        phase_ns=phases.measure_phases(borders, evaluation, find_device_phases(spans)),
+        wall_ns=extent.end - extent.start - overlap(extent, excluded),
+        phase_ns=phases.measure_phases(borders, excluded, find_device_phases(spans)),
         fetches=_count_fetches(spans, borders, evaluation),
         profiled=overlap(extent, windows) > 0,
         evaluation=evaluation,
+        recording=recording,
     )
 
 
@@ -264,4 +270,5 @@ def find_step_at(times: Int, steps: Steps) -> Int:
     """Find the index of the step at each time, -1 outside steps and in evaluation."""
     index = np.searchsorted(steps.end, times, side="right")
     inside = (index < len(steps)) & (steps.start[np.minimum(index, len(steps) - 1)] <= times)
-    return np.where(inside & ~contains(steps.evaluation, times), index, -1)
+    excluded = unite(steps.evaluation, steps.recording)
+    return np.where(inside & ~contains(excluded, times), index, -1)

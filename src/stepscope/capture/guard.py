@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 import os
+import struct
 import time
 
 from stepscope.capture import session
 from stepscope.capture.session import DEPTH_MASK, ThreadLogs, local, thread_logs
-from stepscope.spool import ROLL_WORD, Flag
+from stepscope.spool import ROLL_WORD, Flag, Kind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,6 +127,11 @@ class Probe:
             log.write(meta | flags << 16 | logs.depth & DEPTH_MASK, start_ns, end_ns, word)
         except Exception as error:  # noqa: BLE001 - the guard
             self.fail(error)
+
+    def scalar(self, name: str, value: float, t_ns: int) -> None:
+        """Record a number, such as a loss, at a monotonic time. Never raises."""
+        (bits,) = struct.unpack("=Q", struct.pack("=d", value))
+        self.write(Kind.SCALAR, name, t_ns, 0, bits, Flag.MARK)
 
     def fact(self, fact: str, **fields: Any) -> None:
         """Record a fact about the job. Never raises."""

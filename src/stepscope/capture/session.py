@@ -106,6 +106,7 @@ class Session:
         self._name_numbers = count(1)
         self._segment_numbers: dict[tuple[int, str], count[int]] = {}
         self._facts: set[str] = set()
+        self._row_log: RowLog | None = None
         try:
             self.journal.write("process", **_describe_process())
         except OSError as error:
@@ -118,9 +119,13 @@ class Session:
         numbers = self._segment_numbers.setdefault((thread, log_class), count())
         return SpanLog(self.tree, self.directory, thread, log_class, self.drops, numbers=numbers)
 
-    def new_row_log(self) -> RowLog:
-        """Create a log of rows. A process has one."""
-        return RowLog(self.tree, self.directory, threading.get_native_id(), self.drops)
+    @property
+    def row_log(self) -> RowLog:
+        """The log of rows, created on first use: a process has one."""
+        if self._row_log is None:
+            thread = threading.get_native_id()
+            self._row_log = RowLog(self.tree, self.directory, thread, self.drops)
+        return self._row_log
 
     def meta(self, key: Key) -> int:
         """Return the meta word for records of this kind, name and labels; interns the name.

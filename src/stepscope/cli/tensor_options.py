@@ -53,7 +53,7 @@ def _plan(
         return TensorPlan(
             collections=collections,
             patterns=patterns,
-            interval=interval or (DEFAULT_TENSOR_INTERVAL if steps is None else 1),
+            interval=interval or (None if steps is None else 1),
             ranks=ranks,
             histograms=histograms,
             **(steps or {}),
@@ -117,7 +117,7 @@ _OPTIONS = (
                  "whose whole name matches; may be repeated."),
     click.option("--tensors-every", "tensor_interval", type=click.IntRange(min=1), metavar="N",
                  help="Record tensors at every Nth step of an optimizer.  [default: "
-                 f"{DEFAULT_TENSOR_INTERVAL}, or 1 with --tensors-steps]"),
+                 f"{DEFAULT_TENSOR_INTERVAL}, of XGBoost 5, or 1 with --tensors-steps]"),
     click.option("--tensors-steps", "tensor_steps", callback=_parse_steps, metavar="START:END",
                  help="Record tensors only in these steps; or only at these, such as 5,7,9."),
     click.option("--tensors-ranks", "tensor_ranks", callback=_parse_ranks, metavar="RANKS",

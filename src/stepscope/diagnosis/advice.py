@@ -271,14 +271,6 @@ CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
             "sort or bucket samples by length and pad each batch to one of a few lengths",
         ),
     ],
-    "evaluation": [
-        ("Evaluate less often", "once an epoch, or every N steps with a larger N"),
-        (
-            "Evaluate less at a time",
-            "a fixed part of the data is enough to see the trend; larger batches under "
-            "torch.inference_mode() make it cheaper",
-        ),
-    ],
     "memory_leak": [
         (
             "Do not accumulate results over steps",

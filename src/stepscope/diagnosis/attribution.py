@@ -219,7 +219,7 @@ class Attributor:
     def _is_optimizer_heavy(self, shares: Shares) -> bool:
         phases = shares.phases
         passes = phases["forward"] + phases["loss"] + phases["backward"]
-        return phases["optimizer"] >= max(self.thresholds.optimizer, passes)
+        return passes > 0 and phases["optimizer"] >= max(self.thresholds.optimizer, passes)
 
     def _is_model_heavy(self, shares: Shares) -> bool:
         limits = self.thresholds

@@ -20,7 +20,7 @@ from stepscope.diagnosis.causes import CORE_SHORTAGES, find_cause, find_contribu
 from stepscope.diagnosis.data_causes import find_starved_rank
 from stepscope.diagnosis.debug_switches import list_debug_switches
 from stepscope.diagnosis.headline import write_headline
-from stepscope.diagnosis.job_facts import JobFacts
+from stepscope.diagnosis.job_facts import JobFacts, is_boosting
 from stepscope.diagnosis.lost_records import (
     count_dropped,
     explain_drops,
@@ -66,10 +66,17 @@ from stepscope.run import (
 )
 
 MIN_NOTED_THROTTLING = 0.05
+MIN_NOTED_RECORDING = 0.02
+"""Recording of tensors between the rounds, as a share of them and the recording together."""
 MIN_NOTED_WAITING = 0.01
 """Waiting of ranks for the slowest, as a share of the step."""
 MIN_NOTED_DELAY = 0.05
 """Batches delayed by processes outside the job, as a share of the step."""
+
+BOOSTING_NOTE = (
+    "A boosting round of XGBoost is one call: reading of external memory, communication between "
+    "workers and building of trees cannot be told apart in it, and all of it counts as compute."
+)
 
 
 def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdict:
@@ -209,7 +216,7 @@ def _explain_missing_steps(run: Run) -> str:
     if not processes:
         return (
             "no process of the job recorded anything; no Python process that imports PyTorch "
-            "trained or used a stepscope annotation, or none could write to the spool"
+            "or XGBoost trained or used a stepscope annotation, or none could write to the spool"
         )
     notes = [note for process in processes for note in process.notes]
     if notes:
@@ -321,12 +328,28 @@ def _list_notes(run: Run, attribution: Attribution, split: PhaseSplit, shares: S
             "not cause. It counts for no suspect, and shares are of the rest of the step."
             + ("" if is_throttled else f" {describe_outside_load(run)}")
         )
-    if not split.has_window and attribution.suspect in NEED_A_WINDOW:
+    notes += _explain_recording(run)
+    if is_boosting(run, shares):
+        notes.append(BOOSTING_NOTE)
+    elif not split.has_window and attribution.suspect in NEED_A_WINDOW:
         notes.append(
             "No profiler window was recorded: overhead inside the compute phases cannot be "
             "separated from model compute."
         )
     return notes
+
+
+def _explain_recording(run: Run) -> list[str]:
+    """Explain that figures of the model took time which is in no step."""
+    recording_ns = sum(rank.steps.recording.total_ns for rank in run.ranks)
+    wall_ns = sum(int(rank.steps.wall_ns.sum()) for rank in run.ranks)
+    share = recording_ns / max(1, recording_ns + wall_ns)
+    if share < MIN_NOTED_RECORDING:
+        return []
+    return [
+        f"The recording of --tensors took {duration(recording_ns)}, {percent(share)} of the time "
+        "of steps and recording; it is in no step. Try a larger --tensors-every."
+    ]
 
 
 def _list_loss_notes(run: Run) -> list[str]:

@@ -129,7 +129,7 @@ def find_contributing_causes(
     shares = inputs.shares
     optimizer = shares.phases["optimizer"]
     is_inside_optimizer = bool(main.stages) and main.stages[0].name.endswith("optimizer")
-    if optimizer >= MIN_OPTIMIZER_RATIO or is_inside_optimizer:
+    if shares.has_passes and (optimizer >= MIN_OPTIMIZER_RATIO or is_inside_optimizer):
         text = f"The optimizer takes {percent(optimizer)} of step time."
         causes.append(
             ContributingCause(suspect="model", cause="optimizer", share_ratio=optimizer, text=text)
@@ -200,7 +200,7 @@ def find_model_cause(inputs: CauseInputs) -> CauseFinding:
     """Find the largest part of the model's own work."""
     ranks, phases, work = inputs.run.ranks, inputs.shares.phases, inputs.shares.compute_work
     passes = phases["forward"] + phases["loss"] + phases["backward"]
-    cause = "optimizer" if phases["optimizer"] > passes else "compute"
+    cause = "optimizer" if phases["optimizer"] > passes > 0 else "compute"
     stages = [
         Stage(name=name, detail="", share_ratio=share)
         for name, share in sorted(work.items(), key=lambda item: -item[1])

@@ -48,6 +48,26 @@ def list_optimizer_fixes(facts: JobFacts) -> list[FixText]:
     return [fix for fix in fixes if fix is not None]
 
 
+def list_evaluation_fixes(facts: JobFacts) -> list[FixText]:
+    """List the fixes for much evaluation."""
+    if facts.is_boosting:
+        return [
+            (
+                "Evaluate less at a time",
+                "XGBoost evaluates everything in evals (eval_set) after each round: leave out the "
+                "training data, or pass a fixed part of the rows",
+            )
+        ]
+    return [
+        ("Evaluate less often", "once an epoch, or every N steps with a larger N"),
+        (
+            "Evaluate less at a time",
+            "a fixed part of the data is enough to see the trend; larger batches under "
+            "torch.inference_mode() make it cheaper",
+        ),
+    ]
+
+
 def choose_optimizer_kernels(facts: JobFacts) -> Literal["fused", "foreach"] | None:
     """Choose the option by which the optimizer updates many parameters in one call; None where it
     has no such option, or uses it already."""
@@ -291,6 +311,7 @@ FACT_FIXES: Mapping[str, Callable[[JobFacts], list[FixText]]] = {
     "batch_handover": list_handover_fixes,
     "compute": list_compute_fixes,
     "dispatch_overhead": list_dispatch_fixes,
+    "evaluation": list_evaluation_fixes,
     "host_sync": list_sync_fixes,
     "inline_data_preparation": list_inline_data_fixes,
     "optimizer": list_optimizer_fixes,

@@ -11,11 +11,23 @@ from stepscope.diagnosis.batch_size import has_loop
 from stepscope.diagnosis.cause import CauseInputs
 from stepscope.diagnosis.data_causes import name_dataset_function
 from stepscope.diagnosis.host_lines import StepLine, list_framework_lines, list_lines
-from stepscope.run import embedding_ratio, largest_model
-from stepscope.schema import DataLoaderFact, ModelFact, OptimizerFact, SettingsFact
+from stepscope.diagnosis.shares import Shares
+from stepscope.run import Run, embedding_ratio, largest_model
+from stepscope.schema import (
+    BoostedModelFact,
+    DataLoaderFact,
+    ModelFact,
+    OptimizerFact,
+    SettingsFact,
+)
 
 _ATTENTION = re.compile(r"attention|attn(?![a-z])", re.IGNORECASE)
 _FUSED_ATTENTION = re.compile(r"scaled_dot_product|flash_attn|flash_attention")
+
+
+def is_boosting(run: Run, shares: Shares) -> bool:
+    """Return whether a job trains with XGBoost, and not with torch as well."""
+    return not shares.has_passes and any(rank.facts(BoostedModelFact) for rank in run.ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +60,8 @@ class JobFacts:
     """The line that simulates an environment of a known library for the longest time."""
     has_loop: bool
     """True if a window shows that the model calls its operators in a loop over elements."""
+    is_boosting: bool
+    """True if the job trains with XGBoost, and not with torch."""
     has_fused_attention: bool
     """True if a window shows an operator of fused attention."""
 
@@ -79,6 +93,7 @@ class JobFacts:
             python_line=python_lines[0] if python_lines else None,
             framework_line=framework_lines[0] if framework_lines else None,
             environment_line=next((line for line in python_lines if line.line.source), None),
+            is_boosting=is_boosting(run, inputs.shares),
             has_loop=profile is not None and has_loop(first, profile),
             has_fused_attention=any(map(_FUSED_ATTENTION.search, names)),
         )

@@ -111,6 +111,11 @@ class Shares:
     the data pipeline."""
 
     @property
+    def has_passes(self) -> bool:
+        """True if there are forward and backward passes; a boosting round has none."""
+        return any(self.phases[name] > 0 for name in PASSES)
+
+    @property
     def dispatch(self) -> float:
         """Calling operators, in the compute phases and between the phases."""
         return self.overhead_parts["inside_compute"] + self.overhead_parts["framework_calls"]

@@ -12,17 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.schema import MALFORMED_JSON
-from stepscope.spool import POWER_BINS, read_rows
+from stepscope.spool import POWER_BINS, TENSOR_VALUES, read_rows
 from stepscope.store import DictColumn
 
 STATISTICS, HISTOGRAMS = "tensor_statistics", "tensor_histograms"
-TABLES = (STATISTICS, HISTOGRAMS)
+TABLES = (STATISTICS, HISTOGRAMS, TENSOR_VALUES)
 BINS_PER_ROW = 64
 SIDE_BINS = 31
 """Bins of a histogram on each side of zero."""
 _SIGN, _INFINITE, _BIAS = 256, 255, 127
 """Of single-precision numbers: the sign above the exponent field, the field of those that are not
 finite, and the field of 2**0."""
+_VALUE_NAMES = ("tensor", "row", "column")
 _COUNTS = ("element_count", "nan_count", "infinite_count", "zero_count")
 _STATISTICS = {
     *_COUNTS,
@@ -36,7 +37,8 @@ class _Header(msgspec.Struct):
     t_ns: int
     step: int
     mode: str
-    statistics: list[str]
+    statistics: list[str] = []
+    table: str = STATISTICS
 
 
 class _Labels(msgspec.Struct):
@@ -52,9 +54,10 @@ class RowFile:
     path: Path
     log: str
     header: _Header
-    tensors: NDArray[np.int64]
-    """Number of the name of each row's tensor."""
-    statistics: dict[str, NDArray[np.float64]]
+    names: dict[str, NDArray[np.int64]]
+    """Numbers of the names of each row: `tensor`; of single numbers also `row` and `column`."""
+    numbers: dict[str, NDArray[np.float64]]
+    """Statistics by name; or `value`."""
     powers: NDArray[np.int32] | None
     """(row, sign and exponent) -> elements."""
     missing: set[str] = field(default_factory=set)
@@ -91,24 +94,41 @@ def open_row_file(path: Path, process: str, log: str, stored: StoredSequences) -
     try:
         fields, columns = read_rows(path.read_bytes())
         header = msgspec.convert(fields, _Header)
-        tensors = np.frombuffer(columns["tensor"][2], dtype=np.int64)
-        values = np.frombuffer(columns["statistics"][2], dtype=np.float64)
-        values = values.reshape(header.count, len(header.statistics))
-        if not set(header.statistics) >= _STATISTICS or len(tensors) != header.count:
-            return None
+        names = {
+            name: np.frombuffer(columns[name][2], dtype=np.int64)
+            for name in (_VALUE_NAMES if header.table == TENSOR_VALUES else _VALUE_NAMES[:1])
+        }
+        numbers = _read_numbers(header, columns)
     except (FileNotFoundError, KeyError, ValueError, msgspec.ValidationError):
+        return None
+    if any(len(column) != header.count for column in (*names.values(), *numbers.values())):
         return None
     powers = None
     if "powers" in columns:
         powers = np.frombuffer(columns["powers"][2], dtype=np.int32).reshape(-1, POWER_BINS)
-    statistics = {name: values[:, i] for i, name in enumerate(header.statistics)}
-    file = RowFile(path, log, header, tensors, statistics, powers)
-    for table, scale in ((STATISTICS, 1), (HISTOGRAMS, BINS_PER_ROW)):
-        if table == STATISTICS or powers is not None:
+    file = RowFile(path, log, header, names, numbers, powers)
+    for table, scale in ((header.table, 1), (HISTOGRAMS, BINS_PER_ROW)):
+        if table != HISTOGRAMS or powers is not None:
             first, count = header.first * scale, header.count * scale
             if not len(stored(table, process, log, first, count)):
                 file.missing.add(table)
     return file
+
+
+def _read_numbers(header: _Header, columns: dict[str, Any]) -> dict[str, NDArray[np.float64]]:
+    """Read the numbers of all rows by name.
+
+    Raises:
+        KeyError: some are missing.
+        ValueError: the file is of another table, or a number is missing.
+    """
+    if header.table == TENSOR_VALUES:
+        return {"value": np.frombuffer(columns["value"][2], dtype=np.float64)}
+    if header.table != STATISTICS or not set(header.statistics) >= _STATISTICS:
+        raise ValueError(header.table)
+    values = np.frombuffer(columns["statistics"][2], dtype=np.float64)
+    values = values.reshape(header.count, len(header.statistics))
+    return {name: values[:, i] for i, name in enumerate(header.statistics)}
 
 
 class RowColumns:
@@ -125,22 +145,40 @@ class RowColumns:
         self._offset_ns = epoch_offset_ns
         self._rows = rows
         self._sizes = [row.file.header.count for row in rows]
-        self._names = [
-            row.names.get(int(number), ("", None)) for row in rows for number in row.file.tensors
-        ]
+        self._names = self._resolve("tensor")
         decoded = {text: _decode_labels(text) for text in {text for _, text in self._names}}
         self._labels = [decoded[text] for _, text in self._names]
 
     def make(self) -> dict[str, Any]:
         """Return the columns in the form that the store appends."""
-        if self._rows[0].table == STATISTICS:
-            return self._make_statistics()
+        match self._rows[0].table:
+            case "tensor_statistics":
+                return self._make_statistics()
+            case "tensor_values":
+                return self._make_values()
         return self._make_histograms()
+
+    def _resolve(self, column: str) -> list[tuple[str, str | None]]:
+        """Return the text and labels of each row's name in a column."""
+        return [
+            row.names.get(number, ("", None))
+            for row in self._rows
+            for number in row.file.names[column].tolist()
+        ]
+
+    def _make_values(self) -> dict[str, Any]:
+        values = np.concatenate([row.file.numbers["value"] for row in self._rows])
+        return {
+            **self._describe(),
+            "row_name": DictColumn.encode(text for text, _ in self._resolve("row")),
+            "column_name": DictColumn.encode(text for text, _ in self._resolve("column")),
+            "value": _nullable(values),
+        }
 
     def _make_statistics(self) -> dict[str, Any]:
         numbers = {
-            name: np.concatenate([row.file.statistics[name] for row in self._rows])
-            for name in self._rows[0].file.statistics
+            name: np.concatenate([row.file.numbers[name] for row in self._rows])
+            for name in self._rows[0].file.numbers
         }
         counts = {name: numbers[name].astype(np.int64) for name in _COUNTS}
         finite = numbers["element_count"] - numbers["nan_count"] - numbers["infinite_count"]

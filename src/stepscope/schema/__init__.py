@@ -26,6 +26,7 @@ from stepscope.schema.event_kinds import (
 from stepscope.schema.facts import (
     DEBUGGER,
     FACT_TYPES,
+    BoostedModelFact,
     DataLoaderFact,
     DataLoaderSettingsFact,
     DataLoaderWorkerFact,
@@ -106,7 +107,11 @@ from stepscope.schema.tables.quality import QUALITY, QUALITY_CHECKS
 from stepscope.schema.tables.scalars import SCALARS
 from stepscope.schema.tables.spans import AGGREGATE_KINDS, DURATION_VALUE_KINDS, SPAN_KINDS, SPANS
 from stepscope.schema.tables.stacks import STACKS
-from stepscope.schema.tables.tensor_statistics import TENSOR_HISTOGRAMS, TENSOR_STATISTICS
+from stepscope.schema.tables.tensor_statistics import (
+    TENSOR_HISTOGRAMS,
+    TENSOR_STATISTICS,
+    TENSOR_VALUES,
+)
 from stepscope.schema.tables.timeline import TIMELINE
 from stepscope.schema.tables.traces import TRACES
 from stepscope.schema.tables.tracks import TRACKS
@@ -151,6 +156,7 @@ __all__ = [
     "TRACE_TABLES",
     "WORK_LAUNCHES",
     "Argument",
+    "BoostedModelFact",
     "Change",
     "Column",
     "ConfigurationDecision",
@@ -235,7 +241,7 @@ TRACE_TABLES = (
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        *(SPANS, METRICS, STACKS, SCALARS, TENSOR_STATISTICS, TENSOR_HISTOGRAMS),
+        *(SPANS, METRICS, STACKS, SCALARS, TENSOR_STATISTICS, TENSOR_HISTOGRAMS, TENSOR_VALUES),
         *(MEMORY_CATEGORIES, PYTHON_PROFILES),
         *TRACE_TABLES,
     )

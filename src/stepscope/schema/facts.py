@@ -146,6 +146,32 @@ class ModelFact(Fact, frozen=True, kw_only=True, tag="model"):
     """Classes of the module and of all modules in it; None in runs that did not record them."""
 
 
+class BoostedModelFact(Fact, frozen=True, kw_only=True, tag="xgboost_model"):
+    """Model that XGBoost trains, recorded after its first round."""
+
+    number: int
+    """Number of the model within the process, from 1; the names of the metrics and tensors of the
+    others begin with it."""
+    xgboost: str = ""
+    """Version of XGBoost."""
+    objective: str
+    """Objective, such as `binary:logistic`."""
+    has_own_objective: bool = False
+    """True if the script computes the gradients, so that the meaning of predictions is unknown."""
+    booster: str = ""
+    """`gbtree`, `dart` or `gblinear`."""
+    class_count: int | None = None
+    """Classes of a multi-class objective; None for others."""
+    data: str = ""
+    """Class of the training data, such as `QuantileDMatrix`."""
+    row_count: int | None = None
+    """Rows of the training data."""
+    column_count: int | None = None
+    """Features of the training data."""
+    parameters: dict[str, str] = {}
+    """Parameters of trees, as XGBoost writes them."""
+
+
 class ModelInput(msgspec.Struct, frozen=True, kw_only=True):
     """Input tensor of a model."""
 
@@ -359,6 +385,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         ThinnedFact,
         SourceLineFact,
         FunctionFact,
+        BoostedModelFact,
         VersionsFact,
         ImportedFact,
     )

@@ -68,7 +68,7 @@ from stepscope.spool.record import (
     pack_forward,
 )
 from stepscope.spool.recording_end import read_recording_end, write_recording_end
-from stepscope.spool.row_log import POWER_BINS, RowLog, read_rows
+from stepscope.spool.row_log import POWER_BINS, TENSOR_VALUES, RowLog, read_rows
 from stepscope.spool.step_schedule import (
     ScheduledWindows,
     StepSchedule,
@@ -125,6 +125,7 @@ __all__ = [
     "SPOOL_VARIABLE",
     "STEPS_WORD",
     "TENSORS_VARIABLE",
+    "TENSOR_VALUES",
     "UNKNOWN_CAUSE",
     "Depth",
     "DropCounts",

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 MAX_HEADER_BYTES = 1 << 20
 CHECKED_BYTES = 4 << 20
 CHECK_INTERVAL_NS = 1_000_000_000
+TENSOR_VALUES = "tensor_values"
+"""Value of the member `table` in files of single numbers, which have the columns `tensor`, `row`,
+`column` and `value`; files without the member hold statistics."""
 POWER_BINS = 512
 """Bins of a histogram by sign and power of two of single-precision numbers."""
 SIZES = {"q": 8, "d": 8, "i": 4}

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 TENSORS_VARIABLE = "STEPSCOPE_TENSORS"
 """Environment variable that holds the plan."""
 DEFAULT_TENSOR_INTERVAL = 100
-COLLECTIONS = ("weights", "biases", "gradients", "losses")
-"""Built-in collections."""
+COLLECTIONS = (
+    "weights", "biases", "gradients", "losses",
+    "feature_importance", "trees", "labels", "predictions",
+)  # fmt: skip
+"""Built-in collections; those of the second line are of XGBoost."""
 
 
 class TensorPlan:
@@ -24,7 +27,8 @@ class TensorPlan:
         collections: members of `COLLECTIONS`.
         patterns: regular expressions; of parameters and gradients, those whose name matches one are
             recorded as well.
-        interval: number of steps from one recorded step to the next.
+        interval: number of steps from one recorded step to the next; None for the default of the
+            framework.
         first_step: number of steps before the first recorded one.
         end_step: number of steps from which on no step is recorded; None for no end.
         steps: these steps are recorded as well.
@@ -51,7 +55,7 @@ class TensorPlan:
         *,
         collections: Iterable[str] = (),
         patterns: Iterable[str] = (),
-        interval: int = DEFAULT_TENSOR_INTERVAL,
+        interval: int | None = None,
         first_step: int = 0,
         end_step: int | None = None,
         steps: Iterable[int] = (),
@@ -76,19 +80,21 @@ class TensorPlan:
                 re.compile(pattern)
             except re.error as error:
                 raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
-        if interval < 1 or first_step < 0:
+        if (interval is not None and interval < 1) or first_step < 0:
             raise ValueError("the interval must be at least 1, and the first step at least 0")
 
-    def records_step(self, step: int) -> bool:
+    def records_step(self, step: int, default_interval: int = DEFAULT_TENSOR_INTERVAL) -> bool:
         """Return True if the tensors of a step are recorded.
 
         Args:
             step: number of steps before it.
+            default_interval: interval of a plan without one.
         """
         if step in self.steps:
             return True
+        interval = self.interval or default_interval
         is_before_end = self.end_step is None or step < self.end_step
-        return self.first_step <= step and is_before_end and step % self.interval == 0
+        return self.first_step <= step and is_before_end and step % interval == 0
 
     def records_rank(self, rank: int | None) -> bool:
         """Return True if a rank records; a job without ranks is rank 0."""

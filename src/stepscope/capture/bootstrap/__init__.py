@@ -73,6 +73,7 @@ def activate() -> None:
         return
     _activated = True
     after_import("torch", _install_torch)
+    after_import("xgboost", _install_xgboost)
     after_import("safetensors.torch", _install_safetensors)
     after_import("torch.distributed.checkpoint", _install_distributed_checkpoints)
 
@@ -86,6 +87,12 @@ def _install_torch() -> None:
         from stepscope.capture.trial import activate
 
         activate(plan)
+
+
+def _install_xgboost() -> None:
+    from stepscope.capture.frameworks.xgboost import install
+
+    install()
 
 
 def _install_safetensors() -> None:

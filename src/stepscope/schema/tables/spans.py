@@ -32,7 +32,7 @@ SPAN_KINDS: dict[str, str] = {
     "annotation": "Interval that the user annotated. value: unused.",
     "step": "Mark at the end of a step, set by the user. value: the user's step number, or -1.",
     "mode": "Region that the user named TRAIN, EVAL, PREDICT or another mode; the name is the "
-    "mode.",
+    "mode. RECORDING: stepscope computes figures of the model.",
     "data_wait": "Wait of the training thread for a batch of a DataLoader iterator. "
     "value: batches that were ready at the start, 0 unless the next one was among them, -1 if "
     "unknown.",

@@ -57,3 +57,17 @@ TENSOR_HISTOGRAMS = Table(
         column("count", "BIGINT", "Elements in the bin.", "count"),
     ),
 )
+
+TENSOR_VALUES = Table(
+    name="tensor_values",
+    doc="One row per number of a small matrix with named rows and columns: the importance of "
+    "features, and figures of labels and predictions (option `--tensors`). `seq` has the order "
+    "of the rows.",
+    key=RECORD_KEY,
+    columns=(
+        *_TENSOR,
+        column("row_name", "VARCHAR", "Row: a feature, a class, or the number of a bin."),
+        column("column_name", "VARCHAR", "Column: a class, or what is measured, such as `count`."),
+        column("value", "DOUBLE NULL", "Number; null if it is not defined."),
+    ),
+)

@@ -1,9 +1,8 @@
-"""Transparent replacement of PyTorch functions by wrappers.
+"""Wrappers that are invisible to torch.compile.
 
-A wrapper is pickled under the name of the original, has its signature, and is invisible to
-torch.compile: if the compiler traces a call of a wrapper, it inlines the original; if it would
-compile a frame of stepscope (under a compiled function that calls back into Python), it skips that
-frame and continues with the functions that the frame calls.
+If the compiler traces a call of a wrapper, it inlines the original; if it would compile a frame of
+stepscope (under a compiled function that calls back into Python), it skips that frame and continues
+with the functions that the frame calls.
 """
 
 from __future__ import annotations
@@ -16,26 +15,11 @@ from typing import Any
 
 import torch
 
-WrapperFactory = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""Function that takes the original and returns its wrapper."""
+from stepscope.capture.patching import patch
+
+__all__ = ["hide_from_compiler", "patch"]
 
 STEPSCOPE_PACKAGES = ("stepscope.capture.", "stepscope.spool.")
-
-
-def patch(owner: Any, name: str, make_wrapper: WrapperFactory) -> None:
-    """Replace a function or method by `make_wrapper(original)`.
-
-    Args:
-        owner: a module or a class.
-        name: name of the attribute of *owner*.
-        make_wrapper: returns the wrapper of the original.
-    """
-    original = getattr(owner, name)
-    wrapper: Any = functools.wraps(original)(make_wrapper(original))
-    wrapper._torchdynamo_inline = original
-    if isinstance(owner, types.ModuleType):  # pickle looks it up by this name
-        wrapper.__module__, wrapper.__qualname__ = owner.__name__, name
-    setattr(owner, name, wrapper)
 
 
 def hide_from_compiler() -> None:

@@ -8,7 +8,6 @@ that copy has ended.
 from __future__ import annotations
 
 import re
-import struct
 import time
 import weakref
 from collections.abc import Callable, Iterable
@@ -20,7 +19,6 @@ from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies
 from stepscope.capture.guard import Probe
-from stepscope.spool import Flag, Kind
 
 LOSS_PREFIX = "loss/"
 """Prefix of the name of a loss; the function that computes it follows: `loss/NllLoss`."""
@@ -83,7 +81,7 @@ class LossRecorder:
             name = f"{LOSS_PREFIX}{_BACKWARD.sub('', function)}"
             loss = loss.detach().reshape(())
             if loss.device.type == "cpu":
-                _write(name, t_ns, loss.item())
+                _probe.scalar(name, loss.item(), t_ns)
                 return
             buffer = self._buffers.get(loss.device)
             if buffer is None:
@@ -126,9 +124,4 @@ def patch_scaler(note_scaled: Callable[[Any, Any], None]) -> None:
 def _write_all(copies: Iterable[tuple[list[tuple[str, int]], list[torch.Tensor]]]) -> None:
     for labels, (values,) in copies:
         for (name, t_ns), value in zip(labels, values.tolist(), strict=False):
-            _write(name, t_ns, value)
-
-
-def _write(name: str, t_ns: int, value: float) -> None:
-    (bits,) = struct.unpack("=Q", struct.pack("=d", value))
-    _probe.write(Kind.SCALAR, name, t_ns, 0, bits, Flag.MARK)
+            _probe.scalar(name, value, t_ns)

@@ -59,7 +59,7 @@ class RowWriter:
         if current is None:
             return 0
         if current is not self._session:  # the first row, or that of a forked child
-            self._session, self._log = current, current.new_row_log()
+            self._session, self._log = current, current.row_log
             self._names, self._copies = {}, HostCopies()
         key = name, collection, tensor.shape, tensor.dtype
         number = self._names.get(key)

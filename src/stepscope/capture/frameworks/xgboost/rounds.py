@@ -1,0 +1,90 @@
+"""Boosting rounds as optimizer steps, evaluation, and the metrics that it returns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from xgboost import Booster
+
+from stepscope.capture import garbage, session, stacks
+from stepscope.capture.frameworks.xgboost import tensors
+from stepscope.capture.frameworks.xgboost.models import Model, describe, find_model
+from stepscope.capture.guard import Probe
+from stepscope.capture.patching import patch
+from stepscope.spool import Kind
+
+_probe = Probe("boosting rounds", coarse=True)
+_evaluation_probe = Probe("evaluation of boosting rounds", coarse=True)
+_metric_probe = Probe("evaluation metrics of XGBoost")
+
+
+def install() -> None:
+    """Patch the methods of `Booster`."""
+    patch(Booster, "update", _timed_round)
+    patch(Booster, "boost", _timed_round)
+    patch(Booster, "eval_set", _timed_evaluation)
+
+
+def _timed_round(original: Callable[..., Any]) -> Callable[..., Any]:
+    takes_gradients = original.__name__ == "boost"
+
+    def run_round(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not session.live:
+            return original(self, *args, **kwargs)
+        model = find_model(self)
+        model.has_own_objective |= takes_gradients
+        if model.is_boosting:  # `update` calls `boost` if the script has an objective of its own
+            return original(self, *args, **kwargs)
+        model.is_boosting = True
+        span = _probe.start(Kind.OPTIMIZER, model.span_name, id(self))
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException:
+            _probe.abandon(span)
+            raise
+        finally:
+            model.is_boosting = False
+        _probe.end(span)
+        _end_round(model, self, args[0] if args else kwargs.get("dtrain"))
+        return result
+
+    return run_round
+
+
+@_probe.protect
+def _end_round(model: Model, booster: Booster, data: Any) -> None:
+    stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
+    garbage.watch_this_process()
+    model.round_count += 1
+    if model.round_count == 1:
+        describe(model, booster, data)
+    tensors.add_round(model, booster, data)
+
+
+def _timed_evaluation(original: Callable[..., Any]) -> Callable[..., Any]:
+    def eval_set(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not session.live:
+            return original(self, *args, **kwargs)
+        model = find_model(self)
+        span = _evaluation_probe.start(Kind.MODE, "EVAL")
+        try:
+            result = original(self, *args, **kwargs)
+        finally:
+            _evaluation_probe.end(span)
+        if model.is_named:
+            _record_metrics(model, result)
+        tensors.add_evaluation(model, self, args[0] if args else kwargs.get("evals"))
+        return result
+
+    return eval_set
+
+
+@_metric_probe.protect
+def _record_metrics(model: Model, result: str) -> None:
+    """Record metrics, such as `[7]\\ttrain-rmse:0.25\\ttest-rmse:0.31`, as scalars."""
+    t_ns = time.monotonic_ns()
+    for metric in result.split("\t")[1:]:
+        name, _, text = metric.rpartition(":")
+        _metric_probe.scalar(model.name(name), float(text), t_ns)
