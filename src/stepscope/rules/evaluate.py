@@ -55,7 +55,7 @@ class Evaluation:
     def findings(self, progress: Progress = "ended") -> list[Finding]:
         """Return one finding per rule, in the order of the rules; may be called at any time.
 
-        A rule that nobody requested is left out if the run has none of the data that it is about.
+        A rule that was not requested is left out if the run has none of the data that it is about.
         """
         findings = (self._finding(entry, progress) for entry in self._entries)
         return [finding for finding in findings if finding is not None]

@@ -46,10 +46,10 @@ def test_loss_not_decreasing() -> None:
     assert check_rule(LossNotDecreasing(diff_percent=10), falling).fired
     rising = check_rule(LossNotDecreasing(), FakeRuleInputs().scalar("loss", 1 + 0.1 * STEPS))
     assert "increases, from 1.45 to 2.45" in rising.sentences[0]
-    other = FakeRuleInputs().scalar("accuracy", STEPS)
+    accuracy = FakeRuleInputs().scalar("accuracy", STEPS)
     with pytest.raises(NotRecorded):
-        LossNotDecreasing().check(other)
-    assert check_rule(LossNotDecreasing(tensor_regex="^acc"), other).fired
+        LossNotDecreasing().check(accuracy)
+    assert check_rule(LossNotDecreasing(tensor_regex="^acc"), accuracy).fired
     with pytest.raises(NotApplicable, match="only 19 values of a loss so far"):
         LossNotDecreasing().check(FakeRuleInputs().scalar("loss", STEPS[:19]))
 

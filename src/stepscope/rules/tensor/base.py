@@ -197,9 +197,9 @@ class PerTensorRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
         """Describe the tensors on which the rule fired, the first ones first."""
         for tensor in fired[:MAX_DESCRIBED]:
             step, _, value = tensor.extent[0]
-            where = f", rank {tensor.rank}" if tensor.rank else ""
+            on_rank = f", rank {tensor.rank}" if tensor.rank else ""
             share = f"{count(tensor.violation_count)} of {count_of(tensor.record_count, 'record')}"
-            yield f"{tensor.title}{where}: {self.describe(value)} at step {step}; in {share}."
+            yield f"{tensor.title}{on_rank}: {self.describe(value)} at step {step}; in {share}."
         if len(fired) > MAX_DESCRIBED:
             rest = len(fired) - MAX_DESCRIBED
             yield f"And {count_of(rest, 'more tensor')}."

@@ -72,9 +72,9 @@ class LossSpike(PerLossRule[LossSpikeParameters, SpikingLoss]):
     def judge(self, loss: SpikingLoss, series: LoggedScalars) -> list[LossViolation]:
         window = self.parameters.window
         values = np.concatenate([loss.latest, series.value])
-        known = len(loss.latest)
+        latest_count = len(loss.latest)
         loss.latest = values[-window:]
-        first = max(known, window)
+        first = max(latest_count, window)
         if first >= len(values):
             return []
         before = np.lib.stride_tricks.sliding_window_view(values[:-1], window)[first - window :]
@@ -86,8 +86,8 @@ class LossSpike(PerLossRule[LossSpikeParameters, SpikingLoss]):
         )
         return [
             LossViolation(
-                t_ns=int(series.t_ns[first - known + row]),
-                record=loss.record_count + first - known + row,
+                t_ns=int(series.t_ns[first - latest_count + row]),
+                record=loss.record_count + first - latest_count + row,
                 value=float(value[row]),
                 reference=float(median[row]),
             )

@@ -81,7 +81,7 @@ class Overtraining(ValidationRule[OvertrainingParameters, OvertrainedPair]):
     def describe(self, pair: OvertrainedPair, first: ValidationPass) -> str:
         name, best = max(
             ((pair.training, pair.best_training), (pair.validation, pair.best_validation)),
-            key=lambda named: named[1].passes_since,
+            key=lambda pair_of: pair_of[1].passes_since,
         )
         passes = count(best.passes_since)
         return f"{name} has not fallen below {number(best.value)} for {passes} passes"
