@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,7 @@ def choose_rules(
     names: Iterable[str] = (),
     *,
     also: Iterable[str] = (),
+    without: Collection[str] = (),
     config: Path | None = None,
     assignments: Sequence[str] = (),
 ) -> list[Rule[Any]]:
@@ -74,6 +75,7 @@ def choose_rules(
     Args:
         names: names, or `path.py:MyRule`; none for all rules.
         also: additional names; duplicates are allowed.
+        without: registered names of rules to leave out.
         config: a TOML or JSON file with a table of parameters per rule.
         assignments: `Name.parameter=value`; they win over the file.
 
@@ -85,7 +87,11 @@ def choose_rules(
     settings = read_configuration(_read(config), registry) if config else {}
     for name, values in read_assignments(assignments, registry).items():
         settings.setdefault(name, {}).update(values)
-    return make_rules(registry, registered_names if requested else (), settings)
+    rules = make_rules(registry, registered_names if requested else (), settings)
+    named = registry.select(registered_names)
+    for rule in rules:
+        rule.is_requested = type(rule) in named
+    return [rule for rule in rules if rule.name not in without]
 
 
 def rule_names(names: Sequence[str], among: Sequence[str] = ()) -> list[str]:

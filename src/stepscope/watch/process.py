@@ -16,7 +16,7 @@ import msgspec
 
 from stepscope.budget import MemoryLimit
 from stepscope.errors import UsageError, explain_os_error
-from stepscope.rule_feed import RULES_DOCUMENT, choose_rules, name_rules, recorded_rules
+from stepscope.rule_feed import RULES_DOCUMENT, choose_rules, recorded_rules
 from stepscope.rules import Rule
 from stepscope.schema import RuleRecord, RuleSelection
 from stepscope.store import ConfigurationChanges, RunWriter, open_run
@@ -148,7 +148,8 @@ class Watch:
 
     def _choose_rules(self, selection: RuleSelection) -> list[Rule[Any]]:
         return choose_rules(
-            name_rules(selection),
+            selection.names,
+            without=selection.without,
             also=self._config.also,
             config=None if selection.config is None else Path(selection.config),
             assignments=selection.assignments,

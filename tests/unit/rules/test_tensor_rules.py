@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from stepscope.errors import UsageError
-from stepscope.rules import Evaluation, Rule, installed_rules, make_rules
+from stepscope.rule_feed import choose_rules
+from stepscope.rules import Evaluation, Rule
 from stepscope.rules.details import read_details
 from stepscope.rules.tensor import RULES
 from stepscope.rules.tensor.all_zero import AllZero
@@ -126,7 +127,7 @@ def test_the_first_tensors_are_described_first() -> None:
 
 def test_rules_without_data_are_listed_only_where_they_were_requested() -> None:
     def names(inputs: FakeRuleInputs, *requested: str) -> set[str]:
-        evaluation = Evaluation(make_rules(installed_rules(), requested, {}))
+        evaluation = Evaluation(choose_rules(requested))
         evaluation.feed(inputs)
         return {finding.rule for finding in evaluation.findings()}
 
@@ -134,6 +135,10 @@ def test_rules_without_data_are_listed_only_where_they_were_requested() -> None:
     tensor_rules = {rule.__name__ for rule in RULES}
     assert not names(without) & tensor_rules
     assert names(without, "AllZero") == {"AllZero"}
+    stop_on = Evaluation(choose_rules(also=["AllZero"], without=["ExplodingTensor"]))
+    stop_on.feed(without)
+    listed = [finding.rule for finding in stop_on.findings()]
+    assert set(listed) & tensor_rules == {"AllZero"}
     assert "AllZero" in names(FakeRuleInputs().tensor("fc.weight", zero_count=0))
 
 
