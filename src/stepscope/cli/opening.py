@@ -46,12 +46,12 @@ def open_run(location: str) -> Run:
         raise
 
 
-def _find_runs(directory: Path) -> list[Path]:
+def _find_runs(root: Path) -> list[Path]:
     """Find the first runs below a directory, one more than are named."""
-    if not directory.is_dir():
+    if not root.is_dir():
         return []
-    directories = walk_directories(directory.resolve(), [])
-    runs = (found.path for found in directories if found.created_ns is not None)
+    directories = walk_directories(root.resolve(), [])
+    runs = (directory.path for directory in directories if directory.created_ns is not None)
     return sorted(islice(runs, MAX_NAMED_RUNS + 1))
 
 

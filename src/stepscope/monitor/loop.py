@@ -77,16 +77,12 @@ class Monitor:
         self._handshake = Handshake(Path(config.spool))
         self._root_ticks = process_start_ticks(config.job_pid)
         self._terminated = False
-        self._own_processes = {
-            os.getpid(),
-            *([config.launcher_pid] if config.launcher_pid else []),
-        }
+        self._own_processes = {os.getpid(), config.launcher_pid or os.getpid()}
         self._job = JobTree(config.job_pid, self._registered_pids, self._own_pids, proc=proc)
         self._sampling = Sampling(self._job, config, proc=proc)
         reader = open_run(config.run)
         info = self._node_info(reader, self._sampling.missing)
-        self._sampling.throttle.configure(info.configured_interval_ns)
-        self._sampling.resume()
+        self._sampling.resume(info.configured_interval_ns)
         now_ns = time.monotonic_ns() + info.epoch_offset_ns
         self._interval_ns = info.interval_ns_at(now_ns)
         self._writer = NodeWriter(config.run, info, self._tree, max_bytes=config.max_run_bytes)
@@ -434,8 +430,7 @@ class Monitor:
             losses=list(self._losses.values()),
             max_pause_ns=self._max_pause_ns,
         )
-        with suppress(OSError):  # a monitor that replaces this one knows less
-            self._sampling.store()
+        self._sampling.store()
         self._writer.put_status(self._status)
 
     def _notes(self) -> list[str]:

@@ -27,7 +27,7 @@ STATE_FILE = "sampling.json"
 
 
 class SamplingState(msgspec.Struct, frozen=True):
-    """What the next monitor of the job has to know: which sources failed, and what is left out."""
+    """State for the next monitor of the job: sources that failed, and those that are left out."""
 
     failures: dict[str, Failure]
     reduction: Reduction
@@ -59,23 +59,24 @@ class Sampling:
             cpu_ns=time.process_time_ns(),
         )
 
-    def resume(self) -> None:
-        """Continue as an earlier monitor of the job has left off."""
+    def resume(self, interval_ns: int) -> None:
+        """Apply a configured sampling interval, and continue where an earlier monitor of the job
+        has left off."""
+        self.throttle.configure(interval_ns)
         with suppress(OSError, msgspec.MsgspecError):  # there is none, or its disk was full
             state = msgspec.json.decode(self._state_path.read_bytes(), type=SamplingState)
             self._failures.by_group.update(state.failures)
             self.throttle.resume(state.reduction)
 
     def store(self) -> None:
-        """Store the state in the spool, for a monitor that replaces this one.
-
-        Raises:
-            OSError: the spool cannot be written.
-        """
+        """Store the state in the spool, for a monitor that replaces this one; without it, as in a
+        full spool, that one starts from the beginning."""
         state = SamplingState(self._failures.by_group, self.throttle.reduction)
         encoded = msgspec.json.encode(state)
-        if encoded != self._stored_state:
-            new_path = self._state_path.with_suffix(".new")
+        if encoded == self._stored_state:
+            return
+        new_path = self._state_path.with_suffix(".new")
+        with suppress(OSError):
             new_path.write_bytes(encoded)
             new_path.replace(self._state_path)
             self._stored_state = encoded

@@ -276,7 +276,7 @@ def test_under_stepscope_run_they_pause_and_resume(recording: Any, tmp_path: Pat
 def test_a_spool_that_cannot_be_in_shared_memory_is_in_the_temporary_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "SHARED_MEMORY", "/sys")  # nobody can create a directory there
+    monkeypatch.setattr(library, "SHARED_MEMORY", "/sys")  # no directory can be created there
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert Path(library._make_spool(0)).parent == tmp_path
 

@@ -133,7 +133,7 @@ def test_samplers_that_hang_share_one_timeout() -> None:
 
 
 def test_gpus_of_two_makers_are_two_sources() -> None:
-    """One that fails beside one that works does not fail anew at each tick."""
+    """One that fails beside one that works does not fail again at each tick."""
     assert NvmlSampler.group != AmdSampler.group
 
 

@@ -177,9 +177,9 @@ def test_a_monitor_that_replaces_another_one_knows_its_failures_and_its_level(
     first = Sampling(JobTree(job.pid, lambda: (), lambda: ()), config, proc="/proc")
     first.read(0, 40 * S)
     reduction = first.throttle.reduction
-    *_, least = list_levels(TENTH_NS, {"threads"})
+    *_, lowest = list_levels(TENTH_NS, {"threads"})
     first.throttle.resume(
-        msgspec.structs.replace(reduction, level=least, max_level=least, reduced_ns=50 * S)
+        msgspec.structs.replace(reduction, level=lowest, max_level=lowest, reduced_ns=50 * S)
     )
     first.read(0, 51 * S)
     failed, reduced = first.notes

@@ -412,7 +412,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     kernels: {"title":"kernels","unit":"none"},
     operators: {"title":"operators","unit":"none"},
     names_missing: {"title":"names missing","unit":"none"},
-    notes: {"title":"notes","unit":"none","description":"Quality issues of the runs, or of the choice of the runs, that affect the figures."},
+    notes: {"title":"notes","unit":"none","description":"Quality issues and rounding of the runs, or issues of the choice of the runs, that affect the figures."},
   },
   ConditionResult: {
     condition: {"title":"condition","unit":"none"},

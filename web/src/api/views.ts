@@ -309,7 +309,7 @@ export interface Comparison {
   kernels: NameChanges | null;
   operators: NameChanges | null;
   names_missing: string | null;
-  /** Quality issues of the runs, or of the choice of the runs, that affect the figures. */
+  /** Quality issues and rounding of the runs, or issues of the choice of the runs, that affect the figures. */
   notes: string[];
 }
 

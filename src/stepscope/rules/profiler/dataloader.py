@@ -144,7 +144,8 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
 
     ## What to do
     Change num_workers. DataloaderBottleneck shows whether that helps: as long as no rank waits for
-    batches, too few loader processes do no harm. With GPUs, pin_memory=True lets copies overlap.
+    batches, too few loader processes do no harm, and the finding names no other number while ranks
+    wait for batches for less than 5% of step time. With GPUs, pin_memory=True lets copies overlap.
 
     ## Where the numbers differ from SageMaker Debugger's
     A process counts in each second in which it works on a batch, not only in the one in which it

@@ -91,7 +91,8 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
 
     ## What to do
     Capture the step (torch.compile, CUDA graphs), use fused optimizers, increase the batch size,
-    read losses every hundred steps instead of every step, and keep logging out of the loop.
+    read losses every hundred steps instead of every step, and keep logging out of the loop. Where
+    no window shows kernels, only the last of these is advised.
 
     ## Where the numbers differ from SageMaker Debugger's
     Debugger has no such rule.
