@@ -18,6 +18,7 @@ from stepscope.errors import UsageError, name_similar
 from stepscope.rules.base import Rule
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.profiler import PROFILER_REPORT, RULES
+from stepscope.rules.tensor import TENSOR_RULES
 
 GROUP = "stepscope.rules"
 PROFILER_REPORT_NAME = "ProfilerReport"
@@ -74,7 +75,7 @@ def is_profiler_report(name: str) -> bool:
 
 def installed_rules() -> Registry:
     """Return the built-in rules and those of installed packages."""
-    registry = Registry(RULES)
+    registry = Registry((*RULES, *TENSOR_RULES))
     for entry_point in entry_points(group=GROUP):
         registry.register(_load_entry_point(entry_point))
     return registry

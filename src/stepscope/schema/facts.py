@@ -424,7 +424,10 @@ class NanOriginFact(Fact, frozen=True, kw_only=True, tag="nan_origin"):
 
 
 class NanSearchFact(Fact, frozen=True, kw_only=True, tag="nan_search"):
-    """Search for the origin of non-finite numbers, recorded at its start and at its end."""
+    """Search for the origin of non-finite numbers, recorded at its start and at its end.
+
+    A process that waits for a loss that is not finite records it at its first step.
+    """
 
     first_step: int
     """Number of steps of the process before it."""

@@ -14,13 +14,15 @@ from stepscope.rule_feed.feed import RuleFeed
 from stepscope.rules import Evaluation, Rule, page, summary
 from stepscope.rules.pages import HEADINGS
 from stepscope.rules.parameters import describe_parameters, format_parameters
-from stepscope.rules.profiler import RULES
+from stepscope.rules.profiler import RULES as PROFILER_RULES
 from stepscope.rules.registry import Registry
+from stepscope.rules.tensor import TENSOR_RULES
 from stepscope.schema import Finding, RuleStatus
 from stepscope.views import VIEWS
 from tests.support import rule_runs
 from tests.support.fake_rule_inputs import FakeRuleInputs
 
+RULES = (*PROFILER_RULES, *TENSOR_RULES)
 every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from stepscope.rule_feed.check import choose_rules
 from stepscope.rules import Evaluation, page
-from stepscope.rules.profiler import RULES
+from stepscope.rules.profiler import RULES as PROFILER_RULES
+from stepscope.rules.tensor import TENSOR_RULES
 from tests.support.fake_rule_inputs import FakeRuleInputs
 
+RULES = (*PROFILER_RULES, *TENSOR_RULES)
 FILE = Path(__file__).parents[3] / "docs" / "rules.md"
 TABLE = re.compile(r"(?<=\| topic \| rules \|\n\|---\|---\|\n)(\|.*\n)*")
 MARKER = (

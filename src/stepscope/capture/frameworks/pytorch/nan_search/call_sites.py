@@ -83,11 +83,14 @@ class CallSite:
             kind = _kind_of(frame.f_code)
             if kind is not _Kind.OTHER:
                 self._add(kind, frame)
-                if self.phase and self.caller is not None:
+                if self._is_complete():
                     break
             frame = frame.f_back
         if self.caller == self.line:
             self.caller = None
+
+    def _is_complete(self) -> bool:
+        return bool(self.phase) and self.caller is not None
 
     def _add(self, kind: _Kind, frame: FrameType) -> None:
         if kind is _Kind.SCRIPT or kind is _Kind.PACKAGE:

@@ -101,8 +101,7 @@ class NanSearch:
         register_optimizer_step_post_hook(lambda optimizer, *_: after_step(optimizer))
         progress.on_work(enter)
         progress.on_boundary(protect(self._on_boundary))
-        if self._is_on:
-            self._record_search()
+        progress.on_some_boundaries(protect(self._record_first_step))
 
     def before_backward(self, outputs: Any) -> None:
         """Check the tensors on which the script calls `backward()`."""
@@ -247,6 +246,7 @@ class NanSearch:
             reached_step=progress.step_count,
             reached_parameter=name,
         )
+        self._record_search()
         self._stop()
         self._loss_watch = None
 
@@ -283,12 +283,17 @@ class NanSearch:
             self._record_search()
             self._enter()
 
+    def _record_first_step(self) -> None:
+        """Record that the process trains and searches, or will."""
+        if progress.step_count == 1:
+            self._record_search()
+
     def _record_search(self) -> None:
         loss_step, loss = self._loss or (None, None)
         self._probe.fact(
             "nan_search",
             first_step=self._first_step,
-            step_count=progress.finished_step_count - self._first_step,
+            step_count=progress.finished_step_count - self._first_step if self.is_active else 0,
             loss_step=loss_step,
             loss=None if loss is None else str(loss),
         )
