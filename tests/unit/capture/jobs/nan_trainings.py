@@ -19,6 +19,7 @@ import warnings
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.checkpoint import checkpoint
@@ -27,6 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 from stepscope.capture.frameworks.pytorch import nan_search
 
 STEPS = 3
+RANKS = 2
 FAULTY = {}
 HEALTHY = {}
 digests = []
@@ -320,6 +322,21 @@ def stops_at_loss():
     train(model, lambda step: compute_loss(1 - step))
 
 
+@faulty
+def exchanged_gradients():
+    """Two ranks, of which the second one computes a gradient that is not finite."""
+    rank, store = int(os.environ["RANK"]), os.environ["STORE"]
+    dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=RANKS)
+    model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4, bias=False))
+
+    def compute_loss(step):
+        squares = model(batch(8, 4) * (0 if step == rank == 1 else 1)).pow(2).sum()
+        return squares.sqrt()  # origin: exchanged_gradients
+
+    train(model, compute_loss)
+    dist.destroy_process_group()
+
+
 class Causal(nn.Module):
     def __init__(self):
         super().__init__()
@@ -432,13 +449,20 @@ def main():
     start = os.environ.pop("START", None)
     status = 0
     for name in names or [*FAULTY, *HEALTHY]:
-        pid = os.fork()
-        if not pid:
-            if start is not None:
-                os.environ["STEPSCOPE_NAN_SEARCH"] = start
-                nan_search.install()
-            run((FAULTY | HEALTHY)[name], out, name)
-        status |= os.waitpid(pid, 0)[1]
+        function = (FAULTY | HEALTHY)[name]
+        os.environ["STORE"] = f"{out}-{name}"
+        pids = []
+        for rank in range(RANKS if function is exchanged_gradients else 1):
+            os.environ["RANK"] = str(rank)
+            pid = os.fork()
+            if not pid:
+                if start is not None:
+                    os.environ["STEPSCOPE_NAN_SEARCH"] = start
+                    nan_search.install()
+                run(function, out, f"{name}_{rank}" if rank else name)
+            pids.append(pid)
+        for pid in pids:
+            status |= os.waitpid(pid, 0)[1]
     sys.exit(bool(status))
 
 

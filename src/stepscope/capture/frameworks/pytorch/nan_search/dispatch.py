@@ -8,6 +8,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 _PLAIN_TYPES = {torch.Tensor, torch.nn.Parameter}
+_STAND_INS = "torch._subclasses."
+"""Module of tensors without values, with which torch tries out operators."""
 
 
 class OperatorCheck(Protocol):
@@ -33,11 +35,14 @@ class CheckMode(TorchDispatchMode):
         self._check = check
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not _PLAIN_TYPES.issuperset(types):
-            return NotImplemented
         kwargs = kwargs or {}
         check = self._check
-        if not check.is_active:
+        has_stand_in = False
+        if not _PLAIN_TYPES.issuperset(types):
+            has_stand_in = any(kind.__module__.startswith(_STAND_INS) for kind in types)
+            if not has_stand_in:
+                return NotImplemented
+        if has_stand_in or not check.is_active:
             return func(*args, **kwargs)
         check.before(func, args, kwargs)
         result = func(*args, **kwargs)

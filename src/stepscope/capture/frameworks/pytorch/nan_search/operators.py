@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-_IGNORED_NAMESPACES = {"profiler", "c10d", "_c10d_functional", "prim"}
+COLLECTIVE_NAMESPACES = {"c10d", "_c10d_functional"}
+_IGNORED_NAMESPACES = {*COLLECTIVE_NAMESPACES, "profiler", "prim"}
 _OVERWRITES = {
     "copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
     "log_normal_", "cauchy_", "geometric_", "set_", "resize_",
@@ -20,7 +21,7 @@ class Traits(NamedTuple):
     """Traits of an operator."""
 
     is_checked: bool
-    """False for one that computes nothing, such as a view."""
+    """False for one that computes nothing: a view, or memory that is written later."""
     written: tuple[tuple[int, str], ...]
     """Position and name of the arguments that it writes."""
     has_old_values: bool
@@ -49,8 +50,10 @@ def _read_traits(operator: Any) -> Traits:
     )
     is_out = any(argument.is_out for argument in schema.arguments)
     name = schema.name.partition("::")[2]
+    is_allocation = name.startswith(("empty", "new_empty"))
+    is_ignored = operator.namespace in _IGNORED_NAMESPACES
     return Traits(
-        is_checked=not is_view and operator.namespace not in _IGNORED_NAMESPACES,
+        is_checked=not (is_view or is_allocation or is_ignored),
         written=written,
         has_old_values=not is_out and name not in _OVERWRITES,
     )
@@ -71,15 +74,21 @@ def written_arguments(traits: Traits, args: Any, kwargs: Any) -> Iterator[Any]:
             yield kwargs[name]
 
 
+def _is_readable(value: Any) -> bool:
+    """Return True for a tensor with values, and not one of a class that only stands for them."""
+    dispatch = torch.Tensor.__torch_dispatch__
+    return isinstance(value, torch.Tensor) and type(value).__torch_dispatch__ is dispatch
+
+
 def tensors_in(values: Any) -> Iterator[tuple[torch.Tensor, int, int]]:
-    """Yield the tensors in arguments or results, each with its index in its list and the length of
-    the list; index and length are -1 outside of lists."""
+    """Yield the tensors with values in arguments or results, each with its index in its list and
+    the length of the list; index and length are -1 outside of lists."""
     for value in values:
-        if isinstance(value, torch.Tensor):
+        if _is_readable(value):
             yield value, -1, -1
         elif isinstance(value, list | tuple):
             for index, part in enumerate(value):
-                if isinstance(part, torch.Tensor):
+                if _is_readable(part):
                     yield part, index, len(value)
 
 

@@ -75,6 +75,8 @@ class Origins:
         self._sites: dict[int, CallSite] = {}
         self._earlier_sites: dict[int, CallSite] = {}
         """By the sequence number of the autograd node: of this step, and of the one before."""
+        self._sent: Origin | None = None
+        """Origin of what this process has sent to others in this step."""
         self._has_called_model = False
         self.is_stepping = False
         """An optimizer step is open."""
@@ -82,6 +84,7 @@ class Origins:
     def start_step(self) -> None:
         """Forget lines of the step before the last one, and memory that is freed."""
         self._earlier_sites, self._sites = self._sites, {}
+        self._sent = None
         self._has_called_model = False
         self._by_storage = {
             key: entry for key, entry in self._by_storage.items() if not entry[0].expired()
@@ -156,6 +159,11 @@ class Origins:
                 origin = Origin(earlier.number, {**earlier.fields, "follower": follower})
         self._remember(result, origin)
 
+    def note_exchange(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Remember the origin of what this process sends to others in a collective."""
+        for tensor in tensors:
+            self._sent = self._sent or self.find(tensor)
+
     @staticmethod
     def _choose(causes: list[tuple[Origin, bool]], *, is_nan: bool) -> Origin | None:
         """Return the earliest origin of the kind of the result; a mask if there is no other."""
@@ -171,7 +179,7 @@ class Origins:
 
     def find_or_describe(self, tensor: torch.Tensor, *, phase: str) -> Origin:
         """Return the origin of a tensor that no operator has been seen to produce."""
-        origin = self.find(tensor)
+        origin = self.find(tensor) or self._sent
         if origin is None:
             origin = self._new({"phase": phase, **self._describe_result(tensor)})
         return origin
@@ -184,8 +192,13 @@ class Origins:
         is_deliberate = not has_nan(values) and is_mask(tensor)
         parameter = self.name_parameter(tensor)
         is_parameter = parameter is not None or (tensor.requires_grad and tensor.is_leaf)
+        phase = "parameters" if is_parameter else "input"
+        if site.phase == "backward" and not is_parameter:
+            if self._sent is not None:
+                return self._sent
+            phase = unseen_phase()
         fields = {
-            "phase": "parameters" if is_parameter else "input",
+            "phase": phase,
             "parameter": parameter,
             **self._describe_site(site),
             **self._describe_result(tensor),
@@ -255,6 +268,13 @@ class Origins:
         if stored is not None:
             storage = stored.untyped_storage()
             self._by_storage[storage._cdata] = StorageWeakRef(storage), origin
+
+
+def unseen_phase() -> str:
+    """Return the phase of gradients that no operator of this process has produced."""
+    distributed = torch.distributed
+    is_exchanged = distributed.is_available() and distributed.is_initialized()
+    return "exchange" if is_exchanged else "unknown"
 
 
 def _merge(site: CallSite, forward: CallSite) -> CallSite:

@@ -23,12 +23,13 @@ from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
 from stepscope.capture.frameworks.pytorch.nan_search.dispatch import CheckMode, has_dispatch_mode
 from stepscope.capture.frameworks.pytorch.nan_search.loss_watch import LossWatch
 from stepscope.capture.frameworks.pytorch.nan_search.operators import (
+    COLLECTIVE_NAMESPACES,
     tensors_for,
     tensors_in,
     traits_of,
     written_arguments,
 )
-from stepscope.capture.frameworks.pytorch.nan_search.origins import Origin, Origins
+from stepscope.capture.frameworks.pytorch.nan_search.origins import Origin, Origins, unseen_phase
 from stepscope.capture.frameworks.pytorch.nan_search.values import Range, find_range, is_finite
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.progress import progress
@@ -68,7 +69,8 @@ class NanSearch:
         self.is_active = self._is_on
         self.before = self._guard(self._before)
         self.after = self._guard(self._after)
-        os.register_at_fork(after_in_child=self._stop)
+        self._is_forked = False
+        os.register_at_fork(after_in_child=self._start_again)
 
     def install(self) -> None:
         """Register for the events of a training script."""
@@ -99,7 +101,7 @@ class NanSearch:
         before_step, after_step = protect(self._before_step), protect(self._after_step)
         register_optimizer_step_pre_hook(lambda optimizer, *_: before_step(optimizer))
         register_optimizer_step_post_hook(lambda optimizer, *_: after_step(optimizer))
-        progress.on_work(enter)
+        progress.on_work(protect(self._enter_for_work))
         progress.on_boundary(protect(self._on_boundary))
         progress.on_some_boundaries(protect(self._record_first_step))
 
@@ -139,6 +141,8 @@ class NanSearch:
 
     def _before(self, operator: Any, args: Any, kwargs: Any) -> None:
         traits = traits_of(operator)
+        if operator.namespace in COLLECTIVE_NAMESPACES:
+            self._origins.note_exchange(tensor for tensor, _, _ in tensors_in(args))
         old_ranges: dict[int, Range] = {}
         if traits.is_checked and not is_capturing():
             if torch.is_grad_enabled():
@@ -152,9 +156,9 @@ class NanSearch:
 
     def _after(self, operator: Any, args: Any, kwargs: Any, result: Any) -> None:
         traits = traits_of(operator)
+        results = result if isinstance(result, list | tuple) else (result,)
         if not traits.is_checked or is_capturing():
             return
-        results = result if isinstance(result, list | tuple) else (result,)
         outputs = {id(entry[0]): entry for entry in tensors_in(results)}
         for entry in tensors_in(written_arguments(traits, args, kwargs)):
             outputs[id(entry[0])] = entry
@@ -182,7 +186,7 @@ class NanSearch:
         self._origins.is_stepping = True
         # A fused optimizer skips the step itself where a GradScaler has found infinite gradients.
         if getattr(optimizer, "found_inf", None) is None:
-            self._conclude_on(_gradients(optimizer), "gradients", unseen_phase=_unseen_phase())
+            self._conclude_on(_gradients(optimizer), "gradients", unseen_phase=unseen_phase())
 
     def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._origins.is_stepping = False
@@ -192,7 +196,7 @@ class NanSearch:
     def _after_scaler_step(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
         is_skipped = not self._has_stepped or _found_infinite(scaler, optimizer)
         if self.is_active and is_skipped and scaler.get_scale() < MIN_LOSS_SCALE:
-            self._conclude_on(_gradients(optimizer), "gradients", unseen_phase=_unseen_phase())
+            self._conclude_on(_gradients(optimizer), "gradients", unseen_phase=unseen_phase())
 
     def _note_reading(self, args: Any, result: Any) -> None:
         """Remember that the script reads or tests a number that is not finite."""
@@ -257,6 +261,20 @@ class NanSearch:
             self._local.mode = None
             mode.leave()
 
+    def _start_again(self) -> None:
+        """Leave the search of the parent, after a fork. A child that trains has one of its own; one
+        that only loads data has none."""
+        is_on = self._is_on
+        self._stop()
+        self._is_on = self.is_active = is_on
+        self._is_forked = True
+        self._origins = Origins()
+
+    def _enter_for_work(self) -> None:
+        """Check the operators from the first piece of work on."""
+        if not self._is_forked:
+            self._enter()
+
     def _enter(self) -> None:
         """Check the operators of this thread from now on."""
         if self._is_on and getattr(self._local, "mode", None) is None and not has_dispatch_mode():
@@ -318,10 +336,3 @@ def _parameters(
 def _found_infinite(scaler: Any, optimizer: torch.optim.Optimizer) -> bool:
     """Return True if a GradScaler has let a fused optimizer skip its step."""
     return any(float(found) for found in scaler._found_inf_per_device(optimizer).values())
-
-
-def _unseen_phase() -> str:
-    """Return the phase of gradients that no operator of this process has produced."""
-    distributed = torch.distributed
-    is_exchanged = distributed.is_available() and distributed.is_initialized()
-    return "exchange" if is_exchanged else "unknown"
