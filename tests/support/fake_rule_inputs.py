@@ -201,6 +201,10 @@ class FakeRuleInputs:
     start_ns: int = ORIGIN_NS
     end_ns: int = ORIGIN_NS
 
+    @property
+    def processes(self) -> list[ProcessInfo]:
+        return [steps.process for steps in self.steps]
+
     def node(self, name: str = "n0", **fields: float) -> FakeRuleInputs:
         self.nodes[name] = node_info(name, **fields)  # type: ignore[arg-type]
         return self

@@ -69,6 +69,7 @@ def healthy(run: RunBuilder) -> None:
     for number in range(2):
         rank = run.rank(number, workers=4).draw(f"{STEP} | do:log 5", 600, jitter=0.02, seed=number)
         rank.ddp(exchange_ms=100, hidden_ms=95, compute_ms=400)
+        rank.fact("nan_search", first_step=0, step_count=600, loss_step=None, loss=None)
         for worker in rank.workers:
             worker.draw("fetch 900 | do 100", 600)
     window(run, "kernel:gemm 90 | memcpy:MemcpyHtoD 1 | kernel:nccl_all 1")
@@ -163,6 +164,23 @@ def recompiling(run: RunBuilder) -> None:
         rank.draw(STEP, 4).draw("forward 2000 ( do:compile 1500 ) | backward 450 | optimizer 200")
 
 
+def dividing_by_zero(run: RunBuilder) -> None:
+    rank = run.rank(0).draw(STEP, 60)
+    rank.fact("nan_search", first_step=0, step_count=40, loss_step=None, loss=None)
+    rank.fact(
+        "nan_origin",
+        step=40,
+        phase="loss",
+        operator="div",
+        file="/home/user/train.py",
+        line=31,
+        result={"shape": [4], "dtype": "float32", "element_count": 4, "nan_count": 1},
+        inputs=[{"shape": [4], "zero_count": 1}, {"shape": [4], "zero_count": 2}],
+        reached="loss",
+        reached_step=40,
+    )
+
+
 def idling(run: RunBuilder) -> None:
     run.rank(0).draw("window ( kernel:gemm 10 | do:log 40 | kernel:gemm 10 )")
 
@@ -188,5 +206,6 @@ FAULTY: dict[str, Draw] = {
     "StepTimeRegression": slower,
     "RecompileStorm": recompiling,
     "TraceRecommendations": idling,
+    "NanOrigin": dividing_by_zero,
 }
 """Run on which the rule fires, for every rule that can fire."""

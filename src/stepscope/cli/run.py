@@ -32,6 +32,7 @@ from stepscope.cli.launcher import (
     stop_is_pending,
 )
 from stepscope.cli.monitor_options import budget_option, interval_option
+from stepscope.cli.nan_options import nan_options
 from stepscope.cli.numpy_threads import one_thread_in_numpy
 from stepscope.cli.options import json_option, parse_run_size, parse_spool_limit
 from stepscope.cli.output import print_json, say
@@ -68,7 +69,7 @@ from stepscope.monitor import (
     start_monitor,
 )
 from stepscope.schema import SCHEMA_VERSION, RunInfo
-from stepscope.spool import TENSORS_VARIABLE, TensorPlan, is_suspended
+from stepscope.spool import NAN_SEARCH_VARIABLE, TENSORS_VARIABLE, TensorPlan, is_suspended
 from stepscope.watch import STOP_REQUEST_FILE
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class RunOptions(ScheduleOptions):
     """auto, asked or off."""
     on_change: bool
     tensors: TensorPlan | None
+    nan_search: str | None
     rules: RulePlan | None
     """None with `--no-rules`."""
     allow_stop: bool
@@ -167,6 +169,7 @@ class RunOptions(ScheduleOptions):
 @schedule_options
 @depth_options
 @tensor_options
+@nan_options
 @rule_options
 @click.option(
     "--allow-stop",
@@ -265,6 +268,7 @@ def _recorded_options(
         "keep_raw": options.keep_raw,
         "allow_stop": options.allow_stop,
         "tensors": None if options.tensors is None else options.tensors.fields,
+        "nan_search": options.nan_search,
         "rules": None if options.rules is None else options.rules.recorded,
     }
 
@@ -313,6 +317,7 @@ class _Session:
             **os.environ,
             **environment(str(self._spool), self._options.spool_limit, self._kineto),
             "STEPSCOPE_WINDOW": "on" if self._windows.enabled else "off",
+            NAN_SEARCH_VARIABLE: self._options.nan_search or "",
         }
         if self._options.tensors is not None:
             job_environment[TENSORS_VARIABLE] = self._options.tensors.encode()

@@ -266,6 +266,11 @@ class RangeInputs:
         """Nodes by name."""
         return self.run.nodes
 
+    @property
+    def processes(self) -> list[ProcessInfo]:
+        """Training processes."""
+        return self._training_processes
+
     @cached_property
     def steps(self) -> list[RankStepTimes]:
         """Steps that ended before the end of the range and were not returned before."""

@@ -60,6 +60,10 @@ from .settings import (
     read_configuration as read_configuration,
 )
 from .step_phases import shares_of_total as shares_of_total
+from .tensor.nan_origin import (
+    describe_origin as describe_origin,
+    find_first_origin as find_first_origin,
+)
 from .threshold_text import percent_beside as percent_beside
 from .traces import (
     RuleTrace as RuleTrace,

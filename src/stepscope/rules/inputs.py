@@ -68,6 +68,10 @@ class RuleInputs(Protocol):
         """Nodes by name."""
 
     @property
+    def processes(self) -> Sequence[ProcessInfo]:
+        """Training processes."""
+
+    @property
     def steps(self) -> Sequence[RankStepTimes]:
         """Steps that ended in the range, by rank; ranks without any may be absent."""
 

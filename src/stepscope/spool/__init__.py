@@ -45,6 +45,7 @@ from stepscope.spool.heartbeat import (
 )
 from stepscope.spool.journal import Journal, read_journal
 from stepscope.spool.log import ROLL_WORD, SpanLog
+from stepscope.spool.nan_search import AFTER_LOSS, FROM_START, NAN_SEARCH_VARIABLE
 from stepscope.spool.page import PAGE_BYTES
 from stepscope.spool.plan import (
     OPTIONS,
@@ -102,17 +103,20 @@ from stepscope.spool.tree import (
 )
 
 __all__ = [
+    "AFTER_LOSS",
     "BOUNDARY_WORD",
     "COLLECTIONS",
     "DATA_WAIT_WORD",
     "DEFAULT_TENSOR_INTERVAL",
     "DROPS_FILE",
     "FIRST_SEQUENCE_WORD",
+    "FROM_START",
     "HEADER_WORDS",
     "ISSUED_WORD",
     "LIMIT_CAUSE",
     "MAGIC",
     "MIN_LIMIT_BYTES",
+    "NAN_SEARCH_VARIABLE",
     "OPTIONS",
     "PAGE_BYTES",
     "POWER_BINS",

@@ -15,6 +15,7 @@ from stepscope.analysis import (
     nan_to_none,
     summarize,
 )
+from stepscope.rules import describe_origin, find_first_origin
 from stepscope.run import Run, read_scalars, read_tensors
 from stepscope.schema import field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -88,6 +89,8 @@ class TensorsView(Ranged, frozen=True, kw_only=True):
     left_out_tensor_count: Annotated[int, field_label("omitted tensors")]
     """Tensors that exceed the limit and are omitted."""
     tensors_missing: str | None
+    nan_origin: Annotated[str | None, field_label("origin of NaN")]
+    """First operator with a NaN or infinite number; null if none was found or searched for."""
     missing: str | None
 
 
@@ -98,6 +101,7 @@ def show_tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
         run, None if options.name is None else re.compile(re.escape(options.name))
     )
     tensors = sorted(map(_show_tensor, series), key=lambda tensor: not tensor.non_finite_count)
+    origin = find_first_origin(run.processes)
     ranks = {process.process: process.rank for process in run.processes}
     return TensorsView(
         scalars=[
@@ -108,7 +112,8 @@ def show_tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
         tensors=tensors[:MAX_TENSORS],
         left_out_tensor_count=max(0, len(tensors) - MAX_TENSORS),
         tensors_missing=None if series else NO_TENSORS,
-        missing=None if logged or series else NO_SCALARS,
+        nan_origin=None if origin is None else describe_origin(origin),
+        missing=None if logged or series or origin else NO_SCALARS,
     )
 
 

@@ -14,13 +14,16 @@ from stepscope.rule_feed.feed import RuleFeed
 from stepscope.rules import Evaluation, Rule, page, summary
 from stepscope.rules.pages import HEADINGS
 from stepscope.rules.parameters import describe_parameters, format_parameters
-from stepscope.rules.profiler import RULES
+from stepscope.rules.profiler import RULES as PROFILER_RULES
 from stepscope.rules.registry import BUILT_IN_RULES, Registry
+from stepscope.rules.tensor.nan_origin import NanOrigin
 from stepscope.schema import Finding, RuleStatus
 from stepscope.views import VIEWS
 from tests.support import rule_runs
 from tests.support.fake_rule_inputs import FakeRuleInputs
 
+RULES = (*PROFILER_RULES, NanOrigin)
+"""Rules with a drawn run; for those on statistics and losses see test_tensor_rules."""
 every_rule = pytest.mark.parametrize("rule", BUILT_IN_RULES, ids=lambda rule: rule.__name__)
 
 

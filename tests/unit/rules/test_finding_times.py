@@ -10,16 +10,14 @@ import numpy as np
 import pytest
 
 from stepscope.rule_feed.feed import RuleFeed
-from stepscope.rules import Evaluation, Rule, TracedBatches
-from stepscope.rules.profiler import RULES
-from stepscope.rules.registry import Registry
+from stepscope.rules import Evaluation, Rule, TracedBatches, installed_rules
 from stepscope.run import load_traces
 from stepscope.schema import Finding
 from stepscope.store import RunReader
 from tests.support import rule_runs
 from tests.support.fake_rule_inputs import ORIGIN_NS, FakeRuleInputs, traced_steps
 
-REGISTRY = Registry(RULES)
+REGISTRY = installed_rules()
 
 
 def evaluate(rule: Rule[Any], inputs: FakeRuleInputs) -> Finding:

@@ -15,6 +15,7 @@ from stepscope.rules.tensor.learning_rate_too_high import LearningRateTooHigh
 from stepscope.rules.tensor.learning_rate_too_low import LearningRateTooLow
 from stepscope.rules.tensor.loss_not_decreasing import LossNotDecreasing
 from stepscope.rules.tensor.loss_spike import LossSpike
+from stepscope.rules.tensor.nan_origin import NanOrigin
 from stepscope.rules.tensor.overfit import Overfit
 from stepscope.rules.tensor.overtraining import Overtraining
 from stepscope.rules.tensor.stalled_training import StalledTrainingRule
@@ -37,5 +38,6 @@ RULES: tuple[type[Rule[Any]], ...] = (
     LossSpike,
     LearningRateTooHigh,
     LearningRateTooLow,
+    NanOrigin,
 )
 """Rules that Debugger has, then the others."""

@@ -17,6 +17,7 @@ pickled object, and torch.compile traces the original functions.
     compiling     compilations of torch.compile
     settings      settings that change how fast the job runs
     tensors       statistics of weights, gradients and losses, on request
+    nan_search    origin of NaN and infinite numbers, on request
     device_clock  phase times on the device
     window        detailed windows, as planned by the monitor
     libkineto     recorder of windows: threads of libkineto
@@ -36,6 +37,7 @@ from stepscope.capture.frameworks.pytorch import (
     device_clock,
     loading,
     modules,
+    nan_search,
     optimizers,
     settings,
     tensors,
@@ -58,7 +60,7 @@ def install() -> None:
     _installed = True
     adapters = (
         modules, autograd, optimizers, loading, copies, checkpoints, device_clock, settings,
-        tensors, window,
+        tensors, nan_search, window,
     )  # fmt: skip
     for adapter in adapters:
         _probe.protect(adapter.install)()

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.frameworks.pytorch import device_clock, tensors, updates
+from stepscope.capture.frameworks.pytorch import device_clock, nan_search, tensors, updates
 from stepscope.capture.frameworks.pytorch.modules import ReentryGuard, module_call
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.progress import progress
@@ -39,6 +39,8 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
         accumulates = kwargs.get("accumulate_grad")
         if tensors.add_loss is not None and args and accumulates:
             tensors.add_loss(args[0])
+        if nan_search.before_backward is not None and args and accumulates:
+            nan_search.before_backward(args[0])
         name = "backward" if accumulates else "grad"
         # A pass inside another one, or inside a module, ends no step.
         watches = progress.watches_updates and not (module_call.active or backward_pass.active)

@@ -55,12 +55,30 @@ class _DeviceBuffer:
         self._labels = []
 
 
+class ScaledLosses:
+    """Losses before a GradScaler has multiplied them."""
+
+    def __init__(self) -> None:
+        self._scaled: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
+
+    def note(self, loss: Any, scaled: Any) -> None:
+        """Remember the loss that a GradScaler has multiplied."""
+        if isinstance(loss, torch.Tensor) and isinstance(scaled, torch.Tensor):
+            self._scaled = weakref.ref(scaled), loss
+
+    def unscale(self, loss: torch.Tensor) -> torch.Tensor:
+        """Return the loss before scaling, or the loss itself if it is not the scaled one."""
+        scaled, self._scaled = self._scaled, None
+        return scaled[1] if scaled is not None and scaled[0]() is loss else loss
+
+
 class LossRecorder:
     """Recorder of the losses of one process."""
 
     def __init__(self) -> None:
         self._buffers: dict[torch.device, _DeviceBuffer] = {}
-        self._scaled: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
+        self._scaled = ScaledLosses()
+        self.note_scaled = self._scaled.note
 
     def add(self, outputs: Any) -> None:
         """Record the loss of a backward pass; a tensor with more elements is none.
@@ -70,7 +88,7 @@ class LossRecorder:
         """
         if not isinstance(outputs, tuple | list) or len(outputs) != 1:
             return
-        loss, t_ns = self._unscale(outputs[0]), time.monotonic_ns()
+        loss, t_ns = self._scaled.unscale(outputs[0]), time.monotonic_ns()
         # Inside `torch.func` a tensor is no number.
         if torch._C._functorch.maybe_current_level() is not None or is_capturing():
             return
@@ -88,19 +106,10 @@ class LossRecorder:
                 buffer = self._buffers[loss.device] = _DeviceBuffer(loss.device)
             buffer.add(name, t_ns, loss)
 
-    def note_scaled(self, loss: Any, scaled: Any) -> None:
-        """Remember the loss that a GradScaler has multiplied."""
-        if isinstance(loss, torch.Tensor) and isinstance(scaled, torch.Tensor):
-            self._scaled = weakref.ref(scaled), loss
-
     def finish(self) -> None:
         """Write the losses that are still on a device; the process ends."""
         for buffer in self._buffers.values():
             buffer.finish()
-
-    def _unscale(self, loss: torch.Tensor) -> torch.Tensor:
-        scaled, self._scaled = self._scaled, None
-        return scaled[1] if scaled is not None and scaled[0]() is loss else loss
 
 
 def patch_scaler(note_scaled: Callable[[Any, Any], None]) -> None:

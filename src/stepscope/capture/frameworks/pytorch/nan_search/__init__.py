@@ -1,0 +1,44 @@
+"""Search for the operator that produces the first NaN or infinite number, on request: options
+`--find-nan` and `--on-nan find`.
+
+    search       what starts and ends the search, and what counts as a failure
+    dispatch     check of each operator while the search is on
+    origins      where the non-finite numbers of each tensor come from
+    operators    which arguments an operator writes, and which operators are checked
+    call_sites   line of the script, module and phase of an operator
+    values       ranges and counts of tensors
+    loss_watch   check of the losses that never waits for a device
+
+While the search is on, a dispatch mode of torch sees each operator of the forward pass, the loss,
+the backward pass and the optimizer. It reads tensors and changes none; random numbers are not used.
+Without the request nothing is imported.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable
+from typing import Any
+
+from stepscope.capture.guard import Probe
+from stepscope.spool import NAN_SEARCH_VARIABLE
+
+_probe = Probe("the search for NaN")
+
+before_backward: Callable[[Any], None] | None = None
+"""Takes the tensors of each backward pass that accumulates gradients; None without a request."""
+
+
+def install() -> None:
+    """Start the search if it is requested."""
+    global before_backward
+    start = os.environ.get(NAN_SEARCH_VARIABLE)
+    if not start:
+        return
+    from stepscope.capture.frameworks.pytorch.nan_search.search import NanSearch
+
+    search = NanSearch(_probe, start)
+    before_backward = _probe.protect(search.before_backward)
+    search.install()
+    atexit.register(_probe.protect(search.finish))

@@ -1,0 +1,338 @@
+"""Start and end of the search, and what counts as a failure.
+
+A failure is a loss on which the script calls `backward()`, a gradient that an optimizer uses, or a
+parameter after its step, that is not finite. Other NaN, such as that of a metric, is none, and
+neither are gradients for which a GradScaler skips the step, until its scale is below one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
+from stepscope.capture.frameworks.pytorch.nan_search.dispatch import CheckMode, has_dispatch_mode
+from stepscope.capture.frameworks.pytorch.nan_search.loss_watch import LossWatch
+from stepscope.capture.frameworks.pytorch.nan_search.operators import (
+    COLLECTIVE_NAMESPACES,
+    tensors_for,
+    tensors_in,
+    traits_of,
+    written_arguments,
+)
+from stepscope.capture.frameworks.pytorch.nan_search.origins import Origin, Origins, unseen_phase
+from stepscope.capture.frameworks.pytorch.nan_search.values import Range, find_range, is_finite
+from stepscope.capture.frameworks.pytorch.patching import patch
+from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.frameworks.pytorch.tensors.losses import ScaledLosses, patch_scaler
+from stepscope.capture.guard import Probe
+from stepscope.spool import FROM_START
+
+MAX_SEARCHED_STEPS = 100
+"""Steps after a loss that is not finite in which it may recur."""
+MAX_SEARCHES = 3
+MIN_LOSS_SCALE = 1.0
+"""A GradScaler below this scale has not found one at which gradients are finite."""
+
+
+class NanSearch:
+    """Search of one process.
+
+    Args:
+        probe: guard of the search; a failure ends it.
+        start: `FROM_START` or `AFTER_LOSS`.
+    """
+
+    def __init__(self, probe: Probe, start: str) -> None:
+        self._probe = probe
+        self._is_on = start == FROM_START
+        """Threads that do a step's work get a mode."""
+        self._loss_watch = None if self._is_on else LossWatch(self._note_loss)
+        self._scaled = ScaledLosses()
+        self._local = threading.local()
+        self._origins = Origins()
+        self._old_ranges: dict[int, Range] = {}
+        self._first_step = 0
+        self._loss: tuple[int, float] | None = None
+        self._search_count = 0
+        self._has_stepped = False
+        self._last_read: tuple[int, Origin] | None = None
+        self.is_active = self._is_on
+        self.before = self._guard(self._before)
+        self.after = self._guard(self._after)
+        self._is_forked = False
+        os.register_at_fork(after_in_child=self._start_again)
+
+    def install(self) -> None:
+        """Register for the events of a training script."""
+        protect = self._probe.protect
+        enter = protect(self._enter)
+
+        def make_init(original: Callable[..., Any]) -> Callable[..., Any]:
+            def __init__(optimizer: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+                original(optimizer, *args, **kwargs)
+                enter()
+
+            return __init__
+
+        def make_scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
+            after = protect(self._after_scaler_step)
+
+            def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+                self._has_stepped = False
+                result = original(scaler, optimizer, *args, **kwargs)
+                after(scaler, optimizer)
+                return result
+
+            return step
+
+        patch(torch.optim.Optimizer, "__init__", make_init)
+        patch(torch.amp.GradScaler, "step", make_scaler_step)
+        patch_scaler(protect(self._scaled.note))
+        before_step, after_step = protect(self._before_step), protect(self._after_step)
+        register_optimizer_step_pre_hook(lambda optimizer, *_: before_step(optimizer))
+        register_optimizer_step_post_hook(lambda optimizer, *_: after_step(optimizer))
+        progress.on_work(protect(self._enter_for_work))
+        progress.on_boundary(protect(self._on_boundary))
+        progress.on_some_boundaries(protect(self._record_first_step))
+
+    def before_backward(self, outputs: Any) -> None:
+        """Check the tensors on which the script calls `backward()`."""
+        if not isinstance(outputs, tuple | list):
+            return
+        losses = [self._scaled.unscale(loss) for loss in outputs]
+        if self.is_active:
+            self._enter()
+            named = [(loss, None) for loss in losses]
+            self._conclude_on(named, "loss", unseen_phase="unknown")
+        elif self._loss_watch is not None and len(losses) == 1:
+            with torch.no_grad(), torch._C.DisableTorchFunction():
+                self._loss_watch.add(losses[0])
+
+    def finish(self) -> None:
+        """Record how the search has ended: the process ends."""
+        if not self.is_active:
+            return
+        is_failed = getattr(sys, "last_type", None) is not None  # an exception ended the script
+        if is_failed and self._last_read is not None:
+            step, origin = self._last_read
+            if step == progress.finished_step_count:
+                self._conclude(origin, "value")
+                return
+        self._record_search()
+
+    def _guard(self, function: Callable[..., None]) -> Callable[..., None]:
+        """Protect a check of operators."""
+
+        def guarded(*args: Any) -> None:
+            with torch._C.DisableTorchFunction():
+                function(*args)
+
+        return self._probe.protect(guarded)
+
+    def _before(self, operator: Any, args: Any, kwargs: Any) -> None:
+        traits = traits_of(operator)
+        if operator.namespace in COLLECTIVE_NAMESPACES:
+            self._origins.note_exchange(tensor for tensor, _, _ in tensors_in(args))
+        old_ranges: dict[int, Range] = {}
+        if traits.is_checked and not is_capturing():
+            if torch.is_grad_enabled():
+                self._origins.note_site()
+            if traits.written and traits.has_old_values:
+                for tensor, _, _ in tensors_in(written_arguments(traits, args, kwargs)):
+                    values = find_range(tensor)
+                    if values is not None:
+                        old_ranges[id(tensor)] = values
+        self._local.old_ranges = old_ranges
+
+    def _after(self, operator: Any, args: Any, kwargs: Any, result: Any) -> None:
+        traits = traits_of(operator)
+        results = result if isinstance(result, list | tuple) else (result,)
+        if not traits.is_checked or is_capturing():
+            return
+        outputs = {id(entry[0]): entry for entry in tensors_in(results)}
+        for entry in tensors_in(written_arguments(traits, args, kwargs)):
+            outputs[id(entry[0])] = entry
+        self._note_reading(args, result)
+        for tensor, index, length in outputs.values():
+            values = find_range(tensor)
+            if values is None:
+                continue
+            if is_finite(values):
+                self._origins.forget(tensor)
+            else:
+                self._origins.trace(
+                    operator,
+                    tensor,
+                    values,
+                    tensors_for((*args, *kwargs.values()), index, length),
+                    old_ranges=self._local.old_ranges,
+                    constants=(args, kwargs),
+                )
+
+    def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
+        self._has_stepped = True
+        if not self.is_active or is_capturing():
+            return
+        self._origins.is_stepping = True
+        # A fused optimizer skips the step itself where a GradScaler has found infinite gradients.
+        if getattr(optimizer, "found_inf", None) is None:
+            self._conclude_on(_gradients(optimizer), "gradients", unseen_phase=unseen_phase())
+
+    def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        self._origins.is_stepping = False
+        if self.is_active and not is_capturing():
+            self._conclude_on(_parameters(optimizer), "parameters", unseen_phase="optimizer")
+
+    def _after_scaler_step(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
+        is_skipped = not self._has_stepped or _found_infinite(scaler, optimizer)
+        if self.is_active and is_skipped and scaler.get_scale() < MIN_LOSS_SCALE:
+            self._conclude_on(_gradients(optimizer), "gradients", unseen_phase=unseen_phase())
+
+    def _note_reading(self, args: Any, result: Any) -> None:
+        """Remember that the script reads or tests a number that is not finite."""
+        if isinstance(result, torch.Tensor) and result.is_floating_point():
+            return
+        for tensor, _, _ in tensors_in(args):
+            origin = self._origins.find(tensor) if tensor.numel() == 1 else None
+            if origin is not None:
+                self._last_read = progress.finished_step_count, origin
+
+    def _conclude_on(
+        self,
+        tensors: Iterable[tuple[torch.Tensor, torch.Tensor | None]],
+        reached: str,
+        *,
+        unseen_phase: str,
+    ) -> None:
+        """End the search if any of some tensors is not finite.
+
+        Args:
+            tensors: those of one failure, with the parameter to which each belongs.
+            reached: where the failure is: `loss`, `gradients` or `parameters`.
+            unseen_phase: phase of a failure that no operator has been seen to produce.
+        """
+        self.is_active = False  # what is read here is not checked
+        try:
+            origins = []
+            with torch.no_grad(), torch._C.DisableTorchFunction():
+                for tensor, parameter in tensors:
+                    part = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
+                    values = find_range(part)
+                    if values is not None and not is_finite(values):
+                        origin = self._origins.find_or_describe(part, phase=unseen_phase)
+                        origins.append((origin, parameter))
+        finally:
+            self.is_active = True
+        if origins:
+            origin, parameter = min(
+                origins, key=lambda entry: (entry[0].is_deliberate, entry[0].number)
+            )
+            self._conclude(origin, reached, parameter)
+
+    def _conclude(
+        self, origin: Origin, reached: str, parameter: torch.Tensor | None = None
+    ) -> None:
+        name = None if parameter is None else self._origins.name_parameter(parameter)
+        self._probe.fact(
+            "nan_origin",
+            **origin.fields,
+            reached=reached,
+            reached_step=progress.step_count,
+            reached_parameter=name,
+        )
+        self._record_search()
+        self._stop()
+        self._loss_watch = None
+
+    def _stop(self) -> None:
+        self.is_active = self._is_on = False
+        mode: CheckMode | None = getattr(self._local, "mode", None)
+        if mode is not None:
+            self._local.mode = None
+            mode.leave()
+
+    def _start_again(self) -> None:
+        """Leave the search of the parent, after a fork. A child that trains has one of its own; one
+        that only loads data has none."""
+        is_on = self._is_on
+        self._stop()
+        self._is_on = self.is_active = is_on
+        self._is_forked = True
+        self._origins = Origins()
+
+    def _enter_for_work(self) -> None:
+        """Check the operators from the first piece of work on."""
+        if not self._is_forked:
+            self._enter()
+
+    def _enter(self) -> None:
+        """Check the operators of this thread from now on."""
+        if self._is_on and getattr(self._local, "mode", None) is None and not has_dispatch_mode():
+            self._local.mode = CheckMode(self)
+            self._local.mode.__enter__()
+
+    def _note_loss(self, step: int, value: float) -> None:
+        """Search from the next step on: this one has done the operator in question."""
+        if self._loss is None and self._search_count < MAX_SEARCHES:
+            self._loss = step, value
+
+    def _on_boundary(self) -> None:
+        if self.is_active:
+            self._origins.start_step()
+            is_over = progress.step_count - self._first_step >= MAX_SEARCHED_STEPS
+            if self._loss is not None and is_over:
+                self._record_search()
+                self._stop()
+                self._loss = None
+        elif self._loss is not None and self._loss_watch is not None:
+            self._search_count += 1
+            self._first_step = progress.step_count
+            self._is_on = self.is_active = True
+            self._record_search()
+            self._enter()
+
+    def _record_first_step(self) -> None:
+        """Record that the process trains and searches, or will."""
+        if progress.step_count == 1:
+            self._record_search()
+
+    def _record_search(self) -> None:
+        loss_step, loss = self._loss or (None, None)
+        self._probe.fact(
+            "nan_search",
+            first_step=self._first_step,
+            step_count=progress.finished_step_count - self._first_step if self.is_active else 0,
+            loss_step=loss_step,
+            loss=None if loss is None else str(loss),
+        )
+
+
+def _gradients(
+    optimizer: torch.optim.Optimizer,
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    for parameter, _ in _parameters(optimizer):
+        if parameter.grad is not None:
+            yield parameter.grad, parameter
+
+
+def _parameters(
+    optimizer: torch.optim.Optimizer,
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            yield parameter, parameter
+
+
+def _found_infinite(scaler: Any, optimizer: torch.optim.Optimizer) -> bool:
+    """Return True if a GradScaler has let a fused optimizer skip its step."""
+    return any(float(found) for found in scaler._found_inf_per_device(optimizer).values())
