@@ -24,7 +24,7 @@ from stepscope.views.tensor_choice import NO_TENSORS, describe_columns, select_t
 MAX_COLUMNS = 600
 MAX_HISTOGRAM_COLUMNS = 300
 DIGITS = 4
-NO_HISTOGRAMS = "no histograms were recorded: add `--tensor-histograms` to `stepscope run`"
+NO_HISTOGRAMS = "no histograms were recorded: run the job with `--tensor-histograms`"
 Curve = Annotated[list[float | None], field_label(unit="none", display="curve")]
 
 

@@ -94,13 +94,12 @@ def show_tensor_heat(run: Run, options: ViewOptions = DEFAULTS) -> TensorHeatVie
             left_out_count=0,
             missing=NO_TENSORS,
         )
-    collection = options.collection
-    if collection is None:
-        collection = "gradients" if "gradients" in collections else collections[0]
-    if collection not in collections:
+    if options.collection not in {None, *collections}:
         raise UsageError(
-            f"No collection is called {collection}; available: {list_names(collections)}."
+            f"No collection is called {options.collection}; available: {list_names(collections)}."
         )
+    default = "gradients" if "gradients" in collections else collections[0]
+    collection = options.collection or default
     selection = select_tensors(run, recorded, options.rank, collections=(collection,))
     names = [name for name, of in recorded.names.items() if of == collection]
     shown = names[:MAX_ROWS]

@@ -94,7 +94,11 @@ def test_a_range_of_time(run: Run) -> None:
             ViewOptions(reduction="norm"),
             "'norm' is no reduction; choose one of",
         ),
-        ("tensor-heat", ViewOptions(collection="biases"), "No collection is called biases; avail"),
+        (
+            "tensor-heat",
+            ViewOptions(collection="biases"),
+            "No collection is called biases; available: weights",
+        ),
         ("tensor-heat", ViewOptions(rank=3), "There is no rank 3"),
     ],
 )
