@@ -41,6 +41,7 @@ from .columns import (
     make_intervals as make_intervals,
     nan_to_none as nan_to_none,
     none_if_negative as none_if_negative,
+    round_significant as round_significant,
 )
 from .copy_waits import (
     CopyWaits as CopyWaits,

@@ -59,3 +59,12 @@ def none_if_nan(value: float) -> float | None:
 def nan_to_none(values: NDArray[np.float64]) -> list[float | None]:
     """Convert an array to a list with None for NaN, for a payload."""
     return [None if math.isnan(value) else value for value in values.tolist()]
+
+
+def round_significant(values: NDArray[np.float64], digits: int) -> list[float | None]:
+    """Round an array to significant digits for a payload; None for NaN.
+
+    >>> round_significant(np.array([0.123456, np.nan]), 3)
+    [0.123, None]
+    """
+    return [None if math.isnan(value) else float(f"{value:.{digits}g}") for value in values]

@@ -18,10 +18,12 @@ from stepscope.exporters import (
     GPU_BELOW_RATIO,
     SOURCES,
     Exported,
+    ExportedEvents,
     ExportedTimeline,
     TimelineContent,
     choose_content,
     export_chrome,
+    export_tensorboard,
     export_timeline,
     find_step_range,
 )
@@ -48,6 +50,14 @@ class ExportedTimelines(msgspec.Struct, frozen=True, kw_only=True):
     files: list[ExportedTimeline]
 
 
+class ExportedEventFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload, of scalars and tensors."""
+
+    run: str
+    format: Literal["tensorboard"] = "tensorboard"
+    files: list[ExportedEvents]
+
+
 def _parse_steps(
     context: click.Context, parameter: click.Parameter, text: str | None
 ) -> tuple[int, int] | None:
@@ -66,22 +76,24 @@ def _parse_steps(
 
 @click.command(
     "export",
-    help="Write the traces of RUN in the format of other tools. Several traces become one file "
-    "each in the directory OUTPUT, or a single file with --merge.",
+    help="Write the traces or tensors of RUN in the format of other tools. Several traces become "
+    "one file each in the directory OUTPUT, or a single file with --merge.",
 )
 @run_argument
 @click.option(
     "--to",
     "form",
-    type=click.Choice(["chrome", "timeline"]),
+    type=click.Choice(["chrome", "timeline", "tensorboard"]),
     required=True,
     help="chrome: traces in the JSON format of PyTorch's profiler, for chrome://tracing, "
     "Perfetto and other tools that read it. timeline: the whole run in one such file: metrics as "
-    "counters, the spans of all processes, and the traces.",
+    "counters, the spans of all processes, and the traces. tensorboard: scalars, losses, and "
+    "statistics and histograms of tensors, as event files in the directory OUTPUT.",
 )
 @click.option(
     "-o",
     "--output",
+    "--out",
     "output",
     metavar="OUTPUT",
     required=True,
@@ -138,7 +150,11 @@ def _parse_steps(
     help="For timeline: mark GPUs that are busy for a smaller share of the time. "
     f"Default: {100 * GPU_BELOW_RATIO:g}.",
 )
-@json_option("stepscope.cli.export.ExportedTraces", "stepscope.cli.export.ExportedTimelines")
+@json_option(
+    "stepscope.cli.export.ExportedTraces",
+    "stepscope.cli.export.ExportedTimelines",
+    "stepscope.cli.export.ExportedEventFiles",
+)
 def command(
     run: str,
     *,
@@ -172,6 +188,14 @@ def command(
         return
     if steps is not None or sources or suffixes or gpu_below is not None:
         raise UsageError("--steps, --source, --suffix and --gpu-below are for --to timeline.")
+    if form == "tensorboard":
+        if trace is not None or rank is not None or merge or counters:
+            raise UsageError(
+                "--to tensorboard exports the scalars and tensors of all ranks; remove --trace, "
+                "--rank, --merge and --counters."
+            )
+        _write_event_files(open_run(run), run, output, as_json=as_json)
+        return
     options = ViewOptions(rank=rank, trace=trace)
     signals = open_run(run)
     recordings = select_traces(signals, options)
@@ -207,6 +231,25 @@ def _write_timeline(
         f"{count_of(written.span_count, 'span')}, {count_of(len(written.recordings), 'trace')}, "
         f"{count_of(written.bottleneck_count, 'mark')} of bottlenecks"
     )
+
+
+def _write_event_files(opened: Run, run: str, output: Path, *, as_json: bool) -> None:
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"{output} is a file; pass a directory to -o for event files.")
+    written = export_tensorboard(opened, output)
+    if not written:
+        raise UsageError(
+            "Nothing to export: the run has no scalars and no tensors; run the job with "
+            "`--tensors weights,gradients,losses`."
+        )
+    if as_json:
+        print_json(ExportedEventFiles(run=run, files=written))
+        return
+    for file in written:
+        click.echo(
+            f"{file.path}: {count_of(file.scalar_count, 'scalar')}, "
+            f"{count_of(file.histogram_count, 'histogram')}"
+        )
 
 
 def _files(

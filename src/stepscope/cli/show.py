@@ -64,6 +64,12 @@ class _ViewName(click.Choice[str]):
 @_option("top", "N", "Maximum rows of a sorted list, 0 for all. Default: 20. " + _uses("top"))
 @_option("by", "KEY", "Key to group rows by. " + _uses("by"))
 @_option("name", "NAME", "Show only the item NAME. " + _uses("name"))
+@_option(
+    "collection", "NAME", "Only tensors of this collection, e.g. weights. " + _uses("collection")
+)
+@_option(
+    "reduction", "NAME", "Number that describes a tensor, e.g. update_l2. " + _uses("reduction")
+)
 @_option("bucket_ns", "DURATION", "Bucket width of a curve, e.g. 10ms. " + _uses("bucket_ns"))
 @_option(
     "peaks",

@@ -8,6 +8,7 @@ talking (`cli`).
     timeline_content   selection of what a timeline has
     timeline_marks     marks of bottlenecks in it
     python_profile     Python functions and trees of calls as HTML
+    tensorboard        scalars and tensors as event files, whose format is in `event_file`
     view_tables        payloads of views as flat tables
     csv_file, workbook those tables as CSV and XLSX
 """

@@ -4,6 +4,10 @@ from .python_profile import (
     FunctionTable as FunctionTable,
     render_python_profile as render_python_profile,
 )
+from .tensorboard import (
+    ExportedEvents as ExportedEvents,
+    export_tensorboard as export_tensorboard,
+)
 from .timeline import ExportedTimeline as ExportedTimeline, export_timeline as export_timeline
 from .timeline_content import (
     GPU_BELOW_RATIO as GPU_BELOW_RATIO,

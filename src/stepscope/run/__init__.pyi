@@ -162,6 +162,18 @@ from .stored import (
     literal as literal,
     size_of as size_of,
 )
+from .tensor_bins import (
+    LastStatistics as LastStatistics,
+    RecordedTensors as RecordedTensors,
+    StepColumns as StepColumns,
+    TensorHistograms as TensorHistograms,
+    TensorSelection as TensorSelection,
+    aggregate_tensors as aggregate_tensors,
+    choose_step_columns as choose_step_columns,
+    list_recorded_tensors as list_recorded_tensors,
+    read_histograms as read_histograms,
+    read_last_statistics as read_last_statistics,
+)
 from .tensor_series import (
     frame_of_tensors as frame_of_tensors,
     list_tensors as list_tensors,

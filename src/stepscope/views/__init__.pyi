@@ -50,6 +50,8 @@ from .steps import RankStepsView as RankStepsView, StepsView as StepsView
 from .system import NodeView as NodeView, SystemView as SystemView
 from .system_heat import SystemHeatView as SystemHeatView
 from .system_series import SystemSeriesView as SystemSeriesView
+from .tensor import TensorView as TensorView
+from .tensor_heat import TensorHeatView as TensorHeatView
 from .tensors import (
     RecordedTensor as RecordedTensor,
     TensorsView as TensorsView,

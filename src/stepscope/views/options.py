@@ -67,6 +67,10 @@ class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Key that rows are grouped by; each view has its choices."""
     name: str | None = None
     """Only rows, series or events of this name."""
+    collection: str | None = None
+    """Only tensors of this collection, such as gradients."""
+    reduction: str | None = None
+    """Number that describes a tensor, such as l2."""
     bucket_ns: Duration | None = None
     """Width of the buckets of a curve; None for a width that suits its length."""
     peaks: str | None = None
@@ -96,6 +100,8 @@ OPTION_FLAGS = {
     "top": "--top",
     "by": "--by",
     "name": "--name",
+    "collection": "--collection",
+    "reduction": "--reduction",
     "bucket_ns": "--bucket",
     "peaks": "--peaks",
     "from_ns": "--from",

@@ -87,6 +87,14 @@ BUILT_IN_VIEWS: dict[str, View] = {
     "dashboard": View(_show("dashboard"), RANGE_OPTIONS, is_of_processes=True),
     "insights": View(_show("insights"), RANGE_OPTIONS, is_of_processes=True),
     "tensors": View(_show("tensors"), ("name", *RANGE_OPTIONS), is_of_processes=True),
+    "tensor": View(
+        _show("tensor"), ("name", "rank", *RANGE_OPTIONS), needs=("name",), is_of_processes=True
+    ),
+    "tensor-heat": View(
+        _show("tensor_heat"),
+        ("collection", "reduction", "rank", *RANGE_OPTIONS),
+        is_of_processes=True,
+    ),
     "timeline": View(_show("timeline.tree", "timeline"), is_of_processes=True),
     "timeline-slices": View(
         _show("timeline.slices", "timeline_slices"), ("tracks", "pixels", *RANGE_OPTIONS)

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 import msgspec
+import numpy as np
 
 from stepscope.analysis import (
     LoggedScalars,
     Statistics,
-    TensorSeries,
     downsample_columns,
     nan_to_none,
+    round_significant,
     summarize,
 )
+from stepscope.intervals import Int
 from stepscope.rules import describe_origin, find_first_origin
-from stepscope.run import Run, read_scalars, read_tensors
+from stepscope.run import LastStatistics, Run, read_last_statistics, read_scalars
 from stepscope.schema import field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
+from stepscope.views.tensor_choice import NO_TENSORS
 
 MAX_POINTS = 1000
+"""Limit of the points of a series."""
+MAX_ALL_POINTS = 30_000
+"""Limit of the points of all series."""
+SCALAR_DIGITS = 7
+"""Significant digits of a point."""
+DIGITS = 4
+"""Significant digits of a norm."""
 MAX_SERIES = 200
 MAX_NORMS = 60
 NO_SCALARS = 'nothing was logged: call stepscope.scalar("loss", value) in the training loop'
-NO_TENSORS = (
-    "no weights or gradients were recorded: run the job with `--tensors weights,gradients,losses`"
-)
 MAX_TENSORS = 5000
 
 
@@ -45,8 +51,15 @@ class ScalarSeries(msgspec.Struct, frozen=True, kw_only=True):
     """Number of values that a point averages; the last point may have fewer."""
     after_ns: list[int]
     """Time of each point's first value, after the run's origin."""
+    step: Annotated[list[int] | None, field_label(display="identifier")]
+    """Number of steps of the process that had ended at each point's first value; null where its
+    steps are not known."""
     value: list[float | None]
     """Null for a point without a finite value."""
+    non_finite_points: Annotated[
+        list[int], field_label("points with NaN or infinite", display="identifier")
+    ]
+    """Points of which a value was NaN or infinite."""
 
 
 class RecordedTensor(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,55 +110,63 @@ class TensorsView(Ranged, frozen=True, kw_only=True):
 def show_tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
     """Show the numbers that the script logs, and the statistics of tensors."""
     logged = read_scalars(run, options.name)
-    series = read_tensors(
-        run, None if options.name is None else re.compile(re.escape(options.name))
+    recorded = read_last_statistics(run, options.name, max_columns=MAX_NORMS)
+    recorded.sort(key=lambda tensor: not tensor.non_finite_count)
+    max_points = min(MAX_POINTS, MAX_ALL_POINTS // max(1, min(MAX_SERIES, len(logged))))
+    step_ends = (
+        {rank.process.process: rank.steps.end for rank in run.whole_run.ranks} if logged else {}
     )
-    tensors = sorted(map(_show_tensor, series), key=lambda tensor: not tensor.non_finite_count)
     origin = find_first_origin(run.processes)
     ranks = {process.process: process.rank for process in run.processes}
     return TensorsView(
         scalars=[
-            _show_series(series, ranks.get(series.process), run.clock.origin_ns)
+            _show_series(
+                series,
+                ranks.get(series.process),
+                run.clock.origin_ns,
+                step_ends.get(series.process),
+                max_points,
+            )
             for series in logged[:MAX_SERIES]
         ],
         left_out_count=max(0, len(logged) - MAX_SERIES),
-        tensors=tensors[:MAX_TENSORS],
-        left_out_tensor_count=max(0, len(tensors) - MAX_TENSORS),
-        tensors_missing=None if series else NO_TENSORS,
+        tensors=[_show_tensor(tensor) for tensor in recorded[:MAX_TENSORS]],
+        left_out_tensor_count=max(0, len(recorded) - MAX_TENSORS),
+        tensors_missing=None if recorded else NO_TENSORS,
         nan_origin=None if origin is None else describe_origin(origin),
-        missing=None if logged or series or origin else NO_SCALARS,
+        missing=None if logged or recorded or origin else NO_SCALARS,
     )
 
 
-def _show_tensor(series: TensorSeries) -> RecordedTensor:
-    def last(reduction: str) -> float | None:
-        return nan_to_none(series.reduction(reduction)[-1:])[0]
-
-    non_finite = series.stored["nan_count"].sum() + series.stored["infinite_count"].sum()
-    _, norms = downsample_columns(series.reduction("l2"), MAX_NORMS)
+def _show_tensor(tensor: LastStatistics) -> RecordedTensor:
+    last = dict(zip(tensor.last, nan_to_none(np.array([*tensor.last.values()])), strict=True))
     return RecordedTensor(
-        name=series.name,
-        collection=series.collection,
-        rank=series.rank,
-        mode=series.mode,
-        shape=series.shape,
-        dtype=series.dtype,
-        record_count=len(series.step),
-        step=int(series.step[-1]),
-        mean=last("mean"),
-        standard_deviation=last("std"),
-        min=last("min"),
-        max=last("max"),
-        l2=last("l2"),
-        zero_ratio=last("zero_ratio"),
-        update_ratio=last("update_ratio"),
-        non_finite_count=int(non_finite),
-        l2_by_step=nan_to_none(norms),
+        name=tensor.name,
+        collection=tensor.collection,
+        rank=tensor.rank,
+        mode=tensor.mode,
+        shape=tensor.shape,
+        dtype=tensor.dtype,
+        record_count=tensor.record_count,
+        step=tensor.step,
+        mean=last["mean"],
+        standard_deviation=last["std"],
+        min=last["min"],
+        max=last["max"],
+        l2=last["l2"],
+        zero_ratio=last["zero_ratio"],
+        update_ratio=last["update_ratio"],
+        non_finite_count=tensor.non_finite_count,
+        l2_by_step=round_significant(tensor.l2, DIGITS),
     )
 
 
-def _show_series(series: LoggedScalars, rank: int | None, origin_ns: int) -> ScalarSeries:
-    values_per_point, means = downsample_columns(series.value, MAX_POINTS)
+def _show_series(
+    series: LoggedScalars, rank: int | None, origin_ns: int, step_ends: Int | None, max_points: int
+) -> ScalarSeries:
+    values_per_point, means = downsample_columns(series.value, max_points)
+    first_ns = series.t_ns[::values_per_point]
+    is_broken = np.isnan(series.value)
     return ScalarSeries(
         name=series.name,
         process=series.process,
@@ -153,6 +174,10 @@ def _show_series(series: LoggedScalars, rank: int | None, origin_ns: int) -> Sca
         statistics=summarize(series.value),
         nan_count=series.nan_count,
         values_per_point=values_per_point,
-        after_ns=(series.t_ns[::values_per_point] - origin_ns).tolist(),
-        value=nan_to_none(means),
+        after_ns=(first_ns - origin_ns).tolist(),
+        step=None
+        if step_ends is None
+        else np.searchsorted(step_ends, first_ns, side="right").tolist(),
+        value=round_significant(means, SCALAR_DIGITS),
+        non_finite_points=np.unique(np.flatnonzero(is_broken) // values_per_point).tolist(),
     )

@@ -838,6 +838,14 @@ export interface GraphReplays {
   share_ratio: number | null;
 }
 
+/** Elements between two values, over the steps. */
+export interface HistogramBin {
+  low: number;
+  high: number;
+  /** Share of the elements of each column. */
+  share_ratio: (number | null)[];
+}
+
 /** One step as marked by the host, and device activity in that time. */
 export interface HostStep {
   step: string;
@@ -2010,8 +2018,12 @@ export interface ScalarSeries {
   values_per_point: number;
   /** Time of each point's first value, after the run's origin. */
   after_ns: number[];
+  /** Number of steps of the process that had ended at each point's first value; null where its steps are not known. */
+  step: number[] | null;
   /** Null for a point without a finite value. */
   value: (number | null)[];
+  /** Points of which a value was NaN or infinite. */
+  non_finite_points: number[];
 }
 
 /** `timeline-search`: events by part of their name, regardless of case, in time order. With `around` (nanoseconds after the origin), the matches next to that time are listed. */
@@ -2322,6 +2334,95 @@ export interface TargetOutcome {
   other: string;
   /** Null where the second run does not tell. */
   is_reached: boolean | null;
+}
+
+/** One tensor. */
+export interface TensorHeatRow {
+  name: string;
+  /** By column; null where it was not recorded or has no finite element. */
+  value: (number | null)[];
+  /** Columns in which an element was NaN or infinite. */
+  non_finite_columns: number[];
+}
+
+/** Payload of `tensor-heat`. */
+export interface TensorHeatView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
+  recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
+  /** Null for the whole run. */
+  range: TimeRange | null;
+  collection: string | null;
+  reduction: string;
+  rank: number | null;
+  mode: string | null;
+  /** Collections that were recorded. */
+  collections: string[];
+  /** Ranks that recorded tensors. */
+  ranks: number[];
+  /** First recorded step of each column. */
+  first_step: number[];
+  /** Last recorded step of each column. */
+  last_step: number[];
+  /** How the steps of a column become one value; null where each column is a step. */
+  columns: string | null;
+  /** In the order in which they were recorded, which is that of the optimizer's parameters. */
+  rows: TensorHeatRow[];
+  /** Tensors that exceed the limit and are omitted. */
+  left_out_count: number;
+  missing: string | null;
+}
+
+/** Histograms over the steps. */
+export interface TensorHistogramView {
+  first_step: number[];
+  last_step: number[];
+  columns: string | null;
+  /** From the lowest values to the highest; bins are powers of two, and one around zero. */
+  bins: HistogramBin[];
+}
+
+/** Payload of `tensor`: columns are recorded steps, or groups of them. */
+export interface TensorView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
+  recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
+  /** Null for the whole run. */
+  range: TimeRange | null;
+  name: string;
+  collection: string | null;
+  rank: number | null;
+  mode: string | null;
+  /** Ranks that recorded tensors. */
+  ranks: number[];
+  /** First recorded step of each column. */
+  first_step: number[];
+  last_step: number[];
+  /** How the steps of a column become one value; null where each column is a step. */
+  columns: string | null;
+  /** Smallest finite element. */
+  min: (number | null)[];
+  /** Largest finite element. */
+  max: (number | null)[];
+  mean: (number | null)[];
+  standard_deviation: (number | null)[];
+  l2: (number | null)[];
+  /** L2 norm of the change by the optimizer step, divided by that of the tensor; the largest of a column, as are the norm and the next. */
+  update_ratio: (number | null)[];
+  /** Share of zeros in all elements. */
+  zero_ratio: (number | null)[];
+  /** Elements that were NaN in the steps of the column. */
+  nan_count: (number | null)[];
+  infinite_count: (number | null)[];
+  histogram: TensorHistogramView | null;
+  histogram_missing: string | null;
+  missing: string | null;
 }
 
 /** Payload of `tensors`. */
@@ -2835,6 +2936,8 @@ export interface Views {
   "dashboard": Dashboard;
   "insights": InsightsView;
   "tensors": TensorsView;
+  "tensor": TensorView;
+  "tensor-heat": TensorHeatView;
   "timeline": TimelineView;
   "timeline-slices": SlicesView;
   "timeline-counters": CountersView;

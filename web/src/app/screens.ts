@@ -39,7 +39,7 @@ export const SCREENS: readonly ScreenEntry[] = [
   { name: "roofline", title: "Roofline", group: "device", icon: Mountain, views: ["roofline"], load: () => import("../screens/roofline") },
   { name: "system", title: "System", group: "job", icon: Cpu, views: ["system", "system-heat", "system-series"], load: () => import("../screens/system") },
   { name: "distributed", title: "Distributed", group: "job", icon: Network, views: ["distributed"], load: () => import("../screens/distributed") },
-  { name: "tensors", title: "Tensors", group: "job", icon: Variable, views: ["tensors"], load: () => import("../screens/tensors") },
+  { name: "tensors", title: "Tensors", group: "job", icon: Variable, views: ["tensors", "tensor", "tensor-heat"], load: () => import("../screens/tensors") },
   { name: "compare", title: "Compare", group: "job", icon: GitCompare, load: () => import("../screens/compare") },
 ];
 

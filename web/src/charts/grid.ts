@@ -15,6 +15,8 @@ export interface Grid {
   column: string;
   values: (number | null)[][];
   value: Scale;
+  /** Columns of each row that have a cross, as their values are not finite. */
+  marks?: number[][];
   note?: string | null;
 }
 
@@ -54,14 +56,22 @@ export function gridOption(block: Grid, colours: Palette): EChartsOption {
     columns: block.columns,
     column: block.column,
     values: block.values,
-    min: block.value.min ?? min,
+    min: block.value.min ?? (block.value.log === true ? smallestPositive(block.values) : min),
     max: block.value.max ?? max,
+    log: block.value.log === true,
+    marks: block.marks ?? [],
     format: (value) => formatOnScale(value, block.value),
-    describe: (_, column, value) => [
-      value === null ? MISSING : formatOnScale(value, block.value),
+    describe: (row, column, value) => [
+      block.marks?.[row]?.includes(column) === true ? "NaN or infinite elements" : value === null ? MISSING : formatOnScale(value, block.value),
       `${block.column} ${block.columns[column] ?? ""}`,
     ],
   });
+}
+
+/** Smallest value above zero, where a logarithmic scale begins; 1 without one. */
+export function smallestPositive(values: readonly (readonly (number | null)[])[]): number {
+  const positive = values.map((row) => row.map((value) => (value !== null && value > 0 ? value : null)));
+  return extent(positive)[0] || 1;
 }
 
 export function heatmapLabel(block: Heatmap): string {
@@ -102,11 +112,24 @@ interface Matrix {
   values: (number | null)[][];
   min: number;
   max: number;
+  /** Logarithmic colours; values below the minimum have its colour. */
+  log?: boolean;
+  marks?: number[][];
   format: (value: number) => string;
   describe: (row: number, column: number, value: number | null) => string[];
 }
 
+/** Longest name beside a row. */
+const MAX_NAME = 22;
+
+/** Cut the middle out of a long name: names of layers differ at their ends. */
+export function shortenName(name: string): string {
+  return name.length <= MAX_NAME ? name : `${name.slice(0, 6)}…${name.slice(8 - MAX_NAME)}`;
+}
+
 function matrixOption(colours: Palette, matrix: Matrix): EChartsOption {
+  const toScale = (value: number): number => (matrix.log === true ? Math.log10(Math.max(value, matrix.min)) : value);
+  const [low, high] = [toScale(matrix.min), toScale(matrix.max)];
   const isCrowded = ROW_HEIGHT * matrix.rows.length > MAX_HEIGHT_PX;
   return {
     ...baseOption(colours, matrix.label),
@@ -114,8 +137,8 @@ function matrixOption(colours: Palette, matrix: Matrix): EChartsOption {
       ...tooltipOption(colours),
       trigger: "item",
       formatter: (item: unknown) => {
-        const [column, row, value] = (item as { value: [number, number, number | null] }).value;
-        return tooltipContent(matrix.rows[row] ?? "", matrix.describe(row, column, value));
+        const [column, row] = (item as { value: [number, number] }).value;
+        return tooltipContent(matrix.rows[row] ?? "", matrix.describe(row, column, matrix.values[row]?.[column] ?? null));
       },
     },
     grid: { left: 18 + Math.min(138, 12 + 7 * Math.max(0, ...matrix.rows.map((name) => name.length))), right: 16, top: 6, bottom: 76 },
@@ -136,8 +159,7 @@ function matrixOption(colours: Palette, matrix: Matrix): EChartsOption {
       data: matrix.rows,
       axisLabel: {
         color: colours.muted,
-        width: 138,
-        overflow: "truncate",
+        formatter: shortenName,
         ...(isCrowded ? { hideOverlap: true } : { interval: 0 }),
       },
       axisLine: { lineStyle: { color: colours.line } },
@@ -145,8 +167,9 @@ function matrixOption(colours: Palette, matrix: Matrix): EChartsOption {
     },
     visualMap: {
       type: "continuous",
-      min: matrix.min,
-      max: matrix.max > matrix.min ? matrix.max : matrix.min + 1,
+      min: low,
+      max: high > low ? high : low + 1,
+      seriesIndex: 0,
       calculable: false,
       orient: "horizontal",
       left: "center",
@@ -154,7 +177,7 @@ function matrixOption(colours: Palette, matrix: Matrix): EChartsOption {
       itemWidth: 12,
       itemHeight: 180,
       text: [matrix.format(matrix.max), matrix.format(matrix.min)],
-      formatter: (value: unknown) => matrix.format(Number(value)),
+      formatter: (value: unknown) => matrix.format(matrix.log === true ? 10 ** Number(value) : Number(value)),
       textStyle: { color: colours.muted },
       inRange: { color: VIRIDIS },
     },
@@ -164,8 +187,15 @@ function matrixOption(colours: Palette, matrix: Matrix): EChartsOption {
         progressive: 0,
         itemStyle: { borderWidth: 0 },
         data: matrix.values.flatMap((row, rowIndex) =>
-          row.flatMap((value, column) => (value === null ? [] : [[column, rowIndex, value]])),
+          row.flatMap((value, column) => (value === null ? [] : [[column, rowIndex, toScale(value)]])),
         ),
+      },
+      {
+        type: "scatter",
+        symbol: "path://M-1,-1L1,1M-1,1L1,-1",
+        symbolSize: 7,
+        itemStyle: { color: "transparent", borderColor: colours.text, borderWidth: 1.2 },
+        data: (matrix.marks ?? []).flatMap((marked, rowIndex) => marked.map((column) => [column, rowIndex])),
       },
     ],
   };

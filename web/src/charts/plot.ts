@@ -22,6 +22,8 @@ export interface Series {
   /** Line by default; a step holds its value until the next one. */
   draw?: "line" | "step" | "points";
   filled?: boolean;
+  /** Smoothed values, drawn in front of the values, which are faint. */
+  smoothed?: (number | null)[];
   /** Names of the points. */
   names?: string[];
 }
@@ -34,6 +36,8 @@ export interface Plot {
   series: Series[];
   /** Horizontal marks. */
   levels?: { name: string; value: number }[];
+  /** Vertical marks. */
+  marks?: { name: string; value: number }[];
   note?: string | null;
 }
 
@@ -68,8 +72,9 @@ export function plotLabel(plot: Plot): string {
       ? `${series.name}: no values`
       : `${series.name} from ${formatOnScale(min, plot.y)} to ${formatOnScale(max, plot.y)}`;
   });
+  const marks = plot.marks === undefined || plot.marks.length === 0 ? "" : ` Marks: ${plot.marks.slice(0, 12).map(({ name, value }) => `${name} at ${plot.x.name} ${formatOnScale(value, plot.x)}`).join("; ")}.`;
   const more = plot.series.length > parts.length ? `; ${plot.series.length - parts.length} more` : "";
-  return `${plot.title}: ${plot.y.name} over ${plot.x.name}. ${parts.join("; ")}${more}.`;
+  return `${plot.title}: ${plot.y.name} over ${plot.x.name}. ${parts.join("; ")}${more}.${marks}`;
 }
 
 /** Tick interval for units in which round decimal numbers are not round. */
@@ -128,7 +133,7 @@ export function plotOption(plot: Plot, colours: Palette): EChartsOption {
       ...scaledAxis(plot.y, values, colours),
       nameGap: 58,
     },
-    series: plot.series.map((series, index) => ({
+    series: [...plot.series.map((series, index) => ({
       type: series.draw === "points" ? ("scatter" as const) : ("line" as const),
       name: series.name,
       ...(series.draw === "step" ? { step: "end" as const } : {}),
@@ -136,17 +141,37 @@ export function plotOption(plot: Plot, colours: Palette): EChartsOption {
       symbolSize: series.draw === "points" ? 8 : 4,
       showSymbol: true,
       connectNulls: false,
-      lineStyle: { width: 1.6, type: lineStyleType(Math.floor(index / 8)) },
+      lineStyle: { width: 1.6, type: lineStyleType(Math.floor(index / 8)), ...(series.smoothed === undefined ? {} : { opacity: 0.3, width: 1 }) },
       ...(series.filled === true ? { areaStyle: { opacity: 0.18 } } : {}),
       data: series.x.map((x, point) => dataPoint(series, x, point)),
-      ...(index === 0 && plot.levels !== undefined ? { markLine: levelMarks(plot, colours) } : {}),
-    })),
+      ...(index === 0 && (plot.levels ?? plot.marks) !== undefined ? { markLine: lineMarks(plot, colours) } : {}),
+    })), ...smoothedLines(plot, colours)],
   };
 }
 
+/** Lines of smoothed values; they share the entry in the legend, and the colour, with the values. */
+function smoothedLines(plot: Plot, colours: Palette) {
+  return plot.series.flatMap(({ name, x, smoothed }, index) => {
+    if (smoothed === undefined) return [];
+    const color = colours.series[index % colours.series.length] ?? colours.text;
+    return [{
+      type: "line" as const,
+      id: `${SMOOTHED}${index}`,
+      name,
+      symbol: "none",
+      color,
+      lineStyle: { width: 2, type: lineStyleType(Math.floor(index / 8)) },
+      data: x.map((position, point) => [position, smoothed[point] ?? null]),
+    }];
+  });
+}
+
+/** Start of the ids of smoothed lines. */
+const SMOOTHED = "smoothed ";
+
 /** Return true if each point has a symbol. */
 function hasSymbols(series: Series): boolean {
-  return series.draw === "points" || series.x.length <= MAX_SYMBOLS;
+  return series.draw === "points" || (series.smoothed === undefined && series.x.length <= MAX_SYMBOLS);
 }
 
 /** Data item of a point. An isolated point always has a symbol: a line would not show it. */
@@ -156,24 +181,36 @@ function dataPoint(series: Series, x: number, point: number) {
   return isIsolated && !hasSymbols(series) ? { value, symbol: "circle", symbolSize: 5 } : value;
 }
 
-function levelMarks(plot: Plot, colours: Palette): Record<string, unknown> {
+/** Upper bound of vertical marks; only the first has a name. */
+const MAX_MARKS = 40;
+
+/** Marks at values of both axes. */
+function lineMarks(plot: Plot, colours: Palette): Record<string, unknown> {
   return {
     silent: true,
     symbol: "none",
     lineStyle: { color: colours.muted, type: "dashed", width: 1 },
-    data: (plot.levels ?? []).map(({ name, value }) => ({
-      yAxis: value,
-      label: {
-        formatter: `${name} ${formatOnScale(value, plot.y)}`,
-        color: colours.text,
-        position: "insideEndTop",
-      },
-    })),
+    data: [
+      ...(plot.levels ?? []).map(({ name, value }) => ({
+        yAxis: value,
+        label: {
+          formatter: `${name} ${formatOnScale(value, plot.y)}`,
+          color: colours.text,
+          position: "insideEndTop",
+        },
+      })),
+      ...(plot.marks ?? []).slice(0, MAX_MARKS).map(({ name, value }, index) => ({
+        xAxis: value,
+        lineStyle: { color: colours.text },
+        label: { show: index === 0, formatter: name, color: colours.text, position: "insideEndTop", rotate: 90 },
+      })),
+    ],
   };
 }
 
 interface HoveredPoint {
   seriesName: string;
+  seriesId?: string;
   dataIndex: number;
   value: [number, number | null];
 }
@@ -196,7 +233,7 @@ function tooltipOf(plot: Plot, items: unknown[]): HTMLElement {
   const largest = [...points].sort((a, b) => (b.value[1] ?? 0) - (a.value[1] ?? 0)).slice(0, MAX_TOOLTIP_LINES);
   const hiddenCount = points.length - largest.length;
   return tooltipContent(`${plot.x.name}: ${formatOnScale(first.value[0], plot.x)}`, [
-    ...largest.map((item) => `${item.seriesName}: ${formatOnScale(item.value[1] ?? 0, plot.y)}`),
+    ...largest.map((item) => `${item.seriesName}${item.seriesId?.startsWith(SMOOTHED) === true ? ", smoothed" : ""}: ${formatOnScale(item.value[1] ?? 0, plot.y)}`),
     ...(hiddenCount > 0 ? [`and ${hiddenCount} more`] : []),
   ]);
 }

@@ -1,19 +1,22 @@
-// Scalars logged by the training script, as curves, and statistics of tensors.
+// Losses and other scalars as curves, and statistics of tensors over the steps.
 import type { ScalarSeries, TensorsView } from "../api/views";
 import { countOf } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
-import { TimePanel } from "../parts/time_panel";
+import { useSelect } from "../parts/url_controls";
 import { useText } from "../parts/url_options";
 import { useView } from "../state/fetch";
 import { columns, innerColumns } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
-import { scalarPlots } from "./tensors/figures";
+import { Curves } from "./tensors/curves";
+import { Details } from "./tensors/details";
+import { Layers } from "./tensors/layers";
 
 export default function Tensors() {
   const resource = useView("tensors");
   const [filter, setFilter] = useText("name");
+  const [scale, scaleSelect] = useSelect("scale", "Scale", ["linear", "log"] as const);
   return (
     <>
       <PageHeader title="Tensors">
@@ -21,16 +24,22 @@ export default function Tensors() {
           <span>Name</span>
           <input type="search" placeholder="any" value={filter} onInput={(event) => { setFilter(event.currentTarget.value); }} />
         </label>
+        {scaleSelect}
       </PageHeader>
-      <ResourceView resource={resource}>{(payload) => <Content payload={payload} filter={filter} />}</ResourceView>
+      <ResourceView resource={resource}>{(payload) => <Content payload={payload} filter={filter} isLog={scale === "log"} />}</ResourceView>
     </>
   );
 }
 
-/** Upper bound of plots drawn at once. */
-const MAX_PLOTS = 24;
+interface ContentProps {
+  payload: TensorsView;
+  filter: string;
+  isLog: boolean;
+}
 
-function Content({ payload, filter }: { payload: TensorsView; filter: string }) {
+function Content({ payload, filter, isLog }: ContentProps) {
+  const ranks = [...new Set(payload.tensors.map((tensor) => tensor.rank ?? 0))].sort((a, b) => a - b).map((rank) => [String(rank), `rank ${rank}`] as const);
+  const [rank, rankSelect] = useSelect("rank", "Layers of", ranks);
   if (payload.missing !== null) {
     return (
       <>
@@ -42,8 +51,7 @@ function Content({ payload, filter }: { payload: TensorsView; filter: string }) 
   const query = filter.trim().toLowerCase();
   const rows = payload.scalars.filter((series) => series.name.toLowerCase().includes(query));
   const tensors = payload.tensors.filter((tensor) => tensor.name.toLowerCase().includes(query));
-  const plots = scalarPlots(rows);
-  const hiddenCount = Math.max(0, plots.length - MAX_PLOTS);
+  const collections = [...new Set(payload.tensors.map((tensor) => tensor.collection))];
   return (
     <>
       <QualityNotes
@@ -53,21 +61,23 @@ function Content({ payload, filter }: { payload: TensorsView; filter: string }) 
           ...(payload.tensors_missing === null ? [] : [payload.tensors_missing]),
           ...(payload.left_out_tensor_count > 0 ? [`${countOf(payload.left_out_tensor_count, "more tensor")} are omitted to limit the size of the response`] : []),
           ...(payload.left_out_count > 0 ? [`${countOf(payload.left_out_count, "more series", "more series")} are omitted to limit the size of the response`] : []),
-          ...(hiddenCount > 0 ? [`showing the first ${MAX_PLOTS} names; filter by name to see others`] : []),
         ]}
       />
-      <div class="panels">
-        {plots.slice(0, MAX_PLOTS).map((plot) => <TimePanel key={plot.title} block={plot} />)}
-      </div>
+      <Curves scalars={rows} isLog={isLog} />
       {rows.length === 0 ? null : <ScalarTable rows={rows} />}
+      {rankSelect === null ? null : <p class="tools spaced">{rankSelect}</p>}
+      <Layers collections={collections} rank={rankSelect === null ? null : rank} />
       {tensors.length === 0 ? null : (
         <LinkedTable
+          id="tensor"
           title="Recorded tensors"
+          description="Statistics of the last recorded step. Select a tensor to see its statistics and histograms over the steps."
+          renderSelected={(row) => <Details tensor={row} log={isLog} />}
           testid="table-tensors"
           rows={tensors}
           keyOf={(row) => rowKey(row.name, row.mode, row.rank)}
           fields={columns(
-            "RecordedTensor", "name", "rank", "shape", "dtype", "record_count", "step", "l2_by_step", "l2", "update_ratio",
+            "RecordedTensor", "name", "rank", "shape", "dtype", "record_count", "step", "l2", "update_ratio",
             "mean", "standard_deviation", "min", "max", "zero_ratio", "non_finite_count",
           )}
         />
