@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 TENSORS_VARIABLE = "STEPSCOPE_TENSORS"
 """Environment variable that holds the plan."""
 DEFAULT_TENSOR_INTERVAL = 100
-COLLECTIONS = ("weights", "biases", "gradients", "losses")
+COLLECTIONS = (
+    "weights", "biases", "gradients", "losses", "activations", "inputs", "outputs", "optimizer",
+)  # fmt: skip
 """Built-in collections."""
 
 
@@ -22,8 +24,7 @@ class TensorPlan:
 
     Args:
         collections: members of `COLLECTIONS`.
-        patterns: regular expressions; of parameters and gradients, those whose name matches one are
-            recorded as well.
+        patterns: regular expressions; tensors whose name matches one are recorded as well.
         interval: number of steps from one recorded step to the next.
         first_step: number of steps before the first recorded one.
         end_step: number of steps from which on no step is recorded; None for no end.

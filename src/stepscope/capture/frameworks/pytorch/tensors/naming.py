@@ -56,10 +56,9 @@ class ParameterNames:
 
     def _add_parameters(self, model: torch.nn.Module) -> None:
         class_name = type(model).__name__
-        is_wrapper = class_name in _WRAPPER_CLASSES
         for path, parameter in model.named_parameters():
             if _look_up(self._names, parameter) is None:
-                name = self._reserve(parameter, _strip(path, is_wrapper=is_wrapper), class_name)
+                name = self._reserve(parameter, strip_wrappers(path, class_name), class_name)
                 self._names[id(parameter)] = self._owners[name], name
 
     def _reserve(self, parameter: torch.Tensor, name: str, class_name: str) -> str:
@@ -88,9 +87,14 @@ def is_bias(name: str) -> bool:
     return name.rpartition(".")[2].partition("#")[0] == "bias"
 
 
-def _strip(path: str, *, is_wrapper: bool) -> str:
-    """Return the name of a parameter in the model that wrappers hold."""
+def strip_wrappers(path: str, class_name: str) -> str:
+    """Return the name of a parameter or module in the model that wrappers hold.
+
+    Args:
+        path: its name in the outermost module.
+        class_name: class of that module.
+    """
     parts = path.split(".")
-    while is_wrapper and len(parts) > 1 and parts[0] in _WRAPPER_PARTS:
+    while class_name in _WRAPPER_CLASSES and len(parts) > 1 and parts[0] in _WRAPPER_PARTS:
         del parts[0]
     return ".".join(part for part in parts if part not in _TRANSPARENT_PARTS)
