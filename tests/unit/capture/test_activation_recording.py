@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from stepscope.spool import TENSORS_VARIABLE, TensorPlan
 from tests.conftest import Spool
@@ -81,8 +82,13 @@ def test_rows_equal_what_the_script_had(spool: Spool, tmp_path: Path) -> None:
     saved, observed, alone = (str(tmp_path / name) for name in ("s.npz", "o.npz", "a.npz"))
     rows = record(spool, TRAINING, saved, observed, collections=COLLECTIONS, patterns=PATTERNS)
     rows = [row for row in rows if row["tensor"] != "activation/block.fc"]  # changed in place
-    check_against(Path(saved), rows)
-    assert {row["collection"] for row in rows} == set(COLLECTIONS)
+    check_against(Path(saved), [row for row in rows if row["collection"] != "units"])
+    assert {row["collection"] for row in rows} == {*COLLECTIONS, "units"}
+    outputs = dict(np.load(saved).items())
+    for row in rows:
+        if row["tensor"].startswith("dead_units/"):
+            is_dead = ~(outputs[f"{row['step']} activation/block.act"] > 0).any(axis=0)
+            assert (row["mean"], row["element_count"]) == (is_dead.mean(), len(is_dead))
     assert {row["mode"] for row in rows} == {"TRAIN"}
     spool.run(PREFACE + TRAINING, saved, alone, **{TENSORS_VARIABLE: ""})
     weights = dict(np.load(observed).items())
@@ -121,14 +127,17 @@ torch.jit.trace(model, x)
     assert [(row["mode"], row["tensor"]) for row in rows] == [
         ("TRAIN", "activation/0"),
         ("TRAIN", "activation/1"),
+        ("TRAIN", "dead_units/1"),
         ("TRAIN", "activation/2"),
         ("TRAIN", "model_output/0"),
         ("TRAIN", "activation/Critic.0"),
         ("TRAIN", "activation/Critic.1"),
+        ("TRAIN", "dead_units/Critic.1"),
         ("TRAIN", "model_output/Critic.0"),
         ("TRAIN", "model_output/OptimizedModule.0"),
         ("EVAL", "activation/0"),
         ("EVAL", "activation/1"),
+        ("EVAL", "dead_units/1"),
         ("EVAL", "activation/2"),
         ("EVAL", "model_output/0"),
         ("EVAL", "model_output/TransformerEncoderLayer.0"),
@@ -161,3 +170,28 @@ assert not any(m._forward_hooks for m in model.modules())
         "RuntimeError('no memory')"
     )
     assert {row["step"] for row in read_rows(spool, "tensor_statistics")} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((400, 3), 1), ((4, 100, 3), 2), ((10, 3, 5, 8), 1)], ids=str
+)
+def test_units_that_have_stopped(shape: tuple[int, ...], axis: int) -> None:
+    """A unit may be active in less than 1% of its elements: 3 of 400 are too few, 4 are enough."""
+    import torch
+
+    from stepscope.capture.frameworks.pytorch.tensors.units import find_stopped_units
+
+    values = torch.full((3, 400), -20.0)
+    for unit, active_count in enumerate((0, 3, 4)):
+        values[unit, :active_count] = 2.0
+    sizes = [3, *(size for i, size in enumerate(shape) if i != axis)]
+    values = values.reshape(sizes).movedim(0, axis)
+    for module, expected in (
+        (torch.nn.ReLU(), ("dead_units/", [1, 1, 0])),
+        (torch.nn.Tanh(), ("saturated_units/", [1, 1, 0])),
+        (torch.nn.Sigmoid(), ("saturated_units/", [0, 0, 0])),  # down to -23
+    ):
+        units = find_stopped_units(module, (values,), module(values))
+        assert units is not None
+        assert (units[0], units[1].tolist()) == expected
+    assert find_stopped_units(torch.nn.GELU(), (values,), values) is None

@@ -2,6 +2,7 @@
 
     recorder     what is recorded at an optimizer step
     calls        what is recorded in a call of a model
+    units        units of activation functions that have stopped to respond
     losses       the tensors on which the script calls `backward()`
     naming       names of parameters
     statistics   reductions of tensors, on the host and on devices

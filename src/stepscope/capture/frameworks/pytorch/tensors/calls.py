@@ -20,6 +20,7 @@ from stepscope.capture.frameworks.pytorch.models import MAX_DEPTH, find_tensors
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.tensors.naming import strip_wrappers
 from stepscope.capture.frameworks.pytorch.tensors.recorder import OpenMoments, TensorRecorder
+from stepscope.capture.frameworks.pytorch.tensors.units import find_stopped_units
 from stepscope.spool import TensorPlan
 
 ACTIVATION_PREFIX, INPUT_PREFIX = "activation/", "input/"
@@ -119,6 +120,7 @@ class CallRecorder:
             if torch.compiler.is_compiling():
                 return
             self._add_output(call, "activations", ACTIVATION_PREFIX + name, result)
+            self._add_units(call, module, args, result, name)
 
         return record_output
 
@@ -135,6 +137,16 @@ class CallRecorder:
         try:
             for number, (path, tensor) in enumerate(_find(enumerate(_as_tuple(result)))):
                 self._add(call, collection, name if not number else f"{name}.{path}", tensor)
+        except Exception as error:  # noqa: BLE001 - the guard
+            call.remove_hooks()
+            self._fail(error)
+
+    def _add_units(self, call: OpenCall, module: Any, args: Any, result: Any, name: str) -> None:
+        try:
+            units = find_stopped_units(module, args, result) if _is_plain_execution() else None
+            if units is not None:
+                prefix, tensor = units
+                self._add(call, "units", prefix + name, tensor)
         except Exception as error:  # noqa: BLE001 - the guard
             call.remove_hooks()
             self._fail(error)
