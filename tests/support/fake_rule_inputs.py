@@ -12,12 +12,15 @@ from stepscope.analysis import (
     CATEGORIES,
     PHASES,
     STEP_PARTS,
+    STORED_REDUCTIONS,
     ActivityKind,
     CopyKind,
     Device,
     GpuTime,
+    LoggedScalars,
     Series,
     StreamIdle,
+    TensorSeries,
 )
 from stepscope.rules import (
     Batches,
@@ -34,6 +37,8 @@ ORIGIN_NS = 1_700_000_000_000_000_000
 SECOND_NS = 1_000_000_000
 SCAN_NS = 60 * SECOND_NS
 GPU_BYTES = 80 << 30
+DEFAULTS = {"element_count": 100, "nan_count": 0, "infinite_count": 0, "zero_count": 0}
+"""Counts of a tensor unless they are given."""
 MAX_OVER_CORES = {
     "cpu_busy_max_ratio": "core_busy_ratio",
     "cpu_iowait_max_ratio": "core_iowait_ratio",
@@ -188,6 +193,9 @@ class FakeRuleInputs:
     batches: list[Batches] = field(default_factory=list)
     traces: list[FakeTrace] = field(default_factory=list)
     compiler_time: dict[str, Series] = field(default_factory=dict)
+    tensors: list[TensorSeries] = field(default_factory=list)
+    scalars: list[LoggedScalars] = field(default_factory=list)
+    other_runs: dict[str, list[TensorSeries]] = field(default_factory=dict)
     origin_ns: int = ORIGIN_NS
     scan_ns: int = SCAN_NS
     start_ns: int = ORIGIN_NS
@@ -309,6 +317,60 @@ class FakeRuleInputs:
         self.compiler_time[rank] = Series(t_ns, np.full(len(t_ns), each_s * 1e9))
         return self
 
+    def tensor(
+        self,
+        name: str,
+        *,
+        collection: str = "",
+        process: str = "p0",
+        mode: str = "TRAIN",
+        every_s: float = 1.0,
+        from_s: float = 0.5,
+        **statistics: ArrayLike,
+    ) -> FakeRuleInputs:
+        """Add a tensor of 100 elements with statistics by recorded step; others are unknown."""
+        count = max(np.size(values) for values in statistics.values())
+        stored = {
+            reduction: np.broadcast_to(
+                np.asarray(statistics.get(reduction, DEFAULTS.get(reduction, np.nan)), np.float64),
+                (count,),
+            ).copy()
+            for reduction in STORED_REDUCTIONS
+        }
+        t_ns = ORIGIN_NS + np.rint((from_s + every_s * np.arange(count)) * 1e9).astype(np.int64)
+        self.tensors.append(
+            TensorSeries(
+                name=name,
+                collection=collection or ("gradients" if "gradient" in name else "weights"),
+                process=process,
+                rank=int(process[1:]),
+                mode=mode,
+                shape="100",
+                dtype="float32",
+                step=np.arange(count),
+                t_ns=t_ns,
+                stored=stored,
+            )
+        )
+        self.end_ns = max(self.end_ns, int(t_ns[-1]) + 1)
+        return self
+
+    def scalar(
+        self,
+        name: str,
+        values: ArrayLike,
+        *,
+        process: str = "p0",
+        every_s: float = 1.0,
+        from_s: float = 0.5,
+    ) -> FakeRuleInputs:
+        """Add logged values."""
+        value = np.asarray(values, dtype=np.float64)
+        t_ns = ORIGIN_NS + np.rint((from_s + every_s * np.arange(len(value))) * 1e9).astype(int)
+        self.scalars.append(LoggedScalars(name=name, process=process, t_ns=t_ns, value=value))
+        self.end_ns = max(self.end_ns, int(t_ns[-1]) + 1)
+        return self
+
     # --- the protocol ---------------------------------------------------------------------------
 
     def series(self, metric: str) -> dict[Device, Series]:
@@ -330,6 +392,9 @@ class FakeRuleInputs:
             )
             for node, values in highest.items()
         }
+
+    def tensors_of(self, run: str) -> list[TensorSeries]:
+        return self.other_runs[run]
 
     def from_start(self) -> FakeRuleInputs:
         return self
@@ -368,6 +433,21 @@ class FakeRuleInputs:
             ],
             traces=[t for t in self.traces if start_ns < t.end_ns <= end_ns],
             compiler_time={rank: cut_series(s) for rank, s in self.compiler_time.items()},
+            tensors=[
+                replace(
+                    t,
+                    step=t.step[selected],
+                    t_ns=t.t_ns[selected],
+                    stored={name: values[selected] for name, values in t.stored.items()},
+                )
+                for t in self.tensors
+                if (selected := is_inside(t.t_ns)).any()
+            ],
+            scalars=[
+                replace(s, t_ns=s.t_ns[selected], value=s.value[selected])
+                for s in self.scalars
+                if (selected := is_inside(s.t_ns)).any()
+            ],
         )
 
     def ranges(self, scans: Sequence[int]) -> Iterator[FakeRuleInputs]:

@@ -11,11 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 import stepscope.capture.frameworks as frameworks
-from stepscope import rules
 from stepscope.cli import COMMANDS
 from stepscope.cli.run import command as run_command
 from stepscope.importers import installed_importers
-from stepscope.rules import installed_rules
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -35,11 +33,6 @@ def only_pytorch_on_linux() -> None:
 def no_kernel_trace_of_a_whole_run() -> None:
     (window,) = (option for option in run_command.params if option.name == "window")
     assert list(window.type.choices) == ["auto", "asked", "off"]
-
-
-def no_tensors() -> None:
-    assert packages_in(Path(rules.__file__).parent) == {"profiler"}
-    assert not [name for name in installed_rules().names if "Gradient" in name or "Tensor" in name]
 
 
 def importers_by_name() -> None:
@@ -72,7 +65,6 @@ def nothing_is_sent() -> None:
 CHECKS: dict[str, Callable[..., None]] = {
     "It records no framework other than PyTorch": only_pytorch_on_linux,
     "It does not trace every kernel of a run": no_kernel_trace_of_a_whole_run,
-    "It does not look at gradients": no_tensors,
     "It imports no traces other than": importers_by_name,
     "It does not record into an object store": no_recording_into_a_store,
     "It does not merge several nodes": no_merge_of_nodes,

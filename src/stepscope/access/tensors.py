@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stepscope.analysis import Float
+from stepscope.analysis import REDUCTIONS, Float, TensorSeries
 from stepscope.errors import UsageError
-from stepscope.run import REDUCTIONS, Frame, TensorSeries, frame_of_tensors
+from stepscope.run import Frame, frame_of_tensors
 
 
 class Tensors:

@@ -424,6 +424,12 @@ from .steps import (
     find_steps as find_steps,
     select_window_steps as select_window_steps,
 )
+from .tensor_series import (
+    REDUCTIONS as REDUCTIONS,
+    STORED_REDUCTIONS as STORED_REDUCTIONS,
+    LoggedScalars as LoggedScalars,
+    TensorSeries as TensorSeries,
+)
 from .timeline_nesting import (
     CallTree as CallTree,
     LineSums as LineSums,

@@ -16,7 +16,8 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.analysis import Device, Series, merge_series
+from stepscope.analysis import Device, LoggedScalars, Series, TensorSeries, merge_series
+from stepscope.rule_feed.new_rows import NewRows
 from stepscope.rule_feed.steps import StepFinder, StepRows
 from stepscope.rule_feed.traces import StoredRuleTrace
 from stepscope.rules import RULE_METRICS, Batches, RankStepTimes, RuleTrace
@@ -30,11 +31,12 @@ from stepscope.run import (
     load_traces,
     read_ended_spans,
     read_series,
+    read_tensors,
     reading_ahead,
     sampling_period_ns,
 )
 from stepscope.schema import DataLoaderSettingsFact, ImportedFact, NodeInfo, ProcessInfo
-from stepscope.store import RunReader
+from stepscope.store import RunReader, open_run
 
 DEFAULT_SCAN_NS = 60_000_000_000
 SCANS_AT_ONCE = 60
@@ -70,6 +72,7 @@ class RuleFeed:
         self._origin_ns: int | None = None
         self._cursor_ns: int | None = None
         self._steps = StepFinder(self.inputs_reader)
+        self._rows = NewRows()
         self._used: frozenset[str] = frozenset()
         self._returned_traces: set[int] = set()
 
@@ -135,7 +138,12 @@ class RuleFeed:
         """
         range_end_ns = min(end, data_ns + SCANS_AT_ONCE * self.scan_ns)
         inputs = RangeInputs(
-            self, start, range_end_ns, self._steps, final=final and range_end_ns == end
+            self,
+            start,
+            range_end_ns,
+            self._steps,
+            self._rows,
+            final=final and range_end_ns == end,
         )
         inputs.read(names)
         return inputs
@@ -143,7 +151,8 @@ class RuleFeed:
     def from_start(self, until_ns: int) -> RangeInputs:
         """Return the run from its start, read again."""
         origin = self.origin_ns
-        return RangeInputs(self, origin, until_ns, StepFinder(self.inputs_reader), final=True)
+        finder = StepFinder(self.inputs_reader)
+        return RangeInputs(self, origin, until_ns, finder, NewRows(), final=True)
 
     @property
     def origin_ns(self) -> int:
@@ -152,8 +161,9 @@ class RuleFeed:
             started = [status.started_ns for status in self.reader.statuses().values()]
             sampled = [times["t_ns"][0] for times in self.reader.times("metrics").values()]
             spans = [times["start_ns"][0] for times in self.reader.times("spans").values()]
+            logged = [first for first, _ in self._logged_times()]
             traces = [trace.start_ns for trace in load_traces(self.reader)]
-            candidates = [t for t in (*started, *sampled, *spans, *traces) if t > 0]
+            candidates = [t for t in (*started, *sampled, *spans, *logged, *traces) if t > 0]
             if not candidates:
                 return 0
             self._origin_ns = min(candidates)
@@ -192,8 +202,15 @@ class RuleFeed:
             *self.reader.times("spans").values(),
         ]
         written = [last for times in times_by_file for _, last in times.values()]
+        written += [last for _, last in self._logged_times()]
         ends = [trace.end_ns for trace in load_traces(self.reader)]
         return max([start - 1, *written, *ends])
+
+    def _logged_times(self) -> list[tuple[int, int]]:
+        """List the times of the first and last tensors and scalars."""
+        tables = ("tensor_statistics", "scalars")
+        by_file = [times for table in tables for times in self.reader.times(table).values()]
+        return [times["t_ns"] for times in by_file]
 
     def _complete_until(self, start: int) -> int:
         """Find the end of the last scan that every live node has written completely."""
@@ -219,7 +236,14 @@ class RangeInputs:
     """Implementation of `stepscope.rules.RuleInputs` for one range of a run."""
 
     def __init__(
-        self, feed: RuleFeed, start_ns: int, end_ns: int, finder: StepFinder, *, final: bool
+        self,
+        feed: RuleFeed,
+        start_ns: int,
+        end_ns: int,
+        finder: StepFinder,
+        rows: NewRows,
+        *,
+        final: bool,
     ) -> None:
         self._feed = feed
         self.run = Run(feed.inputs_reader).between(start_ns, end_ns)
@@ -227,6 +251,7 @@ class RangeInputs:
         self.scan_ns = feed.scan_ns
         self.start_ns, self.end_ns = self.run.period
         self._finder = finder
+        self._rows = rows
         self._final = final
         self._step_rows: StepRows | None = None
         self._series: dict[str, dict[Device, Series]] = {}
@@ -254,6 +279,24 @@ class RangeInputs:
     def traces(self) -> list[RuleTrace]:
         """Traces that were not returned before."""
         return self._feed.unseen_traces()
+
+    @cached_property
+    def tensors(self) -> list[TensorSeries]:
+        """Statistics of tensors that were not returned before."""
+        return self._rows.tensors(self.run, final=self._final)
+
+    @cached_property
+    def scalars(self) -> list[LoggedScalars]:
+        """Losses and other logged values that were not returned before."""
+        return self._rows.scalars(self.run, final=self._final)
+
+    def tensors_of(self, run: str) -> list[TensorSeries]:
+        """Return the statistics of the tensors of another run.
+
+        Raises:
+            StepscopeError: there is no such run, or it cannot be read.
+        """
+        return read_tensors(Run(open_run(run)))
 
     @cached_property
     def batches(self) -> list[Batches]:

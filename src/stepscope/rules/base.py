@@ -41,6 +41,13 @@ class NotApplicable(Exception):  # noqa: N818 - not an error: the result for a r
         self.advice = advice
 
 
+class NotRecorded(NotApplicable):
+    """The run has none of the data of a kind that is recorded only on request.
+
+    Evaluations leave such a rule out of their findings unless it was requested by name.
+    """
+
+
 def require_more_than(limit: int, datapoints: int, unit: str) -> None:
     """Raise NotApplicable unless a count of datapoints exceeds a limit."""
     if datapoints <= limit:
@@ -69,6 +76,8 @@ class Rule(Generic[P]):
     traces: those have what they have, so it says what they lack and not how to record it."""
     evidence: ClassVar[tuple[str, ...]] = ()
     """Views that show the evidence."""
+    is_requested: bool = True
+    """False if the rule was created because no rule was named, which stands for all of them."""
     plots: ClassVar[tuple[str, ...]] = ()
     """Charts over the time in which the rule fired: metrics, `step`, or phases of steps."""
 

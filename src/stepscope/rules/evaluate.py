@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.rules.base import IncrementalRule, NotApplicable, Rule
+from stepscope.rules.base import IncrementalRule, NotApplicable, NotRecorded, Rule
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import format_parameters
 from stepscope.schema import Finding, Progress, RuleStatus
@@ -53,15 +53,21 @@ class Evaluation:
                 _run_guarded(entry, lambda e: setattr(e, "state", e.rule.update(e.state, inputs)))
 
     def findings(self, progress: Progress = "ended") -> list[Finding]:
-        """Return one finding per rule, in the order of the rules; may be called at any time."""
-        return [self._finding(entry, progress) for entry in self._entries]
+        """Return one finding per rule, in the order of the rules; may be called at any time.
 
-    def _finding(self, entry: _Entry, progress: Progress) -> Finding:
+        A rule that nobody requested is left out if the run has none of the data that it is about.
+        """
+        findings = (self._finding(entry, progress) for entry in self._entries)
+        return [finding for finding in findings if finding is not None]
+
+    def _finding(self, entry: _Entry, progress: Progress) -> Finding | None:
         if entry.error is not None:
             return _failed(entry.rule, entry.error)
         try:
             finding: object = self._decide(entry)
         except NotApplicable as reason:
+            if isinstance(reason, NotRecorded) and not entry.rule.is_requested:
+                return None
             has_only_traces = self._has_imported_traces and not self._has_nodes
             in_traces = entry.rule.missing_in_traces if has_only_traces else ""
             missing = in_traces or reason.missing

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from stepscope.analysis import Device, Series
+from stepscope.analysis import Device, LoggedScalars, Series, TensorSeries
 from stepscope.intervals import Int
 from stepscope.rules.traces import RuleTrace, StepTimes
 from stepscope.schema import NodeInfo, ProcessInfo
@@ -84,6 +84,21 @@ class RuleInputs(Protocol):
         """Nanoseconds in torch.compile by rank, from stack samples.
 
         A rank whose stacks were sampled is present even if no sample was in the compiler.
+        """
+
+    @property
+    def tensors(self) -> Sequence[TensorSeries]:
+        """Statistics of tensors that became readable, by process, tensor and mode."""
+
+    @property
+    def scalars(self) -> Sequence[LoggedScalars]:
+        """Losses and logged values that became readable, by process and name."""
+
+    def tensors_of(self, run: str) -> Sequence[TensorSeries]:
+        """Return the statistics of the tensors of another run, by its path.
+
+        Raises:
+            StepscopeError: there is no such run, or it cannot be read.
         """
 
     def series(self, metric: str) -> Mapping[Device, Series]:

@@ -6,6 +6,7 @@ import ast
 import inspect
 import itertools
 import math
+import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -60,14 +61,67 @@ class Choice:
         raise ValueError
 
 
+@dataclass(frozen=True, slots=True)
+class OptionalNumber:
+    """Number that a parameter accepts; None for no limit."""
+
+    description: str = "number or None"
+
+    def read(self, value: object) -> float | None:
+        """Convert a value; ValueError if it is not accepted."""
+        if value is None or str(value).lower() in {"none", ""}:
+            return None
+        return float(Number(description="").read(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """True or false, as text in any case too."""
+
+    description: str = "true or false"
+
+    def read(self, value: object) -> bool:
+        """Convert a value; ValueError if it is not accepted."""
+        if str(value).lower() not in {"true", "false"}:
+            raise ValueError
+        return str(value).lower() == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Text that a parameter accepts; None for no text."""
+
+    description: str
+    is_regex: bool = False
+
+    def read(self, value: object) -> str | None:
+        """Convert a value to text; ValueError for an invalid regular expression."""
+        if value is None or str(value).lower() in {"none", ""}:
+            return None
+        if self.is_regex:
+            try:
+                re.compile(str(value))
+            except re.error as error:
+                raise ValueError from error
+        return str(value)
+
+
+AcceptedValues = Number | OptionalNumber | Boolean | Choice | Words
+Text = Annotated[str | None, Words("text or None")]
+Regex = Annotated[str | None, Words("regular expression or None", is_regex=True)]
 Percentage = Annotated[
     float, Number(description="percentage from 0 to 100", minimum=0, maximum=100)
 ]
 Positive = Annotated[float, Number(description="finite number above 0", above=0, maximum=1e300)]
+NotNegative = Annotated[float, Number(description="finite number from 0", minimum=0, maximum=1e300)]
 Ratio = Annotated[float, Number(description="number from 0 to 1", minimum=0, maximum=1)]
 Count = Annotated[
     int, Number(description="integer from 1", is_integer=True, minimum=1, maximum=1e15)
 ]
+
+
+Limit = Annotated[float | None, OptionalNumber()]
+Switch = Annotated[bool, Boolean()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +198,7 @@ def _format_value(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _read_value(
-    accepted: Mapping[str, Number | Choice], name: str, value: object, rule: str
-) -> Any:
+def _read_value(accepted: Mapping[str, AcceptedValues], name: str, value: object, rule: str) -> Any:
     if name not in accepted:
         return value
     try:
@@ -157,13 +209,13 @@ def _read_value(
         ) from None
 
 
-def _accepted_values(parameters_type: type) -> dict[str, Number | Choice]:
+def _accepted_values(parameters_type: type) -> dict[str, AcceptedValues]:
     hints = get_type_hints(parameters_type, include_extras=True)
     return {
         name: annotation
         for name, hint in hints.items()
         for annotation in get_args(hint)[1:]
-        if isinstance(annotation, Number | Choice)
+        if isinstance(annotation, AcceptedValues)
     }
 
 

@@ -17,11 +17,13 @@ from typing import Any, TypeGuard
 from stepscope.errors import UsageError, name_similar
 from stepscope.rules.base import Rule
 from stepscope.rules.inputs import RuleInputs
-from stepscope.rules.profiler import PROFILER_REPORT, RULES
+from stepscope.rules.profiler import PROFILER_REPORT, RULES as PROFILER_RULES
+from stepscope.rules.tensor import RULES as TENSOR_RULES
 
 GROUP = "stepscope.rules"
 PROFILER_REPORT_NAME = "ProfilerReport"
 AnyRule = type[Rule[Any]]
+BUILT_IN_RULES: tuple[AnyRule, ...] = (*PROFILER_RULES, *TENSOR_RULES)
 
 
 class Registry:
@@ -74,7 +76,7 @@ def is_profiler_report(name: str) -> bool:
 
 def installed_rules() -> Registry:
     """Return the built-in rules and those of installed packages."""
-    registry = Registry(RULES)
+    registry = Registry(BUILT_IN_RULES)
     for entry_point in entry_points(group=GROUP):
         registry.register(_load_entry_point(entry_point))
     return registry

@@ -73,9 +73,11 @@ def make_rules(registry: Registry, names: Iterable[str], settings: Settings) -> 
     Raises:
         UsageError: an unknown rule or parameter, or a value that a parameter does not accept.
     """
-    selected = registry.select(names) or list(registry)
+    requested = registry.select(names)
     rules = {rule: rule(**settings.get(rule.__name__, {})) for rule in registry}
-    return [rules[rule] for rule in selected]
+    for rule in rules.values():
+        rule.is_requested = type(rule) in requested
+    return [rules[rule] for rule in requested or registry]
 
 
 def _remove_report_name(target: str) -> str:

@@ -131,8 +131,8 @@ from .run import (
     Run as Run,
 )
 from .scalars import (
-    LoggedScalars as LoggedScalars,
     read_scalars as read_scalars,
+    select_scalars as select_scalars,
 )
 from .span_table import (
     EndedSpans as EndedSpans,
@@ -163,11 +163,10 @@ from .stored import (
     size_of as size_of,
 )
 from .tensor_series import (
-    REDUCTIONS as REDUCTIONS,
-    TensorSeries as TensorSeries,
     frame_of_tensors as frame_of_tensors,
     list_tensors as list_tensors,
     read_tensors as read_tensors,
+    select_tensors as select_tensors,
 )
 from .trace_devices import (
     DeviceFacts as DeviceFacts,

@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stepscope.intervals import Int
+from stepscope.analysis import LoggedScalars
 from stepscope.run.run import Run
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedScalars:
-    """Values that one process logged under one name, in order of time."""
-
-    name: str
-    process: str
-    t_ns: Int
-    """Epoch nanoseconds."""
-    value: NDArray[np.float64]
-    """NaN where the logged value was not a finite number."""
-
-    @property
-    def nan_count(self) -> int:
-        """Number of values that were not finite."""
-        return int(np.isnan(self.value).sum())
 
 
 def read_scalars(run: Run, name: str | None = None) -> list[LoggedScalars]:
@@ -38,11 +19,20 @@ def read_scalars(run: Run, name: str | None = None) -> list[LoggedScalars]:
         name: the only name to read; None for all names.
     """
     condition = run.period.condition("t_ns")
+    if name is None:
+        return select_scalars(run, condition)
+    return select_scalars(run, f"{condition} AND name = ?", (name,))
+
+
+def select_scalars(
+    run: Run, condition: str, parameters: tuple[object, ...] = ()
+) -> list[LoggedScalars]:
+    """Read the rows of `scalars` that fulfil an SQL condition, by process and name."""
     rows: dict[str, Any] = run.reader.table(
         "scalars",
         ("t_ns", "name", "process", "value"),
-        condition=condition if name is None else f"{condition} AND name = ?",
-        parameters=() if name is None else (name,),
+        condition=condition,
+        parameters=parameters,
         order_by="process, name, t_ns",
         encoded=("name", "process"),
     )

@@ -4,71 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import Float
-from stepscope.intervals import Int
+from stepscope.analysis import STORED_REDUCTIONS, TensorSeries
 from stepscope.run.frames import FrameColumns
 from stepscope.run.run import Run
 from stepscope.store import DictColumn
-
-_STORED = (
-    "element_count", "nan_count", "infinite_count", "zero_count",
-    "min", "max", "mean", "std", "l1", "l2", "product", "update_l2",
-)  # fmt: skip
-REDUCTIONS = (*_STORED, "variance", "sum", "abs_mean", "update_ratio", "zero_ratio")
-"""Names of the numbers that describe a tensor at a step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorSeries:
-    """Statistics of one tensor of one process in one mode, in order of steps."""
-
-    name: str
-    collection: str
-    process: str
-    rank: int | None
-    mode: str
-    shape: str
-    """Sizes at the last step, such as 768x192."""
-    dtype: str
-    step: Int
-    """Number of steps of the process before each."""
-    t_ns: Int
-    """Epoch nanoseconds."""
-    stored: dict[str, Float]
-    """The stored numbers by name; NaN where unknown."""
-
-    def reduction(self, name: str) -> Float:
-        """Return one of `REDUCTIONS` at each step; NaN where it is not known.
-
-        `variance` and `std` divide by the number of elements, and like `mean`, `sum`, `l1` and `l2`
-        describe the finite ones. `abs_mean` is the mean of the absolute values, `update_ratio` the
-        L2 norm of the change by the optimizer step as a share of that of the tensor after it, and
-        `zero_ratio` the share of zeros in all elements.
-        """
-        stored = self.stored
-        if name in stored:
-            return stored[name]
-        finite = stored["element_count"] - stored["nan_count"] - stored["infinite_count"]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            match name:
-                case "variance":
-                    return stored["std"] ** 2
-                case "sum":
-                    return stored["mean"] * finite
-                case "abs_mean":
-                    return stored["l1"] / finite
-                case "update_ratio":
-                    return stored["update_l2"] / stored["l2"]
-                case "zero_ratio":
-                    return stored["zero_count"] / stored["element_count"]
-        raise KeyError(name)
 
 
 def read_tensors(
@@ -87,51 +32,57 @@ def read_tensors(
         rank: only this rank; None for all.
     """
     names = _list_names(run, pattern, collections)
-    processes = {info.process: info.rank for info in run.processes}
-    condition = f"{run.period.condition('t_ns')} AND tensor IN ({', '.join('?' * len(names))})"
     if not names:
         return []
+    condition = f"{run.period.condition('t_ns')} AND tensor IN ({', '.join('?' * len(names))})"
+    return select_tensors(run, condition, tuple(names), rank=rank)
+
+
+def select_tensors(
+    run: Run, condition: str, parameters: tuple[object, ...] = (), *, rank: int | None = None
+) -> list[TensorSeries]:
+    """Read the rows that fulfil an SQL condition, as series in the order in which they were first
+    recorded.
+
+    Args:
+        run: the run; its period is not applied.
+        condition: SQL over the columns of `tensor_statistics`.
+        parameters: values for the '?' in it.
+        rank: only this rank; None for all.
+    """
+    processes = {info.process: info.rank for info in run.processes}
+    texts = ("process", "tensor", "mode", "collection", "shape", "dtype")
     rows = run.reader.table(
         "tensor_statistics",
-        (
-            "process",
-            "tensor",
-            "mode",
-            "collection",
-            "shape",
-            "dtype",
-            "seq",
-            "step",
-            "t_ns",
-            *_STORED,
-        ),
+        (*texts, "seq", "step", "t_ns", *STORED_REDUCTIONS),
         condition=condition,
-        parameters=tuple(names),
+        parameters=parameters,
         order_by="process, tensor, mode, step, seq",
-        encoded=("process", "tensor", "mode", "collection", "shape", "dtype"),
+        encoded=texts,
     )
     series = []
     borders = _borders(rows, ("process", "tensor", "mode"))
     for start, end in sorted(
         borders, key=lambda b: (rows["process"].codes[b[0]], rows["seq"][b[0]])
     ):
-        texts = {name: _text(rows[name], end - 1) for name in ("process", "tensor", "mode")}
-        if rank is not None and (processes.get(texts["process"]) or 0) != rank:
+        text = {name: _text(rows[name], end - 1) for name in texts}
+        process_rank = processes.get(text["process"])
+        if rank is not None and (process_rank or 0) != rank:
             continue
         series.append(
             TensorSeries(
-                name=texts["tensor"],
-                collection=_text(rows["collection"], end - 1),
-                process=texts["process"],
-                rank=processes.get(texts["process"]),
-                mode=texts["mode"],
-                shape=_text(rows["shape"], end - 1),
-                dtype=_text(rows["dtype"], end - 1),
+                name=text["tensor"],
+                collection=text["collection"],
+                process=text["process"],
+                rank=process_rank,
+                mode=text["mode"],
+                shape=text["shape"],
+                dtype=text["dtype"],
                 step=rows["step"][start:end],
                 t_ns=rows["t_ns"][start:end],
                 stored={
                     name: np.ma.filled(np.ma.asarray(rows[name][start:end], np.float64), np.nan)
-                    for name in _STORED
+                    for name in STORED_REDUCTIONS
                 },
             )
         )

@@ -8,12 +8,14 @@ from typing import Annotated
 import msgspec
 
 from stepscope.analysis import (
+    LoggedScalars,
     Statistics,
+    TensorSeries,
     downsample_columns,
     nan_to_none,
     summarize,
 )
-from stepscope.run import LoggedScalars, Run, TensorSeries, read_scalars, read_tensors
+from stepscope.run import Run, read_scalars, read_tensors
 from stepscope.schema import field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged

@@ -15,13 +15,13 @@ from stepscope.rules import Evaluation, Rule, page, summary
 from stepscope.rules.pages import HEADINGS
 from stepscope.rules.parameters import describe_parameters, format_parameters
 from stepscope.rules.profiler import RULES
-from stepscope.rules.registry import Registry
+from stepscope.rules.registry import BUILT_IN_RULES, Registry
 from stepscope.schema import Finding, RuleStatus
 from stepscope.views import VIEWS
 from tests.support import rule_runs
 from tests.support.fake_rule_inputs import FakeRuleInputs
 
-every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+every_rule = pytest.mark.parametrize("rule", BUILT_IN_RULES, ids=lambda rule: rule.__name__)
 
 
 def evaluate(rules: list[Rule[Any]], feed: RuleFeed) -> dict[str, Finding]:

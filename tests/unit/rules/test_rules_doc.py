@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stepscope.rule_feed.check import choose_rules
 from stepscope.rules import Evaluation, page
-from stepscope.rules.profiler import RULES
+from stepscope.rules.registry import BUILT_IN_RULES as RULES
 from tests.support.fake_rule_inputs import FakeRuleInputs
 
 FILE = Path(__file__).parents[3] / "docs" / "rules.md"

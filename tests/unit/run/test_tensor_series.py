@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import stepscope
+from stepscope.analysis import REDUCTIONS
 from stepscope.errors import UsageError
-from stepscope.run import REDUCTIONS
 from stepscope.testing import RunBuilder
 from stepscope.views.tensors import show_tensors
 from tests.support.command import run_command

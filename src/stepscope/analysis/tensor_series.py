@@ -1,0 +1,88 @@
+"""Numbers over the steps of a job: statistics of tensors, and what the script logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analysis.histograms import Float
+from stepscope.intervals import Int
+
+STORED_REDUCTIONS = (
+    "element_count", "nan_count", "infinite_count", "zero_count",
+    "min", "max", "mean", "std", "l1", "l2", "product", "update_l2",
+)  # fmt: skip
+"""Names of the numbers that a run holds for a tensor at a step."""
+REDUCTIONS = (*STORED_REDUCTIONS, "variance", "sum", "abs_mean", "update_ratio", "zero_ratio")
+"""Names of the numbers that describe a tensor at a step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSeries:
+    """Statistics of one tensor of one process in one mode, in order of steps."""
+
+    name: str
+    collection: str
+    process: str
+    rank: int | None
+    mode: str
+    shape: str
+    """Sizes at the last step, such as 768x192."""
+    dtype: str
+    step: Int
+    """Number of steps of the process before each."""
+    t_ns: Int
+    """Epoch nanoseconds."""
+    stored: dict[str, Float]
+    """The stored numbers by name; NaN where unknown."""
+
+    def reduction(self, name: str) -> Float:
+        """Return one of `REDUCTIONS` at each step; NaN where it is not known.
+
+        `variance` and `std` divide by the number of elements, and like `mean`, `sum`, `l1` and `l2`
+        describe the finite ones. `abs_mean` is the mean of the absolute values, `update_ratio` the
+        L2 norm of the change by the optimizer step as a share of that of the tensor after it, and
+        `zero_ratio` the share of zeros in all elements.
+        """
+        stored = self.stored
+        if name in stored:
+            return stored[name]
+        finite = stored["element_count"] - stored["nan_count"] - stored["infinite_count"]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            match name:
+                case "variance":
+                    return stored["std"] ** 2
+                case "sum":
+                    return stored["mean"] * finite
+                case "abs_mean":
+                    return stored["l1"] / finite
+                case "update_ratio":
+                    return stored["update_l2"] / stored["l2"]
+                case "zero_ratio":
+                    return stored["zero_count"] / stored["element_count"]
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedScalars:
+    """Values that one process logged under one name, in order of time."""
+
+    name: str
+    process: str
+    t_ns: Int
+    """Epoch nanoseconds."""
+    value: NDArray[np.float64]
+    """NaN where the logged value was not a finite number."""
+
+    @property
+    def nan_count(self) -> int:
+        """Number of values that were not finite."""
+        return int(np.isnan(self.value).sum())
+
+    def take(self, rows: NDArray[np.bool_]) -> LoggedScalars:
+        """Return some of the values."""
+        return LoggedScalars(
+            name=self.name, process=self.process, t_ns=self.t_ns[rows], value=self.value[rows]
+        )

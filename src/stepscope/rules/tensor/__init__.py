@@ -1,0 +1,41 @@
+"""The built-in rules about tensors and losses, one per file.
+
+Belongs here: rules, and base classes of several of them (`base`). A new rule is one file and one
+entry in `RULES`; its docstring is its page.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepscope.rules.base import Rule
+from stepscope.rules.tensor.all_zero import AllZero
+from stepscope.rules.tensor.exploding_tensor import ExplodingTensor
+from stepscope.rules.tensor.learning_rate_too_high import LearningRateTooHigh
+from stepscope.rules.tensor.learning_rate_too_low import LearningRateTooLow
+from stepscope.rules.tensor.loss_not_decreasing import LossNotDecreasing
+from stepscope.rules.tensor.loss_spike import LossSpike
+from stepscope.rules.tensor.overfit import Overfit
+from stepscope.rules.tensor.overtraining import Overtraining
+from stepscope.rules.tensor.stalled_training import StalledTrainingRule
+from stepscope.rules.tensor.tensor_variance import TensorVariance
+from stepscope.rules.tensor.unchanged_tensor import UnchangedTensor
+from stepscope.rules.tensor.vanishing_gradient import VanishingGradient
+from stepscope.rules.tensor.weight_update_ratio import WeightUpdateRatio
+
+RULES: tuple[type[Rule[Any]], ...] = (
+    AllZero,
+    LossNotDecreasing,
+    Overfit,
+    Overtraining,
+    StalledTrainingRule,
+    UnchangedTensor,
+    ExplodingTensor,
+    TensorVariance,
+    VanishingGradient,
+    WeightUpdateRatio,
+    LossSpike,
+    LearningRateTooHigh,
+    LearningRateTooLow,
+)
+"""Rules that Debugger has, then the others."""

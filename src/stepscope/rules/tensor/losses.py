@@ -1,0 +1,210 @@
+"""Losses among the logged values, and base of the rules that judge each of them by itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import msgspec
+import numpy as np
+
+from stepscope.analysis import LoggedScalars
+from stepscope.quantities import count_of
+from stepscope.rules.base import IncrementalRule, NotRecorded
+from stepscope.rules.inputs import RuleInputs
+from stepscope.rules.parameters import Regex
+from stepscope.rules.trigger import Trigger
+from stepscope.schema import Finding
+
+NO_LOSSES = "no loss was recorded"
+LOSS_ADVICE = (
+    "record it with `stepscope run --tensors losses`, or log it with stepscope.scalar('loss', loss)"
+)
+_LOSS = re.compile(r"(?i)(^|[^a-z])loss([^a-z]|$)")
+_VALIDATION = re.compile(r"(?i)(^|[^a-z])(validation|valid|val|eval|test|dev)(?=[^a-z]|$)")
+_TRAINING = re.compile(r"(?i)(^|[^a-z])(training|train)(?=[^a-z]|$)")
+
+
+def is_loss(name: str) -> bool:
+    """Return True for the name of a loss: one that `--tensors losses` gives, or with the word.
+
+    >>> [is_loss(name) for name in ("loss/NllLoss", "val_loss", "train/loss", "closs", "glossary")]
+    [True, True, True, False, False]
+    """
+    return _LOSS.search(name) is not None
+
+
+def is_validation(name: str) -> bool:
+    """Return True for a name with a word for validation.
+
+    >>> [is_validation(name) for name in ("val_loss", "eval/loss", "loss", "train_value")]
+    [True, True, False, False]
+    """
+    return _VALIDATION.search(name) is not None
+
+
+def strip_phase(name: str) -> str:
+    """Remove the words for training and validation, to find the two losses of one kind.
+
+    >>> strip_phase("val_loss"), strip_phase("train/loss"), strip_phase("loss")
+    ('loss', 'loss', 'loss')
+    """
+    stripped = _TRAINING.sub("", _VALIDATION.sub("", name))
+    return stripped.strip("/_-. ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossParameters:
+    """Choice of losses."""
+
+    tensor_regex: Regex = None
+    """Regular expression that is searched for in the names of logged values; by default those are
+    judged that have the word loss."""
+
+    def selects(self, name: str) -> bool:
+        """Return True for a value that the rule judges."""
+        return (
+            is_loss(name) if self.tensor_regex is None else bool(re.search(self.tensor_regex, name))
+        )
+
+
+class LossViolation(msgspec.Struct, frozen=True, kw_only=True):
+    """One violation of the condition by one loss."""
+
+    t_ns: int = 0
+    """Epoch nanoseconds."""
+    record: int = 0
+    """Number of recorded values of the loss before it."""
+    value: float = 0.0
+    """Loss there."""
+    reference: float = 0.0
+    """Loss that it is compared with."""
+
+
+class LossResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Results for one loss."""
+
+    name: str = ""
+    process: str = ""
+    record_count: int = 0
+    violation_count: int = 0
+    violations: list[LossViolation] = []
+    """The first 200."""
+
+
+class LossDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Results by loss."""
+
+    losses: list[LossResult] = []
+
+
+MAX_LISTED = 200
+
+
+@dataclass(slots=True, kw_only=True)
+class LossState:
+    """State of one loss; a rule adds its own fields."""
+
+    name: str
+    process: str
+    record_count: int = 0
+    violation_count: int = 0
+    violations: list[LossViolation] = field(default_factory=list)
+
+    def add(self, violation: LossViolation) -> None:
+        """Count a violation."""
+        self.violation_count += 1
+        if len(self.violations) < MAX_LISTED:
+            self.violations.append(violation)
+
+
+P = TypeVar("P", bound=LossParameters)
+S = TypeVar("S", bound=LossState)
+
+
+@dataclass(slots=True)
+class LossStates(Generic[S]):
+    """State of all losses, by process and name."""
+
+    losses: dict[tuple[str, str], S] = field(default_factory=dict)
+    trigger: Trigger = field(default_factory=Trigger)
+
+
+class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
+    """Judges the values of each loss. Values that are NaN or infinite are left out: ExplodingTensor
+    and NanOrigin are about those."""
+
+    topic = "losses"
+    evidence = ("tensors",)
+    missing_in_traces = "imported traces have no losses"
+
+    def new_loss(self, series: LoggedScalars) -> S:
+        """Return the state of a loss before any value."""
+        raise NotImplementedError
+
+    def judge(self, loss: S, series: LoggedScalars) -> list[LossViolation]:
+        """Return the violations in new values, all of which are finite."""
+        raise NotImplementedError
+
+    def describe(self, loss: S, violation: LossViolation) -> str:
+        """Describe the first violation of a loss, as a sentence without a full stop."""
+        raise NotImplementedError
+
+    def require_enough(self, losses: list[S]) -> None:
+        """Raise NotApplicable unless there are enough values for a decision."""
+
+    def start(self) -> LossStates[S]:
+        return LossStates()
+
+    def update(self, state: LossStates[S], inputs: RuleInputs) -> LossStates[S]:
+        for series in inputs.scalars:
+            if not self.parameters.selects(series.name):
+                continue
+            key = (series.process, series.name)
+            if key not in state.losses:
+                state.losses[key] = self.new_loss(series)
+            finite = np.isfinite(series.value)
+            loss, values = state.losses[key], series.take(finite)
+            violations = self.judge(loss, values) if finite.any() else []
+            loss.record_count += len(values.value)
+            for violation in violations:
+                loss.add(violation)
+            t_ns = np.array([violation.t_ns for violation in violations], dtype=np.int64)
+            state.trigger.add_times(inputs, t_ns)
+            state.trigger.cover(t_ns, t_ns)
+        return state
+
+    def decide(self, state: LossStates[S]) -> Finding | None:
+        losses = list(state.losses.values())
+        if not losses:
+            raise NotRecorded(NO_LOSSES, advice=LOSS_ADVICE)
+        self.require_enough(losses)
+        fired = [loss for loss in losses if loss.violations]
+        return self.finding(
+            triggered=state.trigger,
+            violations=sum(loss.violation_count for loss in losses),
+            datapoints=sum(loss.record_count for loss in losses),
+            details=LossDetails(losses=[_result_of(loss) for loss in losses]),
+            sentences=self._sentences(fired),
+        )
+
+    def _sentences(self, fired: list[S]) -> Iterable[str]:
+        for loss in fired:
+            more = (
+                f"; {count_of(loss.violation_count - 1, 'more time')} later"
+                if loss.violation_count > 1
+                else ""
+            )
+            yield f"{loss.name}: {self.describe(loss, loss.violations[0])}{more}."
+
+
+def _result_of(loss: LossState) -> LossResult:
+    return LossResult(
+        name=loss.name,
+        process=loss.process,
+        record_count=loss.record_count,
+        violation_count=loss.violation_count,
+        violations=loss.violations,
+    )

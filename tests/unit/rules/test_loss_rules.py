@@ -1,0 +1,168 @@
+"""Rules on losses and updates, with numbers from formulas."""
+
+from __future__ import annotations
+
+import doctest
+
+import numpy as np
+import pytest
+
+from stepscope.quantities import multiple
+from stepscope.rules.base import NotApplicable, NotRecorded
+from stepscope.rules.details import read_details
+from stepscope.rules.tensor import losses
+from stepscope.rules.tensor.learning_rate_too_high import LearningRateTooHigh
+from stepscope.rules.tensor.learning_rate_too_low import LearningRateTooLow
+from stepscope.rules.tensor.loss_not_decreasing import LossNotDecreasing
+from stepscope.rules.tensor.loss_spike import LossSpike
+from stepscope.rules.tensor.overfit import Overfit
+from stepscope.rules.tensor.overtraining import Overtraining
+from stepscope.rules.tensor.stalled_training import StalledTrainingDetails, StalledTrainingRule
+from stepscope.rules.tensor.validation_passes import ValidationDetails
+from stepscope.schema import Finding
+from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule
+
+STEPS = np.arange(100)
+NOISE = np.random.default_rng(0).normal(0, 0.05, 400)
+
+
+def test_names_of_losses() -> None:
+    assert doctest.testmod(losses).attempted > 0
+    assert doctest.testmod(losses).failed == 0
+
+
+def test_loss_not_decreasing() -> None:
+    # The mean of ten values falls by 0.1 from one comparison to the next, up to value 50.
+    loss = np.where(STEPS < 50, 2 - 0.01 * STEPS, 1.5)
+    finding = check_rule(LossNotDecreasing(), FakeRuleInputs().scalar("loss", loss))
+    # The values 50 to 59 have a mean of 1.5 after 1.555, so the first without a decrease are 60-69.
+    assert finding.violations == 4
+    assert finding.sentences == [
+        "loss: its mean over 10 values does not decrease, from 1.5 to 1.5 at record 69; "
+        "3 more times later."
+    ]
+    falling = FakeRuleInputs().scalar("train/loss", 2 - 0.01 * STEPS)
+    assert not check_rule(LossNotDecreasing(), falling).fired
+    assert check_rule(LossNotDecreasing(diff_percent=10), falling).fired
+    rising = check_rule(LossNotDecreasing(), FakeRuleInputs().scalar("loss", 1 + 0.1 * STEPS))
+    assert "increases, from 1.45 to 2.45" in rising.sentences[0]
+    other = FakeRuleInputs().scalar("accuracy", STEPS)
+    with pytest.raises(NotRecorded):
+        LossNotDecreasing().check(other)
+    assert check_rule(LossNotDecreasing(tensor_regex="^acc"), other).fired
+    with pytest.raises(NotApplicable, match="only 19 values of a loss so far"):
+        LossNotDecreasing().check(FakeRuleInputs().scalar("loss", STEPS[:19]))
+
+
+def test_values_that_are_not_finite_do_not_count() -> None:
+    loss = 2 - 0.01 * STEPS
+    with_nan = np.insert(loss, 15, [np.nan] * 30)
+    finding = check_rule(LossNotDecreasing(), FakeRuleInputs().scalar("loss", with_nan))
+    assert not finding.fired
+    assert finding.datapoints == 100
+
+
+def spike(at: int, height: float) -> FakeRuleInputs:
+    loss = 1 + NOISE
+    loss[at] = height
+    return FakeRuleInputs().scalar("loss/NllLoss", loss)
+
+
+def test_loss_spike() -> None:
+    finding = check_rule(LossSpike(), spike(200, 6.0))
+    assert finding.violations == 1
+    ratio = 6 / np.median((1 + NOISE)[150:200])
+    assert finding.sentences == [
+        f"loss/NllLoss: 6 at record 200, {multiple(ratio)} the median of the 50 values before."
+    ]
+    assert not check_rule(LossSpike(), spike(200, 1.4)).fired  # not 1.5 times the median
+    assert not check_rule(LossSpike(), spike(20, 6.0)).fired  # too early to compare
+    with pytest.raises(NotApplicable):
+        LossSpike().check(FakeRuleInputs().scalar("loss", NOISE[:50]))
+
+
+def epochs(training: list[float], validation: list[float]) -> FakeRuleInputs:
+    """Ten training losses per epoch, then two validation losses around the given mean."""
+    inputs = FakeRuleInputs()
+    inputs.scalar("train_loss", np.repeat([*training, training[-1]], 10), every_s=1)
+    values = np.stack([np.array(validation) - 0.1, np.array(validation) + 0.1], axis=1)
+    for number, pair in enumerate(values):
+        inputs.scalar("val_loss", pair, from_s=10 * number + 9.6, every_s=0.2)
+    joined = inputs.scalars[0], *inputs.scalars[1:]
+    inputs.scalars = [
+        joined[0],
+        losses.LoggedScalars(
+            name="val_loss",
+            process="p0",
+            t_ns=np.concatenate([s.t_ns for s in joined[1:]]),
+            value=np.concatenate([s.value for s in joined[1:]]),
+        ),
+    ]
+    return inputs
+
+
+def passes(finding: Finding) -> list[tuple[float, float]]:
+    details = read_details(finding, ValidationDetails)
+    assert details is not None
+    return [(round(p.training, 9), round(p.validation, 9)) for p in details.losses[0].passes]
+
+
+def test_overfit() -> None:
+    inputs = epochs([1.0, 0.8, 0.6, 0.4], [1.0, 0.85, 0.7, 0.7])
+    finding = check_rule(Overfit(), inputs)
+    assert passes(finding) == [(1.0, 1.0), (0.8, 0.85), (0.6, 0.7), (0.4, 0.7)]
+    assert finding.violations == 2  # 0.7 is 17 % above 0.6 and 75 % above 0.4
+    assert finding.sentences == ["val_loss: 0.7, while train_loss is 0.6, in 2 of 4 passes."]
+    assert check_rule(Overfit(patience=2), inputs).violations == 1
+    assert check_rule(Overfit(start_step=3), inputs).violations == 1
+    assert not check_rule(Overfit(ratio_threshold=1), inputs).fired
+    with pytest.raises(NotApplicable, match="word for validation"):
+        Overfit().check(FakeRuleInputs().scalar("loss", STEPS))
+
+
+def test_overtraining() -> None:
+    falling = [1 - 0.05 * n for n in range(12)]
+    assert not check_rule(Overtraining(), epochs(falling, falling)).fired
+    finding = check_rule(Overtraining(), epochs([1.0, *[0.5] * 9], [1.0, *[0.5] * 9]))
+    assert finding.violations == 4  # the training loss is the same at passes 2 to 10
+    assert finding.sentences == [
+        "val_loss: train_loss has not fallen below 0.5 for 8 passes, in 4 of 10 passes."
+    ]
+    late = check_rule(
+        Overtraining(patience_train=20, patience_validation=3), epochs(falling, [1.0] * 12)
+    )
+    assert late.violations == 9
+
+
+def test_stalled_training() -> None:
+    inputs = FakeRuleInputs().scalar("loss", STEPS[:3])
+    inputs.scalar("later", STEPS[:3], from_s=2502.5 - 2)
+    finding = check_rule(StalledTrainingRule(), inputs)
+    details = read_details(finding, StalledTrainingDetails)
+    assert details is not None
+    assert details.longest_pause_s == pytest.approx(2500.5 - 2.5)
+    assert (finding.violations, finding.datapoints) == (1, 6)
+    assert not check_rule(StalledTrainingRule(threshold="2600"), inputs).fired
+    hanging = FakeRuleInputs().scalar("loss", STEPS[:3]).sample("cpu_busy_ratio", [0] * 4000)
+    finding = check_rule(StalledTrainingRule(threshold=60), hanging)
+    assert finding.fired
+    assert "up to the end of the recorded time" in finding.sentences[0]
+
+
+@pytest.mark.parametrize(
+    ("rule", "outside"), [(LearningRateTooHigh(), 0.11), (LearningRateTooLow(), 9e-7)]
+)
+def test_learning_rate(rule: LearningRateTooHigh, outside: float) -> None:
+    def weights(bad_count: int, in_row: int) -> FakeRuleInputs:
+        inputs = FakeRuleInputs()
+        for number in range(5):
+            bad = (in_row > STEPS) & (number < bad_count)
+            inputs.tensor(f"w{number}", l2=2.0, update_l2=np.where(bad, 2 * outside, 2e-3))
+        return inputs
+
+    finding = check_rule(rule, weights(3, 22))
+    assert finding.violations == 9
+    assert "changes 3 weights" in finding.sentences[0]
+    assert "the first is w0 at step 19" in finding.sentences[0]
+    assert not check_rule(rule, weights(2, 22)).fired
+    assert not check_rule(rule, weights(5, 19)).fired
