@@ -113,8 +113,8 @@ _OPTIONS = (
                  help="Record statistics of tensors: any of "
                  f"{', '.join(COLLECTIONS)}, separated by commas."),
     click.option("--tensors-matching", "tensor_patterns", multiple=True, metavar="REGEX",
-                 help="Record statistics of the parameters, or with gradient/… of the gradients, "
-                 "whose whole name matches; may be repeated."),
+                 help="Record statistics of the tensors whose whole name matches, such as "
+                 "layers.0.*, gradient/.* or activation/.*relu; may be repeated."),
     click.option("--tensors-every", "tensor_interval", type=click.IntRange(min=1), metavar="N",
                  help="Record tensors at every Nth step of an optimizer.  [default: "
                  f"{DEFAULT_TENSOR_INTERVAL}, of XGBoost 5, or 1 with --tensors-steps]"),

@@ -14,7 +14,7 @@ TENSORS_VARIABLE = "STEPSCOPE_TENSORS"
 """Environment variable that holds the plan."""
 DEFAULT_TENSOR_INTERVAL = 100
 COLLECTIONS = (
-    "weights", "biases", "gradients", "losses",
+    "weights", "biases", "gradients", "losses", "activations", "inputs", "outputs", "optimizer",
     "feature_importance", "trees", "labels", "predictions",
 )  # fmt: skip
 """Built-in collections; those of the second line are of XGBoost."""
@@ -25,8 +25,7 @@ class TensorPlan:
 
     Args:
         collections: members of `COLLECTIONS`.
-        patterns: regular expressions; of parameters and gradients, those whose name matches one are
-            recorded as well.
+        patterns: regular expressions; tensors whose name matches one are recorded as well.
         interval: number of steps from one recorded step to the next; None for the default of the
             framework.
         first_step: number of steps before the first recorded one.

@@ -114,7 +114,7 @@ def _record(module: torch.nn.Module, state: _ModelState | None, args: Any, kwarg
             "dtype": _dtype(tensor.dtype),
         }
         for name, tensor in itertools.islice(
-            _tensors([*enumerate(args), *kwargs.items()], "", MAX_DEPTH), MAX_INPUTS
+            find_tensors([*enumerate(args), *kwargs.items()], "", MAX_DEPTH), MAX_INPUTS
         )
     ]
     if inputs not in state.inputs:
@@ -179,7 +179,7 @@ def _dtype(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _tensors(
+def find_tensors(
     items: list[tuple[Any, Any]], prefix: str, depth: int
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield path and tensor of each tensor in nested lists and dictionaries."""
@@ -188,6 +188,6 @@ def _tensors(
         if type(value) in _PLAIN_TYPES:
             yield path, value
         elif depth and type(value) in {list, tuple}:
-            yield from _tensors([*enumerate(value[:MAX_INPUTS])], f"{path}.", depth - 1)
+            yield from find_tensors([*enumerate(value[:MAX_INPUTS])], f"{path}.", depth - 1)
         elif depth and type(value) is dict:
-            yield from _tensors([*value.items()][:MAX_INPUTS], f"{path}.", depth - 1)
+            yield from find_tensors([*value.items()][:MAX_INPUTS], f"{path}.", depth - 1)

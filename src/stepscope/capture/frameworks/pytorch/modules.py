@@ -92,14 +92,22 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
         flags = _SIZED_IN_EVAL_MODE if models.is_in_eval_mode(module) else _SIZED
         if not is_grad_enabled():
             flags |= Flag.NO_GRAD
+        call = None
+        if tensors.calls is not None:
+            is_evaluation = flags != _SIZED
+            call = tensors.start_call(module, args, kwargs, is_evaluation=is_evaluation)
         module_call.active = True
         try:
             result = original(module, *args, **kwargs)
         finally:
             module_call.active = False
+            if call is not None:
+                call.remove_hooks()
             if device is not None:
                 device_clock.end(device)
             _probe.end(span, flags=flags)
+        if call is not None:
+            tensors.end_call(call, result)
         if span is not None:  # a lazy module has its parameters only after the call
             models.describe(module, args, kwargs)
             if tensors.recorder is not None:

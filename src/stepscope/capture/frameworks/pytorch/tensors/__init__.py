@@ -1,6 +1,8 @@
-"""Statistics of weights, gradients and losses, on request: option `--tensors`.
+"""Statistics of weights, gradients, activations and losses, on request: option `--tensors`.
 
     recorder     what is recorded at an optimizer step
+    calls        what is recorded in a call of a model
+    units        units of activation functions that have stopped to respond
     losses       the tensors on which the script calls `backward()`
     naming       names of parameters
     statistics   reductions of tensors, on the host and on devices
@@ -24,13 +26,18 @@ from stepscope.spool import TENSORS_VARIABLE, TensorPlan
 if TYPE_CHECKING:  # imported only in processes with a plan
     import torch
 
+    from stepscope.capture.frameworks.pytorch.tensors.calls import CallRecorder, OpenCall
     from stepscope.capture.frameworks.pytorch.tensors.recorder import OpenStep, TensorRecorder
 
 _probe = Probe("tensors")
 _loss_probe = Probe("losses")
+_call_probe = Probe("activations, inputs and outputs of modules")
+_CALL_COLLECTIONS = {"activations", "inputs", "outputs"}
 
 recorder: TensorRecorder | None = None
 """None without a request for parameters or gradients. Callers test it: a call would cost time."""
+calls: CallRecorder | None = None
+"""None without a request for what modules take and return."""
 add_loss: Callable[[Any], None] | None = None
 """Takes the tensors of each backward pass; None without a request for losses."""
 
@@ -62,13 +69,33 @@ def end_step(step: OpenStep) -> None:
         recorder.end_step(step)
 
 
+def start_call(
+    module: torch.nn.Module, args: Any, kwargs: Any, *, is_evaluation: bool
+) -> OpenCall | None:
+    """Record what a model is about to take; see `CallRecorder`. Never raises."""
+    if calls is None or not _call_probe.alive:
+        return None
+    try:
+        return calls.start(module, args, kwargs, is_evaluation=is_evaluation)
+    except Exception as error:  # noqa: BLE001 - the guard
+        _call_probe.fail(error)
+        return None
+
+
+@_call_probe.protect
+def end_call(call: OpenCall, result: Any) -> None:
+    """Record what a model has returned. Never raises."""
+    if calls is not None:
+        calls.end(call, result)
+
+
 def install() -> None:
     """Start the recording if there is a plan for this process.
 
     Raises:
         ValueError: the plan cannot be read.
     """
-    global recorder, add_loss
+    global recorder, calls, add_loss
     text = os.environ.get(TENSORS_VARIABLE)
     if not text:
         return
@@ -80,6 +107,10 @@ def install() -> None:
 
         recorder = TensorRecorder(plan)
         atexit.register(_probe.protect(recorder.finish))
+        if plan.patterns or _CALL_COLLECTIONS & set(plan.collections):
+            from stepscope.capture.frameworks.pytorch.tensors.calls import CallRecorder
+
+            calls = CallRecorder(plan, recorder, _call_probe.fail)
     if "losses" in plan.collections:
         from stepscope.capture.frameworks.pytorch.tensors.losses import LossRecorder, patch_scaler
 

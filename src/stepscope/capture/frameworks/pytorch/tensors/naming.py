@@ -91,11 +91,10 @@ def strip_wrappers(path: str, class_name: str) -> str:
     """Return the name of a parameter or module in the model that wrappers hold.
 
     Args:
-        path: name in the module that the script calls.
+        path: its name in the outermost module.
         class_name: class of that module.
     """
-    is_wrapper = class_name in _WRAPPER_CLASSES
     parts = path.split(".")
-    while is_wrapper and len(parts) > 1 and parts[0] in _WRAPPER_PARTS:
+    while class_name in _WRAPPER_CLASSES and len(parts) > 1 and parts[0] in _WRAPPER_PARTS:
         del parts[0]
     return ".".join(part for part in parts if part not in _TRANSPARENT_PARTS)

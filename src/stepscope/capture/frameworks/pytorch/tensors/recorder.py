@@ -28,6 +28,8 @@ from stepscope.spool import Kind, TensorPlan
 
 GRADIENT_PREFIX = "gradient/"
 """Prefix of the name of a gradient, as in SageMaker Debugger."""
+STATE_PREFIX = "optimizer/"
+"""Prefix of the name of what an optimizer keeps for a parameter, such as `optimizer/exp_avg/…`."""
 MIN_FREE_RATIO = 2.0
 """Free memory of a device, as a multiple of the weights that are copied before a step."""
 
@@ -44,25 +46,38 @@ class _Selection(NamedTuple):
     has_gradient: bool
 
 
-class OpenStep:
-    """Step of an optimizer whose tensors are recorded."""
+class OpenMoments:
+    """Rows by device of tensors that are recorded together.
 
-    def __init__(self, optimizer: torch.optim.Optimizer, *, has_closure: bool) -> None:
-        self.optimizer = optimizer
-        self.has_closure = has_closure
-        """The gradients are made inside the step."""
-        self.number = progress.step_count
+    Args:
+        number: number of steps of the process before this one.
+        mode: TRAIN or EVAL.
+    """
+
+    def __init__(self, number: int, mode: str) -> None:
+        self.number = number
+        self.mode = mode
         self.t_ns = time.monotonic_ns()
-        self.copies: dict[int, torch.Tensor] = {}
-        """Flat elements before the step, by identity of the parameter."""
         self.moments: dict[torch.device, Moment] = {}
 
     def moment(self, elements: Elements) -> Moment:
         """Return the rows of the device of a tensor."""
         device = elements.values.device
         if device not in self.moments:
-            self.moments[device] = Moment(step=self.number, mode="TRAIN", t_ns=self.t_ns)
+            self.moments[device] = Moment(step=self.number, mode=self.mode, t_ns=self.t_ns)
         return self.moments[device]
+
+
+class OpenStep(OpenMoments):
+    """Step of an optimizer whose tensors are recorded."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, *, has_closure: bool) -> None:
+        super().__init__(progress.step_count, "TRAIN")
+        self.optimizer = optimizer
+        self.has_closure = has_closure
+        """The gradients are made inside the step."""
+        self.copies: dict[int, torch.Tensor] = {}
+        """Flat elements before the step, by identity of the parameter."""
 
 
 class TensorRecorder:
@@ -137,9 +152,31 @@ class TensorRecorder:
                         before = step.copies.pop(id(parameter), None)
                         name = selection.name, selection.collection
                         self._add(step, *name, parameter, find_elements(parameter), before)
+                self._add_optimizer_state(step)
                 for moment in step.moments.values():
                     self._writer.write(moment)
             _probe.end(span)
+
+    def add_tensor(
+        self, moments: OpenMoments, name: str, collection: str, tensor: torch.Tensor
+    ) -> None:
+        """Record a tensor of a module call, unless another thread reads tensors meanwhile."""
+        if self._lock.acquire(blocking=False):
+            try:
+                span = _probe.start(Kind.ANNOTATION, _SPAN_NAME)
+                with torch.no_grad(), torch._C.DisableTorchFunction():
+                    values = tensor.detach()
+                    self._add(moments, name, collection, values, find_elements(values), None)
+                _probe.end(span)
+            finally:
+                self._lock.release()
+
+    def write(self, moments: OpenMoments) -> None:
+        """Write the rows of a module call."""
+        with self._lock:
+            self._writer.poll()
+            for moment in moments.moments.values():
+                self._writer.write(moment)
 
     def finish(self) -> None:
         """Write what the device has computed; the process ends."""
@@ -157,6 +194,15 @@ class TensorRecorder:
                 elements = elements._replace(values=values)
             name = f"{GRADIENT_PREFIX}{selection.name}"
             self._add(step, name, "gradients", gradient, elements, None)
+
+    def _add_optimizer_state(self, step: OpenStep) -> None:
+        for parameter, selection in self._select_parameters(step.optimizer):
+            for key, value in (step.optimizer.state.get(parameter) or {}).items():
+                name = f"{STATE_PREFIX}{key}/{selection.name}"
+                if not isinstance(value, torch.Tensor) or key == "step":
+                    continue
+                if "optimizer" in self._plan.collections or self._is_matched(name):
+                    self._add(step, name, "optimizer", value, find_elements(value), None)
 
     def _select_parameters(
         self, optimizer: torch.optim.Optimizer
@@ -201,7 +247,7 @@ class TensorRecorder:
 
     def _add(  # noqa: PLR0917 - one row
         self,
-        step: OpenStep,
+        step: OpenMoments,
         name: str,
         collection: str,
         tensor: torch.Tensor,

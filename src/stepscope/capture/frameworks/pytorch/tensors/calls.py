@@ -1,0 +1,228 @@
+"""Recording of activations, inputs and outputs in the module calls of an unmodified script.
+
+Hooks are on selected modules, and only during a recorded outermost call: other calls cost nothing,
+a model that is copied or saved between calls has no hook, and modules that are added or replaced
+need no care. What activation checkpointing computes once more in the backward pass is not recorded.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from stepscope.capture import session
+from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
+from stepscope.capture.frameworks.pytorch.models import MAX_DEPTH, find_tensors
+from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.frameworks.pytorch.tensors.naming import strip_wrappers
+from stepscope.capture.frameworks.pytorch.tensors.recorder import OpenMoments, TensorRecorder
+from stepscope.capture.frameworks.pytorch.tensors.units import find_stopped_units
+from stepscope.spool import TensorPlan
+
+ACTIVATION_PREFIX, INPUT_PREFIX = "activation/", "input/"
+"""Prefixes of the names of the output and of the input of a module inside a model."""
+MODEL_INPUT_PREFIX, MODEL_OUTPUT_PREFIX = "model_input/", "model_output/"
+"""Prefixes of the names of the arguments and of the result of an outermost call."""
+
+_OPAQUE = (torch.jit.ScriptModule,)
+"""Modules that run no Python hooks inside."""
+_FUSED_IN_EVALUATION = (torch.nn.TransformerEncoder, torch.nn.TransformerEncoderLayer)
+"""Modules that compute in another way, with other rounding, if one inside has a hook."""
+_CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Identity)
+
+
+class OpenCall:
+    """Outermost call whose tensors are recorded, with the hooks to remove at its end."""
+
+    def __init__(self, moments: OpenMoments, prefix: str) -> None:
+        self.moments = moments
+        self.prefix = prefix
+        self.handles: list[Any] = []
+
+    def remove_hooks(self) -> None:
+        """Remove the hooks from the modules."""
+        while self.handles:
+            self.handles.pop().remove()
+
+
+class CallRecorder:
+    """Recorder of the module calls of one process.
+
+    If a module is called several times in a step, the first call is recorded.
+
+    Args:
+        plan: what to record.
+        recorder: takes the tensors.
+        fail: takes an error in a hook, where the caller of `start` cannot see it.
+    """
+
+    def __init__(
+        self, plan: TensorPlan, recorder: TensorRecorder, fail: Callable[[Exception], None]
+    ) -> None:
+        self._plan = plan
+        self._recorder = recorder
+        self._fail = fail
+        self._patterns = [re.compile(pattern) for pattern in plan.patterns]
+        self._prefixes: weakref.WeakKeyDictionary[torch.nn.Module, str] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._step = -1
+        self._recorded: set[tuple[str, str]] = set()
+        """Mode and name of what is recorded in the step."""
+
+    def start(
+        self, module: torch.nn.Module, args: Any, kwargs: Any, *, is_evaluation: bool
+    ) -> OpenCall | None:
+        """Record the inputs of an outermost call, and place the hooks.
+
+        Returns:
+            None for a call that is not recorded.
+        """
+        step = progress.step_count
+        if not self._plan.records_step(step) or not session.live or not _is_plain_execution():
+            return None
+        if step != self._step:
+            self._step, self._recorded = step, set()
+        mode = "EVAL" if is_evaluation else "TRAIN"
+        call = OpenCall(OpenMoments(step, mode), self._prefix(module))
+        self._add_all(
+            call, "inputs", MODEL_INPUT_PREFIX + call.prefix, [*enumerate(args), *kwargs.items()]
+        )
+        try:
+            self._place_hooks(call, module)
+        except Exception:
+            call.remove_hooks()
+            raise
+        return call
+
+    def end(self, call: OpenCall, result: Any) -> None:
+        """Record the outputs of an outermost call."""
+        items = [*result.items()] if isinstance(result, dict) else [*enumerate(_as_tuple(result))]
+        self._add_all(call, "outputs", MODEL_OUTPUT_PREFIX + call.prefix, items)
+        self._recorder.write(call.moments)
+
+    def _place_hooks(self, call: OpenCall, model: torch.nn.Module) -> None:
+        for path, module in _walk(model, is_evaluation=call.moments.mode == "EVAL"):
+            name = call.prefix + strip_wrappers(path, type(model).__name__)
+            is_leaf = not module._modules and not isinstance(module, _CONTAINERS)
+            if self._is_selected("activations" if is_leaf else "", ACTIVATION_PREFIX + name):
+                call.handles.append(module.register_forward_hook(self._output_hook(call, name)))
+            if self._is_selected("", INPUT_PREFIX + name):
+                hook = self._input_hook(call, name)
+                call.handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+
+    def _output_hook(self, call: OpenCall, name: str) -> Callable[..., None]:
+        def record_output(module: Any, args: Any, result: Any) -> None:
+            if torch.compiler.is_compiling():
+                return
+            self._add_output(call, "activations", ACTIVATION_PREFIX + name, result)
+            self._add_units(call, module, args, result, name)
+
+        return record_output
+
+    def _input_hook(self, call: OpenCall, name: str) -> Callable[..., None]:
+        def record_input(module: Any, args: Any, kwargs: Any) -> None:
+            if torch.compiler.is_compiling():
+                return
+            self._add_output(call, "inputs", INPUT_PREFIX + name, (*args, *kwargs.values()))
+
+        return record_input
+
+    def _add_output(self, call: OpenCall, collection: str, name: str, result: Any) -> None:
+        """Record the tensors that a module takes or returns; the first has the plain name."""
+        try:
+            for number, (path, tensor) in enumerate(_find(enumerate(_as_tuple(result)))):
+                self._add(call, collection, name if not number else f"{name}.{path}", tensor)
+        except Exception as error:  # noqa: BLE001 - the guard
+            call.remove_hooks()
+            self._fail(error)
+
+    def _add_units(self, call: OpenCall, module: Any, args: Any, result: Any, name: str) -> None:
+        try:
+            units = find_stopped_units(module, args, result) if _is_plain_execution() else None
+            if units is not None:
+                prefix, tensor = units
+                self._add(call, "units", prefix + name, tensor)
+        except Exception as error:  # noqa: BLE001 - the guard
+            call.remove_hooks()
+            self._fail(error)
+
+    def _add_all(
+        self, call: OpenCall, collection: str, prefix: str, items: list[tuple[Any, Any]]
+    ) -> None:
+        for path, tensor in _find(items):
+            if self._is_selected(collection, f"{prefix}{path}"):
+                self._add(call, collection, f"{prefix}{path}", tensor)
+
+    def _add(self, call: OpenCall, collection: str, name: str, tensor: torch.Tensor) -> None:
+        key = call.moments.mode, name
+        if key not in self._recorded and _is_plain_execution():
+            self._recorded.add(key)
+            self._recorder.add_tensor(call.moments, name, collection, tensor)
+
+    def _is_selected(self, collection: str, name: str) -> bool:
+        return collection in self._plan.collections or any(
+            pattern.fullmatch(name) for pattern in self._patterns
+        )
+
+    def _prefix(self, model: torch.nn.Module) -> str:
+        """Return the prefix of the names in a model: none for the first, then its class."""
+        prefix = self._prefixes.get(model)
+        if prefix is None:
+            used, class_name = set(self._prefixes.values()), type(model).__name__
+            candidates = ["", f"{class_name}."]
+            candidates += [f"{class_name}#{number}." for number in range(2, len(used) + 2)]
+            prefix = next(text for text in candidates if text not in used)
+            self._prefixes[model] = prefix
+        return prefix
+
+
+def _walk(model: torch.nn.Module, *, is_evaluation: bool) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Yield path and module of all modules inside a model whose calls run Python code.
+
+    Compiled modules are left out with all inside: their hooks would be compiled.
+    """
+    visited = {model}
+    stack = [("", model)]
+    while stack:
+        path, module = stack.pop()
+        if path:
+            yield path, module
+        if type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None:
+            continue
+        if isinstance(module, _OPAQUE):
+            continue
+        if is_evaluation and isinstance(module, _FUSED_IN_EVALUATION):
+            continue
+        for name, child in reversed(module._modules.items()):
+            if child is not None and child not in visited and not isinstance(child, _OPAQUE):
+                visited.add(child)
+                stack.append((f"{path}.{name}" if path else name, child))
+
+
+def _find(items: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    return find_tensors(list(items), "", MAX_DEPTH)
+
+
+def _as_tuple(result: Any) -> tuple[Any, ...]:
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+def _is_plain_execution() -> bool:
+    """Return True where operators compute numbers now, for the script itself.
+
+    Not in the backward pass (checkpointing computes activations once more), under `torch.func`,
+    tracers and dispatch modes (selective checkpointing counts the operators), and not while a CUDA
+    graph is captured.
+    """
+    return (
+        torch._C._current_graph_task_id() == -1
+        and torch._C._functorch.maybe_current_level() is None
+        and torch._C._get_tracing_state() is None
+        and not torch._C._len_torch_dispatch_stack()
+        and not is_capturing()
+    )
