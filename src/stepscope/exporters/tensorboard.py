@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from stepscope.analysis import LoggedScalars, TensorSeries
 from stepscope.exporters.event_file import EventFileWriter
 from stepscope.output_files import atomic_write
-from stepscope.run import LoggedScalars, Run, TensorSeries, read_scalars, read_tensors
+from stepscope.run import Run, read_scalars, read_tensors
 
 TENSOR_SCALARS = (
     "l2", "mean", "std", "min", "max", "update_ratio", "zero_ratio", "nan_count", "infinite_count",

@@ -71,7 +71,8 @@ class StepColumns:
     def last_step(self) -> Int:
         """Last recorded step of each column."""
         ends = np.arange(1, len(self) + 1) * self.steps_per_column
-        return self.steps[np.minimum(ends, len(self.steps)) - 1]
+        last: Int = self.steps[np.minimum(ends, len(self.steps)) - 1]
+        return last
 
     @property
     def join(self) -> str:

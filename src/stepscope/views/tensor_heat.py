@@ -7,10 +7,9 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from stepscope.analysis import round_significant
+from stepscope.analysis import REDUCTIONS, round_significant
 from stepscope.errors import UsageError
 from stepscope.run import (
-    REDUCTIONS,
     Run,
     aggregate_tensors,
     choose_step_columns,
