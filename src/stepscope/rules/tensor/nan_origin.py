@@ -107,7 +107,7 @@ class NanOrigin(Rule[NoParameters]):
         losses = [fact for facts in searches.values() for fact in facts if fact.loss is not None]
         sentences = [
             f"Step {fact.loss_step}: the loss was {_LOSSES[fact.loss or 'nan']}. Its origin is not "
-            f"known: none was found in {count_of(fact.step_count, 'step')} after it."
+            f"known: {_describe_futile_search(fact)}."
             for fact in losses
         ]
         if not losses and step_count:
@@ -116,7 +116,7 @@ class NanOrigin(Rule[NoParameters]):
                 f"{count_of(step_count, 'searched step')}."
             ]
         elif not losses:
-            sentences = ["No loss was NaN or infinite."]
+            sentences = ["No loss was seen that is NaN or infinite."]
         return self.finding(
             triggered=len(losses),
             violations=len(losses),
@@ -154,6 +154,12 @@ def _find_step(inputs: RuleInputs, process: ProcessInfo, step: int) -> Trigger:
     trigger.add_times(inputs, [end_ns])
     trigger.cover(start_ns, end_ns)
     return trigger
+
+
+def _describe_futile_search(search: NanSearchFact) -> str:
+    if not search.step_count:
+        return "no step after it was searched"
+    return f"it did not recur in {count_of(search.step_count, 'step')} after it"
 
 
 def _describe_late_search(search: NanSearchFact) -> str:
