@@ -43,8 +43,8 @@ class NanOrigin(Rule[NoParameters]):
     """Finds the operator that produced the first NaN or infinite number.
 
     ## What it checks
-    The result of the search that `stepscope run --find-nan` makes in all steps, and `--on-nan find`
-    in the steps after the first loss that is not finite. It ends at the first loss on which the
+    The result of the search that `--find-nan` of `stepscope run` makes in all steps, and
+    `--on-nan find` in the steps after the first loss that is not finite. It ends at the first loss on which the
     script calls `backward()`, gradient that an optimizer uses, or parameter after its step, that is
     not finite, and goes back to the first operator whose result was not finite while its inputs
     were. Infinite constants of masks, and gradients for which a GradScaler skips the step, are no
