@@ -397,12 +397,17 @@ class NanFollower(msgspec.Struct, frozen=True, kw_only=True):
     """Operator that turned an infinite number into NaN."""
 
     operator: str
-    """As for `nan_origin`, as are the other fields."""
+    """As for `nan_origin`."""
     phase: NanPhase
+    """As for `nan_origin`."""
     autograd_node: str | None
+    """As for `nan_origin`."""
     module: str
+    """As for `nan_origin`."""
     file: str
+    """As for `nan_origin`."""
     line: int
+    """As for `nan_origin`."""
 
 
 class NanOriginFact(Fact, frozen=True, kw_only=True, tag="nan_origin"):

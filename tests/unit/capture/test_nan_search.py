@@ -39,6 +39,7 @@ ORIGINS = {
     "collapsed_scale": ("backward", "div", 3, "gradients"),
     "stops_at_loss": ("loss", "div", 1, "value"),
     "recurs": ("loss", "div", 2, "loss"),
+    "last_loss": ("loss", "exp", 2, "loss"),
 }
 """Phase, operator and step of the origin, and where the search found it."""
 HEALTHY = (
@@ -95,8 +96,8 @@ def line_of(name: str) -> int:
 def test_the_origin_is_found(searched: Trainings, name: str) -> None:
     (origin,) = searched.of(name, "nan_origin")
 
-    found = origin["phase"], origin["operator"], origin["step"], origin["reached"]
-    assert found == ORIGINS[name]
+    actual = origin["phase"], origin["operator"], origin["step"], origin["reached"]
+    assert actual == ORIGINS[name]
     assert (Path(origin["file"]).name, origin["line"]) == (TRAININGS.name, line_of(name))
     assert origin["caller_file"] == ""
 
@@ -156,7 +157,7 @@ def test_results_are_identical_bit_by_bit(searched: Trainings, tmp_path: Path) -
 
 
 def test_a_search_after_a_loss_finds_what_recurs(tmp_path: Path) -> None:
-    names = ("recurs", "corrupt_sample", "missing_target", "samples_without_fault")
+    names = ("recurs", "corrupt_sample", "last_loss", "samples_without_fault")
     after = run_trainings(tmp_path, AFTER_LOSS, *names)
 
     (origin,) = after.of("recurs", "nan_origin")
@@ -165,5 +166,6 @@ def test_a_search_after_a_loss_finds_what_recurs(tmp_path: Path) -> None:
     # The only corrupt sample is over, and has left parameters that are not finite.
     (origin,) = after.of("corrupt_sample", "nan_origin")
     assert (origin["phase"], origin["step"]) == ("parameters", 4)
+    assert after.of("last_loss", "nan_search")[-1]["loss"] == "inf"
     assert not after.of("samples_without_fault", "nan_origin")
     assert [fact["loss"] for fact in after.of("samples_without_fault", "nan_search")] == [None]

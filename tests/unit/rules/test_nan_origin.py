@@ -149,7 +149,16 @@ def test_a_loss_that_does_not_recur_is_reported_without_an_origin() -> None:
 
     assert finding.fired
     assert finding.sentences == [
-        "Step 12: the loss was Inf. Its origin is not known: none was found in 100 steps after it."
+        "Step 12: the loss was Inf. Its origin is not known: it did not recur in 100 steps after "
+        "it."
+    ]
+
+
+def test_a_loss_of_the_last_step_is_reported() -> None:
+    finding = check([search(), search(first_step=13, loss_step=12, loss="nan")])
+
+    assert finding.sentences == [
+        "Step 12: the loss was NaN. Its origin is not known: no step after it was searched."
     ]
 
 
@@ -160,7 +169,7 @@ def test_a_loss_that_does_not_recur_is_reported_without_an_origin() -> None:
             [search(), search(step_count=40)],
             "No NaN or infinite number reached a loss, gradient or parameter in 40 searched steps.",
         ),
-        ([search()], "No loss was NaN or infinite."),
+        ([search()], "No loss was seen that is NaN or infinite."),
     ],
 )
 def test_nothing_is_named_without_a_failure(facts: list[dict[str, Any]], sentence: str) -> None:

@@ -1838,6 +1838,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     tensors: {"title":"tensors","unit":"none","description":"Those with NaN or infinite elements first."},
     left_out_tensor_count: {"title":"omitted tensors","unit":"count","description":"Tensors that exceed the limit and are omitted."},
     tensors_missing: {"title":"tensors missing","unit":"none"},
+    nan_origin: {"title":"origin of NaN","unit":"none","description":"First operator with a NaN or infinite number; null if none was found or searched for."},
     missing: {"title":"missing","unit":"none"},
   },
   TimeRange: {

@@ -2443,6 +2443,8 @@ export interface TensorsView {
   /** Tensors that exceed the limit and are omitted. */
   left_out_tensor_count: number;
   tensors_missing: string | null;
+  /** First operator with a NaN or infinite number; null if none was found or searched for. */
+  nan_origin: string | null;
   missing: string | null;
 }
 

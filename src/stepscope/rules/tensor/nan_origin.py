@@ -43,8 +43,8 @@ class NanOrigin(Rule[NoParameters]):
     """Finds the operator that produced the first NaN or infinite number.
 
     ## What it checks
-    The result of the search that `stepscope run --find-nan` makes in all steps, and `--on-nan find`
-    in the steps after the first loss that is not finite. It ends at the first loss on which the
+    The result of the search that `--find-nan` of `stepscope run` makes in all steps, and
+    `--on-nan find` in the steps after the first loss that is not finite. It ends at the first loss on which the
     script calls `backward()`, gradient that an optimizer uses, or parameter after its step, that is
     not finite, and goes back to the first operator whose result was not finite while its inputs
     were. Infinite constants of masks, and gradients for which a GradScaler skips the step, are no
@@ -107,7 +107,7 @@ class NanOrigin(Rule[NoParameters]):
         losses = [fact for facts in searches.values() for fact in facts if fact.loss is not None]
         sentences = [
             f"Step {fact.loss_step}: the loss was {_LOSSES[fact.loss or 'nan']}. Its origin is not "
-            f"known: none was found in {count_of(fact.step_count, 'step')} after it."
+            f"known: {_describe_futile_search(fact)}."
             for fact in losses
         ]
         if not losses and step_count:
@@ -116,7 +116,7 @@ class NanOrigin(Rule[NoParameters]):
                 f"{count_of(step_count, 'searched step')}."
             ]
         elif not losses:
-            sentences = ["No loss was NaN or infinite."]
+            sentences = ["No loss was seen that is NaN or infinite."]
         return self.finding(
             triggered=len(losses),
             violations=len(losses),
@@ -154,6 +154,12 @@ def _find_step(inputs: RuleInputs, process: ProcessInfo, step: int) -> Trigger:
     trigger.add_times(inputs, [end_ns])
     trigger.cover(start_ns, end_ns)
     return trigger
+
+
+def _describe_futile_search(search: NanSearchFact) -> str:
+    if not search.step_count:
+        return "no step after it was searched"
+    return f"it did not recur in {count_of(search.step_count, 'step')} after it"
 
 
 def _describe_late_search(search: NanSearchFact) -> str:

@@ -347,8 +347,8 @@ class Causal(nn.Module):
         x = self.layer(x)
         scores = x @ x.transpose(1, 2)
         shares = (scores + self.mask).softmax(-1)
-        kept = torch.tensor([1.0, 1.0, 0.0]).log()
-        return F.scaled_dot_product_attention(x, x, shares @ x, attn_mask=kept.expand(3, 3))
+        mask = torch.tensor([1.0, 1.0, 0.0]).log()
+        return F.scaled_dot_product_attention(x, x, shares @ x, attn_mask=mask.expand(3, 3))
 
 
 @healthy
@@ -416,6 +416,18 @@ def recurs():
         scaler.scale((count * errors).sum() / count.sum()).backward()  # origin: recurs
         scaler.step(optimizer)
         scaler.update()
+
+
+@faulty
+def last_loss():
+    model = nn.Linear(4, 1)
+    scales = [1.0, 1.0, 1e4]
+
+    def compute_loss(step):
+        output = model(batch(8, 4)).abs() * scales[step]
+        return output.exp().mean()  # origin: last_loss
+
+    train(model, compute_loss)
 
 
 @healthy

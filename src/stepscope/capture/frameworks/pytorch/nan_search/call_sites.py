@@ -7,6 +7,7 @@ import sys
 import sysconfig
 import weakref
 from enum import Enum
+from itertools import chain
 from types import CodeType, FrameType
 from typing import Any
 
@@ -116,7 +117,7 @@ class CallSite:
 _NO_LINE = ("", 0, "")
 
 
-def find_models(frame: FrameType | None) -> torch.nn.Module | None:
+def find_model(frame: FrameType | None) -> torch.nn.Module | None:
     """Return the outermost module that is being called."""
     model = None
     while frame is not None:
@@ -137,11 +138,11 @@ class ModelNames:
         """Add the model that contains the module of an operator."""
         if site.module is None or len(self._models) >= MAX_MODELS:
             return
-        known = self._modules.get(id(site.module()))
-        if known is not None and known() is site.module():
+        reference = self._modules.get(id(site.module()))
+        if reference is not None and reference() is site.module():
             return
-        model = find_models(frame)
-        if model is not None and all(other() is not model for other in self._models):
+        model = find_model(frame)
+        if model is not None and all(reference() is not model for reference in self._models):
             self._models.append(weakref.ref(model))
             for module in model.modules():
                 self._modules[id(module)] = weakref.ref(module)
@@ -159,10 +160,9 @@ class ModelNames:
         none."""
         storage = tensor.untyped_storage()._cdata
         for model in self._alive():
-            for named in (model.named_parameters(), model.named_buffers()):
-                for path, parameter in named:
-                    if _storage(parameter) == storage:
-                        return _strip(path, model)
+            for path, parameter in chain(model.named_parameters(), model.named_buffers()):
+                if _storage(parameter) == storage:
+                    return _strip(path, model)
         return None
 
     def _alive(self) -> list[torch.nn.Module]:

@@ -40,6 +40,11 @@ class LossWatch:
         elif len(self._copies) < MAX_COPIES:
             self._copies.start(progress.step_count, [loss.detach()])
 
+    def finish(self) -> None:
+        """Check the losses that still arrive in time; the process ends."""
+        for step, (copy,) in self._copies.await_arrival():
+            self._check(step, copy.item())
+
     def _check(self, step: int, value: float) -> None:
         if not math.isfinite(value):
             self._notify(step, value)

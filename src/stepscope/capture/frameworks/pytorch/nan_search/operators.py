@@ -1,4 +1,4 @@
-"""What the schema of an operator says about the tensors that it writes."""
+"""Traits of operators from their schemas: the arguments that they write, and names."""
 
 from __future__ import annotations
 

@@ -112,8 +112,7 @@ class NanSearch:
         losses = [self._scaled.unscale(loss) for loss in outputs]
         if self.is_active:
             self._enter()
-            named = [(loss, None) for loss in losses]
-            self._conclude_on(named, "loss", unseen_phase="unknown")
+            self._conclude_on(((loss, None) for loss in losses), "loss", unseen_phase="unknown")
         elif self._loss_watch is not None and len(losses) == 1:
             with torch.no_grad(), torch._C.DisableTorchFunction():
                 self._loss_watch.add(losses[0])
@@ -121,6 +120,8 @@ class NanSearch:
     def finish(self) -> None:
         """Record how the search has ended: the process ends."""
         if not self.is_active:
+            if self._loss_watch is not None:
+                self._loss_watch.finish()
             return
         is_failed = getattr(sys, "last_type", None) is not None  # an exception ended the script
         if is_failed and self._last_read is not None:
@@ -285,6 +286,8 @@ class NanSearch:
         """Search from the next step on: this one has done the operator in question."""
         if self._loss is None and self._search_count < MAX_SEARCHES:
             self._loss = step, value
+            self._first_step = progress.step_count + 1
+            self._record_search()
 
     def _on_boundary(self) -> None:
         if self.is_active:
@@ -298,7 +301,6 @@ class NanSearch:
             self._search_count += 1
             self._first_step = progress.step_count
             self._is_on = self.is_active = True
-            self._record_search()
             self._enter()
 
     def _record_first_step(self) -> None:
@@ -335,4 +337,4 @@ def _parameters(
 
 def _found_infinite(scaler: Any, optimizer: torch.optim.Optimizer) -> bool:
     """Return True if a GradScaler has let a fused optimizer skip its step."""
-    return any(float(found) for found in scaler._found_inf_per_device(optimizer).values())
+    return any(float(count) for count in scaler._found_inf_per_device(optimizer).values())
