@@ -12,6 +12,7 @@ from tests.conftest import Spool
 from tests.unit.capture.test_tensor_recording import PREFACE, check_against, read_rows, record
 
 COLLECTIONS = ("activations", "inputs", "outputs", "optimizer")
+UNITS = ("dead_units", "saturated_units")
 TRAINING = """
 import io
 from torch.utils.checkpoint import checkpoint
@@ -82,8 +83,8 @@ def test_rows_equal_what_the_script_had(spool: Spool, tmp_path: Path) -> None:
     saved, observed, alone = (str(tmp_path / name) for name in ("s.npz", "o.npz", "a.npz"))
     rows = record(spool, TRAINING, saved, observed, collections=COLLECTIONS, patterns=PATTERNS)
     rows = [row for row in rows if row["tensor"] != "activation/block.fc"]  # changed in place
-    check_against(Path(saved), [row for row in rows if row["collection"] != "units"])
-    assert {row["collection"] for row in rows} == {*COLLECTIONS, "units"}
+    check_against(Path(saved), [row for row in rows if row["collection"] not in UNITS])
+    assert {row["collection"] for row in rows} == {*COLLECTIONS, *UNITS}
     outputs = dict(np.load(saved).items())
     for row in rows:
         if row["tensor"].startswith("dead_units/"):
@@ -170,6 +171,39 @@ assert not any(m._forward_hooks for m in model.modules())
         "RuntimeError('no memory')"
     )
     assert {row["step"] for row in read_rows(spool, "tensor_statistics")} == {0, 1, 2}
+
+
+def test_dead_and_saturated_layers_are_told_from_healthy_ones(spool: Spool) -> None:
+    """Above half of the units the rules DeadRelu and SaturatedActivation fire."""
+    rows = record(
+        spool,
+        """
+class Faulty(nn.Sequential):
+    pass
+def layers():
+    return nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1)
+healthy, faulty = nn.Sequential(*layers()), Faulty(*layers())
+with torch.no_grad():
+    faulty[0].bias.fill_(-100)
+    faulty[2].bias.fill_(30)
+parameters = [*healthy.parameters(), *faulty.parameters()]
+optimizer = torch.optim.SGD(parameters, lr=0.01)
+for _ in range(5):
+    x = torch.randn(32, 4)
+    optimizer.zero_grad()
+    sum((model(x) - x.sum(1, keepdim=True)).square().mean() for model in (healthy, faulty)).backward()
+    optimizer.step()
+""",
+        collections=("activations",),
+    )
+    shares = [(row["tensor"], row["mean"] > 0.5) for row in rows if row["collection"] in UNITS]
+    assert set(shares) == {
+        ("dead_units/1", False),
+        ("saturated_units/3", False),
+        ("dead_units/Faulty.1", True),
+        ("saturated_units/Faulty.3", True),
+    }
+    assert len(shares) == 4 * 5
 
 
 @pytest.mark.parametrize(

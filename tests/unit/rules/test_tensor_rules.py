@@ -11,11 +11,14 @@ from hypothesis import given, settings, strategies as st
 from stepscope.errors import UsageError
 from stepscope.rule_feed import choose_rules
 from stepscope.rules import Evaluation, Rule
+from stepscope.rules.base import NotRecorded
 from stepscope.rules.details import read_details
 from stepscope.rules.tensor import RULES
 from stepscope.rules.tensor.all_zero import AllZero
 from stepscope.rules.tensor.base import TensorRuleDetails
+from stepscope.rules.tensor.dead_relu import DeadRelu
 from stepscope.rules.tensor.exploding_tensor import ExplodingTensor
+from stepscope.rules.tensor.saturated_activation import SaturatedActivation
 from stepscope.rules.tensor.tensor_variance import TensorVariance
 from stepscope.rules.tensor.unchanged_tensor import UnchangedTensor
 from stepscope.rules.tensor.vanishing_gradient import VanishingGradient
@@ -56,6 +59,29 @@ def test_exploding_tensor() -> None:
     ]
     assert not one(ExplodingTensor(only_nan=True), infinite_count=infinite).fired
     assert one(ExplodingTensor(only_nan=True), nan_count=1).fired
+
+
+@pytest.mark.parametrize(
+    ("rule", "collection"), [(DeadRelu, "dead_units"), (SaturatedActivation, "saturated_units")]
+)
+def test_stopped_units(rule: type[Rule[Any]], collection: str) -> None:
+    """More than half of the units: half of them are not enough."""
+
+    def find(share: Any, **parameters: Any) -> Finding:
+        inputs = FakeRuleInputs().tensor("activation/act", mean=1.0)
+        inputs.tensor(f"{collection}/act", collection=collection, mean=share)
+        return check_rule(rule(**parameters), inputs)
+
+    finding = find(np.where(STEPS >= 18, 0.51, 0.5))
+    assert violations(finding) == [(f"{collection}/act", 18, 2)]
+    adjective = collection.partition("_")[0]
+    assert finding.sentences == [
+        f"{collection}/act: 51% of the units are {adjective} at step 18; in 2 of 20 records."
+    ]
+    assert find(0.31, threshold_layer="30").fired
+    with pytest.raises(NotRecorded) as error:
+        check_rule(rule(), FakeRuleInputs().tensor("fc.weight", mean=1.0))
+    assert "--tensors activations" in error.value.advice
 
 
 @pytest.mark.parametrize(("factor", "is_found"), [(0.99, True), (1.01, False)])

@@ -1,7 +1,7 @@
 """The built-in rules about tensors and losses, one per file.
 
-Belongs here: rules, and base classes of several of them (`base`). A new rule is one file and one
-entry in `RULES`; its docstring is its page.
+Belongs here: rules, and base classes of several of them (`base`, `stopped_units`). A new rule is one
+file and one entry in `RULES`; its docstring is its page.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 from stepscope.rules.base import Rule
 from stepscope.rules.tensor.all_zero import AllZero
+from stepscope.rules.tensor.dead_relu import DeadRelu
 from stepscope.rules.tensor.exploding_tensor import ExplodingTensor
 from stepscope.rules.tensor.learning_rate_too_high import LearningRateTooHigh
 from stepscope.rules.tensor.learning_rate_too_low import LearningRateTooLow
@@ -18,6 +19,7 @@ from stepscope.rules.tensor.loss_spike import LossSpike
 from stepscope.rules.tensor.nan_origin import NanOrigin
 from stepscope.rules.tensor.overfit import Overfit
 from stepscope.rules.tensor.overtraining import Overtraining
+from stepscope.rules.tensor.saturated_activation import SaturatedActivation
 from stepscope.rules.tensor.stalled_training import StalledTrainingRule
 from stepscope.rules.tensor.tensor_variance import TensorVariance
 from stepscope.rules.tensor.unchanged_tensor import UnchangedTensor
@@ -31,7 +33,9 @@ RULES: tuple[type[Rule[Any]], ...] = (
     Overtraining,
     StalledTrainingRule,
     UnchangedTensor,
+    DeadRelu,
     ExplodingTensor,
+    SaturatedActivation,
     TensorVariance,
     VanishingGradient,
     WeightUpdateRatio,

@@ -116,6 +116,7 @@ class PerTensorRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
     """Judged where the parameters choose nothing; empty for all tensors."""
     evidence = ("tensors",)
     missing: ClassVar[str] = NO_TENSORS
+    advice: ClassVar[str] = TENSOR_ADVICE
     missing_in_traces = "imported traces have no statistics of tensors"
 
     def new_tensor(self, series: TensorSeries) -> S:
@@ -171,7 +172,7 @@ class PerTensorRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
     def decide(self, state: TensorStates[S]) -> Finding | None:
         tensors = list(state.tensors.values())
         if not tensors:
-            raise NotRecorded(self.missing, advice=TENSOR_ADVICE)
+            raise NotRecorded(self.missing, advice=self.advice)
         violated = sorted(
             (t for t in tensors if t.extent), key=lambda t: (t.extent[0].t_ns, t.name)
         )

@@ -146,7 +146,7 @@ class CallRecorder:
             units = find_stopped_units(module, args, result) if _is_plain_execution() else None
             if units is not None:
                 prefix, tensor = units
-                self._add(call, "units", prefix + name, tensor)
+                self._add(call, prefix.rstrip("/"), prefix + name, tensor)
         except Exception as error:  # noqa: BLE001 - the guard
             call.remove_hooks()
             self._fail(error)
