@@ -21,7 +21,8 @@ growing run cheap. Does not belong here: reading a run (`rule_feed`), general fo
     registry        rules by name
     pages           documentation pages
     evaluate        evaluation of several rules
-    profiler/       built-in rules, one per file
+    profiler/       built-in rules about time and resources, one per file
+    tensor/         built-in rules about what a model learns, one per file
 """
 
 from __future__ import annotations

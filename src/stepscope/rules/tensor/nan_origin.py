@@ -43,13 +43,13 @@ class NanOrigin(Rule[NoParameters]):
     """Finds the operator that produced the first NaN or infinite number.
 
     ## What it checks
-    The result of the search that `--find-nan` of `stepscope run` makes in all steps, and
-    `--on-nan find` in the steps after the first loss that is not finite. It ends at the first loss on which the
-    script calls `backward()`, gradient that an optimizer uses, or parameter after its step, that is
-    not finite, and goes back to the first operator whose result was not finite while its inputs
-    were. Infinite constants of masks, and gradients for which a GradScaler skips the step, are no
-    origin. The rule fires if there is an origin, or if a loss was not finite and that did not recur
-    while the search was on. Datapoints are searched steps; violations are processes.
+    The result of the search that `--find-nan` of `stepscope run` makes in all steps, and `--on-nan
+    find` in the steps after the first loss that is not finite. It ends at the first loss on which
+    the script calls `backward()`, gradient that an optimizer uses, or parameter after its step,
+    that is not finite, and goes back to the first operator whose result was not finite while its
+    inputs were. Infinite constants of masks, and gradients for which a GradScaler skips the step,
+    are no origin. The rule fires if there is an origin, or if a loss was not finite and that did
+    not recur while the search was on. Datapoints are searched steps; violations are processes.
 
     ## Why it matters
     NaN spreads to every parameter within one step, so that the place where it shows is seldom the
