@@ -15,7 +15,7 @@ from stepscope.schema import Finding
 from stepscope.store import RunReader
 
 _TOPICS = ("tensors", "losses")
-_NOT_ABOUT_LEARNING = frozenset({"StalledTrainingRule"})
+_NOT_ABOUT_LEARNING = frozenset({"SimilarAcrossRuns", "StalledTrainingRule"})
 _STEADY_RULES = frozenset({"AllZero", "VanishingGradient", "WeightUpdateRatio", "Overfit"})
 """Rules with a condition that is normal for a few records, as in the first step of a warm-up."""
 MIN_STEADY_RATIO = 0.1

@@ -17,6 +17,7 @@ from stepscope.rules.tensor.loss_not_decreasing import LossNotDecreasing
 from stepscope.rules.tensor.loss_spike import LossSpike
 from stepscope.rules.tensor.overfit import Overfit
 from stepscope.rules.tensor.overtraining import Overtraining
+from stepscope.rules.tensor.similar_across_runs import SimilarAcrossRuns
 from stepscope.rules.tensor.stalled_training import StalledTrainingRule
 from stepscope.rules.tensor.tensor_variance import TensorVariance
 from stepscope.rules.tensor.unchanged_tensor import UnchangedTensor
@@ -28,6 +29,7 @@ RULES: tuple[type[Rule[Any]], ...] = (
     LossNotDecreasing,
     Overfit,
     Overtraining,
+    SimilarAcrossRuns,
     StalledTrainingRule,
     UnchangedTensor,
     ExplodingTensor,
