@@ -39,6 +39,7 @@ from stepscope.exporters import (
     export_timeline,
     find_step_range,
 )
+from stepscope.rule_feed import add_learning
 from stepscope.run import (
     PARTS,
     PERIODS,
@@ -74,7 +75,7 @@ class OpenRun(RunFrames):
 
     def verdict(self) -> Verdict:
         """Diagnose the run."""
-        return diagnose(self._run)
+        return add_learning(diagnose(self._run), self._run.reader)
 
     def report(
         self,

@@ -8,6 +8,7 @@ from stepscope.cli.opening import open_run, say_recovery
 from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.verdict_text import print_verdict
 from stepscope.diagnosis import diagnose
+from stepscope.rule_feed import add_learning
 
 
 @click.command("diagnose", help="Show the bottleneck of RUN, its cause, and recommended fixes.")
@@ -16,4 +17,5 @@ from stepscope.diagnosis import diagnose
 def command(run: str, as_json: bool) -> None:
     opened = open_run(run)
     say_recovery(opened.reader)
-    print_verdict(diagnose(opened), run, as_json=as_json)
+    verdict = add_learning(diagnose(opened), opened.reader)
+    print_verdict(verdict, run, as_json=as_json)

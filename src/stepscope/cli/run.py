@@ -438,10 +438,12 @@ def conclude(location: Path, *, as_json: bool) -> None:
         with one_thread_in_numpy():
             from stepscope.cli.verdict_text import print_job_verdict
             from stepscope.diagnosis import diagnose
+            from stepscope.rule_feed import add_learning
             from stepscope.run import Run
             from stepscope.store import RunWriter, open_run
 
-        verdict = diagnose(Run(open_run(location)))
+        reader = open_run(location)
+        verdict = add_learning(diagnose(Run(reader)), reader)
         # Stored first: the terminal may be closed or full.
         try:
             RunWriter(location, node_name()).put_document("findings", "verdict", verdict)

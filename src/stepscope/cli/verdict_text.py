@@ -13,7 +13,7 @@ from stepscope.capture.trial import CHANGES
 from stepscope.cli.output import print_json
 from stepscope.cli.suggestion import locate, suggest
 from stepscope.cli.text import bar, console
-from stepscope.diagnosis import SUSPECT_NAMES, Fix, Verdict, name_cause
+from stepscope.diagnosis import LEARNING_TITLE, SUSPECT_NAMES, Fix, Verdict, name_cause
 from stepscope.quantities import count_of, duration, percent
 
 MIN_PHASE_RATIO = 0.005
@@ -131,6 +131,8 @@ def _write_command(fix: Fix, number: int, location: str) -> str:
 
 
 def _write_notes(out: Console, verdict: Verdict) -> None:
+    if verdict.learning is not None:
+        _write_section(out, LEARNING_TITLE, verdict.learning.lines)
     _write_section(out, "Notes", verdict.notes)
 
 

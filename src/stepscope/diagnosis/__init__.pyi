@@ -1,5 +1,10 @@
 from .build_verdict import diagnose as diagnose
 from .html_parts import render_dim as render_dim
+from .learning import (
+    LEARNING_TITLE as LEARNING_TITLE,
+    Learning as Learning,
+    LearningState as LearningState,
+)
 from .shares import compute_evaluation_ratio as compute_evaluation_ratio
 from .targets import (
     MAX_DATA_RATIO as MAX_DATA_RATIO,

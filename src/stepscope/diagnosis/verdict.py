@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from stepscope.diagnosis.html_parts import render_box, render_dim, render_list
+from stepscope.diagnosis.learning import Learning
 from stepscope.quantities import duration, percent, relative_change
 from stepscope.schema import Change, field_label
 
@@ -270,6 +271,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     also: list[ContributingCause] = []
     """Contributing causes with at least a twentieth of the step, largest first."""
     notes: list[str] = []
+    learning: Learning | None = None
+    """Second verdict: is the model learning? Null without recorded tensors and losses."""
     step_count: int = 0
     """Measured steps of all ranks."""
     mean_step_ns: float | None = None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from stepscope.diagnosis import Fix, Verdict
+from stepscope.diagnosis import LEARNING_TITLE, Fix, Verdict
 from stepscope.quantities import count, count_of, figure, percent
 from stepscope.report.chart_tables import make_chart_table
 from stepscope.report.drawing import draw_chart
@@ -87,6 +87,7 @@ def _build_verdict(verdict: Verdict) -> Section:
         "Checked" if verdict.suspect == "healthy" else "Not the cause": [
             f"{_name(suspect.suspect)}: {suspect.why}" for suspect in verdict.ruled_out
         ],
+        LEARNING_TITLE: [] if verdict.learning is None else verdict.learning.lines,
         "Notes": verdict.notes,
     }
     sections = [

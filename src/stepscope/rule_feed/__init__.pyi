@@ -14,6 +14,10 @@ from .feed import (
     DEFAULT_SCAN_NS as DEFAULT_SCAN_NS,
     RuleFeed as RuleFeed,
 )
+from .learning import (
+    add_learning as add_learning,
+    judge_learning as judge_learning,
+)
 from .recorded import (
     RULES_DOCUMENT as RULES_DOCUMENT,
     recorded_rules as recorded_rules,

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from stepscope.errors import UsageError
 from stepscope.rule_feed import choose_rules
-from stepscope.rules import Evaluation, Rule
+from stepscope.rules import Evaluation, IncrementalRule, Rule
 from stepscope.rules.base import NotRecorded
 from stepscope.rules.details import read_details
 from stepscope.rules.tensor import RULES
@@ -175,6 +175,10 @@ def test_an_invalid_expression_is_refused() -> None:
         ExplodingTensor(only_nan="perhaps")
 
 
+INCREMENTAL_RULES = [rule for rule in RULES if issubclass(rule, IncrementalRule)]
+"""The others are evaluated on the whole run."""
+
+
 def random_inputs(seed: int) -> FakeRuleInputs:
     """Draw tensors and losses with faults at random steps."""
     random = np.random.default_rng(seed)
@@ -198,7 +202,7 @@ def random_inputs(seed: int) -> FakeRuleInputs:
     return inputs
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", INCREMENTAL_RULES, ids=lambda rule: rule.__name__)
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10_000), scans=st.lists(st.integers(1, 13), max_size=8))
 def test_findings_do_not_depend_on_the_ranges(

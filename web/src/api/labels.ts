@@ -2,7 +2,7 @@
 
 import type { ActiveShare, ActivitiesView, ActivityKind, AnnotationGroup, AnnotationHistogram, Annotations, AnnotationsView, BeforeAfter, BeforeAfterRow, Breakdown, Bucket, CallLaunches, CategoryCurve, CategoryMemory, CategoryShare, ChangedInterval, ChangedSetting, Collective, CollectiveSize, ComparedRun, Comparison, ConditionResult, ConfigurationView, ContractDifference, ContractTerms, Contribution, Contributions, CopyBandwidth, CopyKind, CounterFlops, CounterGroup, CounterSeries, CountersView, Dashboard, Delivery, DeviceGpuTime, DeviceMemoryView, DeviceMetrics, DeviceView, DistributedView, DividedSteps, EventDetails, EvidenceChart, EvidenceSeries, FamilyTotals, FigureChange, FindingMark, FlameNode, FlameView, Gate, GpuMetricsView, GpuShares, GpuTimeView, GraphKernel, GraphReplays, HistogramBin, HostStep, IdleView, InputPipelineView, InsightsView, JobRow, JobVerdict, Jobs, KernelCounter, KernelCountersView, KernelDurationClass, KernelGroup, KernelLaunches, KernelSequence, KernelTime, KernelTotal, KernelsView, LaunchesView, LinkedEvent, MakingView, MemoryBlockRow, MemoryHolder, MemoryPeak, MemoryPurpose, MemoryTimelineView, MemoryView, MetricSeries, MetricView, Module, ModulesFlameView, ModulesView, Money, NameChange, NameChanges, NameTime, NodeHeatMap, NodeSeries, NodeStatistics, NodeStatus, NodeView, OperatorGroup, OperatorMemory, OperatorShape, OperatorStack, OperatorsView, Overview, PartContributions, PeakRateView, PhaseShare, PriceUsed, QualityNote, RankPipeline, RankSteps, RankStepsView, RankTime, RankWindow, Recomputation, RecomputedOperator, RecordedStep, RecordedTensor, RecordedWindow, Recording, RecordingName, RecordingsView, ReplayedOperator, RooflineGap, RooflineGroup, RooflineView, RuleInsight, RuleParameter, ScalarSeries, SearchView, SettingChange, ShortFinding, SlicesView, StageView, Statistics, StepChange, StepChanges, StepDurations, StepMatrix, StepPart, StepUtilization, StepsView, StreamIdle, StreamQueue, SummaryView, SystemHeatView, SystemSeriesView, SystemView, TargetOutcome, TensorHeatRow, TensorHeatView, TensorHistogramView, TensorView, TensorsView, TimeRange, TimeShare, TimelineEvent, TimelineView, TraceActivity, TraceGpuTime, TraceIdle, TraceKernelCounters, TraceKernels, TraceLaunches, TraceMemory, TraceMetrics, TraceModules, TraceModulesFlame, TraceOperators, TracePipeline, TraceRoofline, TraceRow, TraceStepsView, Track, TrackGroup, TrackSlices, TrackSummary, UsageShare, UsageShares, UsageView, Utilization, UtilizationOverTime, UtilizationSeries, WaitingView } from "./views";
 
-import type { Change, ContributingCause, Evidence, Fix, HeatRow, Prediction, RuledOut, Stage, Target, TriedFix, Verdict } from "./report";
+import type { Change, ContributingCause, Evidence, Fix, HeatRow, Learning, Prediction, RuledOut, Stage, Target, TriedFix, Verdict } from "./report";
 
 /** Label of one field of a payload. */
 export interface FieldLabel {
@@ -94,6 +94,7 @@ export interface Types {
   KernelTotal: KernelTotal;
   KernelsView: KernelsView;
   LaunchesView: LaunchesView;
+  Learning: Learning;
   LinkedEvent: LinkedEvent;
   MakingView: MakingView;
   MemoryBlockRow: MemoryBlockRow;
@@ -983,6 +984,16 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     traces: {"title":"traces","unit":"none"},
     missing: {"title":"missing","unit":"none"},
     quality: {"title":"quality","unit":"none"},
+  },
+  Learning: {
+    state: {"title":"state","unit":"none","description":"`healthy`: the loss decreases and no rule fired; `issue`: a rule fired; `not_judged`: too little was recorded."},
+    headline: {"title":"headline","unit":"none"},
+    rule: {"title":"rule","unit":"none","description":"The rule that fired first, by the time of its data."},
+    first_ns: {"title":"first","unit":"ns","description":"Time of the first data that violated its condition, epoch nanoseconds."},
+    evidence: {"title":"evidence","unit":"none"},
+    advice: {"title":"advice","unit":"none"},
+    also: {"title":"also","unit":"none","description":"Rules that fired after it, in order."},
+    not_recorded: {"title":"not recorded","unit":"none","description":"Reasons why parts could not be judged."},
   },
   LinkedEvent: {
     relation: {"title":"relation","unit":"none","description":"Relation as seen from the requested event: `launches` and `launched by` connect a call and its kernel, `backward` and `forward` an operator and its gradient."},
@@ -2165,6 +2176,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     targets: {"title":"targets","unit":"none","description":"What to expect after the fix; empty unless a GPU waits for the data pipeline."},
     also: {"title":"also","unit":"none","description":"Contributing causes with at least a twentieth of the step, largest first."},
     notes: {"title":"notes","unit":"none"},
+    learning: {"title":"learning","unit":"none","description":"Second verdict: is the model learning? Null without recorded tensors and losses."},
     step_count: {"title":"steps","unit":"count","description":"Measured steps of all ranks."},
     mean_step_ns: {"title":"mean step","unit":"ns"},
     phases: {"title":"mean time by phase","unit":"ns","description":"Share of the step by phase."},

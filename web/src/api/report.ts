@@ -139,6 +139,23 @@ export interface Histogram {
   more: string | null;
 }
 
+/** Answer to "is the model learning?", from the rules about tensors and losses. */
+export interface Learning {
+  /** `healthy`: the loss decreases and no rule fired; `issue`: a rule fired; `not_judged`: too little was recorded. */
+  state: "healthy" | "issue" | "not_judged";
+  headline: string;
+  /** The rule that fired first, by the time of its data. */
+  rule: string | null;
+  /** Time of the first data that violated its condition, epoch nanoseconds. */
+  first_ns: number | null;
+  evidence: string[];
+  advice: string;
+  /** Rules that fired after it, in order. */
+  also: string[];
+  /** Reasons why parts could not be judged. */
+  not_recorded: string[];
+}
+
 /** One series over another quantity. */
 export interface Line {
   name: string;
@@ -309,6 +326,8 @@ export interface Verdict {
   /** Contributing causes with at least a twentieth of the step, largest first. */
   also: ContributingCause[];
   notes: string[];
+  /** Second verdict: is the model learning? Null without recorded tensors and losses. */
+  learning: Learning | null;
   /** Measured steps of all ranks. */
   step_count: number;
   mean_step_ns: number | null;

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 
-import type { Prediction, Verdict } from "../api/report";
+import type { Learning, Prediction, Verdict } from "../api/report";
 import { countOf, dollars, duration, percent } from "../base/quantities";
 import { words } from "../base/text";
 import { Prose } from "./prose";
@@ -35,6 +35,7 @@ export function VerdictView({ verdict, savings, children }: Props) {
       <ContributingCauses verdict={verdict} />
       <Fixes verdict={verdict} savings={savings ?? []} />
       <BulletList title="Expected after the fix" lines={verdict.targets.map((target) => target.text)} />
+      <LearningView learning={verdict.learning} />
       <BulletList title="Notes" lines={verdict.notes} />
     </section>
   );
@@ -130,6 +131,20 @@ function PredictedSaving({ prediction, usd }: { prediction: Prediction | null; u
       <span aria-hidden="true">→ </span>Predicted {prediction.text}.
       {usd !== null && saving > 0 ? ` Saves ${dollars(usd)} per step.` : ""}
     </p>
+  );
+}
+
+function LearningView({ learning }: { learning: Learning | null }) {
+  if (learning === null) return null;
+  const { headline, evidence, advice, also, not_recorded: missing } = learning;
+  return (
+    <div data-testid="learning">
+      <h3>Is the model learning?</h3>
+      <p>{headline}</p>
+      <ul>{[...evidence, ...missing].map((line) => <li key={line}><Prose text={line} /></li>)}</ul>
+      {advice === "" ? null : <p>What to do: <Prose text={advice} /></p>}
+      {also.length === 0 ? null : <p class="muted">Fired later: {also.join(", ")}.</p>}
+    </div>
   );
 }
 

@@ -20,6 +20,7 @@ from stepscope.rules.tensor.nan_origin import NanOrigin
 from stepscope.rules.tensor.overfit import Overfit
 from stepscope.rules.tensor.overtraining import Overtraining
 from stepscope.rules.tensor.saturated_activation import SaturatedActivation
+from stepscope.rules.tensor.similar_across_runs import SimilarAcrossRuns
 from stepscope.rules.tensor.stalled_training import StalledTrainingRule
 from stepscope.rules.tensor.tensor_variance import TensorVariance
 from stepscope.rules.tensor.unchanged_tensor import UnchangedTensor
@@ -31,6 +32,7 @@ RULES: tuple[type[Rule[Any]], ...] = (
     LossNotDecreasing,
     Overfit,
     Overtraining,
+    SimilarAcrossRuns,
     StalledTrainingRule,
     UnchangedTensor,
     DeadRelu,

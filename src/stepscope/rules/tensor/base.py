@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
@@ -37,6 +37,15 @@ class TensorParameters:
     tensor_regex: Regex = None
     """Regular expression that is searched for in names. With `collection_names`, tensors of either
     are judged."""
+
+    def selects(self, series: TensorSeries, default_collections: Collection[str] = ()) -> bool:
+        """Return True for a tensor of these names, or where none is given, of the default ones."""
+        names, regex = self.collection_names, self.tensor_regex
+        if not names and not regex:
+            return not default_collections or series.collection in default_collections
+        if names and series.collection in {name.strip() for name in names.split(",")}:
+            return True
+        return regex is not None and re.search(regex, series.name) is not None
 
 
 class TensorViolations(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,12 +146,7 @@ class PerTensorRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
 
     def selects(self, series: TensorSeries) -> bool:
         """Return True for a tensor that the rule judges."""
-        names, regex = self.parameters.collection_names, self.parameters.tensor_regex
-        if not names and not regex:
-            return not self.default_collections or series.collection in self.default_collections
-        if names and series.collection in {name.strip() for name in names.split(",")}:
-            return True
-        return regex is not None and re.search(regex, series.name) is not None
+        return self.parameters.selects(series, self.default_collections)
 
     def start(self) -> TensorStates[S]:
         return TensorStates()

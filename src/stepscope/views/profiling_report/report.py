@@ -16,6 +16,7 @@ from stepscope.rule_feed import (
     RuleReport,
     check_rules,
     choose_rules,
+    judge_learning,
     progress_of,
     recorded_rules,
     withhold_damaged,
@@ -143,7 +144,7 @@ def _make_report(results: RuleResults, checked: RuleReport) -> Report:
         in_progress=in_progress,
         about=ABOUT,
         notice=NOTICE,
-        verdict=diagnose(run),
+        verdict=_diagnose(results),
         sections=[
             build_job_section(results, in_progress=in_progress),
             build_system_section(results),
@@ -164,10 +165,15 @@ def _make_facts(results: RuleResults, checked: RuleReport) -> ReportFacts:
         until_ns=checked.end_ns,
         in_progress=progress_of(run.reader) == "running",
         summary=ReportedJob(**asdict(job), duration_ns=job.duration_ns),
-        verdict=diagnose(run),
+        verdict=_diagnose(results),
         rules=results.findings,
         damage=checked.damage,
     )
+
+
+def _diagnose(results: RuleResults) -> Verdict:
+    learning = judge_learning(results.findings.values())
+    return msgspec.structs.replace(diagnose(results.run), learning=learning)
 
 
 def get_statistics(run: Run) -> RuleResults:

@@ -1,0 +1,111 @@
+"""Second verdict, "is the model learning?", from the findings of rules about tensors and losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from stepscope.diagnosis import Learning, Verdict
+from stepscope.quantities import count_of
+from stepscope.rule_feed.check import check_rules, choose_rules, progress_of
+from stepscope.rule_feed.recorded import recorded_rules
+from stepscope.rules import installed_rules
+from stepscope.schema import Finding
+from stepscope.store import RunReader
+
+_TOPICS = ("tensors", "losses")
+_NOT_ABOUT_LEARNING = frozenset({"SimilarAcrossRuns", "StalledTrainingRule"})
+_STEADY_RULES = frozenset({"AllZero", "VanishingGradient", "WeightUpdateRatio", "Overfit"})
+"""Rules with a condition that is normal for a few records, as in the first step of a warm-up."""
+MIN_STEADY_RATIO = 0.1
+"""Share of the records of a tensor, or of the checks, from which their condition is a problem."""
+_LOSS_RULE = "LossNotDecreasing"
+_REQUIRED = {
+    _LOSS_RULE: "losses",
+    "VanishingGradient": "gradients",
+    "UnchangedTensor": "weights",
+}
+"""Data that each of these rules shows to be recorded."""
+
+
+def add_learning(verdict: Verdict, reader: RunReader) -> Verdict:
+    """Add the second verdict; none if neither tensors nor losses were recorded.
+
+    The findings are those of the watch process if it evaluated the whole job, else of an evaluation
+    now.
+    """
+    names = _list_rules()
+    record = recorded_rules(reader)
+    if record is not None and record.progress == progress_of(reader):
+        findings = record.findings
+    elif reader.has("tensor_statistics") or reader.has("scalars"):
+        rules = [rule for rule in choose_rules() if rule.name in names]
+        findings = check_rules(reader, rules).findings
+    else:
+        return verdict
+    return msgspec.structs.replace(verdict, learning=judge_learning(findings))
+
+
+def judge_learning(findings: Iterable[Finding]) -> Learning | None:
+    """Judge by the findings of all rules; None without data of those about tensors and losses."""
+    names = _list_rules()
+    relevant = [finding for finding in findings if finding.rule in names and not finding.error]
+    judged = [finding for finding in relevant if finding.missing is None and finding.datapoints]
+    if not any(finding.datapoints for finding in relevant):
+        return None
+    not_recorded = _explain_missing(relevant, {finding.rule for finding in judged})
+    fired = sorted(
+        (finding for finding in judged if finding.fired and _is_steady(finding)),
+        key=lambda finding: (finding.first_ns or 0, finding.rule),
+    )
+    if fired:
+        first = fired[0]
+        return Learning(
+            state="issue",
+            headline=f"The model may not learn as it should: {first.rule} fired first.",
+            rule=first.rule,
+            first_ns=first.first_ns,
+            evidence=first.sentences,
+            advice=first.recommendation,
+            also=[finding.rule for finding in fired[1:]],
+            not_recorded=not_recorded,
+        )
+    if _LOSS_RULE in {finding.rule for finding in judged}:
+        rules = count_of(len(judged), "rule")
+        return Learning(
+            state="healthy",
+            headline=f"The model is learning: the loss decreases, and {rules} found no problem.",
+            not_recorded=not_recorded,
+        )
+    return Learning(
+        state="not_judged",
+        headline="Whether the model is learning is unknown: its loss could not be judged.",
+        not_recorded=not_recorded,
+    )
+
+
+def _is_steady(finding: Finding) -> bool:
+    """Return False for a condition that held in so few records that it is normal."""
+    if finding.rule not in _STEADY_RULES:
+        return True
+    tensors = finding.details.get("tensors") or [
+        {"violation_count": finding.violations, "record_count": finding.datapoints}
+    ]
+    return any(
+        tensor["violation_count"] >= MIN_STEADY_RATIO * tensor["record_count"] for tensor in tensors
+    )
+
+
+def _list_rules() -> frozenset[str]:
+    rules = (rule for rule in installed_rules() if rule.topic in _TOPICS and rule.can_fire)
+    return frozenset(rule.__name__ for rule in rules) - _NOT_ABOUT_LEARNING
+
+
+def _explain_missing(findings: Iterable[Finding], judged: set[str]) -> list[str]:
+    reasons = {finding.rule: finding.missing for finding in findings}
+    return [
+        f"{data.capitalize()} were not judged: {reasons.get(rule) or 'they were not recorded'}."
+        for rule, data in _REQUIRED.items()
+        if rule not in judged
+    ]

@@ -1,0 +1,70 @@
+"""Real trainings that learn and that do not: rules about tensors and losses, and the verdict."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from stepscope.rule_feed import check_rules, choose_rules, recorded_rules
+from stepscope.schema import Finding
+from stepscope.store import open_run
+from tests.support.under_stepscope import E2E, FinishedJob, run_under
+
+JOB = str(E2E / "learning_job.py")
+TENSORS = ("--tensors", "weights,gradients,losses", "--window", "off")
+FIRED = {
+    "healthy": set[str](),
+    "vanishing": {"VanishingGradient", "WeightUpdateRatio", "LossNotDecreasing"},
+    "overfit": {"Overfit", "LossSpike"},
+}
+"""Rules that have to fire; on the healthy training none may."""
+
+
+@pytest.fixture(scope="module", params=FIRED)
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
+    run = tmp_path_factory.mktemp(request.param) / request.param
+    options = (*TENSORS, "--tensors-every", "1")
+    finished = run_under(run, sys.executable, JOB, request.param, options=options)
+    assert finished.code == 0, finished.stderr
+    return finished
+
+
+def recorded_findings(run: Path) -> dict[str, Finding]:
+    record = recorded_rules(open_run(run))
+    assert record is not None
+    return {finding.rule: finding for finding in record.findings}
+
+
+def test_rules_and_verdict_are_right_live_and_afterwards(job: FinishedJob) -> None:
+    live = recorded_findings(job.run)
+    rules = [rule for rule in choose_rules() if rule.topic in {"tensors", "losses"}]
+    afterwards = check_rules(open_run(job.run), rules).findings
+    assert afterwards
+    for finding in afterwards:
+        assert msgspec.to_builtins(live[finding.rule]) == msgspec.to_builtins(finding)
+    fired = {finding.rule for finding in afterwards if finding.fired}
+    expected = FIRED[job.run.name]
+    assert expected <= fired
+    learning = job.verdict["learning"]
+    if not expected:
+        assert fired == set()
+        assert learning["state"] == "healthy"
+        return
+    assert learning["state"] == "issue"
+    assert {learning["rule"], *learning["also"]} == fired
+    assert learning["evidence"] == live[learning["rule"]].sentences
+    assert learning["advice"]
+    assert "Is the model learning?" in job.stderr
+
+
+def test_a_rule_stops_the_job_that_explodes(tmp_path: Path) -> None:
+    stop = ("--stop-on", "ExplodingTensor", "--scan-interval", "1")
+    options = (*TENSORS, "--tensors-every", "10", *stop)
+    job = run_under(tmp_path / "run", sys.executable, JOB, "nan", "100000", options=options)
+    assert job.code != 0
+    finding = recorded_findings(job.run)["ExplodingTensor"]
+    assert finding.fired
+    assert job.verdict["learning"]["rule"] == "ExplodingTensor"

@@ -1,0 +1,96 @@
+"""The second verdict, from findings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepscope.diagnosis import Learning, diagnose
+from stepscope.rule_feed import add_learning, judge_learning
+from stepscope.schema import Finding, RuleStatus
+from stepscope.store import open_run
+from stepscope.testing import RunBuilder
+from tests.support.tensor_rows import add_tensors
+
+
+def finding(rule: str, *, first_ns: int | None = None, **fields: Any) -> Finding:
+    """Make a finding that has judged 100 datapoints; it fired if it has a time."""
+    status = RuleStatus.NO_ISSUES_FOUND if first_ns is None else RuleStatus.ISSUES_FOUND
+    violations = 0 if first_ns is None else 100
+    fields = {"datapoints": 100, "violations": violations} | fields
+    return Finding(rule=rule, status=status, first_ns=first_ns, **fields)
+
+
+def judge(*findings: Finding) -> Learning:
+    learning = judge_learning(findings)
+    assert learning is not None
+    return learning
+
+
+QUIET = [finding(rule) for rule in ("LossNotDecreasing", "VanishingGradient", "UnchangedTensor")]
+
+
+def test_a_quiet_run_is_healthy() -> None:
+    learning = judge(*QUIET)
+    assert learning.lines == [
+        "The model is learning: the loss decreases, and 3 rules found no problem."
+    ]
+    assert learning.state == "healthy"
+
+
+def test_the_rule_that_fired_first_is_named_with_its_evidence() -> None:
+    learning = judge(
+        finding("LossSpike", first_ns=7),
+        finding("ExplodingTensor", first_ns=5, sentences=["fc: NaN."], recommendation="Clip."),
+        *QUIET,
+    )
+    assert learning.state == "issue"
+    assert learning.first_ns == 5
+    assert learning.lines == [
+        "The model may not learn as it should: ExplodingTensor fired first.",
+        "fc: NaN.",
+        "What to do: Clip.",
+        "Fired later: LossSpike.",
+    ]
+
+
+def test_without_losses_it_is_not_judged() -> None:
+    learning = judge(
+        finding("LossNotDecreasing", datapoints=8, missing="only 8 values of a loss"),
+        finding("VanishingGradient"),
+    )
+    assert learning.state == "not_judged"
+    assert learning.not_recorded == [
+        "Losses were not judged: only 8 values of a loss.",
+        "Weights were not judged: they were not recorded.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("violations", "state"), [(1, "healthy"), (9, "healthy"), (10, "issue"), (100, "issue")]
+)
+def test_a_condition_of_a_few_records_is_normal(violations: int, state: str) -> None:
+    """The weights do not change in the first steps of a warm-up."""
+    tensors = [{"tensor": "fc", "violation_count": violations, "record_count": 100}]
+    update = finding("WeightUpdateRatio", first_ns=1, datapoints=900, details={"tensors": tensors})
+    assert judge(*QUIET, update).state == state
+    assert judge(*QUIET, finding("Overfit", first_ns=1, violations=violations)).state == state
+
+
+def test_other_rules_and_a_stall_do_not_count() -> None:
+    assert judge_learning([finding("LowGPUUtilization", first_ns=3)]) is None
+    assert judge(*QUIET, finding("StalledTrainingRule", first_ns=3)).state == "healthy"
+
+
+def test_a_run_without_tensors_has_no_second_verdict(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    rank = run.rank(0).draw("forward 60 | backward 30 | optimizer 10", 30)
+    verdict = diagnose(run.open())
+    assert add_learning(verdict, open_run(tmp_path / "run")).learning is None
+    rows = [{"tensor": "fc", "step": n, "l2": 1.0, "nan_count": int(n == 9)} for n in range(20)]
+    add_tensors(tmp_path / "run", rank.info.process, rows)
+    learning = add_learning(verdict, open_run(tmp_path / "run")).learning
+    assert learning is not None
+    assert learning.rule == "ExplodingTensor"
