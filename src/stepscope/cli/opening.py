@@ -9,7 +9,7 @@ from stepscope import store
 from stepscope._version import __version__
 from stepscope.cli.output import say
 from stepscope.run import Run, explain_recovery
-from stepscope.run.catalog import find_traces
+from stepscope.run.catalog import find_event_files, find_traces
 from stepscope.store import (
     RUN_KEY,
     CachedRun,
@@ -22,7 +22,8 @@ from stepscope.store import (
 
 
 def open_run(location: str) -> Run:
-    """Open RUN: the directory or URL of a run, a trace file, or a directory of traces.
+    """Open RUN: the directory or URL of a run, a trace file, or a directory of traces or
+    event files.
 
     Raises:
         StepscopeError: there is neither a run nor a trace, or it cannot be read.
@@ -53,7 +54,7 @@ def resolve_run(location: str) -> str:
         return str(_cached_import(path, [path]))
     if not path.is_dir() or (path / RUN_KEY).exists() or repeated_runs(path) != [location]:
         return location
-    traces = find_traces(path)
+    traces = [*find_traces(path), *find_event_files(path)]
     return str(_cached_import(path, traces)) if traces else location
 
 

@@ -35,8 +35,9 @@ class TensorSeries:
     rank: int | None
     mode: str
     shape: str
-    """Sizes at the last step, such as 768x192."""
+    """Sizes at the last step, such as 768x192; empty for a single number, or if unknown."""
     dtype: str
+    """Empty if unknown."""
     step: Int
     """Number of steps of the process before each."""
     t_ns: Int
@@ -189,4 +190,5 @@ def _borders(rows: dict[str, Any], columns: tuple[str, ...]) -> list[tuple[int, 
 
 
 def _text(column: Any, row: int) -> str:
-    return column.values[column.codes[row]] or ""
+    code = column.codes[row]
+    return column.values[code] or "" if code >= 0 else ""

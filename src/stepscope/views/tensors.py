@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated
 
@@ -42,6 +43,8 @@ class ScalarSeries(msgspec.Struct, frozen=True, kw_only=True):
     """Number of values that a point averages; the last point may have fewer."""
     after_ns: list[int]
     """Time of each point's first value, after the run's origin."""
+    step: list[int] | None
+    """Step of each point's first value; null where the values name none."""
     value: list[float | None]
     """Null for a point without a finite value."""
 
@@ -68,8 +71,8 @@ class RecordedTensor(msgspec.Struct, frozen=True, kw_only=True):
     """Share of zeros in all elements."""
     update_ratio: Annotated[float | None, field_label(unit="none")]
     """L2 norm of the change by the optimizer step, divided by that of the tensor."""
-    non_finite_count: Annotated[int, field_label("NaN and infinite")]
-    """Elements that were NaN or infinite, over all recorded steps."""
+    non_finite_count: Annotated[int | None, field_label("NaN and infinite")]
+    """Elements that were NaN or infinite, over all recorded steps; null if unknown."""
     l2_by_step: Annotated[
         list[float | None], field_label("L2 norm over steps", unit="none", display="curve")
     ]
@@ -132,7 +135,7 @@ def _show_tensor(series: TensorSeries) -> RecordedTensor:
         l2=last("l2"),
         zero_ratio=last("zero_ratio"),
         update_ratio=last("update_ratio"),
-        non_finite_count=int(non_finite),
+        non_finite_count=None if math.isnan(non_finite) else int(non_finite),
         l2_by_step=nan_to_none(norms),
     )
 
@@ -147,5 +150,6 @@ def _show_series(series: LoggedScalars, rank: int | None, origin_ns: int) -> Sca
         nan_count=series.nan_count,
         values_per_point=values_per_point,
         after_ns=(series.t_ns[::values_per_point] - origin_ns).tolist(),
+        step=None if series.step is None else series.step[::values_per_point].tolist(),
         value=nan_to_none(means),
     )
