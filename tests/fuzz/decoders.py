@@ -15,7 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from stepscope.cli.importing import describe_import
 from stepscope.errors import StepscopeError
+from stepscope.event_records import masked_crc32c
+from stepscope.importers import import_files
 from stepscope.importers.kineto.execution_trace import read_execution_trace
 from stepscope.importers.smdebug.events import read_events
 from stepscope.importers.smdebug.python_profiles import read_profile
@@ -23,6 +26,7 @@ from stepscope.importers.smdebug.system import SampleSorter, read_samples
 from stepscope.monitor.drain import SpoolDrain
 from stepscope.schema import TABLES
 from stepscope.spool import DropCounts, Journal, Kind, SpanLog, SpoolTree, make_meta
+from stepscope.store import create_run
 from stepscope.store.columns import make_batch
 from tests.support.debugger_files import event, sample
 from tests.support.kineto_files import imported_file, pretty, trace, training
@@ -135,6 +139,47 @@ def _journals() -> list[bytes]:
         return [Path(journal.path).read_bytes()]
 
 
+def _event_files() -> list[bytes]:
+    """Return an event file with all kinds of values, and one of SageMaker Debugger's tensors."""
+    tensor = b"\x08\x01\x12\x06\x12\x02\x08\x02\x0a\x00" + b"\x22\x08" + bytes(8)
+    histogram = b"\x11" + bytes(7) + b"\x40" + b"\x32\x08" + bytes(8) + b"\x3a\x08" + bytes(8)
+    plugin = b"\x0a\x0b\x0a\x09mode_step\x0a\x09\x0a\x04mode\x12\x01\x01"
+    values = [
+        b"\x0a\x01a\x15" + bytes(4),
+        b"\x0a\x01b\x2a" + bytes([len(histogram)]) + histogram,
+        b"\x0a\x01c\x42" + bytes([len(tensor)]) + tensor + b"\x4a" + bytes([len(plugin)]) + plugin,
+    ]
+    summary = b"".join(b"\x0a" + bytes([len(value)]) + value for value in values)
+    event = (
+        b"\x09" + np.float64(1.6e9).tobytes() + b"\x10\x07\x2a" + bytes([len(summary)]) + summary
+    )
+    return [_record(b"\x1a\x0dbrain.Event:2") + _record(event) * 2, event]
+
+
+def _record(payload: bytes) -> bytes:
+    length = len(payload).to_bytes(8, "little")
+    return b"".join(part + masked_crc32c(part).to_bytes(4, "little") for part in (length, payload))
+
+
+def _import_events(path: Path) -> None:
+    """Import an event file, and its bytes as the payload of an intact record."""
+    payload = path.with_name(f"{path.name}.payload")
+    payload.write_bytes(_record(path.read_bytes()))
+    run = path.parent / "run"
+    create_run(run, describe_import("run", [], []))
+    import_files([path, payload], run, "n")
+
+
+def _import_debugger_tensors(path: Path) -> None:
+    tensors = path.with_name("000000000007_worker_0.tfevents")
+    payload = path.with_name("000000000008_worker_0.tfevents")
+    payload.write_bytes(_record(path.read_bytes()))
+    path.rename(tensors)
+    run = path.parent / "run"
+    create_run(run, describe_import("run", [], []))
+    import_files([tensors, payload], run, "n")
+
+
 def _drain(path: Path) -> None:
     """Drain the spool around a file, and check that its rows can be stored."""
     root = path.parents[1]
@@ -171,5 +216,7 @@ DECODERS = {
         f"7-a/{_FOLDER}/python_stats.json", read_profile, _call_trees, (*EXPECTED, ValueError)
     ),
     "spool": Decoder("p-7-1-0/7c-0.log", _drain, lambda: [_SEGMENT]),
+    "event-file": Decoder("events.out.tfevents.1.host.7.0", _import_events, _event_files),
+    "smdebug-tensors": Decoder("events/input", _import_debugger_tensors, _event_files),
     "journal": Decoder("p-7-1-0/journal.jsonl", _drain, _journals),
 }

@@ -10,6 +10,7 @@ import numpy as np
 
 from stepscope.schema import TABLES
 from stepscope.store import DictColumn, RunWriter
+from stepscope.store.columns import NUMPY_TYPES
 from stepscope.testing.runs import EPOCH_NS
 
 FILLER: dict[str, Any] = {
@@ -31,7 +32,8 @@ def add_tensors(run: Path, process: str, rows: Sequence[dict[str, Any]]) -> None
             columns[column.name] = DictColumn.encode(values)
         elif column.nullable:
             numbers = [np.nan if value is None else value for value in values]
-            columns[column.name] = np.ma.masked_invalid(np.array(numbers, dtype=np.float64))
+            masked = np.ma.masked_invalid(np.array(numbers, dtype=np.float64))
+            columns[column.name] = masked.astype(NUMPY_TYPES[column.type])
         else:
             columns[column.name] = np.array(values, dtype=np.int64)
     with RunWriter(run, "n0") as writer:

@@ -29,8 +29,9 @@ class TensorSeries:
     rank: int | None
     mode: str
     shape: str
-    """Sizes at the last step, such as 768x192."""
+    """Sizes at the last step, such as 768x192; empty for a single number, or if unknown."""
     dtype: str
+    """Empty if unknown."""
     step: Int
     """Number of steps of the process before each."""
     t_ns: Int
@@ -75,6 +76,8 @@ class LoggedScalars:
     """Epoch nanoseconds."""
     value: NDArray[np.float64]
     """NaN where the logged value was not a finite number."""
+    step: Int | None = None
+    """Steps of imported values; None if a value names none."""
 
     @property
     def nan_count(self) -> int:
@@ -84,5 +87,9 @@ class LoggedScalars:
     def take(self, rows: NDArray[np.bool_]) -> LoggedScalars:
         """Return some of the values."""
         return LoggedScalars(
-            name=self.name, process=self.process, t_ns=self.t_ns[rows], value=self.value[rows]
+            name=self.name,
+            process=self.process,
+            t_ns=self.t_ns[rows],
+            value=self.value[rows],
+            step=None if self.step is None else self.step[rows],
         )

@@ -19,8 +19,10 @@ from stepscope.cli.output import print_json, say
 from stepscope.cli.suggestion import locate, suggest
 from stepscope.errors import StepscopeError, UsageError
 from stepscope.importers import (
+    DEBUGGER_TENSORS,
     EXECUTION_TRACE,
     MEMORY_TIMELINE,
+    TENSORBOARD,
     Imported,
     Recorded,
     Refused,
@@ -219,13 +221,21 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
         return
     timelines = [result for result in recorded if result.form == MEMORY_TIMELINE]
     executions = [result for result in recorded if result.form == EXECUTION_TRACE]
-    debugger = [r for r in recorded if r.form not in {MEMORY_TIMELINE, EXECUTION_TRACE}]
+    value_files = [r for r in recorded if r.form in {DEBUGGER_TENSORS, TENSORBOARD}]
+    others = {MEMORY_TIMELINE, EXECUTION_TRACE, DEBUGGER_TENSORS, TENSORBOARD}
+    debugger = [r for r in recorded if r.form not in others]
     if debugger:
         samples = sum(result.sample_count for result in debugger)
         events = sum(result.event_count for result in debugger)
         click.echo(
             f"{count_of(len(debugger), 'file')} of SageMaker Debugger, {count(samples)} samples "
             f"and {count(events)} framework events in {run}"
+        )
+    if value_files:
+        values = sum(result.event_count for result in value_files)
+        click.echo(
+            f"{count_of(len(value_files), 'file')} of tensors and scalars, "
+            f"{count_of(values, 'value')} in {run}"
         )
     if timelines:
         changes = sum(result.event_count for result in timelines)
@@ -241,5 +251,8 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
             f"{count_of(len(executions), 'execution trace')} with the inputs of "
             f"{count_of(operators, 'operator')}"
         )
-    view = "gpu-time" if read else "overview" if debugger else "memory"
+    if read:
+        view = "gpu-time"
+    else:
+        view = "overview" if debugger else "tensors" if value_files else "memory"
     click.echo(f"Next: {suggest('show', locate(run), view)}")

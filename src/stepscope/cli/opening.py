@@ -12,7 +12,7 @@ from stepscope.cli.output import say
 from stepscope.cli.suggestion import locate, suggest
 from stepscope.errors import NotARunError
 from stepscope.run import Run, explain_recovery
-from stepscope.run.catalog import find_traces, walk_directories
+from stepscope.run.catalog import find_event_files, find_traces, walk_directories
 from stepscope.store import (
     RUN_KEY,
     CachedRun,
@@ -27,7 +27,8 @@ MAX_NAMED_RUNS = 3
 
 
 def open_run(location: str) -> Run:
-    """Open RUN: the directory or URL of a run, a trace file, or a directory of traces.
+    """Open RUN: the directory or URL of a run, a trace file, or a directory of traces or
+    event files.
 
     Raises:
         StepscopeError: there is neither a run nor a trace, or it cannot be read.
@@ -77,7 +78,7 @@ def resolve_run(location: str) -> str:
         return str(_cached_import(path, [path]))
     if not path.is_dir() or (path / RUN_KEY).exists() or repeated_runs(path) != [location]:
         return location
-    traces = find_traces(path)
+    traces = [*find_traces(path), *find_event_files(path)]
     return str(_cached_import(path, traces)) if traces else location
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from stepscope.importers.registry import Importer, find_files, import_files, installed_importers
 from stepscope.importers.results import (
+    DEBUGGER_TENSORS,
     EXECUTION_TRACE,
     MEMORY_TIMELINE,
+    TENSORBOARD,
     Imported,
     ProgressCallback,
     Recorded,
@@ -19,8 +21,10 @@ from stepscope.importers.results import (
 from stepscope.importers.workers import start_worker
 
 __all__ = [
+    "DEBUGGER_TENSORS",
     "EXECUTION_TRACE",
     "MEMORY_TIMELINE",
+    "TENSORBOARD",
     "Imported",
     "Importer",
     "ProgressCallback",

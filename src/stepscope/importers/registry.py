@@ -22,6 +22,12 @@ from stepscope.importers.results import ProgressCallback, Result, ignore_progres
 
 GROUP = "stepscope.importers"
 _SMDEBUG = EntryPoint("smdebug", "stepscope.importers.smdebug:SMDebugImporter", GROUP)
+_DEBUGGER_TENSORS = EntryPoint(
+    "smdebug_tensors", "stepscope.importers.event_files:DebuggerTensorImporter", GROUP
+)
+_TENSORBOARD = EntryPoint(
+    "tensorboard", "stepscope.importers.event_files:TensorBoardImporter", GROUP
+)
 _MEMORY_TIMELINE = EntryPoint(
     "memory_timeline", "stepscope.importers.memory_timeline:MemoryTimelineImporter", GROUP
 )
@@ -55,7 +61,8 @@ class Importer(Protocol):
 
 def installed_importers() -> list[Importer]:
     """Load all importers, in the order in which they are asked for a file."""
-    offers = [_SMDEBUG, *entry_points(group=GROUP), _MEMORY_TIMELINE, _KINETO]
+    built_in = [_DEBUGGER_TENSORS, _TENSORBOARD, _MEMORY_TIMELINE, _KINETO]
+    offers = [_SMDEBUG, *entry_points(group=GROUP), *built_in]
     return list(filter(None, map(_load, offers)))
 
 

@@ -25,7 +25,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A file of samples, spans or changes of memory that is in the run."""
+    """A file of samples, spans, changes of memory or tensors that is in the run."""
 
     name: str
     form: str
@@ -48,6 +48,10 @@ EXECUTION_TRACE = "execution trace"
 """`Recorded.form` of execution traces."""
 MEMORY_TIMELINE = "memory timeline"
 """`Recorded.form` of memory timelines."""
+TENSORBOARD = "TensorBoard"
+"""`Recorded.form` of TensorBoard's event files."""
+DEBUGGER_TENSORS = "tensors of SageMaker Debugger"
+"""`Recorded.form` of the files of Debugger's tensors."""
 ProgressCallback = Callable[[int, float], None]
 """Called with the index of a file in the list and the share of it that is done, 0 to 1."""
 

@@ -444,6 +444,7 @@ def _scalar_columns(builder: _ColumnBuilder) -> dict[str, Any]:
         **builder.provenance(),
         "t_ns": builder.epoch(builder.start),
         "name": builder.names(_text),
+        "step": np.ma.masked_all(len(builder.value), dtype=np.int64),
         "value": builder.value.view(np.float64),
     }
 

@@ -1,4 +1,4 @@
-"""Numbers that the script logs with `stepscope.scalar`, as series."""
+"""Numbers that the script logs with `stepscope.scalar`, or that were imported, as series."""
 
 from __future__ import annotations
 
@@ -30,22 +30,24 @@ def select_scalars(
     """Read the rows of `scalars` that fulfil an SQL condition, by process and name."""
     rows: dict[str, Any] = run.reader.table(
         "scalars",
-        ("t_ns", "name", "process", "value"),
+        ("t_ns", "name", "process", "step", "value"),
         condition=condition,
         parameters=parameters,
-        order_by="process, name, t_ns",
+        order_by="process, name, t_ns, seq",
         encoded=("name", "process"),
     )
     names, processes = rows["name"], rows["process"]
     is_first = np.diff(names.codes, prepend=-1) != 0
     is_first |= np.diff(processes.codes, prepend=-1) != 0
     starts = np.flatnonzero(is_first)
+    steps = np.ma.asarray(rows["step"])
     value = np.where(np.isfinite(rows["value"]), rows["value"], np.nan)
     return [
         LoggedScalars(
             name=names.values[names.codes[start]] or "",
             process=processes.values[processes.codes[start]] or "",
             t_ns=rows["t_ns"][start:end],
+            step=None if np.ma.is_masked(steps[start:end]) else steps.data[start:end],
             value=value[start:end],
         )
         for start, end in pairwise([*starts.tolist(), len(is_first)])

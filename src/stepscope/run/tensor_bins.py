@@ -170,8 +170,8 @@ class LastStatistics:
     record_count: int
     step: int
     """Last recorded step."""
-    non_finite_count: int
-    """Over all recorded steps."""
+    non_finite_count: int | None
+    """Over all recorded steps; None if it is not known of all."""
     last: dict[str, float]
     """Reductions of the last row; NaN where not known."""
     l2: Float
@@ -196,10 +196,12 @@ def read_last_statistics(
     fields = ", ".join(f"'{name}': {_DERIVED.get(name, name)}" for name in _LAST)
     rows: dict[str, Any] = run.reader.sql(
         "SELECT process, tensor, mode, list(l2 ORDER BY col) AS l2, sum(n) AS n, min(seq) AS seq, "  # noqa: S608 - fixed names
-        "max(step) AS step, sum(broken) AS broken, max_by(last, step) AS last, "
+        "max(step) AS step, CASE WHEN count(broken) = count(*) THEN sum(broken) END AS broken, "
+        "max_by(last, step) AS last, "
         "max_by(texts, step) AS texts FROM ("
         "SELECT process, tensor, mode, col, avg(l2) AS l2, count(*) AS n, min(seq) AS seq, "
-        "max(step) AS step, sum(nan_count + infinite_count) AS broken, "
+        "max(step) AS step, CASE WHEN count(nan_count + infinite_count) = count(*) "
+        "THEN sum(nan_count + infinite_count) END AS broken, "
         f"max_by({{{fields}}}, step) AS last, max_by([collection, shape, dtype], step) AS texts "
         f"FROM tensor_statistics {columns.join} WHERE {condition} GROUP BY ALL"
         ") GROUP BY process, tensor, mode ORDER BY process, seq",
@@ -207,17 +209,18 @@ def read_last_statistics(
         within=run.period,
     )
     ranks = {process.process: process.rank for process in run.processes}
+    rows["broken"] = np.ma.filled(np.ma.asarray(rows["broken"], np.float64), np.nan)
     return [
         LastStatistics(
             name=tensor,
             collection=texts[0],
             rank=ranks.get(process),
             mode=mode,
-            shape=texts[1],
-            dtype=texts[2],
+            shape=texts[1] or "",
+            dtype=texts[2] or "",
             record_count=int(count),
             step=int(step),
-            non_finite_count=int(broken),
+            non_finite_count=None if np.isnan(broken) else int(broken),
             last={key: np.nan if value is None else value for key, value in last.items()},
             l2=np.ma.filled(np.ma.asarray(norms, dtype=np.float64), np.nan),
         )

@@ -140,4 +140,5 @@ def _borders(rows: dict[str, Any], columns: tuple[str, ...]) -> list[tuple[int, 
 
 
 def _text(column: Any, row: int) -> str:
-    return column.values[column.codes[row]] or ""
+    code = column.codes[row]
+    return column.values[code] or "" if code >= 0 else ""

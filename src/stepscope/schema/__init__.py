@@ -123,6 +123,7 @@ from stepscope.schema.trace_names import (
     PROFILER_SUFFIXES,
     TRACE_SUFFIXES,
     TraceFileName,
+    is_event_file_name,
     parse_trace_name,
     rank_in_name,
 )
@@ -222,6 +223,7 @@ __all__ = [
     "decode_facts",
     "event_kind",
     "field_label",
+    "is_event_file_name",
     "labels_of",
     "library_of",
     "make_schemas",

@@ -10,12 +10,18 @@ TRACE_SUFFIXES = (".json", ".json.gz")
 """Endings of names by which traces are looked for among other files."""
 PROFILER_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
 """Endings of names that torch.profiler's `tensorboard_trace_handler` gives."""
+_EVENT_FILE_PART = "tfevents"
 _NAME = re.compile(r"(?P<worker>.+?)(?:\.(?P<time>\d{13}|\d{19}))?\.pt\.trace\.json(?:\.gz)?")
 _HOST = re.compile(r"(?P<host>.+)_(?P<pid>\d+)")
 _RANK = re.compile(r"(?:^|[^a-z])rank[-_ ]?(\d+)", re.IGNORECASE)
 _DIGITS_OF_NS = 19
 _NS_PER_MS = 1_000_000
 _NS_PER_S = 1_000_000_000
+
+
+def is_event_file_name(name: str) -> bool:
+    """Return True for a name as TensorBoard's writers give, such as `events.out.tfevents.1.a`."""
+    return _EVENT_FILE_PART in name
 
 
 class TraceFileName(NamedTuple):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stepscope.errors import UsageError
-from stepscope.schema import TRACE_SUFFIXES
+from stepscope.schema import TRACE_SUFFIXES, is_event_file_name
 from stepscope.store import layout
 from stepscope.store.bucket import Bucket, BucketLocation, map_parallel
 from stepscope.store.objectstore import is_hidden
@@ -22,7 +22,7 @@ class Download(NamedTuple):
 
 
 def download_files(url: str, directory: Path) -> Download:
-    """Copy one object of any name, or the JSON objects below a prefix, into a directory.
+    """Copy one object of any name, or the JSON and event files below a prefix, into a directory.
 
     Args:
         url: URL of the object or the prefix.
@@ -44,7 +44,11 @@ def download_files(url: str, directory: Path) -> Download:
     if any(entry.key == layout.RUN_KEY for entry in visible):
         raise UsageError(f"{url} is a run already. Show it with `stepscope show {url} overview`.")
     # Other objects may be checkpoints of many gigabytes.
-    traces = [entry for entry in visible if entry.key.endswith(TRACE_SUFFIXES)]
+    traces = [
+        entry
+        for entry in visible
+        if entry.key.endswith(TRACE_SUFFIXES) or is_event_file_name(entry.key.rpartition("/")[2])
+    ]
     if not traces:
         raise UsageError(
             f"There is no trace at or below {url}. Pass the URL of one file, or a prefix with "

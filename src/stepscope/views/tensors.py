@@ -52,8 +52,8 @@ class ScalarSeries(msgspec.Struct, frozen=True, kw_only=True):
     after_ns: list[int]
     """Time of each point's first value, after the run's origin."""
     step: Annotated[list[int] | None, field_label(display="identifier")]
-    """Number of steps of the process that had ended at each point's first value; null where its
-    steps are not known."""
+    """Step of each point's first value: the one that an imported file names, or the number of steps
+    of the process that had ended; null where neither is known."""
     value: list[float | None]
     """Null for a point without a finite value."""
     non_finite_points: Annotated[
@@ -84,8 +84,8 @@ class RecordedTensor(msgspec.Struct, frozen=True, kw_only=True):
     """Share of zeros in all elements."""
     update_ratio: Annotated[float | None, field_label(unit="none")]
     """L2 norm of the change by the optimizer step, divided by that of the tensor."""
-    non_finite_count: Annotated[int, field_label("NaN and infinite")]
-    """Elements that were NaN or infinite, over all recorded steps."""
+    non_finite_count: Annotated[int | None, field_label("NaN and infinite")]
+    """Elements that were NaN or infinite, over all recorded steps; null if unknown."""
     l2_by_step: Annotated[
         list[float | None], field_label("L2 norm over steps", unit="none", display="curve")
     ]
@@ -175,9 +175,18 @@ def _show_series(
         nan_count=series.nan_count,
         values_per_point=values_per_point,
         after_ns=(first_ns - origin_ns).tolist(),
-        step=None
-        if step_ends is None
-        else np.searchsorted(step_ends, first_ns, side="right").tolist(),
+        step=_steps_of(series, step_ends, first_ns, values_per_point),
         value=round_significant(means, SCALAR_DIGITS),
         non_finite_points=np.unique(np.flatnonzero(is_broken) // values_per_point).tolist(),
     )
+
+
+def _steps_of(
+    series: LoggedScalars, step_ends: Int | None, first_ns: Int, values_per_point: int
+) -> list[int] | None:
+    """Return the step of the first value of each point; None where it is not known."""
+    if series.step is not None:
+        return series.step[::values_per_point].tolist()
+    if step_ends is None:
+        return None
+    return np.searchsorted(step_ends, first_ns, side="right").tolist()

@@ -19,7 +19,7 @@ from stepscope.run.catalog.base import (
     missing_run_error,
 )
 from stepscope.run.catalog.opening import is_removed, map_runs, open_catalog, resolve_root
-from stepscope.run.catalog.trace_files import find_traces
+from stepscope.run.catalog.trace_files import find_event_files, find_traces
 from stepscope.run.catalog.walk import walk_directories
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "CatalogTrace",
     "RunListing",
     "RunRemovedError",
+    "find_event_files",
     "find_traces",
     "is_removed",
     "map_runs",

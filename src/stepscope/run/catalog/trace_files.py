@@ -1,22 +1,26 @@
-"""Trace files below a directory, told by their names and the beginning of their content."""
+"""Trace and event files below a directory, told by their names and first bytes."""
 
 from __future__ import annotations
 
 import functools
 import os
+import re
 import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from stepscope.event_records import begins_with_record
 from stepscope.run.catalog.walk import walk_directories
-from stepscope.schema import PROFILER_SUFFIXES, TRACE_SUFFIXES
+from stepscope.schema import PROFILER_SUFFIXES, TRACE_SUFFIXES, is_event_file_name
 
 _HEAD_BYTES = 1 << 16
 _GZIP = 16 + zlib.MAX_WBITS
 """Argument of zlib for data with the header of gzip."""
 _KEYS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
 """Keys at the beginning of a trace; Kineto describes devices and process groups first."""
+_DEBUGGER_JSON = re.compile(r"(index|collections)/\d{9}/[^/]+\.json")
+"""Files that SageMaker Debugger writes beside its event files."""
 MAX_TRACES = 10_000
 
 
@@ -29,6 +33,33 @@ def find_traces(root: Path) -> list[Path]:
         if len(traces) >= MAX_TRACES:
             break
     return sorted(traces)
+
+
+def find_event_files(root: Path) -> list[Path]:
+    """List the event files at or below a directory, by path, and the JSON files of SageMaker
+    Debugger that describe them, without those in runs. Hidden files are left out."""
+    files: list[Path] = []
+    for directory, is_run in walk_directories(root, []):
+        if not is_run:
+            files += filter(_is_event_file, _list_directory(directory))
+    return sorted(files)
+
+
+def _is_event_file(path: Path) -> bool:
+    if is_event_file_name(path.name):
+        return begins_with_record(path)
+    return _DEBUGGER_JSON.fullmatch("/".join(path.parts[-3:])) is not None
+
+
+def _list_directory(directory: Path) -> list[Path]:
+    try:
+        return [
+            path
+            for path in directory.iterdir()
+            if not path.name.startswith(".") and path.is_file() and not path.is_symlink()
+        ]
+    except OSError:  # not readable, or removed
+        return []
 
 
 def list_traces(directory: Path) -> Iterator[Path]:

@@ -6,12 +6,13 @@ from stepscope.schema.table import PROVENANCE, RECORD_KEY, Table, column
 
 SCALARS = Table(
     name="scalars",
-    doc="One row per `stepscope.scalar(name, value)`.",
+    doc="One row per `stepscope.scalar(name, value)`, or per scalar of an imported file.",
     key=RECORD_KEY,
     columns=(
         *PROVENANCE,
         column("t_ns", "BIGINT", "Time of the call.", "epoch_ns"),
         column("name", "VARCHAR", "Name given by the user."),
+        column("step", "BIGINT NULL", "Step in an imported file; null otherwise.", "count"),
         column("value", "DOUBLE", "Value."),
     ),
 )

@@ -17,16 +17,21 @@ TENSOR_STATISTICS = Table(
     name="tensor_statistics",
     doc="One row per tensor and recorded step (option `--tensors`). Numbers from `min` on describe "
     "the finite elements, and are null without one. Of a complex tensor they describe the absolute "
-    "values. Gradients are those that the optimizer uses, weights those after its step.",
+    "values. Numbers that an imported file does not have are null. Gradients are those that the "
+    "optimizer uses, weights those after its step.",
     key=RECORD_KEY,
     columns=(
         *_TENSOR,
-        column("shape", "VARCHAR", "Sizes, such as 768x192; empty for a single number."),
-        column("dtype", "VARCHAR", "Type of the elements."),
-        column("element_count", "BIGINT", "Elements.", "count"),
-        column("nan_count", "BIGINT", "Elements that are NaN.", "count"),
-        column("infinite_count", "BIGINT", "Elements that are infinite.", "count"),
-        column("zero_count", "BIGINT", "Elements that are zero.", "count"),
+        column(
+            "shape",
+            "VARCHAR NULL",
+            "Sizes, such as 768x192; empty for a single number, null if unknown.",
+        ),
+        column("dtype", "VARCHAR NULL", "Type of the elements; null if unknown."),
+        column("element_count", "BIGINT NULL", "Elements.", "count"),
+        column("nan_count", "BIGINT NULL", "Elements that are NaN.", "count"),
+        column("infinite_count", "BIGINT NULL", "Elements that are infinite.", "count"),
+        column("zero_count", "BIGINT NULL", "Elements that are zero.", "count"),
         column("min", "DOUBLE NULL", "Smallest element."),
         column("max", "DOUBLE NULL", "Largest element."),
         column("mean", "DOUBLE NULL", "Mean."),
@@ -48,7 +53,7 @@ TENSOR_HISTOGRAMS = Table(
     name="tensor_histograms",
     doc="One row per bin with elements, of each row of `tensor_statistics` (option "
     "`--tensor-histograms`). Bins are powers of two on both sides of zero. `seq` is 64 times that "
-    "of the row of statistics, plus the position of the bin.",
+    "of the row of statistics, plus the position of the bin; of an imported histogram, 2^20 times.",
     key=RECORD_KEY,
     columns=(
         *_TENSOR,

@@ -1,0 +1,147 @@
+"""Rows of scalars, statistics and histograms, stored many at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from stepscope.importers.event_files.statistics import Statistics
+from stepscope.importers.event_files.values import Histogram
+from stepscope.schema import TABLES, ImportedFact, ProcessInfo
+from stepscope.store import DictColumn, RunWriter
+
+_LOG = "0e"
+"""Log of the rows: imported files have no threads."""
+_FLUSH_ROWS = 50_000
+_BUCKETS_PER_ROW = 1 << 20
+"""Distance of the sequence numbers of the histograms of two rows of statistics."""
+_MAX_COUNT = 2.0**62
+
+
+class Moment(NamedTuple):
+    """Origin of a value: the process, the time and the step."""
+
+    process: str
+    t_ns: int
+    """Epoch nanoseconds."""
+    step: int
+    mode: str = "TRAIN"
+
+
+@dataclass(slots=True)
+class _Extent:
+    first_ns: int
+    last_ns: int
+
+
+@dataclass(slots=True)
+class RowWriter:
+    """Writer of the rows of an import."""
+
+    writer: RunWriter
+    node: str
+    _rows: defaultdict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    _counts: defaultdict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    """Rows so far, by table and process."""
+    _extents: dict[str, _Extent] = field(default_factory=dict)
+
+    def add_scalar(self, moment: Moment, name: str, value: float) -> None:
+        """Add a number."""
+        self._add("scalars", moment, {"step": moment.step, "name": name, "value": value})
+
+    def add_tensor(
+        self,
+        moment: Moment,
+        tensor: str,
+        collection: str,
+        statistics: Statistics,
+        *,
+        shape: Sequence[int] | None = None,
+        dtype: str | None = None,
+        histogram: Histogram | None = None,
+    ) -> None:
+        """Add the statistics of a tensor, and its histogram."""
+        labels = {
+            "step": moment.step,
+            "mode": moment.mode,
+            "tensor": tensor,
+            "collection": collection,
+        }
+        text = None if shape is None else "x".join(map(str, shape))
+        row = {**labels, "shape": text, "dtype": dtype, **statistics}
+        number = self._add("tensor_statistics", moment, row)
+        if histogram is not None:
+            self._add_histogram(moment, labels, histogram, number * _BUCKETS_PER_ROW)
+
+    def flush(self) -> None:
+        """Store the rows."""
+        for table, rows in self._rows.items():
+            if rows:
+                self.writer.append(table, _make_columns(table, rows))
+                rows.clear()
+
+    def finish(self, process: ProcessInfo, form: str) -> None:
+        """Store the rows and the manifest of a process, with the times of its values."""
+        self.flush()
+        extent = self._extents.get(process.process)
+        if extent is not None:
+            process = msgspec.structs.replace(
+                process,
+                started_ns=extent.first_ns,
+                ended_ns=extent.last_ns,
+                facts=[msgspec.to_builtins(ImportedFact(form=form))],
+            )
+            self.writer.put_process(process)
+
+    def _add_histogram(
+        self, moment: Moment, labels: dict[str, Any], histogram: Histogram, first: int
+    ) -> None:
+        counts = np.nan_to_num(histogram.count, posinf=0, neginf=0)
+        used = np.flatnonzero((counts >= 0.5) & (counts < _MAX_COUNT))[:_BUCKETS_PER_ROW]
+        for seq, bucket in enumerate(used.tolist(), first):
+            row = {
+                "low": histogram.low[bucket],
+                "high": histogram.limit[bucket],
+                "count": round(counts[bucket]),
+            }
+            self._add("tensor_histograms", moment, {**labels, **row}, seq)
+
+    def _add(self, table: str, moment: Moment, row: dict[str, Any], seq: int | None = None) -> int:
+        key = table, moment.process
+        number = self._counts[key] if seq is None else seq
+        self._counts[key] += 1
+        origin = {"node": self.node, "process": moment.process, "log": _LOG}
+        self._rows[table].append({**origin, "seq": number, "t_ns": moment.t_ns, **row})
+        extent = self._extents.setdefault(moment.process, _Extent(moment.t_ns, moment.t_ns))
+        extent.first_ns = min(extent.first_ns, moment.t_ns)
+        extent.last_ns = max(extent.last_ns, moment.t_ns)
+        if len(self._rows[table]) >= _FLUSH_ROWS:
+            self.flush()
+        return number
+
+
+def _make_columns(table: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for column in TABLES[table].columns:
+        values = [row.get(column.name) for row in rows]
+        if column.type == "VARCHAR":
+            columns[column.name] = DictColumn.encode(values)
+        elif column.nullable:
+            known = [value is not None and value == value for value in values]
+            numbers = [
+                value if is_known else 0 for value, is_known in zip(values, known, strict=True)
+            ]
+            columns[column.name] = np.ma.MaskedArray(
+                np.array(numbers, dtype=np.float64 if column.type == "DOUBLE" else np.int64),
+                mask=np.logical_not(known),
+            )
+        else:
+            columns[column.name] = np.array(
+                values, dtype=np.float64 if column.type == "DOUBLE" else np.int64
+            )
+    return columns
