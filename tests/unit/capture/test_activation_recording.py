@@ -191,7 +191,8 @@ optimizer = torch.optim.SGD(parameters, lr=0.01)
 for _ in range(5):
     x = torch.randn(32, 4)
     optimizer.zero_grad()
-    sum((model(x) - x.sum(1, keepdim=True)).square().mean() for model in (healthy, faulty)).backward()
+    target = x.sum(1, keepdim=True)
+    sum((model(x) - target).square().mean() for model in (healthy, faulty)).backward()
     optimizer.step()
 """,
         collections=("activations",),

@@ -1,7 +1,7 @@
 """The built-in rules about tensors and losses, one per file.
 
-Belongs here: rules, and base classes of several of them (`base`, `stopped_units`). A new rule is one
-file and one entry in `RULES`; its docstring is its page.
+Belongs here: rules, and base classes of several of them (`base`, `stopped_units`). A new rule is
+one file and one entry in `RULES`; its docstring is its page.
 """
 
 from __future__ import annotations
