@@ -15,7 +15,7 @@ from torch import nn
 import stepscope
 
 fault = sys.argv[1]
-steps = int(sys.argv[2]) if len(sys.argv) > 2 else 60
+steps = int(sys.argv[2]) if len(sys.argv) > 2 else 150 if fault == "overfit" else 60
 torch.manual_seed(0)
 torch.set_num_threads(1)
 depth = 8 if fault == "vanishing" else 1
@@ -36,9 +36,9 @@ if fault == "overfit":  # nothing to learn but the samples themselves
     targets = torch.randn(256, 1)
 for step in range(steps):
     rows = torch.arange(batch) if fault == "overfit" else torch.randint(0, 128, (batch,))
-    loss = nn.functional.mse_loss(model(inputs[rows]), targets[rows])
-    if fault == "overfit" and step == 50:  # a corrupt label
-        loss = loss + 1000 * loss.detach()
+    is_corrupt = fault == "overfit" and step == 140
+    labels = 20 * targets[rows] if is_corrupt else targets[rows]
+    loss = nn.functional.mse_loss(model(inputs[rows]), labels)
     if fault == "nan" and step == 20:
         loss = loss * float("inf")
     optimizer.zero_grad()

@@ -18,8 +18,8 @@ def draw(name: str = "fc.weight", *, changed_from: int = 20) -> FakeRuleInputs:
     return FakeRuleInputs().tensor(name, l2=norm)
 
 
-def compare(inputs: FakeRuleInputs, other: FakeRuleInputs) -> Finding:
-    inputs.other_runs["other"] = other.tensors
+def compare(inputs: FakeRuleInputs, partner: FakeRuleInputs) -> Finding:
+    inputs.other_runs["other"] = partner.tensors
     evaluation = Evaluation([SimilarAcrossRuns(other_trials="other")])
     evaluation.feed(inputs)
     (finding,) = evaluation.findings()

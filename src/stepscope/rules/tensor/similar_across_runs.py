@@ -87,13 +87,13 @@ class SimilarAcrossRuns(Rule[SimilarAcrossRunsParameters]):
     evidence = ("tensors",)
 
     def check(self, inputs: RuleInputs) -> Finding | None:
-        other = self.parameters.other_trials
-        if other is None:
+        location = self.parameters.other_trials
+        if location is None:
             raise NotRecorded(NO_OTHER_RUN)
         tensors = [series for series in inputs.tensors if self.parameters.selects(series)]
         if not tensors:
             raise NotRecorded(NO_TENSORS, advice=TENSOR_ADVICE)
-        partners = {_key(series): series for series in inputs.tensors_of(other)}
+        partners = {_key(series): series for series in inputs.tensors_of(location)}
         trigger, compared, differing = Trigger(), 0, list[tuple[int, DifferingTensor]]()
         tensor_count = 0
         for series in tensors:
@@ -138,8 +138,8 @@ def _compare(series: TensorSeries, partner: TensorSeries) -> tuple[Int, Mask]:
     _, rows, other_rows = np.intersect1d(series.step, partner.step, return_indices=True)
     differs = np.zeros(len(rows), dtype=np.bool_)
     for name in COMPARED:
-        values, others = series.stored[name][rows], partner.stored[name][other_rows]
-        differs |= (values != others) & ~(np.isnan(values) & np.isnan(others))
+        values, partner_values = series.stored[name][rows], partner.stored[name][other_rows]
+        differs |= (values != partner_values) & ~(np.isnan(values) & np.isnan(partner_values))
     return rows, differs
 
 
