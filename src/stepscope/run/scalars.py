@@ -29,6 +29,19 @@ class LoggedScalars:
         """Number of values that were not finite."""
         return int(np.isnan(self.value).sum())
 
+    def count_steps(self, step_ends: Int) -> Int:
+        """Return the number of steps of the process that had ended at each value.
+
+        Args:
+            step_ends: epoch nanoseconds at which they ended.
+        """
+        return np.searchsorted(step_ends, self.t_ns, side="right")
+
+    def non_finite_groups(self, size: int) -> list[int]:
+        """Return the groups of *size* consecutive values of which one was not finite."""
+        groups: list[int] = np.unique(np.flatnonzero(np.isnan(self.value)) // size).tolist()
+        return groups
+
 
 def read_scalars(run: Run, name: str | None = None) -> list[LoggedScalars]:
     """Read series by process and name.

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-import numpy as np
 
 from stepscope.analysis import (
     Statistics,
     downsample_columns,
-    nan_to_none,
     round_significant,
     summarize,
 )
@@ -133,7 +131,7 @@ def show_tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
 
 
 def _show_tensor(tensor: LastStatistics) -> RecordedTensor:
-    last = dict(zip(tensor.last, nan_to_none(np.array([*tensor.last.values()])), strict=True))
+    last = tensor.last
     return RecordedTensor(
         name=tensor.name,
         collection=tensor.collection,
@@ -159,8 +157,6 @@ def _show_series(
     series: LoggedScalars, rank: int | None, origin_ns: int, step_ends: Int | None, max_points: int
 ) -> ScalarSeries:
     values_per_point, means = downsample_columns(series.value, max_points)
-    first_ns = series.t_ns[::values_per_point]
-    is_broken = np.isnan(series.value)
     return ScalarSeries(
         name=series.name,
         process=series.process,
@@ -168,10 +164,10 @@ def _show_series(
         statistics=summarize(series.value),
         nan_count=series.nan_count,
         values_per_point=values_per_point,
-        after_ns=(first_ns - origin_ns).tolist(),
+        after_ns=(series.t_ns[::values_per_point] - origin_ns).tolist(),
         step=None
         if step_ends is None
-        else np.searchsorted(step_ends, first_ns, side="right").tolist(),
+        else series.count_steps(step_ends)[::values_per_point].tolist(),
         value=round_significant(means, SCALAR_DIGITS),
-        non_finite_points=np.unique(np.flatnonzero(is_broken) // values_per_point).tolist(),
+        non_finite_points=series.non_finite_groups(values_per_point),
     )
