@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,17 @@ from playwright.sync_api import Locator, Page, expect
 import stepscope
 from stepscope.access import OpenRun
 from stepscope.quantities import count, duration, memory, percent
+from stepscope.testing import RunBuilder
 from stepscope.testing.browser import chromium
-from tests.support.browsed import IN_A_BROWSER, Ui, settled
+from tests.support.browsed import IN_A_BROWSER, Ui, assert_drawn, settled
 from tests.support.kineto_files import kernel, launch, op, trace
 from tests.support.report_runs import many_gpus
+from tests.support.tensor_rows import add_tensors
 from tests.support.ui_runs import FIRST_STEP, STEPS, imported, two_ranks
 from tests.support.under_stepscope import command_json, serving
 
 pytestmark = IN_A_BROWSER
-TRACES, JOB, MANY = "training/fixed", "training/job", "many"
+TRACES, JOB, MANY, TENSORS = "training/fixed", "training/job", "many", "tensors"
 SAMPLE_NS = 500_000_000
 KERNELS = 20
 """Kernel n of the run `many` runs n times, for 1/n² of a millisecond each."""
@@ -40,9 +43,24 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
     two_ranks(root / TRACES, root / "files")
     many_gpus(root / JOB, nodes=2, gpus=2, seconds=900)
     many_kernels(root / MANY, root / "files" / "many.json")
+    tensors(root / TENSORS)
     options = ("--port", "0", "--source-root", str(source))
     with serving(str(root), *options) as (address, _), chromium() as browser:
         yield Ui(root, address, browser)
+
+
+def tensors(run: Path) -> None:
+    """Draw a run whose gradient grows tenfold in each step, until it is not finite."""
+    builder = RunBuilder(run)
+    process = builder.rank(0).draw("forward 12 | backward 20 | optimizer 8", 20)
+    builder.write()
+    rows = [
+        {"tensor": "fc.weight", "step": step, "l2": 2.0, "update_l2": 0.1, "min": -1.0, "max": 1.0}
+        for step in range(4)
+    ]
+    gradient = {"tensor": "gradient/fc.weight", "collection": "gradients"}
+    rows += [{**gradient, "step": step, "l2": 10.0**step} for step in range(3)]
+    add_tensors(run, process.info.process, [*rows, {**gradient, "step": 3, "nan_count": 2}])
 
 
 def many_kernels(run: Path, file: Path) -> None:
@@ -402,3 +420,19 @@ def test_runs_are_opened_one_after_the_other_and_closed(ui: Ui) -> None:
     expect(page.get_by_test_id("table-nodes")).to_be_visible()  # of the other run
     tabs.get_by_role("link", name=f"Close {JOB}").click()
     expect(page.get_by_test_id("table-jobs")).to_be_visible()
+
+
+@pytest.mark.seed("DBT-07")
+def test_tensors_by_layer_and_step(ui: Ui) -> None:
+    page = open_screen(ui, "tensors", TENSORS)
+    gradients = page.get_by_test_id("heat-gradients").get_by_role("img")
+    expect(gradients).to_have_attribute("aria-label", re.compile("1 rows by 4 columns.* 1 to 100"))
+    expect(page.get_by_test_id("heat-weights").get_by_role("img")).to_have_count(1)
+    page.get_by_test_id("table-tensors").get_by_text("gradient/fc.weight").click()
+    details = page.get_by_test_id("tensor-details")
+    expect(details.get_by_role("button", name="3", exact=True)).to_be_visible()
+    norm = details.get_by_label(re.compile("^L2 norm: .* from 1 to 100. Marks: NaN or infinite at"))
+    expect(norm).to_have_count(1)
+    assert "--tensor-histograms" in details.inner_text()
+    settled(page)
+    assert_drawn(page)

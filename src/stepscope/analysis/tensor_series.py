@@ -93,3 +93,20 @@ class LoggedScalars:
             value=self.value[rows],
             step=None if self.step is None else self.step[rows],
         )
+
+    def count_steps(self, step_ends: Int | None) -> Int | None:
+        """Return the step of each value: the one that an imported value names, or the number of
+        steps of the process that had ended; None where neither is known.
+
+        Args:
+            step_ends: epoch nanoseconds at which they ended; None if they are not known.
+        """
+        if self.step is not None or step_ends is None:
+            return self.step
+        counts: Int = np.searchsorted(step_ends, self.t_ns, side="right")
+        return counts
+
+    def non_finite_groups(self, size: int) -> list[int]:
+        """Return the groups of *size* consecutive values of which one was not finite."""
+        groups: list[int] = np.unique(np.flatnonzero(np.isnan(self.value)) // size).tolist()
+        return groups

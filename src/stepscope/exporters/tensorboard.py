@@ -90,11 +90,7 @@ def _write_scalars(
     writer: EventFileWriter, scalars: Sequence[LoggedScalars], step_ends: Any | None
 ) -> int:
     for logged in scalars:
-        steps = (
-            np.arange(len(logged.t_ns))
-            if step_ends is None
-            else np.searchsorted(step_ends, logged.t_ns, side="right")
-        )
+        steps = np.arange(len(logged.t_ns)) if step_ends is None else logged.count_steps(step_ends)
         for step, t_ns, value in zip(
             steps.tolist(), logged.t_ns.tolist(), logged.value.tolist(), strict=True
         ):

@@ -170,6 +170,7 @@ from .tensor_bins import (
     TensorSelection as TensorSelection,
     aggregate_tensors as aggregate_tensors,
     choose_step_columns as choose_step_columns,
+    list_columns as list_columns,
     list_recorded_tensors as list_recorded_tensors,
     read_histograms as read_histograms,
     read_last_statistics as read_last_statistics,

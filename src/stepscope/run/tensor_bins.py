@@ -41,7 +41,7 @@ class TensorSelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTensors:
-    """What was recorded of tensors: the choices that a selection has."""
+    """Names, ranks and modes of the recorded tensors, of which a selection chooses."""
 
     names: dict[str, str]
     """Collections by tensor, in the order in which a process recorded them."""
@@ -65,7 +65,8 @@ class StepColumns:
     @property
     def first_step(self) -> Int:
         """First step of each column."""
-        return self.steps[:: self.steps_per_column]
+        first: Int = self.steps[:: self.steps_per_column]
+        return first
 
     @property
     def last_step(self) -> Int:
@@ -134,7 +135,8 @@ def aggregate_tensors(
     """
     condition, parameters = _condition(run, selection)
     expressions = [
-        f"{how}({_DERIVED.get(name, name)}) AS v{index}" for index, (name, how) in enumerate(values)
+        f"{aggregate}({_DERIVED.get(name, name)}) AS v{index}"
+        for index, (name, aggregate) in enumerate(values)
     ]
     rows: dict[str, Any] = run.reader.sql(
         f"SELECT tensor, col, {', '.join(expressions)} FROM tensor_statistics "  # noqa: S608 - fixed names
@@ -172,8 +174,8 @@ class LastStatistics:
     """Last recorded step."""
     non_finite_count: int | None
     """Over all recorded steps; None if it is not known of all."""
-    last: dict[str, float]
-    """Reductions of the last row; NaN where not known."""
+    last: dict[str, float | None]
+    """Reductions of the last row; None where not known."""
     l2: Float
     """Means over groups of consecutive recorded steps."""
 
@@ -221,7 +223,7 @@ def read_last_statistics(
             record_count=int(count),
             step=int(step),
             non_finite_count=None if np.isnan(broken) else int(broken),
-            last={key: np.nan if value is None else value for key, value in last.items()},
+            last=last,
             l2=np.ma.filled(np.ma.asarray(norms, dtype=np.float64), np.nan),
         )
         for process, tensor, mode, norms, count, step, broken, last, texts in zip(
@@ -283,3 +285,8 @@ def _condition(run: Run, selection: TensorSelection) -> tuple[str, list[object]]
             conditions.append(f"{column} IN ({', '.join('?' * len(names))})")
             parameters += names
     return " AND ".join(conditions), [*parameters]
+
+
+def list_columns(mask: NDArray[np.bool_]) -> list[list[int]]:
+    """List for each row of a matrix the columns that are true."""
+    return [np.flatnonzero(row).tolist() for row in mask]

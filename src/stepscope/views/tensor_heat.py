@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-import numpy as np
 
 from stepscope.analysis import REDUCTIONS, round_significant
 from stepscope.errors import UsageError
@@ -13,6 +12,7 @@ from stepscope.run import (
     Run,
     aggregate_tensors,
     choose_step_columns,
+    list_columns,
     list_recorded_tensors,
 )
 from stepscope.schema import field_label
@@ -100,7 +100,7 @@ def show_tensor_heat(run: Run, options: ViewOptions = DEFAULTS) -> TensorHeatVie
     default = "gradients" if "gradients" in collections else collections[0]
     collection = options.collection or default
     selection = select_tensors(run, recorded, options.rank, collections=(collection,))
-    names = [name for name, of in recorded.names.items() if of == collection]
+    names = [name for name, group in recorded.names.items() if group == collection]
     shown = names[:MAX_ROWS]
     columns = choose_step_columns(run, selection, min(MAX_COLUMNS, MAX_CELLS // len(shown)))
     values, nan_count, infinite_count = aggregate_tensors(
@@ -110,7 +110,7 @@ def show_tensor_heat(run: Run, options: ViewOptions = DEFAULTS) -> TensorHeatVie
         shown,
         [(reduction, "max"), ("nan_count", "sum"), ("infinite_count", "sum")],
     )
-    is_broken = nan_count + infinite_count > 0
+    non_finite = list_columns(nan_count + infinite_count > 0)
     return TensorHeatView(
         collection=collection,
         reduction=reduction,
@@ -125,7 +125,7 @@ def show_tensor_heat(run: Run, options: ViewOptions = DEFAULTS) -> TensorHeatVie
             TensorHeatRow(
                 name=name,
                 value=round_significant(values[row], DIGITS),
-                non_finite_columns=np.flatnonzero(is_broken[row]).tolist(),
+                non_finite_columns=non_finite[row],
             )
             for row, name in enumerate(shown)
         ],

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-import numpy as np
 
 from stepscope.analysis import (
     LoggedScalars,
     Statistics,
     downsample_columns,
-    nan_to_none,
     round_significant,
     summarize,
 )
@@ -139,7 +137,7 @@ def show_tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
 
 
 def _show_tensor(tensor: LastStatistics) -> RecordedTensor:
-    last = dict(zip(tensor.last, nan_to_none(np.array([*tensor.last.values()])), strict=True))
+    last = tensor.last
     return RecordedTensor(
         name=tensor.name,
         collection=tensor.collection,
@@ -165,8 +163,7 @@ def _show_series(
     series: LoggedScalars, rank: int | None, origin_ns: int, step_ends: Int | None, max_points: int
 ) -> ScalarSeries:
     values_per_point, means = downsample_columns(series.value, max_points)
-    first_ns = series.t_ns[::values_per_point]
-    is_broken = np.isnan(series.value)
+    steps = series.count_steps(step_ends)
     return ScalarSeries(
         name=series.name,
         process=series.process,
@@ -174,19 +171,8 @@ def _show_series(
         statistics=summarize(series.value),
         nan_count=series.nan_count,
         values_per_point=values_per_point,
-        after_ns=(first_ns - origin_ns).tolist(),
-        step=_steps_of(series, step_ends, first_ns, values_per_point),
+        after_ns=(series.t_ns[::values_per_point] - origin_ns).tolist(),
+        step=None if steps is None else steps[::values_per_point].tolist(),
         value=round_significant(means, SCALAR_DIGITS),
-        non_finite_points=np.unique(np.flatnonzero(is_broken) // values_per_point).tolist(),
+        non_finite_points=series.non_finite_groups(values_per_point),
     )
-
-
-def _steps_of(
-    series: LoggedScalars, step_ends: Int | None, first_ns: Int, values_per_point: int
-) -> list[int] | None:
-    """Return the step of the first value of each point; None where it is not known."""
-    if series.step is not None:
-        return series.step[::values_per_point].tolist()
-    if step_ends is None:
-        return None
-    return np.searchsorted(step_ends, first_ns, side="right").tolist()
