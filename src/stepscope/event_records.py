@@ -203,7 +203,8 @@ def _zeros_table(power: int) -> _Words:
     """Return (byte of a CRC, its value) -> the CRC after 2**power bytes of zero."""
     crcs = np.arange(256, dtype=np.uint32) << np.arange(0, 32, 8, dtype=np.uint32)[:, None]
     if power == 0:
-        return _TABLE[crcs & 0xFF] ^ crcs >> 8
+        after: _Words = _TABLE[crcs & 0xFF] ^ crcs >> 8
+        return after
     half = 1 << power - 1
     return _append_zeros(_append_zeros(crcs, half), half)
 
@@ -223,4 +224,5 @@ _PLACEHOLDER = masked_crc32c(b"0x12345678")
 
 
 def _is_intact(header: bytes) -> bool:
-    return _CHECKSUM.unpack_from(header, _LENGTH.size)[0] == masked_crc32c(header[: _LENGTH.size])
+    (checksum,) = _CHECKSUM.unpack_from(header, _LENGTH.size)
+    return int(checksum) == masked_crc32c(header[: _LENGTH.size])

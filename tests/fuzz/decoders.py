@@ -9,24 +9,27 @@ import gzip
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 
-from stepscope.cli.importing import describe_import
 from stepscope.errors import StepscopeError
 from stepscope.event_records import masked_crc32c
-from stepscope.importers import import_files
+from stepscope.importers.event_files.debugger import DebuggerJob
+from stepscope.importers.event_files.debugger_files import Form
+from stepscope.importers.event_files.rows import RowWriter
+from stepscope.importers.event_files.tensorboard import TensorBoardRun
 from stepscope.importers.kineto.execution_trace import read_execution_trace
 from stepscope.importers.smdebug.events import read_events
 from stepscope.importers.smdebug.python_profiles import read_profile
 from stepscope.importers.smdebug.system import SampleSorter, read_samples
 from stepscope.monitor.drain import SpoolDrain
-from stepscope.schema import TABLES
+from stepscope.schema import TABLES, ProcessInfo
 from stepscope.spool import DropCounts, Journal, Kind, SpanLog, SpoolTree, make_meta
-from stepscope.store import create_run
 from stepscope.store.columns import make_batch
 from tests.support.debugger_files import event, sample
 from tests.support.kineto_files import imported_file, pretty, trace, training
@@ -46,6 +49,8 @@ class Decoder:
     decode: Callable[[Path], object]
     seeds: Callable[[], Sequence[bytes]]
     raises: tuple[type[Exception], ...] = EXPECTED
+    quick_case_count: int = 40
+    """Cases in the part that every check runs."""
 
     def run(self, content: bytes, directory: Path) -> None:
         """Decode some bytes in a directory, which is empty before and after.
@@ -161,23 +166,35 @@ def _record(payload: bytes) -> bytes:
     return b"".join(part + masked_crc32c(part).to_bytes(4, "little") for part in (length, payload))
 
 
-def _import_events(path: Path) -> None:
-    """Import an event file, and its bytes as the payload of an intact record."""
-    payload = path.with_name(f"{path.name}.payload")
-    payload.write_bytes(_record(path.read_bytes()))
-    run = path.parent / "run"
-    create_run(run, describe_import("run", [], []))
-    import_files([path, payload], run, "n")
+class _CheckedWriter:
+    """Writer that checks rows and stores nothing."""
+
+    def append(self, table: str, columns: Mapping[str, Any]) -> int:
+        return make_batch(TABLES[table], columns).row_count
+
+    def put_process(self, info: ProcessInfo) -> None:
+        msgspec.json.encode(info)
 
 
-def _import_debugger_tensors(path: Path) -> None:
-    tensors = path.with_name("000000000007_worker_0.tfevents")
-    payload = path.with_name("000000000008_worker_0.tfevents")
+def _read_event_file(path: Path) -> None:
+    """Read an event file, and its bytes as the payload of an intact record."""
+    job = TensorBoardRun(RowWriter(_CheckedWriter(), "n"), ".", "n")
+    for file in (path, _as_payload(path)):
+        job.read(file)
+    job.finish()
+
+
+def _read_debugger_tensors(path: Path) -> None:
+    job = DebuggerJob(RowWriter(_CheckedWriter(), "n"), "n")
+    for file in (path, _as_payload(path)):
+        job.read(file, Form.EVENTS)
+    job.finish()
+
+
+def _as_payload(path: Path) -> Path:
+    payload = path.with_name(f"1{path.name[1:]}")
     payload.write_bytes(_record(path.read_bytes()))
-    path.rename(tensors)
-    run = path.parent / "run"
-    create_run(run, describe_import("run", [], []))
-    import_files([tensors, payload], run, "n")
+    return payload
 
 
 def _drain(path: Path) -> None:
@@ -216,7 +233,11 @@ DECODERS = {
         f"7-a/{_FOLDER}/python_stats.json", read_profile, _call_trees, (*EXPECTED, ValueError)
     ),
     "spool": Decoder("p-7-1-0/7c-0.log", _drain, lambda: [_SEGMENT]),
-    "event-file": Decoder("events.out.tfevents.1.host.7.0", _import_events, _event_files),
-    "smdebug-tensors": Decoder("events/input", _import_debugger_tensors, _event_files),
+    "event-file": Decoder(
+        "events.out.tfevents.1.host.7.0", _read_event_file, _event_files, quick_case_count=500
+    ),
+    "smdebug-tensors": Decoder(
+        "000000000007_worker_0.tfevents", _read_debugger_tensors, _event_files, quick_case_count=500
+    ),
     "journal": Decoder("p-7-1-0/journal.jsonl", _drain, _journals),
 }

@@ -16,15 +16,16 @@ from tests.fuzz.mutation import mutations
 from tests.support.served import Served, serving
 from tests.support.served_runs import draw_job, import_trace, trace_events
 
-CASES = 40
-
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_decoders(name: str, tmp_path: Path) -> None:
     decoder = DECODERS[name]
     directory = tmp_path / "input"
     directory.mkdir()
-    for content in [*decoder.seeds(), *mutations(decoder.seeds(), CASES, seed=1)]:
+    for content in [
+        *decoder.seeds(),
+        *mutations(decoder.seeds(), decoder.quick_case_count, seed=1),
+    ]:
         decoder.run(content, directory)
     assert [path.name for path in tmp_path.iterdir()] == ["input"]
 

@@ -21,6 +21,7 @@ with RunWriter(run, "n0") as writer:
                 **{name: DictColumn.constant(text, ROWS) for name, text in constants.items()},
                 "seq": np.arange(number * ROWS, (number + 1) * ROWS),
                 "t_ns": np.full(ROWS, number),
+                "step": np.arange(ROWS),
                 "value": np.ones(ROWS),
             },
         )

@@ -222,8 +222,8 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
     timelines = [result for result in recorded if result.form == MEMORY_TIMELINE]
     executions = [result for result in recorded if result.form == EXECUTION_TRACE]
     value_files = [r for r in recorded if r.form in {DEBUGGER_TENSORS, TENSORBOARD}]
-    others = {MEMORY_TIMELINE, EXECUTION_TRACE, DEBUGGER_TENSORS, TENSORBOARD}
-    debugger = [r for r in recorded if r.form not in others]
+    no_profiles = {MEMORY_TIMELINE, EXECUTION_TRACE, DEBUGGER_TENSORS, TENSORBOARD}
+    debugger = [r for r in recorded if r.form not in no_profiles]
     if debugger:
         samples = sum(result.sample_count for result in debugger)
         events = sum(result.event_count for result in debugger)

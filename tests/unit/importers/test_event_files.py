@@ -82,8 +82,15 @@ def test_scalars_and_histograms_of_tensorboard(tmp_path: Path) -> None:
     ]
     tensors = stepscope.open(str(run)).tensors()
     assert tensors.names == ["v", "w"]
-    known = {"element_count": 6, "min": -2, "max": 3, "mean": 0.5, "std": 3**0.5, "l2": 19.5**0.5}
-    for name, value in known.items():
+    expected = {
+        "element_count": 6,
+        "min": -2,
+        "max": 3,
+        "mean": 0.5,
+        "std": 3**0.5,
+        "l2": 19.5**0.5,
+    }
+    for name, value in expected.items():
         assert tensors.array("w", name).tolist() == pytest.approx([value])
     for name in ("nan_count", "zero_count", "l1"):
         assert np.isnan(tensors.array("w", name)).all()
@@ -116,9 +123,9 @@ def test_records_before_the_damage_are_imported(
     path.write_bytes(content)
     run = imported(tmp_path / "logs", tmp_path / "run")
     assert [row["value"] for row in rows(run, "scalars")] == [0, 1, 2]
-    said = capsys.readouterr().err
+    messages = capsys.readouterr().err
     start = "ends in the middle of a record at byte" if damage == "truncated" else "is damaged from"
-    assert f"{path.name} was only partly imported: it {start}" in said
+    assert f"{path.name} was only partly imported: it {start}" in messages
 
 
 @pytest.mark.parametrize(

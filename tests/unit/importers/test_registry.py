@@ -104,6 +104,8 @@ def test_a_broken_package_costs_a_warning_only(tmp_path: Path, run: Path, offer:
 def test_kineto_is_asked_last() -> None:
     assert [type(importer).__name__ for importer in installed_importers()] == [
         "SMDebugImporter",
+        "DebuggerTensorImporter",
+        "TensorBoardImporter",
         "MemoryTimelineImporter",
         "KinetoImporter",
     ]

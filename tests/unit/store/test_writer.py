@@ -132,6 +132,7 @@ class TestAppend:
             **{name: DictColumn.constant(name, 2) for name in ("node", "process", "log", "name")},
             "seq": np.arange(2),
             "t_ns": np.arange(2),
+            "step": np.arange(2),
             "value": np.array([1.5, np.nan]),
         }
         writer.append("scalars", scalar)

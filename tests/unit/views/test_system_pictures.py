@@ -119,10 +119,16 @@ def test_what_is_logged(tmp_path: Path) -> None:
     with RunWriter(path, "n0") as writer:
         columns: dict[str, Any] = {k: DictColumn.constant(v, count) for k, v in fixed.items()}
         times = EPOCH_NS + np.arange(count) * S
-        columns |= {"seq": np.arange(count), "t_ns": times, "value": value}
+        columns |= {
+            "seq": np.arange(count),
+            "t_ns": times,
+            "step": np.arange(count),
+            "value": value,
+        }
         writer.append("scalars", columns)
     (series,) = show_tensors(Run(open_run(path))).scalars
     assert (series.name, series.values_per_point, series.nan_count) == ("loss", 3, 3)
+    assert series.step == list(range(0, count, 3))
     # NaN and infinity have no say in the mean of their point.
     assert series.value[:4] == [1.0, 4.5, 7.0, 9.0]
     assert series.after_ns[:2] == [0, 3 * S]

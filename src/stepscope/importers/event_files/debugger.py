@@ -67,10 +67,10 @@ class DebuggerTensorImporter:
         forms = {index: detect_form(path) for index, path in enumerate(files)}
         results: dict[int, Result] = {}
         with RunWriter(run, node) as writer:
-            job = _Job(RowWriter(writer, node), node)
+            job = DebuggerJob(RowWriter(writer, node), node)
             for form in (Form.COLLECTIONS, Form.INDEX, Form.EVENTS):
                 # By step: all workers of a step, then the next one.
-                indices = (index for index, other in forms.items() if other is form)
+                indices = (index for index, content in forms.items() if content is form)
                 for index in sorted(indices, key=lambda index: files[index].name):
                     results[index] = job.read(files[index], form)
                     progress(index, 1.0)
@@ -79,7 +79,7 @@ class DebuggerTensorImporter:
 
 
 @dataclass(slots=True)
-class _Job:
+class DebuggerJob:
     """Job during its import."""
 
     rows: RowWriter
@@ -153,7 +153,7 @@ class _Step:
         stem: name of the files of the step and worker, without suffix.
     """
 
-    def __init__(self, job: _Job, stem: str) -> None:
+    def __init__(self, job: DebuggerJob, stem: str) -> None:
         self._job = job
         self._stem = stem
         self._whole: set[tuple[str, str, int]] = set()

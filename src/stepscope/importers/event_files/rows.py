@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from stepscope.importers.event_files.statistics import Statistics
 from stepscope.importers.event_files.values import Histogram
 from stepscope.schema import TABLES, ImportedFact, ProcessInfo
-from stepscope.store import DictColumn, RunWriter
+from stepscope.store import DictColumn
 
 _LOG = "0e"
 """Log of the rows: imported files have no threads."""
@@ -39,11 +39,23 @@ class _Extent:
     last_ns: int
 
 
+class Writer(Protocol):
+    """The part of `RunWriter` that is needed."""
+
+    def append(self, table: str, columns: Mapping[str, Any]) -> int:
+        """Store rows."""
+        ...
+
+    def put_process(self, info: ProcessInfo) -> None:
+        """Store the manifest of a process."""
+        ...
+
+
 @dataclass(slots=True)
 class RowWriter:
     """Writer of the rows of an import."""
 
-    writer: RunWriter
+    writer: Writer
     node: str
     _rows: defaultdict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     _counts: defaultdict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
@@ -132,13 +144,13 @@ def _make_columns(table: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         if column.type == "VARCHAR":
             columns[column.name] = DictColumn.encode(values)
         elif column.nullable:
-            known = [value is not None and value == value for value in values]
+            has_number = [value is not None and value == value for value in values]
             numbers = [
-                value if is_known else 0 for value, is_known in zip(values, known, strict=True)
+                value if is_known else 0 for value, is_known in zip(values, has_number, strict=True)
             ]
             columns[column.name] = np.ma.MaskedArray(
                 np.array(numbers, dtype=np.float64 if column.type == "DOUBLE" else np.int64),
-                mask=np.logical_not(known),
+                mask=np.logical_not(has_number),
             )
         else:
             columns[column.name] = np.array(

@@ -106,5 +106,6 @@ def describe_reductions(reductions: dict[str, float], element_count: int | None)
 
 def _finite(block: NDArray[Any]) -> NDArray[np.float64]:
     """Return the finite elements, or absolute values of complex ones, as doubles."""
-    values: NDArray[np.float64] = np.abs(block) if block.dtype.kind == "c" else block
-    return values.astype(np.float64)[np.isfinite(block)]
+    values = np.abs(block) if block.dtype.kind == "c" else block
+    finite: NDArray[np.float64] = values[np.isfinite(block)].astype(np.float64)
+    return finite

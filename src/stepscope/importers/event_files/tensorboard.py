@@ -75,7 +75,7 @@ class TensorBoardImporter:
             rows = RowWriter(writer, node)
             for directory, indices in directories.items():
                 name = os.path.relpath(directory, root)
-                group = _Directory(rows, name, node)
+                group = TensorBoardRun(rows, name, node)
                 for index in sorted(indices, key=lambda index: files[index].name):
                     results[index] = group.read(files[index])
                     progress(index, 1.0)
@@ -83,7 +83,7 @@ class TensorBoardImporter:
         return [results[index] for index in range(len(files))]
 
 
-class _Directory:
+class TensorBoardRun:
     """Run of TensorBoard.
 
     Args:

@@ -258,8 +258,8 @@ def _from_varints(content: memoryview) -> NDArray[np.int64]:
         return np.empty(0, dtype=np.int64)
     if not len(ends) or ends[-1] != len(data) - 1 or (ends - starts >= 10).any():
         raise MalformedMessageError("an integer does not end")
-    place = np.arange(len(data)) - np.repeat(starts, ends - starts + 1)
-    bits = (data & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
+    position = np.arange(len(data)) - np.repeat(starts, ends - starts + 1)
+    bits = (data & 0x7F).astype(np.uint64) << (7 * position).astype(np.uint64)
     return np.bitwise_or.reduceat(bits, starts).view(np.int64)
 
 
