@@ -23,6 +23,7 @@ import msgspec
 from stepscope._version import __version__
 from stepscope.budget import Budget
 from stepscope.capture.bootstrap import environment
+from stepscope.cli.conclusion import conclude, try_first_fix
 from stepscope.cli.launcher import (
     STOP_GRACE_S,
     Companion,
@@ -33,9 +34,8 @@ from stepscope.cli.launcher import (
 )
 from stepscope.cli.monitor_options import budget_option, interval_option
 from stepscope.cli.nan_options import nan_options
-from stepscope.cli.numpy_threads import one_thread_in_numpy
 from stepscope.cli.options import json_option, parse_run_size, parse_spool_limit
-from stepscope.cli.output import print_json, say
+from stepscope.cli.output import say
 from stepscope.cli.places import (
     git_revision,
     make_run,
@@ -52,7 +52,7 @@ from stepscope.cli.tensor_options import tensor_options
 from stepscope.cli.watching import Watching
 from stepscope.cli.window_options import ScheduleOptions, depth_options, schedule_options
 from stepscope.cli.working_directory import working_directory
-from stepscope.errors import UsageError, explain_os_error
+from stepscope.errors import UsageError
 from stepscope.masking import mask
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
@@ -63,7 +63,6 @@ from stepscope.monitor import (
     MonitorConfig,
     WindowSettings,
     last_line,
-    node_name,
     open_log,
     remove_spool,
     start_monitor,
@@ -73,7 +72,7 @@ from stepscope.spool import NAN_SEARCH_VARIABLE, TENSORS_VARIABLE, TensorPlan, i
 from stepscope.watch import STOP_REQUEST_FILE
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 MONITOR_TIMEOUT_S = 60.0
 """Time that the monitor gets to store the last records before it is left running."""
@@ -430,48 +429,6 @@ def explain_monitor_failure(log: int, spool: Path, location: Path) -> str:
         f"{failure} The records are safe in {spool}; fix the cause, then store them in the run "
         f"with: {suggest('recover', locate(location))}"
     )
-
-
-def conclude(location: Path, *, as_json: bool) -> None:
-    """Diagnose the run of a job that has ended, store the verdict and print it."""
-    try:
-        with one_thread_in_numpy():
-            from stepscope.cli.verdict_text import print_job_verdict
-            from stepscope.diagnosis import diagnose
-            from stepscope.rule_feed import add_learning
-            from stepscope.run import Run
-            from stepscope.store import RunWriter, open_run
-
-        reader = open_run(location)
-        verdict = add_learning(diagnose(Run(reader)), reader)
-        # Stored first: the terminal may be closed or full.
-        try:
-            RunWriter(location, node_name()).put_document("findings", "verdict", verdict)
-        except OSError as error:
-            say(f"The verdict is not stored in the run: {explain_os_error(error)}.")
-        if as_json:
-            print_json(verdict)
-        else:
-            print_job_verdict(verdict, location)
-    except Exception as error:  # noqa: BLE001 - the job's exit status comes first
-        again = suggest("diagnose", locate(location))
-        say(f"The verdict is not available: {explain_os_error(error)}. Try: {again}")
-
-
-def try_first_fix(location: Path, command: Sequence[str], out: Console | None) -> None:
-    """Measure the first fix that can be tried; say why where there is none.
-
-    Args:
-        out: console for the outcome; None to write nothing.
-    """
-    from stepscope.cli.try_changes import TryOptions, try_changes
-
-    try:
-        try_changes(str(location), TryOptions(), out, command=command, should_stop=stop_is_pending)
-    except KeyboardInterrupt:
-        say("The trial was interrupted.")
-    except Exception as error:  # noqa: BLE001 - the job's exit status comes first
-        say(f"No fix was tried: {error}")
 
 
 def _check_command(command: Sequence[str]) -> None:

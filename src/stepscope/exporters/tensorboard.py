@@ -90,7 +90,8 @@ def _write_scalars(
     writer: EventFileWriter, scalars: Sequence[LoggedScalars], step_ends: Any | None
 ) -> int:
     for logged in scalars:
-        steps = np.arange(len(logged.t_ns)) if step_ends is None else logged.count_steps(step_ends)
+        known_steps = logged.count_steps(step_ends)
+        steps = np.arange(len(logged.t_ns)) if known_steps is None else known_steps
         for step, t_ns, value in zip(
             steps.tolist(), logged.t_ns.tolist(), logged.value.tolist(), strict=True
         ):

@@ -88,9 +88,9 @@ def choose_rules(
     for name, values in read_assignments(assignments, registry).items():
         settings.setdefault(name, {}).update(values)
     rules = make_rules(registry, registered_names if requested else (), settings)
-    named = registry.select(registered_names)
+    requested_rules = registry.select(registered_names)
     for rule in rules:
-        rule.is_requested = type(rule) in named
+        rule.is_requested = type(rule) in requested_rules
     return [rule for rule in rules if rule.name not in without]
 
 

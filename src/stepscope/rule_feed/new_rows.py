@@ -44,8 +44,8 @@ class NewRows:
         conditions = [] if final else [f"t_ns < {end_ns}"]
         parameters: tuple[object, ...] = ()
         if until_ns is not None:
-            known, parameters = _up_to(last)
-            conditions.append(f"NOT (t_ns < {until_ns} AND {known})")
+            returned, parameters = _up_to(last)
+            conditions.append(f"NOT (t_ns < {until_ns} AND {returned})")
         condition = " AND ".join(conditions) or "TRUE"
         rows = run.reader.sql(
             f"SELECT process, log, max(seq) AS seq FROM {table} "  # noqa: S608 - names of ours

@@ -39,15 +39,11 @@ from stepscope.schema.facts import (
     ModelFact,
     ModelInput,
     ModelInputsFact,
-    NanFollower,
-    NanOriginFact,
-    NanSearchFact,
     OptimizerFact,
     SettingsFact,
     SourceLineFact,
     StackCapture,
     StackSamplerFact,
-    TensorValues,
     ThinnedFact,
     VersionsFact,
     WindowFact,
@@ -73,6 +69,12 @@ from stepscope.schema.finding import (
 )
 from stepscope.schema.json_schemas import make_schemas
 from stepscope.schema.malformed import MALFORMED_JSON
+from stepscope.schema.nan_facts import (
+    NanFollower,
+    NanOriginFact,
+    NanSearchFact,
+    TensorValues,
+)
 from stepscope.schema.payload import Payload
 from stepscope.schema.run import (
     SCHEMA_VERSION,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from stepscope.cli.run import conclude
+from stepscope.cli.conclusion import conclude
 from stepscope.cli.verdict_text import write_verdict
 from stepscope.diagnosis import (
     ContributingCause,

@@ -20,7 +20,7 @@ from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
 
 NO_TENSORS = "no tensors were recorded"
-TENSOR_ADVICE = "record them with `stepscope run --tensors weights,gradients,losses`"
+TENSOR_ADVICE = "run the job with `--tensors weights,gradients,losses`"
 MAX_LISTED = 200
 """Tensors in the details."""
 MAX_DESCRIBED = 5

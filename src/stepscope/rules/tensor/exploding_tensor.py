@@ -32,7 +32,7 @@ class ExplodingTensor(StatelessTensorRule[ExplodingTensorParameters]):
 
     ## What to do
     Start again from the last checkpoint before the step, with a lower learning rate, gradient
-    clipping or a warm-up. `stepscope run --on-nan find` names the operation that NaN comes from.
+    clipping or a warm-up. The option `--on-nan find` names the operation that NaN comes from.
 
     ## Where the numbers differ from SageMaker Debugger's
     None.

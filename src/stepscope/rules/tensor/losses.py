@@ -19,9 +19,7 @@ from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
 
 NO_LOSSES = "no loss was recorded"
-LOSS_ADVICE = (
-    "record it with `stepscope run --tensors losses`, or log it with stepscope.scalar('loss', loss)"
-)
+LOSS_ADVICE = "run the job with `--tensors losses`, or log it with stepscope.scalar('loss', loss)"
 _LOSS = re.compile(r"(?i)(^|[^a-z])loss([^a-z]|$)")
 _VALIDATION = re.compile(r"(?i)(^|[^a-z])(validation|valid|val|eval|test|dev)(?=[^a-z]|$)")
 _TRAINING = re.compile(r"(?i)(^|[^a-z])(training|train)(?=[^a-z]|$)")

@@ -56,7 +56,7 @@ class StalledTrainingRule(IncrementalRule[StalledTrainingParameters, _State]):
 
     ## What to do
     Look at the stacks of the training threads: `stepscope show RUN input-pipeline` and the timeline
-    show the last samples. `stepscope run --stop-on StalledTrainingRule` ends such a job.
+    show the last samples. The option `--stop-on StalledTrainingRule` ends such a job.
 
     ## Where the numbers differ from SageMaker Debugger's
     Debugger's `stop_training_on_fire` and `training_job_name_prefix` are the option `--stop-on`

@@ -23,7 +23,7 @@ class StoppedUnitsRule(StatelessTensorRule[StoppedUnitsParameters]):
 
     parameters_type = StoppedUnitsParameters
     missing = "no activations of such modules were recorded"
-    advice = "record them with `stepscope run --tensors activations`"
+    advice = "run the job with `--tensors activations`"
     adjective = ""
     """Describes such units."""
 

@@ -56,9 +56,9 @@ def rank_features(kind: str, scores: Mapping[str, float]) -> Figure:
         scores: scores of the features that the trees use.
     """
     ranked = sorted(scores.items(), key=lambda item: -item[1])
-    rows, others = ranked[:MAX_FEATURES], ranked[MAX_FEATURES:]
-    if others:
-        rows.append((OTHER_FEATURES, sum(score for _, score in others)))
+    rows, rare = ranked[:MAX_FEATURES], ranked[MAX_FEATURES:]
+    if rare:
+        rows.append((OTHER_FEATURES, sum(score for _, score in rare)))
     return Figure(
         f"feature_importance/{kind}",
         "feature_importance",

@@ -40,7 +40,7 @@ _prediction_probe = Probe("predictions of XGBoost")
 
 
 class _State:
-    """What is known of one model."""
+    """State of the recording of one model."""
 
     def __init__(self) -> None:
         self.training: weakref.ref[Any] | None = None

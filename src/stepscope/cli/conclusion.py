@@ -1,0 +1,59 @@
+"""End of a recorded job: its verdict, and the trial of the first fix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepscope.cli.launcher import stop_is_pending
+from stepscope.cli.numpy_threads import one_thread_in_numpy
+from stepscope.cli.output import print_json, say
+from stepscope.cli.suggestion import locate, suggest
+from stepscope.errors import explain_os_error
+from stepscope.monitor import node_name
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def conclude(location: Path, *, as_json: bool) -> None:
+    """Diagnose the run of a job that has ended, store the verdict and print it."""
+    try:
+        with one_thread_in_numpy():
+            from stepscope.cli.verdict_text import print_job_verdict
+            from stepscope.diagnosis import diagnose
+            from stepscope.rule_feed import add_learning
+            from stepscope.run import Run
+            from stepscope.store import RunWriter, open_run
+
+        reader = open_run(location)
+        verdict = add_learning(diagnose(Run(reader)), reader)
+        # Stored first: the terminal may be closed or full.
+        try:
+            RunWriter(location, node_name()).put_document("findings", "verdict", verdict)
+        except OSError as error:
+            say(f"The verdict is not stored in the run: {explain_os_error(error)}.")
+        if as_json:
+            print_json(verdict)
+        else:
+            print_job_verdict(verdict, location)
+    except Exception as error:  # noqa: BLE001 - the job's exit status comes first
+        again = suggest("diagnose", locate(location))
+        say(f"The verdict is not available: {explain_os_error(error)}. Try: {again}")
+
+
+def try_first_fix(location: Path, command: Sequence[str], out: Console | None) -> None:
+    """Measure the first fix that can be tried; say why where there is none.
+
+    Args:
+        out: console for the outcome; None to write nothing.
+    """
+    from stepscope.cli.try_changes import TryOptions, try_changes
+
+    try:
+        try_changes(str(location), TryOptions(), out, command=command, should_stop=stop_is_pending)
+    except KeyboardInterrupt:
+        say("The trial was interrupted.")
+    except Exception as error:  # noqa: BLE001 - the job's exit status comes first
+        say(f"No fix was tried: {error}")
