@@ -23,6 +23,7 @@ from stepscope.schema.event_kinds import (
     STREAM_TABLES,
     event_kind,
 )
+from stepscope.schema.fact import Fact
 from stepscope.schema.facts import (
     DEBUGGER,
     FACT_TYPES,
@@ -31,7 +32,6 @@ from stepscope.schema.facts import (
     DataLoaderSettingsFact,
     DataLoaderWorkerFact,
     DdpFact,
-    Fact,
     FactT,
     FunctionFact,
     ImportedFact,

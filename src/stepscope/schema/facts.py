@@ -112,7 +112,7 @@ class OptimizerFact(Fact, frozen=True, kw_only=True, tag="optimizer"):
     """Number of parameter tensors."""
     devices: list[str] | UnsetType = UNSET
     """Types of device of the parameters, such as `cuda`."""
-    dtypes: list[str] = []
+    dtypes: list[str] = msgspec.field(default_factory=list)
     """Element types of the parameters, such as `float32`."""
     foreach: bool | UnsetType | None = UNSET
     """The `foreach` option of the first parameter group; None if it is not set."""
@@ -137,7 +137,7 @@ class ModelFact(Fact, frozen=True, kw_only=True, tag="model"):
     """Elements of lookup tables with dense gradients; None in runs that did not record it."""
     shapes_digest: str = ""
     """Hash of the shapes and element types of all parameters, in hexadecimal."""
-    dtypes: list[str] = []
+    dtypes: list[str] = msgspec.field(default_factory=list)
     """Element types of the parameters."""
     autocast: str | None = None
     """Element type in which autocast computes; None if autocast is off."""
@@ -167,7 +167,7 @@ class BoostedModelFact(Fact, frozen=True, kw_only=True, tag="xgboost_model"):
     """Rows of the training data."""
     column_count: int | None = None
     """Features of the training data."""
-    parameters: dict[str, str] = {}
+    parameters: dict[str, str] = msgspec.field(default_factory=dict)
     """Parameters of trees, as XGBoost writes them."""
 
 

@@ -1449,7 +1449,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     l2: {"title":"L2 norm","unit":"none"},
     zero_ratio: {"title":"zero","unit":"ratio","description":"Share of zeros in all elements."},
     update_ratio: {"title":"update","unit":"none","description":"L2 norm of the change by the optimizer step, divided by that of the tensor."},
-    non_finite_count: {"title":"NaN and infinite","unit":"count","description":"Elements that were NaN or infinite, over all recorded steps."},
+    non_finite_count: {"title":"NaN and infinite","unit":"count","description":"Elements that were NaN or infinite, over all recorded steps; null if unknown."},
     l2_by_step: {"title":"L2 norm over steps","unit":"none","display":"curve"},
   },
   RecordedWindow: {
@@ -1578,7 +1578,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     nan_count: {"title":"NaN","unit":"count","description":"Values that are NaN or infinite."},
     values_per_point: {"title":"values per point","unit":"count","description":"Number of values that a point averages; the last point may have fewer."},
     after_ns: {"title":"after","unit":"ns","description":"Time of each point's first value, after the run's origin."},
-    step: {"title":"step","unit":"none","display":"identifier","description":"Number of steps of the process that had ended at each point's first value; null where its steps are not known."},
+    step: {"title":"step","unit":"none","display":"identifier","description":"Step of each point's first value: the one that an imported file names, or the number of steps of the process that had ended; null where neither is known."},
     value: {"title":"value","unit":"inherited","description":"Null for a point without a finite value."},
     non_finite_points: {"title":"points with NaN or infinite","unit":"none","display":"identifier","description":"Points of which a value was NaN or infinite."},
   },

@@ -1821,8 +1821,8 @@ export interface RecordedTensor {
   zero_ratio: number | null;
   /** L2 norm of the change by the optimizer step, divided by that of the tensor. */
   update_ratio: number | null;
-  /** Elements that were NaN or infinite, over all recorded steps. */
-  non_finite_count: number;
+  /** Elements that were NaN or infinite, over all recorded steps; null if unknown. */
+  non_finite_count: number | null;
   l2_by_step: (number | null)[];
 }
 
@@ -2018,7 +2018,7 @@ export interface ScalarSeries {
   values_per_point: number;
   /** Time of each point's first value, after the run's origin. */
   after_ns: number[];
-  /** Number of steps of the process that had ended at each point's first value; null where its steps are not known. */
+  /** Step of each point's first value: the one that an imported file names, or the number of steps of the process that had ended; null where neither is known. */
   step: number[] | null;
   /** Null for a point without a finite value. */
   value: (number | null)[];
