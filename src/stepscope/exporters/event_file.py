@@ -12,11 +12,10 @@ import struct
 from collections.abc import Sequence
 from typing import BinaryIO
 
+from stepscope.event_records import masked_crc32c
+
 _DOUBLE, _FLOAT, _LENGTH, _CHECKSUM = (struct.Struct(f"<{code}") for code in "dfQI")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_WORD = 0xFFFFFFFF
-_POLYNOMIAL = 0x82F63B78
-"""Castagnoli's polynomial, lowest power in the highest bit."""
 
 
 class EventFileWriter:
@@ -83,32 +82,6 @@ class EventFileWriter:
             self._file.write(part + _CHECKSUM.pack(masked_crc32c(part)))
 
 
-def masked_crc32c(data: bytes) -> int:
-    """Return the checksum of some bytes: CRC-32C, rotated and shifted as TensorFlow does.
-
-    https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/lib/hash/crc32c.h
-
-    >>> hex(masked_crc32c(b"123456789"))
-    '0xc78ab0e5'
-    """
-    crc = _WORD
-    for byte in data:
-        crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
-    crc ^= _WORD
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _WORD
-
-
-def _make_table() -> list[int]:
-    table = []
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
-        table.append(crc)
-    return table
-
-
-_TABLE = _make_table()
 """CRC of each byte."""
 
 
