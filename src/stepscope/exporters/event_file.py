@@ -82,9 +82,6 @@ class EventFileWriter:
             self._file.write(part + _CHECKSUM.pack(masked_crc32c(part)))
 
 
-"""CRC of each byte."""
-
-
 def _key(field: int, wire_type: int) -> bytes:
     return bytes([field << 3 | wire_type])
 

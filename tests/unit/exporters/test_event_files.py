@@ -125,6 +125,7 @@ def add_scalars(run: Run, times: list[int], values: list[float]) -> None:
     columns: dict[str, Any] = {
         **{key: DictColumn.encode([text] * count) for key, text in texts.items()},
         "seq": np.arange(count), "t_ns": np.array(times), "value": np.array(values),
+        "step": np.ma.masked_all(count, dtype=np.int64),
     }  # fmt: skip
     with RunWriter(directory, "n0") as writer:
         writer.append("scalars", columns)
