@@ -10,13 +10,15 @@ from stepscope.diagnosis import Learning, Verdict
 from stepscope.quantities import count_of
 from stepscope.rule_feed.check import check_rules, choose_rules, progress_of
 from stepscope.rule_feed.recorded import recorded_rules
-from stepscope.rules import installed_rules
+from stepscope.rules import DecreasingLoss, installed_rules
 from stepscope.schema import Finding
 from stepscope.store import RunReader
 
 _TOPICS = ("tensors", "losses")
 _NOT_ABOUT_LEARNING = frozenset({"SimilarAcrossRuns", "StalledTrainingRule"})
-_STEADY_RULES = frozenset({"AllZero", "VanishingGradient", "WeightUpdateRatio", "Overfit"})
+_STEADY_RULES = frozenset(
+    {"AllZero", "VanishingGradient", "WeightUpdateRatio", "UnchangedTensor", "Overfit"}
+)
 """Rules with a condition that is normal for a few records, as in the first step of a warm-up."""
 MIN_STEADY_RATIO = 0.1
 """Share of the records of a tensor, or of the checks, from which their condition is a problem."""
@@ -86,7 +88,11 @@ def judge_learning(findings: Iterable[Finding]) -> Learning | None:
 
 
 def _is_steady(finding: Finding) -> bool:
-    """Return False for a condition that held in so few records that it is normal."""
+    """Return False for a condition that held in so few records that it is normal, and for a loss
+    that has decreased on the whole."""
+    if finding.rule == _LOSS_RULE:
+        losses = msgspec.convert(finding.details.get("losses", []), list[DecreasingLoss])
+        return not all(loss.has_decreased for loss in losses)
     if finding.rule not in _STEADY_RULES:
         return True
     tensors = finding.details.get("tensors") or [

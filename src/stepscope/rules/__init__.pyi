@@ -60,6 +60,7 @@ from .settings import (
     read_configuration as read_configuration,
 )
 from .step_phases import shares_of_total as shares_of_total
+from .tensor.loss_not_decreasing import DecreasingLoss as DecreasingLoss
 from .tensor.nan_origin import (
     describe_origin as describe_origin,
     find_first_origin as find_first_origin,

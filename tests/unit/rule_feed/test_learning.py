@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stepscope.diagnosis import Learning, diagnose
-from stepscope.rule_feed import add_learning, judge_learning
+from stepscope.rule_feed import add_learning, choose_rules, judge_learning
+from stepscope.rules import Evaluation
 from stepscope.schema import Finding, RuleStatus
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
+from tests.support.fake_rule_inputs import FakeRuleInputs
 from tests.support.tensor_rows import add_tensors
 
 
@@ -94,3 +97,18 @@ def test_a_run_without_tensors_has_no_second_verdict(tmp_path: Path) -> None:
     learning = add_learning(verdict, open_run(tmp_path / "run")).learning
     assert learning is not None
     assert learning.rule == "ExplodingTensor"
+
+
+@pytest.mark.parametrize(
+    ("slope", "state"), [(-0.004, "healthy"), (0.0, "issue"), (0.004, "issue")]
+)
+def test_the_noise_of_batches_does_not_hide_the_decrease(slope: float, state: str) -> None:
+    noise = np.random.default_rng(3).normal(0, 0.3, 400)
+    inputs = FakeRuleInputs().scalar("loss", 4 + slope * np.arange(400) + noise)
+    evaluation = Evaluation(choose_rules())
+    evaluation.feed(inputs)
+    findings = evaluation.findings()
+    assert {"LossNotDecreasing"} <= {finding.rule for finding in findings if finding.fired}
+    learning = judge_learning(findings)
+    assert learning is not None
+    assert learning.state == state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -13,7 +14,7 @@ from stepscope.rules.details import read_details
 from stepscope.rules.tensor import losses
 from stepscope.rules.tensor.learning_rate_too_high import LearningRateTooHigh
 from stepscope.rules.tensor.learning_rate_too_low import LearningRateTooLow
-from stepscope.rules.tensor.loss_not_decreasing import LossNotDecreasing
+from stepscope.rules.tensor.loss_not_decreasing import DecreasingLoss, LossNotDecreasing
 from stepscope.rules.tensor.loss_spike import LossSpike
 from stepscope.rules.tensor.overfit import Overfit
 from stepscope.rules.tensor.overtraining import Overtraining
@@ -41,6 +42,10 @@ def test_loss_not_decreasing() -> None:
         "loss: its mean over 10 values does not decrease, from 1.5 to 1.5 at record 69; "
         "3 more times later."
     ]
+    (result,) = msgspec.convert(finding.details["losses"], list[DecreasingLoss])
+    # The mean of the values 0 to 9, and of 80 to 99, which are the last quarter of ten means.
+    assert result.first_mean == pytest.approx((2 + 1.91) / 2)
+    assert (result.last_mean, result.has_decreased) == (1.5, True)
     falling = FakeRuleInputs().scalar("train/loss", 2 - 0.01 * STEPS)
     assert not check_rule(LossNotDecreasing(), falling).fired
     assert check_rule(LossNotDecreasing(diff_percent=10), falling).fired

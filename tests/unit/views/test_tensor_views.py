@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import stepscope
+from stepscope.analysis import REDUCTIONS
 from stepscope.errors import UsageError
-from stepscope.run import REDUCTIONS, Run, read_tensors
+from stepscope.run import Run, read_tensors
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions, tensor, tensor_heat
 from stepscope.views.tensor import show_tensor

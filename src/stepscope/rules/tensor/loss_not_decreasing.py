@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import fmean, pstdev
+
+import msgspec
 
 from stepscope.analysis import LoggedScalars
 from stepscope.quantities import count, number
@@ -10,6 +13,7 @@ from stepscope.rules.base import require_more_than
 from stepscope.rules.parameters import Count, NotNegative
 from stepscope.rules.tensor.losses import (
     LossParameters,
+    LossResult,
     LossState,
     LossViolation,
     PerLossRule,
@@ -28,11 +32,30 @@ class LossNotDecreasingParameters(LossParameters):
     """An increase above this (%) is called one."""
 
 
+class DecreasingLoss(LossResult, frozen=True, kw_only=True):
+    """Results for one loss, with its decrease over the whole time."""
+
+    first_mean: float | None = None
+    """Mean of the first `num_steps` values; null before there are twice as many."""
+    last_mean: float | None = None
+    """Mean of the last quarter of the values."""
+    last_deviation: float = 0.0
+    """Standard deviation of the means of `num_steps` values in that quarter."""
+
+    @property
+    def has_decreased(self) -> bool:
+        """True if the loss is lower at the end than at the start by more than two standard
+        deviations, or that is not known yet."""
+        if self.first_mean is None or self.last_mean is None:
+            return True
+        return self.last_mean < self.first_mean - 2 * self.last_deviation
+
+
 @dataclass(slots=True, kw_only=True)
 class ComparedLoss(LossState):
-    """State of a loss, with the mean before and the sum since."""
+    """State of a loss, with the means so far and the sum since."""
 
-    mean_before: float | None = None
+    means: list[float] = field(default_factory=list)
     total: float = 0.0
     count: int = 0
 
@@ -44,7 +67,9 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
     For each loss, the mean of each `num_steps` recorded values and that of the `num_steps` before.
     The rule fires if the decrease is below `diff_percent`; a loss that rises by more than
     `increase_threshold_percent` is said to increase. Datapoints are recorded values, violations
-    comparisons without a decrease. It needs more than 2 `num_steps` values.
+    comparisons without a decrease. It needs 2 `num_steps` values. The second verdict counts the
+    rule only if the loss is no lower in its last quarter than at the start: the means vary by
+    chance.
 
     ## Why it matters
     A loss that stays where it is learns nothing more: each further step costs the same and brings
@@ -74,7 +99,7 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
             loss.count += 1
             if loss.count < self.parameters.num_steps:
                 continue
-            mean, before = loss.total / loss.count, loss.mean_before
+            mean, before = loss.total / loss.count, loss.means[-1] if loss.means else None
             if before is not None and before - mean < self.parameters.diff_percent / 100 * abs(
                 before
             ):
@@ -83,12 +108,22 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
                         t_ns=t_ns, record=loss.record_count + row, value=mean, reference=before
                     )
                 )
-            loss.mean_before, loss.total, loss.count = mean, 0.0, 0
+            loss.means.append(mean)
+            loss.total, loss.count = 0.0, 0
         return violations
 
     def require_enough(self, losses: list[ComparedLoss]) -> None:
         longest = max(loss.record_count for loss in losses)
         require_more_than(2 * self.parameters.num_steps - 1, longest, "values of a loss")
+
+    def result_of(self, loss: ComparedLoss) -> DecreasingLoss:
+        result = msgspec.structs.asdict(super().result_of(loss))
+        if len(loss.means) < 2:
+            return DecreasingLoss(**result)
+        last = loss.means[-max(1, len(loss.means) // 4) :]
+        return DecreasingLoss(
+            **result, first_mean=loss.means[0], last_mean=fmean(last), last_deviation=pstdev(last)
+        )
 
     def describe(self, loss: ComparedLoss, violation: LossViolation) -> str:
         before, mean = violation.reference, violation.value

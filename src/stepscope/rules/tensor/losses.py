@@ -184,8 +184,18 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
             triggered=state.trigger,
             violations=sum(loss.violation_count for loss in losses),
             datapoints=sum(loss.record_count for loss in losses),
-            details=LossDetails(losses=[_result_of(loss) for loss in losses]),
+            details=LossDetails(losses=[self.result_of(loss) for loss in losses]),
             sentences=self._sentences(fired),
+        )
+
+    def result_of(self, loss: S) -> LossResult:
+        """Return the results for one loss."""
+        return LossResult(
+            name=loss.name,
+            process=loss.process,
+            record_count=loss.record_count,
+            violation_count=loss.violation_count,
+            violations=loss.violations,
         )
 
     def _sentences(self, fired: list[S]) -> Iterable[str]:
@@ -196,13 +206,3 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
                 else ""
             )
             yield f"{loss.name}: {self.describe(loss, loss.violations[0])}{more}."
-
-
-def _result_of(loss: LossState) -> LossResult:
-    return LossResult(
-        name=loss.name,
-        process=loss.process,
-        record_count=loss.record_count,
-        violation_count=loss.violation_count,
-        violations=loss.violations,
-    )
