@@ -107,7 +107,6 @@ def test_noise_of_batches_does_not_hide_the_decrease(slope: float, state: str, s
     evaluation = Evaluation(choose_rules())
     evaluation.feed(inputs)
     findings = evaluation.findings()
-    assert {"LossNotDecreasing"} <= {finding.rule for finding in findings if finding.fired}
     learning = judge_learning(findings)
     assert learning is not None
     assert learning.state == state

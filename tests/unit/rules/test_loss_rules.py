@@ -33,30 +33,33 @@ def test_names_of_losses() -> None:
 
 
 def test_loss_not_decreasing() -> None:
-    # The mean of ten values falls by 0.1 from one comparison to the next, up to value 50.
+    # Means of ten values: 1.955, 1.855, …, 1.555, then five times 1.5.
     loss = np.where(STEPS < 50, 2 - 0.01 * STEPS, 1.5)
     finding = check_rule(LossNotDecreasing(), FakeRuleInputs().scalar("loss", loss))
-    # The values 50 to 59 have a mean of 1.5 after 1.555, so the first without a decrease are 60-69.
-    assert finding.violations == 4
+    assert finding.violations == 2
     assert finding.sentences == [
-        "loss: its mean over 10 values does not decrease, from 1.5 to 1.5 at record 69; "
-        "3 more times later."
+        "loss: its mean over 10 values does not decrease: 1.5 at record 89, after a lowest one of "
+        "1.5; 1 more time later."
     ]
+    assert (
+        check_rule(LossNotDecreasing(patience=1), FakeRuleInputs().scalar("loss", loss)).violations
+        == 4
+    )
     (result,) = msgspec.convert(finding.details["losses"], list[DecreasingLoss])
     # The mean of the values 0 to 9, and of 80 to 99, which are the last quarter of ten means.
     assert result.first_mean == pytest.approx((2 + 1.91) / 2)
     assert (result.last_mean, result.has_decreased) == (1.5, True)
     falling = FakeRuleInputs().scalar("train/loss", 2 - 0.01 * STEPS)
     assert not check_rule(LossNotDecreasing(), falling).fired
-    assert check_rule(LossNotDecreasing(diff_percent=10), falling).fired
+    assert check_rule(LossNotDecreasing(diff_percent=20), falling).fired
     rising = check_rule(LossNotDecreasing(), FakeRuleInputs().scalar("loss", 1 + 0.1 * STEPS))
-    assert "increases, from 1.45 to 2.45" in rising.sentences[0]
+    assert "increases: 4.45 at record 39, after a lowest one of 1.45" in rising.sentences[0]
     accuracy = FakeRuleInputs().scalar("accuracy", STEPS)
     with pytest.raises(NotRecorded):
         LossNotDecreasing().check(accuracy)
     assert check_rule(LossNotDecreasing(tensor_regex="^acc"), accuracy).fired
-    with pytest.raises(NotApplicable, match="only 19 values of a loss so far"):
-        LossNotDecreasing().check(FakeRuleInputs().scalar("loss", STEPS[:19]))
+    with pytest.raises(NotApplicable, match="only 39 values of a loss so far"):
+        LossNotDecreasing().check(FakeRuleInputs().scalar("loss", STEPS[:39]))
 
 
 def test_values_that_are_not_finite_do_not_count() -> None:

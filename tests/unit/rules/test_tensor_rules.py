@@ -196,6 +196,9 @@ def random_inputs(seed: int) -> FakeRuleInputs:
                 update_l2=random.choice([1e-12, 1e-3, 30.0], 200),
                 **dict.fromkeys(("min", "max", "mean", "std", "l1", "l2"), values),
             )
+        for units in ("dead_units", "saturated_units"):
+            share = random.choice([0.0, 0.4, 0.9], 200)
+            inputs.tensor(f"{units}/act", collection=units, process=process, every_s=4, mean=share)
         loss = random.lognormal(size=200) * np.where(random.random(200) < 0.03, 40, 1)
         inputs.scalar("loss/NllLoss", loss, process=process, every_s=4)
         inputs.scalar("val_loss", loss[:40] * 2, process=process, every_s=20, from_s=1.5)

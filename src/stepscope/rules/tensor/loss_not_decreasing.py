@@ -28,6 +28,8 @@ class LossNotDecreasingParameters(LossParameters):
     """Recorded values per comparison."""
     diff_percent: NotNegative = 0.1
     """The rule fires if the loss decreases by less than this (%)."""
+    patience: Count = 3
+    """Comparisons in a row without a decrease."""
     increase_threshold_percent: NotNegative = 5.0
     """An increase above this (%) is called one."""
 
@@ -56,6 +58,10 @@ class ComparedLoss(LossState):
     """State of a loss, with the means so far and the sum since."""
 
     means: list[float] = field(default_factory=list)
+    lowest: float = 0.0
+    """Mean that the next ones are compared with."""
+    in_row: int = 0
+    """Latest means that were not lower."""
     total: float = 0.0
     count: int = 0
 
@@ -64,12 +70,12 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
     """Checks whether a loss goes on decreasing.
 
     ## What it checks
-    For each loss, the mean of each `num_steps` recorded values and that of the `num_steps` before.
-    The rule fires if the decrease is below `diff_percent`; a loss that rises by more than
-    `increase_threshold_percent` is said to increase. Datapoints are recorded values, violations
-    comparisons without a decrease. It needs 2 `num_steps` values. The second verdict counts the
-    rule only if the loss is no lower in its last quarter than at the start: the means vary by
-    chance.
+    For each loss, the mean of each `num_steps` recorded values and the lowest of those before. The
+    rule fires if `patience` means in a row are not lower by `diff_percent`; a loss that has risen
+    by more than `increase_threshold_percent` is said to increase. Datapoints are recorded values,
+    violations means with which the condition holds. It needs `num_steps` values for each mean. The
+    second verdict counts the rule only if the loss is no lower in its last quarter than at the
+    start: at the end of a training the means vary by chance.
 
     ## Why it matters
     A loss that stays where it is learns nothing more: each further step costs the same and brings
@@ -80,8 +86,8 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
     whether all parameters are in the optimizer. Later: lower the learning rate, or stop.
 
     ## Where the numbers differ from SageMaker Debugger's
-    Debugger compares single values, `num_steps` steps apart. The loss of a batch varies by chance,
-    so means are compared here.
+    Debugger compares single values, `num_steps` steps apart, and fires on the first one that is not
+    lower. The loss of a batch varies by chance, so means are compared here, several in a row.
     """
 
     parameters_type = LossNotDecreasingParameters
@@ -99,22 +105,25 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
             loss.count += 1
             if loss.count < self.parameters.num_steps:
                 continue
-            mean, before = loss.total / loss.count, loss.means[-1] if loss.means else None
-            if before is not None and before - mean < self.parameters.diff_percent / 100 * abs(
-                before
-            ):
-                violations.append(
-                    LossViolation(
-                        t_ns=t_ns, record=loss.record_count + row, value=mean, reference=before
-                    )
-                )
-            loss.means.append(mean)
+            mean = loss.total / loss.count
             loss.total, loss.count = 0.0, 0
+            loss.means.append(mean)
+            bound = loss.lowest - self.parameters.diff_percent / 100 * abs(loss.lowest)
+            if len(loss.means) == 1 or mean < bound:
+                loss.lowest, loss.in_row = mean, 0
+                continue
+            loss.in_row += 1
+            if loss.in_row >= self.parameters.patience:
+                record = loss.record_count + row
+                violations.append(
+                    LossViolation(t_ns=t_ns, record=record, value=mean, reference=loss.lowest)
+                )
         return violations
 
     def require_enough(self, losses: list[ComparedLoss]) -> None:
         longest = max(loss.record_count for loss in losses)
-        require_more_than(2 * self.parameters.num_steps - 1, longest, "values of a loss")
+        required = (1 + self.parameters.patience) * self.parameters.num_steps
+        require_more_than(required - 1, longest, "values of a loss")
 
     def result_of(self, loss: ComparedLoss) -> DecreasingLoss:
         result = msgspec.structs.asdict(super().result_of(loss))
@@ -126,11 +135,10 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
         )
 
     def describe(self, loss: ComparedLoss, violation: LossViolation) -> str:
-        before, mean = violation.reference, violation.value
-        rise = mean - before
-        rises = rise > self.parameters.increase_threshold_percent / 100 * abs(before)
+        lowest, mean = violation.reference, violation.value
+        rises = mean - lowest > self.parameters.increase_threshold_percent / 100 * abs(lowest)
         return (
             f"its mean over {count(self.parameters.num_steps)} values "
-            f"{'increases' if rises else 'does not decrease'}, from {number(before)} to "
-            f"{number(mean)} at record {count(violation.record)}"
+            f"{'increases' if rises else 'does not decrease'}: {number(mean)} at record "
+            f"{count(violation.record)}, after a lowest one of {number(lowest)}"
         )
