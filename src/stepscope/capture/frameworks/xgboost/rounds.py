@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from xgboost import Booster
+from xgboost import Booster, training
 
 from stepscope.capture import garbage, session, stacks
 from stepscope.capture.frameworks.xgboost import tensors
-from stepscope.capture.frameworks.xgboost.models import Model, describe, find_model
+from stepscope.capture.frameworks.xgboost.models import SPAN_NAME, Model, describe, find_model
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
 from stepscope.spool import Kind
@@ -19,12 +20,18 @@ _probe = Probe("boosting rounds", coarse=True)
 _evaluation_probe = Probe("evaluation of boosting rounds", coarse=True)
 _metric_probe = Probe("evaluation metrics of XGBoost")
 
+_thread = threading.local()
+"""`.has_folds` is true while the folds of a cross-validation take a round."""
+
 
 def install() -> None:
     """Patch the methods of `Booster`."""
     patch(Booster, "update", _timed_round)
     patch(Booster, "boost", _timed_round)
     patch(Booster, "eval_set", _timed_evaluation)
+    # Folds of `cv` take their rounds in turn. Without this private class each fold's is a step.
+    if hasattr(folds := getattr(training, "_PackedBooster", None), "update"):
+        patch(folds, "update", _timed_folds)
 
 
 def _timed_round(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,7 +45,9 @@ def _timed_round(original: Callable[..., Any]) -> Callable[..., Any]:
         if model.is_boosting:  # `update` calls `boost` if the script has an objective of its own
             return original(self, *args, **kwargs)
         model.is_boosting = True
-        span = _probe.start(Kind.OPTIMIZER, model.span_name, id(self))
+        is_step = not getattr(_thread, "has_folds", False)
+        # All models have one value: a model is not trained in turn with the one before.
+        span = _probe.start(Kind.OPTIMIZER, model.span_name) if is_step else None
         try:
             result = original(self, *args, **kwargs)
         except BaseException:
@@ -51,6 +60,19 @@ def _timed_round(original: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return run_round
+
+
+def _timed_folds(original: Callable[..., Any]) -> Callable[..., Any]:
+    def update(self: Any, *args: Any, **kwargs: Any) -> Any:
+        span = _probe.start(Kind.OPTIMIZER, f"{SPAN_NAME} cross-validation")
+        _thread.has_folds = True
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _thread.has_folds = False
+            _probe.end(span)
+
+    return update
 
 
 @_probe.protect

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 Float = NDArray[np.float64]
 
-MAX_ROWS = 100_000
+MAX_ROWS = 20_000
 """Rows of a data set from which figures are computed; of more rows every k-th is used."""
 MAX_CLASSES = 50
 """A confusion matrix of more classes is not recorded."""
@@ -42,8 +42,8 @@ class Figure(NamedTuple):
 def thin(values: Float) -> Float:
     """Return every k-th row, so that at most `MAX_ROWS` remain.
 
-    >>> len(thin(np.zeros(250_000)))
-    83334
+    >>> len(thin(np.zeros(50_000)))
+    16667
     """
     return values[:: -(-len(values) // MAX_ROWS) or 1]
 
@@ -56,9 +56,9 @@ def rank_features(kind: str, scores: Mapping[str, float]) -> Figure:
         scores: scores of the features that the trees use.
     """
     ranked = sorted(scores.items(), key=lambda item: -item[1])
-    rows, rare = ranked[:MAX_FEATURES], ranked[MAX_FEATURES:]
-    if rare:
-        rows.append((OTHER_FEATURES, sum(score for _, score in rare)))
+    rows = ranked[:MAX_FEATURES]
+    if len(ranked) > MAX_FEATURES:
+        rows.append((OTHER_FEATURES, sum(score for _, score in ranked[MAX_FEATURES:])))
     return Figure(
         f"feature_importance/{kind}",
         "feature_importance",

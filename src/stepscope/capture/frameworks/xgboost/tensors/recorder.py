@@ -40,7 +40,7 @@ _prediction_probe = Probe("predictions of XGBoost")
 
 
 class _State:
-    """State of the recording of one model."""
+    """Data sets of one model, and what is recorded of them."""
 
     def __init__(self) -> None:
         self.training: weakref.ref[Any] | None = None

@@ -45,10 +45,10 @@ class RowWriter:
             name = f"{self._prefix}{figure.name}"
             tensor = _intern(current, name, {"collection": figure.collection})
             rows = [_intern(current, text) for text in figure.rows]
-            column_names = [_intern(current, text) for text in figure.columns]
-            numbers["tensor"] += [tensor] * (len(rows) * len(column_names))
-            numbers["row"] += [row for row in rows for _ in column_names]
-            numbers["column"] += column_names * len(rows)
+            titles = [_intern(current, text) for text in figure.columns]
+            numbers["tensor"] += [tensor] * (len(rows) * len(titles))
+            numbers["row"] += [row for row in rows for _ in titles]
+            numbers["column"] += titles * len(rows)
             values.append(np.asarray(figure.values, np.float64).ravel())
         content = np.concatenate(values)
         names = [(name, "q", 1, np.array(n, np.int64).tobytes()) for name, n in numbers.items()]
