@@ -24,8 +24,8 @@ def packages_in(directory: Path) -> set[str]:
     return {path.parent.name for path in directory.glob("*/__init__.py")}
 
 
-def only_pytorch_on_linux() -> None:
-    assert packages_in(Path(frameworks.__file__).parent) == {"pytorch"}
+def pytorch_and_xgboost_on_linux() -> None:
+    assert packages_in(Path(frameworks.__file__).parent) == {"pytorch", "xgboost"}
     systems = re.findall(r'"Operating System :: (.+)"', (ROOT / "pyproject.toml").read_text())
     assert systems == ["POSIX :: Linux"]
 
@@ -37,7 +37,8 @@ def no_kernel_trace_of_a_whole_run() -> None:
 
 def importers_by_name() -> None:
     names = {type(importer).__name__ for importer in installed_importers()}
-    assert names == {"KinetoImporter", "MemoryTimelineImporter", "SMDebugImporter"}
+    of_tensors = {"TensorBoardImporter", "DebuggerTensorImporter"}
+    assert names == {"KinetoImporter", "MemoryTimelineImporter", "SMDebugImporter", *of_tensors}
 
 
 def no_recording_into_a_store(tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ def nothing_is_sent() -> None:
 
 
 CHECKS: dict[str, Callable[..., None]] = {
-    "It records no framework other than PyTorch": only_pytorch_on_linux,
+    "It records no framework other than PyTorch": pytorch_and_xgboost_on_linux,
     "It does not trace every kernel of a run": no_kernel_trace_of_a_whole_run,
     "It imports no traces other than": importers_by_name,
     "It does not record into an object store": no_recording_into_a_store,
