@@ -21,6 +21,20 @@ from tests.support.waiting import wait_until
 START_TIMEOUT_S = 60
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "no secret"}
 _REGION = "us-east-1"
+_SERVER = """
+import sys, threading
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+
+application, lock = DomainDispatcherApplication(create_backend_app), threading.Lock()
+
+def serve_one_at_a_time(environ, start_response):
+    with lock:
+        return application(environ, start_response)
+
+run_simple("127.0.0.1", int(sys.argv[1]), serve_one_at_a_time, threaded=True)
+"""
+"""moto checks a condition and writes the object in two steps; a real store does both at once."""
 _REQUEST = re.compile(r'"(?:\x1b\[[\d;]*m)?([A-Z]+) (\S+) HTTP/1\.1(?:\x1b\[[\d;]*m)?" (\d+)')
 
 
@@ -132,7 +146,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """Provide a server for all tests of this process."""
     log = tmp_path_factory.mktemp("s3") / "log"
     port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-c", _SERVER, str(port)]
     with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:
         try:
             wait_for_server(port, process, log)

@@ -7,7 +7,6 @@ monitor process, and notify the monitor at the end.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
@@ -252,8 +251,10 @@ def _make_spool(limit_bytes: int) -> str:
     if os.path.isdir(SHARED_MEMORY):
         file_system = os.statvfs(SHARED_MEMORY)
         if file_system.f_bavail * file_system.f_frsize >= SHARED_MEMORY_FACTOR * limit_bytes:
-            with contextlib.suppress(OSError):
+            try:  # not contextlib.suppress: an import of stepscope loads few modules
                 return _make_spool_in(SHARED_MEMORY)
+            except OSError:
+                pass
     return _make_spool_in(None)
 
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from stepscope import rule_feed, rules  # rules are loaded only for a run with tensors or losses
 from stepscope.diagnosis import Learning, Verdict
 from stepscope.quantities import count_of
-from stepscope.rule_feed.check import check_rules, choose_rules, progress_of
 from stepscope.rule_feed.recorded import recorded_rules
-from stepscope.rules import DecreasingLoss, installed_rules
 from stepscope.schema import Finding
 from stepscope.store import RunReader
 
@@ -37,15 +36,15 @@ def add_learning(verdict: Verdict, reader: RunReader) -> Verdict:
     The findings are those of the watch process if it evaluated the whole job, else of an evaluation
     now.
     """
-    names = _list_rules()
-    record = recorded_rules(reader)
-    if record is not None and record.progress == progress_of(reader):
-        findings = record.findings
-    elif reader.has("tensor_statistics") or reader.has("scalars"):
-        rules = [rule for rule in choose_rules() if rule.name in names]
-        findings = check_rules(reader, rules).findings
-    else:
+    if not (reader.has("tensor_statistics") or reader.has("scalars")):
         return verdict
+    record = recorded_rules(reader)
+    if record is not None and record.progress == rule_feed.progress_of(reader):
+        findings = record.findings
+    else:
+        names = _list_rules()
+        chosen = [rule for rule in rule_feed.choose_rules() if rule.name in names]
+        findings = rule_feed.check_rules(reader, chosen).findings
     return msgspec.structs.replace(verdict, learning=judge_learning(findings))
 
 
@@ -74,10 +73,10 @@ def judge_learning(findings: Iterable[Finding]) -> Learning | None:
             not_recorded=not_recorded,
         )
     if _LOSS_RULE in {finding.rule for finding in judged}:
-        rules = count_of(len(judged), "rule")
+        quiet = count_of(len(judged), "rule")
         return Learning(
             state="healthy",
-            headline=f"The model is learning: the loss decreases, and {rules} found no problem.",
+            headline=f"The model is learning: the loss decreases, and {quiet} found no problem.",
             not_recorded=not_recorded,
         )
     return Learning(
@@ -91,7 +90,7 @@ def _is_steady(finding: Finding) -> bool:
     """Return False for a condition that held in so few records that it is normal, and for a loss
     that has decreased on the whole."""
     if finding.rule == _LOSS_RULE:
-        losses = msgspec.convert(finding.details.get("losses", []), list[DecreasingLoss])
+        losses = msgspec.convert(finding.details.get("losses", []), list[rules.DecreasingLoss])
         return not all(loss.has_decreased for loss in losses)
     if finding.rule not in _STEADY_RULES:
         return True
@@ -104,8 +103,8 @@ def _is_steady(finding: Finding) -> bool:
 
 
 def _list_rules() -> frozenset[str]:
-    rules = (rule for rule in installed_rules() if rule.topic in _TOPICS and rule.can_fire)
-    return frozenset(rule.__name__ for rule in rules) - _NOT_ABOUT_LEARNING
+    fireable = (r for r in rules.installed_rules() if r.topic in _TOPICS and r.can_fire)
+    return frozenset(rule.__name__ for rule in fireable) - _NOT_ABOUT_LEARNING
 
 
 def _explain_missing(findings: Iterable[Finding], judged: set[str]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.rules.pages import HEADINGS
-from stepscope.rules.profiler import RULES
+from stepscope.rules.registry import BUILT_IN_RULES as RULES
 from stepscope.testing import RunBuilder
 from tests.support.command import run_command
 
