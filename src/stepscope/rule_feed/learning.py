@@ -43,8 +43,8 @@ def add_learning(verdict: Verdict, reader: RunReader) -> Verdict:
         findings = record.findings
     else:
         names = _list_rules()
-        chosen = [rule for rule in rule_feed.choose_rules() if rule.name in names]
-        findings = rule_feed.check_rules(reader, chosen).findings
+        tensor_rules = [rule for rule in rule_feed.choose_rules() if rule.name in names]
+        findings = rule_feed.check_rules(reader, tensor_rules).findings
     return msgspec.structs.replace(verdict, learning=judge_learning(findings))
 
 
