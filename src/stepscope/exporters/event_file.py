@@ -12,10 +12,9 @@ import struct
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from stepscope.event_records import masked_crc32c
+from stepscope.event_records import BYTES, FIXED32, FIXED64, VARINT, masked_crc32c
 
 _DOUBLE, _FLOAT, _LENGTH, _CHECKSUM = (struct.Struct(f"<{code}") for code in "dfQI")
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class EventFileWriter:
@@ -32,7 +31,7 @@ class EventFileWriter:
 
     def write_scalar(self, tag: str, step: int, t_ns: int, value: float) -> None:
         """Write one number; TensorBoard keeps single precision."""
-        self._write_value(tag, step, t_ns, _key(2, _FIXED32) + _FLOAT.pack(value))
+        self._write_value(tag, step, t_ns, _key(2, FIXED32) + _FLOAT.pack(value))
 
     def write_histogram(
         self,
@@ -63,7 +62,7 @@ class EventFileWriter:
             counts.append(count)
         numbers = (*extremes, sum(counts), *sums)
         message = b"".join(
-            _key(field, _FIXED64) + _DOUBLE.pack(number)
+            _key(field, FIXED64) + _DOUBLE.pack(number)
             for field, number in enumerate(numbers, start=1)
         )
         for field, values in ((6, limits), (7, counts)):
@@ -75,8 +74,8 @@ class EventFileWriter:
         self._write_event(t_ns, step, _bytes(5, _bytes(1, value)))
 
     def _write_event(self, t_ns: int, step: int, content: bytes) -> None:
-        payload = _key(1, _FIXED64) + _DOUBLE.pack(t_ns / 1e9)
-        payload += _key(2, _VARINT) + _varint(step) + content
+        payload = _key(1, FIXED64) + _DOUBLE.pack(t_ns / 1e9)
+        payload += _key(2, VARINT) + _varint(step) + content
         length = _LENGTH.pack(len(payload))
         for part in (length, payload):
             self._file.write(part + _CHECKSUM.pack(masked_crc32c(part)))
@@ -87,7 +86,7 @@ def _key(field: int, wire_type: int) -> bytes:
 
 
 def _bytes(field: int, content: bytes) -> bytes:
-    return _key(field, _BYTES) + _varint(len(content)) + content
+    return _key(field, BYTES) + _varint(len(content)) + content
 
 
 def _varint(value: int) -> bytes:

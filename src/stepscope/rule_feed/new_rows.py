@@ -48,7 +48,7 @@ class NewRows:
             conditions.append(f"NOT (t_ns < {until_ns} AND {returned})")
         condition = " AND ".join(conditions) or "TRUE"
         rows = run.reader.sql(
-            f"SELECT process, log, max(seq) AS seq FROM {table} "  # noqa: S608 - names of ours
+            f"SELECT process, log, min(seq) AS first, max(seq) AS seq FROM {table} "  # noqa: S608 - names of ours
             f"WHERE {condition} GROUP BY process, log",
             parameters,
         )
@@ -59,9 +59,13 @@ class NewRows:
         for key, number in new.items():
             last[key] = max(number, last.get(key, -1))
         self._until_ns[table] = end_ns
-        # Rows that are written between this query and the next one are those of a later call.
+        if not new:
+            return "FALSE", ()
+        # With the first number, the store skips most of what was returned: rows are wide, unlike
+        # these columns. Rows that are written before the next query are those of a later call.
         counted, limits = _up_to(new)
-        return f"{condition} AND {counted}", (*parameters, *limits)
+        first = int(rows["first"].min())
+        return f"seq >= {first} AND {condition} AND {counted}", (*parameters, *limits)
 
 
 def _up_to(last: dict[tuple[str, str], int]) -> tuple[str, tuple[object, ...]]:

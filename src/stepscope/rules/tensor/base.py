@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis import Float, TensorSeries
+from stepscope.intervals import Int
 from stepscope.quantities import count, count_of
 from stepscope.rules.base import IncrementalRule, NotRecorded
 from stepscope.rules.inputs import RuleInputs
@@ -103,6 +104,7 @@ class TensorState:
 
 P = TypeVar("P", bound=TensorParameters)
 S = TypeVar("S", bound=TensorState)
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -121,16 +123,14 @@ class PerTensorRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
     """
 
     topic = "tensors"
+    state_type: ClassVar[type[Any]] = TensorState
+    """Class of the state of one tensor."""
     default_collections: ClassVar[tuple[str, ...]] = ()
     """Judged where the parameters choose nothing; empty for all tensors."""
     evidence = ("tensors",)
     missing: ClassVar[str] = NO_TENSORS
     advice: ClassVar[str] = TENSOR_ADVICE
     missing_in_traces = "imported traces have no statistics of tensors"
-
-    def new_tensor(self, series: TensorSeries) -> S:
-        """Return the state of a tensor before any row."""
-        raise NotImplementedError
 
     def judge(self, tensor: S, series: TensorSeries) -> tuple[Float, Mask]:
         """Return the value that is judged at each row, and which rows violate the condition."""
@@ -157,7 +157,9 @@ class PerTensorRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
                 continue
             key = (series.process, series.name, series.mode)
             if key not in state.tensors:
-                state.tensors[key] = self.new_tensor(series)
+                state.tensors[key] = self.state_type(
+                    name=series.name, rank=series.rank, mode=series.mode
+                )
             tensor = state.tensors[key]
             values, is_violation = self.judge(tensor, series)
             tensor.record_count += len(series.step)
@@ -200,14 +202,34 @@ class PerTensorRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
 
     def sentences(self, fired: list[S]) -> Iterable[str]:
         """Describe the tensors on which the rule fired, the first ones first."""
-        for tensor in fired[:MAX_DESCRIBED]:
-            step, _, value = tensor.extent[0]
-            on_rank = f", rank {tensor.rank}" if tensor.rank else ""
-            share = f"{count(tensor.violation_count)} of {count_of(tensor.record_count, 'record')}"
-            yield f"{tensor.title}{on_rank}: {self.describe(value)} at step {step}; in {share}."
-        if len(fired) > MAX_DESCRIBED:
-            rest = len(fired) - MAX_DESCRIBED
-            yield f"And {count_of(rest, 'more tensor')}."
+        return describe_first(fired, self._describe_tensor)
+
+    def _describe_tensor(self, tensor: S) -> str:
+        step, _, value = tensor.extent[0]
+        on_rank = f", rank {tensor.rank}" if tensor.rank else ""
+        share = f"{count(tensor.violation_count)} of {count_of(tensor.record_count, 'record')}"
+        return f"{tensor.title}{on_rank}: {self.describe(value)} at step {step}; in {share}."
+
+
+def describe_first(tensors: Sequence[T], describe: Callable[[T], str]) -> list[str]:
+    """Describe the first tensors in a sentence each, and count the others."""
+    sentences = [describe(tensor) for tensor in tensors[:MAX_DESCRIBED]]
+    if len(tensors) > MAX_DESCRIBED:
+        sentences.append(f"And {count_of(len(tensors) - MAX_DESCRIBED, 'more tensor')}.")
+    return sentences
+
+
+def count_in_row(holds: Mask, before: int) -> Int:
+    """Return for each row how many rows in a row, up to it, fulfil a condition.
+
+    Args:
+        holds: whether each row fulfils it.
+        before: the number for the row before these.
+    """
+    row = np.arange(len(holds))
+    last_failure = np.maximum.accumulate(np.where(holds, -1, row))
+    counts: Int = np.where(last_failure < 0, before + row + 1, row - last_failure)
+    return counts
 
 
 def _violations_of(tensor: TensorState) -> TensorViolations:
@@ -231,9 +253,6 @@ def _finite(value: float) -> float | None:
 
 class StatelessTensorRule(PerTensorRule[P, TensorState], Generic[P]):
     """Judges each recorded step of a tensor by itself."""
-
-    def new_tensor(self, series: TensorSeries) -> TensorState:
-        return TensorState(name=series.name, rank=series.rank, mode=series.mode)
 
     def judge(self, tensor: TensorState, series: TensorSeries) -> tuple[Float, Mask]:
         values = self.value(series)

@@ -91,10 +91,8 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
     """
 
     parameters_type = LossNotDecreasingParameters
+    state_type = ComparedLoss
     recommendation = "Check the learning rate, the labels and the optimizer's parameters, or stop."
-
-    def new_loss(self, series: LoggedScalars) -> ComparedLoss:
-        return ComparedLoss(name=series.name, process=series.process)
 
     def judge(self, loss: ComparedLoss, series: LoggedScalars) -> list[LossViolation]:
         violations = []

@@ -64,10 +64,8 @@ class LossSpike(PerLossRule[LossSpikeParameters, SpikingLoss]):
     """
 
     parameters_type = LossSpikeParameters
+    state_type = SpikingLoss
     recommendation = "Clip gradients or lower the learning rate, and check the batch's samples."
-
-    def new_loss(self, series: LoggedScalars) -> SpikingLoss:
-        return SpikingLoss(name=series.name, process=series.process)
 
     def judge(self, loss: SpikingLoss, series: LoggedScalars) -> list[LossViolation]:
         window = self.parameters.window

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -135,12 +135,10 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
     and NanOrigin are about those."""
 
     topic = "losses"
+    state_type: ClassVar[type[Any]]
+    """Class of the state of one loss."""
     evidence = ("tensors",)
     missing_in_traces = "imported traces have no losses"
-
-    def new_loss(self, series: LoggedScalars) -> S:
-        """Return the state of a loss before any value."""
-        raise NotImplementedError
 
     def judge(self, loss: S, series: LoggedScalars) -> list[LossViolation]:
         """Return the violations in new values, all of which are finite."""
@@ -162,7 +160,7 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
                 continue
             key = (series.process, series.name)
             if key not in state.losses:
-                state.losses[key] = self.new_loss(series)
+                state.losses[key] = self.state_type(name=series.name, process=series.process)
             finite = np.isfinite(series.value)
             loss, values = state.losses[key], series.take(finite)
             violations = self.judge(loss, values) if finite.any() else []

@@ -13,7 +13,13 @@ from stepscope.quantities import count, count_of
 from stepscope.rules.base import NotRecorded, Rule
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Text
-from stepscope.rules.tensor.base import NO_TENSORS, TENSOR_ADVICE, Mask, TensorParameters
+from stepscope.rules.tensor.base import (
+    NO_TENSORS,
+    TENSOR_ADVICE,
+    Mask,
+    TensorParameters,
+    describe_first,
+)
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
 
@@ -21,7 +27,6 @@ COMPARED = (
     "element_count", "nan_count", "infinite_count", "zero_count",
     "min", "max", "mean", "std", "l1", "l2",
 )  # fmt: skip
-MAX_DESCRIBED = 5
 NO_OTHER_RUN = (
     "no other run is given, such as `--set SimilarAcrossRuns.other_trials=RUN`; the rule compares "
     "with exactly one"
@@ -124,7 +129,7 @@ class SimilarAcrossRuns(Rule[SimilarAcrossRunsParameters]):
             violations=sum(result.violation_count for result in results),
             datapoints=compared,
             details=SimilarAcrossRunsDetails(tensor_count=tensor_count, tensors=results),
-            sentences=_write_sentences(results),
+            sentences=describe_first(results, _describe),
             ranks={f"rank {result.rank or 0}" for result in results},
         )
 
@@ -143,12 +148,8 @@ def _compare(series: TensorSeries, partner: TensorSeries) -> tuple[Int, Mask]:
     return rows, differs
 
 
-def _write_sentences(results: list[DifferingTensor]) -> list[str]:
-    sentences = [
+def _describe(result: DifferingTensor) -> str:
+    return (
         f"{result.tensor}: differs from step {count(result.first_step)} on, in "
         f"{count(result.violation_count)} of {count_of(result.record_count, 'record')}."
-        for result in results[:MAX_DESCRIBED]
-    ]
-    if len(results) > MAX_DESCRIBED:
-        sentences.append(f"And {count_of(len(results) - MAX_DESCRIBED, 'more tensor')}.")
-    return sentences
+    )

@@ -9,7 +9,13 @@ import numpy as np
 from stepscope.analysis import Float, TensorSeries
 from stepscope.quantities import count
 from stepscope.rules.parameters import Count, NotNegative, Switch
-from stepscope.rules.tensor.base import Mask, PerTensorRule, TensorParameters, TensorState
+from stepscope.rules.tensor.base import (
+    Mask,
+    PerTensorRule,
+    TensorParameters,
+    TensorState,
+    count_in_row,
+)
 
 COMPARED = ("min", "max", "mean", "std", "l1", "l2")
 """Statistics of equal tensors are equal."""
@@ -34,8 +40,8 @@ class ComparedTensor(TensorState):
     """State of a tensor, with its latest statistics."""
 
     latest: Float | None = None
-    same_count: int = 0
-    """Latest recorded steps with the same statistics."""
+    in_row: int = 0
+    """Latest recorded steps that are the same as the one before."""
 
 
 class UnchangedTensor(PerTensorRule[UnchangedTensorParameters, ComparedTensor]):
@@ -61,11 +67,9 @@ class UnchangedTensor(PerTensorRule[UnchangedTensorParameters, ComparedTensor]):
     """
 
     parameters_type = UnchangedTensorParameters
+    state_type = ComparedTensor
     default_collections = ("weights", "gradients")
     recommendation = "Check requires_grad, the parameters of the optimizer, and its learning rate."
-
-    def new_tensor(self, series: TensorSeries) -> ComparedTensor:
-        return ComparedTensor(name=series.name, rank=series.rank, mode=series.mode)
 
     def judge(self, tensor: ComparedTensor, series: TensorSeries) -> tuple[Float, Mask]:
         rows = np.stack([series.reduction(name) for name in COMPARED], axis=1)
@@ -79,10 +83,9 @@ class UnchangedTensor(PerTensorRule[UnchangedTensorParameters, ComparedTensor]):
         ).all(axis=1)
         if tensor.latest is None:
             is_same[0] = False
-        row = np.arange(len(rows))
-        changed = np.maximum.accumulate(np.where(is_same, -1, row))
-        same_count = np.where(changed < 0, tensor.same_count + row + 1, row - changed + 1)
-        tensor.latest, tensor.same_count = rows[-1], int(same_count[-1])
+        in_row = count_in_row(is_same, tensor.in_row)
+        tensor.latest, tensor.in_row = rows[-1], int(in_row[-1])
+        same_count = in_row + 1
         return same_count.astype(np.float64), same_count >= self.parameters.num_steps
 
     def describe(self, value: float) -> str:

@@ -11,7 +11,13 @@ import numpy as np
 from stepscope.analysis import Float, TensorSeries
 from stepscope.quantities import count, number
 from stepscope.rules.parameters import Count, Positive
-from stepscope.rules.tensor.base import Mask, PerTensorRule, TensorParameters, TensorState
+from stepscope.rules.tensor.base import (
+    Mask,
+    PerTensorRule,
+    TensorParameters,
+    TensorState,
+    count_in_row,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +44,7 @@ P = TypeVar("P", bound=UpdateSizeParameters)
 class UpdateSize(PerTensorRule[P, UpdatedWeight], Generic[P]):
     """Fires if the updates of more than half of the weights are outside of a limit for long."""
 
+    state_type = UpdatedWeight
     default_collections = ("weights",)
     comparison: ClassVar[str]
     """Words for being outside of the limit, such as `more than`."""
@@ -46,16 +53,11 @@ class UpdateSize(PerTensorRule[P, UpdatedWeight], Generic[P]):
         """Return which ratios of update to weight are outside of the limit."""
         raise NotImplementedError
 
-    def new_tensor(self, series: TensorSeries) -> UpdatedWeight:
-        return UpdatedWeight(name=series.name, rank=series.rank, mode=series.mode)
-
     def judge(self, tensor: UpdatedWeight, series: TensorSeries) -> tuple[Float, Mask]:
         ratio = series.reduction("update_ratio")
         with np.errstate(invalid="ignore"):
             is_outside = self.is_outside(ratio)
-        row = np.arange(len(ratio))
-        inside = np.maximum.accumulate(np.where(is_outside, -1, row))
-        in_row = np.where(inside < 0, tensor.in_row + row + 1, row - inside)
+        in_row = count_in_row(is_outside, tensor.in_row)
         tensor.in_row = int(in_row[-1])
         return ratio, in_row >= self.parameters.patience
 
