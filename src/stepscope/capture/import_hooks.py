@@ -14,18 +14,19 @@ if TYPE_CHECKING:
     from typing import Any
 
 _probe = Probe("framework imports")
-_actions: dict[str, Callable[[], None]] = {}
+_actions: dict[str, list[Callable[[], None]]] = {}
 
 
 def after_import(name: str, action: Callable[[], None]) -> None:
     """Call *action* once, after module *name* has been executed; immediately if it already was.
+    Actions of one module are called in the order in which they were registered.
 
     An exception of *action* is noted in the run and otherwise ignored.
     """
     if name in sys.modules:
         _probe.protect(action)()
         return
-    _actions[name] = action
+    _actions.setdefault(name, []).append(action)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
 
@@ -61,10 +62,10 @@ def _hook(loader: Any, name: str) -> None:
             del loader.exec_module
         except AttributeError:
             pass
-        action = _actions.pop(name, None)
+        actions = _actions.pop(name, [])
         if not _actions and _finder in sys.meta_path:
             sys.meta_path.remove(_finder)
-        if action is not None:
+        for action in actions:
             _probe.protect(action)()
 
     try:

@@ -41,7 +41,11 @@ _registered = False
 
 
 def start_profiling(
-    run: str | None = None, *, interval_ms: int = 500, schedule: StepSchedule | None = None
+    run: str | None = None,
+    *,
+    interval_ms: int = 500,
+    schedule: StepSchedule | None = None,
+    windows: bool = True,
 ) -> None:
     """Start recording. A second call does nothing.
 
@@ -51,6 +55,7 @@ def start_profiling(
         interval_ms: milliseconds between samples of the node. Ignored under `stepscope run`.
         schedule: steps to record in detail on all ranks; ignored under `stepscope run`, which
             has `--schedule`.
+        windows: record detailed windows; ignored under `stepscope run`, which has `--window`.
 
     Raises:
         RunExistsError: the directory already contains a run.
@@ -66,7 +71,7 @@ def start_profiling(
         location = os.path.abspath(run if run is not None else _free_location())
         if os.path.exists(os.path.join(location, "run.json")):
             raise RunExistsError(f"{location} already holds a run. Use a new directory.")
-        _library_run = _LibraryRun(location, interval_ms, schedule)
+        _library_run = _LibraryRun(location, interval_ms, schedule, windows=windows)
     except OSError as error:  # the job must run even if it cannot be recorded
         session.warn(f"the job is not recorded: {explain_os_error(error)}")
         return
@@ -91,7 +96,9 @@ class _LibraryRun:
         OSError: no spool can be created, or the monitor cannot be started.
     """
 
-    def __init__(self, location: str, interval_ms: int, schedule: StepSchedule | None) -> None:
+    def __init__(
+        self, location: str, interval_ms: int, schedule: StepSchedule | None, *, windows: bool
+    ) -> None:
         from stepscope.capture.bootstrap import activate, environment
         from stepscope.capture.kineto_daemon import make_directory
 
@@ -103,7 +110,7 @@ class _LibraryRun:
         if schedule is not None:
             write_schedules(self.spool, [ScheduledWindows(**schedule.settings)])
         self._log = os.memfd_create("stepscope-log")  # no disk needs room for it
-        self.monitor = self._start_monitor(limit, interval_ms, schedule)
+        self.monitor = self._start_monitor(limit, interval_ms, schedule, windows=windows)
         variables = environment(self.spool, limit, self.kineto)
         self._original_environment = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)
@@ -133,7 +140,7 @@ class _LibraryRun:
         self._await_monitor()
 
     def _start_monitor(
-        self, limit: int, interval_ms: int, schedule: StepSchedule | None
+        self, limit: int, interval_ms: int, schedule: StepSchedule | None, *, windows: bool
     ) -> subprocess.Popen[bytes]:
         import json
         import subprocess
@@ -151,6 +158,7 @@ class _LibraryRun:
             "launcher_pid": None,
             "interval_ms": interval_ms,
             "windows": {
+                "enabled": windows,
                 "kineto_directory": self.kineto,
                 "schedules": [] if schedule is None else [schedule.settings],
             },

@@ -44,7 +44,7 @@ def set_defaults(
                 f"{path}: {TABLE}.{table} is not a command.{name_similar(table, commands)}"
             )
     if name in tables:
-        context.default_map = {name: _map(command, tables[name], f"{path}: {TABLE}.{name}")}
+        context.default_map = {name: map_options(command, tables[name], f"{path}: {TABLE}.{name}")}
 
 
 def _name_variables(prefix: str, command: click.Command) -> None:
@@ -88,7 +88,7 @@ def _read_tables(directory: Path) -> tuple[Path, dict[str, Any]]:
     return directory, {}
 
 
-def _map(command: click.Command, table: Any, table_name: str) -> dict[str, Any]:
+def map_options(command: click.Command, table: Any, table_name: str) -> dict[str, Any]:
     """Return the values of a table by the names of the command's parameters."""
     if not isinstance(table, Mapping):
         raise UsageError(f"{table_name} is not a table of options.")
@@ -97,7 +97,7 @@ def _map(command: click.Command, table: Any, table_name: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key in inner:
-            values[key] = _map(inner[key], value, f"{table_name}.{key}")
+            values[key] = map_options(inner[key], value, f"{table_name}.{key}")
         elif key in options:
             values[str(options[key].name)] = _value(options[key], value, f"{table_name}.{key}")
         else:

@@ -108,6 +108,26 @@ def config_option(flag: str = "--config", name: str = "config") -> Decorated:
     )
 
 
+def _load_settings(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+    if path is not None and not context.resilient_parsing:
+        from stepscope.cli.debugger_options import load_settings  # few jobs have such a file
+
+        values = load_settings(context.command, path)
+        context.default_map = {**(context.default_map or {}), **values}
+
+
+settings_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    is_eager=True,
+    expose_value=False,
+    callback=_load_settings,
+    metavar="FILE",
+    help="Python file with settings of SageMaker Debugger, made by stepscope.compat.debugger. "
+    "Other options override them.",
+)
+
+
 def set_option(config: str) -> Decorated:
     """Make `--set`, which overrides single parameters of the file of the option `config`."""
     return click.option(

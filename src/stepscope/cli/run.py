@@ -34,7 +34,12 @@ from stepscope.cli.launcher import (
 )
 from stepscope.cli.monitor_options import budget_option, interval_option
 from stepscope.cli.nan_options import nan_options
-from stepscope.cli.options import json_option, parse_run_size, parse_spool_limit
+from stepscope.cli.options import (
+    json_option,
+    parse_run_size,
+    parse_spool_limit,
+    settings_option,
+)
 from stepscope.cli.output import say
 from stepscope.cli.places import (
     git_revision,
@@ -122,6 +127,7 @@ class RunOptions(ScheduleOptions):
 @click.option(
     "--out", metavar="RUN", help="Run directory to create. Default: stepscope-runs/<name>."
 )
+@settings_option
 @interval_option
 @budget_option
 @click.option("--spool", metavar="DIR", help="Local directory for the span logs.")

@@ -1,13 +1,16 @@
-"""Lines of the script with their share of the step, from stack samples of the training thread."""
+"""Lines of the script with their share of the step, from stack samples of the training thread, and
+callbacks of a trainer, which are timed."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from stepscope.analysis import HostCause, HostLine
 from stepscope.diagnosis.cause import CauseInputs
 from stepscope.diagnosis.verdict import Evidence
 from stepscope.quantities import percent
+from stepscope.run import Run, measure_callbacks
 
 MIN_LINE_RATIO = 0.01
 """Lines with a smaller share of the step are not named."""
@@ -36,6 +39,22 @@ class StepLine:
             unit="ratio",
             source="steps",
         )
+
+
+def describe_callbacks(run: Run) -> list[Evidence]:
+    """Describe the callback or logger of the trainer that takes the most step time, if it is
+    sizeable."""
+    totals = Counter[str]()
+    wall_ns = 0
+    for rank in run.ranks:
+        totals.update(measure_callbacks(rank))
+        wall_ns += int(rank.steps.wall_ns[rank.steps.measured()].sum())
+    for name, total_ns in totals.most_common(1):
+        share = total_ns / max(1, wall_ns)
+        if share >= MIN_LINE_RATIO:
+            text = f"The callback {name} takes {percent(share)} of step time."
+            return [Evidence(text=text, value=share, unit="ratio", source="steps")]
+    return []
 
 
 def list_lines(

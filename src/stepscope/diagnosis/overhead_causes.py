@@ -31,7 +31,13 @@ from stepscope.diagnosis.cause import (
     CauseInputs,
 )
 from stepscope.diagnosis.debug_switches import list_debug_switches
-from stepscope.diagnosis.host_lines import StepLine, list_framework_lines, list_lines, name_first
+from stepscope.diagnosis.host_lines import (
+    StepLine,
+    describe_callbacks,
+    list_framework_lines,
+    list_lines,
+    name_first,
+)
 from stepscope.diagnosis.shares import HOST_CAUSES, compute_host_cause_share
 from stepscope.diagnosis.stalls import (
     describe_checkpoints,
@@ -410,7 +416,10 @@ def _find_host_cause(inputs: CauseInputs) -> CauseFinding:
     certainty = estimate_lead_probability(
         ratios[first], ratios[second], sum(work.sample_count for work in works)
     )
-    evidence = [line.describe() for line in _put_first(lines, first)[:3]]
+    evidence = [
+        *describe_callbacks(run),
+        *(line.describe() for line in _put_first(lines, first)[:3]),
+    ]
     return CauseFinding(
         cause=_name_cause(first), certainty=certainty, evidence=evidence, evidence_kind="sampled"
     )

@@ -3,6 +3,7 @@ from .annotations import (
     read_annotations as read_annotations,
     read_script_annotations as read_script_annotations,
 )
+from .callbacks import measure_callbacks as measure_callbacks
 from .clock import RunClock as RunClock
 from .configuration import (
     ConfigurationChange as ConfigurationChange,

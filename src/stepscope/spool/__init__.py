@@ -57,6 +57,7 @@ from stepscope.spool.plan import (
     window_file,
 )
 from stepscope.spool.record import (
+    CALLBACK_PREFIX,
     FIRST_SEQUENCE_WORD,
     HEADER_WORDS,
     MAGIC,
@@ -105,6 +106,7 @@ from stepscope.spool.tree import (
 __all__ = [
     "AFTER_LOSS",
     "BOUNDARY_WORD",
+    "CALLBACK_PREFIX",
     "COLLECTIONS",
     "DATA_WAIT_WORD",
     "DEFAULT_TENSOR_INTERVAL",

@@ -40,6 +40,10 @@ ANCHOR_MONOTONIC_WORD = 4
 ANCHOR_EPOCH_WORD = 5
 
 
+CALLBACK_PREFIX = "callback "
+"""Start of the names of annotations that are calls of a trainer's callback or logger."""
+
+
 class Kind:
     """Kind of a record. Kinds from `STACK` on are not intervals and go to separate tables.
 

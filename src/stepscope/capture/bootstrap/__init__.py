@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 
+from stepscope.capture.frameworks.registry import install_after_imports
 from stepscope.capture.import_hooks import after_import
 
 PACKAGE_VARIABLE = "STEPSCOPE_PACKAGE"
@@ -30,6 +31,11 @@ def environment(
         kineto_directory: directory of the socket on which libkineto finds the monitor; None to
             leave libkineto without a daemon.
     """
+    from stepscope.capture.frameworks.registry import (
+        ADAPTERS_VARIABLE,
+        encode_adapters,
+        find_other_adapters,
+    )
     from stepscope.capture.kineto_daemon import variables
     from stepscope.capture.session import LIMIT_VARIABLE
     from stepscope.spool import SPOOL_VARIABLE
@@ -38,6 +44,7 @@ def environment(
         **_bootstrap_variables(os.environ.get("PYTHONPATH")),
         SPOOL_VARIABLE: spool,
         LIMIT_VARIABLE: str(limit_bytes),
+        ADAPTERS_VARIABLE: encode_adapters(find_other_adapters()),
         # By default Kineto prints two lines to stderr whenever a profiler starts and stops.
         "KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "99"),
         **(variables(kineto_directory) if kineto_directory is not None else {}),
@@ -72,36 +79,12 @@ def activate() -> None:
     if _activated:
         return
     _activated = True
-    after_import("torch", _install_torch)
-    after_import("xgboost", _install_xgboost)
-    after_import("safetensors.torch", _install_safetensors)
-    after_import("torch.distributed.checkpoint", _install_distributed_checkpoints)
+    install_after_imports()
+    if os.environ.get(TRIAL_VARIABLE):
+        after_import("torch", _start_trial)
 
 
-def _install_torch() -> None:
-    from stepscope.capture.frameworks.pytorch import install
+def _start_trial() -> None:
+    from stepscope.capture.trial import activate as activate_trial
 
-    install()
-    plan = os.environ.get(TRIAL_VARIABLE)
-    if plan:
-        from stepscope.capture.trial import activate
-
-        activate(plan)
-
-
-def _install_xgboost() -> None:
-    from stepscope.capture.frameworks.xgboost import install
-
-    install()
-
-
-def _install_safetensors() -> None:
-    from stepscope.capture.frameworks.pytorch import checkpoints
-
-    checkpoints.install_safetensors()
-
-
-def _install_distributed_checkpoints() -> None:
-    from stepscope.capture.frameworks.pytorch import checkpoints
-
-    checkpoints.install_distributed()
+    activate_trial(os.environ[TRIAL_VARIABLE])

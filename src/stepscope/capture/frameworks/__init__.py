@@ -1,1 +1,5 @@
-"""Adapters: one package per framework, each importing its framework only when installed."""
+"""Adapters: one package per framework, each importing its framework only when installed.
+
+registry    which adapter is installed after which import
+trainers    shared by the adapters of trainers: callbacks by class, modes, logged numbers
+"""

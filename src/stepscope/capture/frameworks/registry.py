@@ -1,0 +1,103 @@
+"""Adapters of frameworks, and the imports after which they are installed.
+
+An adapter is a function without arguments, `package.module:function`, that runs once in a process
+of the job, right after it has imported a module. It imports nothing that the job has not imported,
+and is a public interface of its package (`install` of the packages here).
+
+Other packages offer adapters by entry points of the group `stepscope.frameworks`, named after the
+module:
+
+    [project.entry-points."stepscope.frameworks"]
+    "my_framework" = "my_package.stepscope_adapter:install"
+
+They are looked up once, by `stepscope run`: reading the entry points of an environment takes too
+long for every process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+from stepscope.capture.import_hooks import after_import
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+GROUP = "stepscope.frameworks"
+ADAPTERS_VARIABLE = "STEPSCOPE_ADAPTERS"
+"""Environment variable with the adapters of other packages: MODULE=PACKAGE.MODULE:FUNCTION, …"""
+_HERE = "stepscope.capture.frameworks"
+ADAPTERS = {
+    "torch": f"{_HERE}.pytorch:install",
+    "safetensors.torch": f"{_HERE}.pytorch.checkpoints:install_safetensors",
+    "torch.distributed.checkpoint": f"{_HERE}.pytorch.checkpoints:install_distributed",
+    "xgboost": f"{_HERE}.xgboost:install",
+    "lightning.pytorch.trainer.trainer": f"{_HERE}.lightning:install",
+    "pytorch_lightning.trainer.trainer": f"{_HERE}.lightning:install_standalone",
+    "transformers.trainer": f"{_HERE}.transformers:install",
+    "accelerate.accelerator": f"{_HERE}.accelerate:install",
+}
+"""Adapters of stepscope, by the module that wakes them."""
+
+
+def install_after_imports() -> None:
+    """Install each adapter as soon as the job has imported its module."""
+    for module, adapter in {**ADAPTERS, **_other_adapters()}.items():
+        after_import(module, _Installation(adapter))
+
+
+def find_other_adapters() -> dict[str, str]:
+    """Return the adapters that installed packages offer, by module.
+
+    Importing `importlib.metadata` takes ten times as long as this look for the group's name.
+    """
+    if not any(map(_has_group, _entry_point_files())):
+        return {}
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry.value for entry in entry_points(group=GROUP)}
+
+
+def _entry_point_files() -> Iterator[str]:
+    for directory in sys.path:
+        try:
+            names = os.listdir(directory or ".")
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith((".dist-info", ".egg-info")):
+                yield os.path.join(directory, name, "entry_points.txt")
+
+
+def _has_group(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return f"[{GROUP}]".encode() in file.read()
+    except OSError:
+        return False
+
+
+def encode_adapters(adapters: Mapping[str, str]) -> str:
+    """Return the value of the environment variable for adapters."""
+    return ",".join(f"{module}={adapter}" for module, adapter in adapters.items())
+
+
+def _other_adapters() -> dict[str, str]:
+    text = os.environ.get(ADAPTERS_VARIABLE, "")
+    return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+
+
+class _Installation:
+    """Installation of one adapter."""
+
+    __slots__ = ("_adapter",)
+
+    def __init__(self, adapter: str) -> None:
+        self._adapter = adapter
+
+    def __call__(self) -> None:
+        module, _, function = self._adapter.partition(":")
+        getattr(importlib.import_module(module), function)()

@@ -1,0 +1,102 @@
+"""Trainers of Lightning and Transformers: callbacks, epochs, modes, checkpoints, logged numbers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+import stepscope
+from stepscope.access import OpenRun
+from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, FinishedJob, label, run_under
+
+pytestmark = pytest.mark.e2e
+
+
+class Trainer:
+    """Records of one trainer; subclasses have a script."""
+
+    script: str
+    callback: str
+    """Callback of the script that takes most of its time."""
+    modes: ClassVar[dict[str, int]]
+    """Regions by mode."""
+    numbers: ClassVar[dict[str, int]]
+    """Logged numbers, with how often they are logged."""
+    checkpoint: str
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def job(cls, tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
+        directory = tmp_path_factory.mktemp(cls.script)
+        done = run_under(
+            directory / "run",
+            *(sys.executable, str(cls.path()), str(directory / "out")),
+            options=("--window", "off", "--no-rules"),
+        )
+        assert done.code == 0, done.stderr
+        return done
+
+    @pytest.fixture
+    def run(self, job: FinishedJob) -> OpenRun:
+        return stepscope.open(job.run)
+
+    @classmethod
+    def path(cls) -> Path:
+        return E2E / "scripts" / f"{cls.script}.py"
+
+    def test_steps_and_epochs(self, job: FinishedJob, run: OpenRun) -> None:
+        assert job.steps()["step_count"] == int(label(self.path(), "EXPECTED_STEPS"))
+        names = Counter(row["name"] for row in run.framework(kind="annotation").rows())
+        assert names["epoch"] == int(label(self.path(), "EPOCHS"))
+        assert names[f"callback {self.callback}"] == int(label(self.path(), "EXPECTED_STEPS"))
+
+    def test_modes_and_checkpoints(self, run: OpenRun) -> None:
+        modes = Counter(row["name"] for row in run.framework(kind="mode").rows())
+        assert modes == self.modes
+        saves = Counter(row["name"] for row in run.framework(kind="checkpoint").rows())
+        assert saves[self.checkpoint] == int(label(self.path(), "EPOCHS"))
+
+    def test_logged_numbers(self, run: OpenRun) -> None:
+        rows = run.sql("SELECT name, count(*) AS n FROM scalars GROUP BY name").rows()
+        counts = {row["name"]: row["n"] for row in rows}
+        assert {name: counts.get(name) for name in self.numbers} == self.numbers
+
+    def test_the_verdict_names_the_slow_callback(self, job: FinishedJob) -> None:
+        verdict = job.verdict
+        assert verdict["cause"] == "python_overhead"
+        texts = [evidence["text"] for evidence in verdict["evidence"]]
+        assert any(text.startswith(f"The callback {self.callback} takes") for text in texts), texts
+
+    def test_the_result_is_the_same_without_stepscope(
+        self, job: FinishedJob, tmp_path: Path
+    ) -> None:
+        done = subprocess.run(
+            [sys.executable, str(self.path()), str(tmp_path / "out")],
+            capture_output=True,
+            text=True,
+            timeout=JOB_TIMEOUT_S,
+            env=os.environ,
+        )
+        assert done.stdout.splitlines()[-1] in job.stdout.splitlines()
+
+
+class TestLightning(Trainer):
+    script = "lightning_callbacks"
+    callback = "SlowCallback.on_train_batch_end"
+    modes: ClassVar = {"EVAL": 3}  # one is the check before the training
+    numbers: ClassVar = {"train_loss": 4, "val_loss": 2}
+    checkpoint = "Trainer.save_checkpoint"
+
+
+class TestTransformers(Trainer):
+    script = "transformers_callbacks"
+    callback = "SlowCallback.on_step_end"
+    modes: ClassVar = {"EVAL": 3, "PREDICT": 1}  # one evaluation is after the training
+    numbers: ClassVar = {"loss": 4, "learning_rate": 4, "eval_loss": 3}
+    checkpoint = "Trainer._save_checkpoint"

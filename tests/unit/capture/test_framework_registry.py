@@ -1,0 +1,79 @@
+"""Adapters of frameworks: those of other packages, and those that fail."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepscope.capture.frameworks.registry import (
+    ADAPTERS,
+    ADAPTERS_VARIABLE,
+    GROUP,
+    encode_adapters,
+    find_other_adapters,
+)
+
+ADAPTER = """
+def install():
+    import framework
+    framework.adapted = True
+
+def fail():
+    raise KeyError("on purpose")
+"""
+
+
+def write_package(directory: Path, function: str = "install") -> None:
+    """Write a framework, and a package with an adapter for it, as an installer would."""
+    (directory / "framework.py").write_text("adapted = False")
+    (directory / "its_adapter.py").write_text(ADAPTER)
+    info = directory / "its_adapter-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: its-adapter\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\nframework = its_adapter:{function}\n")
+
+
+def test_adapters_of_installed_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_other_adapters() == {}
+    write_package(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert find_other_adapters() == {"framework": "its_adapter:install"}
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "absent")])
+    assert find_other_adapters() == {"framework": "its_adapter:install"}
+
+
+@pytest.mark.parametrize(("function", "adapted"), [("install", True), ("fail", False)])
+def test_an_adapter_is_installed_after_the_import(
+    spool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, adapted: bool
+) -> None:
+    write_package(tmp_path, function)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    adapters = {"framework": f"its_adapter:{function}", "absent": "nowhere:install"}
+    done = spool.run(
+        """
+        import sys
+        assert "its_adapter" not in sys.modules
+        import framework
+        print(framework.adapted)
+        import stepscope
+        stepscope.step()
+        """,
+        **{ADAPTERS_VARIABLE: encode_adapters(adapters), "STEPSCOPE_STRICT": ""},
+    )
+    assert done.stdout == f"{adapted}\n", done.stderr
+    notes = " ".join(note for p in spool.drain().processes.values() for note in p.notes)
+    assert ("KeyError('on purpose')" in notes) is not adapted
+
+
+def test_adapters_exist() -> None:
+    """Each function that the registry names is there, found without importing its framework."""
+    source = Path(sys.modules["stepscope"].__file__ or "").parents[1]
+    for adapter in ADAPTERS.values():
+        module, _, function = adapter.partition(":")
+        path = source / module.replace(".", os.sep)
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        assert f"def {function}() -> None:" in path.read_text()

@@ -1,0 +1,303 @@
+"""Settings of SageMaker Debugger as options of `stepscope run`."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepscope.cli.debugger_options import read_settings, translate, translate_pattern
+from stepscope.cli.run import command as run
+from stepscope.compat.debugger import (
+    SMS,
+    CollectionConfig,
+    DataloaderProfilingConfig,
+    DebuggerHookConfig,
+    DetailedProfilingConfig,
+    Email,
+    FrameworkProfile,
+    Profiler,
+    ProfilerConfig,
+    PythonProfilingConfig,
+    Rule,
+    SaveConfig,
+    StopTraining,
+    get_default_profiler_rule,
+    rule_configs,
+)
+from stepscope.errors import UsageError
+from tests.support.command import run_command
+
+NOW_S = 1_000_000.0
+
+
+def options(*settings: Any) -> dict[str, Any]:
+    return translate(settings, now_s=NOW_S)[0]
+
+
+def notes(*settings: Any) -> str:
+    return " ".join(translate(settings, now_s=NOW_S)[1])
+
+
+@pytest.mark.seed("DBP-02", "DBP-03")
+def test_interval_and_window_of_the_profiler() -> None:
+    config = ProfilerConfig(
+        system_monitor_interval_millis=200,
+        framework_profile_params=FrameworkProfile(start_step=2, num_steps=7),
+    )
+    assert options(config) == {
+        "interval": 200,
+        "schedule": ["start_step=2,num_steps=7"],
+        "window": "asked",
+        "stacks": True,
+    }
+
+
+@pytest.mark.seed("DBP-04", "DBP-05", "DBP-06")
+def test_default_steps_of_each_part() -> None:
+    (detailed, python) = options(ProfilerConfig(framework_profile_params=FrameworkProfile()))[
+        "schedule"
+    ]
+    assert detailed == "start_step=5,num_steps=1"
+    assert python == "start_step=9,num_steps=3"
+    assert DataloaderProfilingConfig().start_step == 7
+
+
+def test_parts_come_before_the_range_and_overlapping_parts_are_one_window() -> None:
+    profile = FrameworkProfile(
+        start_step=100,
+        detailed_profiling_config=DetailedProfilingConfig(start_step=10, num_steps=4),
+        python_profiling_config=PythonProfilingConfig(start_step=12, num_steps=6),
+    )
+    values = options(ProfilerConfig(framework_profile_params=profile))
+    assert values["schedule"] == ["start_step=10,num_steps=8"]
+    only_loader = FrameworkProfile(dataloader_profiling_config=DataloaderProfilingConfig())
+    assert options(ProfilerConfig(framework_profile_params=only_loader)) == {
+        "schedule": [],
+        "window": "asked",
+    }
+
+
+def test_a_window_by_time_counts_from_the_start_of_the_job() -> None:
+    profile = FrameworkProfile(start_unix_time=NOW_S + 60, duration=2.5)
+    values = options(ProfilerConfig(framework_profile_params=profile))
+    assert values["schedule"] == ["start_time=60.000,duration=2.500"]
+
+
+@pytest.mark.seed("SMP-05")
+def test_limits_of_sagemaker_profiler() -> None:
+    config = ProfilerConfig(profiler_params=Profiler(cpu_profiling_duration=3600))
+    assert options(config) == {"cpu-profiling-duration": 3600}
+
+
+@pytest.mark.seed("DBP-11")
+def test_the_switch_turns_windows_off() -> None:
+    profile = FrameworkProfile(start_step=5)
+    assert options(ProfilerConfig(framework_profile_params=profile, disable_profiler=True)) == {
+        "window": "off"
+    }
+
+
+def test_rules_with_parameters_and_actions() -> None:
+    low = Rule.sagemaker(
+        rule_configs.low_gpu_utilization(),
+        rule_parameters={"threshold": "70", "window": "500", "scan_interval_us": "30000000"},
+    )
+    spent = Rule.sagemaker(
+        rule_configs.loss_not_decreasing(),
+        rule_parameters={"num_steps": "20"},
+        actions=rule_configs.ActionList(StopTraining(), Email("a@example.org"), SMS("1")),
+    )
+    assert options(low, spent, get_default_profiler_rule()) == {
+        "rule": ["low_gpu_utilization", "loss_not_decreasing", "ProfilerReport"],
+        "set": [
+            "low_gpu_utilization.threshold_p95=70",
+            "low_gpu_utilization.window=500",
+            "loss_not_decreasing.num_steps=20",
+        ],
+        "stop-on": ["loss_not_decreasing"],
+        "scan-interval": 30.0,
+        "tensors": "losses",
+        "tensors-every": 500,
+    }
+    assert "Email of the rule loss_not_decreasing is not sent" in notes(spent)
+    assert "use --notify or --webhook" in notes(spent)
+
+
+def test_a_custom_rule() -> None:
+    rule = Rule.custom(
+        name="Mine", source="rules/mine.py", rule_to_invoke="Mine", rule_parameters={"limit": 3}
+    )
+    assert options(rule) == {"rule": ["rules/mine.py:Mine"], "set": ["Mine.limit=3"]}
+    with pytest.raises(ValueError, match="the rule Mine needs source and rule_to_invoke"):
+        Rule.custom(name="Mine", source="rules/mine.py")
+
+
+@pytest.mark.parametrize(
+    ("collections", "hook_parameters", "expected"),
+    [
+        (
+            [CollectionConfig("gradients", {"save_interval": "100"})],
+            {},
+            {"tensors": "gradients,losses", "tensors-every": 100},
+        ),
+        ([], {}, {"tensors": "losses", "tensors-every": 500}),
+        (
+            [CollectionConfig("weights"), CollectionConfig("biases")],
+            {"save_interval": "10", "start_step": "20", "end_step": "80"},
+            {"tensors": "weights,biases,losses", "tensors-every": 10, "tensors-steps": "20:80"},
+        ),
+        (
+            [
+                CollectionConfig("weights", {"save_interval": 6, "start_step": 3}),
+                CollectionConfig("gradients", {"save_interval": 4}),
+            ],
+            {},
+            {"tensors": "weights,gradients,losses", "tensors-every": 2},
+        ),
+        (
+            [CollectionConfig("gradients", {"save_steps": "5,7,9"})],
+            {},
+            {"tensors": "gradients,losses", "tensors-steps": "5,7,9"},
+        ),
+        (
+            [CollectionConfig("mine", {"include_regex": ".*relu_output", "save_histogram": True})],
+            {},
+            {
+                "tensors": "losses",
+                "tensors-matching": [r"activation/.*relu(\.\d+)?"],
+                "tensors-every": 500,
+                "tensor-histograms": True,
+            },
+        ),
+        ([CollectionConfig("hyperparameters")], {}, {}),
+    ],
+)
+@pytest.mark.seed("DBT-02", "DBT-03")
+def test_collections(
+    collections: list[CollectionConfig], hook_parameters: dict[str, str], expected: dict[str, Any]
+) -> None:
+    hook = DebuggerHookConfig(collection_configs=collections, hook_parameters=hook_parameters)
+    assert options(hook) == expected
+
+
+def test_steps_of_a_save_config() -> None:
+    hook = DebuggerHookConfig(save_config=SaveConfig(save_interval=50, end_step=300))
+    assert options(hook) == {"tensors": "losses", "tensors-every": 50, "tensors-steps": "0:300"}
+
+
+def test_what_has_no_effect_is_said() -> None:
+    hook = DebuggerHookConfig(
+        s3_output_path="s3://bucket",
+        collection_configs=[
+            CollectionConfig("weights", {"save_interval": 6}),
+            CollectionConfig("gradients", {"save_interval": 4}),
+        ],
+    )
+    assert "s3_output_path has no effect; name the run with --out" in notes(hook)
+    assert "collections differ in the steps that they save" in notes(hook)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "translated"),
+    [
+        (".*relu_output", r"activation/.*relu(\.\d+)?"),
+        ("fc1_input_0", r"input/fc1(\.\d+)?"),
+        ("^(?!gradient).*weight", "(?!gradient).*weight.*"),
+        ("^gradient", "gradient.*"),
+        (r"fc\.bias$", r"fc\.bias"),
+    ],
+)
+def test_expressions_match_a_start_of_a_name(pattern: str, translated: str) -> None:
+    assert translate_pattern(pattern) == translated
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (
+            lambda: DetailedProfilingConfig(start_step=1, duration=2),
+            "DetailedProfilingConfig has a range of steps and one of time",
+        ),
+        (lambda: FrameworkProfile(start_step=-1), "needs start_step of at least 0"),
+        (lambda: FrameworkProfile(start_unix_time=5), "needs a duration of more than 0 seconds"),
+        (
+            lambda: ProfilerConfig(system_monitor_interval_millis=0),
+            "system_monitor_interval_millis must be between 1 and 60000, not 0",
+        ),
+    ],
+)
+@pytest.mark.seed("DBP-09")
+def test_impossible_settings(make: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        (
+            ProfilerConfig(
+                framework_profile_params=FrameworkProfile(start_unix_time=NOW_S - 90, duration=1)
+            ),
+            "start_unix_time of DetailedProfilingConfig is 90 s in the past",
+        ),
+        (
+            DebuggerHookConfig(collection_configs=[CollectionConfig("mine")]),
+            "The collection 'mine' is none of .*; add include_regex to its parameters",
+        ),
+        (
+            DebuggerHookConfig(
+                collection_configs=[CollectionConfig("weights", {"save_interval": "often"})]
+            ),
+            "save_interval of the collection 'weights' is 'often', not a number of steps",
+        ),
+    ],
+)
+def test_settings_without_counterpart(setting: Any, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        options(setting)
+    with pytest.raises(UsageError, match="2 settings of ProfilerConfig; keep one of them"):
+        options(ProfilerConfig(), ProfilerConfig())
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = 1", "makes no ProfilerConfig, DebuggerHookConfig or Rule"),
+        ("\nx = 1 / 0", "settings.py, line 2: ZeroDivisionError: division by zero."),
+        ("x = = 1", "settings.py, line 1: SyntaxError"),
+        ("import sagemaker.debugger", "leave out the estimator"),
+        (None, "settings.py cannot be read: No such file or directory"),
+    ],
+)
+def test_files_that_make_no_settings(tmp_path: Path, text: str | None, says: str) -> None:
+    path = tmp_path / "settings.py"
+    if text is not None:
+        path.write_text(text)
+    done = run_command(tmp_path, "run", "--config", str(path), "--out", "run", "--", "true")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_other_options_override_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "settings.py"
+    path.write_text(
+        textwrap.dedent("""
+            from stepscope.compat.debugger import *
+            profiler_config = ProfilerConfig(
+                system_monitor_interval_millis=200,
+                framework_profile_params=FrameworkProfile(start_step=5, num_steps=2),
+            )
+            same = profiler_config
+        """)
+    )
+    assert len(read_settings(path)) == 1
+    words = ["--config", str(path), "--interval", "1000", "--", "true"]
+    values = run.make_context("run", words).params
+    assert values["interval_ms"] == 1000
+    (window,) = values["schedules"]
+    assert (window.first_step, window.step_count) == (5, 2)
