@@ -40,7 +40,8 @@ def conclude(location: Path, *, as_json: bool) -> None:
             print_job_verdict(verdict, location)
     except Exception as error:  # noqa: BLE001 - the job's exit status comes first
         again = suggest("diagnose", locate(location))
-        say(f"The verdict is not available: {explain_os_error(error)}. Try: {again}")
+        reason = explain_os_error(error).removesuffix(".")
+        say(f"The verdict is not available: {reason}. Try: {again}")
 
 
 def try_first_fix(location: Path, command: Sequence[str], out: Console | None) -> None:
