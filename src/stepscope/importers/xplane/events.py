@@ -160,11 +160,12 @@ def _operation_codes(
     texts: _Texts, plane: Plane, line: Line, rows: Int
 ) -> NDArray[np.int32] | None:
     """Return the code of a JSON object with the operation of each event; None if none has any."""
-    values = {
-        name: column
-        for name in _OPERATION_STATISTICS
-        if any(column := [plane.texts(line, name)[row] for row in rows.tolist()])
-    }
+    values: dict[str, list[str | None]] = {}
+    for name in _OPERATION_STATISTICS:
+        texts_of_line = plane.texts(line, name)
+        column = [texts_of_line[row] for row in rows.tolist()]
+        if any(column):
+            values[name] = column
     if not values:
         return None
     objects: dict[tuple[str | None, ...], int] = {}
@@ -218,23 +219,26 @@ def _device_chunk(plane: Plane, line: Line, device: re.Match[str], number: int) 
 def _kernel_columns(plane: Plane, line: Line, rows: Int) -> dict[str, Any]:
     """Return the launch configuration of kernels, as far as the file states it."""
     details = plane.texts(line, "kernel_details")
-    parsed = {text: _parse_details(text) for text in set(details)}
-    items = [parsed[details[row]] for row in rows.tolist()]
+    distinct = list(dict.fromkeys(details))
+    items = [_parse_details(text) for text in distinct]
     if not any(items):
         return {}
+    indices = {text: index for index, text in enumerate(distinct)}
+    row = np.array([indices[details[row]] for row in rows.tolist()], dtype=np.int64)
     shared = [
         _whole(item.get("static_shared", "0")) + _whole(item.get("dynamic_shared", "0"))
         if "static_shared" in item
         else ABSENT
         for item in items
     ]
-    return {
+    columns = {
         "registers_per_thread": np.array([_whole(item.get("regs")) for item in items]),
         "shared_memory_bytes": np.array(shared, dtype=np.int64),
         "grid": _sizes([item.get("grid") for item in items]),
         "block": _sizes([item.get("block") for item in items]),
         "occupancy_percent": np.array([_number(item.get("occ_pct")) for item in items]),
     }
+    return {name: values[row] for name, values in columns.items()}
 
 
 def _parse_details(text: str | None) -> dict[str, str]:

@@ -126,7 +126,10 @@ def test_a_cut_file_is_imported_up_to_the_cut(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"\x0a\x20\x12\x09/host:CPU\x1a\xff\xff\xff\xff" + bytes(40), "are no XPlane"),
+        (
+            b"\x0a\x20\x12\x09/host:CPU\x1a\xff\xff\xff\xff" + bytes(40),
+            "are no XPlane. Copy the file again, as binary data",
+        ),
         (XSpace().SerializeToString() + b"\x0a\x0b\x12\x09/host:CPU", "its planes have no events"),
         (
             b"\x0a\x12\x12\x10Task Environment",
