@@ -27,12 +27,16 @@ from stepscope.importers.kineto.execution_trace import read_execution_trace
 from stepscope.importers.smdebug.events import read_events
 from stepscope.importers.smdebug.python_profiles import read_profile
 from stepscope.importers.smdebug.system import SampleSorter, read_samples
+from stepscope.importers.xplane.events import chunks_of
+from stepscope.importers.xplane.planes import read_space
+from stepscope.importers.xplane.wire import DamagedMessageError
 from stepscope.monitor.drain import SpoolDrain
 from stepscope.schema import TABLES, ProcessInfo
 from stepscope.spool import DropCounts, Journal, Kind, SpanLog, SpoolTree, make_meta
 from stepscope.store.columns import make_batch
 from tests.support.debugger_files import event, sample
 from tests.support.kineto_files import imported_file, pretty, trace, training
+from tests.support.xplane_files import training_space
 
 EXPECTED = (StepscopeError, OSError)
 """Errors that every command turns into one sentence."""
@@ -197,6 +201,12 @@ def _as_payload(path: Path) -> Path:
     return payload
 
 
+def _read_xplane(path: Path) -> None:
+    for plane in read_space(path.read_bytes()).planes:
+        for _ in chunks_of(plane):
+            pass
+
+
 def _drain(path: Path) -> None:
     """Drain the spool around a file, and check that its rows can be stored."""
     root = path.parents[1]
@@ -238,6 +248,13 @@ DECODERS = {
     ),
     "smdebug-tensors": Decoder(
         "000000000007_worker_0.tfevents", _read_debugger_tensors, _event_files, quick_case_count=500
+    ),
+    "xplane": Decoder(
+        "a.xplane.pb",
+        _read_xplane,
+        lambda: [training_space().SerializeToString()],
+        (*EXPECTED, DamagedMessageError),
+        quick_case_count=500,
     ),
     "journal": Decoder("p-7-1-0/journal.jsonl", _drain, _journals),
 }

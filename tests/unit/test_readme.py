@@ -25,7 +25,8 @@ def packages_in(directory: Path) -> set[str]:
 
 
 def pytorch_and_xgboost_on_linux() -> None:
-    assert packages_in(Path(frameworks.__file__).parent) == {"pytorch", "xgboost"}
+    trainers = {"lightning", "transformers", "accelerate"}
+    assert packages_in(Path(frameworks.__file__).parent) == {"pytorch", "xgboost", *trainers}
     systems = re.findall(r'"Operating System :: (.+)"', (ROOT / "pyproject.toml").read_text())
     assert systems == ["POSIX :: Linux"]
 
@@ -38,7 +39,13 @@ def no_kernel_trace_of_a_whole_run() -> None:
 def importers_by_name() -> None:
     names = {type(importer).__name__ for importer in installed_importers()}
     of_tensors = {"TensorBoardImporter", "DebuggerTensorImporter"}
-    assert names == {"KinetoImporter", "MemoryTimelineImporter", "SMDebugImporter", *of_tensors}
+    assert names == {
+        "KinetoImporter",
+        "MemoryTimelineImporter",
+        "SMDebugImporter",
+        "XPlaneImporter",
+        *of_tensors,
+    }
 
 
 def no_recording_into_a_store(tmp_path: Path) -> None:

@@ -124,6 +124,7 @@ from stepscope.schema.tables.tracks import TRACKS
 from stepscope.schema.trace_names import (
     PROFILER_SUFFIXES,
     TRACE_SUFFIXES,
+    XPLANE_SUFFIX,
     TraceFileName,
     is_event_file_name,
     parse_trace_name,
@@ -162,6 +163,7 @@ __all__ = [
     "TRACE_SUFFIXES",
     "TRACE_TABLES",
     "WORK_LAUNCHES",
+    "XPLANE_SUFFIX",
     "Argument",
     "BoostedModelFact",
     "Change",

@@ -6,7 +6,9 @@ import re
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-TRACE_SUFFIXES = (".json", ".json.gz")
+XPLANE_SUFFIX = ".xplane.pb"
+"""Ending of names that the profilers of TensorFlow and JAX give."""
+TRACE_SUFFIXES = (".json", ".json.gz", XPLANE_SUFFIX)
 """Endings of names by which traces are looked for among other files."""
 PROFILER_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
 """Endings of names that torch.profiler's `tensorboard_trace_handler` gives."""

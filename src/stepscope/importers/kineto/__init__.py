@@ -19,8 +19,26 @@ Belongs here: everything between the text of such a file and the trace tables of
 from __future__ import annotations
 
 from stepscope.importers.kineto.blocks import Frame, inflated
-from stepscope.importers.kineto.describe import Identity
+from stepscope.importers.kineto.columns import Chunk
+from stepscope.importers.kineto.describe import Header, Identity
+from stepscope.importers.kineto.gather import Gathered
+from stepscope.importers.kineto.identify import identify_files
 from stepscope.importers.kineto.importer import KinetoImporter
-from stepscope.importers.kineto.trace_file import import_trace
+from stepscope.importers.kineto.kinds import OtherKind
+from stepscope.importers.kineto.reading import Reading
+from stepscope.importers.kineto.trace_file import import_trace, store_reading
 
-__all__ = ["Frame", "Identity", "KinetoImporter", "import_trace", "inflated"]
+__all__ = [
+    "Chunk",
+    "Frame",
+    "Gathered",
+    "Header",
+    "Identity",
+    "KinetoImporter",
+    "OtherKind",
+    "Reading",
+    "identify_files",
+    "import_trace",
+    "inflated",
+    "store_reading",
+]

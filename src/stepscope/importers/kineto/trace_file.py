@@ -88,6 +88,29 @@ def import_trace(
             reading.gathered.close()
 
 
+def store_reading(
+    reading: Reading,
+    writer: RunWriter,
+    identity: Identity,
+    *,
+    progress: Progress = lambda _share: None,
+) -> Imported:
+    """Store a file of another format, whose events are gathered in the form of this one.
+
+    Raises:
+        OSError: the run cannot be written.
+    """
+    with _Storing(writer, lanes=1) as storing:
+        return _store(
+            reading,
+            storing,
+            identity,
+            execution_traces=(),
+            max_rows=SLICE_ROWS,
+            progress=progress,
+        )
+
+
 class _Storing:
     """Appends rows in background threads, in lanes that take about the same time.
 

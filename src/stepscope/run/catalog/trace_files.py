@@ -12,7 +12,12 @@ from pathlib import Path
 
 from stepscope.event_records import begins_with_record
 from stepscope.run.catalog.walk import walk_directories
-from stepscope.schema import PROFILER_SUFFIXES, TRACE_SUFFIXES, is_event_file_name
+from stepscope.schema import (
+    PROFILER_SUFFIXES,
+    TRACE_SUFFIXES,
+    XPLANE_SUFFIX,
+    is_event_file_name,
+)
 
 _HEAD_BYTES = 1 << 16
 _GZIP = 16 + zlib.MAX_WBITS
@@ -85,7 +90,7 @@ def list_traces(directory: Path) -> Iterator[Path]:
 @functools.lru_cache(maxsize=4 * MAX_TRACES)
 def _is_trace(path: str, _size_bytes: int, _changed_ns: int) -> bool:
     """Check a file; the result is cached for this size and modification time."""
-    if path.endswith(PROFILER_SUFFIXES):
+    if path.endswith((*PROFILER_SUFFIXES, XPLANE_SUFFIX)):
         return True
     try:
         with Path(path).open("rb") as file:

@@ -1,0 +1,113 @@
+"""Import of XPlane files, one after the other."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from stepscope.errors import UnreadableTraceError
+from stepscope.importers.content import read_content, read_head
+from stepscope.importers.kineto import Gathered, Header, Reading, identify_files, store_reading
+from stepscope.importers.results import (
+    ProgressCallback,
+    Refused,
+    Result,
+    ignore_progress,
+)
+from stepscope.importers.xplane.events import HOST_PREFIX, chunks_of, describe_devices
+from stepscope.importers.xplane.planes import Space, read_space
+from stepscope.importers.xplane.wire import DamagedMessageError
+from stepscope.store import RunWriter
+
+_PLANE_TAG = b"\x0a"
+_PLANE_NAMES = (b"/host:", b"/device:", b"Task Environment")
+_MIN_EPOCH_NS = 10**17
+"""Lines that start earlier count from the start of the profile."""
+_START_STATISTIC = "profile_start_time"
+
+
+class XPlaneImporter:
+    """Importer of XPlane files; see `registry.Importer`."""
+
+    def can_read(self, path: Path) -> bool:
+        """Return True for a file that begins with a plane."""
+        head = read_head(path)
+        return head.startswith(_PLANE_TAG) and any(name in head for name in _PLANE_NAMES)
+
+    def import_files(
+        self,
+        files: Sequence[Path],
+        run: Path,
+        node: str,
+        progress: ProgressCallback = ignore_progress,
+    ) -> list[Result]:
+        """Import files into an existing run; see `registry.Importer.import_files`."""
+        results: list[Result] = []
+        identities = identify_files(files)
+        with RunWriter(run, node) as writer:
+            for index, (path, identity) in enumerate(zip(files, identities, strict=True)):
+                gathered = Gathered(run)
+                try:
+                    space = _read(path)
+                    reading = _gather(space, gathered, path)
+                    host = space.hostnames[0] if space.hostnames else None
+                    results.append(
+                        store_reading(
+                            reading,
+                            writer,
+                            replace(identity, node=host),
+                            progress=partial(progress, index),
+                        )
+                    )
+                except UnreadableTraceError as error:
+                    results.append(Refused(path, str(error)))
+                finally:
+                    gathered.close()
+        return results
+
+
+def _read(path: Path) -> Space:
+    """Read a file.
+
+    Raises:
+        UnreadableTraceError: the file cannot be read, or is damaged.
+    """
+    try:
+        return read_space(read_content(path))
+    except (OSError, EOFError, zlib.error) as error:
+        raise UnreadableTraceError(f"{path} cannot be read: {error}.") from None
+    except DamagedMessageError as error:
+        raise UnreadableTraceError(
+            f"{path} is damaged: its bytes at {error.position} are no XPlane. Copy the file again, "
+            "as binary data."
+        ) from None
+
+
+def _gather(space: Space, gathered: Gathered, path: Path) -> Reading:
+    for plane in space.planes:
+        for chunk in chunks_of(plane):
+            gathered.add(chunk)
+    if not gathered.event_count:
+        hosts = any(plane.name.startswith(HOST_PREFIX) for plane in space.planes)
+        reason = "its planes have no events" if hosts else "it has no plane of a host or device"
+        raise UnreadableTraceError(f"{path} has nothing to import: {reason}.")
+    content = {
+        "baseTimeNanoseconds": _find_base(space),
+        "deviceProperties": describe_devices(space.planes),
+    }
+    return Reading(gathered=gathered, header=Header(content), truncated=space.is_truncated)
+
+
+def _find_base(space: Space) -> int:
+    """Return the nanoseconds since the epoch that lines count from, 0 if they count from there."""
+    starts = [line.timestamp_ns for plane in space.planes for line in plane.lines if len(line)]
+    if starts and max(starts) >= _MIN_EPOCH_NS:
+        return 0
+    for plane in space.planes:
+        start = plane.statistics.get(_START_STATISTIC)
+        if isinstance(start, int):
+            return start
+    return 0
