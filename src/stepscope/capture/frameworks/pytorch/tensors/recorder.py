@@ -6,6 +6,7 @@ import os
 import re
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -85,15 +86,21 @@ class TensorRecorder:
 
     Args:
         plan: what to record.
+        model: record only tensors of this model and of those of `watch`; None for all models.
     """
 
-    def __init__(self, plan: TensorPlan) -> None:
+    def __init__(self, plan: TensorPlan, model: torch.nn.Module | None = None) -> None:
         self._plan = plan
+        self.watched: weakref.WeakSet[torch.nn.Module] | None = None
+        """Only these models are recorded; None for all."""
         self._patterns = [re.compile(pattern) for pattern in plan.patterns]
         self._names = ParameterNames()
         self._host = HostSummary()
         self._writer = RowWriter()
         self._selections: dict[str, _Selection] = {}
+        if model is not None:
+            self.watched = weakref.WeakSet()
+            self.watch(model)
         self._renew_lock()
         os.register_at_fork(after_in_child=self._renew_lock)
 
@@ -103,7 +110,14 @@ class TensorRecorder:
 
     def add_model(self, module: torch.nn.Module) -> None:
         """Name parameters by a module that the script calls."""
-        self._names.add(module)
+        if self.watched is None:
+            self._names.add(module)
+
+    def watch(self, model: torch.nn.Module) -> None:
+        """Record tensors of this model too, if not all models are recorded."""
+        if self.watched is not None:
+            self.watched.add(model)
+            self._names.add(model)
 
     def start_step(
         self, optimizer: torch.optim.Optimizer, step_count: int, *, has_closure: bool
@@ -128,6 +142,8 @@ class TensorRecorder:
                 return None
             span = _probe.start(Kind.ANNOTATION, _SPAN_NAME)
             step = OpenStep(optimizer, has_closure=has_closure)
+            if self.watched is not None:
+                self._names.add_new_parameters()
             with torch.no_grad(), torch._C.DisableTorchFunction():
                 if not has_closure:
                     self._add_gradients(step)
@@ -209,7 +225,11 @@ class TensorRecorder:
     ) -> Iterator[tuple[torch.Tensor, _Selection]]:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                name = self._names.find(parameter)
+                has_all_models = self.watched is None
+                names = self._names
+                name = (names.find if has_all_models else names.find_known)(parameter)
+                if name is None:  # a parameter of another model
+                    continue
                 selection = self._selections.get(name)
                 if selection is None:
                     selection = self._selections[name] = self._select(name)
