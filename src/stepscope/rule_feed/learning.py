@@ -16,7 +16,10 @@ from stepscope.store import RunReader
 _TOPICS = ("tensors", "losses")
 _NOT_ABOUT_LEARNING = frozenset({"SimilarAcrossRuns", "StalledTrainingRule"})
 _STEADY_RULES = frozenset(
-    {"AllZero", "VanishingGradient", "WeightUpdateRatio", "UnchangedTensor", "Overfit"}
+    {
+        *("AllZero", "VanishingGradient", "WeightUpdateRatio", "UnchangedTensor", "Overfit"),
+        "NLPSequenceRatio",
+    }
 )
 """Rules with a condition that is normal for a few records, as in the first step of a warm-up."""
 MIN_STEADY_RATIO = 0.1

@@ -109,8 +109,8 @@ def test_counts_equal_those_of_numpy(spool: Spool, tmp_path: Path) -> None:
             assert recorded[row, "mispredicted"] == wrong[int(row)], name
         if name == "many":  # of as many classes the most frequent are named
             assert len(listed) == MAX_COUNTED_CLASSES
-            least = min(count[int(row)] for row in listed)
-            assert all(count[n] <= least for n in count if str(n) not in listed)
+            smallest = min(count[int(row)] for row in listed)
+            assert all(count[n] <= smallest for n in count if str(n) not in listed)
             assert recorded[OTHER_CLASSES, "count"] == sum(
                 count[n] for n in count if str(n) not in listed
             )
