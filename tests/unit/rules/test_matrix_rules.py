@@ -149,11 +149,9 @@ def test_class_imbalance_is_that_of_brute_force(
         return
     finding = check(rule, *matrices)
     violations = [
-        _is_imbalanced(
-            [p for rows in batches[: end + 1] for p in rows], batches[: end + 1], samples
-        )
-        for end in range(len(batches))
-        if sum(map(len, batches[: end + 1])) >= samples
+        _is_imbalanced(batches[:end], samples)
+        for end in range(1, len(batches) + 1)
+        if sum(map(len, batches[:end])) >= samples
     ]
     assert finding.fired == violations[-1]
     assert (finding.violations, finding.datapoints) == (sum(violations), len(violations))
@@ -277,19 +275,22 @@ def tokens(name: str = "tokens/train", **counts: int) -> TensorValues:
     return matrix(name, "inputs", {"count": list(counts.values())}, rows=rows)
 
 
+def ratio_rule(values: str = "0", limits: str = "50") -> NLPSequenceRatio:
+    return NLPSequenceRatio(token_values=values, token_thresholds_percent=limits)
+
+
 def test_share_of_tokens() -> None:
     assert not check(NLPSequenceRatio(), tokens(t0=50, t7=50)).fired
     finding = check(NLPSequenceRatio(), tokens(t0=51, t7=49))
     assert finding.sentences == [
         "tokens/train: 51% of the tokens are 0, above 50% at step 0; in 1 of 1 record."
     ]
-    several = {"token_values": "0, 7", "token_thresholds_percent": "60,40"}
-    assert "49% of the tokens are 7" in check(NLPSequenceRatio(**several),
-                                              tokens(t0=51, t7=49)).sentences[0]  # fmt: skip
-    assert not check(NLPSequenceRatio(token_values="3"), tokens(t0=51, t7=49)).fired
+    several = check(ratio_rule("0, 7", "60,40"), tokens(t0=51, t7=49))
+    assert "49% of the tokens are 7" in several.sentences[0]
+    assert not check(ratio_rule("3"), tokens(t0=51, t7=49)).fired
     partial = matrix("tokens/train", "inputs", {"count": [40, 60]}, rows=["0", "(other tokens)"])
     assert not check(NLPSequenceRatio(), partial).fired
-    assert check(NLPSequenceRatio(token_thresholds_percent="39"), partial).fired
+    assert check(ratio_rule(limits="39"), partial).fired
 
 
 def test_tokens_by_name() -> None:
@@ -306,9 +307,9 @@ def test_tokens_by_name() -> None:
 
 def test_lists_of_different_length() -> None:
     with pytest.raises(UsageError, match="requires as many token_thresholds_percent as token_val"):
-        NLPSequenceRatio(token_values="0,1")
+        ratio_rule("0,1")
     with pytest.raises(UsageError, match="token_values are whole numbers separated by commas"):
-        NLPSequenceRatio(token_values="pad")
+        ratio_rule("pad")
 
 
 RULES = (ClassImbalance(samples=20), Confusion(samples=20), CheckInputImages(), NLPSequenceRatio())

@@ -137,8 +137,8 @@ class ClassImbalance(PerMatrixRule[ClassImbalanceParameters, ClassState]):
             return None
         return Judgement(
             ratio,
-            f"class {frequent} has {count(of_class[frequent])} labels, {number(ratio)} times as many "
-            f"as class {rare} with {count(of_class[rare])} (limit {number(limit)})",
+            f"class {frequent} has {count(of_class[frequent])} labels, {number(ratio)} times as "
+            f"many as class {rare} with {count(of_class[rare])} (limit {number(limit)})",
         )
 
     def _judge_predictions(self, recent: RecentCounts) -> Judgement:
