@@ -7,7 +7,12 @@ import sys
 
 from stepscope.capture import session
 from stepscope.errors import UsageError
-from stepscope.spool import SPOOL_VARIABLE, TENSORS_VARIABLE, TensorPlan
+from stepscope.spool import (
+    DEFAULT_RAW_LIMIT_BYTES,
+    SPOOL_VARIABLE,
+    TENSORS_VARIABLE,
+    TensorPlan,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +31,8 @@ def watch(
     steps: Iterable[int] = (),
     histograms: bool = False,
     ranks: Iterable[int] | None = None,
+    raw: Iterable[str] = (),
+    raw_limit_bytes: int = DEFAULT_RAW_LIMIT_BYTES,
 ) -> None:
     """Record statistics of the tensors of a model, as `--tensors` does for all models.
 
@@ -44,6 +51,9 @@ def watch(
         steps: these steps are recorded as well.
         histograms: record a histogram of each tensor.
         ranks: ranks that record; all by default.
+        raw: regular expressions; of tensors whose whole name matches one the elements are recorded
+            as well.
+        raw_limit_bytes: limit of the elements of a job.
 
     Raises:
         UsageError: the model is no module of PyTorch, or another argument is impossible.
@@ -64,6 +74,8 @@ def watch(
             end_step=0 if is_single else None,  # no step is before this end
             histograms=histograms,
             ranks=ranks,
+            raw_patterns=[raw] if isinstance(raw, str) else raw,
+            raw_limit_bytes=raw_limit_bytes,
         )
     except ValueError as error:
         raise UsageError(f"stepscope.watch: {error}.") from error

@@ -175,6 +175,11 @@ from .tensor_bins import (
     read_histograms as read_histograms,
     read_last_statistics as read_last_statistics,
 )
+from .tensor_elements import (
+    TensorElements as TensorElements,
+    list_elements as list_elements,
+    read_elements as read_elements,
+)
 from .tensor_series import (
     frame_of_tensors as frame_of_tensors,
     list_tensors as list_tensors,

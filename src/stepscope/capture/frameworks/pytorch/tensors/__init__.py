@@ -8,6 +8,7 @@
     losses       the tensors on which the script calls `backward()`
     naming       names of parameters
     statistics   reductions of tensors, on the host and on devices
+    elements     elements of tensors
     rows         their way to the spool
     host_copies  copies from a device to the host
 
@@ -122,12 +123,12 @@ def start(plan: TensorPlan, model: torch.nn.Module | None = None) -> None:
         if model is not None:
             recorder.watch(model)
         return
-    if plan.patterns or set(plan.collections) - {"losses"}:
+    if plan.all_patterns or set(plan.collections) - {"losses"}:
         from stepscope.capture.frameworks.pytorch.tensors.recorder import TensorRecorder
 
         recorder = TensorRecorder(plan, model)
         atexit.register(_probe.protect(recorder.finish))
-        if plan.patterns or _CALL_COLLECTIONS & set(plan.collections):
+        if plan.all_patterns or _CALL_COLLECTIONS & set(plan.collections):
             from stepscope.capture.frameworks.pytorch.tensors.calls import CallRecorder
 
             calls = CallRecorder(plan, recorder, _call_probe.fail)

@@ -68,7 +68,7 @@ class CallRecorder:
         self._plan = plan
         self._recorder = recorder
         self._fail = fail
-        self._patterns = [re.compile(pattern) for pattern in plan.patterns]
+        self._patterns = [re.compile(pattern) for pattern in plan.all_patterns]
         self._prefixes: weakref.WeakKeyDictionary[torch.nn.Module, str] = (
             weakref.WeakKeyDictionary()
         )

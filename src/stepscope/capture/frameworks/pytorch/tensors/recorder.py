@@ -15,6 +15,7 @@ import torch
 from stepscope.capture import session
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
 from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.frameworks.pytorch.tensors.elements import ElementWriter
 from stepscope.capture.frameworks.pytorch.tensors.naming import ParameterNames, is_bias
 from stepscope.capture.frameworks.pytorch.tensors.rows import Moment, RowWriter
 from stepscope.capture.frameworks.pytorch.tensors.statistics import (
@@ -93,10 +94,11 @@ class TensorRecorder:
         self._plan = plan
         self.watched: weakref.WeakSet[torch.nn.Module] | None = None
         """Only these models are recorded; None for all."""
-        self._patterns = [re.compile(pattern) for pattern in plan.patterns]
+        self._patterns = [re.compile(pattern) for pattern in plan.all_patterns]
         self._names = ParameterNames()
         self._host = HostSummary()
         self._writer = RowWriter()
+        self._elements = ElementWriter(plan, self._writer) if plan.raw_patterns else None
         self._selections: dict[str, _Selection] = {}
         if model is not None:
             self.watched = weakref.WeakSet()
@@ -137,7 +139,7 @@ class TensorRecorder:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            self._writer.poll()
+            self._poll()
             if not self._plan.records_step(step_count):
                 return None
             span = _probe.start(Kind.ANNOTATION, _SPAN_NAME)
@@ -190,13 +192,20 @@ class TensorRecorder:
     def write(self, moments: OpenMoments) -> None:
         """Write the rows of a module call."""
         with self._lock:
-            self._writer.poll()
+            self._poll()
             for moment in moments.moments.values():
                 self._writer.write(moment)
 
     def finish(self) -> None:
         """Write what the device has computed; the process ends."""
         self._writer.finish()
+        if self._elements is not None:
+            self._elements.finish()
+
+    def _poll(self) -> None:
+        self._writer.poll()
+        if self._elements is not None:
+            self._elements.poll()
 
     def _add_gradients(self, step: OpenStep) -> None:
         scale = getattr(step.optimizer, "grad_scale", None)  # of a fused one under GradScaler
@@ -209,7 +218,10 @@ class TensorRecorder:
                 values = elements.values.double() / scale.to(elements.values.device)
                 elements = elements._replace(values=values)
             name = f"{GRADIENT_PREFIX}{selection.name}"
-            self._add(step, name, "gradients", gradient, elements, None)
+            raw = None
+            if elements is not None and scale is not None and not elements.implied_zeros:
+                raw = elements.values.reshape(gradient.shape)
+            self._add(step, name, "gradients", gradient, elements, None, raw)
 
     def _add_optimizer_state(self, step: OpenStep) -> None:
         for parameter, selection in self._select_parameters(step.optimizer):
@@ -273,7 +285,11 @@ class TensorRecorder:
         tensor: torch.Tensor,
         elements: Elements | None,
         before: torch.Tensor | None,
+        raw: torch.Tensor | None = None,
     ) -> None:
+        if self._elements is not None:
+            moment = step.t_ns, step.number, step.mode
+            self._elements.add(name, collection, tensor if raw is None else raw, *moment)
         if elements is None:
             return
         if before is not None and before.shape != elements.values.shape:
