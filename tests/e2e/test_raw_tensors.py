@@ -71,7 +71,7 @@ def test_requests_that_cannot_be_answered(
     run = stepscope.open(job[0])
     with pytest.raises(UsageError, match="one tensor can be read at a time, and the pattern sel"):
         run.tensors("model_input/.*").value(0)
-    with pytest.raises(UsageError, match="not recorded at step 9, only at these: 0, 1, 2, 3"):
+    with pytest.raises(UsageError, match="not recorded at step 9, only at these steps: 0, 1, 2, 3"):
         run.tensors("layer.weight").value(9)
     with pytest.raises(JobEndedError, match="has the tensors up to step 3, not yet at step 4"):
         run.tensors("layer.weight").wait_for(4)
@@ -107,6 +107,7 @@ def test_what_exceeds_the_limit_is_named(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.seed("DBT-07")
 def test_waiting_for_a_step_of_a_running_job(tmp_path: Path) -> None:
     command = [*STEPSCOPE, "run", "--out", str(tmp_path / "run"), "--no-rules", "--window", "off",
                *RAW, "--tensors-every", "1", "--", sys.executable, JOB, str(tmp_path / "saved"),

@@ -121,8 +121,8 @@ class Tensors:
         if step not in elements:
             recorded = ", ".join(map(str, elements))
             raise UsageError(
-                f"The elements of {self.names[0]} were not recorded at step {step}, only at these: "
-                f"{recorded}."
+                f"The elements of {self.names[0]} were not recorded at step {step}, "
+                f"only at these steps: {recorded}."
             )
         return self._read_elements(elements[step])
 

@@ -88,7 +88,7 @@ def read_elements(run: Run, elements: TensorElements) -> NDArray[Any]:
     content = run.reader.tensor(*elements.key)
     try:
         stored = np.load(io.BytesIO(content), allow_pickle=False)
-        if elements.dtype == "bfloat16":
+        if elements.dtype == "bfloat16" and stored.dtype == np.uint16:
             widened: NDArray[np.float32] = (stored.astype(np.uint32) << 16).view(np.float32)
             return widened
         if elements.dtype in FLOAT8_FORMATS:
