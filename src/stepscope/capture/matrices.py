@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _NAME_SHIFT = 32
+MAX_DIGITS = 18
+"""Digits of a number that fits in 64 bits in any case."""
 
 
 class Matrix:
@@ -60,9 +62,9 @@ def write_matrices(
     tensors, rows, columns, values = array("q"), array("q"), array("q"), array("d")
     for matrix in matrices:
         tensor = intern(current, matrix.name, {"collection": matrix.collection})
-        titles = [intern(current, title) for title in matrix.columns]
+        titles = [_encode_name(current, title) for title in matrix.columns]
         for row in matrix.rows:
-            rows.extend([intern(current, row)] * len(titles))
+            rows.extend([_encode_name(current, row)] * len(titles))
             columns.extend(titles)
         tensors.extend([tensor] * len(matrix.values))
         values.extend(matrix.values)
@@ -76,6 +78,15 @@ def write_matrices(
         step=step,
         mode=mode,
     )
+
+
+def _encode_name(current: session.Session, text: str) -> int:
+    """Return the number of a row or column: the number `n` as -1 - n, other texts interned.
+
+    A vocabulary has more tokens than a session has names.
+    """
+    is_number = text.isdecimal() and len(text) <= MAX_DIGITS and text == str(int(text))
+    return -1 - int(text) if is_number else intern(current, text)
 
 
 def intern(current: session.Session, text: str, labels: dict[str, object] | None = None) -> int:

@@ -180,7 +180,7 @@ class RowColumns:
     def _resolve(self, column: str) -> list[tuple[str, str | None]]:
         """Return the text and labels of each row's name in a column."""
         return [
-            row.names.get(number, ("", None))
+            row.names.get(number, ("", None)) if number >= 0 else (str(-1 - number), None)
             for row in self._rows
             for number in row.file.names[column].tolist()
         ]

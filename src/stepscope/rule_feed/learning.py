@@ -39,7 +39,7 @@ def add_learning(verdict: Verdict, reader: RunReader) -> Verdict:
     The findings are those of the watch process if it evaluated the whole job, else of an evaluation
     now.
     """
-    if not (reader.has("tensor_statistics") or reader.has("scalars")):
+    if not any(reader.has(table) for table in ("tensor_statistics", "tensor_values", "scalars")):
         return verdict
     record = recorded_rules(reader)
     if record is not None and record.progress == rule_feed.progress_of(reader):

@@ -33,7 +33,8 @@ CHECKED_BYTES = 4 << 20
 CHECK_INTERVAL_NS = 1_000_000_000
 TENSOR_VALUES = "tensor_values"
 """Value of the member `table` in files of single numbers, which have the columns `tensor`, `row`,
-`column` and `value`; files without the member hold statistics."""
+`column` and `value`; files without the member hold statistics. A negative number of a row or column
+stands for a name that is a number: -1 - n for n."""
 TENSOR_ELEMENTS = "tensor_elements"
 """Value of the member `table` in files of the elements of one tensor, which have the columns
 `tensor` and `elements`."""

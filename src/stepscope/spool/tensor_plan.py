@@ -19,7 +19,8 @@ COLLECTIONS = (
     "weights", "biases", "gradients", "losses", "activations", "inputs", "outputs", "optimizer",
     "feature_importance", "trees", "labels", "predictions",
 )  # fmt: skip
-"""Built-in collections; those of the second line are of XGBoost."""
+"""Built-in collections; those of the second line are of XGBoost, and the last two also of batches
+that the script hands over."""
 
 
 class TensorPlan:

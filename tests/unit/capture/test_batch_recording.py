@@ -274,3 +274,44 @@ def test_nothing_outside_of_a_recorded_process(spool: Spool) -> None:
         **{TENSORS_VARIABLE: PLAN},
     )
     assert SpoolTree(str(spool.path), 1 << 20).process_directories() == {}
+
+
+def test_numbers_of_a_large_vocabulary_need_no_names(spool: Spool) -> None:
+    spool.run(
+        """
+        import stepscope
+        for start in range(0, 90_000, 100):
+            stepscope.record(inputs=[*range(start, start + 100)], name="words")
+        stepscope.record(inputs=[10**17, 10**18, -5, 7], name="words")
+        with stepscope.annotate("after"):
+            pass
+        """,
+        **{TENSORS_VARIABLE: PLAN},
+    )
+    rows = read_rows(spool, "tensor_values")
+    assert len(rows) == 90_004
+    counts = Counter(row["row_name"] for row in rows)
+    assert counts["7"] == 2
+    assert set(counts) == {*map(str, range(90_000)), str(10**17), str(10**18), "-5"}
+    assert "after" in {record.name for record in spool.drain().records}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+def test_a_compiled_function_is_not_interrupted(spool: Spool) -> None:
+    """Inside of one nothing is recorded; outside of it the results are."""
+    spool.run(
+        """
+        import torch, stepscope
+
+        @torch.compile(backend="eager", fullgraph=True)
+        def classify(scores, labels):
+            stepscope.record(labels=labels, predictions=scores, name="inside")
+            return scores * 2
+
+        scores, labels = torch.eye(3), torch.arange(3)
+        stepscope.record(labels=labels, predictions=classify(scores, labels), name="outside")
+        """,
+        **{TENSORS_VARIABLE: PLAN},
+    )
+    names = {row["tensor"] for row in read_rows(spool, "tensor_values")}
+    assert names == {"labels/outside", "batch_confusion/outside"}

@@ -36,6 +36,8 @@ _probe = Probe("tensors")
 _loss_probe = Probe("losses")
 _call_probe = Probe("activations, inputs and outputs of modules")
 _CALL_COLLECTIONS = {"activations", "inputs", "outputs"}
+_COLLECTIONS = {"weights", "biases", "gradients", "optimizer", *_CALL_COLLECTIONS}
+"""Collections of tensors that are recorded at steps and calls."""
 
 recorder: TensorRecorder | None = None
 """None without a request for parameters or gradients. Callers test it: a call would cost time."""
@@ -123,7 +125,7 @@ def start(plan: TensorPlan, model: torch.nn.Module | None = None) -> None:
         if model is not None:
             recorder.watch(model)
         return
-    if plan.all_patterns or set(plan.collections) - {"losses"}:
+    if plan.all_patterns or _COLLECTIONS & set(plan.collections):
         from stepscope.capture.frameworks.pytorch.tensors.recorder import TensorRecorder
 
         recorder = TensorRecorder(plan, model)

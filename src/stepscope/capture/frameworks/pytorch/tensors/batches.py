@@ -96,9 +96,11 @@ def _find_classes(
             rows.append(predictions.reshape(-1)[::stride].double())
         else:
             class_count = predictions.shape[axis]
-            scores = predictions.movedim(axis, -1)[_index(labels, stride)]
+            scores = predictions.movedim(axis, -1)
+            if stride > 1:
+                scores = scores[_index(labels, stride)]
             predicted = scores.squeeze(-1) if class_count == 1 else scores.argmax(-1)
-            rows.append(predicted.double())
+            rows.append(predicted.reshape(-1).double())
     return torch.stack(rows), class_count
 
 
