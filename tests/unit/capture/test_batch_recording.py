@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepscope.capture.batches import arrays
 from stepscope.capture.batches.counting import (
     MAX_CLASSES,
     MAX_COUNTED_CLASSES,
     MAX_ELEMENTS,
+    MAX_SCORES,
     MAX_TOKENS,
     OTHER_CLASSES,
     OTHER_TOKENS,
@@ -161,6 +164,13 @@ def test_counted_elements_have_all_positions_of_the_last_dimension(size: int, la
     assert len(range(0, size, stride)) <= MAX_ELEMENTS
     if size >= MAX_ELEMENTS > 4 * last:
         assert {position % last for position in range(0, size, stride)} == set(range(last))
+
+
+def test_scores_of_many_classes_are_read_for_fewer_labels() -> None:
+    assert choose_stride(64, 64, 50_000) == 1
+    stride = choose_stride(8192, 1024, 32_000)
+    assert len(range(0, 8192, stride)) * 32_000 <= MAX_SCORES
+    assert stride % 2  # all positions of the last dimension
 
 
 def test_sequences_are_counted_without_numpy(spool: Spool) -> None:
@@ -315,3 +325,21 @@ def test_a_compiled_function_is_not_interrupted(spool: Spool) -> None:
     )
     names = {row["tensor"] for row in read_rows(spool, "tensor_values")}
     assert names == {"labels/outside", "batch_confusion/outside"}
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_the_largest_of_many_scores(axis: int) -> None:
+    scores = np.random.default_rng(0).normal(size=(30, 100, 6000)).astype(np.float32)
+    labels = np.arange(3000).reshape(30, 100)
+    stride = choose_stride(3000, 100, 6000)
+    assert stride > 1
+    expected = scores.argmax(-1).reshape(-1)[::stride].tolist()
+    predictions = np.moveaxis(scores, 2, axis)
+    counted = labels.reshape(-1)[::stride].tolist()
+    assert arrays.read_classes(labels, predictions) == (counted, expected, 6000)
+    torch = pytest.importorskip("torch")
+    batches = importlib.import_module("stepscope.capture.frameworks.pytorch.tensors.batches")
+    numbers, class_count = batches._find_classes(
+        torch.from_numpy(labels), torch.from_numpy(predictions)
+    )
+    assert (numbers.long().tolist(), class_count) == ([counted, expected], 6000)

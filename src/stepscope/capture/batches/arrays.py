@@ -67,7 +67,8 @@ def read_classes(labels: Any, predictions: Any) -> tuple[list[float], list[float
         axis = find_class_axis(labels.shape, predictions.shape)
         if axis is not None:
             class_count = predictions.shape[axis]
-    stride = choose_stride(labels.size, labels.shape[-1] if labels.ndim else 1)
+    last_size = labels.shape[-1] if labels.ndim else 1
+    stride = choose_stride(labels.size, last_size, class_count or 1)
     if predictions is not None:
         if class_count:
             scores = numpy.moveaxis(predictions, axis, -1)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MAX_ELEMENTS = 20_000
 """Labels or tokens of a call that are counted; of more every k-th is."""
+MAX_SCORES = 1 << 24
+"""Scores of classes that are read in a call: finding the largest of each label takes 3 ns each."""
 MAX_CLASSES = 50
 """Classes of a confusion matrix: it is recorded if the numbers of all classes are below."""
 MAX_COUNTED_CLASSES = 1000
@@ -30,15 +32,21 @@ class NoClassesError(ValueError):
     """Predictions that are no numbers of classes."""
 
 
-def choose_stride(element_count: int, last_size: int) -> int:
+def choose_stride(element_count: int, last_size: int, class_count: int = 1) -> int:
     """Return k so that every k-th element is counted.
+
+    Args:
+        element_count: number of elements.
+        last_size: size of the last dimension.
+        class_count: scores that are read for each element.
 
     It has no factor in common with the last dimension, whose positions would else not all be seen.
 
     >>> choose_stride(20_000, 100), choose_stride(40_000, 100), choose_stride(40_000, 0)
     (1, 3, 2)
     """
-    stride = max(1, -(-element_count // MAX_ELEMENTS))
+    scores = element_count * class_count
+    stride = max(1, -(-element_count // MAX_ELEMENTS), -(-scores // MAX_SCORES))
     while last_size > 1 and math.gcd(stride, last_size) > 1:
         stride += 1
     return stride

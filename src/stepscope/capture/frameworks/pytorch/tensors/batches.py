@@ -86,16 +86,17 @@ def _find_classes(
     scores of them, else 0."""
     if predictions is not None and has_extra_axis(tuple(labels.shape), tuple(predictions.shape)):
         labels = labels.squeeze(-1)
-    size = labels.numel()
-    stride = choose_stride(size, labels.shape[-1] if labels.dim() else 1)
-    rows = [labels.reshape(-1)[::stride].double()]
-    class_count = 0
+    axis, class_count = None, 0
     if predictions is not None:
         axis = find_class_axis(tuple(labels.shape), tuple(predictions.shape))
+        class_count = 0 if axis is None else predictions.shape[axis]
+    last_size = labels.shape[-1] if labels.dim() else 1
+    stride = choose_stride(labels.numel(), last_size, class_count or 1)
+    rows = [labels.reshape(-1)[::stride].double()]
+    if predictions is not None:
         if axis is None:
             rows.append(predictions.reshape(-1)[::stride].double())
         else:
-            class_count = predictions.shape[axis]
             scores = predictions.movedim(axis, -1)
             if stride > 1:
                 scores = scores[_index(labels, stride)]
