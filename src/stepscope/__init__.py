@@ -7,6 +7,8 @@ Scripts need no changes: `stepscope run -- python train.py`. Optional functions 
     step(), steps(iterable)           marks for the ends of training steps
     mode(name)                        a region that trains, evaluates or predicts
     scalar(name, value)               a number, such as a loss
+    record(labels=, predictions=)     counts of the classes of a batch
+    watch(model)                      statistics of the tensors of a model
     start_profiling, stop_profiling   recording without `stepscope run`
     StepSchedule                      steps that it records in detail
 
@@ -25,11 +27,13 @@ from stepscope.capture import (
     annotation_begin,
     annotation_end,
     mode,
+    record,
     scalar,
     start_profiling,
     step,
     steps,
     stop_profiling,
+    watch,
 )
 
 TYPE_CHECKING = False  # importing `typing` would slow down the start of a script
@@ -47,11 +51,13 @@ __all__ = [
     "annotation_begin",
     "annotation_end",
     "mode",
+    "record",
     "scalar",
     "start_profiling",
     "step",
     "steps",
     "stop_profiling",
+    "watch",
 ]
 
 

@@ -16,10 +16,12 @@ from stepscope.run import (
     Inside,
     frame_of_query,
     frame_of_table,
+    list_elements,
     list_event_names,
     list_names,
     list_tensors,
     number_ranks,
+    read_elements,
     read_job_samples,
     read_job_spans,
     read_tensors,
@@ -170,7 +172,10 @@ class RunFrames(RecordedRun):
         except re.error as error:
             raise UsageError(f"{pattern!r} is not a regular expression: {error}.") from None
         return Tensors(
-            lambda: read_tensors(self._run, names, collections=collections or (), rank=rank)
+            lambda: read_tensors(self._run, names, collections=collections or (), rank=rank),
+            list_elements=lambda tensors: list_elements(self._run, tensors, rank=rank),
+            read_elements=lambda elements: read_elements(self._run, elements),
+            wait=self._wait,
         )
 
     def table(self, name: str) -> Frame:

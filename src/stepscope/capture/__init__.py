@@ -17,10 +17,12 @@ from stepscope.capture.marks import (
     annotation_begin,
     annotation_end,
     mode,
+    record,
     scalar,
     step,
     steps,
 )
+from stepscope.capture.watching import watch
 from stepscope.spool import StepSchedule
 
 __all__ = [
@@ -30,9 +32,11 @@ __all__ = [
     "annotation_begin",
     "annotation_end",
     "mode",
+    "record",
     "scalar",
     "start_profiling",
     "step",
     "steps",
     "stop_profiling",
+    "watch",
 ]

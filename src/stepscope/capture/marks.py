@@ -1,4 +1,4 @@
-"""Marks set by the user: annotations, steps, modes, scalars.
+"""Marks set by the user: annotations, steps, modes, scalars, batches.
 
 Each costs about a microsecond while a run is recorded, and less otherwise; none raises because of
 the recording. Inside a function compiled by torch.compile they do nothing and cause no graph
@@ -45,7 +45,7 @@ def _not_compiled(substitute: Callable[..., Any]) -> Callable[[Function], Functi
     return exclude
 
 
-def _return_none(*_: object) -> None:
+def _return_none(*_: object, **__: object) -> None:
     pass
 
 
@@ -254,6 +254,39 @@ def scalar(name: str, value: float) -> None:
     key = (Kind.SCALAR, str(name), None)
     meta = logs.metas.get(key) or logs.session.meta(key)
     logs.fine.write(meta | _MARK_BIT, _now(), 0, bits)
+
+
+@_not_compiled(_return_none)
+def record(
+    *,
+    labels: Any = None,
+    predictions: Any = None,
+    inputs: Any = None,
+    name: str | None = None,
+    mode: str | None = None,
+) -> None:
+    """Record counts of the classes of a batch, its tokens, and the channels of its images.
+
+        stepscope.record(labels=y, predictions=logits, inputs=x)
+
+    Requested with the collections `labels`, `predictions` and `inputs` of `--tensors` or `watch`;
+    without them it does nothing. Arguments are tensors of PyTorch, arrays of NumPy or sequences,
+    and stay as they are. What cannot be recorded is left out, and noted in the run.
+
+    Args:
+        labels: numbers of the true classes; negative ones are ignored, such as -100.
+        predictions: numbers of the predicted classes in the shape of the labels, or a score for
+            each class in the last dimension or in the second one.
+        inputs: tokens, as whole numbers in up to three dimensions, or images, in four.
+        name: name of the data; the mode in lower case by default.
+        mode: TRAIN, EVAL or PREDICT; EVAL by default where PyTorch computes no gradients, else
+            TRAIN.
+    """
+    if not session.live or session.current() is None:
+        return
+    from stepscope.capture import batches  # only in processes that record
+
+    batches.add(labels, predictions, inputs, name, mode)
 
 
 @_not_compiled(_no_labels)

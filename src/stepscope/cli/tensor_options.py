@@ -7,10 +7,15 @@ from typing import Any
 
 import click
 
-from stepscope.cli.options import Decorated
-from stepscope.spool import COLLECTIONS, DEFAULT_TENSOR_INTERVAL, TensorPlan
+from stepscope.cli.options import Decorated, parse_size
+from stepscope.spool import (
+    COLLECTIONS,
+    DEFAULT_RAW_LIMIT_BYTES,
+    DEFAULT_TENSOR_INTERVAL,
+    TensorPlan,
+)
 
-_NEED = "--tensors or --tensors-matching"
+_NEED = "--tensors, --tensors-matching or --tensors-raw"
 
 
 def tensor_options(command: Decorated) -> Decorated:
@@ -18,7 +23,10 @@ def tensor_options(command: Decorated) -> Decorated:
 
     @functools.wraps(command)
     def with_plan(*args: Any, **options: Any) -> Any:
-        names = ("collections", "patterns", "interval", "steps", "ranks", "histograms")
+        names = (
+            *("collections", "patterns", "interval", "steps", "ranks", "histograms"),
+            *("raw_patterns", "raw_limit"),
+        )
         plan = _plan(**{name: options.pop(f"tensor_{name}") for name in names})
         return command(*args, tensors=plan, **options)
 
@@ -36,13 +44,21 @@ def _plan(
     steps: dict[str, Any] | None,
     ranks: list[int] | None,
     histograms: bool,
+    raw_patterns: tuple[str, ...],
+    raw_limit: int | None,
 ) -> TensorPlan | None:
     """Make the plan.
 
     Raises:
         BadParameter: an option of tensors is given, and no tensor is selected.
     """
-    if not collections and not patterns:
+    if raw_limit is not None and not raw_patterns:
+        raise click.BadParameter(
+            "no tensor is recorded with its elements; add --tensors-raw, such as "
+            "--tensors-raw gradient/.*",
+            param_hint="--tensors-raw-limit",
+        )
+    if not collections and not patterns and not raw_patterns:
         if interval is not None or steps is not None or ranks is not None or histograms:
             raise click.BadParameter(
                 f"no tensor is selected; add {_NEED}, such as --tensors weights,gradients,losses",
@@ -56,10 +72,18 @@ def _plan(
             interval=interval or (None if steps is None else 1),
             ranks=ranks,
             histograms=histograms,
+            raw_patterns=raw_patterns,
+            raw_limit_bytes=DEFAULT_RAW_LIMIT_BYTES if raw_limit is None else raw_limit,
             **(steps or {}),
         )
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=_NEED) from None
+
+
+def _parse_limit(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> int | None:
+    return None if text is None else parse_size(text)
 
 
 def _parse_collections(
@@ -124,4 +148,10 @@ _OPTIONS = (
                  help="Ranks that record tensors, such as 0.  [default: all]"),
     click.option("--tensor-histograms", "tensor_histograms", is_flag=True,
                  help="Record a histogram of each tensor as well."),
+    click.option("--tensors-raw", "tensor_raw_patterns", multiple=True, metavar="REGEX",
+                 help="Record the tensors whose whole name matches with their elements, such as "
+                 "gradient/fc.*; may be repeated."),
+    click.option("--tensors-raw-limit", "tensor_raw_limit", callback=_parse_limit, metavar="SIZE",
+                 help="Size of the elements of a job; tensors beyond it are named in the run.  "
+                 f"[default: {DEFAULT_RAW_LIMIT_BYTES // 1_000_000}MB]"),
 )  # fmt: skip

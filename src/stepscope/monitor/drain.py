@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from stepscope.spool import (
     ROWS,
     SEGMENT_BYTES,
     SEGMENT_RECORDS,
+    TENSOR_ELEMENTS,
     Flag,
     Kind,
     LogName,
@@ -167,6 +168,12 @@ class SpoolDrain:
             return RowColumns(self._node, self._offset, rows).make()
         records = [chunk for chunk in chunks if isinstance(chunk, NewRecords)]
         return _COLUMNS[table](_ColumnBuilder(self._node, self._offset, records))
+
+    def elements(self, table: str, chunks: Sequence[Chunk]) -> Iterator[tuple[str, bytes]]:
+        """Yield the files that the rows name, as key and content; they are stored before."""
+        if table == TENSOR_ELEMENTS:
+            rows = [chunk for chunk in chunks if isinstance(chunk, NewRows)]
+            yield from RowColumns(self._node, self._offset, rows).read_elements()
 
     @staticmethod
     def commit(chunks: Iterable[Chunk]) -> None:

@@ -158,6 +158,8 @@ class NodeWriter:
         row_count = 0
         for table, rows in self.drain.collect(final=final).items():
             if rows:
+                for key, content in self.drain.elements(table, rows):
+                    self._writer.put_tensor(key, content)
                 row_count += self._writer.append(table, self.drain.columns(table, rows))
                 self.drain.commit(rows)
         for process in self.drain.processes.values():

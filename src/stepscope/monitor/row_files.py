@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import io
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.schema import MALFORMED_JSON
-from stepscope.spool import POWER_BINS, TENSOR_VALUES, read_rows
-from stepscope.store import DictColumn
+from stepscope.spool import POWER_BINS, TENSOR_ELEMENTS, TENSOR_VALUES, read_rows
+from stepscope.store import DictColumn, tensor_key
 
 STATISTICS, HISTOGRAMS = "tensor_statistics", "tensor_histograms"
-TABLES = (STATISTICS, HISTOGRAMS, TENSOR_VALUES)
+TABLES = (TENSOR_ELEMENTS, STATISTICS, HISTOGRAMS, TENSOR_VALUES)
+"""In the order in which they are stored: who sees statistics finds the elements."""
+NUMPY_TYPES = {
+    **{name: name for name in ("float16", "float32", "float64", "complex64", "complex128", "bool")},
+    **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    "bfloat16": "uint16",
+    "complex32": "uint32",
+}
+"""Types in NumPy of the elements of PyTorch's; others are stored byte by byte."""
 BINS_PER_ROW = 64
 SIDE_BINS = 31
 """Bins of a histogram on each side of zero."""
@@ -57,7 +67,7 @@ class RowFile:
     names: dict[str, NDArray[np.int64]]
     """Numbers of the names of each row: `tensor`; of single numbers also `row` and `column`."""
     numbers: dict[str, NDArray[np.float64]]
-    """Statistics by name; or `value`."""
+    """Statistics by name; or `value`; or `byte_count`."""
     powers: NDArray[np.int32] | None
     """(row, sign and exponent) -> elements."""
     missing: set[str] = field(default_factory=set)
@@ -72,6 +82,11 @@ class NewRows:
     """Text and labels of the names of the process."""
     file: RowFile
     table: str
+
+    @property
+    def element_key(self) -> str:
+        """Key of the file with the elements of a tensor."""
+        return tensor_key(self.process, self.file.log, self.file.header.first)
 
     def commit(self) -> None:
         """Note that they are stored; remove the file when all of its rows are."""
@@ -122,6 +137,8 @@ def _read_numbers(header: _Header, columns: dict[str, Any]) -> dict[str, NDArray
         KeyError: some are missing.
         ValueError: the file is of another table, or a number is missing.
     """
+    if header.table == TENSOR_ELEMENTS:
+        return {"byte_count": np.array([columns["elements"][1]], dtype=np.float64)}
     if header.table == TENSOR_VALUES:
         return {"value": np.frombuffer(columns["value"][2], dtype=np.float64)}
     if header.table != STATISTICS or not set(header.statistics) >= _STATISTICS:
@@ -156,12 +173,14 @@ class RowColumns:
                 return self._make_statistics()
             case "tensor_values":
                 return self._make_values()
+            case "tensor_elements":
+                return self._make_elements()
         return self._make_histograms()
 
     def _resolve(self, column: str) -> list[tuple[str, str | None]]:
         """Return the text and labels of each row's name in a column."""
         return [
-            row.names.get(number, ("", None))
+            row.names.get(number, ("", None)) if number >= 0 else (str(-1 - number), None)
             for row in self._rows
             for number in row.file.names[column].tolist()
         ]
@@ -175,6 +194,27 @@ class RowColumns:
             "value": _nullable(values),
         }
 
+    def _make_elements(self) -> dict[str, Any]:
+        byte_counts = np.concatenate([row.file.numbers["byte_count"] for row in self._rows])
+        return {
+            **self._describe(),
+            **self._describe_shapes(),
+            "byte_count": byte_counts.astype(np.int64),
+            "file": DictColumn.encode(row.element_key for row in self._rows),
+        }
+
+    def read_elements(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the key and the content of the files with the elements of tensors."""
+        for row, label in zip(self._rows, self._labels, strict=True):
+            _, columns = read_rows(row.file.path.read_bytes())
+            yield row.element_key, _make_npy(columns["elements"][2], label)
+
+    def _describe_shapes(self) -> dict[str, Any]:
+        return {
+            "shape": DictColumn.encode("x".join(map(str, label.shape)) for label in self._labels),
+            "dtype": DictColumn.encode(label.dtype for label in self._labels),
+        }
+
     def _make_statistics(self) -> dict[str, Any]:
         numbers = {
             name: np.concatenate([row.file.numbers[name] for row in self._rows])
@@ -186,8 +226,7 @@ class RowColumns:
         mean, deviations = numbers["sum"] / finite, numbers["deviation_square_sum"]
         return {
             **self._describe(),
-            "shape": DictColumn.encode("x".join(map(str, label.shape)) for label in self._labels),
-            "dtype": DictColumn.encode(label.dtype for label in self._labels),
+            **self._describe_shapes(),
             **counts,
             "min": _nullable(numbers["min"]),
             "max": _nullable(numbers["max"]),
@@ -271,6 +310,18 @@ def bin_edges(
     outer = np.exp2(exponents - SIDE_BINS + 1.0 + np.abs(offsets))
     inner = np.where(offsets == 0, -outer, outer / 2)
     return np.where(offsets < 0, -outer, inner), np.where(offsets < 0, -inner, outer)
+
+
+def _make_npy(content: bytes, label: _Labels) -> bytes:
+    """Return a file of NumPy's format: https://numpy.org/doc/stable/reference/generated/
+    numpy.lib.format.html"""
+    dtype, shape = NUMPY_TYPES.get(label.dtype, "uint8"), label.shape
+    elements = np.frombuffer(content, dtype=dtype)
+    if elements.size == math.prod(shape):  # else of a type that is not known
+        elements = elements.reshape(shape)
+    file = io.BytesIO()
+    np.save(file, elements, allow_pickle=False)
+    return file.getvalue()
 
 
 def _decode_labels(text: str | None) -> _Labels:

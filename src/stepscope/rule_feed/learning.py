@@ -16,7 +16,10 @@ from stepscope.store import RunReader
 _TOPICS = ("tensors", "losses")
 _NOT_ABOUT_LEARNING = frozenset({"SimilarAcrossRuns", "StalledTrainingRule"})
 _STEADY_RULES = frozenset(
-    {"AllZero", "VanishingGradient", "WeightUpdateRatio", "UnchangedTensor", "Overfit"}
+    {
+        *("AllZero", "VanishingGradient", "WeightUpdateRatio", "UnchangedTensor", "Overfit"),
+        "NLPSequenceRatio",
+    }
 )
 """Rules with a condition that is normal for a few records, as in the first step of a warm-up."""
 MIN_STEADY_RATIO = 0.1
@@ -36,7 +39,7 @@ def add_learning(verdict: Verdict, reader: RunReader) -> Verdict:
     The findings are those of the watch process if it evaluated the whole job, else of an evaluation
     now.
     """
-    if not (reader.has("tensor_statistics") or reader.has("scalars")):
+    if not any(reader.has(table) for table in ("tensor_statistics", "tensor_values", "scalars")):
         return verdict
     record = recorded_rules(reader)
     if record is not None and record.progress == rule_feed.progress_of(reader):

@@ -176,12 +176,18 @@ from .tensor_bins import (
     read_histograms as read_histograms,
     read_last_statistics as read_last_statistics,
 )
+from .tensor_elements import (
+    TensorElements as TensorElements,
+    list_elements as list_elements,
+    read_elements as read_elements,
+)
 from .tensor_series import (
     frame_of_tensors as frame_of_tensors,
     list_tensors as list_tensors,
     read_tensors as read_tensors,
     select_tensors as select_tensors,
 )
+from .tensor_values import select_tensor_values as select_tensor_values
 from .trace_devices import (
     DeviceFacts as DeviceFacts,
     count_multiprocessors as count_multiprocessors,

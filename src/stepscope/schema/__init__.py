@@ -114,6 +114,7 @@ from stepscope.schema.tables.scalars import SCALARS
 from stepscope.schema.tables.spans import AGGREGATE_KINDS, DURATION_VALUE_KINDS, SPAN_KINDS, SPANS
 from stepscope.schema.tables.stacks import STACKS
 from stepscope.schema.tables.tensor_statistics import (
+    TENSOR_ELEMENTS,
     TENSOR_HISTOGRAMS,
     TENSOR_STATISTICS,
     TENSOR_VALUES,
@@ -256,6 +257,7 @@ TABLES: dict[str, Table] = {
     table.name: table
     for table in (
         *(SPANS, METRICS, STACKS, SCALARS, TENSOR_STATISTICS, TENSOR_HISTOGRAMS, TENSOR_VALUES),
+        TENSOR_ELEMENTS,
         *(MEMORY_CATEGORIES, PYTHON_PROFILES),
         *TRACE_TABLES,
     )

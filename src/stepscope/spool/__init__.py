@@ -8,6 +8,7 @@ A spool is one local directory per node and run:
 
     <spool>/schedule.json                  windows that are known before the job starts
     <spool>/recording-end                  time at which the recording of the processes ends
+    <spool>/element-bytes                  bytes of the recorded elements of tensors
     <spool>/refusals                       errors for which processes have no directory
     <spool>/p-<pid>-<start ticks>-<n>/     one per process image (exec makes a new one)
         journal.jsonl                      process description, interned names, facts, notes
@@ -35,6 +36,7 @@ from stepscope.spool.drops import (
     read_refusals,
     reserve_refusals,
 )
+from stepscope.spool.element_budget import ElementBudget
 from stepscope.spool.heartbeat import (
     BOUNDARY_WORD,
     DATA_WAIT_WORD,
@@ -70,7 +72,13 @@ from stepscope.spool.record import (
     pack_forward,
 )
 from stepscope.spool.recording_end import read_recording_end, write_recording_end
-from stepscope.spool.row_log import POWER_BINS, TENSOR_VALUES, RowLog, read_rows
+from stepscope.spool.row_log import (
+    POWER_BINS,
+    TENSOR_ELEMENTS,
+    TENSOR_VALUES,
+    RowLog,
+    read_rows,
+)
 from stepscope.spool.step_schedule import (
     ScheduledWindows,
     StepSchedule,
@@ -82,6 +90,7 @@ from stepscope.spool.step_schedule import (
 )
 from stepscope.spool.tensor_plan import (
     COLLECTIONS,
+    DEFAULT_RAW_LIMIT_BYTES,
     DEFAULT_TENSOR_INTERVAL,
     TENSORS_VARIABLE,
     TensorPlan,
@@ -109,6 +118,7 @@ __all__ = [
     "CALLBACK_PREFIX",
     "COLLECTIONS",
     "DATA_WAIT_WORD",
+    "DEFAULT_RAW_LIMIT_BYTES",
     "DEFAULT_TENSOR_INTERVAL",
     "DROPS_FILE",
     "FIRST_SEQUENCE_WORD",
@@ -131,10 +141,12 @@ __all__ = [
     "SPOOL_VARIABLE",
     "STEPS_WORD",
     "TENSORS_VARIABLE",
+    "TENSOR_ELEMENTS",
     "TENSOR_VALUES",
     "UNKNOWN_CAUSE",
     "Depth",
     "DropCounts",
+    "ElementBudget",
     "Flag",
     "Heartbeat",
     "Journal",

@@ -33,10 +33,14 @@ CHECKED_BYTES = 4 << 20
 CHECK_INTERVAL_NS = 1_000_000_000
 TENSOR_VALUES = "tensor_values"
 """Value of the member `table` in files of single numbers, which have the columns `tensor`, `row`,
-`column` and `value`; files without the member hold statistics."""
+`column` and `value`; files without the member hold statistics. A negative number of a row or column
+stands for a name that is a number: -1 - n for n."""
+TENSOR_ELEMENTS = "tensor_elements"
+"""Value of the member `table` in files of the elements of one tensor, which have the columns
+`tensor` and `elements`."""
 POWER_BINS = 512
 """Bins of a histogram by sign and power of two of single-precision numbers."""
-SIZES = {"q": 8, "d": 8, "i": 4}
+SIZES = {"q": 8, "d": 8, "i": 4, "B": 1}
 """Bytes of a number by type."""
 
 
@@ -66,8 +70,8 @@ class RowLog:
         """Bytes that may be written until the room is checked again."""
         self._reserve_ns = 0
 
-    def write(self, count: int, columns: list[RowColumn], **fields: Any) -> None:
-        """Append rows. If the spool has no room, they are counted as dropped.
+    def write(self, count: int, columns: list[RowColumn], **fields: Any) -> bool:
+        """Append rows; False if the spool has no room, and they are counted as dropped.
 
         Args:
             count: number of rows.
@@ -93,6 +97,8 @@ class RowLog:
         else:
             self._number += 1
             self._first += count
+            return True
+        return False
 
     def _reserve(self, size: int) -> None:
         """Check that a file fits. The spool is listed only once per second or `CHECKED_BYTES`,

@@ -13,11 +13,14 @@ if TYPE_CHECKING:
 TENSORS_VARIABLE = "STEPSCOPE_TENSORS"
 """Environment variable that holds the plan."""
 DEFAULT_TENSOR_INTERVAL = 100
+DEFAULT_RAW_LIMIT_BYTES = 100_000_000
+"""Bytes of the elements of tensors that a job may record."""
 COLLECTIONS = (
     "weights", "biases", "gradients", "losses", "activations", "inputs", "outputs", "optimizer",
     "feature_importance", "trees", "labels", "predictions",
 )  # fmt: skip
-"""Built-in collections; those of the second line are of XGBoost."""
+"""Built-in collections; those of the second line are of XGBoost, and the last two also of batches
+that the script hands over."""
 
 
 class TensorPlan:
@@ -33,6 +36,9 @@ class TensorPlan:
         steps: these steps are recorded as well.
         histograms: record a histogram of each tensor.
         ranks: ranks that record; None for all.
+        raw_patterns: regular expressions; tensors whose name matches one are recorded as well, with
+            their elements.
+        raw_limit_bytes: limit of the elements of a job.
 
     Raises:
         ValueError: a value is impossible.
@@ -46,6 +52,8 @@ class TensorPlan:
         "interval",
         "patterns",
         "ranks",
+        "raw_limit_bytes",
+        "raw_patterns",
         "steps",
     )
 
@@ -60,6 +68,8 @@ class TensorPlan:
         steps: Iterable[int] = (),
         histograms: bool = False,
         ranks: Iterable[int] | None = None,
+        raw_patterns: Iterable[str] = (),
+        raw_limit_bytes: int = DEFAULT_RAW_LIMIT_BYTES,
     ) -> None:
         self.collections = tuple(collections)
         self.patterns = tuple(patterns)
@@ -69,18 +79,25 @@ class TensorPlan:
         self.steps = frozenset(steps)
         self.histograms = histograms
         self.ranks = None if ranks is None else frozenset(ranks)
+        self.raw_patterns = tuple(raw_patterns)
+        self.raw_limit_bytes = raw_limit_bytes
         for name in self.collections:
             if name not in COLLECTIONS:
                 raise ValueError(f"{name!r} is none of {', '.join(COLLECTIONS)}")
         import re  # only in processes that have a plan
 
-        for pattern in self.patterns:
+        for pattern in self.all_patterns:
             try:
                 re.compile(pattern)
             except re.error as error:
                 raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
         if (interval is not None and interval < 1) or first_step < 0:
             raise ValueError("the interval must be at least 1, and the first step at least 0")
+
+    @property
+    def all_patterns(self) -> tuple[str, ...]:
+        """Regular expressions of names that are recorded, with or without their elements."""
+        return (*self.patterns, *self.raw_patterns)
 
     def records_step(self, step: int, default_interval: int = DEFAULT_TENSOR_INTERVAL) -> bool:
         """Return True if the tensors of a step are recorded.

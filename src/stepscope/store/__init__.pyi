@@ -25,7 +25,10 @@ from .engine import (
     available_cores as available_cores,
     literal as literal,
 )
-from .layout import RUN_KEY as RUN_KEY
+from .layout import (
+    RUN_KEY as RUN_KEY,
+    tensor_key as tensor_key,
+)
 from .local import (
     FOLLOW_LINKS_VARIABLE as FOLLOW_LINKS_VARIABLE,
     LocalStore as LocalStore,

@@ -6,6 +6,7 @@
     findings/<name>.json, tries/<name>.json     and other kinds of document
     tables/<table>/<node>/<first>-<last>.parquet
     tables/<table>/<node>/<first>-<last>.coarse-<n>.parquet
+    tensors/<process>/<log>-<seq>.npy           elements of a tensor
     tables/<table>/<node>/continued             empty: a second writer has appended to the table
 
 A node numbers the flushes of each table from 0. A segment holds the rows of flushes `first` to
@@ -30,7 +31,7 @@ FAN_IN = 16
 """Segments of one width that merge into one of the next."""
 
 _CONTINUED = "continued"
-_RESERVED_KINDS = frozenset({"nodes", "processes", "tables"})
+_RESERVED_KINDS = frozenset({"nodes", "processes", "tables", "tensors"})
 _SEGMENT_KEY = re.compile(r"tables/([^/]+)/([^/]+)/(\d{8,})-(\d{8,})(?:\.coarse-(\d))?\.parquet")
 
 
@@ -65,6 +66,11 @@ def node_of_key(key: str) -> str:
 def process_key(process: str) -> str:
     """Key of the manifest of one process."""
     return f"{PROCESSES}{encode_file_name(process)}.json"
+
+
+def tensor_key(process: str, log: str, seq: int) -> str:
+    """Key of the elements of a tensor, by the key of its row in `tensor_elements`."""
+    return f"tensors/{encode_file_name(process)}/{encode_file_name(log)}-{seq}.npy"
 
 
 def document_key(kind: str, name: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
+from stepscope.errors import DamagedRunError
 from stepscope.schema import MALFORMED_JSON, TABLES, JobStatus, NodeInfo, ProcessInfo, RunInfo
 from stepscope.store import layout
 from stepscope.store.columns import Array, find_table
@@ -149,6 +150,18 @@ class RunReader:
             return None
         self._broken.pop(key, None)  # it was replaced by a valid one
         return manifest
+
+    def tensor(self, process: str, log: str, seq: int) -> bytes:
+        """Read the elements of a tensor, a file of NumPy's format, by the key of its row.
+
+        Raises:
+            DamagedRunError: the file is missing.
+        """
+        key = layout.tensor_key(process, log, seq)
+        content = self._store.get_all([key])[0]
+        if content is None:
+            raise DamagedRunError(f"{key} is missing, so the elements of a tensor cannot be read.")
+        return content
 
     # --- tables ------------------------------------------------------------------------------
 

@@ -132,6 +132,10 @@ class RunWriter:
         """Replace `<kind>/<name>.json`."""
         self._store.put(layout.document_key(kind, name), encode_document(document))
 
+    def put_tensor(self, key: str, elements: bytes) -> None:
+        """Write the elements of a tensor, a file of NumPy's format; key by `layout.tensor_key`."""
+        self._store.put(key, elements)
+
     def add_document(
         self, kind: str, name: str, document: msgspec.Struct | Mapping[str, Any]
     ) -> bool:

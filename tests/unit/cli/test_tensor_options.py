@@ -48,6 +48,10 @@ def test_without_options_there_is_no_plan() -> None:
          {"collections": ["losses"], "ranks": [0, 3]}),
         (["--tensors", "losses", "--tensors-ranks", "all", "--tensor-histograms"],
          {"collections": ["losses"], "histograms": True}),
+        (["--tensors-raw", "fc.*", "--tensors-raw", "gradient/.*"],
+         {"raw_patterns": ["fc.*", "gradient/.*"]}),
+        (["--tensors-raw", "fc.*", "--tensors-raw-limit", "2MB"],
+         {"raw_patterns": ["fc.*"], "raw_limit_bytes": 2_000_000}),
     ],
 )  # fmt: skip
 def test_plans(arguments: list[str], expected: dict[str, Any]) -> None:
@@ -73,7 +77,11 @@ def test_single_steps() -> None:
          "'first' is neither all nor ranks, such as 0,4."),
         (["--tensors", "losses", "--tensors-steps", "-1:5"], "the first step at least 0"),
         (["--tensors", "losses", "--tensors-steps", "500:100"], "'500:100' is neither a range"),
-        (["--tensors-every", "5"], "no tensor is selected; add --tensors or --tensors-matching"),
+        (["--tensors-every", "5"], "no tensor is selected; add --tensors, --tensors-matching or"),
+        (["--tensors-raw", "("], "'(' is not a regular expression"),
+        (["--tensors", "losses", "--tensors-raw-limit", "5MB"],
+         "no tensor is recorded with its elements; add --tensors-raw, such as"),
+        (["--tensors-raw", "fc", "--tensors-raw-limit", "much"], "'much' is not a size, e.g."),
     ],
 )  # fmt: skip
 def test_mistakes(arguments: list[str], message: str) -> None:

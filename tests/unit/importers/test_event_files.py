@@ -226,6 +226,21 @@ def test_statistics_of_whole_tensors_equal_numpy(tmp_path: Path, dtype: str) -> 
     (series,) = rows(tmp_path / "run", "tensor_statistics")
     assert (series["collection"], series["shape"]) == ("gradients", "40x50")
     assert (series["dtype"], series["step"], series["mode"]) == (dtype, 7, "TRAIN")
+    value = tensors.value(7)
+    assert (value.shape, value.tobytes()) == (array.shape, array.tobytes())
+
+
+def test_elements_beyond_the_limit_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepscope.importers.event_files.rows.DEFAULT_RAW_LIMIT_BYTES", 100)
+    array = np.arange(10, dtype=np.float32)
+    for step in range(4):
+        write_step(tmp_path / "job", step, [debugger_value("conv", array, TRAIN, step)])
+    run = imported(tmp_path / "job", tmp_path / "run")
+    assert list(stepscope.open(str(run)).tensors("conv").values()) == [0, 1]
+    (process,) = open_run(run).processes()
+    assert process.notes == ["elements of 2 tensors are beyond 0 MB and were not imported"]
 
 
 def test_reductions_collections_modes_and_workers(tmp_path: Path) -> None:

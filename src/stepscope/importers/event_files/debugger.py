@@ -204,6 +204,9 @@ class _Step:
             describe_elements(tensor.elements),
             shape=tensor.shape,
             dtype=tensor.dtype,
+            elements=tensor.elements.reshape(tensor.shape)
+            if tensor.elements.size == math.prod(tensor.shape)
+            else None,
         )
 
     def _collection_of(self, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,11 +10,14 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from stepscope.importers.event_files.statistics import Statistics
 from stepscope.importers.event_files.values import Histogram
+from stepscope.quantities import count_of
 from stepscope.schema import TABLES, ImportedFact, ProcessInfo
-from stepscope.store import DictColumn
+from stepscope.spool import DEFAULT_RAW_LIMIT_BYTES
+from stepscope.store import DictColumn, tensor_key
 
 _LOG = "0e"
 """Log of the rows: imported files have no threads."""
@@ -46,6 +50,10 @@ class Writer(Protocol):
         """Store rows."""
         ...
 
+    def put_tensor(self, key: str, elements: bytes) -> None:
+        """Store the elements of a tensor."""
+        ...
+
     def put_process(self, info: ProcessInfo) -> None:
         """Store the manifest of a process."""
         ...
@@ -61,6 +69,9 @@ class RowWriter:
     _counts: defaultdict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     """Rows so far, by table and process."""
     _extents: dict[str, _Extent] = field(default_factory=dict)
+    _element_bytes: int = 0
+    _left_out: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Tensors whose elements exceed the limit, by process."""
 
     def add_scalar(self, moment: Moment, name: str, value: float) -> None:
         """Add a number."""
@@ -76,8 +87,9 @@ class RowWriter:
         shape: Sequence[int] | None = None,
         dtype: str | None = None,
         histogram: Histogram | None = None,
+        elements: NDArray[Any] | None = None,
     ) -> None:
-        """Add the statistics of a tensor, and its histogram."""
+        """Add the statistics of a tensor, its histogram, and its elements in their shape."""
         labels = {
             "step": moment.step,
             "mode": moment.mode,
@@ -89,6 +101,8 @@ class RowWriter:
         number = self._add("tensor_statistics", moment, row)
         if histogram is not None:
             self._add_histogram(moment, labels, histogram, number * _BUCKETS_PER_ROW)
+        if elements is not None:
+            self._add_elements(moment, {**labels, "shape": text or "", "dtype": dtype}, elements)
 
     def flush(self) -> None:
         """Store the rows."""
@@ -102,13 +116,32 @@ class RowWriter:
         self.flush()
         extent = self._extents.get(process.process)
         if extent is not None:
+            left_out, limit = self._left_out[process.process], DEFAULT_RAW_LIMIT_BYTES // 10**6
             process = msgspec.structs.replace(
                 process,
+                notes=[
+                    f"elements of {count_of(left_out, 'tensor')} are beyond {limit} MB and "
+                    "were not imported"
+                ]
+                if left_out
+                else [],
                 started_ns=extent.first_ns,
                 ended_ns=extent.last_ns,
                 facts=[msgspec.to_builtins(ImportedFact(form=form))],
             )
             self.writer.put_process(process)
+
+    def _add_elements(self, moment: Moment, labels: dict[str, Any], elements: NDArray[Any]) -> None:
+        if self._element_bytes + elements.nbytes > DEFAULT_RAW_LIMIT_BYTES:
+            self._left_out[moment.process] += 1
+            return
+        self._element_bytes += elements.nbytes
+        key = tensor_key(moment.process, _LOG, self._counts["tensor_elements", moment.process])
+        file = io.BytesIO()
+        np.save(file, elements, allow_pickle=False)
+        self.writer.put_tensor(key, file.getvalue())
+        row = {**labels, "byte_count": elements.nbytes, "file": key}
+        self._add("tensor_elements", moment, row)
 
     def _add_histogram(
         self, moment: Moment, labels: dict[str, Any], histogram: Histogram, first: int

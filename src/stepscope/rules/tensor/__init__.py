@@ -1,7 +1,7 @@
 """The built-in rules about tensors and losses, one per file.
 
-Belongs here: rules, and base classes of several of them (`base`, `stopped_units`). A new rule is
-one file and one entry in `RULES`; its docstring is its page.
+Belongs here: rules, and base classes of several of them (`base`, `matrices`, `stopped_units`). A
+new rule is one file and one entry in `RULES`; its docstring is its page.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from typing import Any
 
 from stepscope.rules.base import Rule
 from stepscope.rules.tensor.all_zero import AllZero
+from stepscope.rules.tensor.check_input_images import CheckInputImages
+from stepscope.rules.tensor.class_imbalance import ClassImbalance
+from stepscope.rules.tensor.confusion import Confusion
 from stepscope.rules.tensor.dead_relu import DeadRelu
 from stepscope.rules.tensor.exploding_tensor import ExplodingTensor
 from stepscope.rules.tensor.learning_rate_too_high import LearningRateTooHigh
@@ -17,6 +20,7 @@ from stepscope.rules.tensor.learning_rate_too_low import LearningRateTooLow
 from stepscope.rules.tensor.loss_not_decreasing import LossNotDecreasing
 from stepscope.rules.tensor.loss_spike import LossSpike
 from stepscope.rules.tensor.nan_origin import NanOrigin
+from stepscope.rules.tensor.nlp_sequence_ratio import NLPSequenceRatio
 from stepscope.rules.tensor.overfit import Overfit
 from stepscope.rules.tensor.overtraining import Overtraining
 from stepscope.rules.tensor.saturated_activation import SaturatedActivation
@@ -29,6 +33,8 @@ from stepscope.rules.tensor.weight_update_ratio import WeightUpdateRatio
 
 RULES: tuple[type[Rule[Any]], ...] = (
     AllZero,
+    ClassImbalance,
+    Confusion,
     LossNotDecreasing,
     Overfit,
     Overtraining,
@@ -41,6 +47,8 @@ RULES: tuple[type[Rule[Any]], ...] = (
     TensorVariance,
     VanishingGradient,
     WeightUpdateRatio,
+    CheckInputImages,
+    NLPSequenceRatio,
     LossSpike,
     LearningRateTooHigh,
     LearningRateTooLow,

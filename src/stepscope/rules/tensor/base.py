@@ -197,7 +197,7 @@ class PerTensorRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
         """Return the numbers behind the sentences."""
         return TensorRuleDetails(
             tensor_count=len(tensors),
-            tensors=[_violations_of(tensor) for tensor in violated[:MAX_LISTED]],
+            tensors=[violations_of(tensor) for tensor in violated[:MAX_LISTED]],
         )
 
     def sentences(self, fired: list[S]) -> Iterable[str]:
@@ -232,7 +232,8 @@ def count_in_row(holds: Mask, before: int) -> Int:
     return counts
 
 
-def _violations_of(tensor: TensorState) -> TensorViolations:
+def violations_of(tensor: TensorState) -> TensorViolations:
+    """Return the numbers of a tensor that has violations."""
     first, last = tensor.extent
     return TensorViolations(
         tensor=tensor.name,

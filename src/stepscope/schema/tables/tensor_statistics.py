@@ -76,3 +76,19 @@ TENSOR_VALUES = Table(
         column("value", "DOUBLE NULL", "Number; null if it is not defined."),
     ),
 )
+
+TENSOR_ELEMENTS = Table(
+    name="tensor_elements",
+    doc="One row per tensor and step whose elements are recorded (option `--tensors-raw`). They "
+    "are in a file of NumPy's format. Its type is that of the tensor, except for types that "
+    "NumPy does not have: bfloat16 is stored as uint16, and 8-bit floating-point numbers as uint8, "
+    "bit by bit.",
+    key=RECORD_KEY,
+    columns=(
+        *_TENSOR,
+        column("shape", "VARCHAR", "Sizes, such as 768x192; empty for a single number."),
+        column("dtype", "VARCHAR", "Type of the elements."),
+        column("byte_count", "BIGINT", "Size of the elements.", "bytes"),
+        column("file", "VARCHAR", "File with the elements, relative to the run."),
+    ),
+)

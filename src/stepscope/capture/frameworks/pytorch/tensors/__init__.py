@@ -1,11 +1,14 @@
-"""Statistics of weights, gradients, activations and losses, on request: option `--tensors`.
+"""Statistics of weights, gradients, activations and losses, on request: option `--tensors`, or
+`stepscope.watch` in the script.
 
     recorder     what is recorded at an optimizer step
     calls        what is recorded in a call of a model
     units        units of activation functions that have stopped to respond
+    batches      classes, tokens and images that the script hands over
     losses       the tensors on which the script calls `backward()`
     naming       names of parameters
     statistics   reductions of tensors, on the host and on devices
+    elements     elements of tensors
     rows         their way to the spool
     host_copies  copies from a device to the host
 
@@ -33,6 +36,8 @@ _probe = Probe("tensors")
 _loss_probe = Probe("losses")
 _call_probe = Probe("activations, inputs and outputs of modules")
 _CALL_COLLECTIONS = {"activations", "inputs", "outputs"}
+_COLLECTIONS = {"weights", "biases", "gradients", "optimizer", *_CALL_COLLECTIONS}
+"""Collections of tensors that are recorded at steps and calls."""
 
 recorder: TensorRecorder | None = None
 """None without a request for parameters or gradients. Callers test it: a call would cost time."""
@@ -95,23 +100,41 @@ def install() -> None:
     Raises:
         ValueError: the plan cannot be read.
     """
-    global recorder, calls, add_loss
     text = os.environ.get(TENSORS_VARIABLE)
-    if not text:
-        return
-    plan = TensorPlan.decode(text)
+    if text:
+        start(TensorPlan.decode(text))
+
+
+@_probe.protect
+def start_watching(plan: TensorPlan, model: torch.nn.Module) -> None:
+    """Record the tensors of a model, as `start` does. Never raises."""
+    start(plan, model)
+
+
+def start(plan: TensorPlan, model: torch.nn.Module | None = None) -> None:
+    """Start the recording, or extend it to one more model.
+
+    Args:
+        plan: what to record; for a further model that of the first one stays.
+        model: record only tensors of this model and of others that are given; None for all.
+    """
+    global recorder, calls, add_loss
     if not plan.records_rank(int(os.environ.get("RANK") or 0)):
         return
-    if plan.patterns or set(plan.collections) - {"losses"}:
+    if recorder is not None:
+        if model is not None:
+            recorder.watch(model)
+        return
+    if plan.all_patterns or _COLLECTIONS & set(plan.collections):
         from stepscope.capture.frameworks.pytorch.tensors.recorder import TensorRecorder
 
-        recorder = TensorRecorder(plan)
+        recorder = TensorRecorder(plan, model)
         atexit.register(_probe.protect(recorder.finish))
-        if plan.patterns or _CALL_COLLECTIONS & set(plan.collections):
+        if plan.all_patterns or _CALL_COLLECTIONS & set(plan.collections):
             from stepscope.capture.frameworks.pytorch.tensors.calls import CallRecorder
 
             calls = CallRecorder(plan, recorder, _call_probe.fail)
-    if "losses" in plan.collections:
+    if "losses" in plan.collections and add_loss is None:
         from stepscope.capture.frameworks.pytorch.tensors.losses import LossRecorder, patch_scaler
 
         losses = LossRecorder()

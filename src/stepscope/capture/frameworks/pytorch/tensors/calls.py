@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from stepscope.capture import session
-from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
+from stepscope.capture import batches, session
 from stepscope.capture.frameworks.pytorch.models import MAX_DEPTH, find_tensors
 from stepscope.capture.frameworks.pytorch.progress import progress
-from stepscope.capture.frameworks.pytorch.tensors.naming import strip_wrappers
+from stepscope.capture.frameworks.pytorch.tensors.naming import holds, strip_wrappers
+from stepscope.capture.frameworks.pytorch.tensors.plain_execution import is_plain_execution
 from stepscope.capture.frameworks.pytorch.tensors.recorder import OpenMoments, TensorRecorder
 from stepscope.capture.frameworks.pytorch.tensors.units import find_stopped_units
 from stepscope.spool import TensorPlan
@@ -38,9 +38,11 @@ _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict, to
 class OpenCall:
     """Outermost call whose tensors are recorded, with the hooks to remove at its end."""
 
-    def __init__(self, moments: OpenMoments, prefix: str) -> None:
+    def __init__(self, moments: OpenMoments, prefix: str, *, is_whole: bool = True) -> None:
         self.moments = moments
         self.prefix = prefix
+        self.is_whole = is_whole
+        """The called module is recorded with its inputs and outputs, not a model inside alone."""
         self.handles: list[Any] = []
 
     def remove_hooks(self) -> None:
@@ -66,7 +68,7 @@ class CallRecorder:
         self._plan = plan
         self._recorder = recorder
         self._fail = fail
-        self._patterns = [re.compile(pattern) for pattern in plan.patterns]
+        self._patterns = [re.compile(pattern) for pattern in plan.all_patterns]
         self._prefixes: weakref.WeakKeyDictionary[torch.nn.Module, str] = (
             weakref.WeakKeyDictionary()
         )
@@ -83,17 +85,22 @@ class CallRecorder:
             None for a call that is not recorded.
         """
         step = progress.step_count
-        if not self._plan.records_step(step) or not session.live or not _is_plain_execution():
+        if not self._plan.records_step(step) or not session.live or not is_plain_execution():
             return None
         if step != self._step:
             self._step, self._recorded = step, set()
+        models = self._select_models(module, is_evaluation=is_evaluation)
+        if not models:
+            return None
         mode = "EVAL" if is_evaluation else "TRAIN"
-        call = OpenCall(OpenMoments(step, mode), self._prefix(module))
-        self._add_all(
-            call, "inputs", MODEL_INPUT_PREFIX + call.prefix, [*enumerate(args), *kwargs.items()]
-        )
+        is_whole = models[0] is module or holds(module, models[0])
+        call = OpenCall(OpenMoments(step, mode), self._prefix(module), is_whole=is_whole)
+        if is_whole:
+            items = [*enumerate(args), *kwargs.items()]
+            self._add_all(call, "inputs", MODEL_INPUT_PREFIX + call.prefix, items)
         try:
-            self._place_hooks(call, module)
+            for model in models:
+                self._place_hooks(call, model)
         except Exception:
             call.remove_hooks()
             raise
@@ -101,9 +108,22 @@ class CallRecorder:
 
     def end(self, call: OpenCall, result: Any) -> None:
         """Record the outputs of an outermost call."""
-        items = [*result.items()] if isinstance(result, dict) else [*enumerate(_as_tuple(result))]
-        self._add_all(call, "outputs", MODEL_OUTPUT_PREFIX + call.prefix, items)
+        if call.is_whole:
+            is_named = isinstance(result, dict)
+            items = [*result.items()] if is_named else [*enumerate(_as_tuple(result))]
+            self._add_all(call, "outputs", MODEL_OUTPUT_PREFIX + call.prefix, items)
         self._recorder.write(call.moments)
+
+    def _select_models(
+        self, module: torch.nn.Module, *, is_evaluation: bool
+    ) -> list[torch.nn.Module]:
+        """Return the models to record in the call of a module: itself, or those inside that are
+        watched."""
+        watched = self._recorder.watched
+        if watched is None or module in watched:
+            return [module]
+        inside = (inner for _, inner in _walk(module, is_evaluation=is_evaluation))
+        return [inner for inner in inside if inner in watched]
 
     def _place_hooks(self, call: OpenCall, model: torch.nn.Module) -> None:
         for path, module in _walk(model, is_evaluation=call.moments.mode == "EVAL"):
@@ -143,7 +163,7 @@ class CallRecorder:
 
     def _add_units(self, call: OpenCall, module: Any, args: Any, result: Any, name: str) -> None:
         try:
-            units = find_stopped_units(module, args, result) if _is_plain_execution() else None
+            units = find_stopped_units(module, args, result) if is_plain_execution() else None
             if units is not None:
                 prefix, tensor = units
                 self._add(call, prefix.rstrip("/"), prefix + name, tensor)
@@ -160,9 +180,11 @@ class CallRecorder:
 
     def _add(self, call: OpenCall, collection: str, name: str, tensor: torch.Tensor) -> None:
         key = call.moments.mode, name
-        if key not in self._recorded and _is_plain_execution():
+        if key not in self._recorded and is_plain_execution():
             self._recorded.add(key)
             self._recorder.add_tensor(call.moments, name, collection, tensor)
+            if collection == "inputs" and name.startswith(MODEL_INPUT_PREFIX):
+                batches.add_model_input(name, tensor, call.moments.number, call.moments.mode)
 
     def _is_selected(self, collection: str, name: str) -> bool:
         return collection in self._plan.collections or any(
@@ -210,19 +232,3 @@ def _find(items: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _as_tuple(result: Any) -> tuple[Any, ...]:
     return tuple(result) if isinstance(result, tuple | list) else (result,)
-
-
-def _is_plain_execution() -> bool:
-    """Return True where operators compute numbers now, for the script itself.
-
-    Not in the backward pass (checkpointing computes activations once more), under `torch.func`,
-    tracers and dispatch modes (selective checkpointing counts the operators), and not while a CUDA
-    graph is captured.
-    """
-    return (
-        torch._C._current_graph_task_id() == -1
-        and torch._C._functorch.maybe_current_level() is None
-        and torch._C._get_tracing_state() is None
-        and not torch._C._len_torch_dispatch_stack()
-        and not is_capturing()
-    )

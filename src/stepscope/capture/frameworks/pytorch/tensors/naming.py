@@ -41,10 +41,7 @@ class ParameterNames:
         """Return the name of a parameter; one that no module has is named by its shape."""
         name = _look_up(self._names, parameter)
         if name is None:
-            for reference in self._models.values():  # parameters may be added during training
-                model = reference()
-                if model is not None:
-                    self._add_parameters(model)
+            self.add_new_parameters()
             name = _look_up(self._names, parameter)
         if name is None:  # its model may be called later
             name = _look_up(self._placeholders, parameter)
@@ -53,6 +50,17 @@ class ParameterNames:
             name = self._reserve(parameter, f"parameter_{shape}", "")
             self._placeholders[id(parameter)] = self._owners[name], name
         return name
+
+    def find_known(self, parameter: torch.Tensor) -> str | None:
+        """Return the name of a parameter of the registered modules; None for another one."""
+        return _look_up(self._names, parameter)
+
+    def add_new_parameters(self) -> None:
+        """Name the parameters that the registered modules got since."""
+        for reference in self._models.values():
+            model = reference()
+            if model is not None:
+                self._add_parameters(model)
 
     def _add_parameters(self, model: torch.nn.Module) -> None:
         class_name = type(model).__name__
@@ -85,6 +93,12 @@ def _look_up(
 def is_bias(name: str) -> bool:
     """Return True for the name of a bias, also one that is numbered."""
     return name.rpartition(".")[2].partition("#")[0] == "bias"
+
+
+def holds(module: torch.nn.Module, model: torch.nn.Module) -> bool:
+    """Return True for a wrapper such as DDP whose calls are those of the model."""
+    parts = (part for name, part in module._modules.items() if name in _WRAPPER_PARTS)
+    return type(module).__name__ in _WRAPPER_CLASSES and any(part is model for part in parts)
 
 
 def strip_wrappers(path: str, class_name: str) -> str:

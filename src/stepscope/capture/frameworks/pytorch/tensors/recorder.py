@@ -6,6 +6,7 @@ import os
 import re
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import torch
 from stepscope.capture import session
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
 from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.frameworks.pytorch.tensors.elements import ElementWriter
 from stepscope.capture.frameworks.pytorch.tensors.naming import ParameterNames, is_bias
 from stepscope.capture.frameworks.pytorch.tensors.rows import Moment, RowWriter
 from stepscope.capture.frameworks.pytorch.tensors.statistics import (
@@ -85,15 +87,22 @@ class TensorRecorder:
 
     Args:
         plan: what to record.
+        model: record only tensors of this model and of those of `watch`; None for all models.
     """
 
-    def __init__(self, plan: TensorPlan) -> None:
+    def __init__(self, plan: TensorPlan, model: torch.nn.Module | None = None) -> None:
         self._plan = plan
-        self._patterns = [re.compile(pattern) for pattern in plan.patterns]
+        self.watched: weakref.WeakSet[torch.nn.Module] | None = None
+        """Only these models are recorded; None for all."""
+        self._patterns = [re.compile(pattern) for pattern in plan.all_patterns]
         self._names = ParameterNames()
         self._host = HostSummary()
         self._writer = RowWriter()
+        self._elements = ElementWriter(plan, self._writer) if plan.raw_patterns else None
         self._selections: dict[str, _Selection] = {}
+        if model is not None:
+            self.watched = weakref.WeakSet()
+            self.watch(model)
         self._renew_lock()
         os.register_at_fork(after_in_child=self._renew_lock)
 
@@ -103,7 +112,14 @@ class TensorRecorder:
 
     def add_model(self, module: torch.nn.Module) -> None:
         """Name parameters by a module that the script calls."""
-        self._names.add(module)
+        if self.watched is None:
+            self._names.add(module)
+
+    def watch(self, model: torch.nn.Module) -> None:
+        """Record tensors of this model too, if not all models are recorded."""
+        if self.watched is not None:
+            self.watched.add(model)
+            self._names.add(model)
 
     def start_step(
         self, optimizer: torch.optim.Optimizer, step_count: int, *, has_closure: bool
@@ -123,11 +139,13 @@ class TensorRecorder:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            self._writer.poll()
+            self._poll()
             if not self._plan.records_step(step_count):
                 return None
             span = _probe.start(Kind.ANNOTATION, _SPAN_NAME)
             step = OpenStep(optimizer, has_closure=has_closure)
+            if self.watched is not None:
+                self._names.add_new_parameters()
             with torch.no_grad(), torch._C.DisableTorchFunction():
                 if not has_closure:
                     self._add_gradients(step)
@@ -174,13 +192,20 @@ class TensorRecorder:
     def write(self, moments: OpenMoments) -> None:
         """Write the rows of a module call."""
         with self._lock:
-            self._writer.poll()
+            self._poll()
             for moment in moments.moments.values():
                 self._writer.write(moment)
 
     def finish(self) -> None:
         """Write what the device has computed; the process ends."""
         self._writer.finish()
+        if self._elements is not None:
+            self._elements.finish()
+
+    def _poll(self) -> None:
+        self._writer.poll()
+        if self._elements is not None:
+            self._elements.poll()
 
     def _add_gradients(self, step: OpenStep) -> None:
         scale = getattr(step.optimizer, "grad_scale", None)  # of a fused one under GradScaler
@@ -193,7 +218,10 @@ class TensorRecorder:
                 values = elements.values.double() / scale.to(elements.values.device)
                 elements = elements._replace(values=values)
             name = f"{GRADIENT_PREFIX}{selection.name}"
-            self._add(step, name, "gradients", gradient, elements, None)
+            raw = None
+            if elements is not None and scale is not None and not elements.implied_zeros:
+                raw = elements.values.reshape(gradient.shape)
+            self._add(step, name, "gradients", gradient, elements, None, raw)
 
     def _add_optimizer_state(self, step: OpenStep) -> None:
         for parameter, selection in self._select_parameters(step.optimizer):
@@ -209,7 +237,11 @@ class TensorRecorder:
     ) -> Iterator[tuple[torch.Tensor, _Selection]]:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                name = self._names.find(parameter)
+                has_all_models = self.watched is None
+                names = self._names
+                name = (names.find if has_all_models else names.find_known)(parameter)
+                if name is None:  # a parameter of another model
+                    continue
                 selection = self._selections.get(name)
                 if selection is None:
                     selection = self._selections[name] = self._select(name)
@@ -253,7 +285,11 @@ class TensorRecorder:
         tensor: torch.Tensor,
         elements: Elements | None,
         before: torch.Tensor | None,
+        raw: torch.Tensor | None = None,
     ) -> None:
+        if self._elements is not None:
+            moment = step.t_ns, step.number, step.mode
+            self._elements.add(name, collection, tensor if raw is None else raw, *moment)
         if elements is None:
             return
         if before is not None and before.shape != elements.values.shape:

@@ -96,7 +96,7 @@ class RowWriter:
 
     def _store_copies(self, copies: Iterable[tuple[Moment, list[torch.Tensor]]]) -> None:
         for moment, (values, *histograms) in copies:
-            self._store(moment, _read(values), histograms)
+            self._store(moment, read_bytes(values), histograms)
 
     def _store(self, moment: Moment, values: bytes, histograms: list[torch.Tensor]) -> None:
         if self._log is None or self._session is not session.current():
@@ -105,10 +105,12 @@ class RowWriter:
             ("tensor", "q", 1, array("q", moment.tensors).tobytes()),
             ("statistics", "d", len(COLUMNS), values),
         ]
-        columns += [("powers", "i", POWER_BINS, _read(powers.int())) for powers in histograms]
+        columns += [("powers", "i", POWER_BINS, read_bytes(powers.int())) for powers in histograms]
         self._log.write(len(moment.tensors), columns, statistics=COLUMNS, **moment.fields)
 
 
-def _read(tensor: torch.Tensor) -> bytes:
+def read_bytes(tensor: torch.Tensor) -> bytes:
+    """Return the elements of a host tensor as they are in memory, in the order of the last
+    dimension."""
     tensor = tensor.contiguous()
     return ctypes.string_at(tensor.data_ptr(), tensor.nbytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -12,13 +11,12 @@ import numpy as np
 
 from stepscope.capture import session
 from stepscope.capture.frameworks.xgboost.tensors.figures import Figure, Float
-from stepscope.spool import TENSOR_VALUES, Kind
+from stepscope.capture.matrices import Matrix, intern, write_matrices
 
 STATISTICS = (
     "element_count", "nan_count", "infinite_count", "zero_count",
     "min", "max", "sum", "deviation_square_sum", "abs_sum", "product", "update_square_sum",
 )  # fmt: skip
-_NAME_SHIFT = 32
 
 
 class RowWriter:
@@ -32,28 +30,21 @@ class RowWriter:
 
     def __init__(self, prefix: str, step: int, mode: str) -> None:
         self._prefix = prefix
-        self._fields = {"t_ns": time.monotonic_ns(), "step": step, "mode": mode}
+        self._fields: dict[str, Any] = {"t_ns": time.monotonic_ns(), "step": step, "mode": mode}
 
     def write_figures(self, figures: Sequence[Figure]) -> None:
         """Write the numbers of figures, one row each."""
-        current = session.current()
-        if current is None:
-            return
-        numbers: dict[str, list[int]] = {"tensor": [], "row": [], "column": []}
-        values = []
-        for figure in figures:
-            name = f"{self._prefix}{figure.name}"
-            tensor = _intern(current, name, {"collection": figure.collection})
-            rows = [_intern(current, text) for text in figure.rows]
-            titles = [_intern(current, text) for text in figure.columns]
-            numbers["tensor"] += [tensor] * (len(rows) * len(titles))
-            numbers["row"] += [row for row in rows for _ in titles]
-            numbers["column"] += titles * len(rows)
-            values.append(np.asarray(figure.values, np.float64).ravel())
-        content = np.concatenate(values)
-        names = [(name, "q", 1, np.array(n, np.int64).tobytes()) for name, n in numbers.items()]
-        columns = [*names, ("value", "d", 1, content.tobytes())]
-        current.row_log.write(len(content), columns, table=TENSOR_VALUES, **self._fields)
+        matrices = [
+            Matrix(
+                f"{self._prefix}{figure.name}",
+                figure.collection,
+                rows=figure.rows,
+                columns=figure.columns,
+                values=np.asarray(figure.values, np.float64).ravel().tolist(),
+            )
+            for figure in figures
+        ]
+        write_matrices(matrices, **self._fields)
 
     def write_statistics(self, tensors: Sequence[tuple[str, str, Float]]) -> None:
         """Write the statistics of tensors, given as name, collection and elements."""
@@ -61,7 +52,7 @@ class RowWriter:
         if current is None:
             return
         numbers = [
-            _intern(
+            intern(
                 current,
                 f"{self._prefix}{name}",
                 {"collection": collection, "shape": [len(values)], "dtype": "float32"},
@@ -88,9 +79,3 @@ def summarize(values: Float) -> list[float]:
         *counts, finite.min(), finite.max(), finite.sum(), np.dot(deviation, deviation),
         np.abs(finite).sum(), math.nan, math.nan,
     ]  # fmt: skip
-
-
-def _intern(current: session.Session, text: str, labels: dict[str, Any] | None = None) -> int:
-    """Return the number of a text in this session; 0 if it cannot be journalled."""
-    key = (Kind.TENSOR, text, None if labels is None else json.dumps(labels))
-    return (current.metas.get(key) or current.meta(key)) >> _NAME_SHIFT

@@ -1,0 +1,131 @@
+"""`stepscope.watch`: tensors of one model, on request of the script."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from stepscope.spool import TENSORS_VARIABLE, TensorPlan
+from stepscope.store import open_run
+from tests.conftest import Spool
+from tests.unit.capture.test_tensor_recording import read_rows
+
+if importlib.util.find_spec("torch") is None:  # importing it would take seconds
+    pytest.skip("needs PyTorch", allow_module_level=True)
+
+TRAINING = """
+import sys, torch, stepscope
+from torch import nn
+torch.manual_seed(0)
+torch.set_num_threads(1)
+generator = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+critic = nn.Sequential(nn.Linear(4, 1))
+WATCH
+both, wrapped = nn.Sequential(generator, critic), nn.DataParallel(critic)
+optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (generator, critic)]
+
+def train(model):
+    for step in range(4):
+        model(torch.ones(2, 4)).sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def names_by_step(spool: Spool) -> dict[int, set[str]]:
+    names: dict[int, set[str]] = {}
+    for row in read_rows(spool, "tensor_statistics"):
+        names.setdefault(row["step"], set()).add(row["tensor"])
+    return names
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["both", "nn.DataParallel(both)", "lambda x: critic(generator(x))", "lambda x: wrapped(x)"],
+    ids=["inside of another", "in a wrapper of that", "called by itself", "in a wrapper"],
+)
+def test_tensors_of_one_model(spool: Spool, model: str) -> None:
+    watch = 'stepscope.watch(critic, ["weights", "gradients", "activations", "inputs"], interval=2)'
+    spool.run(TRAINING.replace("WATCH", watch) + f"\ntrain({model})")
+    expected = {"0.weight", "gradient/0.weight", "gradient/0.bias", "activation/0"}
+    if model.startswith("lambda"):  # the outermost call is one of the watched model
+        expected.add("model_input/0")
+    assert names_by_step(spool) == {0: expected, 2: expected}
+
+
+def test_of_two_models_and_of_batches(spool: Spool) -> None:
+    watch = """
+stepscope.watch(generator, ["weights", "labels"], steps=[1, 3])
+stepscope.watch(critic)
+"""
+    spool.run(TRAINING.replace("WATCH", watch) + "\ntrain(both)\n"
+              "for _ in range(3): stepscope.record(labels=[1, 1])")  # fmt: skip
+    names = {"0.weight", "Sequential.0.weight"}
+    assert names_by_step(spool) == {1: names, 3: names}
+    values = read_rows(spool, "tensor_values")
+    assert [(row["tensor"], row["value"]) for row in values] == [("labels/train", 2)]
+
+
+@pytest.mark.parametrize("has_spool", [False, True], ids=["not recorded", "with --tensors"])
+def test_the_command_line_wins_and_without_a_run_nothing_happens(
+    spool: Spool, has_spool: bool
+) -> None:
+    code = TRAINING.replace("WATCH", "stepscope.watch(critic)") + "\ntrain(both)"
+    plan = TensorPlan(patterns=("0.0.weight",), interval=1).encode()
+    if not has_spool:
+        code = 'import os; del os.environ["STEPSCOPE_SPOOL"]\n' + code
+    spool.run(code, **{TENSORS_VARIABLE: plan if has_spool else ""})
+    expected = {step: {"0.0.weight"} for step in range(4)} if has_spool else {}
+    assert names_by_step(spool) == expected
+
+
+def test_impossible_arguments(spool: Spool) -> None:
+    spool.run(
+        """
+        import torch, stepscope
+        from stepscope.errors import UsageError
+        model = torch.nn.Linear(2, 2)
+        for arguments, text in (
+            (dict(model=3), "stepscope.watch records a torch.nn.Module, and this is a int."),
+            (dict(model=model, collections="wights"), "stepscope.watch: 'wights' is none of weig"),
+            (dict(model=model, patterns=["("]), "'(' is not a regular expression: missing )"),
+            (dict(model=model, interval=0), "stepscope.watch: the interval must be at least 1"),
+        ):
+            try:
+                stepscope.watch(**arguments)
+            except UsageError as error:
+                assert text in str(error), error
+            else:
+                raise AssertionError(arguments)
+        """
+    )
+
+
+def test_without_stepscope_run(tmp_path: Path) -> None:
+    script = """
+        import torch, stepscope
+        stepscope.start_profiling("run")
+        model = torch.nn.Linear(2, 2)
+        stepscope.watch(model, ["weights", "labels"], interval=1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            stepscope.record(labels=[0, 1])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True, text=True, cwd=tmp_path, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    reader = open_run(tmp_path / "run")
+    steps = reader.sql("SELECT step FROM tensor_statistics WHERE tensor = 'weight' ORDER BY step")
+    assert steps["step"].tolist() == [0, 1, 2]
+    counts = reader.sql("SELECT row_name, sum(value) AS n FROM tensor_values GROUP BY ALL")
+    assert dict(zip(counts["row_name"], counts["n"], strict=True)) == {"0": 3, "1": 3}
