@@ -7,9 +7,10 @@ from collections.abc import Iterable
 import msgspec
 
 from stepscope import rule_feed, rules  # rules are loaded only for a run with tensors or losses
-from stepscope.diagnosis import Learning, Verdict
+from stepscope.diagnosis import Learning, Verdict, diagnose
 from stepscope.quantities import count_of
 from stepscope.rule_feed.recorded import recorded_rules
+from stepscope.run import Run
 from stepscope.schema import Finding
 from stepscope.store import RunReader
 
@@ -30,14 +31,19 @@ _REQUIRED = {
 """Data that each of these rules shows to be recorded."""
 
 
-def add_learning(verdict: Verdict, reader: RunReader) -> Verdict:
-    """Add the second verdict; none if neither tensors nor losses were recorded.
+def make_verdict(run: Run) -> Verdict:
+    """Diagnose a run: its bottleneck and, if tensors or losses were recorded, whether the model is
+    learning.
 
-    The findings are those of the watch process if it evaluated the whole job, else of an evaluation
-    now.
+    The findings behind the second answer are those of the watch process if it evaluated the whole
+    job, else of an evaluation now.
     """
+    return msgspec.structs.replace(diagnose(run), learning=_find_learning(run.reader))
+
+
+def _find_learning(reader: RunReader) -> Learning | None:
     if not (reader.has("tensor_statistics") or reader.has("scalars")):
-        return verdict
+        return None
     record = recorded_rules(reader)
     if record is not None and record.progress == rule_feed.progress_of(reader):
         findings = record.findings
@@ -45,7 +51,7 @@ def add_learning(verdict: Verdict, reader: RunReader) -> Verdict:
         names = _list_rules()
         tensor_rules = [rule for rule in rule_feed.choose_rules() if rule.name in names]
         findings = rule_feed.check_rules(reader, tensor_rules).findings
-    return msgspec.structs.replace(verdict, learning=judge_learning(findings))
+    return judge_learning(findings)
 
 
 def judge_learning(findings: Iterable[Finding]) -> Learning | None:
