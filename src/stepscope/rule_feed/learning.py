@@ -15,7 +15,9 @@ from stepscope.schema import Finding
 from stepscope.store import RunReader
 
 _TOPICS = ("tensors", "losses")
-_NOT_ABOUT_LEARNING = frozenset({"SimilarAcrossRuns", "StalledTrainingRule"})
+_NOT_ABOUT_LEARNING = frozenset(
+    {"GradientClippingSaturation", "SimilarAcrossRuns", "StalledTrainingRule"}
+)
 _STEADY_RULES = frozenset(
     {"AllZero", "VanishingGradient", "WeightUpdateRatio", "UnchangedTensor", "Overfit"}
 )

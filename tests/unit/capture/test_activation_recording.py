@@ -25,7 +25,10 @@ class Block(nn.Module):
         self.act = nn.ReLU(inplace=True)
 
     def forward(self, x):
-        return self.act(self.fc(x))
+        x = self.fc(x)
+        if isinstance(self.act, nn.ReLU):  # changes it in place
+            keep("input/block.act", x)
+        return self.act(x)
 
 class Net(nn.Module):
     def __init__(self):
@@ -128,16 +131,19 @@ torch.jit.trace(model, x)
     )
     assert [(row["mode"], row["tensor"]) for row in rows] == [
         ("TRAIN", "activation/0"),
+        ("TRAIN", "input/1"),
         ("TRAIN", "activation/1"),
         ("TRAIN", "dead_units/1"),
         ("TRAIN", "activation/2"),
         ("TRAIN", "model_output/0"),
         ("TRAIN", "activation/Critic.0"),
+        ("TRAIN", "input/Critic.1"),
         ("TRAIN", "activation/Critic.1"),
         ("TRAIN", "dead_units/Critic.1"),
         ("TRAIN", "model_output/Critic.0"),
         ("TRAIN", "model_output/OptimizedModule.0"),
         ("EVAL", "activation/0"),
+        ("EVAL", "input/1"),
         ("EVAL", "activation/1"),
         ("EVAL", "dead_units/1"),
         ("EVAL", "activation/2"),

@@ -20,7 +20,7 @@ from stepscope.capture.frameworks.pytorch.models import MAX_DEPTH, find_tensors
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.tensors.naming import strip_wrappers
 from stepscope.capture.frameworks.pytorch.tensors.recorder import OpenMoments, TensorRecorder
-from stepscope.capture.frameworks.pytorch.tensors.units import find_stopped_units
+from stepscope.capture.frameworks.pytorch.tensors.units import RECTIFIERS, find_stopped_units
 from stepscope.spool import TensorPlan
 
 ACTIVATION_PREFIX, INPUT_PREFIX = "activation/", "input/"
@@ -142,7 +142,9 @@ class CallRecorder:
             is_leaf = not module._modules and not isinstance(module, _CONTAINERS)
             if self._is_selected("activations" if is_leaf else "", ACTIVATION_PREFIX + name):
                 call.handles.append(module.register_forward_hook(self._output_hook(call, name)))
-            if self._is_selected("", INPUT_PREFIX + name):
+            # PoorWeightInitialization compares the inputs of rectifiers.
+            is_rectifier = isinstance(module, RECTIFIERS)
+            if self._is_selected("activations" if is_rectifier else "", INPUT_PREFIX + name):
                 hook = self._input_hook(call, name)
                 call.handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
 
