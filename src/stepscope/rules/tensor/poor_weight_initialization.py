@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from stepscope.analysis import LoggedScalars, TensorSeries
-from stepscope.quantities import count, multiple, number
+from stepscope.quantities import count, count_of, multiple, number
 from stepscope.rules.base import IncrementalRule, NotRecorded, require_more_than
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Positive, Regex, Switch
@@ -40,13 +40,14 @@ class PoorWeightInitializationParameters:
     threshold: Positive = 10.0
     """Largest ratio of the variances of these inputs in two layers."""
     distribution_range: Positive = 0.001
-    """Smallest distance between the 5th and the 95th percentile of the elements of a gradient."""
+    """Smallest distance between the 5th and the 95th percentile of the elements of a gradient; also
+    the smallest standard deviation, as a share of the largest one of a gradient."""
     patience: Count = 5
     """Losses in a row that are no lower than the lowest before."""
     steps: Count = 10
     """First steps and losses of the training that the rule judges."""
     any_condition: Switch = False
-    """True to fire on any of the three conditions, as Debugger does."""
+    """True to fire on any of the three conditions in any of these steps, as Debugger does."""
 
 
 class EarlyVariances(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +98,7 @@ class _Gradient(NamedTuple):
     std: float
     tensor: str
     step: int
+    t_ns: int
 
 
 @dataclass(slots=True)
@@ -109,11 +111,10 @@ class _Start:
     """Modules whose units are recorded: rectifiers."""
     variances: dict[int, dict[str, _Variance]] = field(default_factory=dict)
     """By step and tensor."""
-    gradient: _Gradient | None = None
+    gradients: dict[str, _Gradient] = field(default_factory=dict)
+    """By tensor: the first record that is narrow, or else the first one."""
     gradient_count: int = 0
-    narrow_count: int = 0
-    narrow_ns: int | None = None
-    """First time at which a gradient was too narrow."""
+    """Judged records of gradients."""
     losses: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     has_fired: bool = False
 
@@ -132,14 +133,16 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
     ## What it checks
     In the first `steps` steps, whether the loss does not decrease: none of `patience` losses in a
     row is lower than the lowest before, by at least 0.1%. The rule fires if it does not and the
-    initial weights explain it: in a recorded step, the variance of the input of one activation
-    function is more than `threshold` times that of another, or the 5th and the 95th percentile of a
-    gradient are less than `distribution_range` apart. For that, the standard deviation of the
-    gradient, which is recorded, has to be below `distribution_range` / 6.32: [then it is
-    certain](https://en.wikipedia.org/wiki/Chebyshev%27s_inequality) for any distribution. Gradients
-    of fewer than 20 elements are not judged. Datapoints are steps with inputs, gradients at
-    recorded steps, and losses; violations those that fulfil their condition. Record them with
-    `--tensors activations,gradients,losses`, and all of the first steps with `--tensors-every 1`.
+    initial weights explain it: in the first recorded one of these steps, the variance of the input
+    of one activation function is more than `threshold` times that of another, or the 5th and the
+    95th percentile of a gradient are less than `distribution_range` apart. For that, the standard
+    deviation of the gradient, which is recorded, has to be below `distribution_range` / 6.32: [then
+    it is certain](https://en.wikipedia.org/wiki/Chebyshev%27s_inequality) for any distribution. And
+    it has to be below `distribution_range` times the largest one: if all gradients are small, the
+    loss is only scaled.
+    Gradients of fewer than 20 elements are not judged. Datapoints are the step with inputs, the
+    gradients and the losses; violations those that fulfil their condition. Record them with
+    `--tensors activations,gradients,losses`.
 
     ## Why it matters
     If the variance grows or shrinks from layer to layer, activations saturate or vanish, and so do
@@ -150,10 +153,11 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
     see [torch.nn.init](https://docs.pytorch.org/docs/stable/nn.init.html).
 
     ## Where the numbers differ from SageMaker Debugger's
-    Debugger fires on any of the three conditions; with `any_condition` this rule does, too. By
-    itself, each of them is common in trainings that learn: variances differ with PyTorch's own
-    initialization, gradients of large models are small, and a loss rises in a warm-up. Debugger
-    computes the percentiles of the gradients; the condition here holds for fewer.
+    Debugger fires on any of the three conditions, in all of the first steps; with `any_condition`
+    this rule does, too. By itself, each of them is common in trainings that learn: variances differ
+    with PyTorch's own initialization, gradients of large models are small, and a loss rises in a
+    warm-up. After the first steps, a too high learning rate shows the same. Debugger computes the
+    percentiles of the gradients; the condition here holds for fewer.
     """
 
     topic = "tensors"
@@ -213,15 +217,29 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
             & np.isfinite(std)
             & (series.reduction("element_count") >= MIN_ELEMENTS)
         )
-        is_narrow = is_judged & (MAX_RANGE_PER_STD * std < self.parameters.distribution_range)
-        start.gradient_count += int(is_judged.sum())
-        start.narrow_count += int(is_narrow.sum())
         for row in np.flatnonzero(is_judged).tolist():
-            gradient = _Gradient(float(std[row]), series.name, int(series.step[row]))
-            start.gradient = min(start.gradient or gradient, gradient)
-        if is_narrow.any():
-            first_ns = int(series.t_ns[is_narrow].min())
-            start.narrow_ns = min(start.narrow_ns or first_ns, first_ns)
+            first = start.gradients.get(series.name)
+            if first is not None and not self.parameters.any_condition:
+                return
+            start.gradient_count += 1
+            gradient = _Gradient(
+                float(std[row]), series.name, int(series.step[row]), int(series.t_ns[row])
+            )
+            if first is None or (self._is_narrow(gradient) and not self._is_narrow(first)):
+                start.gradients[series.name] = gradient
+
+    def _is_narrow(self, gradient: _Gradient) -> bool:
+        return MAX_RANGE_PER_STD * gradient.std < self.parameters.distribution_range
+
+    def _list_narrow(self, start: _Start) -> list[_Gradient]:
+        """Return the gradients that are too narrow, the narrowest first."""
+        widest = max((gradient.std for gradient in start.gradients.values()), default=0.0)
+        bound = self.parameters.distribution_range * widest
+        return sorted(
+            gradient
+            for gradient in start.gradients.values()
+            if self._is_narrow(gradient) and (self.parameters.any_condition or gradient.std < bound)
+        )
 
     def _add_loss(self, start: _Start, series: LoggedScalars) -> None:
         values = start.losses.setdefault(series.name, [])
@@ -253,7 +271,7 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
                 low, high = min(variances), max(variances)
                 ratio = high / low if low > 0 else np.inf if high > 0 else 1.0
                 ratios.append((ratio, step, min(layer.t_ns for layer in layers)))
-        return ratios
+        return ratios if self.parameters.any_condition else ratios[:1]
 
     def _find_stuck_ns(self, values: list[tuple[int, float]]) -> int | None:
         """Find the time at which a loss has not decreased for long enough; None if it has."""
@@ -274,14 +292,14 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
         stuck_ns = min((t_ns for t_ns in stuck if t_ns is not None), default=None)
         limit = self.parameters.threshold
         uneven = [t_ns for ratio, _, t_ns in self._list_ratios(start) if ratio > limit]
-        reasons = [t_ns for t_ns in (*uneven[:1], start.narrow_ns) if t_ns is not None]
+        reasons = uneven[:1] + [gradient.t_ns for gradient in self._list_narrow(start)]
         if self.parameters.any_condition:
             reasons += [] if stuck_ns is None else [stuck_ns]
             return [min(reasons)] if reasons else None
         return [stuck_ns, min(reasons)] if stuck_ns is not None and reasons else None
 
     def decide(self, state: Starts) -> Finding | None:
-        starts = [s for s in state.processes.values() if s.gradient or self._list_ratios(s)]
+        starts = [s for s in state.processes.values() if s.gradients or self._list_ratios(s)]
         if not starts:
             raise NotRecorded(
                 "neither gradients nor inputs of two ReLU modules were recorded in the first "
@@ -309,10 +327,10 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
     def _count_violations(self, start: _Start) -> int:
         uneven = [ratio > self.parameters.threshold for ratio, _, _ in self._list_ratios(start)]
         stuck = [self._find_stuck_ns(values) is not None for values in start.losses.values()]
-        return sum(uneven) + start.narrow_count + sum(stuck)
+        return sum(uneven) + len(self._list_narrow(start)) + sum(stuck)
 
     def _result(self, start: _Start) -> ProcessStart:
-        gradient = start.gradient
+        gradient = min(start.gradients.values(), default=None)
         lengths = [len(values) for values in start.losses.values()]
         stuck = [self._find_stuck_ns(values) is not None for values in start.losses.values()]
         is_known = any(stuck) or max(lengths, default=0) >= self.parameters.steps
@@ -348,7 +366,7 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
     def _sentences(self, start: _Start) -> Iterable[str]:
         on_rank = f"Rank {start.rank}: " if start.rank else ""
         result = self._result(start)
-        variances, gradient = result.variances, result.gradient
+        variances, narrow = result.variances, self._list_narrow(start)
         if variances is not None and self._list_uneven(start):
             low, high = variances.smallest_variance, variances.largest_variance
             size = f"{multiple(high / low)} that" if low > 0 else f"{number(high)}, and zero that"
@@ -356,11 +374,12 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
                 f"{on_rank}{variances.largest}: its variance is {size} of {variances.smallest} at "
                 f"step {variances.step}."
             )
-        if gradient is not None and start.narrow_ns is not None:
+        for gradient in narrow[:1]:
+            more = f" {count_of(len(narrow) - 1, 'more gradient')} as well." * (len(narrow) > 1)
             yield (
                 f"{on_rank}{gradient.tensor}: 90% of the elements are less than "
                 f"{number(self.parameters.distribution_range)} apart at step {gradient.step}; the "
-                f"standard deviation is {number(gradient.standard_deviation)}."
+                f"standard deviation is {number(gradient.std)}.{more}"
             )
         for name, values in start.losses.items():
             if self._find_stuck_ns(values) is not None:
