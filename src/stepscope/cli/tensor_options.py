@@ -47,8 +47,8 @@ def _plan(
         BadParameter: an option of tensors is given, and no tensor is selected.
     """
     if not collections and not patterns:
-        given = (interval, evaluation_interval, steps, ranks)
-        if histograms or any(value is not None for value in given):
+        values = (interval, evaluation_interval, steps, ranks)
+        if histograms or any(value is not None for value in values):
             raise click.BadParameter(
                 f"no tensor is selected; add {_NEED}, such as --tensors weights,gradients,losses",
                 param_hint="--tensors-every, --tensors-eval-every, --tensors-steps, "

@@ -15,6 +15,7 @@ from .feed import (
     RuleFeed as RuleFeed,
 )
 from .learning import (
+    find_tensor_issues as find_tensor_issues,
     judge_learning as judge_learning,
     make_verdict as make_verdict,
 )

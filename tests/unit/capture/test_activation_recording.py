@@ -152,6 +152,7 @@ torch.jit.trace(model, x)
     ]
 
 
+@pytest.mark.seed("DBT-03")
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [

@@ -106,5 +106,5 @@ def test_elements_at_the_limit_are_counted_in_recorded_steps(spool: Spool) -> No
     printed, recorded = train(spool, TensorPlan(collections=("gradients",), interval=4))
     # A step whose gradients are infinite counts as a step of the process: those of the 8 steps at
     # which the gradients are clipped by value are 0, 2, 3, 4 and 7.
-    kept = [printed["shares"][0], printed["shares"][3]]
-    assert recorded["gradient_clipping/clipped_ratio"] == pytest.approx(kept, rel=1e-6)
+    shares = [printed["shares"][0], printed["shares"][3]]
+    assert recorded["gradient_clipping/clipped_ratio"] == pytest.approx(shares, rel=1e-6)

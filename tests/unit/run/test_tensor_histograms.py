@@ -54,8 +54,8 @@ def run(tmp_path: Path) -> Run:
     first, second = (builder.rank(rank).info.process for rank in (0, 1))
     builder.write()
     rows = [row for step in ELEMENTS for row in rows_of(step)]
-    other = rows_of(1, tensor="other") + rows_of(2, mode="EVAL")
-    add_histograms(tmp_path / "run", first, rows + other)
+    ignored_rows = rows_of(1, tensor="other") + rows_of(2, mode="EVAL")
+    add_histograms(tmp_path / "run", first, rows + ignored_rows)
     add_histograms(tmp_path / "run", second, rows_of(0))
     return Run(open_run(tmp_path / "run"))
 

@@ -211,8 +211,7 @@ def _describe_growth(growth: GradientGrowth) -> str:
         size = "its norm became infinite, NaN or larger than zero"
     else:
         size = f"its norm was {multiple(growth.ratio)} the median before"
-    others = (
-        f", and {count_of(growth.others_count, 'other')} grew too" if growth.others_count else ""
-    )
+    if growth.others_count:
+        size += f", and {count_of(growth.others_count, 'other')} grew too"
     name = growth.tensor.removeprefix(PREFIX)
-    return f"the gradient of {name} grew first, at step {growth.step}: {size}{others}"
+    return f"the gradient of {name} grew first, at step {growth.step}: {size}"

@@ -59,6 +59,8 @@ class EarlyVariances(msgspec.Struct, frozen=True, kw_only=True):
     largest_variance: float = 0.0
     smallest: str = ""
     smallest_variance: float = 0.0
+    is_uneven: bool = False
+    """True if they differ by more than the limit."""
 
 
 class EarlyGradient(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +79,8 @@ class ProcessStart(msgspec.Struct, frozen=True, kw_only=True):
     variances: EarlyVariances | None = None
     """Null unless inputs of at least two activation functions were recorded."""
     gradient: EarlyGradient | None = None
+    narrow: dict[str, int] = {}
+    """Gradients that are too narrow, with the step of which this is known."""
     losses: dict[str, list[float]] = {}
     """First values of each training loss."""
     loss_decreases: bool | None = None
@@ -343,6 +347,7 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
             else EarlyGradient(
                 tensor=gradient.tensor, step=gradient.step, standard_deviation=gradient.std
             ),
+            narrow={gradient.tensor: gradient.step for gradient in self._list_narrow(start)},
             losses={name: [value for _, value in values] for name, values in start.losses.items()},
             loss_decreases=not any(stuck) if is_known else None,
         )
@@ -351,7 +356,7 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
         ratios = self._list_ratios(start)
         if not ratios:
             return None
-        _, step, _ = max(ratios, key=lambda entry: entry[0])
+        ratio, step, _ = max(ratios, key=lambda entry: entry[0])
         layers = self._layers(start, step)
         largest = max(layers, key=lambda name: layers[name].variance)
         smallest = min(layers, key=lambda name: layers[name].variance)
@@ -361,13 +366,14 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
             largest_variance=layers[largest].variance,
             smallest=smallest,
             smallest_variance=layers[smallest].variance,
+            is_uneven=ratio > self.parameters.threshold,
         )
 
     def _sentences(self, start: _Start) -> Iterable[str]:
         on_rank = f"Rank {start.rank}: " if start.rank else ""
         result = self._result(start)
         variances, narrow = result.variances, self._list_narrow(start)
-        if variances is not None and self._list_uneven(start):
+        if variances is not None and variances.is_uneven:
             low, high = variances.smallest_variance, variances.largest_variance
             size = f"{multiple(high / low)} that" if low > 0 else f"{number(high)}, and zero that"
             yield (
@@ -389,6 +395,3 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
                     f"{count(len(values))} values in a row are no lower than before; the lowest is "
                     f"{number(lowest)}."
                 )
-
-    def _list_uneven(self, start: _Start) -> list[int]:
-        return [s for ratio, s, _ in self._list_ratios(start) if ratio > self.parameters.threshold]
