@@ -41,7 +41,7 @@ for step in range(8):
     scaler.scale(loss).backward()
     scaler.unscale_(optimizer)
     if step not in (1, 5, 6):
-        norms.append(clip_norm(list(model.parameters()), 0.5))
+        norms.append(clip_norm(list(model.parameters()), torch.tensor(0.5)))
         other_norms.append(clip_norm(list(other.parameters()), 5.0))
         shares.append(clip_value(list(model.parameters()), 0.1))
     scaler.step(optimizer)

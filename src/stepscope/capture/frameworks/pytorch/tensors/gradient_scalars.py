@@ -109,13 +109,14 @@ class GradientScalars:
         with torch.no_grad(), torch._C.DisableTorchFunction():
             suffix = self._clipped.suffix(_find_first(parameters))
             self._scalars.add(NORM_NAME + suffix, total_norm)
-            if float(max_norm) > 0:  # the original has converted it as well
-                self._scalars.add(NORM_RATIO_NAME + suffix, total_norm.double() / float(max_norm))
+            limit = _read_limit(max_norm)
+            if isinstance(limit, torch.Tensor) or limit > 0:
+                self._scalars.add(NORM_RATIO_NAME + suffix, total_norm.double() / limit)
 
     def _add_clipped(self, parameters: Any, clip_value: Any) -> None:
         if not _is_plain_execution():
             return
-        limit = float(clip_value)
+        limit = _read_limit(clip_value)
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else parameters
         gradients = [p.grad for p in parameters if type(p.grad) is torch.Tensor and p.grad.numel()]
         if not gradients or any(gradient.is_meta for gradient in gradients):
@@ -150,6 +151,11 @@ class _Numbers:
         suffix = next(text for text in candidates if text not in used)
         alive[id(owner)] = weakref.ref(owner), suffix
         return suffix
+
+
+def _read_limit(limit: Any) -> torch.Tensor | float:
+    """Return a limit as a number; one on a device as it is, because reading it would wait."""
+    return limit.detach() if isinstance(limit, torch.Tensor) else float(limit)
 
 
 def _find_first(parameters: Any) -> Any:
