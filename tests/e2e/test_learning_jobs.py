@@ -16,18 +16,30 @@ from tests.support.under_stepscope import E2E, FinishedJob, run_under
 
 JOB = str(E2E / "learning_job.py")
 TENSORS = ("--tensors", "weights,gradients,losses", "--window", "off")
+VARIANCE = "TensorVariance.max_threshold=25"
+"""The rule has no limit of its own; that of the weights of a healthy training is below 1."""
 FIRED = {
     "healthy": set[str](),
+    "unclipped": set[str](),
     "vanishing": {"VanishingGradient", "WeightUpdateRatio", "LossNotDecreasing"},
     "overfit": {"Overfit", "LossSpike"},
+    "stale": {"Overtraining"},
+    "steep": {"LearningRateTooHigh", "TensorVariance"},
+    "initialization": {"PoorWeightInitialization"},
+    "clipped": {"GradientClippingSaturation"},
+    "overflow": {"LossScaleCollapse"},
 }
-"""Rules that have to fire; on the healthy training none may."""
+"""Rules that have to fire; on the first two trainings, which are healthy, none may."""
+NOT_IN_VERDICT = {"GradientClippingSaturation"}
+ALSO_JUDGED = {"GradientClippingSaturation", "LossScaleCollapse"}
+"""Rules on what only the second healthy training does."""
 
 
 @pytest.fixture(scope="module", params=FIRED)
 def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
     run = tmp_path_factory.mktemp(request.param) / request.param
-    options = (*TENSORS, "--tensors-every", "1")
+    tensors = ("--tensors", "weights,gradients,losses,activations", "--tensors-every", "1")
+    options = (*tensors, "--window", "off", "--set", VARIANCE)
     finished = run_under(run, sys.executable, JOB, request.param, options=options)
     assert finished.code == 0, finished.stderr
     return finished
@@ -39,9 +51,11 @@ def recorded_findings(run: Path) -> dict[str, Finding]:
     return {finding.rule: finding for finding in record.findings}
 
 
+@pytest.mark.seed("DBT-08")
 def test_rules_and_verdict_are_right_live_and_afterwards(job: FinishedJob) -> None:
     live = recorded_findings(job.run)
-    rules = [rule for rule in choose_rules() if rule.topic in {"tensors", "losses"}]
+    all_rules = choose_rules(assignments=[VARIANCE])
+    rules = [rule for rule in all_rules if rule.topic in {"tensors", "losses"}]
     afterwards = check_rules(open_run(job.run), rules).findings
     assert afterwards
     for finding in afterwards:
@@ -52,6 +66,18 @@ def test_rules_and_verdict_are_right_live_and_afterwards(job: FinishedJob) -> No
     learning = job.verdict["learning"]
     if not expected:
         assert fired == set()
+        judged = {finding.rule for finding in afterwards if finding.datapoints}
+        required = set().union(*FIRED.values()) - (
+            ALSO_JUDGED if job.run.name == "healthy" else set()
+        )
+        assert required <= judged
+    if "LossSpike" in expected:
+        # The labels of step 140 are 20 times as large, and the last layer is the nearest to them.
+        sentence = live["LossSpike"].sentences[1]
+        assert "record 140: the gradient of 2." in sentence
+        assert "grew first, at step 140: its norm was " in sentence
+    expected = expected - NOT_IN_VERDICT
+    if not expected:
         assert learning["state"] == "healthy"
         return
     assert learning["state"] == "issue"

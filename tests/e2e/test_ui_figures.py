@@ -52,7 +52,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
 def tensors(run: Path) -> None:
     """Draw a run whose gradient grows tenfold in each step, until it is not finite."""
     builder = RunBuilder(run)
-    process = builder.rank(0).draw("forward 12 | backward 20 | optimizer 8", 20)
+    process = builder.rank(0).draw("forward 120 | backward 200 | optimizer 80", 20)
+    process.fact(
+        "nan_origin", step=2, phase="loss", operator="div", file="/home/user/train.py", line=31,
+        result={"shape": [4], "dtype": "float32", "element_count": 4, "nan_count": 1},
+        inputs=[], reached="loss", reached_step=2,
+    )  # fmt: skip
     builder.write()
     rows = [
         {"tensor": "fc.weight", "step": step, "l2": 2.0, "update_l2": 0.1, "min": -1.0, "max": 1.0}
@@ -430,9 +435,38 @@ def test_tensors_by_layer_and_step(ui: Ui) -> None:
     expect(page.get_by_test_id("heat-weights").get_by_role("img")).to_have_count(1)
     page.get_by_test_id("table-tensors").get_by_text("gradient/fc.weight").click()
     details = page.get_by_test_id("tensor-details")
-    expect(details.get_by_role("button", name="3", exact=True)).to_be_visible()
+    expect(details.get_by_role("button", name="3", exact=True).last).to_be_visible()
     norm = details.get_by_label(re.compile("^L2 norm: .* from 1 to 100. Marks: NaN or infinite at"))
     expect(norm).to_have_count(1)
     assert "--tensor-histograms" in details.inner_text()
     settled(page)
     assert_drawn(page)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_findings_about_tensors_lead_to_them(ui: Ui, scheme: str) -> None:
+    """From the finding to the tensor that it names, and to its step on the timeline."""
+    page = ui.open(f"/tensors?run={TENSORS}", scheme=scheme)
+    findings = page.get_by_test_id("tensor-findings")
+    expect(findings).to_contain_text("ExplodingTensor")
+    payload = show(ui, TENSORS, "tensors")
+    for finding in payload["findings"]:
+        if finding["rule"] != "NanOrigin":
+            for sentence in finding["sentences"]:
+                expect(findings).to_contain_text(sentence)
+    origin = payload["nan_origin"].replace("`", "")
+    expect(findings.get_by_test_id("nan-origin")).to_contain_text(origin)
+    row = page.get_by_test_id("table-tensors").locator("tbody tr").first
+    expect(row).to_contain_text("ExplodingTensor")
+    tensors = findings.get_by_label("Tensors of ExplodingTensor")
+    tensors.get_by_role("link", name="gradient/fc.weight").click()
+    about = page.get_by_label("Findings about gradient/fc.weight")
+    expect(about).to_be_in_viewport()
+    expect(about).to_contain_text("ExplodingTensor at step 3, in 1 of 4 records")
+    settled(page)
+    assert_drawn(page)
+    about.get_by_role("button", name="3", exact=True).first.click()
+    page.wait_for_url("**/timeline?*")
+    steps = show(ui, TENSORS, "timeline")["steps"][0]
+    start_ns = steps["after_ns"][steps["numbers"].index(3)]
+    assert f"t0={start_ns - steps['duration_ns'][3] // 2}" in page.url

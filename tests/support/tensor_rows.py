@@ -27,6 +27,15 @@ def add_tensors(
     table: str = "tensor_statistics",
 ) -> None:
     """Append rows to a run, a second apart for each step; missing numbers are null."""
+    _append(run, process, rows, "tensor_statistics")
+
+
+def add_histograms(run: Path, process: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Append bins of histograms to a run, a second apart for each step."""
+    _append(run, process, rows, "tensor_histograms")
+
+
+def _append(run: Path, process: str, rows: Sequence[dict[str, Any]], table: str) -> None:
     filled = [
         {"process": process, "seq": number, "t_ns": EPOCH_NS + row["step"] * 10**9, **FILLER, **row}
         for number, row in enumerate(rows)
@@ -36,7 +45,7 @@ def add_tensors(
         values = [row.get(column.name) for row in filled]
         if column.type == "VARCHAR":
             columns[column.name] = DictColumn.encode(values)
-        elif column.nullable:
+        elif column.nullable or column.type == "DOUBLE":
             numbers = [np.nan if value is None else value for value in values]
             masked = np.ma.masked_invalid(np.array(numbers, dtype=np.float64))
             columns[column.name] = masked.astype(NUMPY_TYPES[column.type])

@@ -29,7 +29,7 @@ from stepscope.comparison import (
     parse_condition,
 )
 from stepscope.cost import Cost, JobCost, PriceRequest, parse_usd_per_hour, report_cost
-from stepscope.diagnosis import Verdict, diagnose
+from stepscope.diagnosis import Verdict
 from stepscope.errors import UsageError
 from stepscope.exporters import (
     GPU_BELOW_RATIO,
@@ -39,7 +39,7 @@ from stepscope.exporters import (
     export_timeline,
     find_step_range,
 )
-from stepscope.rule_feed import add_learning
+from stepscope.rule_feed import make_verdict
 from stepscope.run import (
     PARTS,
     PERIODS,
@@ -75,7 +75,7 @@ class OpenRun(RunFrames):
 
     def verdict(self) -> Verdict:
         """Diagnose the run."""
-        return add_learning(diagnose(self._run), self._run.reader)
+        return make_verdict(self._run)
 
     def report(
         self,

@@ -22,13 +22,11 @@ def conclude(location: Path, *, as_json: bool) -> None:
     try:
         with one_thread_in_numpy():
             from stepscope.cli.verdict_text import print_job_verdict
-            from stepscope.diagnosis import diagnose
-            from stepscope.rule_feed import add_learning
+            from stepscope.rule_feed import make_verdict
             from stepscope.run import Run
             from stepscope.store import RunWriter, open_run
 
-        reader = open_run(location)
-        verdict = add_learning(diagnose(Run(reader)), reader)
+        verdict = make_verdict(Run(open_run(location)))
         # Stored first: the terminal may be closed or full.
         try:
             RunWriter(location, node_name()).put_document("findings", "verdict", verdict)

@@ -7,8 +7,7 @@ import click
 from stepscope.cli.opening import open_run, say_recovery
 from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.verdict_text import print_verdict
-from stepscope.diagnosis import diagnose
-from stepscope.rule_feed import add_learning
+from stepscope.rule_feed import make_verdict
 
 
 @click.command("diagnose", help="Show the bottleneck of RUN, its cause, and recommended fixes.")
@@ -17,5 +16,5 @@ from stepscope.rule_feed import add_learning
 def command(run: str, as_json: bool) -> None:
     opened = open_run(run)
     say_recovery(opened.reader)
-    verdict = add_learning(diagnose(opened), opened.reader)
+    verdict = make_verdict(opened)
     print_verdict(verdict, run, as_json=as_json)

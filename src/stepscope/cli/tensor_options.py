@@ -24,8 +24,8 @@ def tensor_options(command: Decorated) -> Decorated:
     @functools.wraps(command)
     def with_plan(*args: Any, **options: Any) -> Any:
         names = (
-            *("collections", "patterns", "interval", "steps", "ranks", "histograms"),
-            *("raw_patterns", "raw_limit"),
+            *("collections", "patterns", "interval", "evaluation_interval", "steps", "ranks"),
+            *("histograms", "raw_patterns", "raw_limit"),
         )
         plan = _plan(**{name: options.pop(f"tensor_{name}") for name in names})
         return command(*args, tensors=plan, **options)
@@ -41,6 +41,7 @@ def _plan(
     collections: list[str],
     patterns: tuple[str, ...],
     interval: int | None,
+    evaluation_interval: int | None,
     steps: dict[str, Any] | None,
     ranks: list[int] | None,
     histograms: bool,
@@ -59,10 +60,12 @@ def _plan(
             param_hint="--tensors-raw-limit",
         )
     if not collections and not patterns and not raw_patterns:
-        if interval is not None or steps is not None or ranks is not None or histograms:
+        values = (interval, evaluation_interval, steps, ranks)
+        if histograms or any(value is not None for value in values):
             raise click.BadParameter(
                 f"no tensor is selected; add {_NEED}, such as --tensors weights,gradients,losses",
-                param_hint="--tensors-every, --tensors-steps, --tensors-ranks, --tensor-histograms",
+                param_hint="--tensors-every, --tensors-eval-every, --tensors-steps, "
+                "--tensors-ranks, --tensor-histograms",
             )
         return None
     try:
@@ -70,6 +73,7 @@ def _plan(
             collections=collections,
             patterns=patterns,
             interval=interval or (None if steps is None else 1),
+            evaluation_interval=evaluation_interval,
             ranks=ranks,
             histograms=histograms,
             raw_patterns=raw_patterns,
@@ -142,6 +146,10 @@ _OPTIONS = (
     click.option("--tensors-every", "tensor_interval", type=click.IntRange(min=1), metavar="N",
                  help="Record tensors at every Nth step of an optimizer.  [default: "
                  f"{DEFAULT_TENSOR_INTERVAL}, of XGBoost 5, or 1 with --tensors-steps]"),
+    click.option("--tensors-eval-every", "tensor_evaluation_interval", metavar="N",
+                 type=click.IntRange(min=1),
+                 help="Record activations, inputs and outputs at every Nth call of a model for "
+                 "evaluation; these are counted by themselves.  [default: as --tensors-every]"),
     click.option("--tensors-steps", "tensor_steps", callback=_parse_steps, metavar="START:END",
                  help="Record tensors only in these steps; or only at these, such as 5,7,9."),
     click.option("--tensors-ranks", "tensor_ranks", callback=_parse_ranks, metavar="RANKS",

@@ -15,8 +15,9 @@ from .feed import (
     RuleFeed as RuleFeed,
 )
 from .learning import (
-    add_learning as add_learning,
+    find_tensor_issues as find_tensor_issues,
     judge_learning as judge_learning,
+    make_verdict as make_verdict,
 )
 from .recorded import (
     RULES_DOCUMENT as RULES_DOCUMENT,

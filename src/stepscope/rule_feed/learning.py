@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from stepscope import rule_feed, rules  # rules are loaded only for a run with tensors or losses
-from stepscope.diagnosis import Learning, Verdict
+from stepscope.diagnosis import Learning, Verdict, diagnose
 from stepscope.quantities import count_of
 from stepscope.rule_feed.recorded import recorded_rules
+from stepscope.run import Run
 from stepscope.schema import Finding
 from stepscope.store import RunReader
 
 _TOPICS = ("tensors", "losses")
-_NOT_ABOUT_LEARNING = frozenset({"SimilarAcrossRuns", "StalledTrainingRule"})
+_NOT_ABOUT_LEARNING = frozenset(
+    {"GradientClippingSaturation", "SimilarAcrossRuns", "StalledTrainingRule"}
+)
 _STEADY_RULES = frozenset(
     {
         *("AllZero", "VanishingGradient", "WeightUpdateRatio", "UnchangedTensor", "Overfit"),
@@ -33,27 +36,41 @@ _REQUIRED = {
 """Data that each of these rules shows to be recorded."""
 
 
-def add_learning(verdict: Verdict, reader: RunReader) -> Verdict:
-    """Add the second verdict; none if neither tensors nor losses were recorded.
+def make_verdict(run: Run) -> Verdict:
+    """Diagnose a run: its bottleneck and, if tensors or losses were recorded, whether the model is
+    learning.
 
-    The findings are those of the watch process if it evaluated the whole job, else of an evaluation
-    now.
+    The findings behind the second answer are those of the watch process if it evaluated the whole
+    job, else of an evaluation now.
     """
+    verdict, findings = diagnose(run), _find_findings(run.reader)
+    if not findings:
+        return verdict  # and no rule is imported
+    return msgspec.structs.replace(verdict, learning=judge_learning(findings))
+
+
+def find_tensor_issues(reader: RunReader) -> list[Finding]:
+    """Find the rules about tensors and losses that have fired; see `make_verdict`."""
+    fired = [finding for finding in _find_findings(reader) if finding.fired]
+    names = _list_rules() if fired else frozenset()
+    return [finding for finding in fired if finding.rule in names]
+
+
+def _find_findings(reader: RunReader) -> Sequence[Finding]:
+    """Return the findings of the rules about tensors and losses, and maybe of others."""
     if not any(reader.has(table) for table in ("tensor_statistics", "tensor_values", "scalars")):
-        return verdict
+        return []
     record = recorded_rules(reader)
     if record is not None and record.progress == rule_feed.progress_of(reader):
-        findings = record.findings
-    else:
-        names = _list_rules()
-        tensor_rules = [rule for rule in rule_feed.choose_rules() if rule.name in names]
-        findings = rule_feed.check_rules(reader, tensor_rules).findings
-    return msgspec.structs.replace(verdict, learning=judge_learning(findings))
+        return record.findings
+    names = _list_rules()
+    tensor_rules = [rule for rule in rule_feed.choose_rules() if rule.name in names]
+    return rule_feed.check_rules(reader, tensor_rules).findings
 
 
 def judge_learning(findings: Iterable[Finding]) -> Learning | None:
     """Judge by the findings of all rules; None without data of those about tensors and losses."""
-    names = _list_rules()
+    names = _list_rules() - _NOT_ABOUT_LEARNING
     relevant = [finding for finding in findings if finding.rule in names and not finding.error]
     judged = [finding for finding in relevant if finding.missing is None and finding.datapoints]
     if not any(finding.datapoints for finding in relevant):
@@ -107,7 +124,7 @@ def _is_steady(finding: Finding) -> bool:
 
 def _list_rules() -> frozenset[str]:
     fireable = (r for r in rules.installed_rules() if r.topic in _TOPICS and r.can_fire)
-    return frozenset(rule.__name__ for rule in fireable) - _NOT_ABOUT_LEARNING
+    return frozenset(rule.__name__ for rule in fireable)
 
 
 def _explain_missing(findings: Iterable[Finding], judged: set[str]) -> list[str]:

@@ -61,6 +61,10 @@ from .settings import (
 )
 from .step_phases import shares_of_total as shares_of_total
 from .tensor.loss_not_decreasing import DecreasingLoss as DecreasingLoss
+from .tensor.named_tensors import (
+    NamedTensor as NamedTensor,
+    name_tensors as name_tensors,
+)
 from .tensor.nan_origin import (
     describe_origin as describe_origin,
     find_first_origin as find_first_origin,

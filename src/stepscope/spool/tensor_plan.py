@@ -31,6 +31,8 @@ class TensorPlan:
         patterns: regular expressions; tensors whose name matches one are recorded as well.
         interval: number of steps from one recorded step to the next; None for the default of the
             framework.
+        evaluation_interval: number of calls of a model for evaluation from one recorded call to
+            the next; None for that of steps.
         first_step: number of steps before the first recorded one.
         end_step: number of steps from which on no step is recorded; None for no end.
         steps: these steps are recorded as well.
@@ -47,6 +49,7 @@ class TensorPlan:
     __slots__ = (
         "collections",
         "end_step",
+        "evaluation_interval",
         "first_step",
         "histograms",
         "interval",
@@ -63,6 +66,7 @@ class TensorPlan:
         collections: Iterable[str] = (),
         patterns: Iterable[str] = (),
         interval: int | None = None,
+        evaluation_interval: int | None = None,
         first_step: int = 0,
         end_step: int | None = None,
         steps: Iterable[int] = (),
@@ -74,6 +78,7 @@ class TensorPlan:
         self.collections = tuple(collections)
         self.patterns = tuple(patterns)
         self.interval = interval
+        self.evaluation_interval = evaluation_interval
         self.first_step = first_step
         self.end_step = end_step
         self.steps = frozenset(steps)
@@ -91,7 +96,8 @@ class TensorPlan:
                 re.compile(pattern)
             except re.error as error:
                 raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
-        if (interval is not None and interval < 1) or first_step < 0:
+        intervals = [n for n in (interval, evaluation_interval) if n is not None]
+        if min(intervals, default=1) < 1 or first_step < 0:
             raise ValueError("the interval must be at least 1, and the first step at least 0")
 
     @property
@@ -108,9 +114,26 @@ class TensorPlan:
         """
         if step in self.steps:
             return True
-        interval = self.interval or default_interval
-        is_before_end = self.end_step is None or step < self.end_step
-        return self.first_step <= step and is_before_end and step % interval == 0
+        return self._has(step) and step % (self.interval or default_interval) == 0
+
+    def records_evaluation(self, step: int, call: int) -> bool:
+        """Return True if a call of a model for evaluation is recorded.
+
+        Those are counted by themselves, as in SageMaker Debugger: they come between steps, mostly
+        between others than those of which training is recorded.
+
+        Args:
+            step: number of steps before it.
+            call: number of such calls of the model before it.
+        """
+        if step in self.steps:
+            return True
+        interval = self.evaluation_interval or self.interval or DEFAULT_TENSOR_INTERVAL
+        return self._has(step) and call % interval == 0
+
+    def _has(self, step: int) -> bool:
+        """Return True for a step in the range."""
+        return self.first_step <= step and (self.end_step is None or step < self.end_step)
 
     def records_rank(self, rank: int | None) -> bool:
         """Return True if a rank records; a job without ranks is rank 0."""

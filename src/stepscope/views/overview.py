@@ -9,8 +9,8 @@ import msgspec
 
 from stepscope.analysis import Statistics, average_present, summarize
 from stepscope.cost import PricedJob, PriceUsed, price_job, price_verdict
-from stepscope.diagnosis import Verdict, diagnose
-from stepscope.rule_feed import add_learning, recorded_rules
+from stepscope.diagnosis import Verdict
+from stepscope.rule_feed import make_verdict, recorded_rules
 from stepscope.run import (
     DividedTrace,
     Run,
@@ -175,7 +175,7 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
     for rank in run.ranks:
         versions |= rank.process.versions
     divided = [] if run.ranks else divide_traces(run)
-    verdict = add_learning(diagnose(run), run.reader)
+    verdict = make_verdict(run)
     start_ns, end_ns = job_borders(run)
     nodes = [
         _show_node(run, node, status) for node, status in sorted(run.reader.statuses().items())

@@ -20,6 +20,7 @@ from stepscope.schema import field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
 from stepscope.views.tensor_choice import NO_TENSORS
+from stepscope.views.tensor_findings import TensorFinding, find_rules, list_tensor_findings
 
 MAX_POINTS = 1000
 """Limit of the points of a series."""
@@ -87,6 +88,8 @@ class RecordedTensor(msgspec.Struct, frozen=True, kw_only=True):
     l2_by_step: Annotated[
         list[float | None], field_label("L2 norm over steps", unit="none", display="curve")
     ]
+    rules: Annotated[list[str], field_label("findings")]
+    """Rules that have fired and name the tensor."""
 
 
 class TensorsView(Ranged, frozen=True, kw_only=True):
@@ -96,12 +99,16 @@ class TensorsView(Ranged, frozen=True, kw_only=True):
     left_out_count: Annotated[int, field_label("omitted series")]
     """Series that exceed the limit and are omitted."""
     tensors: list[RecordedTensor]
-    """Those with NaN or infinite elements first."""
+    """Those with NaN or infinite elements first, then those that findings name."""
     left_out_tensor_count: Annotated[int, field_label("omitted tensors")]
     """Tensors that exceed the limit and are omitted."""
     tensors_missing: str | None
+    findings: list[TensorFinding]
+    """Rules about tensors and losses that have fired, by the time of their data."""
     nan_origin: Annotated[str | None, field_label("origin of NaN")]
     """First operator with a NaN or infinite number; null if none was found or searched for."""
+    nan_origin_step: Annotated[int | None, field_label("step of it", display="identifier")]
+    """Number of steps before its step."""
     missing: str | None
 
 
@@ -109,7 +116,12 @@ def show_tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
     """Show the numbers that the script logs, and the statistics of tensors."""
     logged = read_scalars(run, options.name)
     recorded = read_last_statistics(run, options.name, max_columns=MAX_NORMS)
-    recorded.sort(key=lambda tensor: not tensor.non_finite_count)
+    findings = list_tensor_findings(run)
+    rules = {
+        id(tensor): find_rules(findings, tensor.name, tensor.rank, tensor.mode)
+        for tensor in recorded
+    }
+    recorded.sort(key=lambda tensor: (not tensor.non_finite_count, not rules[id(tensor)]))
     max_points = min(MAX_POINTS, MAX_ALL_POINTS // max(1, min(MAX_SERIES, len(logged))))
     step_ends = (
         {rank.process.process: rank.steps.end for rank in run.whole_run.ranks} if logged else {}
@@ -128,15 +140,17 @@ def show_tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
             for series in logged[:MAX_SERIES]
         ],
         left_out_count=max(0, len(logged) - MAX_SERIES),
-        tensors=[_show_tensor(tensor) for tensor in recorded[:MAX_TENSORS]],
+        tensors=[_show_tensor(tensor, rules[id(tensor)]) for tensor in recorded[:MAX_TENSORS]],
         left_out_tensor_count=max(0, len(recorded) - MAX_TENSORS),
         tensors_missing=None if recorded else NO_TENSORS,
+        findings=findings,
         nan_origin=None if origin is None else describe_origin(origin),
+        nan_origin_step=None if origin is None else origin.step,
         missing=None if logged or recorded or origin else NO_SCALARS,
     )
 
 
-def _show_tensor(tensor: LastStatistics) -> RecordedTensor:
+def _show_tensor(tensor: LastStatistics, rules: list[str]) -> RecordedTensor:
     last = tensor.last
     return RecordedTensor(
         name=tensor.name,
@@ -156,6 +170,7 @@ def _show_tensor(tensor: LastStatistics) -> RecordedTensor:
         update_ratio=last["update_ratio"],
         non_finite_count=tensor.non_finite_count,
         l2_by_step=round_significant(tensor.l2, DIGITS),
+        rules=rules,
     )
 
 

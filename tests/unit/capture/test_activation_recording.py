@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,10 @@ class Block(nn.Module):
         self.act = nn.ReLU(inplace=True)
 
     def forward(self, x):
-        return self.act(self.fc(x))
+        x = self.fc(x)
+        if isinstance(self.act, nn.ReLU):  # changes it in place
+            keep("input/block.act", x)
+        return self.act(x)
 
 class Net(nn.Module):
     def __init__(self):
@@ -127,22 +131,67 @@ torch.jit.trace(model, x)
     )
     assert [(row["mode"], row["tensor"]) for row in rows] == [
         ("TRAIN", "activation/0"),
+        ("TRAIN", "input/1"),
         ("TRAIN", "activation/1"),
         ("TRAIN", "dead_units/1"),
         ("TRAIN", "activation/2"),
         ("TRAIN", "model_output/0"),
         ("TRAIN", "activation/Critic.0"),
+        ("TRAIN", "input/Critic.1"),
         ("TRAIN", "activation/Critic.1"),
         ("TRAIN", "dead_units/Critic.1"),
         ("TRAIN", "model_output/Critic.0"),
         ("TRAIN", "model_output/OptimizedModule.0"),
         ("EVAL", "activation/0"),
+        ("EVAL", "input/1"),
         ("EVAL", "activation/1"),
         ("EVAL", "dead_units/1"),
         ("EVAL", "activation/2"),
         ("EVAL", "model_output/0"),
         ("EVAL", "model_output/TransformerEncoderLayer.0"),
     ]
+
+
+@pytest.mark.seed("DBT-03")
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        # After the steps 10, 20, … 60 there are 8 batches each, which the model sees as its calls
+        # 0 to 47: call 20 is after step 30, call 40 after step 60.
+        ({"interval": 20}, [10, 30, 60]),
+        ({"interval": 1000, "evaluation_interval": 16}, [10, 30, 50]),
+        ({"interval": 7, "evaluation_interval": 1}, [10, 20, 30, 40, 50, 60]),
+        ({"interval": 1, "steps": [40], "end_step": 0}, [40]),
+    ],
+)
+def test_evaluation_is_recorded_at_its_own_interval(
+    spool: Spool, fields: dict[str, Any], expected: list[int]
+) -> None:
+    rows = record(
+        spool,
+        """
+model = nn.Sequential(nn.Linear(3, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(1, 61):
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    if step % 10 == 0:
+        with torch.no_grad():
+            for batch in range(8):
+                model.eval()(torch.full((2, 3), float(batch)))
+        model.train()
+""",
+        collections=("activations", "inputs"),
+        **fields,
+    )
+    evaluated = sorted((r for r in rows if r["mode"] == "EVAL"), key=lambda row: row["t_ns"])
+    # A call after the optimizer's step is in the next step of the process.
+    assert [row["step"] for row in evaluated if row["tensor"] == "activation/0"] == expected
+    assert [row["step"] for row in evaluated if row["tensor"] == "model_input/0"] == expected
+    if fields == {"interval": 20}:
+        # Call 20 is the fifth batch of its pass, call 40 the first.
+        values = [row["mean"] for row in evaluated if row["tensor"] == "model_input/0"]
+        assert values == [0, 4, 0]
 
 
 def test_a_hook_that_fails_is_switched_off(spool: Spool) -> None:

@@ -50,3 +50,22 @@ def test_compilations_have_an_end_and_a_depth(recorded: Any) -> None:
         assert span.end > span.start
         assert span.depth == 1
     assert not recorded.notes
+
+
+CACHED = """
+import torch
+
+import stepscope.capture.frameworks.pytorch.nan_search.operators as operators
+from stepscope.capture.frameworks.pytorch import patching
+
+skipped = []
+patching._find_skip_code = lambda: skipped.append
+patching.hide_from_compiler()
+assert operators.short_name.__code__ in skipped
+assert operators.traits_of.__wrapped__.__code__ in skipped
+"""
+
+
+def test_the_compiler_skips_functions_with_a_cache_too(module_spool: Any) -> None:
+    """A function under `functools.cache` is no Python function, and has its code inside."""
+    module_spool.run(CACHED)

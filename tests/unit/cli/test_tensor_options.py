@@ -40,6 +40,8 @@ def test_without_options_there_is_no_plan() -> None:
          {"patterns": ["^fc", "bias$"]}),
         (["--tensors", "losses", "--tensors-every", "7"],
          {"collections": ["losses"], "interval": 7}),
+        (["--tensors", "activations", "--tensors-eval-every", "30"],
+         {"collections": ["activations"], "evaluation_interval": 30}),
         (["--tensors", "losses", "--tensors-steps", "10:20"],
          {"collections": ["losses"], "first_step": 10, "end_step": 20, "interval": 1}),
         (["--tensors", "losses", "--tensors-steps", "10:"],

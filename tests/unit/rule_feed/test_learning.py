@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepscope.diagnosis import Learning, diagnose
-from stepscope.rule_feed import add_learning, choose_rules, judge_learning
+from stepscope.diagnosis import Learning
+from stepscope.rule_feed import choose_rules, judge_learning, make_verdict
 from stepscope.rules import Evaluation
+from stepscope.run import Run
 from stepscope.schema import Finding, RuleStatus
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
@@ -90,11 +91,11 @@ def test_other_rules_and_a_stall_do_not_count() -> None:
 def test_a_run_without_tensors_has_no_second_verdict(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run")
     rank = run.rank(0).draw("forward 60 | backward 30 | optimizer 10", 30)
-    verdict = diagnose(run.open())
-    assert add_learning(verdict, open_run(tmp_path / "run")).learning is None
+    run.write()
+    assert make_verdict(Run(open_run(tmp_path / "run"))).learning is None
     rows = [{"tensor": "fc", "step": n, "l2": 1.0, "nan_count": int(n == 9)} for n in range(20)]
     add_tensors(tmp_path / "run", rank.info.process, rows)
-    learning = add_learning(verdict, open_run(tmp_path / "run")).learning
+    learning = make_verdict(Run(open_run(tmp_path / "run"))).learning
     assert learning is not None
     assert learning.rule == "ExplodingTensor"
 

@@ -199,6 +199,13 @@ def random_inputs(seed: int) -> FakeRuleInputs:
         for units in ("dead_units", "saturated_units"):
             share = random.choice([0.0, 0.4, 0.9], 200)
             inputs.tensor(f"{units}/act", collection=units, process=process, every_s=4, mean=share)
+        for layer in ("act", "act2"):
+            inputs.tensor(f"input/{layer}", process=process, every_s=4, std=random.random(200))
+        inputs.tensor("dead_units/act2", process=process, every_s=4, mean=[0.0] * 200)
+        scale = 2.0 ** np.cumsum(random.choice([-1, 0, 1], 200))
+        inputs.scalar("grad_scaler/scale", scale, process=process, every_s=4)
+        clipped = np.where(random.random(200) < 0.04, 0.5, 2.0)
+        inputs.scalar("gradient_clipping/norm_ratio", clipped, process=process, every_s=4)
         loss = random.lognormal(size=200) * np.where(random.random(200) < 0.03, 40, 1)
         inputs.scalar("loss/NllLoss", loss, process=process, every_s=4)
         inputs.scalar("val_loss", loss[:40] * 2, process=process, every_s=20, from_s=1.5)

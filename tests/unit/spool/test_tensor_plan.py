@@ -27,6 +27,26 @@ def test_steps_that_are_recorded(fields: dict[str, Any], expected: list[int]) ->
 
 
 @pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, [(0, 0), (50, 100)]),
+        ({"interval": 60}, [(0, 0), (30, 60), (60, 120)]),
+        ({"interval": 7, "evaluation_interval": 50}, [(0, 0), (20, 50), (50, 100)]),
+        ({"interval": 50, "first_step": 20, "end_step": 50}, [(20, 50)]),
+        ({"steps": [30], "end_step": 0}, [(30, number) for number in range(60, 80)]),
+    ],
+)
+def test_evaluations_that_are_recorded(
+    fields: dict[str, Any], expected: list[tuple[int, int]]
+) -> None:
+    """A call is recorded if its step is listed, or in the range and the number of calls before it
+    is a multiple of their interval. There are twenty calls after every tenth step."""
+    plan = TensorPlan.decode(TensorPlan(collections=["losses"], **fields).encode())
+    calls = [(10 * (number // 20), number) for number in range(140)]
+    assert [call for call in calls if plan.records_evaluation(*call)] == expected
+
+
+@pytest.mark.parametrize(
     ("ranks", "rank", "expected"),
     [(None, 3, True), ([0], None, True), ([0], 1, False), ([1, 2], 2, True)],
 )
@@ -41,6 +61,7 @@ def test_ranks_that_record(ranks: list[int] | None, rank: int | None, expected: 
         ({"collections": ["weight"]}, "'weight' is none of weights, biases, gradients, losses"),
         ({"patterns": ["("]}, r"'\(' is not a regular expression: missing \)"),
         ({"interval": 0}, "the interval must be at least 1"),
+        ({"evaluation_interval": 0}, "the interval must be at least 1"),
         ({"first_step": -1}, "the first step at least 0"),
     ],
 )

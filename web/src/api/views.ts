@@ -1824,6 +1824,8 @@ export interface RecordedTensor {
   /** Elements that were NaN or infinite, over all recorded steps; null if unknown. */
   non_finite_count: number | null;
   l2_by_step: (number | null)[];
+  /** Rules that have fired and name the tensor. */
+  rules: string[];
 }
 
 /** Reason and contents of a window of the job. */
@@ -2336,6 +2338,17 @@ export interface TargetOutcome {
   is_reached: boolean | null;
 }
 
+/** Rule about tensors or losses that has fired. */
+export interface TensorFinding {
+  rule: string;
+  sentences: string[];
+  recommendation: string;
+  /** Time of the first data that violated the condition, after the run's origin. */
+  first_after_ns: number | null;
+  /** Tensors that it names, at most 200. */
+  tensors: TensorOfFinding[];
+}
+
 /** One tensor. */
 export interface TensorHeatRow {
   name: string;
@@ -2383,6 +2396,19 @@ export interface TensorHistogramView {
   columns: string | null;
   /** From the lowest values to the highest; bins are powers of two, and one around zero. */
   bins: HistogramBin[];
+}
+
+/** Tensor that a finding names. */
+export interface TensorOfFinding {
+  name: string;
+  /** Null if the finding does not say it. */
+  rank: number | null;
+  mode: string;
+  /** First step with a violation: the number of steps before it. */
+  first_step: number | null;
+  /** Recorded steps with a violation; null for a rule that does not count them. */
+  violation_count: number | null;
+  record_count: number | null;
 }
 
 /** Payload of `tensor`: columns are recorded steps, or groups of them. */
@@ -2438,13 +2464,17 @@ export interface TensorsView {
   scalars: ScalarSeries[];
   /** Series that exceed the limit and are omitted. */
   left_out_count: number;
-  /** Those with NaN or infinite elements first. */
+  /** Those with NaN or infinite elements first, then those that findings name. */
   tensors: RecordedTensor[];
   /** Tensors that exceed the limit and are omitted. */
   left_out_tensor_count: number;
   tensors_missing: string | null;
+  /** Rules about tensors and losses that have fired, by the time of their data. */
+  findings: TensorFinding[];
   /** First operator with a NaN or infinite number; null if none was found or searched for. */
   nan_origin: string | null;
+  /** Number of steps before its step. */
+  nan_origin_step: number | null;
   missing: string | null;
 }
 

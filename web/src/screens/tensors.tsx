@@ -11,6 +11,8 @@ import { PageHeader } from "../widgets/page_header";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { Curves } from "./tensors/curves";
 import { Details } from "./tensors/details";
+import { Findings } from "./tensors/findings";
+import { tensorKey } from "./tensors/keys";
 import { Layers } from "./tensors/layers";
 
 export default function Tensors() {
@@ -63,6 +65,7 @@ function Content({ payload, filter, isLog }: ContentProps) {
           ...(payload.left_out_count > 0 ? [`${countOf(payload.left_out_count, "more series", "more series")} are omitted to limit the size of the response`] : []),
         ]}
       />
+      <Findings payload={payload} />
       <Curves scalars={rows} isLog={isLog} />
       {rows.length === 0 ? null : <ScalarTable rows={rows} />}
       {rankSelect === null ? null : <p class="tools spaced">{rankSelect}</p>}
@@ -72,13 +75,14 @@ function Content({ payload, filter, isLog }: ContentProps) {
           id="tensor"
           title="Recorded tensors"
           description="Statistics of the last recorded step. Select a tensor to see its statistics and histograms over the steps."
-          renderSelected={(row) => <Details tensor={row} log={isLog} />}
+          renderSelected={(row) => <Details tensor={row} findings={payload.findings} log={isLog} />}
           testid="table-tensors"
           rows={tensors}
-          keyOf={(row) => rowKey(row.name, row.mode, row.rank)}
+          keyOf={tensorKey}
           fields={columns(
             "RecordedTensor", "name", "rank", "shape", "dtype", "record_count", "step", "l2", "update_ratio",
             "mean", "standard_deviation", "min", "max", "zero_ratio", "non_finite_count",
+            ["rules", { value: (row) => row.rules.join(", ") }],
           )}
         />
       )}

@@ -67,6 +67,8 @@ def write_tensors(out: Console, payload: TensorsView) -> None:
         out.print(escape(payload.missing))
     if payload.nan_origin is not None:
         out.print(f"[bold]origin of NaN[/bold]  {escape(payload.nan_origin)}")
+    for finding in payload.findings:
+        out.print(f"[bold]{escape(finding.rule)}[/bold]  {escape(' '.join(finding.sentences))}")
     for series in payload.scalars:
         name = series.name if series.rank is None else f"{series.name} rank {series.rank}"
         last = next((v for v in reversed(series.value) if v is not None), None)

@@ -15,14 +15,17 @@ from stepscope.rules.tensor.class_imbalance import ClassImbalance
 from stepscope.rules.tensor.confusion import Confusion
 from stepscope.rules.tensor.dead_relu import DeadRelu
 from stepscope.rules.tensor.exploding_tensor import ExplodingTensor
+from stepscope.rules.tensor.gradient_clipping_saturation import GradientClippingSaturation
 from stepscope.rules.tensor.learning_rate_too_high import LearningRateTooHigh
 from stepscope.rules.tensor.learning_rate_too_low import LearningRateTooLow
 from stepscope.rules.tensor.loss_not_decreasing import LossNotDecreasing
+from stepscope.rules.tensor.loss_scale_collapse import LossScaleCollapse
 from stepscope.rules.tensor.loss_spike import LossSpike
 from stepscope.rules.tensor.nan_origin import NanOrigin
 from stepscope.rules.tensor.nlp_sequence_ratio import NLPSequenceRatio
 from stepscope.rules.tensor.overfit import Overfit
 from stepscope.rules.tensor.overtraining import Overtraining
+from stepscope.rules.tensor.poor_weight_initialization import PoorWeightInitialization
 from stepscope.rules.tensor.saturated_activation import SaturatedActivation
 from stepscope.rules.tensor.similar_across_runs import SimilarAcrossRuns
 from stepscope.rules.tensor.stalled_training import StalledTrainingRule
@@ -43,6 +46,7 @@ RULES: tuple[type[Rule[Any]], ...] = (
     UnchangedTensor,
     DeadRelu,
     ExplodingTensor,
+    PoorWeightInitialization,
     SaturatedActivation,
     TensorVariance,
     VanishingGradient,
@@ -52,6 +56,8 @@ RULES: tuple[type[Rule[Any]], ...] = (
     LossSpike,
     LearningRateTooHigh,
     LearningRateTooLow,
+    GradientClippingSaturation,
+    LossScaleCollapse,
     NanOrigin,
 )
 """Rules that Debugger has, then the others."""

@@ -138,6 +138,8 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
     state_type: ClassVar[type[Any]]
     """Class of the state of one loss."""
     evidence = ("tensors",)
+    missing: ClassVar[str] = NO_LOSSES
+    advice: ClassVar[str] = LOSS_ADVICE
     missing_in_traces = "imported traces have no losses"
 
     def judge(self, loss: S, series: LoggedScalars) -> list[LossViolation]:
@@ -148,6 +150,10 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
         """Describe the first violation of a loss, as a sentence without a full stop."""
         raise NotImplementedError
 
+    def selects(self, series: LoggedScalars) -> bool:
+        """Return True for a series that the rule judges."""
+        return self.parameters.selects(series.name)
+
     def require_enough(self, losses: list[S]) -> None:
         """Raise NotApplicable unless there are enough values for a decision."""
 
@@ -156,7 +162,7 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
 
     def update(self, state: LossStates[S], inputs: RuleInputs) -> LossStates[S]:
         for series in inputs.scalars:
-            if not self.parameters.selects(series.name):
+            if not self.selects(series):
                 continue
             key = (series.process, series.name)
             if key not in state.losses:
@@ -175,7 +181,7 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
     def decide(self, state: LossStates[S]) -> Finding | None:
         losses = list(state.losses.values())
         if not losses:
-            raise NotRecorded(NO_LOSSES, advice=LOSS_ADVICE)
+            raise NotRecorded(self.missing, advice=self.advice)
         self.require_enough(losses)
         fired = [loss for loss in losses if loss.violations]
         return self.finding(
@@ -183,7 +189,7 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
             violations=sum(loss.violation_count for loss in losses),
             datapoints=sum(loss.record_count for loss in losses),
             details=LossDetails(losses=[self.result_of(loss) for loss in losses]),
-            sentences=self._sentences(fired),
+            sentences=self.sentences(fired),
         )
 
     def result_of(self, loss: S) -> LossResult:
@@ -196,7 +202,8 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
             violations=loss.violations,
         )
 
-    def _sentences(self, fired: list[S]) -> Iterable[str]:
+    def sentences(self, fired: list[S]) -> Iterable[str]:
+        """Describe the losses on which the rule fired."""
         for loss in fired:
             more = (
                 f"; {count_of(loss.violation_count - 1, 'more time')} later"

@@ -9,7 +9,7 @@ from typing import ClassVar, Generic, TypeVar
 import numpy as np
 
 from stepscope.analysis import Float, TensorSeries
-from stepscope.quantities import count, number
+from stepscope.quantities import count, count_of, number
 from stepscope.rules.parameters import Count, Positive
 from stepscope.rules.tensor.base import (
     Mask,
@@ -68,9 +68,9 @@ class UpdateSize(PerTensorRule[P, UpdatedWeight], Generic[P]):
 
     def sentences(self, fired: list[UpdatedWeight]) -> Iterable[str]:
         if fired:
-            first = fired[0]
+            first, weights = fired[0], count_of(len(fired), "weight")
             yield (
-                f"Each optimizer step changes {count(len(fired))} weights by {self.comparison} "
+                f"Each optimizer step changes {weights} by {self.comparison} "
                 f"{number(self.parameters.threshold)} times their norm, at "
                 f"{count(self.parameters.patience)} recorded steps in a row; the first is "
                 f"{first.title} at step {first.extent[0].step}."

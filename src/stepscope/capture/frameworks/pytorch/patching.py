@@ -53,6 +53,8 @@ def _codes_of(namespace: Any, module_name: str) -> Iterator[types.CodeType]:
     for value in list(namespace.values()):
         function = getattr(value, "__func__", value)  # static and class methods
         function = getattr(function, "fget", function)
+        if isinstance(function, functools._lru_cache_wrapper):  # not a Python function
+            function = function.__wrapped__
         if isinstance(function, types.FunctionType):
             yield from _with_inner(function.__code__)
         elif isinstance(function, type) and function.__module__ == module_name:

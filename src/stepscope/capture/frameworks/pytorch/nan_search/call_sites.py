@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import sysconfig
@@ -36,17 +37,8 @@ class _Kind(Enum):
     OTHER = 7
 
 
-_kinds: dict[CodeType, _Kind] = {}
-
-
+@functools.cache
 def _kind_of(code: CodeType) -> _Kind:
-    kind = _kinds.get(code)
-    if kind is None:
-        kind = _kinds[code] = _classify(code)
-    return kind
-
-
-def _classify(code: CodeType) -> _Kind:
     path, name = code.co_filename, code.co_name
     if path.startswith(_TORCH):
         if name == "_call_impl":

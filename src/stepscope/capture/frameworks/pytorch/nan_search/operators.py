@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -28,18 +29,9 @@ class Traits(NamedTuple):
     """The written arguments are read as well."""
 
 
-_traits: dict[Any, Traits] = {}
-
-
+@functools.cache
 def traits_of(operator: Any) -> Traits:
     """Return the traits of an operator."""
-    traits = _traits.get(operator)
-    if traits is None:
-        traits = _traits[operator] = _read_traits(operator)
-    return traits
-
-
-def _read_traits(operator: Any) -> Traits:
     schema = operator._schema
     returns = [value.alias_info for value in schema.returns]
     is_view = bool(returns) and all(alias is not None and not alias.is_write for alias in returns)

@@ -1,16 +1,18 @@
 """Statistics of weights, gradients, activations and losses, on request: option `--tensors`, or
 `stepscope.watch` in the script.
 
-    recorder     what is recorded at an optimizer step
-    calls        what is recorded in a call of a model
-    units        units of activation functions that have stopped to respond
-    batches      classes, tokens and images that the script hands over
-    losses       the tensors on which the script calls `backward()`
-    naming       names of parameters
-    statistics   reductions of tensors, on the host and on devices
-    elements     elements of tensors
-    rows         their way to the spool
-    host_copies  copies from a device to the host
+    recorder          what is recorded at an optimizer step
+    calls             what is recorded in a call of a model
+    units             units of activation functions that have stopped to respond
+    batches           classes, tokens and images that the script hands over
+    losses            the tensors on which the script calls `backward()`
+    gradient_scalars  scale of a GradScaler, and clipping of gradients
+    naming            names of parameters
+    statistics        reductions of tensors, on the host and on devices
+    elements          elements of tensors
+    rows              their way to the spool
+    device_scalars    single numbers and their way to the spool
+    host_copies       copies from a device to the host
 
 Without the request nothing is installed, and the hooks of the other adapters find None. Statistics
 read tensors and change none; random numbers are not used.
@@ -35,6 +37,8 @@ if TYPE_CHECKING:  # imported only in processes with a plan
 _probe = Probe("tensors")
 _loss_probe = Probe("losses")
 _call_probe = Probe("activations, inputs and outputs of modules")
+_SCALAR_COLLECTIONS = {"losses", "gradients"}
+"""With either of these, the scale of a GradScaler and the clipping of gradients are recorded."""
 _CALL_COLLECTIONS = {"activations", "inputs", "outputs"}
 _COLLECTIONS = {"weights", "biases", "gradients", "optimizer", *_CALL_COLLECTIONS}
 """Collections of tensors that are recorded at steps and calls."""
@@ -141,3 +145,9 @@ def start(plan: TensorPlan, model: torch.nn.Module | None = None) -> None:
         add_loss = _loss_probe.protect(losses.add)
         patch_scaler(_loss_probe.protect(losses.note_scaled))
         atexit.register(_loss_probe.protect(losses.finish))
+    if _SCALAR_COLLECTIONS & set(plan.collections):
+        from stepscope.capture.frameworks.pytorch.tensors.gradient_scalars import GradientScalars
+
+        scalars = GradientScalars(plan)
+        scalars.install()
+        atexit.register(scalars.finish)

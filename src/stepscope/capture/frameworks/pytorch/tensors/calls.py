@@ -20,7 +20,7 @@ from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.tensors.naming import holds, strip_wrappers
 from stepscope.capture.frameworks.pytorch.tensors.plain_execution import is_plain_execution
 from stepscope.capture.frameworks.pytorch.tensors.recorder import OpenMoments, TensorRecorder
-from stepscope.capture.frameworks.pytorch.tensors.units import find_stopped_units
+from stepscope.capture.frameworks.pytorch.tensors.units import RECTIFIERS, find_stopped_units
 from stepscope.spool import TensorPlan
 
 ACTIVATION_PREFIX, INPUT_PREFIX = "activation/", "input/"
@@ -51,10 +51,22 @@ class OpenCall:
             self.handles.pop().remove()
 
 
+class _Evaluations:
+    """Calls of one model for evaluation."""
+
+    __slots__ = ("count", "recorded_step")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.recorded_step = -1
+        """Step in which the last recorded one was."""
+
+
 class CallRecorder:
     """Recorder of the module calls of one process.
 
-    If a module is called several times in a step, the first call is recorded.
+    If a module is called several times in a step, the first call is recorded. Calls for evaluation
+    are counted by themselves; at most one in a step is recorded.
 
     Args:
         plan: what to record.
@@ -72,6 +84,9 @@ class CallRecorder:
         self._prefixes: weakref.WeakKeyDictionary[torch.nn.Module, str] = (
             weakref.WeakKeyDictionary()
         )
+        self._evaluations: weakref.WeakKeyDictionary[torch.nn.Module, _Evaluations] = (
+            weakref.WeakKeyDictionary()
+        )
         self._step = -1
         self._recorded: set[tuple[str, str]] = set()
         """Mode and name of what is recorded in the step."""
@@ -85,7 +100,12 @@ class CallRecorder:
             None for a call that is not recorded.
         """
         step = progress.step_count
-        if not self._plan.records_step(step) or not session.live or not is_plain_execution():
+        is_recorded = (
+            self._selects_evaluation(module, step)
+            if is_evaluation
+            else self._plan.records_step(step)
+        )
+        if not is_recorded or not session.live or not is_plain_execution():
             return None
         if step != self._step:
             self._step, self._recorded = step, set()
@@ -105,6 +125,17 @@ class CallRecorder:
             call.remove_hooks()
             raise
         return call
+
+    def _selects_evaluation(self, module: torch.nn.Module, step: int) -> bool:
+        """Count a call for evaluation, and return True if it is to be recorded."""
+        calls = self._evaluations.get(module)
+        if calls is None:
+            calls = self._evaluations[module] = _Evaluations()
+        call, calls.count = calls.count, calls.count + 1
+        if calls.recorded_step == step or not self._plan.records_evaluation(step, call):
+            return False
+        calls.recorded_step = step
+        return True
 
     def end(self, call: OpenCall, result: Any) -> None:
         """Record the outputs of an outermost call."""
@@ -131,7 +162,9 @@ class CallRecorder:
             is_leaf = not module._modules and not isinstance(module, _CONTAINERS)
             if self._is_selected("activations" if is_leaf else "", ACTIVATION_PREFIX + name):
                 call.handles.append(module.register_forward_hook(self._output_hook(call, name)))
-            if self._is_selected("", INPUT_PREFIX + name):
+            # PoorWeightInitialization compares the inputs of rectifiers.
+            is_rectifier = isinstance(module, RECTIFIERS)
+            if self._is_selected("activations" if is_rectifier else "", INPUT_PREFIX + name):
                 hook = self._input_hook(call, name)
                 call.handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
 

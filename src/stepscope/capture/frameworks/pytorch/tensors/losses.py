@@ -1,8 +1,6 @@
 """Losses: the values of the tensors on which the script calls `backward()`.
 
-They are written as scalars, at every backward pass. A loss on a device is copied into a buffer
-there; the buffer is copied to pinned memory when it is full, or older than a second, and read when
-that copy has ended.
+They are written as scalars, at every backward pass.
 """
 
 from __future__ import annotations
@@ -10,49 +8,20 @@ from __future__ import annotations
 import re
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
 from stepscope.capture.frameworks.pytorch.patching import patch
-from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies
+from stepscope.capture.frameworks.pytorch.tensors.device_scalars import DeviceScalars
 from stepscope.capture.guard import Probe
 
 LOSS_PREFIX = "loss/"
 """Prefix of the name of a loss; the function that computes it follows: `loss/NllLoss`."""
-BUFFER_SIZE = 64
-MAX_AGE_NS = 1_000_000_000
 _BACKWARD = re.compile(r"Backward\d*$")
 _probe = Probe("losses")
-
-
-class _DeviceBuffer:
-    """Losses of one device that are not copied to the host yet."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._values = torch.zeros(BUFFER_SIZE, dtype=torch.float64, device=device)
-        self._labels: list[tuple[str, int]] = []
-        self._copies: HostCopies[list[tuple[str, int]]] = HostCopies()
-
-    def add(self, name: str, t_ns: int, loss: torch.Tensor) -> None:
-        self._values[len(self._labels)].copy_(loss)
-        self._labels.append((name, t_ns))
-        is_old = t_ns - self._labels[0][1] >= MAX_AGE_NS
-        if is_old or len(self._labels) == BUFFER_SIZE:
-            self._start_copy()
-        _write_all(self._copies.take_arrived())
-
-    def finish(self) -> None:
-        """Write all losses that arrive in time, because the process ends."""
-        if self._labels:
-            self._start_copy()
-        _write_all(self._copies.await_arrival())
-
-    def _start_copy(self) -> None:
-        self._copies.start(self._labels, [self._values])
-        self._labels = []
 
 
 class ScaledLosses:
@@ -76,7 +45,7 @@ class LossRecorder:
     """Recorder of the losses of one process."""
 
     def __init__(self) -> None:
-        self._buffers: dict[torch.device, _DeviceBuffer] = {}
+        self._scalars = DeviceScalars(_probe)
         self._scaled = ScaledLosses()
         self.note_scaled = self._scaled.note
 
@@ -97,19 +66,11 @@ class LossRecorder:
                 return
             function = type(loss.grad_fn).__name__ if loss.grad_fn is not None else "loss"
             name = f"{LOSS_PREFIX}{_BACKWARD.sub('', function)}"
-            loss = loss.detach().reshape(())
-            if loss.device.type == "cpu":
-                _probe.scalar(name, loss.item(), t_ns)
-                return
-            buffer = self._buffers.get(loss.device)
-            if buffer is None:
-                buffer = self._buffers[loss.device] = _DeviceBuffer(loss.device)
-            buffer.add(name, t_ns, loss)
+            self._scalars.add(name, loss, t_ns)
 
     def finish(self) -> None:
         """Write the losses that are still on a device; the process ends."""
-        for buffer in self._buffers.values():
-            buffer.finish()
+        self._scalars.finish()
 
 
 def patch_scaler(note_scaled: Callable[[Any, Any], None]) -> None:
@@ -128,9 +89,3 @@ def patch_scaler(note_scaled: Callable[[Any, Any], None]) -> None:
         return scale
 
     patch(torch.amp.GradScaler, "scale", make_wrapper)
-
-
-def _write_all(copies: Iterable[tuple[list[tuple[str, int]], list[torch.Tensor]]]) -> None:
-    for labels, (values,) in copies:
-        for (name, t_ns), value in zip(labels, values.tolist(), strict=False):
-            _probe.scalar(name, value, t_ns)

@@ -14,7 +14,7 @@ DEAD_PREFIX, SATURATED_PREFIX = "dead_units/", "saturated_units/"
 INACTIVE_RATIO = 0.01
 """A unit has stopped if less than this share of its elements in a call is active: the
 `threshold_inactivity` of DeadRelu and SaturatedActivation in SageMaker Debugger."""
-_RECTIFIERS = (torch.nn.ReLU, torch.nn.ReLU6)
+RECTIFIERS = (torch.nn.ReLU, torch.nn.ReLU6)
 _LIMITS = {torch.nn.Tanh: (-9.4999, 9.4999), torch.nn.Sigmoid: (-23.0, 16.99999)}
 """Inputs outside have a derivative below 1e-7; the limits of Debugger."""
 
@@ -29,7 +29,7 @@ def find_stopped_units(
         None for other modules.
     """
     with torch.no_grad(), torch._C.DisableTorchFunction():
-        if isinstance(module, _RECTIFIERS) and _is_usable(result):
+        if isinstance(module, RECTIFIERS) and _is_usable(result):
             return DEAD_PREFIX, _find_inactive(result.detach() > 0)
         limits = _LIMITS.get(type(module))
         if limits is None or not args or not _is_usable(args[0]):
