@@ -374,6 +374,7 @@ from .series import (
 )
 from .spans import (
     FLAG_EVAL_MODE as FLAG_EVAL_MODE,
+    FLAG_NEW_MODEL as FLAG_NEW_MODEL,
     FLAG_NO_GRAD as FLAG_NO_GRAD,
     FLAG_NO_OPTIMIZER as FLAG_NO_OPTIMIZER,
     FLAG_NO_RESULT as FLAG_NO_RESULT,
