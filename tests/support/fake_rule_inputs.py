@@ -21,6 +21,7 @@ from stepscope.analysis import (
     Series,
     StreamIdle,
     TensorSeries,
+    TensorValues,
 )
 from stepscope.rules import (
     Batches,
@@ -195,6 +196,7 @@ class FakeRuleInputs:
     compiler_time: dict[str, Series] = field(default_factory=dict)
     tensors: list[TensorSeries] = field(default_factory=list)
     scalars: list[LoggedScalars] = field(default_factory=list)
+    values: list[TensorValues] = field(default_factory=list)
     other_runs: dict[str, list[TensorSeries]] = field(default_factory=dict)
     origin_ns: int = ORIGIN_NS
     scan_ns: int = SCAN_NS
@@ -375,6 +377,12 @@ class FakeRuleInputs:
         self.end_ns = max(self.end_ns, int(t_ns[-1]) + 1)
         return self
 
+    def matrix(self, matrix: TensorValues) -> FakeRuleInputs:
+        """Add a small matrix."""
+        self.values.append(matrix)
+        self.end_ns = max(self.end_ns, matrix.t_ns + 1)
+        return self
+
     # --- the protocol ---------------------------------------------------------------------------
 
     def series(self, metric: str) -> dict[Device, Series]:
@@ -396,6 +404,9 @@ class FakeRuleInputs:
             )
             for node, values in highest.items()
         }
+
+    def values_of(self, collection: str) -> list[TensorValues]:
+        return [matrix for matrix in self.values if matrix.collection == collection]
 
     def tensors_of(self, run: str) -> list[TensorSeries]:
         return self.other_runs[run]
@@ -447,6 +458,7 @@ class FakeRuleInputs:
                 for t in self.tensors
                 if (selected := is_inside(t.t_ns)).any()
             ],
+            values=[v for v in self.values if start_ns <= v.t_ns < end_ns],
             scalars=[
                 replace(s, t_ns=s.t_ns[selected], value=s.value[selected])
                 for s in self.scalars

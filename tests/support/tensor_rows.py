@@ -19,14 +19,20 @@ FILLER: dict[str, Any] = {
 }  # fmt: skip
 
 
-def add_tensors(run: Path, process: str, rows: Sequence[dict[str, Any]]) -> None:
+def add_tensors(
+    run: Path,
+    process: str,
+    rows: Sequence[dict[str, Any]],
+    *,
+    table: str = "tensor_statistics",
+) -> None:
     """Append rows to a run, a second apart for each step; missing numbers are null."""
     filled = [
         {"process": process, "seq": number, "t_ns": EPOCH_NS + row["step"] * 10**9, **FILLER, **row}
         for number, row in enumerate(rows)
     ]
     columns: dict[str, Any] = {}
-    for column in TABLES["tensor_statistics"].columns:
+    for column in TABLES[table].columns:
         values = [row.get(column.name) for row in filled]
         if column.type == "VARCHAR":
             columns[column.name] = DictColumn.encode(values)
@@ -37,4 +43,4 @@ def add_tensors(run: Path, process: str, rows: Sequence[dict[str, Any]]) -> None
         else:
             columns[column.name] = np.array(values, dtype=np.int64)
     with RunWriter(run, "n0") as writer:
-        writer.append("tensor_statistics", columns)
+        writer.append(table, columns)

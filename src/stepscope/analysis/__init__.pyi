@@ -431,6 +431,7 @@ from .tensor_series import (
     STORED_REDUCTIONS as STORED_REDUCTIONS,
     LoggedScalars as LoggedScalars,
     TensorSeries as TensorSeries,
+    TensorValues as TensorValues,
 )
 from .timeline_nesting import (
     CallTree as CallTree,

@@ -1,4 +1,4 @@
-"""Numbers over the steps of a job: statistics of tensors, and what the script logs."""
+"""Numbers over the steps of a job: statistics and values of tensors, and what the script logs."""
 
 from __future__ import annotations
 
@@ -64,6 +64,37 @@ class TensorSeries:
                 case "zero_ratio":
                     return stored["zero_count"] / stored["element_count"]
         raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorValues:
+    """Small matrix with named rows and columns that one process recorded at one step, such as a
+    confusion matrix."""
+
+    name: str
+    collection: str
+    process: str
+    rank: int | None
+    mode: str
+    step: int
+    """Number of steps of the process before this one."""
+    t_ns: int
+    """Epoch nanoseconds."""
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: Float
+    """(row, column) -> number; NaN where it is not defined."""
+
+    def column(self, name: str) -> Float:
+        """Return the numbers of a column, in the order of the rows.
+
+        Raises:
+            KeyError: there is no such column.
+        """
+        if name not in self.columns:
+            raise KeyError(name)
+        numbers: Float = self.values[:, self.columns.index(name)]
+        return numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

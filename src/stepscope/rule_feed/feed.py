@@ -16,7 +16,14 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.analysis import Device, LoggedScalars, Series, TensorSeries, merge_series
+from stepscope.analysis import (
+    Device,
+    LoggedScalars,
+    Series,
+    TensorSeries,
+    TensorValues,
+    merge_series,
+)
 from stepscope.rule_feed.new_rows import NewRows
 from stepscope.rule_feed.steps import StepFinder, StepRows
 from stepscope.rule_feed.traces import StoredRuleTrace
@@ -208,7 +215,7 @@ class RuleFeed:
 
     def _logged_times(self) -> list[tuple[int, int]]:
         """List the times of the first and last tensors and scalars."""
-        tables = ("tensor_statistics", "scalars")
+        tables = ("tensor_statistics", "tensor_values", "scalars")
         by_file = [times for table in tables for times in self.reader.times(table).values()]
         return [times["t_ns"] for times in by_file]
 
@@ -255,6 +262,7 @@ class RangeInputs:
         self._final = final
         self._step_rows: StepRows | None = None
         self._series: dict[str, dict[Device, Series]] = {}
+        self._values: dict[str, list[TensorValues]] = {}
 
     @property
     def is_imported(self) -> bool:
@@ -294,6 +302,12 @@ class RangeInputs:
     def scalars(self) -> list[LoggedScalars]:
         """Losses and other logged values that were not returned before."""
         return self._rows.scalars(self.run, final=self._final)
+
+    def values_of(self, collection: str) -> list[TensorValues]:
+        """Return the small matrices of a collection that were not returned before."""
+        if collection not in self._values:
+            self._values[collection] = self._rows.values(self.run, collection, final=self._final)
+        return self._values[collection]
 
     def tensors_of(self, run: str) -> list[TensorSeries]:
         """Return the statistics of the tensors of another run.

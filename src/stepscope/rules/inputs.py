@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from stepscope.analysis import Device, LoggedScalars, Series, TensorSeries
+from stepscope.analysis import Device, LoggedScalars, Series, TensorSeries, TensorValues
 from stepscope.intervals import Int
 from stepscope.rules.traces import RuleTrace, StepTimes
 from stepscope.schema import NodeInfo, ProcessInfo
@@ -97,6 +97,10 @@ class RuleInputs(Protocol):
     @property
     def scalars(self) -> Sequence[LoggedScalars]:
         """Losses and logged values that became readable, by process and name."""
+
+    def values_of(self, collection: str) -> Sequence[TensorValues]:
+        """Return the small matrices of a collection that became readable, such as the confusion
+        matrices of `predictions`, by process in the order of recording."""
 
     def tensors_of(self, run: str) -> Sequence[TensorSeries]:
         """Return the statistics of the tensors of another run, by its path.

@@ -181,6 +181,7 @@ from .tensor_series import (
     read_tensors as read_tensors,
     select_tensors as select_tensors,
 )
+from .tensor_values import select_tensor_values as select_tensor_values
 from .trace_devices import (
     DeviceFacts as DeviceFacts,
     count_multiprocessors as count_multiprocessors,

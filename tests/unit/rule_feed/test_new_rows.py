@@ -46,3 +46,45 @@ def test_rows_that_are_written_late_are_returned_once(seed: int, tmp_path: Path)
             returned += [(series.name, step) for step in series.step.tolist()]
     assert sorted(returned) == sorted((row["tensor"], row["step"]) for row in rows)
     assert new_rows.tensors(Run(open_run(run)), final=True) == []
+
+
+def test_a_matrix_is_returned_once_and_as_it_was_recorded(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    process = builder.rank(3)
+    process.draw("forward 12 | backward 20 | optimizer 8", 20)
+    run = builder.write()
+    counts = {"cat": {"cat": 5.0, "dog": 1.0}, "dog": {"cat": 0.0, "dog": None}}
+    number = iter(range(1000))
+    rows = [
+        {
+            "tensor": name,
+            "collection": collection,
+            "step": step,
+            "seq": next(number),
+            "row_name": row,
+            "column_name": column,
+            "value": value,
+        }
+        for step in range(6)
+        for name, collection in (("confusion/record", "predictions"), ("importance", "features"))
+        for row, values in counts.items()
+        for column, value in values.items()
+    ]
+    new_rows = NewRows()
+    returned = []
+    for first, now in ((0, 2), (2, 4), (4, 8)):
+        batch = [row for row in rows if first <= row["step"] < now]
+        add_tensors(run, process.info.process, batch, table="tensor_values")
+        period = Run(open_run(run)).between(EPOCH_NS, EPOCH_NS + now * 10**9)
+        matrices = new_rows.values(period, "predictions", final=now > 4)
+        if now == 8:  # a collection that is read for the first time has all of its rows
+            assert len(new_rows.values(period, "features", final=True)) == 6
+        returned += matrices
+    assert [matrix.step for matrix in returned] == list(range(6))
+    for matrix in returned:
+        assert (matrix.name, matrix.rank, matrix.mode) == ("confusion/record", 3, "TRAIN")
+        assert matrix.t_ns == EPOCH_NS + matrix.step * 10**9
+        assert (matrix.rows, matrix.columns) == (("cat", "dog"), ("cat", "dog"))
+        assert np.array_equal(matrix.values, [[5, 1], [0, np.nan]], equal_nan=True)
+        assert matrix.column("cat").tolist() == [5, 0]
+    assert new_rows.values(Run(open_run(run)), "predictions", final=True) == []
