@@ -43,6 +43,11 @@ from .columns import (
     none_if_negative as none_if_negative,
     round_significant as round_significant,
 )
+from .confusion import (
+    ConfusionScores as ConfusionScores,
+    Scores as Scores,
+    score_confusion as score_confusion,
+)
 from .copy_waits import (
     CopyWaits as CopyWaits,
     HostCalls as HostCalls,
