@@ -14,7 +14,8 @@ from stepscope.schema import Finding
 from stepscope.store import RunReader
 
 _TOPICS = ("tensors", "losses")
-_NOT_ABOUT_LEARNING = frozenset({"SimilarAcrossRuns", "StalledTrainingRule"})
+_NOT_ABOUT_LEARNING = frozenset({"SimilarAcrossRuns", "StalledTrainingRule", "TreeDepth"})
+"""XGBoost's trees are deeper than TreeDepth's limit by default, and learn."""
 _STEADY_RULES = frozenset(
     {"AllZero", "VanishingGradient", "WeightUpdateRatio", "UnchangedTensor", "Overfit"}
 )

@@ -1,7 +1,7 @@
 """The built-in rules about tensors and losses, one per file.
 
-Belongs here: rules, and base classes of several of them (`base`, `stopped_units`). A new rule is
-one file and one entry in `RULES`; its docstring is its page.
+Belongs here: rules, and base classes of several of them (`base`, `stopped_units`,
+`boosted_models`). A new rule is one file and one entry in `RULES`; its docstring is its page.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from stepscope.rules.base import Rule
 from stepscope.rules.tensor.all_zero import AllZero
 from stepscope.rules.tensor.dead_relu import DeadRelu
 from stepscope.rules.tensor.exploding_tensor import ExplodingTensor
+from stepscope.rules.tensor.feature_importance_overweight import FeatureImportanceOverweight
 from stepscope.rules.tensor.learning_rate_too_high import LearningRateTooHigh
 from stepscope.rules.tensor.learning_rate_too_low import LearningRateTooLow
 from stepscope.rules.tensor.loss_not_decreasing import LossNotDecreasing
@@ -23,6 +24,7 @@ from stepscope.rules.tensor.saturated_activation import SaturatedActivation
 from stepscope.rules.tensor.similar_across_runs import SimilarAcrossRuns
 from stepscope.rules.tensor.stalled_training import StalledTrainingRule
 from stepscope.rules.tensor.tensor_variance import TensorVariance
+from stepscope.rules.tensor.tree_depth import TreeDepth
 from stepscope.rules.tensor.unchanged_tensor import UnchangedTensor
 from stepscope.rules.tensor.vanishing_gradient import VanishingGradient
 from stepscope.rules.tensor.weight_update_ratio import WeightUpdateRatio
@@ -41,6 +43,8 @@ RULES: tuple[type[Rule[Any]], ...] = (
     TensorVariance,
     VanishingGradient,
     WeightUpdateRatio,
+    FeatureImportanceOverweight,
+    TreeDepth,
     LossSpike,
     LearningRateTooHigh,
     LearningRateTooLow,

@@ -40,7 +40,7 @@ from stepscope.views.profiling_report.building import (
 
 MAX_MODELS = 4
 """Models with sections of their own."""
-MAX_FEATURES = 20
+MAX_FEATURES = 10
 MAX_TABLE_CLASSES = 12
 """Classes of a confusion matrix that is also a table."""
 _SECTIONS = (
@@ -140,7 +140,7 @@ def _draw_labels(labels: LabelDistribution) -> Block:
     title = f"Labels of {shorten(labels.data_set)}"
     counted = (
         f"{count(labels.counted_count)} of {count_of(labels.row_count, 'row')} are counted."
-        if labels.row_count is not None
+        if labels.row_count not in {None, labels.counted_count}
         else None
     )
     if labels.bins and labels.bins[0].label is not None:
