@@ -67,7 +67,6 @@ class ModelState:
     violation_count: int = 0
     extent: list[JudgedRound] = field(default_factory=list)
     """First and last violation, if there are any."""
-    latest: JudgedRound | None = None
     trigger: Trigger = field(default_factory=Trigger)
 
     @property
@@ -78,7 +77,6 @@ class ModelState:
     def add(self, judged: JudgedRound, inputs: RuleInputs) -> None:
         """Add the next recorded round."""
         self.record_count += 1
-        self.latest = judged
         if judged.is_violation:
             self.violation_count += 1
             self.extent = [(self.extent or [judged])[0], judged]
@@ -92,7 +90,9 @@ class ModelStates:
 
     models: dict[tuple[str, str], ModelState] = field(default_factory=dict)
     has_left_out: bool = False
-    """A model was not judged."""
+    """A model is of no kind that the rule judges."""
+    has_small: bool = False
+    """A model was too small to be judged."""
 
     def find(self, process: str, name: str, rank: int | None) -> ModelState:
         """Return the state of the model that a name of a metric or tensor begins with."""
@@ -114,12 +114,8 @@ class BoostedModelRule(IncrementalRule[P, ModelStates], Generic[P]):
     advice: ClassVar[str]
     missing_in_traces = "imported traces have no models of XGBoost"
 
-    def is_fired(self, model: ModelState) -> bool:
-        """Return True if the rule fires on a model with violations."""
-        return bool(model.extent)
-
     def describe(self, model: ModelState) -> str:
-        """Describe what is wrong with a model on which the rule fires, without a full stop."""
+        """Describe the first violation of a model, without a full stop."""
         raise NotImplementedError
 
     def start(self) -> ModelStates:
@@ -129,8 +125,7 @@ class BoostedModelRule(IncrementalRule[P, ModelStates], Generic[P]):
         models = sorted(state.models.values(), key=lambda model: (model.rank or 0, model.number))
         if not models:
             raise NotRecorded(self.missing, advice=self.advice)
-        violated = [model for model in models if model.extent]
-        fired = [model for model in violated if self.is_fired(model)]
+        fired = [model for model in models if model.extent]
         trigger = Trigger()
         for model in fired:
             trigger.ends_ns.update(model.trigger.ends_ns)
@@ -140,7 +135,7 @@ class BoostedModelRule(IncrementalRule[P, ModelStates], Generic[P]):
             violations=sum(model.violation_count for model in models),
             datapoints=sum(model.record_count for model in models),
             details=ModelRuleDetails(
-                model_count=len(models), models=[_violations_of(m) for m in violated[:MAX_LISTED]]
+                model_count=len(models), models=[_violations_of(m) for m in fired[:MAX_LISTED]]
             ),
             sentences=describe_first(fired, self._describe_model),
             ranks={f"rank {model.rank or 0}" for model in fired},

@@ -24,6 +24,8 @@ from stepscope.schema import BoostedModelFact, Finding
 OTHER_FEATURES = "(other features)"
 """Row of all features that have none of their own."""
 MAX_NAMED = 3
+MIN_SPLITS_PER_FEATURE = 10
+"""Splits of the model for each of `nfeatures` from which the importance by weight is judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +48,11 @@ class FeatureImportanceOverweight(BoostedModelRule[FeatureImportanceOverweightPa
     ## What it checks
     For each recorded round of each model, the importance of the `nfeatures` most important features
     as a share of the importance of all. By default the importance of a feature is the number of
-    splits that use it (`weight`); another one is chosen by `tensor_regex`. It is that of all trees
-    so far, so the last recorded round decides: the rule fires if the share is above `threshold`
-    there. Models of data with at most `nfeatures` features are not judged. Datapoints are recorded
-    rounds, violations those above the threshold.
+    splits that use it (`weight`), in all trees so far; another one is chosen by `tensor_regex`. The
+    rule fires if the share is above `threshold`. Not judged are models of data with at most
+    `nfeatures` features, and by `weight` rounds in which the model has less than ten splits for
+    each of `nfeatures`: the first trees use few features. Datapoints are recorded rounds,
+    violations those above the threshold.
 
     ## Why it matters
     A feature that decides alone often holds the answer: it is computed from the label, or is known
@@ -61,18 +64,14 @@ class FeatureImportanceOverweight(BoostedModelRule[FeatureImportanceOverweightPa
     prediction. Limit the depth of trees, or the features of each with `colsample_bytree`.
 
     ## Where the numbers differ from SageMaker Debugger's
-    Debugger judges every recorded round: the first trees use few features, so that it fires early
-    on a model that becomes healthy. It also fires on data with few features, where the share is
-    always 1.
+    Debugger judges every recorded round, also those of the first trees, and data with few features,
+    where the share is always 1.
     """
 
     parameters_type = FeatureImportanceOverweightParameters
     recommendation = "Check that these features are known when the model predicts."
     missing = "no importance of features was recorded"
     advice = "run the job with `--tensors feature_importance`"
-
-    def is_fired(self, model: ModelState) -> bool:
-        return model.latest is not None and model.latest.is_violation
 
     def update(self, state: ModelStates, inputs: RuleInputs) -> ModelStates:
         feature_counts = {
@@ -88,22 +87,26 @@ class FeatureImportanceOverweight(BoostedModelRule[FeatureImportanceOverweightPa
             if feature_count is not None and feature_count <= self.parameters.nfeatures:
                 state.has_left_out = True
                 continue
-            model = state.find(importance.process, importance.name, importance.rank)
             judged = self._judge(importance, feature_count)
             if judged is not None:
+                model = state.find(importance.process, importance.name, importance.rank)
                 model.add(judged, inputs)
+            state.has_small = state.has_small or judged is None
         return state
 
     def decide(self, state: ModelStates) -> Finding | None:
         if not state.models and state.has_left_out:
             features = count_of(self.parameters.nfeatures, "feature")
             raise NotApplicable(f"the data of the models have at most {features}")
+        if not state.models and state.has_small:
+            raise NotApplicable("the models have too few splits so far")
         return super().decide(state)
 
     def _judge(self, importance: TensorValues, feature_count: int | None) -> JudgedRound | None:
         scores = np.nan_to_num(importance.values[:, 0])
         total = float(scores.sum())
-        if total <= 0:
+        is_weight = importance.name.endswith("/weight")
+        if total <= 0 or (is_weight and total < MIN_SPLITS_PER_FEATURE * self.parameters.nfeatures):
             return None
         is_named = np.array([row != OTHER_FEATURES for row in importance.rows])
         largest = np.argsort(-scores[is_named], kind="stable")[: self.parameters.nfeatures]
@@ -124,4 +127,4 @@ class FeatureImportanceOverweight(BoostedModelRule[FeatureImportanceOverweightPa
         )
 
     def describe(self, model: ModelState) -> str:
-        return model.extent[-1].text
+        return model.extent[0].text
