@@ -110,7 +110,6 @@ def test_classes_for_scikit_learn(tmp_path: Path) -> None:
     assert [one["count"] for one in labels["bins"]] == counts
 
 
-@pytest.mark.seed("SMP-10")
 def test_progress_of_a_running_job(tmp_path: Path) -> None:
     """`watch` shows the steps of a job while it boosts."""
     run, script = tmp_path / "run", E2E / "scripts" / "boosting_faults.py"

@@ -15,6 +15,7 @@ from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from tests.support.tensor_rows import add_tensors
 
+NODE = "node-0"
 ROUNDS = (0, 5, 10)
 ROW_COUNT = 400
 CLASSES = 3
@@ -32,7 +33,8 @@ class Boosted:
 def draw_boosted(path: Path) -> Boosted:
     """Draw a binary classifier (model 1), one of three classes (2) and a regression (3)."""
     builder = RunBuilder(path)
-    process = builder.rank(0)
+    process = builder.rank(0, node=NODE)
+    builder.metric("cpu_busy_ratio", 0.5, node=NODE)
     process.draw("optimizer:XGBoost 8 | do 2", 20)
     objectives = ("binary:logistic", "multi:softprob", "reg:squarederror")
     for number, objective in enumerate(objectives, 1):
@@ -96,8 +98,8 @@ def _rows(prefix: str, step: int, mode: str, figure: Figure) -> list[dict[str, A
     values = np.asarray(figure.values, np.float64)
     return [
         {
-            "tensor": f"{prefix}{figure.name}", "collection": figure.collection, "mode": mode,
-            "step": step, "row_name": row, "column_name": column,
+            "node": NODE, "tensor": f"{prefix}{figure.name}", "collection": figure.collection,
+            "mode": mode, "step": step, "row_name": row, "column_name": column,
             "value": float(values[row_number, column_number]),
         }
         for row_number, row in enumerate(figure.rows)
@@ -122,7 +124,7 @@ def _add_scalars(run: Path, process: str) -> None:
         writer.append(
             "scalars",
             {
-                "node": DictColumn.encode(["n0"] * size),
+                "node": DictColumn.encode([NODE] * size),
                 "process": DictColumn.encode([process] * size),
                 "log": DictColumn.encode(["7s"] * size),
                 "seq": np.arange(size, dtype=np.int64),

@@ -60,7 +60,7 @@ np.sort(generator.normal(size=3_000_000))  # work of the script between two trai
 marks.append(time.time_ns())
 stopping = xgb.callback.EarlyStopping(rounds=3, save_best=True)
 recorder = Recorder(40)
-booster = fit(callbacks=[stopping, recorder])
+booster = fit(callbacks=[recorder, stopping])
 results["stopped"] = {
     "hash": hash_of(booster), "losses": recorder.losses, "best": booster.best_iteration,
     "rounds": booster.num_boosted_rounds(),
