@@ -83,13 +83,13 @@ def read_model_values(run: Run, model: BoostedModel) -> dict[str, list[TensorVal
     steps: dict[str, list[int]] = {}
     for tensor, step in zip(rows["tensor"].tolist(), rows["step"].tolist(), strict=True):
         steps.setdefault(tensor, []).append(step)
-    chosen = {tensor: _thin(recorded) for tensor, recorded in steps.items()}
+    read_steps = {tensor: _thin(recorded) for tensor, recorded in steps.items()}
     values: dict[str, list[TensorValues]] = {tensor: [] for tensor in steps}
     if steps:
-        numbers = sorted({step for recorded in chosen.values() for step in recorded})
+        numbers = sorted({step for recorded in read_steps.values() for step in recorded})
         within = f"{condition} AND step IN ({', '.join(map(str, numbers))})"
         for matrix in select_tensor_values(run, within, parameters):
-            if matrix.step in chosen[matrix.name]:
+            if matrix.step in read_steps[matrix.name]:
                 values[matrix.name].append(matrix)
     return {
         tensor.removeprefix(model.prefix): sorted(matrices, key=lambda matrix: matrix.step)

@@ -236,7 +236,7 @@ def evaluate_data_sets(values: Values) -> list[DataSetEvaluation]:
         kind, _, data_set = name.partition("/")
         if kind in kinds:
             by_data_set.setdefault(data_set, {})[kind] = matrices
-    evaluations = [_evaluate(name, found) for name, found in by_data_set.items()]
+    evaluations = [_evaluate(name, matrices) for name, matrices in by_data_set.items()]
     return sorted(evaluations, key=lambda evaluation: evaluation.mode != "TRAIN")
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from stepscope.analysis import FLAG_NEW_MODEL, Spans
 from stepscope.analysis.phases import PHASES
 from stepscope.analysis.steps import Steps, find_step_at, find_steps, select_window_steps
 from stepscope.testing import Drawing
@@ -58,19 +55,9 @@ def test_a_step_goes_from_optimizer_step_to_optimizer_step() -> None:
     assert steps.fetches.tolist() == [1, 1, 1]
 
 
-def flag_new_models(spans: Spans, *rows: int) -> Spans:
-    """Flag some of the optimizer steps as the first of a model."""
-    flags = spans.flags.copy()
-    flags[np.flatnonzero(spans.is_kind("optimizer"))[list(rows)]] |= FLAG_NEW_MODEL
-    return replace(spans, flags=flags)
-
-
 def test_the_time_between_two_trainings_is_in_no_step() -> None:
-    drawing = Drawing()
-    drawing.draw("optimizer 8 | do 2", 3).draw("do 100 | optimizer 4 | do 1", 2)
-    spans = flag_new_models(drawing.table(), 0, 3)
-    steps = find_steps(spans)
-    assert steps is not None
+    drawing = Drawing().draw("new_model 8 | do 2").draw("optimizer 8 | do 2", 2)
+    steps = steps_in(drawing.draw("do 100 | new_model 4 | do 101 | optimizer 4"))
     assert walls(steps) == [8, 10, 10, 4, 105]
     assert ends(steps) == [8, 18, 28, 134, 239]
     assert (steps.start / MS).tolist() == [0, 8, 18, 130, 134]
@@ -79,10 +66,8 @@ def test_the_time_between_two_trainings_is_in_no_step() -> None:
 
 
 def test_a_new_model_after_other_work_does_not_cut_its_step() -> None:
-    drawing = Drawing().draw(STEP, 2).draw("wait 5 | do 3 | optimizer 4")
-    steps = find_steps(flag_new_models(drawing.table(), 2))
-    assert steps is not None
-    assert walls(steps) == [47, 47, 12]
+    drawing = Drawing().draw(STEP, 2).draw("wait 5 | do 3 | new_model 4")
+    assert walls(steps_in(drawing)) == [47, 47, 12]
 
 
 def test_work_after_the_optimizer_belongs_to_the_next_step() -> None:

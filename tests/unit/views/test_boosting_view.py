@@ -46,8 +46,8 @@ def show(path: Path, **options: Any) -> XgboostView:
 
 def evaluation(boosted: Boosted, objective: str, data: str) -> DataSetEvaluation:
     view = show(boosted.path, name=str(NUMBERS[objective]))
-    (found,) = [one for one in view.data_sets if one.data_set == data]
-    return found
+    (shown,) = [one for one in view.data_sets if one.data_set == data]
+    return shown
 
 
 def test_models_and_metrics(boosted: Boosted) -> None:

@@ -113,7 +113,9 @@ class FeatureImportanceOverweight(BoostedModelRule[FeatureImportanceOverweightPa
         names = [row for row in importance.rows if row != OTHER_FEATURES]
         shares = scores[is_named] / total
         share = float(shares[largest].sum())
-        named = [f"{names[row]} {percent(float(shares[row]))}" for row in largest[:MAX_NAMED]]
+        largest_names = [
+            f"{names[row]} {percent(float(shares[row]))}" for row in largest[:MAX_NAMED]
+        ]
         more = f" and {count(len(largest) - MAX_NAMED)} more" if len(largest) > MAX_NAMED else ""
         of_all = f" of {count(feature_count)}" if feature_count is not None else ""
         return JudgedRound(
@@ -123,7 +125,7 @@ class FeatureImportanceOverweight(BoostedModelRule[FeatureImportanceOverweightPa
             share > self.parameters.threshold,
             f"{count(len(largest))}{of_all} features have {percent(share)} of the importance "
             f"({importance.name.rpartition('/')[2]}) after round {importance.step}: "
-            f"{', '.join(named)}{more}",
+            f"{', '.join(largest_names)}{more}",
         )
 
     def describe(self, model: ModelState) -> str:
