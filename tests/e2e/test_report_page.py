@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.support.boosted_runs import draw_boosted
 from tests.support.report_runs import known_job, many_gpus
 
 pytest.importorskip("playwright.sync_api")
@@ -34,11 +35,11 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture(scope="module", params=["known", "gpus"])
+@pytest.fixture(scope="module", params=["known", "gpus", "boosted"])
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Report:
     path = tmp_path_factory.mktemp(request.param) / "run"
-    draw = known_job if request.param == "known" else many_gpus
-    return make_report(Run(open_run(draw(path))), choose_report_rules())
+    draw = {"known": known_job, "gpus": many_gpus, "boosted": lambda path: draw_boosted(path).path}
+    return make_report(Run(open_run(draw[request.param](path))), choose_report_rules())
 
 
 class Opened:

@@ -20,6 +20,7 @@ Spans, samples and metrics of a run:
     steps             training steps: boundaries, and time by phase
     step_statistics   phases and slowest steps of one rank
     rank_steps        step durations by rank, stragglers
+    confusion         scores of a classifier
     input_pipeline    batch creation, and the data wait of the training thread
     code_stages       stage of an input pipeline that a stack belongs to
     core_delays       time of the training thread without a core, by phase

@@ -43,6 +43,11 @@ from .columns import (
     none_if_negative as none_if_negative,
     round_significant as round_significant,
 )
+from .confusion import (
+    ConfusionScores as ConfusionScores,
+    Scores as Scores,
+    score_confusion as score_confusion,
+)
 from .copy_waits import (
     CopyWaits as CopyWaits,
     HostCalls as HostCalls,
@@ -374,6 +379,7 @@ from .series import (
 )
 from .spans import (
     FLAG_EVAL_MODE as FLAG_EVAL_MODE,
+    FLAG_NEW_MODEL as FLAG_NEW_MODEL,
     FLAG_NO_GRAD as FLAG_NO_GRAD,
     FLAG_NO_OPTIMIZER as FLAG_NO_OPTIMIZER,
     FLAG_NO_RESULT as FLAG_NO_RESULT,

@@ -17,6 +17,7 @@ FLAG_NO_RESULT = 4
 FLAG_EVAL_MODE = 8
 FLAG_SIZED = 32
 FLAG_NO_OPTIMIZER = 64
+FLAG_NEW_MODEL = 128
 SIZE_BITS = 44
 """Bits of the value of a sized forward pass for the number of elements."""
 _MAX_COMPARISONS = 4

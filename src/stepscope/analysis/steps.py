@@ -5,7 +5,8 @@ boundaries. Otherwise a boundary is the end of an optimizer step that is followe
 fetch of training data, or another step of the same optimizer (so that two optimizers stepping in
 turn make one step, as in a GAN). In a process without optimizer steps it is the end of the last
 backward pass of an iteration (`analysis.backward_steps`). The first step starts with the first
-recorded work.
+recorded work, and the first of a further model of XGBoost with its first round: the time between
+two trainings is in no step.
 
 Evaluation inside a step (`analysis.evaluation`) is excluded. The remaining time is the wall time of
 the step, and the phases (`analysis.phases`) including `other` sum to it.
@@ -27,7 +28,7 @@ from stepscope.analysis.phases import (
     PhaseSpans,
     find_device_phases,
 )
-from stepscope.analysis.spans import FLAG_NO_RESULT, Spans
+from stepscope.analysis.spans import FLAG_NEW_MODEL, FLAG_NO_RESULT, Spans
 from stepscope.intervals import (
     EMPTY,
     Int,
@@ -148,10 +149,12 @@ def find_steps(spans: Spans, end_kinds: tuple[str, ...] = STEP_END_KINDS) -> Ste
     if not len(boundaries):
         return None
     borders = np.concatenate([[first_start], boundaries]).astype(np.int64)
-    extent = Intervals(borders[:-1], borders[1:])
+    extent = Intervals(borders[:-1].copy(), borders[1:])
     windows = union(spans.of("window").intervals)
     recording = find_recording(spans)
-    excluded = unite(evaluation, recording)
+    between, step = _find_between_models(phases, end_kind, extent)
+    extent.start[step] = between.end
+    excluded = unite(evaluation, recording, between)
     return Steps(
         source="marked" if end_kind == "step" else end_kind,
         clock="device" if spans.is_kind("device").any() else "host",
@@ -175,6 +178,22 @@ def _find_boundaries(phases: PhaseSpans, spans: Spans, end_kind: str, evaluation
             return _find_optimizer_boundaries(phases, evaluation)
         case _:
             return find_backward_boundaries(phases, evaluation)
+
+
+def _find_between_models(
+    phases: PhaseSpans, end_kind: str, extent: Intervals
+) -> tuple[Intervals, Int]:
+    """Find the time from the end of a step to the first round of a new model, and the steps that
+    start after it: what a script does between two trainings belongs to no step."""
+    if end_kind != "optimizer" or not len(extent.end):
+        return EMPTY, EMPTY.start
+    work = phases.select_outermost(*WORK_KINDS)
+    is_new = work.is_kind("optimizer") & work.has_flag(FLAG_NEW_MODEL)
+    start, work_end = work.start[is_new], np.append(0, work.end[:-1])[is_new]
+    step = np.minimum(np.searchsorted(extent.end, start, side="right"), len(extent.end) - 1)
+    begins = extent.start[step]
+    is_between = (begins < start) & (start < extent.end[step]) & (work_end <= begins)
+    return Intervals(begins[is_between], start[is_between]), step[is_between]
 
 
 def _is_inside(evaluation: Intervals, times: Int) -> NDArray[np.bool_]:

@@ -108,7 +108,7 @@ class LoggedScalars:
     value: NDArray[np.float64]
     """NaN where the logged value was not a finite number."""
     step: Int | None = None
-    """Steps of imported values; None if a value names none."""
+    """Steps that the values name: imported ones, and those of XGBoost; None if one names none."""
 
     @property
     def nan_count(self) -> int:
@@ -126,8 +126,8 @@ class LoggedScalars:
         )
 
     def count_steps(self, step_ends: Int | None) -> Int | None:
-        """Return the step of each value: the one that an imported value names, or the number of
-        steps of the process that had ended; None where neither is known.
+        """Return the step of each value: the one that it names, or the number of steps of the
+        process that had ended; None where neither is known.
 
         Args:
             step_ends: epoch nanoseconds at which they ended; None if they are not known.

@@ -128,10 +128,14 @@ class Probe:
         except Exception as error:  # noqa: BLE001 - the guard
             self.fail(error)
 
-    def scalar(self, name: str, value: float, t_ns: int) -> None:
-        """Record a number, such as a loss, at a monotonic time. Never raises."""
+    def scalar(self, name: str, value: float, t_ns: int, *, step: int | None = None) -> None:
+        """Record a number, such as a loss, at a monotonic time. Never raises.
+
+        Args:
+            step: number of the step, if the adapter knows it.
+        """
         (bits,) = struct.unpack("=Q", struct.pack("=d", value))
-        self.write(Kind.SCALAR, name, t_ns, 0, bits, Flag.MARK)
+        self.write(Kind.SCALAR, name, t_ns, 0 if step is None else step + 1, bits, Flag.MARK)
 
     def fact(self, fact: str, **fields: Any) -> None:
         """Record a fact about the job. Never raises."""

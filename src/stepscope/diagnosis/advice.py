@@ -243,23 +243,6 @@ CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
             "(torch.distributed.checkpoint.async_save)",
         ),
     ],
-    "cpu_contention": [
-        (
-            "Get the cores back",
-            "stop or move the other processes, or reserve cores for the job (taskset, cpuset, a "
-            "cgroup or container limit on the others); if they must stay, set "
-            "torch.set_num_threads and num_workers to the cores that are free",
-        ),
-    ],
-    "cpu_limit": [
-        (
-            "Give the job more cores",
-            "raise the CPU limit of its container or cgroup (Kubernetes: resources.limits.cpu), or "
-            "drop the limit and keep the request; until then set torch.set_num_threads and "
-            "num_workers to the limit: with more threads the quota is exhausted sooner, and then "
-            "all of them stop",
-        ),
-    ],
     "recompilation": [
         (
             "Compile once for dynamic shapes",

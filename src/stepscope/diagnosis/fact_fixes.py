@@ -68,6 +68,37 @@ def list_evaluation_fixes(facts: JobFacts) -> list[FixText]:
     ]
 
 
+def list_contention_fixes(facts: JobFacts) -> list[FixText]:
+    """List the fixes for cores that other processes take."""
+    return [
+        (
+            "Get the cores back",
+            "stop or move the other processes, or reserve cores for the job (taskset, cpuset, a "
+            "cgroup or container limit on the others); if they must stay, set "
+            f"{_name_thread_counts(facts)} to the cores that are free",
+        )
+    ]
+
+
+def list_limit_fixes(facts: JobFacts) -> list[FixText]:
+    """List the fixes for a limit of CPU time."""
+    return [
+        (
+            "Give the job more cores",
+            "raise the CPU limit of its container or cgroup (Kubernetes: resources.limits.cpu), or "
+            f"drop the limit and keep the request; until then set {_name_thread_counts(facts)} to "
+            "the limit: with more threads the quota is exhausted sooner, and then all of them stop",
+        )
+    ]
+
+
+def _name_thread_counts(facts: JobFacts) -> str:
+    """Name the settings by which a job limits its threads and processes."""
+    if facts.is_boosting:
+        return "XGBoost's nthread (n_jobs of its classes for scikit-learn, or OMP_NUM_THREADS)"
+    return "torch.set_num_threads and num_workers"
+
+
 def choose_optimizer_kernels(facts: JobFacts) -> Literal["fused", "foreach"] | None:
     """Choose the option by which the optimizer updates many parameters in one call; None where it
     has no such option, or uses it already."""
@@ -310,6 +341,8 @@ _VECTORISED = {
 FACT_FIXES: Mapping[str, Callable[[JobFacts], list[FixText]]] = {
     "batch_handover": list_handover_fixes,
     "compute": list_compute_fixes,
+    "cpu_contention": list_contention_fixes,
+    "cpu_limit": list_limit_fixes,
     "dispatch_overhead": list_dispatch_fixes,
     "evaluation": list_evaluation_fixes,
     "host_sync": list_sync_fixes,

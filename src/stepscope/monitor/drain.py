@@ -451,7 +451,7 @@ def _scalar_columns(builder: _ColumnBuilder) -> dict[str, Any]:
         **builder.provenance(),
         "t_ns": builder.epoch(builder.start),
         "name": builder.names(_text),
-        "step": np.ma.MaskedArray(np.zeros(len(builder.value), dtype=np.int64), mask=True),
+        "step": np.ma.MaskedArray(builder.end.astype(np.int64) - 1, mask=builder.end == 0),
         "value": builder.value.view(np.float64),
     }
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from stepscope.quantities import in_unit
+from stepscope.schema import Unit
 from stepscope.views.profiling_report import (
+    BarChart,
     Boxes,
     Cell,
     Chart,
     Column,
+    Curves,
     Heatmap,
     Histogram,
     Lines,
+    Matrix,
     Pie,
     Table,
 )
@@ -41,6 +45,32 @@ def make_chart_table(chart: Chart) -> Table:
                 [row.name, *_format_extremes(row.shade_ratio, row.full, row.unit)]
                 for row in chart.rows
             ]
+        case Curves():
+            columns = [
+                Column(label="name"),
+                _number_column(chart.x_axis, chart.x_unit),
+                _number_column(chart.y_axis, chart.y_unit),
+            ]
+            rows = [
+                [curve.name, _scale(x, chart.x_unit), _scale(y, chart.y_unit)]
+                for curve in chart.curves
+                for x, y in zip(curve.x, curve.y, strict=True)
+            ]
+        case BarChart():
+            columns = [Column(label=chart.item), _number_column(chart.axis, chart.unit)]
+            rows = [
+                [name, _scale(value, chart.unit)]
+                for name, value in zip(chart.names, chart.values, strict=True)
+            ]
+        case Matrix():
+            columns = [
+                Column(label=chart.row),
+                *(_number_column(name, chart.unit) for name in chart.columns),
+            ]
+            rows = [
+                [name, *(_scale(value, chart.unit) for value in values)]
+                for name, values in zip(chart.rows, chart.values, strict=True)
+            ]
         case Lines():
             columns = [
                 Column(label="name"),
@@ -53,6 +83,17 @@ def make_chart_table(chart: Chart) -> Table:
                 for point in zip(line.x, line.y, strict=True)
             ]
     return Table(title=chart.title, columns=columns, rows=rows, more=chart.more)
+
+
+def _number_column(label: str, unit: Unit) -> Column:
+    """Make a column of numbers in a unit; of counts without decimals."""
+    if unit == "ratio":
+        return Column(label=label, unit="%", digits=1)
+    return Column(label=label, digits=0 if unit == "count" else 4)
+
+
+def _scale(value: float | None, unit: Unit) -> float | None:
+    return 100 * value if value is not None and unit == "ratio" else value
 
 
 def _tabulate_histogram(chart: Histogram) -> tuple[list[Column], list[list[Cell]]]:

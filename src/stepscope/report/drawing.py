@@ -8,7 +8,17 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from stepscope.views.profiling_report import Boxes, Chart, Heatmap, Histogram, Lines, Pie
+from stepscope.views.profiling_report import (
+    BarChart,
+    Boxes,
+    Chart,
+    Curves,
+    Heatmap,
+    Histogram,
+    Lines,
+    Matrix,
+    Pie,
+)
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c", "#c9b800")
 """Palette that is distinguishable with any colour vision (Okabe and Ito, 2008)."""
@@ -24,7 +34,8 @@ def draw_chart(chart: Chart) -> str | None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    rows = len(chart.rows) if isinstance(chart, Heatmap) else 0
+    rows = len(chart.rows) if isinstance(chart, Heatmap | Matrix) else 0
+    rows = len(chart.names) if isinstance(chart, BarChart) else rows
     # Without pyplot, so that the settings of the notebook stay unchanged.
     with rc_context({"svg.fonttype": "path", "font.size": 9}):
         figure = Figure(figsize=(_WIDTH, max(_HEIGHT, 0.8 + 0.18 * rows)), layout="constrained")
@@ -113,6 +124,51 @@ def _draw_lines(axes: Any, chart: Lines) -> None:
     _add_legend(axes, len(chart.lines))
 
 
+def _draw_curves(axes: Any, chart: Curves) -> None:
+    for index, curve in enumerate(chart.curves):
+        axes.plot(
+            _numbers(curve.x, chart.x_unit),
+            _numbers(curve.y, chart.y_unit),
+            _STYLES[index % len(_STYLES)],
+            color=COLOURS[index % len(COLOURS)],
+            linewidth=1,
+            marker=".",
+            label=_plain(curve.name),
+        )
+    axes.set_xlabel(_label(chart.x_axis, chart.x_unit))
+    axes.set_ylabel(_label(chart.y_axis, chart.y_unit))
+    _add_legend(axes, len(chart.curves))
+
+
+def _draw_bar_chart(axes: Any, chart: BarChart) -> None:
+    axes.barh(range(len(chart.names)), _numbers(chart.values, chart.unit), color=COLOURS[0])
+    axes.set_yticks(range(len(chart.names)))
+    axes.set_yticklabels([_plain(name) for name in chart.names], fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xlabel(_label(chart.axis, chart.unit))
+
+
+def _draw_matrix(axes: Any, chart: Matrix) -> None:
+    grid = [_numbers(row, chart.unit) for row in chart.values]
+    image = axes.imshow(grid, aspect="auto", cmap="viridis")
+    axes.set_yticks(range(len(chart.rows)))
+    axes.set_yticklabels([_plain(name) for name in chart.rows], fontsize=7)
+    axes.set_xticks(range(len(chart.columns)))
+    axes.set_xticklabels([_plain(name) for name in chart.columns], fontsize=7, rotation=35)
+    axes.set_ylabel(chart.row)
+    axes.set_xlabel(chart.column)
+    axes.figure.colorbar(image, ax=axes, label=_label(chart.axis, chart.unit))
+
+
+def _numbers(values: list[float | None], unit: str) -> list[float]:
+    scale = 100 if unit == "ratio" else 1
+    return [float("nan") if value is None else scale * value for value in values]
+
+
+def _label(name: str, unit: str) -> str:
+    return f"{name} (%)" if unit == "ratio" else name
+
+
 def _add_legend(axes: Any, count: int) -> None:
     if count > 1:
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
@@ -125,6 +181,9 @@ def _plain(text: str) -> str:
 
 
 _DRAW: dict[type, Callable[[Any, Any], None]] = {
+    BarChart: _draw_bar_chart,
+    Curves: _draw_curves,
+    Matrix: _draw_matrix,
     Pie: _draw_pie,
     Histogram: _draw_histogram,
     Boxes: _draw_boxes,

@@ -30,10 +30,10 @@ from stepscope.report import show
 
 run = stepscope.open(RUN)
 report = run.report(RULES, config=CONFIG, settings=SETTINGS)"""
-_TRAINING = """for section in report.sections:  # with initialization, where it took long
-    if section.id in {"initialization", "training"}:
+_TRAINING = """for section in report.sections:  # with those that not every job has
+    if section.id in {"initialization", "training", "xgboost"}:
         display(show(report, section.id))"""
-_TRAINING_SECTIONS = ("initialization", "training")
+_TRAINING_SECTIONS = ("initialization", "training", "xgboost")
 
 
 def render_notebook(

@@ -16,8 +16,9 @@ from stepscope.store import RunReader
 
 _TOPICS = ("tensors", "losses")
 _NOT_ABOUT_LEARNING = frozenset(
-    {"GradientClippingSaturation", "SimilarAcrossRuns", "StalledTrainingRule"}
+    {"GradientClippingSaturation", "SimilarAcrossRuns", "StalledTrainingRule", "TreeDepth"}
 )
+"""Other questions; XGBoost's trees are deeper than TreeDepth's limit by default, and learn."""
 _STEADY_RULES = frozenset(
     {
         *("AllZero", "VanishingGradient", "WeightUpdateRatio", "UnchangedTensor", "Overfit"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.analysis import (
+    FLAG_NEW_MODEL,
     FLAG_NO_OPTIMIZER,
     PHASE_OF_KIND,
     STEP_END_KINDS,
@@ -121,7 +122,7 @@ class StepFinder:
         if count <= 0:
             return None
         steps = _first_ones(steps, count)
-        if position.boundary_ns != _FIRST:
+        if position.boundary_ns != _FIRST and not _starts_model(spans, steps):
             _start_at(steps, position.boundary_ns)
         position.boundary_ns = int(steps.end[-1])
         position.count += count
@@ -186,6 +187,12 @@ def _first_ones(steps: Steps, count: int) -> Steps:
         profiled=steps.profiled[:count],
         evaluation=steps.evaluation,
     )
+
+
+def _starts_model(spans: Spans, steps: Steps) -> bool:
+    """Return True if the first step is the first one of a further model."""
+    is_new = spans.is_kind("optimizer") & spans.has_flag(FLAG_NEW_MODEL)
+    return bool((spans.start[is_new] == steps.start[0]).any())
 
 
 def _start_at(steps: Steps, boundary_ns: int) -> None:

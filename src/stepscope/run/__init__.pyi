@@ -3,6 +3,13 @@ from .annotations import (
     read_annotations as read_annotations,
     read_script_annotations as read_script_annotations,
 )
+from .boosted_models import (
+    BoostedModel as BoostedModel,
+    count_label_rows as count_label_rows,
+    list_boosted_models as list_boosted_models,
+    read_model_values as read_model_values,
+    read_round_scalars as read_round_scalars,
+)
 from .callbacks import measure_callbacks as measure_callbacks
 from .clock import RunClock as RunClock
 from .configuration import (

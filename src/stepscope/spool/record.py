@@ -3,7 +3,8 @@
 A record is four native 64-bit words:
 
     word 0   start, monotonic nanoseconds; zero until the record is readable
-    word 1   end, monotonic nanoseconds; zero while the interval is open, and for a mark
+    word 1   end, monotonic nanoseconds; zero while the interval is open, and for a mark;
+             of a number: its step plus one, zero without a step
     word 2   meta: interned name << 32 | kind << 24 | flags << 16 | depth
     word 3   value: an integer, the bits of a double, or two packed numbers, by kind
 
@@ -97,6 +98,8 @@ class Flag:
     """Of a forward pass: the value is that of `pack_forward`."""
     NO_OPTIMIZER: Final = 64
     """Of a backward pass: the process has created no torch optimizer."""
+    NEW_MODEL: Final = 128
+    """Of an optimizer step: the first of a model that nothing before it belongs to."""
 
 
 SIZE_BITS: Final = 44

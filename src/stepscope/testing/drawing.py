@@ -33,6 +33,7 @@ import numpy as np
 
 from stepscope.analysis import (
     FLAG_EVAL_MODE,
+    FLAG_NEW_MODEL,
     FLAG_NO_GRAD,
     FLAG_NO_OPTIMIZER,
     FLAG_NO_RESULT,
@@ -50,6 +51,7 @@ SHORTHAND = {
     "evaluate": ("forward", FLAG_NO_GRAD | FLAG_EVAL_MODE),
     "test": ("forward", FLAG_EVAL_MODE),
     "hand": ("backward", FLAG_NO_OPTIMIZER),
+    "new_model": ("optimizer", FLAG_NEW_MODEL),
     "save": ("checkpoint", 0),
     "mark": ("step", 0),
 }

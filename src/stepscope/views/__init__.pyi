@@ -1,3 +1,11 @@
+from .boosted_data import (
+    ConfusionMatrix as ConfusionMatrix,
+    DataSetEvaluation as DataSetEvaluation,
+    FeatureImportance as FeatureImportance,
+    LabelDistribution as LabelDistribution,
+    RegressionErrors as RegressionErrors,
+)
+from .boosting import XgboostView as XgboostView
 from .configuration import (
     ChangedSetting as ChangedSetting,
     ConfigurationView as ConfigurationView,

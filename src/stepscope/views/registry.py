@@ -95,6 +95,9 @@ BUILT_IN_VIEWS: dict[str, View] = {
         ("collection", "reduction", "rank", *RANGE_OPTIONS),
         is_of_processes=True,
     ),
+    "xgboost": View(
+        _show("boosting", "show_xgboost"), ("name", "rank", *RANGE_OPTIONS), is_of_processes=True
+    ),
     "timeline": View(_show("timeline.tree", "timeline"), is_of_processes=True),
     "timeline-slices": View(
         _show("timeline.slices", "timeline_slices"), ("tracks", "pixels", *RANGE_OPTIONS)

@@ -51,8 +51,8 @@ class ScalarSeries(msgspec.Struct, frozen=True, kw_only=True):
     after_ns: list[int]
     """Time of each point's first value, after the run's origin."""
     step: Annotated[list[int] | None, field_label(display="identifier")]
-    """Step of each point's first value: the one that an imported file names, or the number of steps
-    of the process that had ended; null where neither is known."""
+    """Step of each point's first value: the one that an imported file or XGBoost names, or the
+    number of steps of the process that had ended; null where neither is known."""
     value: list[float | None]
     """Null for a point without a finite value."""
     non_finite_points: Annotated[

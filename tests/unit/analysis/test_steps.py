@@ -55,6 +55,21 @@ def test_a_step_goes_from_optimizer_step_to_optimizer_step() -> None:
     assert steps.fetches.tolist() == [1, 1, 1]
 
 
+def test_the_time_between_two_trainings_is_in_no_step() -> None:
+    drawing = Drawing().draw("new_model 8 | do 2").draw("optimizer 8 | do 2", 2)
+    steps = steps_in(drawing.draw("do 100 | new_model 4 | do 101 | optimizer 4"))
+    assert walls(steps) == [8, 10, 10, 4, 105]
+    assert ends(steps) == [8, 18, 28, 134, 239]
+    assert (steps.start / MS).tolist() == [0, 8, 18, 130, 134]
+    assert (sum(steps.phase_ns.values()) == steps.wall_ns).all()
+    assert phases(steps, 3) == {"optimizer": 4}
+
+
+def test_a_new_model_after_other_work_does_not_cut_its_step() -> None:
+    drawing = Drawing().draw(STEP, 2).draw("wait 5 | do 3 | new_model 4")
+    assert walls(steps_in(drawing)) == [47, 47, 12]
+
+
 def test_work_after_the_optimizer_belongs_to_the_next_step() -> None:
     steps = steps_of("wait 1 | forward 2 | backward 3 | optimizer 4 | do 5", times=2)
     assert walls(steps) == [10, 15]

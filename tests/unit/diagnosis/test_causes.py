@@ -71,6 +71,36 @@ def test_every_cause_is_drawn_documented_and_has_advice() -> None:
 # --- fixes -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("cause", "facts"),
+    [
+        ("cpu_contention", [("outside_cpu_cores", 6)]),
+        ("cpu_limit", [("outside_cpu_cores", 0), ("cgroup_throttled_ratio", 0.6)]),
+    ],
+)
+def test_advice_on_cores_names_the_parameter_of_the_library(
+    tmp_path: Path, cause: str, facts: list[tuple[str, float]]
+) -> None:
+    """A boosting round computes in the threads of XGBoost, which torch does not set."""
+    instructions = {}
+    for library, line in (("torch", COMPUTE), ("xgboost", "optimizer:XGBoost 40")):
+        run = RunBuilder(tmp_path / library)
+        process = run.rank().draw(line, 60)
+        if library == "xgboost":
+            process.fact("xgboost_model", number=1, objective="reg:squarederror")
+        for metric, value in facts:
+            run.metric(metric, value)
+        run.metric("job_cpu_cores", 2 if cause == "cpu_contention" else 0.5)
+        run.metric("process_runqueue_ratio", 0.6, device=str(process.info.pid))
+        verdict = diagnose(run.open())
+        assert verdict.cause == cause
+        instructions[library] = verdict.fixes[0].instructions
+    assert "torch.set_num_threads and num_workers" in instructions["torch"]
+    assert "XGBoost's nthread" in instructions["xgboost"]
+    assert "OMP_NUM_THREADS" in instructions["xgboost"]
+    assert "torch" not in instructions["xgboost"]
+
+
 @pytest.mark.seed("DIAG-05")
 def test_the_fixes_name_the_settings_of_the_run(new_run: RunMaker) -> None:
     run = new_run()

@@ -77,6 +77,9 @@ def test_steps_found_piece_by_piece_are_those_of_the_whole_run(tmp_path: Path, p
     )
     run.rank(2).draw(f"{STEP} | mark", 60)
     run.rank(3).draw(STEP, 10).draw(f"window ( {STEP} | {STEP} )").draw(STEP, 20)
+    boosting = run.rank(4)
+    for _ in range(3):
+        boosting.draw("do 700 | new_model 30").draw("optimizer 100 | do 90", 15, jitter=0.3)
     reader = open_run(run.write())
     result = find_in_pieces(reader, run.end_ns + 1, pieces)
     for rank in Run(reader).ranks:

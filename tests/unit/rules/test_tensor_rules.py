@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from stepscope.analysis import TensorValues
 from stepscope.errors import UsageError
 from stepscope.rule_feed import choose_rules
 from stepscope.rules import Evaluation, IncrementalRule, Rule
@@ -24,7 +25,7 @@ from stepscope.rules.tensor.unchanged_tensor import UnchangedTensor
 from stepscope.rules.tensor.vanishing_gradient import VanishingGradient
 from stepscope.rules.tensor.weight_update_ratio import WeightUpdateRatio
 from stepscope.schema import Finding, RuleStatus
-from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule
+from tests.support.fake_rule_inputs import ORIGIN_NS, SECOND_NS, FakeRuleInputs, check_rule
 
 STEPS = np.arange(20)
 
@@ -179,6 +180,21 @@ INCREMENTAL_RULES = [rule for rule in RULES if issubclass(rule, IncrementalRule)
 """The others are evaluated on the whole run."""
 
 
+def importance_of(process: str, step: int, t_ns: int, scores: np.ndarray) -> TensorValues:
+    return TensorValues(
+        name="feature_importance/weight",
+        collection="feature_importance",
+        process=process,
+        rank=int(process[1:]),
+        mode="TRAIN",
+        step=step,
+        t_ns=t_ns,
+        rows=tuple("abcdef"),
+        columns=("value",),
+        values=scores,
+    )
+
+
 def random_inputs(seed: int) -> FakeRuleInputs:
     """Draw tensors and losses with faults at random steps."""
     random = np.random.default_rng(seed)
@@ -209,6 +225,11 @@ def random_inputs(seed: int) -> FakeRuleInputs:
         loss = random.lognormal(size=200) * np.where(random.random(200) < 0.03, 40, 1)
         inputs.scalar("loss/NllLoss", loss, process=process, every_s=4)
         inputs.scalar("val_loss", loss[:40] * 2, process=process, every_s=20, from_s=1.5)
+        inputs.scalar("trees/depth", random.integers(1, 8, 40), process=process, every_s=20)
+        for step in range(0, 200, 10):
+            scores = 100 * random.exponential(size=(6, 1)) ** 3
+            t_ns = ORIGIN_NS + step * 4 * SECOND_NS
+            inputs.matrix(importance_of(process, step, t_ns, scores))
     return inputs
 
 

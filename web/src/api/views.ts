@@ -209,6 +209,25 @@ export interface ChangedSetting {
   reason: string | null;
 }
 
+/** Accuracy of one class by recorded round: diagonal element of the confusion matrix divided by the rows of the class. */
+export interface ClassCurve {
+  label: string;
+  recall_ratio: (number | null)[];
+}
+
+/** Scores of one class, or their average over the classes. */
+export interface ClassScores {
+  label: string;
+  row_count: number | null;
+  predicted_count: number | null;
+  /** Share of the rows predicted as the class that are of it. */
+  precision_ratio: number | null;
+  /** Share of the rows of the class that are predicted as it. */
+  recall_ratio: number | null;
+  /** Harmonic mean of both. */
+  f1_ratio: number | null;
+}
+
 /** Collectives of one name within one group of ranks. */
 export interface Collective {
   name: string;
@@ -345,6 +364,25 @@ export interface ConfigurationView {
   /** Changes while the job ran, in the order of time. */
   changes: ChangedSetting[];
   missing: string | null;
+}
+
+/** Confusion matrix after the last recorded round, its scores, and its diagonal by round. */
+export interface ConfusionMatrix {
+  /** Columns are predicted classes, in the order of the rows. */
+  matrix: ConfusionRow[];
+  /** Share of all rows that are predicted right; also the precision, recall and F1 of all classes together (micro average). */
+  accuracy_ratio: number | null;
+  classes: ClassScores[];
+  /** Macro: mean over the classes that occur; weighted: by the rows of each. A score that is not defined counts as 0, as in scikit-learn. */
+  averages: ClassScores[];
+  rounds: number[];
+  diagonal: ClassCurve[];
+}
+
+/** Rows of one class by the class that is predicted. */
+export interface ConfusionRow {
+  label: string;
+  predicted_count: number[];
 }
 
 /** A property that is not the same; null where a run did not record it. */
@@ -501,6 +539,20 @@ export interface Dashboard {
   quality: QualityNote[];
 }
 
+/** Predictions for one data set after recorded rounds. */
+export interface DataSetEvaluation {
+  data_set: string;
+  /** TRAIN for the data that the model is trained on. */
+  mode: string;
+  /** Rounds before it. */
+  round: number;
+  /** Of more than 20,000 rows, every k-th is counted. */
+  counted_count: number;
+  confusion: ConfusionMatrix | null;
+  roc: RocCurve | null;
+  errors: RegressionErrors | null;
+}
+
 /** Delivery of a notification; there is one per action and rule. */
 export interface Delivery {
   /** `stop`, `command`, `webhook` or `notify`. */
@@ -645,6 +697,16 @@ export interface DividedSteps {
   waiting_ns: number[] | null;
 }
 
+/** Absolute error of the rows with a label between two values. */
+export interface ErrorBin {
+  low: number | null;
+  high: number | null;
+  count: number;
+  /** Null for a bin without rows. */
+  mean_absolute_error: number | null;
+  by_round: (number | null)[];
+}
+
 /** `timeline-slice`: details of one event. */
 export interface EventDetails {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
@@ -710,6 +772,23 @@ export interface FamilyTotals {
   total_bytes: number | null;
   /** Roofline time divided by device time, over the groups that have both. */
   roofline_ratio: number | null;
+}
+
+/** Importance of the features by one measure, after the last recorded round. */
+export interface FeatureImportance {
+  /** `weight`: splits that use the feature; `gain` and `cover`: means over these splits; `total_gain` and `total_cover`: sums over them. */
+  measure: string;
+  round: number;
+  /** The most important first; those beyond the first 50 are one row. */
+  features: FeatureScore[];
+}
+
+/** Importance of one feature. */
+export interface FeatureScore {
+  name: string;
+  value: number | null;
+  /** Share of the sum over all features; null for a mean. */
+  share_ratio: number | null;
 }
 
 /** Change of a figure of the whole job; null where a run does not have it. */
@@ -1136,6 +1215,26 @@ export interface KernelsView {
   quality: QualityNote[];
 }
 
+/** Rows of one class, or with a label between two values. */
+export interface LabelBin {
+  /** Null for a range of values. */
+  label: string | null;
+  low: number | null;
+  high: number | null;
+  count: number;
+  /** Share of the counted rows. */
+  share_ratio: number | null;
+}
+
+/** Labels of one data set. */
+export interface LabelDistribution {
+  data_set: string;
+  row_count: number | null;
+  /** Of many rows, every k-th is counted. */
+  counted_count: number;
+  bins: LabelBin[];
+}
+
 /** Payload of `launches`. */
 export interface LaunchesView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
@@ -1280,6 +1379,22 @@ export interface MetricView {
   unit: string;
   doc: string;
   statistics: Statistics | null;
+}
+
+/** Model of one process, as it was after its first round. */
+export interface ModelRow {
+  name: string;
+  rank: number;
+  objective: string;
+  /** True if the script computes the gradients. */
+  has_own_objective: boolean;
+  booster: string;
+  class_count: number | null;
+  data: string;
+  row_count: number | null;
+  column_count: number | null;
+  /** Parameters of the trees that XGBoost states. */
+  parameters: Record<string, string>;
 }
 
 /** One module on one path in the model. */
@@ -1880,6 +1995,15 @@ export interface RecordingsView {
   missing: string | null;
 }
 
+/** RegressionErrors of a regression. */
+export interface RegressionErrors {
+  /** After the last recorded round. */
+  residuals: ResidualBin[];
+  rounds: number[];
+  /** Ten bins of equal width of the labels. */
+  label_bins: ErrorBin[];
+}
+
 /** Device work in replayed graphs of one captured operator. */
 export interface ReplayedOperator {
   name: string;
@@ -1888,6 +2012,26 @@ export interface ReplayedOperator {
   device_ns: number;
   /** Share of the device time of the trace. */
   device_ratio: number | null;
+}
+
+/** Rows with a residual, label minus prediction, between two values. */
+export interface ResidualBin {
+  /** Null: no limit. A bin at each end counts the outermost 0.5% of the residuals. */
+  low: number | null;
+  high: number | null;
+  count: number;
+}
+
+/** ROC curve of a classifier of two classes, after the last recorded round. */
+export interface RocCurve {
+  /** Area under the curve, by the trapezoidal rule. */
+  auc: number | null;
+  /** Share of the rows of class 0 with at least the score of each point. */
+  false_positive_ratio: (number | null)[];
+  /** Share of the rows of class 1 with at least that score. */
+  true_positive_ratio: (number | null)[];
+  rounds: number[];
+  auc_by_round: (number | null)[];
 }
 
 /** Time that calls of one group would save on their roofline. */
@@ -1965,6 +2109,22 @@ export interface RooflineView {
   quality: QualityNote[];
 }
 
+/** Number that XGBoost reports for rounds of a model. */
+export interface RoundCurve {
+  name: string;
+  /** Beginning of the name of a metric. */
+  data_set: string;
+  metric: string;
+  last_value: number | null;
+  min: number | null;
+  min_round: number | null;
+  max: number | null;
+  max_round: number | null;
+  /** Rounds before each one; at most 500 in equal distances, and the last. */
+  round: number[];
+  value: (number | null)[];
+}
+
 /** One rule and its finding. */
 export interface RuleInsight {
   rule: string;
@@ -2020,7 +2180,7 @@ export interface ScalarSeries {
   values_per_point: number;
   /** Time of each point's first value, after the run's origin. */
   after_ns: number[];
-  /** Step of each point's first value: the one that an imported file names, or the number of steps of the process that had ended; null where neither is known. */
+  /** Step of each point's first value: the one that an imported file or XGBoost names, or the number of steps of the process that had ended; null where neither is known. */
   step: number[] | null;
   /** Null for a point without a finite value. */
   value: (number | null)[];
@@ -2861,6 +3021,16 @@ export interface TrackSummary {
   names: NameTime[];
 }
 
+/** Trees of a model by recorded round. */
+export interface TreeSizes {
+  /** Rounds before each recorded one. */
+  round: number[];
+  /** Splits from the root to the deepest leaf of the round's trees. */
+  depth: (number | null)[];
+  /** Trees of the model after the last recorded round. */
+  tree_count: number | null;
+}
+
 /** One part of a whole. */
 export interface UsageShare {
   name: string;
@@ -2940,6 +3110,29 @@ export interface WaitingView {
   starved_ratio: number | null;
 }
 
+/** Payload of `xgboost`: all models, and one of them in full. */
+export interface XgboostView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
+  recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
+  /** Null for the whole run. */
+  range: TimeRange | null;
+  models: ModelRow[];
+  name: string | null;
+  rank: number | null;
+  metrics: RoundCurve[];
+  left_out_metric_count: number;
+  trees: TreeSizes | null;
+  labels: LabelDistribution[];
+  importance: FeatureImportance[];
+  data_sets: DataSetEvaluation[];
+  notes: string[];
+  missing: string | null;
+}
+
 /** Payloads by their names in the API. */
 export interface Views {
   "overview": Overview;
@@ -2970,6 +3163,7 @@ export interface Views {
   "tensors": TensorsView;
   "tensor": TensorView;
   "tensor-heat": TensorHeatView;
+  "xgboost": XgboostView;
   "timeline": TimelineView;
   "timeline-slices": SlicesView;
   "timeline-counters": CountersView;

@@ -1,6 +1,7 @@
 // One block of a section of the report: text, table, rule or figure.
 import type { Section } from "../api/report";
 import { FigureView } from "../charts/figure";
+import { figureOf } from "../charts/from_blocks";
 import { Prose } from "../widgets/prose";
 import { Table } from "../widgets/table";
 import { CheckView } from "./check";
@@ -33,6 +34,10 @@ export function BlockView({ block }: { block: Block }) {
           {block.more === null ? null : <p class="muted">… {block.more}.</p>}
         </div>
       );
+    case "curves":
+    case "bar_chart":
+    case "matrix":
+      return <FigureView block={figureOf(block)} />;
     default:
       return <FigureView block={block} />;
   }

@@ -35,6 +35,7 @@ WRITERS = {
     "SystemSeriesView": "series:write_series",
     "SystemView": "system:write_system",
     "TensorsView": "series:write_tensors",
+    "XgboostView": "boosting:write_xgboost",
     "UsageView": "usage:write_usage",
 }
 """Module and function by the name of the payload. A module is imported when it is used: together

@@ -1,7 +1,7 @@
 """The built-in rules about tensors and losses, one per file.
 
-Belongs here: rules, and base classes of several of them (`base`, `matrices`, `stopped_units`). A
-new rule is one file and one entry in `RULES`; its docstring is its page.
+Belongs here: rules, and base classes of several of them (`base`, `matrices`, `stopped_units`,
+`boosted_models`). A new rule is one file and one entry in `RULES`; its docstring is its page.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from stepscope.rules.tensor.class_imbalance import ClassImbalance
 from stepscope.rules.tensor.confusion import Confusion
 from stepscope.rules.tensor.dead_relu import DeadRelu
 from stepscope.rules.tensor.exploding_tensor import ExplodingTensor
+from stepscope.rules.tensor.feature_importance_overweight import FeatureImportanceOverweight
 from stepscope.rules.tensor.gradient_clipping_saturation import GradientClippingSaturation
 from stepscope.rules.tensor.learning_rate_too_high import LearningRateTooHigh
 from stepscope.rules.tensor.learning_rate_too_low import LearningRateTooLow
@@ -30,6 +31,7 @@ from stepscope.rules.tensor.saturated_activation import SaturatedActivation
 from stepscope.rules.tensor.similar_across_runs import SimilarAcrossRuns
 from stepscope.rules.tensor.stalled_training import StalledTrainingRule
 from stepscope.rules.tensor.tensor_variance import TensorVariance
+from stepscope.rules.tensor.tree_depth import TreeDepth
 from stepscope.rules.tensor.unchanged_tensor import UnchangedTensor
 from stepscope.rules.tensor.vanishing_gradient import VanishingGradient
 from stepscope.rules.tensor.weight_update_ratio import WeightUpdateRatio
@@ -53,6 +55,8 @@ RULES: tuple[type[Rule[Any]], ...] = (
     WeightUpdateRatio,
     CheckInputImages,
     NLPSequenceRatio,
+    FeatureImportanceOverweight,
+    TreeDepth,
     LossSpike,
     LearningRateTooHigh,
     LearningRateTooLow,

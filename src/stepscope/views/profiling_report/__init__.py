@@ -10,6 +10,7 @@ Belongs here: the sections of a report, their sentences and numbers. Does not be
     system             utilization of every node
     framework          time by phase, operator and kernel
     rule_summary       all rules in a table
+    boosting           models of XGBoost
     training           the training loop rule by rule: steps, gpus, loading
     report             the report
 
@@ -20,16 +21,19 @@ tables and sentences cover the whole run.
 from __future__ import annotations
 
 from stepscope.views.profiling_report.blocks import (
+    BarChart,
     Block,
     Boxes,
     Cell,
     Chart,
     Check,
     Column,
+    Curves,
     Heatmap,
     Histogram,
     Lines,
     Listing,
+    Matrix,
     Pie,
     Section,
     Table,
@@ -45,16 +49,19 @@ from stepscope.views.profiling_report.report import (
 )
 
 __all__ = [
+    "BarChart",
     "Block",
     "Boxes",
     "Cell",
     "Chart",
     "Check",
     "Column",
+    "Curves",
     "Heatmap",
     "Histogram",
     "Lines",
     "Listing",
+    "Matrix",
     "Pie",
     "Report",
     "ReportFacts",

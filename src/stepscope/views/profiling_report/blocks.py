@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from stepscope.rules import BoxPlot
-from stepscope.schema import RuleStatus, field_label
+from stepscope.schema import RuleStatus, Unit, field_label
 from stepscope.views.system_heat import HeatRow
 
 Tone = Literal["plain", "note", "warning", "missing"]
@@ -163,7 +163,58 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True, tag="lines", tag_field="k
     more: str | None = None
 
 
-Chart = Boxes | Heatmap | Histogram | Lines | Pie
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
+    """One series of `Curves`."""
+
+    name: str
+    x: Annotated[list[float | None], field_label(unit="inherited")]
+    y: Annotated[list[float | None], field_label(unit="inherited")]
+
+
+class Curves(msgspec.Struct, frozen=True, kw_only=True, tag="curves", tag_field="kind"):
+    """Values over rounds, or over another number."""
+
+    title: str
+    x_axis: str
+    x_unit: Unit
+    y_axis: str
+    y_unit: Unit
+    curves: list[Curve]
+    note: str | None = None
+    more: str | None = None
+
+
+class BarChart(msgspec.Struct, frozen=True, kw_only=True, tag="bar_chart", tag_field="kind"):
+    """One number of each of several items, as horizontal bars."""
+
+    title: str
+    item: str
+    """Noun for an item, such as `feature`."""
+    axis: str
+    unit: Unit
+    names: list[str]
+    values: Annotated[list[float | None], field_label(unit="inherited")]
+    note: str | None = None
+    more: str | None = None
+
+
+class Matrix(msgspec.Struct, frozen=True, kw_only=True, tag="matrix", tag_field="kind"):
+    """Numbers by row and column, as colors."""
+
+    title: str
+    row: str
+    """Noun for a row, such as `true class`."""
+    column: str
+    axis: str
+    unit: Unit
+    rows: list[str]
+    columns: list[str]
+    values: Annotated[list[list[float | None]], field_label(unit="inherited")]
+    note: str | None = None
+    more: str | None = None
+
+
+Chart = BarChart | Boxes | Curves | Heatmap | Histogram | Lines | Matrix | Pie
 Block = Text | Listing | Check | Table | Chart
 
 

@@ -31,6 +31,7 @@ from stepscope.run import (
 )
 from stepscope.schema import Finding
 from stepscope.views.profiling_report.blocks import Section
+from stepscope.views.profiling_report.boosting import build_boosting_sections
 from stepscope.views.profiling_report.building import limit_items, shorten
 from stepscope.views.profiling_report.framework import build_framework_section
 from stepscope.views.profiling_report.job import build_job_section
@@ -151,6 +152,7 @@ def _make_report(results: RuleResults, checked: RuleReport) -> Report:
             build_framework_section(results),
             build_rules_section(results),
             *build_training_sections(results),
+            *build_boosting_sections(run),
         ],
         notes=_notes(run, checked),
     )

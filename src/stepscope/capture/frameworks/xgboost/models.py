@@ -37,7 +37,7 @@ class Model:
     """
 
     __slots__ = (
-        "class_count", "has_own_objective", "is_boosting", "kind", "number", "objective",
+        "class_count", "has_own_objective", "is_boosting", "is_new", "kind", "number", "objective",
         "reference", "round_count", "state",
     )  # fmt: skip
 
@@ -49,6 +49,8 @@ class Model:
         """Rounds in this process."""
         self.is_boosting = False
         """A round has started and not ended."""
+        self.is_new = False
+        """The last round is the first of the model, in this process or before it."""
         self.has_own_objective = False
         """The script computes the gradients."""
         self.objective = ""

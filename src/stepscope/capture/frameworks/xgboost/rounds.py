@@ -14,14 +14,15 @@ from stepscope.capture.frameworks.xgboost import tensors
 from stepscope.capture.frameworks.xgboost.models import SPAN_NAME, Model, describe, find_model
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
-from stepscope.spool import Kind
+from stepscope.spool import Flag, Kind
 
 _probe = Probe("boosting rounds", coarse=True)
 _evaluation_probe = Probe("evaluation of boosting rounds", coarse=True)
 _metric_probe = Probe("evaluation metrics of XGBoost")
 
 _thread = threading.local()
-"""`.has_folds` is true while the folds of a cross-validation take a round."""
+"""`.has_folds` is true while the folds of a cross-validation take a round, `.has_new_folds` after
+their first one."""
 
 
 def install() -> None:
@@ -55,7 +56,9 @@ def _timed_round(original: Callable[..., Any]) -> Callable[..., Any]:
             raise
         finally:
             model.is_boosting = False
-        _probe.end(span)
+        _begin_model(model, self)
+        _probe.end(span, flags=Flag.NEW_MODEL if model.is_new else 0)
+        _thread.has_new_folds = model.is_new
         _end_round(model, self, args[0] if args else kwargs.get("dtrain"))
         return result
 
@@ -65,14 +68,21 @@ def _timed_round(original: Callable[..., Any]) -> Callable[..., Any]:
 def _timed_folds(original: Callable[..., Any]) -> Callable[..., Any]:
     def update(self: Any, *args: Any, **kwargs: Any) -> Any:
         span = _probe.start(Kind.OPTIMIZER, f"{SPAN_NAME} cross-validation")
-        _thread.has_folds = True
+        _thread.has_folds, _thread.has_new_folds = True, False
         try:
             return original(self, *args, **kwargs)
         finally:
             _thread.has_folds = False
-            _probe.end(span)
+            _probe.end(span, flags=Flag.NEW_MODEL if _thread.has_new_folds else 0)
 
     return update
+
+
+@_probe.protect
+def _begin_model(model: Model, booster: Booster) -> None:
+    """Find out if the round that has ended is the first of a model. If training goes on with a
+    model, such as one that a script trains on one file after another, that is not the case."""
+    model.is_new = not model.round_count and booster.num_boosted_rounds() == 1
 
 
 @_probe.protect
@@ -107,6 +117,7 @@ def _timed_evaluation(original: Callable[..., Any]) -> Callable[..., Any]:
 def _record_metrics(model: Model, result: str) -> None:
     """Record metrics, such as `[7]\\ttrain-rmse:0.25\\ttest-rmse:0.31`, as scalars."""
     t_ns = time.monotonic_ns()
+    step = model.round_count - 1 if model.round_count else None
     for metric in result.split("\t")[1:]:
         name, _, text = metric.rpartition(":")
-        _metric_probe.scalar(model.name(name), float(text), t_ns)
+        _metric_probe.scalar(model.name(name), float(text), t_ns, step=step)

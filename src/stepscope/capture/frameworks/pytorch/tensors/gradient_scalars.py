@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.tensors.device_scalars import DeviceScalars
+from stepscope.capture.frameworks.pytorch.tensors.plain_execution import is_plain_execution
 from stepscope.capture.guard import Probe
 from stepscope.spool import TensorPlan
 
@@ -98,13 +98,13 @@ class GradientScalars:
 
     def _add_scale(self, scaler: Any) -> None:
         scale = getattr(scaler, "_scale", None)  # none if it is disabled
-        if type(scale) is torch.Tensor and _is_plain_execution():
+        if type(scale) is torch.Tensor and is_plain_execution():
             with torch.no_grad(), torch._C.DisableTorchFunction():
                 self._scalars.add(SCALE_NAME + self._scalers.suffix(scaler), scale)
 
     def _add_norm(self, parameters: Any, max_norm: Any, total_norm: Any) -> None:
         # The norm of sharded gradients (DTensor) is known only after communication.
-        if type(total_norm) is not torch.Tensor or total_norm.is_meta or not _is_plain_execution():
+        if type(total_norm) is not torch.Tensor or total_norm.is_meta or not is_plain_execution():
             return
         with torch.no_grad(), torch._C.DisableTorchFunction():
             suffix = self._clipped.suffix(_find_first(parameters))
@@ -114,7 +114,7 @@ class GradientScalars:
                 self._scalars.add(NORM_RATIO_NAME + suffix, total_norm.double() / limit)
 
     def _add_clipped(self, parameters: Any, clip_value: Any) -> None:
-        if not _is_plain_execution():
+        if not is_plain_execution():
             return
         limit = _read_limit(clip_value)
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else parameters
@@ -163,13 +163,3 @@ def _find_first(parameters: Any) -> Any:
     if isinstance(parameters, torch.Tensor):
         return parameters
     return parameters[0] if isinstance(parameters, list | tuple) and parameters else None
-
-
-def _is_plain_execution() -> bool:
-    """Return True where tensors are numbers now, for the script itself."""
-    return (
-        torch._C._functorch.maybe_current_level() is None
-        and torch._C._get_tracing_state() is None
-        and not is_capturing()
-        and not torch.compiler.is_compiling()
-    )

@@ -188,7 +188,8 @@ def _evaluate(
 @_tree_probe.protect
 def _record_trees(model: Model, booster: xgboost.Booster) -> None:
     """Record the number of trees, and the size of those of the last round."""
-    t_ns, round_count = time.monotonic_ns(), booster.num_boosted_rounds()
+    t_ns, step = time.monotonic_ns(), model.round_count - 1
+    round_count = booster.num_boosted_rounds()
     trees = booster[round_count - 1 : round_count].get_dump()
     nodes = [(len(tabs), int(number)) for tree in trees for tabs, number in _NODE.findall(tree)]
     numbers = {
@@ -197,7 +198,7 @@ def _record_trees(model: Model, booster: xgboost.Booster) -> None:
         "largest_node_id": max(number for _, number in nodes),
     }
     for name, number in numbers.items():
-        _tree_probe.scalar(model.name(f"trees/{name}"), number, t_ns)
+        _tree_probe.scalar(model.name(f"trees/{name}"), number, t_ns, step=step)
 
 
 @_importance_probe.protect
