@@ -18,7 +18,7 @@ from stepscope.capture import session
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
 from stepscope.capture.frameworks.pytorch.models import MAX_DEPTH, find_tensors
 from stepscope.capture.frameworks.pytorch.progress import progress
-from stepscope.capture.frameworks.pytorch.tensors.naming import strip_wrappers
+from stepscope.capture.frameworks.pytorch.tensors.naming import find_class_name, strip_wrappers
 from stepscope.capture.frameworks.pytorch.tensors.recorder import OpenMoments, TensorRecorder
 from stepscope.capture.frameworks.pytorch.tensors.units import find_stopped_units
 from stepscope.spool import TensorPlan
@@ -107,7 +107,7 @@ class CallRecorder:
 
     def _place_hooks(self, call: OpenCall, model: torch.nn.Module) -> None:
         for path, module in _walk(model, is_evaluation=call.moments.mode == "EVAL"):
-            name = call.prefix + strip_wrappers(path, type(model).__name__)
+            name = call.prefix + strip_wrappers(path, find_class_name(model))
             is_leaf = not module._modules and not isinstance(module, _CONTAINERS)
             if self._is_selected("activations" if is_leaf else "", ACTIVATION_PREFIX + name):
                 call.handles.append(module.register_forward_hook(self._output_hook(call, name)))
@@ -173,7 +173,7 @@ class CallRecorder:
         """Return the prefix of the names in a model: none for the first, then its class."""
         prefix = self._prefixes.get(model)
         if prefix is None:
-            used, class_name = set(self._prefixes.values()), type(model).__name__
+            used, class_name = set(self._prefixes.values()), find_class_name(model)
             candidates = ["", f"{class_name}."]
             candidates += [f"{class_name}#{number}." for number in range(2, len(used) + 2)]
             prefix = next(text for text in candidates if text not in used)
