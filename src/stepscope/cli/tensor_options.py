@@ -18,7 +18,7 @@ def tensor_options(command: Decorated) -> Decorated:
 
     @functools.wraps(command)
     def with_plan(*args: Any, **options: Any) -> Any:
-        names = ("collections", "patterns", "interval", "steps", "ranks", "histograms")
+        names = ("collections", "patterns", "interval", "steps", "ranks", "sharded", "histograms")
         plan = _plan(**{name: options.pop(f"tensor_{name}") for name in names})
         return command(*args, tensors=plan, **options)
 
@@ -35,6 +35,7 @@ def _plan(
     interval: int | None,
     steps: dict[str, Any] | None,
     ranks: list[int] | None,
+    sharded: str | None,
     histograms: bool,
 ) -> TensorPlan | None:
     """Make the plan.
@@ -43,10 +44,12 @@ def _plan(
         BadParameter: an option of tensors is given, and no tensor is selected.
     """
     if not collections and not patterns:
-        if interval is not None or steps is not None or ranks is not None or histograms:
+        others = (interval, steps, ranks, sharded)
+        if histograms or any(option is not None for option in others):
             raise click.BadParameter(
                 f"no tensor is selected; add {_NEED}, such as --tensors weights,gradients,losses",
-                param_hint="--tensors-every, --tensors-steps, --tensors-ranks, --tensor-histograms",
+                param_hint="--tensors-every, --tensors-steps, --tensors-ranks, --tensors-sharded, "
+                "--tensor-histograms",
             )
         return None
     try:
@@ -55,6 +58,7 @@ def _plan(
             patterns=patterns,
             interval=interval or (None if steps is None else 1),
             ranks=ranks,
+            joins_shards=sharded == "whole",
             histograms=histograms,
             **(steps or {}),
         )
@@ -122,6 +126,9 @@ _OPTIONS = (
                  help="Record tensors only in these steps; or only at these, such as 5,7,9."),
     click.option("--tensors-ranks", "tensor_ranks", callback=_parse_ranks, metavar="RANKS",
                  help="Ranks that record tensors, such as 0.  [default: all]"),
+    click.option("--tensors-sharded", "tensor_sharded", type=click.Choice(["shards", "whole"]),
+                 help="Of a tensor whose parts are on several ranks (FSDP2, DTensor), record the "
+                 "statistics of each rank's shard, or of the whole tensor.  [default: shards]"),
     click.option("--tensor-histograms", "tensor_histograms", is_flag=True,
                  help="Record a histogram of each tensor as well."),
 )  # fmt: skip

@@ -359,6 +359,21 @@ class VersionsFact(Fact, frozen=True, kw_only=True, tag="versions"):
     """Version of HIP that torch was built for."""
 
 
+class ShardedTensorsFact(Fact, frozen=True, kw_only=True, tag="sharded_tensors"):
+    """Statistics of tensors whose parts are on several ranks (option `--tensors-sharded whole`).
+
+    If the last fact about some ranks says `shards`, the exchange between them has ended, and later
+    rows are those of shards; their `element_count` is below the product of the sizes in `shape`.
+    """
+
+    statistics: Literal["whole", "shards"]
+    """`whole`: the first of the ranks records the statistics of whole tensors."""
+    ranks: list[int]
+    """Ranks that hold the parts; empty if they are not known."""
+    why: str | None = None
+    """Reason why they are not those of whole tensors, as a clause; null if they are."""
+
+
 class ImportedFact(Fact, frozen=True, kw_only=True, tag="imported"):
     """Origin of a process that an importer created."""
 
@@ -388,6 +403,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         VersionsFact,
         NanOriginFact,
         NanSearchFact,
+        ShardedTensorsFact,
         ImportedFact,
     )
 }

@@ -33,6 +33,7 @@ class TensorPlan:
         steps: these steps are recorded as well.
         histograms: record a histogram of each tensor.
         ranks: ranks that record; None for all.
+        joins_shards: record the statistics of whole tensors where each rank holds a part.
 
     Raises:
         ValueError: a value is impossible.
@@ -44,6 +45,7 @@ class TensorPlan:
         "first_step",
         "histograms",
         "interval",
+        "joins_shards",
         "patterns",
         "ranks",
         "steps",
@@ -60,6 +62,7 @@ class TensorPlan:
         steps: Iterable[int] = (),
         histograms: bool = False,
         ranks: Iterable[int] | None = None,
+        joins_shards: bool = False,
     ) -> None:
         self.collections = tuple(collections)
         self.patterns = tuple(patterns)
@@ -69,6 +72,7 @@ class TensorPlan:
         self.steps = frozenset(steps)
         self.histograms = histograms
         self.ranks = None if ranks is None else frozenset(ranks)
+        self.joins_shards = joins_shards
         for name in self.collections:
             if name not in COLLECTIONS:
                 raise ValueError(f"{name!r} is none of {', '.join(COLLECTIONS)}")

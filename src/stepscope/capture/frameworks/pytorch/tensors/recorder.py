@@ -16,6 +16,9 @@ from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.tensors.naming import ParameterNames, is_bias
 from stepscope.capture.frameworks.pytorch.tensors.rows import Moment, RowWriter
+from stepscope.capture.frameworks.pytorch.tensors.shard_group import ShardGroup
+from stepscope.capture.frameworks.pytorch.tensors.shard_groups import ShardGroups
+from stepscope.capture.frameworks.pytorch.tensors.shard_layout import empty_row, is_empty_part
 from stepscope.capture.frameworks.pytorch.tensors.statistics import (
     Elements,
     HostSummary,
@@ -24,7 +27,7 @@ from stepscope.capture.frameworks.pytorch.tensors.statistics import (
     summarize_on_device,
 )
 from stepscope.capture.guard import Probe
-from stepscope.spool import Kind, TensorPlan
+from stepscope.spool import POWER_BINS, Kind, TensorPlan
 
 GRADIENT_PREFIX = "gradient/"
 """Prefix of the name of a gradient, as in SageMaker Debugger."""
@@ -58,14 +61,15 @@ class OpenMoments:
         self.number = number
         self.mode = mode
         self.t_ns = time.monotonic_ns()
-        self.moments: dict[torch.device, Moment] = {}
+        self.moments: dict[tuple[torch.device, ShardGroup | None], Moment] = {}
 
-    def moment(self, elements: Elements) -> Moment:
-        """Return the rows of the device of a tensor."""
-        device = elements.values.device
-        if device not in self.moments:
-            self.moments[device] = Moment(step=self.number, mode=self.mode, t_ns=self.t_ns)
-        return self.moments[device]
+    def moment(self, device: torch.device, shards: ShardGroup | None) -> Moment:
+        """Return the rows of a device and of the ranks that share its tensors."""
+        moment = self.moments.get((device, shards))
+        if moment is None:
+            moment = Moment(step=self.number, mode=self.mode, t_ns=self.t_ns, shards=shards)
+            self.moments[device, shards] = moment
+        return moment
 
 
 class OpenStep(OpenMoments):
@@ -93,13 +97,18 @@ class TensorRecorder:
         self._names = ParameterNames()
         self._host = HostSummary()
         self._writer = RowWriter()
+        self._shards = ShardGroups(plan) if plan.joins_shards else None
         self._selections: dict[str, _Selection] = {}
         self._renew_lock()
-        os.register_at_fork(after_in_child=self._renew_lock)
+        os.register_at_fork(after_in_child=self._after_fork)
 
     def _renew_lock(self) -> None:
         self._lock = threading.Lock()
         """Held while tensors are read: a step of another thread meanwhile is not recorded."""
+
+    def _after_fork(self) -> None:
+        self._renew_lock()
+        self._shards = None  # the thread that meets the other ranks is one of the parent
 
     def add_model(self, module: torch.nn.Module) -> None:
         """Name parameters by a module that the script calls."""
@@ -123,7 +132,7 @@ class TensorRecorder:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            self._writer.poll()
+            self._poll()
             if not self._plan.records_step(step_count):
                 return None
             span = _probe.start(Kind.ANNOTATION, _SPAN_NAME)
@@ -174,13 +183,20 @@ class TensorRecorder:
     def write(self, moments: OpenMoments) -> None:
         """Write the rows of a module call."""
         with self._lock:
-            self._writer.poll()
+            self._poll()
             for moment in moments.moments.values():
                 self._writer.write(moment)
 
     def finish(self) -> None:
-        """Write what the device has computed; the process ends."""
+        """Write what devices and other ranks have computed; the process ends."""
         self._writer.finish()
+        if self._shards is not None:
+            self._writer.store_joined(self._shards.finish())
+
+    def _poll(self) -> None:
+        self._writer.poll()
+        if self._shards is not None:
+            self._writer.store_joined(self._shards.take())
 
     def _add_gradients(self, step: OpenStep) -> None:
         scale = getattr(step.optimizer, "grad_scale", None)  # of a fused one under GradScaler
@@ -254,18 +270,32 @@ class TensorRecorder:
         elements: Elements | None,
         before: torch.Tensor | None,
     ) -> None:
-        if elements is None:
-            return
-        if before is not None and before.shape != elements.values.shape:
-            before = None  # it has grown
+        shards = self._shards.find(tensor) if self._shards is not None else None
         row: Any
-        if elements.values.device.type == "cpu":
-            row = self._host.summarize(elements, before)
+        if elements is not None:
+            device = elements.values.device
+            if before is not None and before.shape != elements.values.shape:
+                before = None  # it has grown
+            if device.type == "cpu":
+                row = self._host.summarize(elements, before)
+            else:
+                row = summarize_on_device(elements, before)
+        elif shards is not None and is_empty_part(tensor):  # other ranks have its elements
+            device = tensor.device
+            row = empty_row(device)
         else:
-            row = summarize_on_device(elements, before)
-        number = self._writer.name(name, collection, tensor)
-        counts = histogram(elements) if self._plan.histograms else None
-        step.moment(elements).add(number, row, counts)
+            return
+        counts: torch.Tensor | None = None
+        if self._plan.histograms:
+            counts = (
+                torch.zeros(POWER_BINS, dtype=torch.long, device=device)
+                if elements is None
+                else histogram(elements)
+            )
+        moment = step.moment(device, shards)
+        if shards is not None:
+            moment.identities.append(f"{collection} {name} {tuple(tensor.shape)} {tensor.dtype}")
+        moment.add(self._writer.name(name, collection, tensor), row, counts)
 
 
 def _has_room(device: torch.device, needed_bytes: int) -> bool:

@@ -17,6 +17,7 @@ import torch
 
 from stepscope.capture import session
 from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies
+from stepscope.capture.frameworks.pytorch.tensors.shard_group import Joined, Part, ShardGroup
 from stepscope.capture.frameworks.pytorch.tensors.statistics import COLUMNS, describe
 from stepscope.spool import POWER_BINS, Kind, RowLog
 
@@ -26,12 +27,26 @@ _TENSOR_NAME_SHIFT = 32
 
 
 class Moment:
-    """Rows of the tensors of one device at one time."""
+    """Rows of the tensors of one device at one time.
 
-    def __init__(self, *, step: int, mode: str, t_ns: int) -> None:
+    Args:
+        step: number of steps of the process before this one.
+        mode: TRAIN or EVAL.
+        t_ns: monotonic time.
+        shards: joins the rows with those of other ranks; None for rows of entire tensors, and of
+            shards that are recorded as they are.
+    """
+
+    def __init__(
+        self, *, step: int, mode: str, t_ns: int, shards: ShardGroup | None = None
+    ) -> None:
+        self.step = step
+        self.shards = shards
         self.fields = {"t_ns": t_ns, "step": step, "mode": mode}
         self.tensors: list[int] = []
         """Numbers of the names of the tensors."""
+        self.identities: list[str] = []
+        """Names and shapes of the tensors, if their shards are joined."""
         self.values: list[Any] = []
         """Of each tensor, the values of `COLUMNS` as a list, or as a tensor on the device."""
         self.histograms: list[torch.Tensor] = []
@@ -76,6 +91,10 @@ class RowWriter:
             return
         histograms = [torch.stack(moment.histograms)] if moment.histograms else []
         if isinstance(moment.values[0], list):
+            if moment.shards is not None:
+                values = torch.tensor(moment.values, dtype=torch.float64, device="cpu")
+                self._join(moment, values, histograms)
+                return
             content = array("d", chain.from_iterable(moment.values)).tobytes()
             self._store(moment, content, histograms)
         elif len(self._copies) < MAX_PENDING:
@@ -94,9 +113,24 @@ class RowWriter:
         if self._log is not None:
             self._log.drop(sum(len(moment.tensors) for moment in self._copies.labels))
 
+    def store_joined(self, rows: Iterable[Joined]) -> None:
+        """Store the rows of sharded tensors that have been joined with those of other ranks."""
+        for part, values, powers in rows:
+            if values is not None:
+                self._store(part.moment, _read(values), [] if powers is None else [powers])
+
     def _store_copies(self, copies: Iterable[tuple[Moment, list[torch.Tensor]]]) -> None:
         for moment, (values, *histograms) in copies:
-            self._store(moment, _read(values), histograms)
+            if moment.shards is not None:
+                self._join(moment, values, histograms)
+            else:
+                self._store(moment, _read(values), histograms)
+
+    def _join(self, moment: Moment, values: torch.Tensor, histograms: list[torch.Tensor]) -> None:
+        if moment.shards is not None and self._session is session.current():
+            identity = "\n".join(moment.identities)
+            powers = histograms[0].int() if histograms else None
+            moment.shards.submit(Part(moment, moment.step, identity, values, powers))
 
     def _store(self, moment: Moment, values: bytes, histograms: list[torch.Tensor]) -> None:
         if self._log is None or self._session is not session.current():
