@@ -44,8 +44,8 @@ def _plan(
         BadParameter: an option of tensors is given, and no tensor is selected.
     """
     if not collections and not patterns:
-        others = (interval, steps, ranks, sharded)
-        if histograms or any(option is not None for option in others):
+        options = (interval, steps, ranks, sharded)
+        if histograms or any(option is not None for option in options):
             raise click.BadParameter(
                 f"no tensor is selected; add {_NEED}, such as --tensors weights,gradients,losses",
                 param_hint="--tensors-every, --tensors-steps, --tensors-ranks, --tensors-sharded, "

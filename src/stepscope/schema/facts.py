@@ -374,6 +374,16 @@ class ShardedTensorsFact(Fact, frozen=True, kw_only=True, tag="sharded_tensors")
     """Reason why they are not those of whole tensors, as a clause; null if they are."""
 
 
+class RankFact(Fact, frozen=True, kw_only=True, tag="rank"):
+    """Rank of the process, if it became known after the start of the recording: the script sets it,
+    or passes it to `torch.distributed.init_process_group`."""
+
+    rank: int
+    """Rank of the process; `ProcessInfo.rank` has it as well."""
+    world_size: int | None = None
+    """Number of ranks; null if unknown."""
+
+
 class ImportedFact(Fact, frozen=True, kw_only=True, tag="imported"):
     """Origin of a process that an importer created."""
 
@@ -403,6 +413,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         VersionsFact,
         NanOriginFact,
         NanSearchFact,
+        RankFact,
         ShardedTensorsFact,
         ImportedFact,
     )

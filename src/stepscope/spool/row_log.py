@@ -66,13 +66,16 @@ class RowLog:
         """Bytes that may be written until the room is checked again."""
         self._reserve_ns = 0
 
-    def write(self, count: int, columns: list[RowColumn], **fields: Any) -> None:
+    def write(self, count: int, columns: list[RowColumn], **fields: Any) -> bool:
         """Append rows. If the spool has no room, they are counted as dropped.
 
         Args:
             count: number of rows.
             columns: name, type, numbers per row, and content of each column.
             fields: describe all rows.
+
+        Returns:
+            False if there is no room.
         """
         import json
 
@@ -90,9 +93,10 @@ class RowLog:
         except OSError as error:
             is_full = isinstance(error, SpoolFullError)
             self.drop(count, LIMIT_REACHED if is_full else error.errno or errno.EIO)
-        else:
-            self._number += 1
-            self._first += count
+            return False
+        self._number += 1
+        self._first += count
+        return True
 
     def _reserve(self, size: int) -> None:
         """Check that a file fits. The spool is listed only once per second or `CHECKED_BYTES`,

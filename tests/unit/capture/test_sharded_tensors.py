@@ -84,9 +84,9 @@ def test_statistics_of_whole_parameters(spool: Spool, tmp_path: Path) -> None:
             assert row["update_l2"] == pytest.approx(np.sqrt((change**2).sum()), rel=1e-6)
     bins = read_rows(spool, "tensor_histograms")
     for key in ("0 fc.weight", "3 gradient/scale", "2 optimizer/exp_avg/head.weight"):
-        own = [row for row in bins if f"{row['step']} {row['tensor']}" == key]
-        assert sum(row["count"] for row in own) == observed[key].size
-        for row in own:
+        key_bins = [row for row in bins if f"{row['step']} {row['tensor']}" == key]
+        assert sum(row["count"] for row in key_bins) == observed[key].size
+        for row in key_bins:
             is_inside = (observed[key] >= row["low"]) & (observed[key] < row["high"])
             if row["low"] > 0:
                 assert row["count"] == is_inside.sum()
@@ -330,14 +330,14 @@ def test_a_group_that_cannot_be_made() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "why"),
+    ("agreement", "why"),
     [
         ("other plan", "rank 1 was told to record other tensors"),
         (None, "rank 1 took no part within 0 s"),
     ],
 )
 def test_ranks_that_record_other_tensors(
-    other: str | None, why: str, monkeypatch: pytest.MonkeyPatch
+    agreement: str | None, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are told apart by what they leave in the job's store, without a group."""
     monkeypatch.setattr(
@@ -347,17 +347,13 @@ def test_ranks_that_record_other_tensors(
     monkeypatch.setattr(
         "torch.distributed.distributed_c10d._get_default_store", lambda: Cloned(store)
     )
-    if other is not None:
-        ShardGroup((0, 1), 1, agreement=other)
+    if agreement is not None:
+        ShardGroup((0, 1), 1, agreement=agreement)
     group = ShardGroup((0, 1), 0, agreement="plan")
     group.submit(part(0, torch.ones(2)))
     (row,) = collect(group, 1)
     assert row.values is not None
-    assert group.failure == (
-        "rank 1 took no part within 0 s"
-        if other is None
-        else "rank 1 was told to record other tensors"
-    )
+    assert group.failure == why
 
 
 class Cloned:

@@ -1,9 +1,9 @@
 """Training of a model whose parameters are sharded over ranks; writes what the ranks had between
 them.
 
-`python -m torch.distributed.run … sharded_training.py KIND OUT`, where KIND is fsdp2, hsdp, fsdp1 or
-tensor (parallel). Rank 0 writes the losses of all ranks, the final weights, and after every step the whole
-parameters, gradients and states, as `"STEP NAME"`.
+`python -m torch.distributed.run … sharded_training.py KIND OUT`, where KIND is fsdp2, hsdp, fsdp1
+or tensor (parallel). Rank 0 writes the losses of all ranks, the final weights, and after every step
+the whole parameters, gradients and states, as `"STEP NAME"`.
 """
 
 import sys

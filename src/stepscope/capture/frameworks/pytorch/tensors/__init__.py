@@ -5,8 +5,11 @@
     units        units of activation functions that have stopped to respond
     losses       the tensors on which the script calls `backward()`
     naming       names of parameters
+    selection    which names and ranks are recorded
     statistics   reductions of tensors, on the host and on devices
     rows         their way to the spool
+    shard_groups, shard_group, shard_layout
+                 statistics of whole tensors whose parts are on several ranks
     host_copies  copies from a device to the host
 
 Without the request nothing is installed, and the hooks of the other adapters find None. Statistics
@@ -100,8 +103,6 @@ def install() -> None:
     if not text:
         return
     plan = TensorPlan.decode(text)
-    if not plan.records_rank(int(os.environ.get("RANK") or 0)):
-        return
     if plan.patterns or set(plan.collections) - {"losses"}:
         from stepscope.capture.frameworks.pytorch.tensors.recorder import TensorRecorder
 
@@ -114,7 +115,7 @@ def install() -> None:
     if "losses" in plan.collections:
         from stepscope.capture.frameworks.pytorch.tensors.losses import LossRecorder, patch_scaler
 
-        losses = LossRecorder()
+        losses = LossRecorder(plan)
         add_loss = _loss_probe.protect(losses.add)
         patch_scaler(_loss_probe.protect(losses.note_scaled))
         atexit.register(_loss_probe.protect(losses.finish))

@@ -7,7 +7,6 @@ need no care. What activation checkpointing computes once more in the backward p
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +19,7 @@ from stepscope.capture.frameworks.pytorch.models import MAX_DEPTH, find_tensors
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.tensors.naming import find_class_name, strip_wrappers
 from stepscope.capture.frameworks.pytorch.tensors.recorder import OpenMoments, TensorRecorder
+from stepscope.capture.frameworks.pytorch.tensors.selection import is_recorded_rank
 from stepscope.capture.frameworks.pytorch.tensors.units import find_stopped_units
 from stepscope.spool import TensorPlan
 
@@ -66,7 +66,7 @@ class CallRecorder:
         self._plan = plan
         self._recorder = recorder
         self._fail = fail
-        self._patterns = [re.compile(pattern) for pattern in plan.patterns]
+        self._patterns = recorder.patterns
         self._prefixes: weakref.WeakKeyDictionary[torch.nn.Module, str] = (
             weakref.WeakKeyDictionary()
         )
@@ -84,6 +84,8 @@ class CallRecorder:
         """
         step = progress.step_count
         if not self._plan.records_step(step) or not session.live or not _is_plain_execution():
+            return None
+        if not is_recorded_rank(self._plan):
             return None
         if step != self._step:
             self._step, self._recorded = step, set()
@@ -165,9 +167,7 @@ class CallRecorder:
             self._recorder.add_tensor(call.moments, name, collection, tensor)
 
     def _is_selected(self, collection: str, name: str) -> bool:
-        return collection in self._plan.collections or any(
-            pattern.fullmatch(name) for pattern in self._patterns
-        )
+        return self._patterns.match(name) or collection in self._plan.collections
 
     def _prefix(self, model: torch.nn.Module) -> str:
         """Return the prefix of the names in a model: none for the first, then its class."""

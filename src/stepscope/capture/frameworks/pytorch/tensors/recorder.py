@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +15,10 @@ from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.tensors.naming import ParameterNames, is_bias
 from stepscope.capture.frameworks.pytorch.tensors.rows import Moment, RowWriter
+from stepscope.capture.frameworks.pytorch.tensors.selection import (
+    NamePatterns,
+    is_recorded_rank,
+)
 from stepscope.capture.frameworks.pytorch.tensors.shard_group import ShardGroup
 from stepscope.capture.frameworks.pytorch.tensors.shard_groups import ShardGroups
 from stepscope.capture.frameworks.pytorch.tensors.shard_layout import empty_row, is_empty_part
@@ -35,6 +38,9 @@ STATE_PREFIX = "optimizer/"
 """Prefix of the name of what an optimizer keeps for a parameter, such as `optimizer/exp_avg/…`."""
 MIN_FREE_RATIO = 2.0
 """Free memory of a device, as a multiple of the weights that are copied before a step."""
+
+CHECKED_STEPS = 3
+"""Recorded steps in which a pattern should have matched a tensor."""
 
 _probe = Probe("time of the recording of tensors")
 _SPAN_NAME = "stepscope: record tensors"
@@ -93,7 +99,9 @@ class TensorRecorder:
 
     def __init__(self, plan: TensorPlan) -> None:
         self._plan = plan
-        self._patterns = [re.compile(pattern) for pattern in plan.patterns]
+        self.patterns = NamePatterns(plan.patterns)
+        self._step_count = 0
+        """Recorded steps of optimizers."""
         self._names = ParameterNames()
         self._host = HostSummary()
         self._writer = RowWriter()
@@ -133,7 +141,7 @@ class TensorRecorder:
             return None
         try:
             self._poll()
-            if not self._plan.records_step(step_count):
+            if not self._plan.records_step(step_count) or not is_recorded_rank(self._plan):
                 return None
             span = _probe.start(Kind.ANNOTATION, _SPAN_NAME)
             step = OpenStep(optimizer, has_closure=has_closure)
@@ -165,6 +173,9 @@ class TensorRecorder:
                 for moment in step.moments.values():
                     self._writer.write(moment)
             _probe.end(span)
+            self._step_count += 1
+            if self._step_count == CHECKED_STEPS:
+                self._note_unmatched()
 
     def add_tensor(
         self, moments: OpenMoments, name: str, collection: str, tensor: torch.Tensor
@@ -192,6 +203,14 @@ class TensorRecorder:
         self._writer.finish()
         if self._shards is not None:
             self._writer.store_joined(self._shards.finish())
+        if self._step_count < CHECKED_STEPS:
+            self._note_unmatched()
+
+    def _note_unmatched(self) -> None:
+        """Note the patterns that have matched no tensor so far."""
+        current = session.current()
+        for text in self.patterns.describe_unmatched(self._step_count) if current else ():
+            current.note(text)
 
     def _poll(self) -> None:
         self._writer.poll()
@@ -217,7 +236,7 @@ class TensorRecorder:
                 name = f"{STATE_PREFIX}{key}/{selection.name}"
                 if not isinstance(value, torch.Tensor) or key == "step":
                     continue
-                if "optimizer" in self._plan.collections or self._is_matched(name):
+                if self.patterns.match(name) or "optimizer" in self._plan.collections:
                     self._add(step, name, "optimizer", value, find_elements(value), None)
 
     def _select_parameters(
@@ -237,12 +256,10 @@ class TensorRecorder:
         return _Selection(
             name,
             collection,
-            has_value=collection in collections or self._is_matched(name),
-            has_gradient="gradients" in collections or self._is_matched(f"{GRADIENT_PREFIX}{name}"),
+            has_value=self.patterns.match(name) or collection in collections,
+            has_gradient=self.patterns.match(f"{GRADIENT_PREFIX}{name}")
+            or "gradients" in collections,
         )
-
-    def _is_matched(self, name: str) -> bool:
-        return any(pattern.fullmatch(name) for pattern in self._patterns)
 
     def _copy_weights(self, step: OpenStep) -> None:
         """Copy the weights, to know how much the optimizer changes them."""

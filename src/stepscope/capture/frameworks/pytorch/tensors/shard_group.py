@@ -34,7 +34,7 @@ MAX_PENDING = 64
 MEETING_TIMEOUT_S = 60.0
 """Time in which all ranks have to reach their first recorded step."""
 EXCHANGE_TIMEOUT = timedelta(minutes=30)
-"""The slowest rank may evaluate or save meanwhile; nobody waits for it."""
+"""The slowest rank may evaluate or save meanwhile; the job does not wait for the exchange."""
 MAX_WAIT_S = 2.0
 """Time that the end of the process waits for other ranks."""
 POLL_S, MAX_POLL_S = 0.001, 0.05
@@ -59,7 +59,7 @@ class Part(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """What is to be recorded of a part."""
+    """Rows to be recorded of a part."""
 
     part: Part
     values: torch.Tensor | None
@@ -189,11 +189,9 @@ def connect_by_gloo(group: ShardGroup) -> Any:
     Raises:
         RuntimeError: ranks did not come, or want something else.
     """
-    import torch.distributed as dist
-    from torch.distributed import distributed_c10d
-
+    dist: Any = torch.distributed
     # A connection of its own: one that waits keeps the training thread from using the store.
-    store = distributed_c10d._get_default_store().clone()
+    store = dist.distributed_c10d._get_default_store().clone()
     store = dist.PrefixStore(f"stepscope/{group.name}", store)
     store.set(str(group.index), group.agreement)
     until_s = time.monotonic() + MEETING_TIMEOUT_S

@@ -1,4 +1,4 @@
-"""Which ranks hold the parts of a sharded tensor (DTensor), and how their statistics are joined."""
+"""Layout of sharded tensors (DTensor): ranks that hold the parts, and the join of statistics."""
 
 from __future__ import annotations
 
@@ -74,25 +74,25 @@ def join_parts(parts: torch.Tensor) -> torch.Tensor:
         (tensor, one of `COLUMNS`); NaN where one is not known.
     """
     part = dict(zip(COLUMNS, parts.unbind(-1), strict=True))
-    whole = {name: part[name].sum(0) for name in _COUNTS}
+    joined = {name: part[name].sum(0) for name in _COUNTS}
     finite = part["element_count"] - part["nan_count"] - part["infinite_count"]
     has_finite = finite > 0
 
     def of_finite(name: str, neutral: float) -> torch.Tensor:
         return torch.where(has_finite, part[name], neutral)
 
-    whole["min"] = of_finite("min", math.inf).amin(0)
-    whole["max"] = of_finite("max", -math.inf).amax(0)
-    whole["sum"] = of_finite("sum", 0.0).sum(0)
-    distance = part["sum"] / finite - whole["sum"] / finite.sum(0)
+    joined["min"] = of_finite("min", math.inf).amin(0)
+    joined["max"] = of_finite("max", -math.inf).amax(0)
+    joined["sum"] = of_finite("sum", 0.0).sum(0)
+    distance = part["sum"] / finite - joined["sum"] / finite.sum(0)
     between = torch.where(has_finite, finite * distance * distance, 0.0)
-    whole["deviation_square_sum"] = (of_finite("deviation_square_sum", 0.0) + between).sum(0)
-    whole["abs_sum"] = of_finite("abs_sum", 0.0).sum(0)
-    has_product = whole["element_count"] <= MAX_PRODUCT_ELEMENTS
-    whole["product"] = torch.where(has_product, of_finite("product", 1.0).prod(0), math.nan)
+    joined["deviation_square_sum"] = (of_finite("deviation_square_sum", 0.0) + between).sum(0)
+    joined["abs_sum"] = of_finite("abs_sum", 0.0).sum(0)
+    has_product = joined["element_count"] <= MAX_PRODUCT_ELEMENTS
+    joined["product"] = torch.where(has_product, of_finite("product", 1.0).prod(0), math.nan)
     for name in ("min", "max", "sum", "deviation_square_sum", "abs_sum", "product"):
-        whole[name] = torch.where(has_finite.any(0), whole[name], math.nan)
+        joined[name] = torch.where(has_finite.any(0), joined[name], math.nan)
     has_elements = part["element_count"] > 0
     change = torch.where(has_elements, part["update_square_sum"], 0.0).sum(0)
-    whole["update_square_sum"] = torch.where(has_elements.any(0), change, math.nan)
-    return torch.stack([whole[name] for name in COLUMNS], -1)
+    joined["update_square_sum"] = torch.where(has_elements.any(0), change, math.nan)
+    return torch.stack([joined[name] for name in COLUMNS], -1)
