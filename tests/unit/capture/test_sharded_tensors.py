@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -179,6 +180,28 @@ def draw_parts() -> Iterator[tuple[str, list[torch.Tensor]]]:
 PARTS = dict(draw_parts())
 
 
+def test_a_loss_that_ranks_share(spool: Spool) -> None:
+    """It is read only where that takes no communication: others may record nothing."""
+    plan = TensorPlan(collections=("losses",))
+    spool.run(
+        """
+        import torch
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import DTensor, Replicate, Shard
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        torch.distributed.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
+        mesh = init_device_mesh("cpu", (2,))
+        for placement in (Shard(0), Replicate()):
+            local = torch.ones(3, requires_grad=True)
+            DTensor.from_local(local, mesh, [placement]).square().sum().backward()
+        """,
+        **{TENSORS_VARIABLE: plan.encode()},
+    )
+    losses = [record for record in spool.drain().records if record.table == "scalars"]
+    assert [loss.value for loss in losses] == [3]
+
+
 @pytest.mark.parametrize("name", PARTS)
 def test_joined_statistics_equal_those_of_numpy(name: str) -> None:
     parts = PARTS[name]
@@ -327,6 +350,20 @@ def test_a_group_that_cannot_be_made() -> None:
     (row,) = collect(group, 1)
     assert row.values is not None
     assert group.failure == "the ranks cannot exchange them: connection refused"
+
+
+def test_a_connection_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows do not wait for it: hostnames of other nodes may lead nowhere."""
+    monkeypatch.setattr(
+        "stepscope.capture.frameworks.pytorch.tensors.shard_group.CONNECTION_TIMEOUT_S", 0.1
+    )
+    has_ended = threading.Event()
+    group = ShardGroup((0, 1), 0, agreement="plan", connect=lambda _: has_ended.wait(TIMEOUT_S))
+    group.submit(part(0, torch.ones(2)))
+    (row,) = collect(group, 1)
+    assert row.values is not None
+    assert group.failure == "the ranks could not connect to each other"
+    has_ended.set()
 
 
 @pytest.mark.parametrize(

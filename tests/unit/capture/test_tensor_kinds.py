@@ -23,7 +23,7 @@ KINDS = """
 class Scale(nn.Module):
     def __init__(self, dtype):
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(6, 6).to(dtype))
+        self.weight = nn.Parameter((torch.randn(6, 6) / 3).to(dtype))
 
     def forward(self, x):
         return x.to(self.weight.dtype) @ self.weight
@@ -70,7 +70,7 @@ model = Net()
 for name, module in model.named_modules():
     if name and name != "calls":
         module.register_forward_hook(lambda m, a, r, name=name: keep(f"activation/{name}", r))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 losses = []
 for step in range(3):
     tokens, is_kept = torch.randint(0, 9, (5,)), torch.rand(5) > 0.3

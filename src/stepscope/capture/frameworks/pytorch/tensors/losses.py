@@ -106,12 +106,11 @@ class LossRecorder:
                 return
             function = type(loss.grad_fn).__name__ if loss.grad_fn is not None else "loss"
             name = f"{LOSS_PREFIX}{_BACKWARD.sub('', function)}"
-            placements = getattr(loss, "placements", None)
-            if placements is not None:  # a DTensor
-                if not all(placement.is_replicate() for placement in placements):
-                    return  # ranks would have to communicate
-                loss = loss.to_local()
-            loss = loss.detach().reshape(())
+            placements = getattr(loss, "placements", ())  # of a DTensor
+            if not all(placement.is_replicate() for placement in placements):
+                return  # ranks would have to communicate
+            to_local = getattr(loss, "to_local", None)
+            loss = (loss if to_local is None else to_local()).detach().reshape(())
             if loss.device.type == "cpu":
                 _probe.scalar(name, loss.item(), t_ns)
                 return

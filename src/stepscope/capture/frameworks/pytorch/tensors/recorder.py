@@ -209,8 +209,9 @@ class TensorRecorder:
     def _note_unmatched(self) -> None:
         """Note the patterns that have matched no tensor so far."""
         current = session.current()
-        for text in self.patterns.describe_unmatched(self._step_count) if current else ():
-            current.note(text)
+        if current is not None:
+            for text in self.patterns.describe_unmatched(self._step_count):
+                current.note(text)
 
     def _poll(self) -> None:
         self._writer.poll()

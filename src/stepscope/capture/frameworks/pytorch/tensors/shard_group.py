@@ -33,6 +33,8 @@ MAX_PENDING = 64
 """Moments that wait for the other ranks; with more, the ranks are too far apart."""
 MEETING_TIMEOUT_S = 60.0
 """Time in which all ranks have to reach their first recorded step."""
+CONNECTION_TIMEOUT_S = 120.0
+"""Time in which they have to be connected, too."""
 EXCHANGE_TIMEOUT = timedelta(minutes=30)
 """The slowest rank may evaluate or save meanwhile; the job does not wait for the exchange."""
 MAX_WAIT_S = 2.0
@@ -100,6 +102,7 @@ class ShardGroup:
         """Reason why parts are not joined any more, as a clause."""
         self.is_connected = False
         self._connect = connect or connect_by_gloo
+        self._start_s = time.monotonic()
         self._pending: deque[Part] = deque()
         self._todo: SimpleQueue[Part] = SimpleQueue()
         self._results: deque[Joined] = deque()
@@ -121,6 +124,8 @@ class ShardGroup:
             if self._pending and self._pending[0] is joined.part:
                 self._pending.popleft()
                 yield joined
+        if not self.is_connected and time.monotonic() - self._start_s > CONNECTION_TIMEOUT_S:
+            self.failure = self.failure or "the ranks could not connect to each other"
         if self.failure is not None or not self._thread.is_alive():
             self.failure = self.failure or "the exchange between ranks has failed"
             while self._pending:
