@@ -46,6 +46,9 @@ def test_without_options_there_is_no_plan() -> None:
          {"collections": ["losses"], "first_step": 10, "interval": 1}),
         (["--tensors", "losses", "--tensors-ranks", "0,3"],
          {"collections": ["losses"], "ranks": [0, 3]}),
+        (["--tensors", "weights", "--tensors-sharded", "whole"],
+         {"collections": ["weights"], "joins_shards": True}),
+        (["--tensors", "weights", "--tensors-sharded", "shards"], {"collections": ["weights"]}),
         (["--tensors", "losses", "--tensors-ranks", "all", "--tensor-histograms"],
          {"collections": ["losses"], "histograms": True}),
     ],
@@ -74,6 +77,8 @@ def test_single_steps() -> None:
         (["--tensors", "losses", "--tensors-steps", "-1:5"], "the first step at least 0"),
         (["--tensors", "losses", "--tensors-steps", "500:100"], "'500:100' is neither a range"),
         (["--tensors-every", "5"], "no tensor is selected; add --tensors or --tensors-matching"),
+        (["--tensors-sharded", "whole"],
+         "no tensor is selected; add --tensors or --tensors-matching"),
     ],
 )  # fmt: skip
 def test_mistakes(arguments: list[str], message: str) -> None:
