@@ -64,8 +64,9 @@ def find_elements(tensor: torch.Tensor) -> Elements | None:
 
 
 def _split(values: torch.Tensor) -> Sequence[torch.Tensor]:
-    """Split a flat tensor into blocks; most tensors are one, and `split` runs Python code."""
-    return (values,) if values.numel() <= BLOCK_ELEMENTS else values.split(BLOCK_ELEMENTS)
+    """Split a flat tensor into blocks of similar size; `split` would run Python code."""
+    count = -(-values.numel() // BLOCK_ELEMENTS)
+    return (values,) if count == 1 else values.tensor_split(count)
 
 
 class HostSummary:
