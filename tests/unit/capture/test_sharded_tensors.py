@@ -36,6 +36,7 @@ from stepscope.capture.frameworks.pytorch.tensors.statistics import (
 
 JOB = Path(__file__).with_name("jobs") / "sharded_training.py"
 COLLECTIONS = ("weights", "biases", "gradients", "optimizer")
+OF_CALLS = ("activations", "inputs", "outputs")
 PARAMETERS = {"table.weight", "fc.weight", "fc.bias", "frozen.weight", "frozen.bias"} | {
     "head.weight", "scale", "unused",
 }  # fmt: skip
@@ -71,8 +72,14 @@ def test_statistics_of_whole_parameters(spool: Spool, tmp_path: Path) -> None:
     """With FSDP2 they equal those of the unsharded tensors, under the names of the unsharded model;
     the first rank records them. Losses and weights are the same bit for bit without recording."""
     saved = tmp_path / "with.npz"
-    observed = train(spool, "fsdp2", saved, plan=make_plan(histograms=True))
+    collections = (*COLLECTIONS, *OF_CALLS, "losses")
+    observed = train(
+        spool, "fsdp2", saved, plan=make_plan(collections=collections, histograms=True)
+    )
     rows = read_rows(spool, "tensor_statistics")
+    activations = [row for row in rows if row["tensor"] == "activation/fc"]
+    assert len(activations) == 2 * 4  # each rank has its batch
+    rows = [row for row in rows if row["collection"] in COLLECTIONS]
     losses = observed.pop("losses")
     np.savez(saved, **observed)
     check_against(saved, rows)

@@ -117,6 +117,7 @@ class TensorRecorder:
     def _after_fork(self) -> None:
         self._renew_lock()
         self._shards = None  # the thread that meets the other ranks is one of the parent
+        self._step_count = CHECKED_STEPS  # the parent notes what its patterns have not matched
 
     def add_model(self, module: torch.nn.Module) -> None:
         """Name parameters by a module that the script calls."""
@@ -208,9 +209,9 @@ class TensorRecorder:
 
     def _note_unmatched(self) -> None:
         """Note the patterns that have matched no tensor so far."""
-        current = session.current()
-        if current is not None:
-            for text in self.patterns.describe_unmatched(self._step_count):
+        for text in self.patterns.describe_unmatched(self._step_count):
+            current = session.current()
+            if current is not None:
                 current.note(text)
 
     def _poll(self) -> None:
