@@ -3,14 +3,16 @@
 A transformer (2.2 million parameters in 51 tensors) trains with one thread. Its steps take turns:
 nothing recorded; statistics of all weights, biases and gradients; the same with histograms; and two
 ways to do it by hand, seven reductions of each tensor read with `.item()`, and these with
-`torch.histc` of 64 bins. Each way is compared with the step of its own round in which nothing is
-recorded: reported are the medians over rounds of the thread's CPU time, with a bootstrap interval
-of 95%. Writes benchmarks/results/tensor_cost.json.
+`torch.histc` of 64 bins; and `wandb.watch(log="all")`, offline and at every step, if wandb is
+installed (`pip install wandb`). Each way is compared with the step of its own round in which
+nothing is recorded: reported are the medians over rounds of the thread's CPU time, with a bootstrap
+interval of 95%. Writes benchmarks/results/tensor_cost.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import statistics
@@ -33,6 +35,7 @@ from stepscope.spool import TensorPlan
 RESULTS = Path(__file__).resolve().parent / "results" / "tensor_cost.json"
 WIDTH, LAYERS, VOCABULARY, BATCH, LENGTH = 192, 4, 1000, 12, 64
 RESAMPLES = 4000
+WANDB = 'wandb.watch(log="all")'
 
 
 class Transformer(nn.Module):
@@ -68,6 +71,37 @@ def reduce_by_hand(model: nn.Module, *, histograms: bool = False) -> list[Any]:
     return numbers
 
 
+class WandbWatch:
+    """`wandb.watch` of a model: histograms of its parameters and gradients, in an offline run.
+
+    Args:
+        directory: for the files of wandb.
+    """
+
+    def __init__(self, directory: str) -> None:
+        import wandb
+
+        os.environ["WANDB_SILENT"] = "true"
+        self._wandb: Any = wandb
+        self._run: Any = wandb.init(mode="offline", dir=directory)
+
+    def start(self, model: nn.Module) -> None:
+        """Place the hooks, which is not measured."""
+        self._wandb.watch(model, log="all", log_freq=1)
+
+    def end(self, model: nn.Module) -> None:
+        """Remove the hooks, which is not measured."""
+        self._wandb.unwatch(model)
+
+    def log(self, model: nn.Module) -> None:
+        """Log the step."""
+        self._run.log({})
+
+    def finish(self) -> None:
+        """End the run."""
+        self._run.finish()
+
+
 def main() -> None:
     """Measure, print a table, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -78,12 +112,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as spool:
         session.attach(spool, 1 << 30)
         install()
-        times = measure(arguments.rounds)
+        watch = None
+        if importlib.util.find_spec("wandb") is None:
+            print("wandb is not installed: it is not measured")
+        else:
+            watch = WandbWatch(spool)
+        times = measure(arguments.rounds, watch)
+        if watch is not None:
+            watch.finish()
         session.detach()
     report(times)
 
 
-def measure(rounds: int) -> dict[str, list[float]]:
+def measure(rounds: int, watch: WandbWatch | None) -> dict[str, list[float]]:
     """Train, and return the CPU seconds of the steps by way."""
     model = Transformer()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -99,11 +140,15 @@ def measure(rounds: int) -> dict[str, list[float]]:
         "by hand": (None, reduce_by_hand),
         "by hand, histograms": (None, lambda model: reduce_by_hand(model, histograms=True)),
     }
+    if watch is not None:
+        ways[WANDB] = (None, watch.log)
     times: dict[str, list[float]] = {way: [] for way in ways}
     for number in range(rounds + 2):
         for way, (recorder, hook) in ways.items():
             tensors.recorder = recorder
             tokens = torch.randint(0, VOCABULARY, (BATCH, LENGTH))
+            if watch is not None and way == WANDB:
+                watch.start(model)
             start = time.thread_time()
             optimizer.zero_grad()
             logits = model(tokens).view(-1, VOCABULARY)
@@ -113,6 +158,8 @@ def measure(rounds: int) -> dict[str, list[float]]:
                 hook(model)
             if number >= 2:
                 times[way].append(time.thread_time() - start)
+            if watch is not None and way == WANDB:
+                watch.end(model)
     assert progress.step_count > rounds
     return times
 

@@ -107,8 +107,11 @@ class Session:
         self._segment_numbers: dict[tuple[int, str], count[int]] = {}
         self._facts: set[str] = set()
         self._row_log: RowLog | None = None
+        description = _describe_process()
+        self.rank: int | None = description.get("rank")
+        """Rank that the environment stated when the session started."""
         try:
-            self.journal.write("process", **_describe_process())
+            self.journal.write("process", **description)
         except OSError as error:
             note_refusal(self.directory, error)
             raise

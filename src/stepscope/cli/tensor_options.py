@@ -25,7 +25,7 @@ def tensor_options(command: Decorated) -> Decorated:
     def with_plan(*args: Any, **options: Any) -> Any:
         names = (
             *("collections", "patterns", "interval", "evaluation_interval", "steps", "ranks"),
-            *("histograms", "raw_patterns", "raw_limit"),
+            *("sharded", "histograms", "raw_patterns", "raw_limit"),
         )
         plan = _plan(**{name: options.pop(f"tensor_{name}") for name in names})
         return command(*args, tensors=plan, **options)
@@ -44,6 +44,7 @@ def _plan(
     evaluation_interval: int | None,
     steps: dict[str, Any] | None,
     ranks: list[int] | None,
+    sharded: str | None,
     histograms: bool,
     raw_patterns: tuple[str, ...],
     raw_limit: int | None,
@@ -60,12 +61,12 @@ def _plan(
             param_hint="--tensors-raw-limit",
         )
     if not collections and not patterns and not raw_patterns:
-        values = (interval, evaluation_interval, steps, ranks)
+        values = (interval, evaluation_interval, steps, ranks, sharded)
         if histograms or any(value is not None for value in values):
             raise click.BadParameter(
                 f"no tensor is selected; add {_NEED}, such as --tensors weights,gradients,losses",
                 param_hint="--tensors-every, --tensors-eval-every, --tensors-steps, "
-                "--tensors-ranks, --tensor-histograms",
+                "--tensors-ranks, --tensors-sharded, --tensor-histograms",
             )
         return None
     try:
@@ -75,6 +76,7 @@ def _plan(
             interval=interval or (None if steps is None else 1),
             evaluation_interval=evaluation_interval,
             ranks=ranks,
+            joins_shards=sharded == "whole",
             histograms=histograms,
             raw_patterns=raw_patterns,
             raw_limit_bytes=DEFAULT_RAW_LIMIT_BYTES if raw_limit is None else raw_limit,
@@ -154,6 +156,9 @@ _OPTIONS = (
                  help="Record tensors only in these steps; or only at these, such as 5,7,9."),
     click.option("--tensors-ranks", "tensor_ranks", callback=_parse_ranks, metavar="RANKS",
                  help="Ranks that record tensors, such as 0.  [default: all]"),
+    click.option("--tensors-sharded", "tensor_sharded", type=click.Choice(["shards", "whole"]),
+                 help="Of a tensor whose parts are on several ranks (FSDP2, DTensor), record the "
+                 "statistics of each rank's shard, or of the whole tensor.  [default: shards]"),
     click.option("--tensor-histograms", "tensor_histograms", is_flag=True,
                  help="Record a histogram of each tensor as well."),
     click.option("--tensors-raw", "tensor_raw_patterns", multiple=True, metavar="REGEX",

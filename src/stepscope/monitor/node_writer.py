@@ -27,6 +27,7 @@ from stepscope.schema import (
     JobStatus,
     NodeInfo,
     ProcessInfo,
+    RankFact,
     VersionsFact,
     decode_facts,
 )
@@ -262,6 +263,9 @@ def _make_process_info(process: ProcessLogs, node: NodeInfo) -> ProcessInfo:
     for fact in decode_facts(process.facts, VersionsFact):
         fields = msgspec.to_builtins(fact)
         versions.update({name: value for name, value in fields.items() if name != "fact"})
+    ranks = {name: description.get(name) for name in ("rank", "world_size")}
+    for late in decode_facts(process.facts, RankFact):
+        ranks = {"rank": late.rank, "world_size": late.world_size}
     is_worker = bool(decode_facts(process.facts, DataLoaderWorkerFact))
     return ProcessInfo(
         process=process.name,
@@ -269,9 +273,9 @@ def _make_process_info(process: ProcessLogs, node: NodeInfo) -> ProcessInfo:
         pid=process.pid,
         parent_pid=description.get("parent_pid", 0),
         role="dataloader_worker" if is_worker else description.get("role", "main"),
-        rank=description.get("rank"),
+        rank=ranks["rank"],
         local_rank=description.get("local_rank"),
-        world_size=description.get("world_size"),
+        world_size=ranks["world_size"],
         started_ns=description["started_monotonic_ns"] + offset_ns
         if "started_monotonic_ns" in description
         else description.get("started_ns", 0),  # a spool of an earlier version, or the monitor

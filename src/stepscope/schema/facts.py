@@ -359,6 +359,31 @@ class VersionsFact(Fact, frozen=True, kw_only=True, tag="versions"):
     """Version of HIP that torch was built for."""
 
 
+class ShardedTensorsFact(Fact, frozen=True, kw_only=True, tag="sharded_tensors"):
+    """Statistics of tensors whose parts are on several ranks (option `--tensors-sharded whole`).
+
+    If the last fact about some ranks says `shards`, the exchange between them has ended, and later
+    rows are those of shards; their `element_count` is below the product of the sizes in `shape`.
+    """
+
+    statistics: Literal["whole", "shards"]
+    """`whole`: the first of the ranks records the statistics of whole tensors."""
+    ranks: list[int]
+    """Ranks that hold the parts; empty if they are not known."""
+    why: str | None = None
+    """Reason why they are not those of whole tensors, as a clause; null if they are."""
+
+
+class RankFact(Fact, frozen=True, kw_only=True, tag="rank"):
+    """Rank of the process, if it became known after the start of the recording: the script sets it,
+    or passes it to `torch.distributed.init_process_group`."""
+
+    rank: int
+    """Rank of the process; `ProcessInfo.rank` has it as well."""
+    world_size: int | None = None
+    """Number of ranks; null if unknown."""
+
+
 class ImportedFact(Fact, frozen=True, kw_only=True, tag="imported"):
     """Origin of a process that an importer created."""
 
@@ -388,6 +413,8 @@ FACT_TYPES: dict[str, type[Fact]] = {
         VersionsFact,
         NanOriginFact,
         NanSearchFact,
+        RankFact,
+        ShardedTensorsFact,
         ImportedFact,
     )
 }

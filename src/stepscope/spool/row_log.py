@@ -77,6 +77,9 @@ class RowLog:
             count: number of rows.
             columns: name, type, numbers per row, and content of each column.
             fields: describe all rows.
+
+        Returns:
+            False if there is no room.
         """
         import json
 
@@ -94,11 +97,10 @@ class RowLog:
         except OSError as error:
             is_full = isinstance(error, SpoolFullError)
             self.drop(count, LIMIT_REACHED if is_full else error.errno or errno.EIO)
-        else:
-            self._number += 1
-            self._first += count
-            return True
-        return False
+            return False
+        self._number += 1
+        self._first += count
+        return True
 
     def _reserve(self, size: int) -> None:
         """Check that a file fits. The spool is listed only once per second or `CHECKED_BYTES`,

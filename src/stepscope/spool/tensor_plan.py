@@ -38,6 +38,7 @@ class TensorPlan:
         steps: these steps are recorded as well.
         histograms: record a histogram of each tensor.
         ranks: ranks that record; None for all.
+        joins_shards: record the statistics of whole tensors where each rank holds a part.
         raw_patterns: regular expressions; tensors whose name matches one are recorded as well, with
             their elements.
         raw_limit_bytes: limit of the elements of a job.
@@ -53,6 +54,7 @@ class TensorPlan:
         "first_step",
         "histograms",
         "interval",
+        "joins_shards",
         "patterns",
         "ranks",
         "raw_limit_bytes",
@@ -72,6 +74,7 @@ class TensorPlan:
         steps: Iterable[int] = (),
         histograms: bool = False,
         ranks: Iterable[int] | None = None,
+        joins_shards: bool = False,
         raw_patterns: Iterable[str] = (),
         raw_limit_bytes: int = DEFAULT_RAW_LIMIT_BYTES,
     ) -> None:
@@ -84,6 +87,7 @@ class TensorPlan:
         self.steps = frozenset(steps)
         self.histograms = histograms
         self.ranks = None if ranks is None else frozenset(ranks)
+        self.joins_shards = joins_shards
         self.raw_patterns = tuple(raw_patterns)
         self.raw_limit_bytes = raw_limit_bytes
         for name in self.collections:

@@ -119,10 +119,11 @@ def test_statistics_equal_those_of_numpy(
     tensor = DRAWN[name]
     numbers = dict(zip(COLUMNS, summarize(tensor), strict=True))
     expected = reference(tensor)
+    exact = EXACT[:4] if tensor.is_complex() else EXACT  # NumPy rounds absolute values otherwise
     for column in COLUMNS:
         if column not in expected:
             assert math.isnan(numbers[column]), column
-        elif column in EXACT:
+        elif column in exact:
             assert numbers[column] == expected[column], column
         else:
             assert numbers[column] == pytest.approx(expected[column], rel=1e-6, abs=1e-12), column

@@ -48,6 +48,9 @@ def test_without_options_there_is_no_plan() -> None:
          {"collections": ["losses"], "first_step": 10, "interval": 1}),
         (["--tensors", "losses", "--tensors-ranks", "0,3"],
          {"collections": ["losses"], "ranks": [0, 3]}),
+        (["--tensors", "weights", "--tensors-sharded", "whole"],
+         {"collections": ["weights"], "joins_shards": True}),
+        (["--tensors", "weights", "--tensors-sharded", "shards"], {"collections": ["weights"]}),
         (["--tensors", "losses", "--tensors-ranks", "all", "--tensor-histograms"],
          {"collections": ["losses"], "histograms": True}),
         (["--tensors-raw", "fc.*", "--tensors-raw", "gradient/.*"],
@@ -84,6 +87,8 @@ def test_single_steps() -> None:
         (["--tensors", "losses", "--tensors-raw-limit", "5MB"],
          "no tensor is recorded with its elements; add --tensors-raw, such as"),
         (["--tensors-raw", "fc", "--tensors-raw-limit", "much"], "'much' is not a size, e.g."),
+        (["--tensors-sharded", "whole"],
+         "no tensor is selected; add --tensors, --tensors-matching or"),
     ],
 )  # fmt: skip
 def test_mistakes(arguments: list[str], message: str) -> None:

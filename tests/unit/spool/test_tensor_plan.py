@@ -55,6 +55,14 @@ def test_ranks_that_record(ranks: list[int] | None, rank: int | None, expected: 
     assert plan.records_rank(rank) is expected
 
 
+def test_a_plan_reaches_the_processes_of_the_job_unchanged() -> None:
+    plan = TensorPlan(
+        collections=["weights"], patterns=["a.*"], interval=3, first_step=2, end_step=9, steps=[4],
+        histograms=True, ranks=[1], joins_shards=True,
+    )  # fmt: skip
+    assert TensorPlan.decode(plan.encode()).fields == plan.fields
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

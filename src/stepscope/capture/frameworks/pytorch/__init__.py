@@ -15,6 +15,7 @@ pickled object, and torch.compile traces the original functions.
     checkpoints   torch.save, safetensors
     collectives   torch.distributed calls of the script, and overlap statistics of DDP
     compiling     compilations of torch.compile
+    ranks         rank of the process
     settings      settings that change how fast the job runs
     tensors       statistics of weights, gradients and losses, on request
     nan_search    origin of NaN and infinite numbers, on request
@@ -27,7 +28,7 @@ pickled object, and torch.compile traces the original functions.
 
 from __future__ import annotations
 
-from stepscope.capture import garbage, stacks
+from stepscope.capture import garbage, session, stacks
 from stepscope.capture.frameworks.pytorch import (
     autograd,
     checkpoints,
@@ -39,6 +40,7 @@ from stepscope.capture.frameworks.pytorch import (
     modules,
     nan_search,
     optimizers,
+    ranks,
     settings,
     tensors,
     window,
@@ -67,6 +69,7 @@ def install() -> None:
     after_import("torch.distributed", collectives.install)
     after_import("torch._dynamo.callback", compiling.install)
     progress.on_some_boundaries(_probe.protect(_record_versions))
+    progress.on_some_boundaries(_probe.protect(_record_rank))
     progress.on_boundary(_watch_stacks)
     progress.on_some_boundaries(_probe.protect(garbage.watch_this_process))
     _probe.protect(hide_from_compiler)()
@@ -88,3 +91,10 @@ def _record_versions() -> None:
         if torch.version.hip is not None:
             fields["hip"] = torch.version.hip
         _probe.fact("versions", **fields)
+
+
+def _record_rank() -> None:
+    """Record the rank, if the script has set it, or joined other processes, since the start."""
+    current, rank = session.current(), ranks.find_rank()
+    if current is not None and rank is not None and rank != current.rank:
+        _probe.fact("rank", rank=rank, world_size=ranks.find_world_size())

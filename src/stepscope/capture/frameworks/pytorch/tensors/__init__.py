@@ -8,7 +8,10 @@
     losses            the tensors on which the script calls `backward()`
     gradient_scalars  scale of a GradScaler, and clipping of gradients
     naming            names of parameters
+    selection         which names and ranks are recorded
     statistics        reductions of tensors, on the host and on devices
+    shard_groups, shard_group, shard_layout
+                      statistics of whole tensors whose parts are on several ranks
     elements          elements of tensors
     rows              their way to the spool
     device_scalars    single numbers and their way to the spool
@@ -123,8 +126,6 @@ def start(plan: TensorPlan, model: torch.nn.Module | None = None) -> None:
         model: record only tensors of this model and of others that are given; None for all.
     """
     global recorder, calls, add_loss
-    if not plan.records_rank(int(os.environ.get("RANK") or 0)):
-        return
     if recorder is not None:
         if model is not None:
             recorder.watch(model)
@@ -141,7 +142,7 @@ def start(plan: TensorPlan, model: torch.nn.Module | None = None) -> None:
     if "losses" in plan.collections and add_loss is None:
         from stepscope.capture.frameworks.pytorch.tensors.losses import LossRecorder, patch_scaler
 
-        losses = LossRecorder()
+        losses = LossRecorder(plan)
         add_loss = _loss_probe.protect(losses.add)
         patch_scaler(_loss_probe.protect(losses.note_scaled))
         atexit.register(_loss_probe.protect(losses.finish))

@@ -7,7 +7,6 @@ need no care. What activation checkpointing computes once more in the backward p
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,9 +16,14 @@ import torch
 from stepscope.capture import batches, session
 from stepscope.capture.frameworks.pytorch.models import MAX_DEPTH, find_tensors
 from stepscope.capture.frameworks.pytorch.progress import progress
-from stepscope.capture.frameworks.pytorch.tensors.naming import holds, strip_wrappers
+from stepscope.capture.frameworks.pytorch.tensors.naming import (
+    find_class_name,
+    holds,
+    strip_wrappers,
+)
 from stepscope.capture.frameworks.pytorch.tensors.plain_execution import is_plain_execution
 from stepscope.capture.frameworks.pytorch.tensors.recorder import OpenMoments, TensorRecorder
+from stepscope.capture.frameworks.pytorch.tensors.selection import is_recorded_rank
 from stepscope.capture.frameworks.pytorch.tensors.units import RECTIFIERS, find_stopped_units
 from stepscope.spool import TensorPlan
 
@@ -80,7 +84,7 @@ class CallRecorder:
         self._plan = plan
         self._recorder = recorder
         self._fail = fail
-        self._patterns = [re.compile(pattern) for pattern in plan.all_patterns]
+        self._patterns = recorder.patterns
         self._prefixes: weakref.WeakKeyDictionary[torch.nn.Module, str] = (
             weakref.WeakKeyDictionary()
         )
@@ -106,6 +110,8 @@ class CallRecorder:
             else self._plan.records_step(step)
         )
         if not is_recorded or not session.live or not is_plain_execution():
+            return None
+        if not is_recorded_rank(self._plan):
             return None
         if step != self._step:
             self._step, self._recorded = step, set()
@@ -158,7 +164,7 @@ class CallRecorder:
 
     def _place_hooks(self, call: OpenCall, model: torch.nn.Module) -> None:
         for path, module in _walk(model, is_evaluation=call.moments.mode == "EVAL"):
-            name = call.prefix + strip_wrappers(path, type(model).__name__)
+            name = call.prefix + strip_wrappers(path, find_class_name(model))
             is_leaf = not module._modules and not isinstance(module, _CONTAINERS)
             if self._is_selected("activations" if is_leaf else "", ACTIVATION_PREFIX + name):
                 call.handles.append(module.register_forward_hook(self._output_hook(call, name)))
@@ -220,15 +226,13 @@ class CallRecorder:
                 batches.add_model_input(name, tensor, call.moments.number, call.moments.mode)
 
     def _is_selected(self, collection: str, name: str) -> bool:
-        return collection in self._plan.collections or any(
-            pattern.fullmatch(name) for pattern in self._patterns
-        )
+        return self._patterns.match(name) or collection in self._plan.collections
 
     def _prefix(self, model: torch.nn.Module) -> str:
         """Return the prefix of the names in a model: none for the first, then its class."""
         prefix = self._prefixes.get(model)
         if prefix is None:
-            used, class_name = set(self._prefixes.values()), type(model).__name__
+            used, class_name = set(self._prefixes.values()), find_class_name(model)
             candidates = ["", f"{class_name}."]
             candidates += [f"{class_name}#{number}." for number in range(2, len(used) + 2)]
             prefix = next(text for text in candidates if text not in used)

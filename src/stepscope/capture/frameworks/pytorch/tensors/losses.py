@@ -16,7 +16,9 @@ import torch
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.tensors.device_scalars import DeviceScalars
+from stepscope.capture.frameworks.pytorch.tensors.selection import is_recorded_rank
 from stepscope.capture.guard import Probe
+from stepscope.spool import TensorPlan
 
 LOSS_PREFIX = "loss/"
 """Prefix of the name of a loss; the function that computes it follows: `loss/NllLoss`."""
@@ -42,9 +44,14 @@ class ScaledLosses:
 
 
 class LossRecorder:
-    """Recorder of the losses of one process."""
+    """Recorder of the losses of one process.
 
-    def __init__(self) -> None:
+    Args:
+        plan: ranks that record.
+    """
+
+    def __init__(self, plan: TensorPlan) -> None:
+        self._plan = plan
         self._scalars = DeviceScalars(_probe)
         self._scaled = ScaledLosses()
         self.note_scaled = self._scaled.note
@@ -57,6 +64,8 @@ class LossRecorder:
         """
         if not isinstance(outputs, tuple | list) or len(outputs) != 1:
             return
+        if not is_recorded_rank(self._plan):
+            return
         loss, t_ns = self._scaled.unscale(outputs[0]), time.monotonic_ns()
         # Inside `torch.func` a tensor is no number.
         if torch._C._functorch.maybe_current_level() is not None or is_capturing():
@@ -66,7 +75,11 @@ class LossRecorder:
                 return
             function = type(loss.grad_fn).__name__ if loss.grad_fn is not None else "loss"
             name = f"{LOSS_PREFIX}{_BACKWARD.sub('', function)}"
-            self._scalars.add(name, loss, t_ns)
+            placements = getattr(loss, "placements", ())  # of a DTensor
+            if not all(placement.is_replicate() for placement in placements):
+                return  # ranks would have to communicate
+            to_local = getattr(loss, "to_local", None)
+            self._scalars.add(name, loss if to_local is None else to_local(), t_ns)
 
     def finish(self) -> None:
         """Write the losses that are still on a device; the process ends."""

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import weakref
 from itertools import chain, count
+from typing import NamedTuple
 
 import torch
 
-MAX_MODELS = 16
-"""Limit for scripts that create a module in every step."""
+MAX_MODELS = 4096
+"""Limit for scripts that create a module in every step, and keep all."""
 _WRAPPER_CLASSES = {
     "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule",
 }  # fmt: skip
 _WRAPPER_PARTS = {"module", "_orig_mod"}
 """Attributes in which these classes hold the wrapped module."""
+_SHARDED_BASE = "FSDPModule"
+"""Base class that `fully_shard` adds to the class of a module, before the original one."""
 _TRANSPARENT_PARTS = {"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"}
 """Attributes that only wrappers have."""
+
+
+class _Owner(NamedTuple):
+    """Parameter that has a name."""
+
+    parameter: weakref.ref[torch.Tensor]
+    model: weakref.ref[torch.nn.Module] | None
+    """Its model, if it has one."""
 
 
 class ParameterNames:
@@ -25,30 +36,30 @@ class ParameterNames:
         self._models: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._names: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
         self._placeholders: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
-        self._owners: dict[str, weakref.ref[torch.Tensor]] = {}
+        self._owners: dict[str, _Owner] = {}
 
     def add(self, module: torch.nn.Module) -> None:
         """Add a module that a script calls."""
         reference = self._models.get(id(module))
         if reference is not None and reference() is module:
             return
-        self._models = {key: model for key, model in self._models.items() if model() is not None}
+        if len(self._models) >= MAX_MODELS:
+            alive = {key: model for key, model in self._models.items() if model() is not None}
+            self._models = alive
         if len(self._models) < MAX_MODELS:
             self._models[id(module)] = weakref.ref(module)
             self._add_parameters(module)
 
     def find(self, parameter: torch.Tensor) -> str:
         """Return the name of a parameter; one that no module has is named by its shape."""
-        name = _look_up(self._names, parameter)
+        name = _look_up(self._names, parameter) or _look_up(self._placeholders, parameter)
         if name is None:
             self.add_new_parameters()
             name = _look_up(self._names, parameter)
         if name is None:  # its model may be called later
-            name = _look_up(self._placeholders, parameter)
-        if name is None:
             shape = "x".join(str(int(n)) for n in parameter.shape) or "scalar"
-            name = self._reserve(parameter, f"parameter_{shape}", "")
-            self._placeholders[id(parameter)] = self._owners[name], name
+            name = self._reserve(parameter, f"parameter_{shape}", "", set())
+            self._placeholders[id(parameter)] = self._owners[name].parameter, name
         return name
 
     def find_known(self, parameter: torch.Tensor) -> str | None:
@@ -63,24 +74,46 @@ class ParameterNames:
                 self._add_parameters(model)
 
     def _add_parameters(self, model: torch.nn.Module) -> None:
-        class_name = type(model).__name__
+        class_name = find_class_name(model)
+        present = {id(parameter) for parameter in model.parameters()}
         for path, parameter in model.named_parameters():
             if _look_up(self._names, parameter) is None:
-                name = self._reserve(parameter, strip_wrappers(path, class_name), class_name)
-                self._names[id(parameter)] = self._owners[name], name
+                name = strip_wrappers(path, class_name)
+                name = self._reserve(parameter, name, class_name, present, model)
+                self._names[id(parameter)] = self._owners[name].parameter, name
 
-    def _reserve(self, parameter: torch.Tensor, name: str, class_name: str) -> str:
+    def _reserve(
+        self,
+        parameter: torch.Tensor,
+        name: str,
+        class_name: str,
+        present: set[int],
+        model: torch.nn.Module | None = None,
+    ) -> str:
         """Give a parameter a name that no other one has: those of a second model begin with its
-        class. A model that replaces one that is freed has the names of the old one."""
+        class. A model that replaces one that is freed has the names of the old one, and a parameter
+        that replaces one of its model the name of that: FSDP2 does so around each forward pass.
+
+        Args:
+            present: identities of the parameters that the model has now.
+        """
         candidates = [name, *([f"{class_name}.{name}"] if class_name else [])]
         numbered = (f"{candidates[-1]}#{number}" for number in count(2))
-        free = next(text for text in chain(candidates, numbered) if self._is_free(text))
-        self._owners[free] = weakref.ref(parameter)
+        free = next(
+            text for text in chain(candidates, numbered) if self._is_free(text, present, model)
+        )
+        self._owners[free] = _Owner(
+            weakref.ref(parameter), None if model is None else weakref.ref(model)
+        )
         return free
 
-    def _is_free(self, name: str) -> bool:
+    def _is_free(self, name: str, present: set[int], model: torch.nn.Module | None) -> bool:
         owner = self._owners.get(name)
-        return owner is None or owner() is None
+        old = None if owner is None else owner.parameter()
+        if owner is None or old is None:
+            return True
+        is_own = model is not None and owner.model is not None and owner.model() is model
+        return is_own and id(old) not in present
 
 
 def _look_up(
@@ -99,6 +132,15 @@ def holds(module: torch.nn.Module, model: torch.nn.Module) -> bool:
     """Return True for a wrapper such as DDP whose calls are those of the model."""
     parts = (part for name, part in module._modules.items() if name in _WRAPPER_PARTS)
     return type(module).__name__ in _WRAPPER_CLASSES and any(part is model for part in parts)
+
+
+def find_class_name(model: torch.nn.Module) -> str:
+    """Return the name of a model's class; FSDP2 replaces the class by one of its own."""
+    model_class = type(model)
+    for base in model_class.__bases__:
+        if base.__name__ == _SHARDED_BASE and len(model_class.__bases__) > 1:
+            return model_class.__bases__[-1].__name__
+    return model_class.__name__
 
 
 def strip_wrappers(path: str, class_name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 import weakref
@@ -18,6 +17,13 @@ from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.tensors.elements import ElementWriter
 from stepscope.capture.frameworks.pytorch.tensors.naming import ParameterNames, is_bias
 from stepscope.capture.frameworks.pytorch.tensors.rows import Moment, RowWriter
+from stepscope.capture.frameworks.pytorch.tensors.selection import (
+    NamePatterns,
+    is_recorded_rank,
+)
+from stepscope.capture.frameworks.pytorch.tensors.shard_group import ShardGroup
+from stepscope.capture.frameworks.pytorch.tensors.shard_groups import ShardGroups
+from stepscope.capture.frameworks.pytorch.tensors.shard_layout import empty_row, is_empty_part
 from stepscope.capture.frameworks.pytorch.tensors.statistics import (
     Elements,
     HostSummary,
@@ -26,7 +32,7 @@ from stepscope.capture.frameworks.pytorch.tensors.statistics import (
     summarize_on_device,
 )
 from stepscope.capture.guard import Probe
-from stepscope.spool import Kind, TensorPlan
+from stepscope.spool import POWER_BINS, Kind, TensorPlan
 
 GRADIENT_PREFIX = "gradient/"
 """Prefix of the name of a gradient, as in SageMaker Debugger."""
@@ -34,6 +40,9 @@ STATE_PREFIX = "optimizer/"
 """Prefix of the name of what an optimizer keeps for a parameter, such as `optimizer/exp_avg/…`."""
 MIN_FREE_RATIO = 2.0
 """Free memory of a device, as a multiple of the weights that are copied before a step."""
+
+CHECKED_STEPS = 3
+"""Recorded steps in which a pattern should have matched a tensor."""
 
 _probe = Probe("time of the recording of tensors")
 _SPAN_NAME = "stepscope: record tensors"
@@ -60,14 +69,15 @@ class OpenMoments:
         self.number = number
         self.mode = mode
         self.t_ns = time.monotonic_ns()
-        self.moments: dict[torch.device, Moment] = {}
+        self.moments: dict[tuple[torch.device, ShardGroup | None], Moment] = {}
 
-    def moment(self, elements: Elements) -> Moment:
-        """Return the rows of the device of a tensor."""
-        device = elements.values.device
-        if device not in self.moments:
-            self.moments[device] = Moment(step=self.number, mode=self.mode, t_ns=self.t_ns)
-        return self.moments[device]
+    def moment(self, device: torch.device, shards: ShardGroup | None) -> Moment:
+        """Return the rows of a device and of the ranks that share its tensors."""
+        moment = self.moments.get((device, shards))
+        if moment is None:
+            moment = Moment(step=self.number, mode=self.mode, t_ns=self.t_ns, shards=shards)
+            self.moments[device, shards] = moment
+        return moment
 
 
 class OpenStep(OpenMoments):
@@ -94,21 +104,29 @@ class TensorRecorder:
         self._plan = plan
         self.watched: weakref.WeakSet[torch.nn.Module] | None = None
         """Only these models are recorded; None for all."""
-        self._patterns = [re.compile(pattern) for pattern in plan.all_patterns]
+        self.patterns = NamePatterns(plan.all_patterns)
+        self._step_count = 0
+        """Recorded steps of optimizers."""
         self._names = ParameterNames()
         self._host = HostSummary()
         self._writer = RowWriter()
         self._elements = ElementWriter(plan, self._writer) if plan.raw_patterns else None
+        self._shards = ShardGroups(plan) if plan.joins_shards else None
         self._selections: dict[str, _Selection] = {}
         if model is not None:
             self.watched = weakref.WeakSet()
             self.watch(model)
         self._renew_lock()
-        os.register_at_fork(after_in_child=self._renew_lock)
+        os.register_at_fork(after_in_child=self._after_fork)
 
     def _renew_lock(self) -> None:
         self._lock = threading.Lock()
         """Held while tensors are read: a step of another thread meanwhile is not recorded."""
+
+    def _after_fork(self) -> None:
+        self._renew_lock()
+        self._shards = None  # the thread that meets the other ranks is one of the parent
+        self._step_count = CHECKED_STEPS  # the parent notes what its patterns have not matched
 
     def add_model(self, module: torch.nn.Module) -> None:
         """Name parameters by a module that the script calls."""
@@ -140,7 +158,7 @@ class TensorRecorder:
             return None
         try:
             self._poll()
-            if not self._plan.records_step(step_count):
+            if not self._plan.records_step(step_count) or not is_recorded_rank(self._plan):
                 return None
             span = _probe.start(Kind.ANNOTATION, _SPAN_NAME)
             step = OpenStep(optimizer, has_closure=has_closure)
@@ -174,6 +192,9 @@ class TensorRecorder:
                 for moment in step.moments.values():
                     self._writer.write(moment)
             _probe.end(span)
+            self._step_count += 1
+            if self._step_count == CHECKED_STEPS:
+                self._note_unmatched()
 
     def add_tensor(
         self, moments: OpenMoments, name: str, collection: str, tensor: torch.Tensor
@@ -197,15 +218,28 @@ class TensorRecorder:
                 self._writer.write(moment)
 
     def finish(self) -> None:
-        """Write what the device has computed; the process ends."""
+        """Write what devices and other ranks have computed; the process ends."""
         self._writer.finish()
         if self._elements is not None:
             self._elements.finish()
+        if self._shards is not None:
+            self._writer.store_joined(self._shards.finish())
+        if self._step_count < CHECKED_STEPS:
+            self._note_unmatched()
+
+    def _note_unmatched(self) -> None:
+        """Note the patterns that have matched no tensor so far."""
+        for text in self.patterns.describe_unmatched(self._step_count):
+            current = session.current()
+            if current is not None:
+                current.note(text)
 
     def _poll(self) -> None:
         self._writer.poll()
         if self._elements is not None:
             self._elements.poll()
+        if self._shards is not None:
+            self._writer.store_joined(self._shards.take())
 
     def _add_gradients(self, step: OpenStep) -> None:
         scale = getattr(step.optimizer, "grad_scale", None)  # of a fused one under GradScaler
@@ -229,7 +263,7 @@ class TensorRecorder:
                 name = f"{STATE_PREFIX}{key}/{selection.name}"
                 if not isinstance(value, torch.Tensor) or key == "step":
                     continue
-                if "optimizer" in self._plan.collections or self._is_matched(name):
+                if self.patterns.match(name) or "optimizer" in self._plan.collections:
                     self._add(step, name, "optimizer", value, find_elements(value), None)
 
     def _select_parameters(
@@ -253,12 +287,10 @@ class TensorRecorder:
         return _Selection(
             name,
             collection,
-            has_value=collection in collections or self._is_matched(name),
-            has_gradient="gradients" in collections or self._is_matched(f"{GRADIENT_PREFIX}{name}"),
+            has_value=self.patterns.match(name) or collection in collections,
+            has_gradient=self.patterns.match(f"{GRADIENT_PREFIX}{name}")
+            or "gradients" in collections,
         )
-
-    def _is_matched(self, name: str) -> bool:
-        return any(pattern.fullmatch(name) for pattern in self._patterns)
 
     def _copy_weights(self, step: OpenStep) -> None:
         """Copy the weights, to know how much the optimizer changes them."""
@@ -290,18 +322,32 @@ class TensorRecorder:
         if self._elements is not None:
             moment = step.t_ns, step.number, step.mode
             self._elements.add(name, collection, tensor if raw is None else raw, *moment)
-        if elements is None:
-            return
-        if before is not None and before.shape != elements.values.shape:
-            before = None  # it has grown
+        shards = self._shards.find(tensor) if self._shards is not None else None
         row: Any
-        if elements.values.device.type == "cpu":
-            row = self._host.summarize(elements, before)
+        if elements is not None:
+            device = elements.values.device
+            if before is not None and before.shape != elements.values.shape:
+                before = None  # it has grown
+            if device.type == "cpu":
+                row = self._host.summarize(elements, before)
+            else:
+                row = summarize_on_device(elements, before)
+        elif shards is not None and is_empty_part(tensor):  # other ranks have its elements
+            device = tensor.device
+            row = empty_row(device)
         else:
-            row = summarize_on_device(elements, before)
-        number = self._writer.name(name, collection, tensor)
-        counts = histogram(elements) if self._plan.histograms else None
-        step.moment(elements).add(number, row, counts)
+            return
+        counts: torch.Tensor | None = None
+        if self._plan.histograms:
+            counts = (
+                torch.zeros(POWER_BINS, dtype=torch.long, device=device)
+                if elements is None
+                else histogram(elements)
+            )
+        moment = step.moment(device, shards)
+        if shards is not None:
+            moment.identities.append(f"{collection} {name} {tuple(tensor.shape)} {tensor.dtype}")
+        moment.add(self._writer.name(name, collection, tensor), row, counts)
 
 
 def _has_room(device: torch.device, needed_bytes: int) -> bool:

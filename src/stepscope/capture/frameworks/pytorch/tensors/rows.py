@@ -17,21 +17,40 @@ import torch
 
 from stepscope.capture import session
 from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies
+from stepscope.capture.frameworks.pytorch.tensors.shard_group import Joined, Part, ShardGroup
 from stepscope.capture.frameworks.pytorch.tensors.statistics import COLUMNS, describe
 from stepscope.spool import POWER_BINS, Kind, RowLog
 
 MAX_PENDING = 64
 """Moments whose statistics may wait for the device; a later one is dropped."""
+MAX_FILE_BYTES = 1 << 20
+"""Of many tensors, as many are recorded as the spool has room for."""
+MAX_NAMED = 5
+"""Tensors without room that a note names."""
 _TENSOR_NAME_SHIFT = 32
 
 
 class Moment:
-    """Rows of the tensors of one device at one time."""
+    """Rows of the tensors of one device at one time.
 
-    def __init__(self, *, step: int, mode: str, t_ns: int) -> None:
+    Args:
+        step: number of steps of the process before this one.
+        mode: TRAIN or EVAL.
+        t_ns: monotonic time.
+        shards: joins the rows with those of other ranks; None for rows of entire tensors, and of
+            shards that are recorded as they are.
+    """
+
+    def __init__(
+        self, *, step: int, mode: str, t_ns: int, shards: ShardGroup | None = None
+    ) -> None:
+        self.step = step
+        self.shards = shards
         self.fields = {"t_ns": t_ns, "step": step, "mode": mode}
         self.tensors: list[int] = []
         """Numbers of the names of the tensors."""
+        self.identities: list[str] = []
+        """Names and shapes of the tensors, if their shards are joined."""
         self.values: list[Any] = []
         """Of each tensor, the values of `COLUMNS` as a list, or as a tensor on the device."""
         self.histograms: list[torch.Tensor] = []
@@ -51,6 +70,9 @@ class RowWriter:
         self._session: session.Session | None = None
         self._log: RowLog | None = None
         self._names: dict[tuple[str, str, torch.Size, torch.dtype], int] = {}
+        self._texts: dict[int, str] = {}
+        """Names by their number."""
+        self._has_room = True
         self._copies: HostCopies[Moment] = HostCopies()
 
     def name(self, name: str, collection: str, tensor: torch.Tensor) -> int:
@@ -60,7 +82,7 @@ class RowWriter:
             return 0
         if current is not self._session:  # the first row, or that of a forked child
             self._session, self._log = current, current.row_log
-            self._names, self._copies = {}, HostCopies()
+            self._names, self._texts, self._copies = {}, {}, HostCopies()
         key = name, collection, tensor.shape, tensor.dtype
         number = self._names.get(key)
         if number is None:
@@ -68,6 +90,7 @@ class RowWriter:
             number = current.meta((Kind.TENSOR, name, labels)) >> _TENSOR_NAME_SHIFT
             if number:  # else the name could not be journalled this time
                 self._names[key] = number
+                self._texts[number] = name
         return number
 
     def write(self, moment: Moment) -> None:
@@ -76,6 +99,10 @@ class RowWriter:
             return
         histograms = [torch.stack(moment.histograms)] if moment.histograms else []
         if isinstance(moment.values[0], list):
+            if moment.shards is not None:
+                values = torch.tensor(moment.values, dtype=torch.float64, device="cpu")
+                self._join(moment, values, histograms)
+                return
             content = array("d", chain.from_iterable(moment.values)).tobytes()
             self._store(moment, content, histograms)
         elif len(self._copies) < MAX_PENDING:
@@ -94,19 +121,60 @@ class RowWriter:
         if self._log is not None:
             self._log.drop(sum(len(moment.tensors) for moment in self._copies.labels))
 
+    def store_joined(self, rows: Iterable[Joined]) -> None:
+        """Store the rows of sharded tensors that have been joined with those of other ranks."""
+        for part, values, powers in rows:
+            if values is not None:
+                self._store(part.moment, read_bytes(values), [] if powers is None else [powers])
+
     def _store_copies(self, copies: Iterable[tuple[Moment, list[torch.Tensor]]]) -> None:
         for moment, (values, *histograms) in copies:
-            self._store(moment, read_bytes(values), histograms)
+            if moment.shards is not None:
+                self._join(moment, values, histograms)
+            else:
+                self._store(moment, read_bytes(values), histograms)
+
+    def _join(self, moment: Moment, values: torch.Tensor, histograms: list[torch.Tensor]) -> None:
+        if moment.shards is not None and self._session is session.current():
+            identity = "\n".join(moment.identities)
+            powers = histograms[0].int() if histograms else None
+            moment.shards.submit(Part(moment, moment.step, identity, values, powers))
 
     def _store(self, moment: Moment, values: bytes, histograms: list[torch.Tensor]) -> None:
         if self._log is None or self._session is not session.current():
             return
-        columns = [
-            ("tensor", "q", 1, array("q", moment.tensors).tobytes()),
-            ("statistics", "d", len(COLUMNS), values),
-        ]
-        columns += [("powers", "i", POWER_BINS, read_bytes(powers.int())) for powers in histograms]
-        self._log.write(len(moment.tensors), columns, statistics=COLUMNS, **moment.fields)
+        powers = [read_bytes(histogram.int()) for histogram in histograms]
+        sizes = (8, 8 * len(COLUMNS), *(4 * POWER_BINS for _ in powers))
+        count = max(1, MAX_FILE_BYTES // sum(sizes))
+        left_out: list[int] = []
+        for first in range(0, len(moment.tensors), count):
+            tensors = moment.tensors[first : first + count]
+            parts = [
+                content[first * size : (first + count) * size]
+                for content, size in zip((values, *powers), sizes[1:], strict=True)
+            ]
+            columns = [
+                ("tensor", "q", 1, array("q", tensors).tobytes()),
+                ("statistics", "d", len(COLUMNS), parts[0]),
+                *(("powers", "i", POWER_BINS, part) for part in parts[1:]),
+            ]
+            fields = {"statistics": COLUMNS, **moment.fields}
+            if not self._log.write(len(tensors), columns, **fields):
+                left_out += tensors
+        if left_out and self._has_room:
+            self._has_room = False
+            self._note_left_out(moment.step, left_out)
+
+    def _note_left_out(self, step: int, tensors: list[int]) -> None:
+        """Note, once, which tensors the spool had no room for. All are counted as dropped."""
+        if self._session is not None:
+            names = [self._texts.get(number, "") for number in tensors]
+            more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+            self._session.note(
+                f"the spool has no room for the statistics of {len(names)} tensors of step {step}: "
+                f"{', '.join(names[:MAX_NAMED])}{more}; record fewer tensors or steps, or raise "
+                "--spool-limit"
+            )
 
 
 def read_bytes(tensor: torch.Tensor) -> bytes:

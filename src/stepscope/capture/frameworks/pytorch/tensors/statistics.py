@@ -23,8 +23,9 @@ COLUMNS = (
 """Statistics of a tensor. Squares are those of deviations from the mean, because a variance that is
 small beside the mean would be lost in their difference; the last ones are those of the change by
 the optimizer."""
-BLOCK_ELEMENTS = 1 << 18
-"""Elements of a host tensor that are converted at once: 2 MiB, which a second-level cache holds."""
+BLOCK_ELEMENTS = 1 << 16
+"""Elements of a host tensor that are converted at once: 512 KiB, so that a second-level cache holds
+them with the original ones."""
 MAX_PRODUCT_ELEMENTS = 4096
 """The product of more elements is nearly always zero or infinite."""
 _NATIVE_MIN_MAX = {torch.float32, torch.float64, torch.bfloat16, torch.float16}
@@ -63,17 +64,16 @@ def find_elements(tensor: torch.Tensor) -> Elements | None:
 
 
 def _split(values: torch.Tensor) -> Sequence[torch.Tensor]:
-    """Split a flat tensor into blocks; most tensors are one, and `split` runs Python code."""
-    return (values,) if values.numel() <= BLOCK_ELEMENTS else values.split(BLOCK_ELEMENTS)
+    """Split a flat tensor into blocks of similar size; `split` would run Python code."""
+    count = -(-values.numel() // BLOCK_ELEMENTS)
+    return (values,) if count == 1 else values.tensor_split(count)
 
 
 class HostSummary:
     """Statistics of tensors in host memory."""
 
     def __init__(self) -> None:
-        self._block, self._absolute = (
-            torch.empty(BLOCK_ELEMENTS, dtype=torch.float64, device="cpu") for _ in range(2)
-        )
+        self._block = torch.empty(BLOCK_ELEMENTS, dtype=torch.float64, device="cpu")
 
     def summarize(self, elements: Elements, before: torch.Tensor | None = None) -> list[float]:
         """Return the values of `COLUMNS`; NaN where one is not known.
@@ -96,18 +96,16 @@ class HostSummary:
             part_count = block.numel()
             if not part_count:
                 continue
-            part_low, part_high = torch.aminmax(extremes_of)
-            low, high = min(low, part_low.item()), max(high, part_high.item())
+            part_low, part_high = (extreme.item() for extreme in torch.aminmax(extremes_of))
+            low, high = min(low, part_low), max(high, part_high)
             if product == product:  # not NaN
                 product = block.prod().item()
-            absolute = torch.abs(block, out=self._absolute[:part_count])
-            abs_sum += absolute.sum().item()
-            if absolute.amin().item() == 0:  # in most tensors nothing is left to count
-                zero_count += part_count - int(torch.count_nonzero(block).item())
-            mean = part_sum / part_count
-            block.sub_(mean)
-            deviations += torch.dot(block, block).item()
+            deviations += _sum_deviations(block, part_sum)
             deviations += _between(count, total, part_count, part_sum)
+            abs_sum += block.abs_().sum().item() if part_low < 0 else part_sum
+            # In most tensors nothing is left to count.
+            if part_low <= 0 <= part_high and block.amin().item() == 0:
+                zero_count += part_count - int(torch.count_nonzero(block).item())
             count, total = count + part_count, total + part_sum
         element_count = values.numel() + implied_zeros
         infinite_count = values.numel() - count - nan_count
@@ -126,10 +124,25 @@ class HostSummary:
         if values.dtype not in {torch.float32, torch.float64}:
             values, before = values.float(), before.float()
         square_sum = 0.0
-        for part in _split(before.sub_(values)):
-            block = self._block[: part.numel()].copy_(part)
+        for part, part_before in zip(_split(values), _split(before), strict=True):
+            block = self._block[: part.numel()].copy_(part_before.sub_(part))
             square_sum += torch.dot(block, block).item()
         return square_sum
+
+
+def _sum_deviations(block: torch.Tensor, total: float) -> float:
+    """Return the sum of the squares of deviations from the mean.
+
+    It is the difference of the sum of the squares and the square of the sum divided by the count,
+    where that costs at most one bit.
+    """
+    square_sum = torch.dot(block, block).item()
+    mean = total / block.numel()
+    of_mean = mean * total
+    if math.isfinite(square_sum) and 2 * of_mean <= square_sum:
+        return square_sum - of_mean
+    deviation = block - mean
+    return torch.dot(deviation, deviation).item()
 
 
 def _between(count: int, total: float, more_count: int, more_total: float) -> float:
@@ -196,14 +209,17 @@ def histogram(elements: Elements) -> torch.Tensor:
         numbers, field 255 infinite ones and NaN.
     """
     values, implied_zeros = elements
-    powers = (values.float().view(torch.int32) >> 23).bitwise_and_(POWER_BINS - 1)
     if values.device.type == "cpu":
-        counts = torch.bincount(powers, minlength=POWER_BINS)
+        counts = torch.bincount(_powers(values), minlength=POWER_BINS)
     else:  # `bincount` waits for the device
-        counts = torch.histc(powers.float(), POWER_BINS, 0, POWER_BINS).long()
+        counts = torch.histc(_powers(values).float(), POWER_BINS, 0, POWER_BINS).long()
     if implied_zeros:
         counts[0] += implied_zeros
     return counts
+
+
+def _powers(values: torch.Tensor) -> torch.Tensor:
+    return (values.float().view(torch.int32) >> 23).bitwise_and_(POWER_BINS - 1)
 
 
 def describe(tensor: torch.Tensor) -> dict[str, Any]:
