@@ -320,8 +320,8 @@ class TensorRecorder:
         raw: torch.Tensor | None = None,
     ) -> None:
         if self._elements is not None:
-            moment = step.t_ns, step.number, step.mode
-            self._elements.add(name, collection, tensor if raw is None else raw, *moment)
+            read = tensor if raw is None else raw
+            self._elements.add(name, collection, read, step.t_ns, step.number, step.mode)
         shards = self._shards.find(tensor) if self._shards is not None else None
         row: Any
         if elements is not None:
