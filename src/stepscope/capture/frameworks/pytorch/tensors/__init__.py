@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from stepscope.capture.guard import Probe
+from stepscope.job_environment import read_ranks
 from stepscope.spool import TENSORS_VARIABLE, TensorPlan
 
 if TYPE_CHECKING:  # imported only in processes with a plan
@@ -100,7 +101,7 @@ def install() -> None:
     if not text:
         return
     plan = TensorPlan.decode(text)
-    if not plan.records_rank(int(os.environ.get("RANK") or 0)):
+    if not plan.records_rank(read_ranks().rank or 0):
         return
     if plan.patterns or set(plan.collections) - {"losses"}:
         from stepscope.capture.frameworks.pytorch.tensors.recorder import TensorRecorder
