@@ -68,6 +68,7 @@ from stepscope.schema.finding import (
     RuleStatus,
 )
 from stepscope.schema.json_schemas import make_schemas
+from stepscope.schema.launchers import Incarnation, LauncherInfo, Lease, RankClaim
 from stepscope.schema.malformed import MALFORMED_JSON
 from stepscope.schema.nan_facts import (
     NanFollower,
@@ -78,6 +79,7 @@ from stepscope.schema.nan_facts import (
 from stepscope.schema.payload import Payload
 from stepscope.schema.run import (
     SCHEMA_VERSION,
+    SILENT_NS,
     IntervalChange,
     JobState,
     JobStatus,
@@ -155,6 +157,7 @@ __all__ = [
     "RECORD_KEY",
     "SCHEMA_VERSION",
     "SET_LAUNCH",
+    "SILENT_NS",
     "SPANS",
     "SPAN_KINDS",
     "STREAM_TABLES",
@@ -182,10 +185,13 @@ __all__ = [
     "Finding",
     "FunctionFact",
     "ImportedFact",
+    "Incarnation",
     "IntervalChange",
     "JobConfiguration",
     "JobState",
     "JobStatus",
+    "LauncherInfo",
+    "Lease",
     "LoaderSettings",
     "LossComparison",
     "MetricType",
@@ -200,6 +206,7 @@ __all__ = [
     "Payload",
     "ProcessInfo",
     "Progress",
+    "RankClaim",
     "RuleRecord",
     "RuleSelection",
     "RuleStatus",
