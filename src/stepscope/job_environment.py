@@ -35,8 +35,8 @@ class JobIdentity(namedtuple("JobIdentity", ("launcher", "id", "is_unique"))):
 
     @property
     def text(self) -> str:
-        """Launcher and id, as runs record them: `slurm 4711.0`."""
-        return f"{self.launcher} {self.id}"
+        """Launcher and id, as runs record them: `slurm 4711.0`; the id alone of --job."""
+        return f"{self.launcher} {self.id}".strip()
 
 
 class Ranks(namedtuple("Ranks", ("rank", "local_rank", "world_size"))):

@@ -91,7 +91,7 @@ def find_identity(job: str | None, command: Sequence[str]) -> JobIdentity | None
         return identify_job(os.environ, command)
     if not job.strip():
         raise UsageError("--job needs a name that is the same on all nodes of the job.")
-    return JobIdentity("job", job, False)
+    return JobIdentity("", job.strip(), False)
 
 
 def check_join(location: str | Path, identity: JobIdentity | None) -> None:
