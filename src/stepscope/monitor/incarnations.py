@@ -133,7 +133,7 @@ class IncarnationCounter:
     def _claim(self, process: ProcessLogs, rank: int) -> int:
         """Claim a rank in the first incarnation that can be the one of the process."""
         world_size = process.description.get("world_size")
-        started_ns = process.description.get("started_monotonic_ns", 0) + self._node.epoch_offset_ns
+        started_ns = _started_ns(process) + self._node.epoch_offset_ns
         claim = RankClaim(node=self._node.node, process=process.name)
         number = self._stored.get(process.name) or self._estimate(process, started_ns)
         while True:
@@ -157,18 +157,27 @@ class IncarnationCounter:
 
     def _estimate(self, process: ProcessLogs, started_ns: int) -> int:
         """Return the lowest incarnation that a process can be of: the latest that had begun when it
-        started, and none before those of earlier processes of this node."""
+        started, and none before those of earlier processes of this node. Of these, the ranks of one
+        incarnation start together, so that one which has ended long before was of another."""
         begun = [
             incarnation.number
             for incarnation in self._claims.list_incarnations()
             if incarnation.started_ns <= started_ns + START_SPREAD_NS
         ]
+        latest_start_ns = started_ns - self._node.epoch_offset_ns - START_SPREAD_NS
         earlier = [
             member.incarnation
+            + (_started_ns(member.process) < latest_start_ns and not member.process.is_alive())
             for member in self._members.values()
             if member.rank is not None and _start_order(member.process) < _start_order(process)
         ]
         return max([self._first, *begun, *earlier])
+
+
+def _started_ns(process: ProcessLogs) -> int:
+    """Return the monotonic time at which a process began to record."""
+    started_ns: int = process.description.get("started_monotonic_ns", 0)
+    return started_ns
 
 
 def _start_order(process: ProcessLogs) -> tuple[int, ...]:
