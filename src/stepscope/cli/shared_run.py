@@ -166,12 +166,12 @@ def describe_registration(location: Path, job: str, registration: Registration) 
     sentences = [f"Joined the run {location} of the job {job} as node {launcher.node}{restart}."]
     run = SharedRun(location)
     twins = [
-        other
-        for other in earlier
-        if other.host == launcher.host
-        and not _Participant(other, run.read_status(other.node)).is_over()
+        neighbour
+        for neighbour in earlier
+        if neighbour.host == launcher.host
+        and not _Participant(neighbour, run.read_status(neighbour.node)).is_over()
     ]
-    same_slot = [other for other in twins if other.slot == launcher.slot]
+    same_slot = [neighbour for neighbour in twins if neighbour.slot == launcher.slot]
     if same_slot:
         sentences.append(
             f"Another launcher of this job runs as {launcher.slot} (process {same_slot[0].pid}): "

@@ -159,7 +159,7 @@ class IncarnationCounter:
         """Return the lowest incarnation that a process can be of: the latest that had begun when it
         started, and none before those of earlier processes of this node. Of these, the ranks of one
         incarnation start together, so that one which has ended long before was of another."""
-        begun = [
+        numbers = [
             incarnation.number
             for incarnation in self._claims.list_incarnations()
             if incarnation.started_ns <= started_ns + START_SPREAD_NS
@@ -171,7 +171,7 @@ class IncarnationCounter:
             for member in self._members.values()
             if member.rank is not None and _start_order(member.process) < _start_order(process)
         ]
-        return max([self._first, *begun, *earlier])
+        return max([self._first, *numbers, *earlier])
 
 
 def _started_ns(process: ProcessLogs) -> int:

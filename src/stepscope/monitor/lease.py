@@ -9,7 +9,7 @@ from stepscope.store import HEARTBEAT_TIMEOUT_S, Heartbeats, SharedRun
 
 
 class LeaseKeeper:
-    """Takes the lease for a node if nobody has it, or its holder is silent.
+    """Takes the lease for a node if no node has it, or its holder is silent.
 
     Silence is measured by the clock of this node alone, so that clocks that differ do no harm.
 

@@ -29,12 +29,12 @@ class IncarnationSteps(msgspec.Struct, frozen=True, kw_only=True):
 
 def list_incarnations(run: Run) -> list[IncarnationSteps]:
     """List the incarnations with processes, by number, also those outside of the range of a run."""
-    whole = run.whole_run
+    run = run.whole_run
     ranks: dict[int, list[Rank]] = defaultdict(list)
-    for rank in whole.all_ranks:
+    for rank in run.all_ranks:
         ranks[rank.process.incarnation].append(rank)
-    numbers = sorted({process.incarnation for process in whole.processes})
-    members = {n: [p for p in whole.processes if p.incarnation == n] for n in numbers}
+    numbers = sorted({process.incarnation for process in run.processes})
+    members = {n: [p for p in run.processes if p.incarnation == n] for n in numbers}
     return [
         IncarnationSteps(
             number=number,
@@ -54,14 +54,14 @@ def explain_incarnations(run: Run) -> str | None:
     if len(incarnations) < 2 or not run.ranks:
         return None
     current = run.ranks[0].process.incarnation
-    others = ", ".join(
+    earlier = ", ".join(
         f"{one.number}: {count_of(one.step_count, 'step')}"
         for one in incarnations
         if one.number != current
     )
     return (
         f"The job was restarted: figures are of incarnation {current}, with "
-        f"{count_of(_max_steps(run.ranks), 'step')}; steps of others are not among them ({others})."
+        f"{count_of(_max_steps(run.ranks), 'step')}, without those of others ({earlier})."
     )
 
 

@@ -44,7 +44,7 @@ def job_state(statuses: Collection[JobStatus]) -> JobState | None:
 
 def node_state(status: JobStatus, statuses: Collection[JobStatus]) -> JobState:
     """Return the state of a job on one node: unknown if that is lost and another one is not."""
-    is_alone = all(is_lost(other) for other in statuses)
+    is_alone = all(is_lost(one) for one in statuses)
     return JobState.UNKNOWN if is_lost(status) and not is_alone else status.state
 
 

@@ -1,4 +1,4 @@
-"""Which launcher of a job writes the verdict, and which incarnation a launcher begins."""
+"""Turns of the launchers of a job: who writes the verdict, who begins an incarnation."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def test_the_holder_does_not_wait_for_a_node_that_continues(
     clock.on_sleep = lambda: job.beat("b")  # type: ignore[method-assign,assignment]
     assert wait_turn(job, "a", clock)
     assert clock.slept_s == pytest.approx(OTHERS_TIMEOUT_S, abs=2 * POLL_S)
-    said = capsys.readouterr().err
-    assert "Waiting for the last records of node b." in said
-    assert "The job still runs on node b: the verdict is of the records so far" in said
+    message = capsys.readouterr().err
+    assert "Waiting for the last records of node b." in message
+    assert "The job still runs on node b: the verdict is of the records so far" in message
 
 
 @pytest.mark.parametrize(
@@ -106,21 +106,21 @@ def test_the_verdict_is_written_although_its_holder_was_killed(
     assert (lease.number, lease.node) == (2, "b")
     # The time in which it waits for the node to come back counts for both purposes.
     assert clock.slept_s == pytest.approx(HEARTBEAT_TIMEOUT_S, abs=2 * POLL_S)
-    said = capsys.readouterr().err
-    assert "Waiting for a heartbeat of node a, which writes the verdict; after 60 s" in said
+    message = capsys.readouterr().err
+    assert "Waiting for a heartbeat of node a, which writes the verdict; after 60 s" in message
 
 
 def test_who_may_join(tmp_path: Path) -> None:
     job = SharedJob(tmp_path / "run")
     check_join(job.path, SLURM)
-    named = SharedJob(tmp_path / "named", job="nightly")
+    nightly = SharedJob(tmp_path / "named", job="nightly")
     identity = find_identity("nightly", ["true"])
-    named.add("a")
-    named.beat("a", JobState.FAILED)
-    check_join(named.path, identity)  # it is started again
-    named.beat("a", JobState.COMPLETED)
+    nightly.add("a")
+    nightly.beat("a", JobState.FAILED)
+    check_join(nightly.path, identity)  # it is started again
+    nightly.beat("a", JobState.COMPLETED)
     with pytest.raises(RunExistsError, match="of the job nightly, which has completed"):
-        check_join(named.path, identity)
+        check_join(nightly.path, identity)
     # A scheduler gives no name twice: a task that is late has the same one.
     job.add("a")
     job.beat("a", JobState.COMPLETED)

@@ -39,8 +39,8 @@ def write_overview(out: Console, payload: Overview) -> None:
                 (incarnation.step_count, "step"),
             )
         )
-        places = ", ".join(incarnation.nodes)
-        out.print(escape(f"Incarnation {incarnation.number}: {steps}, {ranks} on {places}"))
+        nodes = ", ".join(incarnation.nodes)
+        out.print(escape(f"Incarnation {incarnation.number}: {steps}, {ranks} on {nodes}"))
     write_changes(out, payload.configuration_changes)
     if payload.recordings:
         _write_recordings(out, payload.recordings)
