@@ -74,6 +74,7 @@ def processes_of(node: str) -> set[int]:
     return pids
 
 
+@pytest.mark.seed("SMP-31", "DBP-17")
 def test_the_ranks_of_two_nodes_are_in_one_run(tmp_path: Path) -> None:
     run, port = tmp_path / "run", free_port()
     launchers = [

@@ -104,7 +104,9 @@ def check_join(location: str | Path, identity: JobIdentity | None) -> None:
     info = run.read_info()
     recorded = None if info is None else info.job
     if identity is None and recorded is None:
-        raise RunExistsError(f"{location} already holds a run. Use a new directory.")
+        many = (read_ranks().world_size or 1) > 1
+        hint = ", or name the job of its ranks with --job" if many else ""
+        raise RunExistsError(f"{location} already holds a run. Use a new directory{hint}.")
     if identity is None:
         raise RunExistsError(
             f"{location} already holds a run of the job {recorded}, and this launcher belongs to "

@@ -67,6 +67,7 @@ from .job_times import (
     explain_lost_node as explain_lost_node,
     explain_recording_end as explain_recording_end,
     find_recording_end as find_recording_end,
+    has_ended as has_ended,
     is_lost as is_lost,
     job_borders as job_borders,
     job_state as job_state,

@@ -42,6 +42,12 @@ def job_state(statuses: Collection[JobStatus]) -> JobState | None:
     return next((state for state in _STATES_BY_PRIORITY if state in states), None)
 
 
+def has_ended(statuses: Collection[JobStatus]) -> bool:
+    """Return True if a job runs on no node any more, as far as is known; also without a status."""
+    state = job_state(statuses)
+    return state is None or state.is_final
+
+
 def node_state(status: JobStatus, statuses: Collection[JobStatus]) -> JobState:
     """Return the state of a job on one node: unknown if that is lost and another one is not."""
     is_alone = all(is_lost(one) for one in statuses)
