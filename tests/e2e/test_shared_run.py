@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from stepscope.errors import NotARunError
 from stepscope.run import Run, job_state
 from stepscope.schema import JobState
 from stepscope.store import SharedRun, open_run
+from tests.support.command import run_command
 from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE, TORCHRUN, command_json
 from tests.support.waiting import wait_until
 
@@ -107,9 +109,9 @@ def test_the_ranks_of_two_nodes_are_in_one_run(tmp_path: Path) -> None:
     lease = SharedRun(run).read_lease()
     assert lease is not None
     assert lease.number == 1
-    assert sum(bool(one.stdout) for one in ended) == 1
+    assert sum("steps measured" in one.stderr for one in ended) == 1
     assert sum("Another node writes the verdict" in one.stderr for one in ended) == 1
-    assert reader.document("verdict")["step_count"] == 4 * 20  # without ten for warm-up
+    assert 2 * 30 < reader.document("verdict")["step_count"] <= 4 * 30  # of both nodes
     assert reader.document("rules")["progress"] == "ended"
     assert sum(f"Joined the run {run} of the job" in one.stderr for one in ended) == 1
 
@@ -141,7 +143,7 @@ def test_torchrun_restarts_its_ranks(tmp_path: Path, job: str | None) -> None:
     assert any("figures are of incarnation 2" in note for note in overview["verdict"]["notes"])
 
 
-def test_a_host_that_is_killed_is_unknown(tmp_path: Path) -> None:
+def test_a_host_that_is_killed_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, port, ready = tmp_path / "run", free_port(), tmp_path / "ready"
     hosts = [f"host{node}-{os.getpid()}" for node in range(2)]
     first = start(
@@ -175,6 +177,16 @@ def test_a_host_that_is_killed_is_unknown(tmp_path: Path) -> None:
     # The verdict and the rules are of what both had recorded, and did not wait for long.
     assert open_run(run).document("verdict") is not None
     assert open_run(run).document("rules")["progress"] == "ended"
+    # Its machine comes back, and stores what is left there.
+    before = step_counts(run)[1, 1]
+    monkeypatch.setenv("STEPSCOPE_NODE", hosts[1])
+    recovered = run_command(tmp_path, "recover", str(run), "--json")
+    assert recovered.returncode == 0, recovered.stderr
+    assert json.loads(recovered.stdout)["state"] == "Unknown"
+    assert open_run(run).statuses()[hosts[1]].state is JobState.UNKNOWN
+    assert step_counts(run)[1, 1] >= before
+    again = json.loads(run_command(tmp_path, "recover", str(run), "--json").stdout)
+    assert (again["row_count"], again["spool"]) == (0, None)
 
 
 def test_a_launcher_that_is_started_again(tmp_path: Path) -> None:

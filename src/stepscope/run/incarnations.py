@@ -47,6 +47,14 @@ def list_incarnations(run: Run) -> list[IncarnationSteps]:
     ]
 
 
+def find_current_processes(run: Run) -> set[str]:
+    """Find the processes of the incarnation whose ranks a run shows."""
+    numbers = {process.incarnation for process in run.processes}
+    if len(numbers) > 1:  # else the steps are not needed
+        numbers = {rank.process.incarnation for rank in run.ranks} or {max(numbers)}
+    return {process.process for process in run.processes if process.incarnation in numbers}
+
+
 def explain_incarnations(run: Run) -> str | None:
     """Say in one sentence which start of the job the figures are of; None for a job that was
     started once."""
