@@ -5,7 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from stepscope.quantities import duration
 from stepscope.store import HEARTBEAT_TIMEOUT_S, Heartbeats, SharedRun
+
+MIN_CLOCK_DIFFERENCE_NS = 60_000_000_000
+"""Difference of two clocks that is noted: far above the age of a new heartbeat."""
 
 
 class LeaseKeeper:
@@ -22,6 +26,9 @@ class LeaseKeeper:
     def __init__(
         self, location: str, node: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        self.note: str | None = None
+        """A difference between the wall clocks of the holder and of this node, as a sentence."""
+        self._heartbeat_by_node: dict[str, int | None] = {}
         self._run = SharedRun(location)
         self._node = node
         self._heartbeats = Heartbeats(clock)
@@ -43,6 +50,24 @@ class LeaseKeeper:
         status = self._run.read_status(lease.node)
         # A job that has ended on the node of the holder sends no heartbeat any more, either.
         heartbeat_ns = None if status is None else status.heartbeat_ns
+        self._compare_clocks(lease.node, heartbeat_ns)
         if self._heartbeats.observe(lease.node, heartbeat_ns) < HEARTBEAT_TIMEOUT_S:
             return False
         return self._run.take_lease(lease.number + 1, self._node)
+
+    def _compare_clocks(self, holder: str, heartbeat_ns: int | None) -> None:
+        """Note if the clock of a node differs: its latest heartbeat is at most seconds old if it is
+        a new one."""
+        is_first = holder not in self._heartbeat_by_node
+        earlier_ns = self._heartbeat_by_node.get(holder)
+        self._heartbeat_by_node[holder] = heartbeat_ns
+        if is_first or heartbeat_ns is None or heartbeat_ns == earlier_ns:
+            return
+        ahead_ns = heartbeat_ns - time.time_ns()
+        self.note = None
+        if abs(ahead_ns) >= MIN_CLOCK_DIFFERENCE_NS:
+            direction = "ahead of" if ahead_ns > 0 else "behind"
+            self.note = (
+                f"the clock of {holder} is {duration(abs(ahead_ns))} {direction} that of "
+                f"{self._node}: times of the two nodes cannot be compared"
+            )

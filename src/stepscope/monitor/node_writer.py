@@ -83,12 +83,15 @@ class NodeWriter:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about the size of the run, and about ranks."""
+        """Sentences about the size of the run, about ranks and about clocks."""
+        notes = list(self._incarnations.notes)
+        if self._lease is not None and self._lease.note is not None:
+            notes.append(self._lease.note)
         limit_bytes = self._compactor.max_bytes
         if limit_bytes is None or not self._compactor.is_above_limit:
-            return self._incarnations.notes
+            return notes
         return [
-            *self._incarnations.notes,
+            *notes,
             f"the run is above its limit of {memory(limit_bytes)} (--max-run-size), because "
             "nothing is left to round",
         ]

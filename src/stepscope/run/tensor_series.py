@@ -38,8 +38,9 @@ def read_tensors(
         return []
     condition = f"{run.period.condition('t_ns')} AND tensor IN ({', '.join('?' * len(names))})"
     series = select_tensors(run, condition, tuple(names), rank=rank)
-    current, known = find_current_processes(run), {process.process for process in run.processes}
-    return [one for one in series if one.process in current or one.process not in known]
+    current = find_current_processes(run)
+    earlier = {process.process for process in run.processes} - current
+    return [one for one in series if one.process not in earlier]
 
 
 def select_tensors(

@@ -71,3 +71,30 @@ def test_it_moves_when_the_job_has_ended_on_its_node_only(job: SharedJob) -> Non
     assert not second.poll()
     clock.now_s += HEARTBEAT_TIMEOUT_S
     assert second.poll()
+
+
+@pytest.mark.parametrize(
+    ("age_s", "note"),
+    [
+        (0, None),
+        (20, None),  # a heartbeat that was seen late
+        (
+            365 * 86400,
+            "the clock of a is 365 d behind that of b",
+        ),
+        (-3600, "the clock of a is 1 h ahead of that of b"),
+    ],
+)
+def test_clocks_that_differ_are_named(job: SharedJob, age_s: float, note: str | None) -> None:
+    first, second = keepers(job, SteppedTime())
+    assert first.poll()
+    job.beat("a", age_s=age_s)
+    second.poll()
+    assert second.note is None  # the heartbeat may be of a holder that was killed long ago
+    job.beat("a", age_s=age_s)
+    second.poll()
+    expected = None if note is None else f"{note}: times of the two nodes cannot be compared"
+    assert second.note == expected
+    job.beat("a")  # its clock was set
+    second.poll()
+    assert second.note is None
