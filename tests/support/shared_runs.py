@@ -31,7 +31,7 @@ class SteppedTime:
 class SharedJob:
     """A run of several launchers."""
 
-    def __init__(self, path: Path, job: str = "slurm 1.0") -> None:
+    def __init__(self, path: Path, job: str | None = "slurm 1.0") -> None:
         self.path = path
         self.run = SharedRun(path)
         create_run(

@@ -127,6 +127,20 @@ def test_who_may_join(tmp_path: Path) -> None:
     check_join(job.path, SLURM)
 
 
+def test_ranks_of_an_unnamed_job_are_told_of_the_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MPICH does not name its jobs."""
+    job = SharedJob(tmp_path / "run", job=None)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with pytest.raises(RunExistsError, match=r"already holds a run. Use a new directory\.$"):
+        check_join(job.path, None)
+    monkeypatch.setenv("PMI_RANK", "1")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    with pytest.raises(RunExistsError, match="or name the job of its ranks with --job"):
+        check_join(job.path, None)
+
+
 @pytest.mark.parametrize(
     ("state", "slot", "incarnation"),
     [
