@@ -138,6 +138,7 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             if incarnation > state.incarnation:  # the others will not reach its steps any more
                 state.ranks.clear()
                 state.compared_count, state.incarnation = 0, incarnation
+                state.trigger = Trigger()
             elif incarnation < state.incarnation:
                 return
             rank = state.ranks.setdefault(steps.rank, _ComparedRank(node=steps.node))
