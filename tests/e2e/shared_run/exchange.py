@@ -1,7 +1,6 @@
 """Exchange gradients over gloo: `exchange.py COUNT`.
 
-With FAIL_AT, all ranks of the first start end there. With READY, rank 0 creates that file in step
-10, and the job goes on until it is ended.
+With READY, rank 0 creates that file in step 10, and the job goes on until it is ended.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from torch import distributed
 distributed.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(32, 32))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-fails = "FAIL_AT" in os.environ and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0"
 number = 0
 while number < int(sys.argv[1]) or "READY" in os.environ:
     loss = model(torch.randn(16, 32)).square().mean()
@@ -24,8 +22,6 @@ while number < int(sys.argv[1]) or "READY" in os.environ:
     loss.backward()
     optimizer.step()
     number += 1
-    if fails and number == int(os.environ["FAIL_AT"]):
-        os._exit(3)
     if "READY" in os.environ and number == 10 and distributed.get_rank() == 0:
         Path(os.environ["READY"]).touch()
 distributed.destroy_process_group()
