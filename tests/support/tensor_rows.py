@@ -27,7 +27,7 @@ def add_tensors(
     table: str = "tensor_statistics",
 ) -> None:
     """Append rows to a run, a second apart for each step; missing numbers are null."""
-    _append(run, process, rows, "tensor_statistics")
+    _append(run, process, rows, table)
 
 
 def add_histograms(run: Path, process: str, rows: Sequence[dict[str, Any]]) -> None:

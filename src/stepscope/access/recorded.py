@@ -15,6 +15,7 @@ from stepscope.run import (
     NodeMetrics,
     Rank,
     Run,
+    has_ended,
     is_lost,
     job_borders,
     job_state,
@@ -220,11 +221,13 @@ class RecordedRun:
         statuses = self._run.reader.statuses().values()
         if not statuses:
             return self._run.is_imported
-        return all(status.state.is_final for status in statuses)
+        return has_ended(statuses)
 
     @property
     def _is_silent(self) -> bool:
-        return any(is_lost(status) for status in self._run.reader.statuses().values())
+        statuses = self._run.reader.statuses().values()
+        running = [status for status in statuses if not status.state.is_final]
+        return bool(running) and all(is_lost(status) for status in running)
 
     # --- selection ----------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import time
 from itertools import count
 
 from stepscope.errors import explain_os_error
+from stepscope.job_environment import read_ranks
 from stepscope.spool import (
     SPOOL_VARIABLE,
     DropCounts,
@@ -281,14 +282,13 @@ def warn(text: str) -> None:
 
 
 def _describe_process() -> dict[str, Any]:
-    ranks = {key.lower(): os.environ.get(key) for key in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
     return {
         "pid": os.getpid(),
         "parent_pid": os.getppid(),
         "started_monotonic_ns": time.monotonic_ns(),
         "command": list(getattr(sys, "orig_argv", sys.argv)),
         "python": sys.version.split()[0],
-        **{key: int(text) for key, text in ranks.items() if text and text.isdecimal()},
+        **read_ranks().known,
     }
 
 

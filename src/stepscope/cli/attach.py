@@ -16,14 +16,11 @@ import msgspec
 from stepscope._version import __version__
 from stepscope.budget import Budget
 from stepscope.cli.conclusion import conclude
+from stepscope.cli.monitor_end import MONITOR_TIMEOUT_S, explain_monitor_failure
 from stepscope.cli.monitor_options import budget_option, interval_option
 from stepscope.cli.options import json_option
 from stepscope.cli.output import say
 from stepscope.cli.places import make_run, make_spool, new_run_id
-from stepscope.cli.run import (
-    MONITOR_TIMEOUT_S,
-    explain_monitor_failure,
-)
 from stepscope.cli.suggestion import locate, suggest
 from stepscope.errors import StepscopeError, UsageError
 from stepscope.masking import mask

@@ -20,6 +20,7 @@ from stepscope.run import (
     MAX_REQUESTED_STEPS,
     check_windows_enabled,
     find_listening_nodes,
+    has_ended,
     make_window_request,
     read_request_statuses,
     send_window_request,
@@ -137,7 +138,7 @@ def _wait(  # noqa: PLR0917
         if len(answers) == len(nodes) and all(a.state.is_final for a in answers.values()):
             return answers
         waited = time.monotonic() - start
-        over = all(status.state.is_final for status in reader.statuses().values())
+        over = has_ended(reader.statuses().values())
         if over and waited > POLL_S:
             answers = read_request_statuses(
                 run, name, nodes

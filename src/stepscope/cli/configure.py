@@ -15,7 +15,7 @@ from stepscope.cli.text import console
 from stepscope.cli.window_options import ScheduleOptions, depth_options, schedule_options
 from stepscope.errors import StepscopeError, UsageError
 from stepscope.quantities import duration
-from stepscope.run import Run
+from stepscope.run import Run, has_ended
 from stepscope.schema import INTERVALS_MS
 from stepscope.store import RunReader, open_run
 from stepscope.watch import ConfigurationEdit, read_decision, request_configuration, user_name
@@ -131,7 +131,7 @@ def _await_decision(run: str, number: int, reader: RunReader) -> None:
     """
     start_s = time.monotonic()
     while True:
-        is_over = all(status.state.is_final for status in reader.statuses().values())
+        is_over = has_ended(reader.statuses().values())
         decision = read_decision(run, number)
         if decision is not None:
             break

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from stepscope.capture.kineto_daemon import make_directory
+from stepscope.cli.shared_run import check_join
 from stepscope.cli.working_directory import working_directory
 from stepscope.errors import RunExistsError, UsageError
+from stepscope.job_environment import JobIdentity
 from stepscope.monitor import KINETO_LINK, Handshake, WindowSettings, remove_spool
 from stepscope.schema import RunInfo
 from stepscope.spool import (
@@ -31,8 +33,11 @@ RUNS_DIRECTORY = "stepscope-runs"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a scratch file
 
 
-def new_run_id(command: Sequence[str]) -> str:
-    """Make a name that sorts by time and contains the script: 20261120-142044-train."""
+def new_run_id(command: Sequence[str], identity: JobIdentity | None = None) -> str:
+    """Make a name that sorts by time and contains the script: 20261120-142044-train. That of a job
+    of several launchers follows from its identity, so that all use the same: slurm-4711.0."""
+    if identity is not None:
+        return re.sub(r"[^A-Za-z0-9_.-]+", "-", identity.text.replace(" ", "-"))[:80]
     script = next((word for word in command[1:] if word.endswith(".py")), command[0])
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(script).stem)[:40] or "job"
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{stem}"
@@ -45,8 +50,10 @@ def make_run(
     *,
     spool: Path | None,
     is_shared: bool = False,
+    identity: JobIdentity | None = None,
 ) -> Path | None:
     """Create the run directory: the one of --out, else in the first directory that can be written.
+    If another launcher of the same job has created it, join that run.
 
     Args:
         out: the directory of --out.
@@ -54,29 +61,55 @@ def make_run(
         problems: receives sentences about the directories that cannot be used.
         spool: the spool of the run, which is removed if there is no run.
         is_shared: let the umask decide who may read the directory; else only its owner may.
+        identity: the job, if it has several launchers.
 
     Returns:
         None if there is no such directory.
 
     Raises:
         UsageError: the one of --out cannot be created.
+        RunExistsError: it holds a run of another job.
     """
     location = None
+    maker = _RunMaker(info, is_shared=is_shared, identity=identity)
     try:
         if out is None:
-            location = _create_default_run(info, problems, is_shared=is_shared)
+            location = _create_default_run(maker, problems)
         else:
-            location = _create_requested_run(out, info, is_shared=is_shared)
+            location = _create_requested_run(out, maker)
     finally:
         if location is None and spool is not None:
             remove_spool(spool)
     return location
 
 
-def _create_requested_run(out: str, info: RunInfo, *, is_shared: bool) -> Path:
+class _RunMaker:
+    """Creates the run of a job, or joins the one that another launcher of the job has created."""
+
+    def __init__(self, info: RunInfo, *, is_shared: bool, identity: JobIdentity | None) -> None:
+        self.run_id = info.run_id
+        self._info = info
+        self._is_shared = is_shared
+        self._identity = identity
+
+    def make(self, location: str | Path) -> None:
+        """Create a run.
+
+        Raises:
+            RunExistsError: the directory holds a run of another job.
+            UsageError: a file is in the way.
+            OSError: the directory cannot be written.
+        """
+        try:
+            create_run(location, self._info, is_shared=self._is_shared)
+        except RunExistsError:
+            check_join(location, self._identity)
+
+
+def _create_requested_run(out: str, maker: _RunMaker) -> Path:
     _check_out(out)
     try:
-        create_run(out, info, is_shared=is_shared)
+        maker.make(out)
     except OSError as error:
         raise UsageError(
             f"Cannot create the run directory {out}: {error.strerror}. Pass another one to --out."
@@ -84,11 +117,11 @@ def _create_requested_run(out: str, info: RunInfo, *, is_shared: bool) -> Path:
     return Path(out).absolute()
 
 
-def _create_default_run(info: RunInfo, problems: list[str], *, is_shared: bool) -> Path | None:
+def _create_default_run(maker: _RunMaker, problems: list[str]) -> Path | None:
     obstacles: list[str] = []
     for directory in run_directories(obstacles):
         try:
-            location = _create_new(directory, info, is_shared=is_shared)
+            location = _create_new(directory, maker)
         except OSError as error:
             obstacles.append(f"cannot create a run in {directory}: {error.strerror}")
             remove_if_empty(directory)
@@ -100,14 +133,14 @@ def _create_default_run(info: RunInfo, problems: list[str], *, is_shared: bool) 
     return None
 
 
-def _create_new(directory: Path, info: RunInfo, *, is_shared: bool) -> Path:
-    name, number = info.run_id, 1
+def _create_new(directory: Path, maker: _RunMaker) -> Path:
+    name, number = maker.run_id, 1
     while True:
         try:
-            create_run(directory / name, info, is_shared=is_shared)
+            maker.make(directory / name)
         except RunExistsError:
             number += 1
-            name = f"{info.run_id}-{number}"
+            name = f"{maker.run_id}-{number}"
         else:
             return directory / name
 
@@ -124,7 +157,9 @@ def _check_out(out: str) -> None:
             "it to the object store afterwards."
         )
     path = Path(out)
-    if path.is_dir() and any(path.iterdir()) and not (path / "run.json").exists():
+    # Another launcher of the job may be writing run.json, under a hidden name at first.
+    is_empty = not path.is_dir() or all(p.name.startswith(".run.json.") for p in path.iterdir())
+    if not is_empty and not (path / "run.json").exists():
         raise UsageError(f"The directory {out} is not empty; pass a new one to --out.")
 
 

@@ -6,16 +6,13 @@ The job starts before anything is imported that only its end needs: its user wai
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 import msgspec
@@ -24,14 +21,15 @@ from stepscope._version import __version__
 from stepscope.budget import Budget
 from stepscope.capture.bootstrap import environment
 from stepscope.cli.conclusion import conclude, try_first_fix
+from stepscope.cli.job_command import check_command
 from stepscope.cli.launcher import (
     STOP_GRACE_S,
     Companion,
     Launcher,
     Stopping,
     exit_like,
-    stop_is_pending,
 )
+from stepscope.cli.monitor_end import await_monitor
 from stepscope.cli.monitor_options import budget_option, interval_option
 from stepscope.cli.nan_options import nan_options
 from stepscope.cli.options import (
@@ -51,13 +49,19 @@ from stepscope.cli.places import (
 )
 from stepscope.cli.price_options import price_options, recorded_prices
 from stepscope.cli.rule_options import RulePlan, rule_options
+from stepscope.cli.shared_run import (
+    await_turn,
+    describe_registration,
+    find_identity,
+    register_launcher,
+)
 from stepscope.cli.status_line import StatusLine
 from stepscope.cli.suggestion import locate, suggest
 from stepscope.cli.tensor_options import tensor_options
 from stepscope.cli.watching import Watching
 from stepscope.cli.window_options import ScheduleOptions, depth_options, schedule_options
 from stepscope.cli.working_directory import working_directory
-from stepscope.errors import UsageError
+from stepscope.errors import UsageError, explain_os_error
 from stepscope.masking import mask
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
@@ -67,20 +71,13 @@ from stepscope.monitor import (
     JobExit,
     MonitorConfig,
     WindowSettings,
-    last_line,
     open_log,
     remove_spool,
     start_monitor,
 )
-from stepscope.schema import SCHEMA_VERSION, RunInfo
-from stepscope.spool import NAN_SEARCH_VARIABLE, TENSORS_VARIABLE, TensorPlan, is_suspended
+from stepscope.schema import SCHEMA_VERSION, LauncherInfo, RunInfo
+from stepscope.spool import NAN_SEARCH_VARIABLE, TENSORS_VARIABLE, TensorPlan
 from stepscope.watch import STOP_REQUEST_FILE
-
-if TYPE_CHECKING:
-    pass
-
-MONITOR_TIMEOUT_S = 60.0
-"""Time that the monitor gets to store the last records before it is left running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +85,8 @@ class RunOptions(ScheduleOptions):
     """Options of `stepscope run`."""
 
     out: str | None
+    job: str | None
+    """Name of the job, if it has several launchers."""
     interval_ms: int
     monitor_budget: Budget
     spool: str | None
@@ -126,6 +125,12 @@ class RunOptions(ScheduleOptions):
 )
 @click.option(
     "--out", metavar="RUN", help="Run directory to create. Default: stepscope-runs/<name>."
+)
+@click.option(
+    "--job",
+    metavar="ID",
+    help="Name of the job, the same on all nodes, whose launchers share one run. Default: what "
+    "torchrun, Slurm, MPI or Kubernetes call it.",
 )
 @settings_option
 @interval_option
@@ -209,9 +214,10 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
         UsageError: options contradict each other, or the command cannot be started.
     """
     windows = _plan_windows(options)
-    _check_command(command)
+    check_command(command)
     pricing = recorded_prices(options.usd_per_hour, options.instance_type, options.prices)
-    run_id = new_run_id(command)
+    identity = find_identity(options.job, command)
+    run_id = new_run_id(command, identity)
     spool, problems = make_spool(
         options.spool,
         run_id,
@@ -227,14 +233,37 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
         stepscope_version=__version__,
         git_revision=git_revision(),
         options=_recorded_options(options, windows, spool) | pricing,
+        job=None if identity is None else identity.text,
     )
-    location = make_run(options.out, info, problems, spool=spool, is_shared=options.share)
+    location = make_run(
+        options.out, info, problems, spool=spool, is_shared=options.share, identity=identity
+    )
+    launcher = None
+    if spool is not None and location is not None and identity is not None:
+        try:
+            launcher = _register(location, identity.text)
+        except OSError as error:
+            problems.append(f"cannot register in {location}: {explain_os_error(error)}")
+            location = None
+            remove_spool(spool)
     if spool is None or location is None:
         say("The job is not recorded: " + "; ".join(problems))
         exit_like(_run_alone(command))
     for problem in problems:
         say(problem)
-    exit_like(_Session(location, spool, options, windows).run(command))
+    exit_like(_Session(location, spool, options, windows, launcher).run(command))
+
+
+def _register(location: Path, job: str) -> LauncherInfo:
+    """Register this launcher of a job of several.
+
+    Raises:
+        OSError: the run cannot be written.
+    """
+    registration = register_launcher(location)
+    for sentence in describe_registration(location, job, registration):
+        say(sentence)
+    return registration.launcher
 
 
 def _plan_windows(options: RunOptions) -> WindowSettings:
@@ -282,9 +311,15 @@ class _Session:
     """One job, its companion processes, and the messages about them."""
 
     def __init__(
-        self, location: Path, spool: Path, options: RunOptions, windows: WindowSettings
+        self,
+        location: Path,
+        spool: Path,
+        options: RunOptions,
+        windows: WindowSettings,
+        launcher: LauncherInfo | None,
     ) -> None:
         self._location = location
+        self._launcher = launcher
         self._spool = spool
         self._options = options
         self._log = open_log()
@@ -309,7 +344,11 @@ class _Session:
             None
             if self._rules is None
             else Watching(
-                self._location, self._rules, self._stopping.request_path, self._watch_budget
+                self._location,
+                self._rules,
+                self._stopping.request_path,
+                self._watch_budget,
+                node=None if self._launcher is None else self._launcher.node,
             )
         )
         launcher = Launcher(
@@ -329,23 +368,43 @@ class _Session:
         try:
             job_exit = launcher.run(command, job_environment)
         except UsageError:  # nothing ran: remove the files of stepscope only
-            (self._location / "run.json").unlink(missing_ok=True)
-            remove_if_empty(self._location)
+            if self._launcher is None:  # others may have joined the run
+                (self._location / "run.json").unlink(missing_ok=True)
+                remove_if_empty(self._location)
             remove_spool(self._spool)
             raise
         finally:
             status.clear()
-        complete = self._await_monitor(monitor.process)
+        complete = await_monitor(monitor.process, self._log, self._spool, self._location)
         try:
-            self._report(command, job_exit, complete)
-            if watching is not None:
-                job_exit = watching.conclude(job_exit, complete=complete)
+            if self._has_turn(complete):
+                self._report(command, job_exit, complete)
+                if watching is not None:
+                    job_exit = watching.conclude(job_exit, complete=complete)
+            elif watching is not None:
+                watching.end()
             if launcher.stop is not None and launcher.stop.is_requested:
                 say(launcher.stop.reason)
         finally:
             if complete:
                 remove_spool(self._spool)
         return job_exit
+
+    def _has_turn(self, complete: bool | None) -> bool:
+        """Return True if this launcher writes the verdict, as the only one of the job, or the one
+        with the lease."""
+        if self._launcher is None or complete is None:
+            return True
+        try:
+            if await_turn(self._location, self._launcher.node):
+                return True
+        except Exception as error:  # noqa: BLE001 - the job's exit status comes first
+            say(f"The other nodes of the job are unknown: {explain_os_error(error)}.")
+            return True
+        if not self._options.quiet:
+            diagnose = suggest("diagnose", locate(self._location))
+            say(f"Another node writes the verdict of this job. It will be in the run: {diagnose}")
+        return False
 
     def _report(self, command: Sequence[str], job_exit: JobExit, complete: bool | None) -> None:
         """Print the verdict, and try a fix."""
@@ -374,94 +433,13 @@ class _Session:
             max_run_bytes=self._options.max_run_size,
             budget=self._budget,
             windows=self._windows,
+            launcher=self._launcher,
         )
         try:
             return start_monitor(config, self._log)
         except OSError as error:
             say(f"Cannot start the monitor: {error}.")
             return None
-
-    def _await_monitor(self, monitor: subprocess.Popen[bytes] | None) -> bool | None:
-        """Wait until the recording is in the run: True when it is complete, False while the monitor
-        is still storing records, None when it needs `stepscope recover`."""
-        if monitor is None:
-            recover = suggest("recover", locate(self._location))
-            say(f"The recording is still in {self._spool}. Store it in the run with: {recover}")
-            return None
-        code = self._wait_for_monitor(monitor)
-        if code is None and is_suspended(monitor.pid):
-            say(
-                f"The last records are not in the run, because the monitor is suspended. Resume "
-                f"it: kill -CONT {monitor.pid}"
-            )
-            return None
-        if code is None:
-            say(
-                "Recording continues in the background. The verdict so far follows; for the final "
-                f"one: {suggest('diagnose', locate(self._location))}"
-            )
-            return False
-        if code == 0:
-            return True
-        say(explain_monitor_failure(self._log, self._spool, self._location))
-        return None
-
-    def _wait_for_monitor(self, monitor: subprocess.Popen[bytes]) -> int | None:
-        """Wait for the monitor; its exit status, or None if it stays with processes of the job."""
-        if is_suspended(monitor.pid):
-            say(f"Resuming the monitor, process {monitor.pid}, which was suspended.")
-            monitor.send_signal(signal.SIGCONT)
-        handshake = Handshake(self._spool)
-        deadline = time.monotonic() + MONITOR_TIMEOUT_S
-        while time.monotonic() < deadline and not handshake.is_detached():
-            if stop_is_pending():
-                return None
-            try:
-                return monitor.wait(0.1)
-            except subprocess.TimeoutExpired:
-                continue
-        return None
-
-
-def explain_monitor_failure(log: int, spool: Path, location: Path) -> str:
-    """Say why the monitor has failed, by its log, and where the records are."""
-    failure = f"The monitor failed ({last_line(log)})."
-    if not spool.exists():
-        return (
-            f"{failure} The spool {spool} was deleted, and with it the records that were not in "
-            "the run yet."
-        )
-    return (
-        f"{failure} The records are safe in {spool}; fix the cause, then store them in the run "
-        f"with: {suggest('recover', locate(location))}"
-    )
-
-
-def _check_command(command: Sequence[str]) -> None:
-    """Find mistakes before the run directory is created.
-
-    Raises:
-        UsageError: the command or the script cannot be found.
-    """
-    program = command[0]
-    if shutil.which(program) is None:
-        script = Path(program)
-        if script.suffix == ".py" and script.is_file():
-            python = "python" if shutil.which("python") else "python3"
-            raise UsageError(
-                f"{program} is not executable. Run it with: stepscope run -- {python} {program}"
-            )
-        if program == "python" and shutil.which("python3"):
-            suggestion = shlex.join(["python3", *command[1:]])
-            raise UsageError(
-                f"python: command not found. python3 is available: stepscope run -- {suggestion}"
-            )
-        raise UsageError(f"Command {program!r} not found; check its spelling and PATH.")
-    if Path(program).name.startswith("python"):
-        script_name = next((word for word in command[1:] if not word.startswith("-")), None)
-        direct = len(command) > 1 and command[1] == script_name
-        if direct and script_name and not Path(script_name).exists():
-            raise UsageError(f"The script {script_name} does not exist in {working_directory()}.")
 
 
 def _run_alone(command: Sequence[str]) -> JobExit:

@@ -33,9 +33,20 @@ class Watching:
         plan: rules and actions that the user requested.
         stop_request: file in which the process requests to stop the job.
         budget: CPU time and memory of the process.
+        node: this node, if the launchers of several nodes share the run; the one that holds the
+            lease evaluates the rules.
     """
 
-    def __init__(self, location: Path, plan: RulePlan, stop_request: Path, budget: Budget) -> None:
+    def __init__(
+        self,
+        location: Path,
+        plan: RulePlan,
+        stop_request: Path,
+        budget: Budget,
+        *,
+        node: str | None = None,
+    ) -> None:
+        self._node = node
         self._location = location
         self._plan = plan
         self._budget = budget
@@ -73,6 +84,11 @@ class Watching:
         self._announce_report()
         unfinished = record is not None and record.progress == "running" and complete is not False
         return self._judge(job_exit, None if unfinished else record)
+
+    def end(self) -> None:
+        """End the process of a node that does not evaluate the rules."""
+        if self.companion.process is not None:
+            self.companion.process.terminate()
 
     def _announce_report(self) -> None:
         """Say where the report is, or that it could not be written."""
@@ -141,6 +157,7 @@ class Watching:
         )
         config = WatchConfig(
             run=str(self._location),
+            node=self._node,
             launcher_pid=os.getpid(),
             scan_ns=round(1e9 * plan.scan_s),
             selection=plan.selection,

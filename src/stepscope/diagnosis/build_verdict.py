@@ -58,10 +58,12 @@ from stepscope.rules import percent_beside
 from stepscope.run import (
     Rank,
     Run,
+    explain_incarnations,
     explain_recording_end,
     explain_recovery,
     explain_rounding,
     find_recording_end,
+    find_repeated_ranks,
     make_with_damage,
 )
 
@@ -353,7 +355,9 @@ def _explain_recording(run: Run) -> list[str]:
 
 
 def _list_loss_notes(run: Run) -> list[str]:
-    notes = [*run.reader.damage, *list_losses(run)]
+    notes = [*run.reader.damage, *list_losses(run), *find_repeated_ranks(run)]
+    if restarts := explain_incarnations(run):
+        notes.append(restarts)
     for process in run.processes:
         notes.extend(f"Process {process.pid}: {note}" for note in process.notes)
     for status in run.reader.statuses().values():

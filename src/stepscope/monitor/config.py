@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stepscope.budget import Budget
-from stepscope.schema import WindowSchedule
+from stepscope.schema import LauncherInfo, WindowSchedule
 
 DEFAULT_INTERVAL_MS = 500
 DEFAULT_SPOOL_LIMIT_BYTES = 256 * 1024 * 1024
@@ -76,5 +76,12 @@ class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget = Budget()
     """CPU time and memory of the monitor."""
     windows: WindowSettings = WindowSettings()
+    launcher: LauncherInfo | None = None
+    """Launcher of this node, if the run is shared by several; see `store.SharedRun`."""
     attached: AttachSettings | None = None
     """Set for a job that was running already."""
+
+    @property
+    def node(self) -> str | None:
+        """Node of a run that several nodes write; None for the only one."""
+        return None if self.launcher is None else self.launcher.node

@@ -53,7 +53,7 @@ KIND_NAMES = {
 }
 
 
-_PROCESS_NAME = re.compile(r"\d+-\d+-\d+")
+_PROCESS_NAME = re.compile(r"\d+-\d+-\d+(@.+)?")
 _MAX_SEQUENCE = 2**62
 
 

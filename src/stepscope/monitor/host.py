@@ -7,14 +7,19 @@ import platform
 import socket
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.instance_type import read_instance_type
 from stepscope.monitor.samplers.base import read_bytes
 from stepscope.monitor.samplers.cgroup import cores_available, memory_limit_bytes
 from stepscope.monitor.samplers.gpu import gpu_facts
 from stepscope.monitor.samplers.memory import memory_total_bytes
-from stepscope.schema import NodeInfo
+from stepscope.schema import LauncherInfo, NodeInfo
 from stepscope.spool import read_recording_end
+
+if TYPE_CHECKING:  # launchers import this file before the job starts
+    from stepscope.store import RunReader
 
 _ANCHOR_TRIES = 5
 
@@ -30,15 +35,21 @@ def node_info(
     spool: str,
     job_pid: int | None = None,
     metrics_missing: Mapping[str, str] | None = None,
+    launcher: LauncherInfo | None = None,
 ) -> NodeInfo:
-    """Describe this machine, with the limits of *job_pid* (default: the current process)."""
+    """Describe this machine, with the limits of *job_pid* (default: the current process).
+
+    Args:
+        launcher: its launcher in a run of several.
+    """
     memory_bytes = memory_total_bytes()
     limit_bytes = memory_limit_bytes(pid=job_pid)
     gpus, driver_version = gpu_facts()
     monotonic_ns, epoch_ns = _clock_anchors()
     end_ns = read_recording_end(spool)
     return NodeInfo(
-        node=node_name(),
+        node=node_name() if launcher is None else launcher.node,
+        host=None if launcher is None else launcher.host,
         platform=platform.platform(),
         cpu_model=_cpu_model(),
         cores_total=os.cpu_count() or 1,
@@ -57,6 +68,20 @@ def node_info(
         metrics_missing=dict(metrics_missing or {}),
         instance_type=read_instance_type(),
     )
+
+
+def resume_node_info(
+    reader: RunReader, config: MonitorConfig, metrics_missing: Mapping[str, str]
+) -> NodeInfo:
+    """Describe this node; a monitor that replaces another one keeps its clock anchors."""
+    info = node_info(
+        sample_interval_ns=config.interval_ms * 1_000_000,
+        spool=config.spool,
+        job_pid=config.job_pid,
+        metrics_missing=metrics_missing,
+        launcher=config.launcher,
+    )
+    return reader.nodes().get(info.node, info)
 
 
 def _clock_anchors() -> tuple[int, int]:

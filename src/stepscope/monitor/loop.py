@@ -16,7 +16,7 @@ from stepscope.errors import explain_os_error
 from stepscope.monitor.attached import AttachedRecorder
 from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.handshake import Handshake, JobExit
-from stepscope.monitor.host import node_info
+from stepscope.monitor.host import resume_node_info
 from stepscope.monitor.launch import KINETO_LINK
 from stepscope.monitor.node_writer import NodeWriter, retry
 from stepscope.monitor.orphans import find_processes
@@ -31,9 +31,9 @@ from stepscope.monitor.spool_size import SpoolSize
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
 from stepscope.quantities import duration
-from stepscope.schema import IntervalChange, JobState, JobStatus, NodeInfo
+from stepscope.schema import IntervalChange, JobState, JobStatus
 from stepscope.spool import SPOOL_VARIABLE, SpoolTree, process_start_ticks
-from stepscope.store import RunReader, open_run
+from stepscope.store import open_run
 
 EARLY_FLUSH_PERIOD_S = 20.0
 """Time from the start in which the first interval applies."""
@@ -71,7 +71,7 @@ class Monitor:
         self._next_flush_s = time.monotonic() + self._first_flush_s
         self._early_until_s = time.monotonic() + EARLY_FLUSH_PERIOD_S
         self._next_heartbeat_s = 0.0
-        self._tree = SpoolTree(config.spool, config.spool_limit_bytes)
+        self._tree = SpoolTree(config.spool, config.spool_limit_bytes, config.node)
         self._lock = SpoolLock(Path(config.spool))
         was_deleted = self._lock_spool()  # before the run is read: `recover` may be storing records
         self._handshake = Handshake(Path(config.spool))
@@ -81,11 +81,17 @@ class Monitor:
         self._job = JobTree(config.job_pid, self._registered_pids, self._own_pids, proc=proc)
         self._sampling = Sampling(self._job, config, proc=proc)
         reader = open_run(config.run)
-        info = self._node_info(reader, self._sampling.missing)
+        info = resume_node_info(reader, config, self._sampling.missing)
         self._sampling.resume(info.configured_interval_ns)
         now_ns = time.monotonic_ns() + info.epoch_offset_ns
         self._interval_ns = info.interval_ns_at(now_ns)
-        self._writer = NodeWriter(config.run, info, self._tree, max_bytes=config.max_run_bytes)
+        self._writer = NodeWriter(
+            config.run,
+            info,
+            self._tree,
+            max_bytes=config.max_run_bytes,
+            launcher=config.launcher,
+        )
         self._log = SampleLog(self._tree)
         earlier = reader.statuses().get(info.node)
         self._status = JobStatus(
@@ -483,16 +489,6 @@ class Monitor:
 
     def _on_terminate(self, signum: int, frame: FrameType | None) -> None:
         self._terminated = True
-
-    def _node_info(self, reader: RunReader, missing: dict[str, str]) -> NodeInfo:
-        """Describe this node; a monitor that replaces another one keeps its clock anchors."""
-        info = node_info(
-            sample_interval_ns=self._config.interval_ms * 1_000_000,
-            spool=self._config.spool,
-            job_pid=self._config.job_pid,
-            metrics_missing=missing,
-        )
-        return reader.nodes().get(info.node, info)
 
     def _elapsed_ns(self) -> int:
         """Return the time since the start of the job."""

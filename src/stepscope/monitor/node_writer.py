@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from stepscope.masking import mask, mask_text
 from stepscope.monitor.drain import TABLES as DRAINED_TABLES, SpoolDrain
 from stepscope.monitor.handshake import Handshake, JobExit, StopSignal
+from stepscope.monitor.incarnations import IncarnationCounter
+from stepscope.monitor.lease import LeaseKeeper
 from stepscope.monitor.process_logs import ProcessLogs
 from stepscope.quantities import memory
 from stepscope.schema import (
@@ -25,6 +27,7 @@ from stepscope.schema import (
     DataLoaderWorkerFact,
     JobState,
     JobStatus,
+    LauncherInfo,
     NodeInfo,
     ProcessInfo,
     RankFact,
@@ -47,10 +50,19 @@ class NodeWriter:
         tree: spool to drain.
         max_bytes: size of the node's recorded tables from which the oldest are rounded; None for
             no limit.
+        launcher: launcher of the node in a run that several nodes write.
+        keeps_lease: the job is running, so that this node may evaluate its rules.
     """
 
     def __init__(
-        self, location: str, info: NodeInfo, tree: SpoolTree, *, max_bytes: int | None = None
+        self,
+        location: str,
+        info: NodeInfo,
+        tree: SpoolTree,
+        *,
+        max_bytes: int | None = None,
+        launcher: LauncherInfo | None = None,
+        keeps_lease: bool = True,
     ) -> None:
         self.info = info
         self._is_node_stored = False
@@ -58,6 +70,11 @@ class NodeWriter:
         self._reader = open_run(location)
         self._spool = tree.root
         self._compactor = _Compactor(location, info.node, max_bytes)
+        self._incarnations = IncarnationCounter(
+            location, info, launcher, self._reader.processes() if self._reader.statuses() else ()
+        )
+        is_shared = launcher is not None and keeps_lease
+        self._lease = LeaseKeeper(location, info.node) if is_shared else None
         self.drain = SpoolDrain(
             tree,
             node=info.node,
@@ -67,13 +84,17 @@ class NodeWriter:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about the size of the run."""
+        """Sentences about the size of the run, about ranks and about clocks."""
+        notes = list(self._incarnations.notes)
+        if self._lease is not None and self._lease.note is not None:
+            notes.append(self._lease.note)
         limit_bytes = self._compactor.max_bytes
         if limit_bytes is None or not self._compactor.is_above_limit:
-            return []
+            return notes
         return [
+            *notes,
             f"the run is above its limit of {memory(limit_bytes)} (--max-run-size), because "
-            "nothing is left to round"
+            "nothing is left to round",
         ]
 
     def put_node(self, info: NodeInfo) -> None:
@@ -89,7 +110,12 @@ class NodeWriter:
     def put_status(self, status: JobStatus) -> None:
         """Write the job's status on this node."""
         refusals = read_refusals(self._spool) or status.refusals
-        self._writer.put_status(msgspec.structs.replace(status, refusals=refusals))
+        incarnation = max(status.incarnation, self._incarnations.latest)
+        self._writer.put_status(
+            msgspec.structs.replace(status, refusals=refusals, incarnation=incarnation)
+        )
+        if self._lease is not None and not status.state.is_final:
+            self._lease.poll()
 
     def flush(self, *, final: bool = False) -> int:
         """Move all new records from the spool into the run; returns the number of rows.
@@ -163,9 +189,11 @@ class NodeWriter:
                     self._writer.put_tensor(key, content)
                 row_count += self._writer.append(table, self.drain.columns(table, rows))
                 self.drain.commit(rows)
+        self._incarnations.assign(self.drain.processes.values())
         for process in self.drain.processes.values():
             if process.changed:
-                self._writer.put_process(_make_process_info(process, self.info))
+                incarnation = self._incarnations.of(process)
+                self._writer.put_process(_make_process_info(process, self.info, incarnation))
                 process.changed = False
         self.drain.remove_drained()
         if not final:
@@ -257,7 +285,7 @@ def _explain_end(command: ProcessLogs | None) -> tuple[JobState, str]:
     return JobState.FAILED, f"the script ended with an uncaught {exception}"
 
 
-def _make_process_info(process: ProcessLogs, node: NodeInfo) -> ProcessInfo:
+def _make_process_info(process: ProcessLogs, node: NodeInfo, incarnation: int) -> ProcessInfo:
     description, offset_ns = process.description, node.epoch_offset_ns
     versions = {"python": description["python"]} if "python" in description else {}
     for fact in decode_facts(process.facts, VersionsFact):
@@ -276,6 +304,7 @@ def _make_process_info(process: ProcessLogs, node: NodeInfo) -> ProcessInfo:
         rank=ranks["rank"],
         local_rank=description.get("local_rank"),
         world_size=ranks["world_size"],
+        incarnation=incarnation,
         started_ns=description["started_monotonic_ns"] + offset_ns
         if "started_monotonic_ns" in description
         else description.get("started_ns", 0),  # a spool of an earlier version, or the monitor

@@ -118,7 +118,7 @@ class ProcessLogs:
     @property
     def key(self) -> tuple[int, ...]:
         """Process id, start ticks and serial of the image, from the name of the directory."""
-        return tuple(map(int, self.name.split("-")))
+        return tuple(map(int, self.name.partition("@")[0].split("-")))
 
     @property
     def pid(self) -> int:

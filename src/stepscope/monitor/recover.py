@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,9 +15,11 @@ from stepscope.monitor.launch import remove_spool
 from stepscope.monitor.node_writer import NodeWriter
 from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.monitor.windows.service import WindowService
-from stepscope.schema import JobState, JobStatus
+from stepscope.schema import JobState, JobStatus, LauncherInfo
 from stepscope.spool import SpoolTree, is_monitor, is_suspended, process_start_ticks
-from stepscope.store import RunReader, RunWriter, open_run
+from stepscope.store import RunReader, RunWriter, SharedRun, open_run
+
+NO_SPAN_LOGS = "this node has no span logs of the run"
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,26 +35,54 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recover_run(location: str) -> Recovery:
-    """Drain this node's spool of a run, and remove it once it is empty. A second call changes
-    nothing; beside a process that drains the spool, the call does nothing.
+    """Drain this machine's spools of a run, and remove them once they are empty. A second call
+    changes nothing; beside a process that drains a spool, the call does nothing with it.
 
     Raises:
         StepscopeError: the run cannot be read.
     """
     reader = open_run(location)
-    info = reader.nodes().get(node_name())
+    if reader.info.job is None:
+        return _recover_node(location, reader, node_name(), None)
+    launchers = [one for one in SharedRun(location).list_launchers() if one.host == node_name()]
+    recoveries = [_recover_node(location, reader, one.node, one) for one in launchers]
+    if not recoveries:
+        return _no_recovery(reader, node_name(), NO_SPAN_LOGS)
+    return _sum_up(recoveries)
+
+
+def _sum_up(recoveries: Sequence[Recovery]) -> Recovery:
+    """Return the result for a machine with several launchers: that of the last one that had
+    records, with all rows."""
+    last = next((one for one in reversed(recoveries) if one.spool is not None), recoveries[-1])
+    return msgspec.structs.replace(
+        last,
+        row_count=sum(recovery.row_count for recovery in recoveries),
+        complete=all(recovery.complete for recovery in recoveries),
+    )
+
+
+def _recover_node(
+    location: str, reader: RunReader, node: str, launcher: LauncherInfo | None
+) -> Recovery:
+    """Drain the spool of one node.
+
+    Args:
+        launcher: its launcher in a run of several.
+    """
+    info = reader.nodes().get(node)
     spool = info.spool if info is not None else reader.info.options.get("spool")
-    if spool is None:
-        return _no_recovery(reader, "this node has no span logs of the run")
+    if spool is None or (info is None and launcher is not None):
+        return _no_recovery(reader, node, NO_SPAN_LOGS)
     lock = SpoolLock(Path(spool))
     try:
         is_free = lock.take()
     except (FileNotFoundError, NotADirectoryError):
-        return _conclude_without_spool(location, reader, spool)
+        return _conclude_without_spool(location, reader, node, spool)
     if not is_free:
-        return _no_recovery(reader, _describe_holder(lock.find_holder()))
+        return _no_recovery(reader, node, _describe_holder(lock.find_holder()))
     try:
-        recovery = _drain(location, reader, spool)
+        recovery = _drain(location, reader, node, spool, launcher)
         if recovery.complete:
             _remove(Path(spool))
     finally:
@@ -59,16 +90,17 @@ def recover_run(location: str) -> Recovery:
     return recovery
 
 
-def _drain(location: str, reader: RunReader, spool: str) -> Recovery:
-    node = node_name()
+def _drain(
+    location: str, reader: RunReader, node: str, spool: str, launcher: LauncherInfo | None
+) -> Recovery:
     status, info = reader.statuses().get(node), reader.nodes().get(node)
     if info is None:
         info = node_info(sample_interval_ns=0, spool=spool)
     if status is None:
         created = reader.info.created_ns
         status = JobStatus(state=JobState.IN_PROGRESS, heartbeat_ns=created, started_ns=created)
-    tree = SpoolTree(spool, DEFAULT_SPOOL_LIMIT_BYTES)
-    writer = NodeWriter(location, info, tree)
+    tree = SpoolTree(spool, DEFAULT_SPOOL_LIMIT_BYTES, None if launcher is None else node)
+    writer = NodeWriter(location, info, tree, launcher=launcher, keeps_lease=False)
     writer.put_node(info)
     windows = WindowService(
         WindowSettings(enabled=False, keep_raw=bool(reader.info.options.get("keep_raw"))),
@@ -98,15 +130,15 @@ def _drain(location: str, reader: RunReader, spool: str) -> Recovery:
     )
 
 
-def _conclude_without_spool(location: str, reader: RunReader, spool: str) -> Recovery:
+def _conclude_without_spool(location: str, reader: RunReader, node: str, spool: str) -> Recovery:
     """Write the final status of a job whose spool was deleted after everything was killed, so that
     no reader waits for its records."""
-    status = reader.statuses().get(node_name())
+    status = reader.statuses().get(node)
     if status is not None and status.state.is_final:
-        return _no_recovery(reader, "this node has no span logs of the run")
+        return _no_recovery(reader, node, NO_SPAN_LOGS)
     loss = f"the spool {spool} was deleted, and with it the records that were not in the run yet"
     if status is not None and (status.pid is None or process_start_ticks(status.pid) is None):
-        with RunWriter(location, node_name()) as writer:
+        with RunWriter(location, node) as writer:
             writer.put_status(
                 msgspec.structs.replace(
                     status,
@@ -116,7 +148,7 @@ def _conclude_without_spool(location: str, reader: RunReader, spool: str) -> Rec
                     losses=[*status.losses, loss],
                 )
             )
-    return _no_recovery(reader, loss)
+    return _no_recovery(reader, node, loss)
 
 
 def _reason(status: JobStatus, running_pid: int | None, failed_count: int) -> str | None:
@@ -147,8 +179,8 @@ def _remove(spool: Path) -> None:
         remove_spool(spool)
 
 
-def _no_recovery(reader: RunReader, reason: str) -> Recovery:
-    status = reader.statuses().get(node_name())
+def _no_recovery(reader: RunReader, node: str, reason: str) -> Recovery:
+    status = reader.statuses().get(node)
     return Recovery(
         spool=None,
         row_count=0,

@@ -25,7 +25,8 @@ from stepscope.rules import (
     read_configuration,
     summary,
 )
-from stepscope.schema import Delivery, Finding, JobState, Progress
+from stepscope.run import has_ended
+from stepscope.schema import Delivery, Finding, Progress
 from stepscope.store import RunReader
 
 
@@ -130,9 +131,7 @@ def rule_report(reader: RunReader, evaluation: Evaluation) -> RuleReport:
 
 def progress_of(reader: RunReader) -> Progress:
     """Return `running` for a run that may still grow, by its job's status."""
-    states = [status.state for status in reader.statuses().values()]
-    growing = {JobState.IN_PROGRESS, JobState.STOPPING}
-    return "running" if any(state in growing for state in states) else "ended"
+    return "ended" if has_ended(reader.statuses().values()) else "running"
 
 
 def make_registry(names: Sequence[str]) -> tuple[Registry, list[str]]:

@@ -56,6 +56,12 @@ from .heatmaps import (
     SampledHeatmap as SampledHeatmap,
     build_sampled_heatmap as build_sampled_heatmap,
 )
+from .incarnations import (
+    IncarnationSteps as IncarnationSteps,
+    explain_incarnations as explain_incarnations,
+    find_repeated_ranks as find_repeated_ranks,
+    list_incarnations as list_incarnations,
+)
 from .job_samples import read_job_samples as read_job_samples
 from .job_spans import (
     Inside as Inside,
@@ -66,13 +72,16 @@ from .job_spans import (
 )
 from .job_times import (
     JobStatistics as JobStatistics,
+    explain_lost_node as explain_lost_node,
     explain_recording_end as explain_recording_end,
     find_recording_end as find_recording_end,
+    has_ended as has_ended,
     is_lost as is_lost,
     job_borders as job_borders,
     job_state as job_state,
     job_statistics as job_statistics,
     machine_count as machine_count,
+    node_state as node_state,
 )
 from .kernel_counters import kernel_counters_of as kernel_counters_of
 from .listening import find_listening_nodes as find_listening_nodes

@@ -165,7 +165,7 @@ def _ranks_by_process(run: Run) -> dict[str, tuple[int | None, Rank | None]]:
     """Return by process its rank, and the training process if it has steps; a worker has those of
     its parent."""
     ranks_by_process: dict[str, tuple[int | None, Rank | None]] = {}
-    ranks = {rank.process.process: rank for rank in run.ranks}
+    ranks = {rank.process.process: rank for rank in run.all_ranks}
     numbers = number_ranks(run).by_process
     mains = {(p.node, p.pid): p for p in run.processes if p.role != "dataloader_worker"}
     for process in run.processes:

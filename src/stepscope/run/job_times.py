@@ -11,8 +11,6 @@ from stepscope.run.run import Run
 from stepscope.schema import JobState, JobStatus
 from stepscope.store import RunReader
 
-SILENT_NS = 30_000_000_000
-"""A running job without a heartbeat for this long counts as lost."""
 _STATES_BY_PRIORITY = (
     JobState.IN_PROGRESS,
     JobState.STOPPING,
@@ -25,14 +23,46 @@ _STATES_BY_PRIORITY = (
 
 def is_lost(status: JobStatus) -> bool:
     """Return True for a running job whose last heartbeat is too old."""
-    return not status.state.is_final and time.time_ns() - status.heartbeat_ns > SILENT_NS
+    return status.is_silent(time.time_ns())
 
 
 def job_state(statuses: Collection[JobStatus]) -> JobState | None:
     """Return the state of a job: it runs as long as it runs on any node; None without a status,
-    as for imported files."""
-    states = {status.state for status in statuses}
+    as for imported files.
+
+    Of a job that was restarted, the nodes of the latest incarnation count. The end of a node that
+    is lost is unknown: the job runs on others, or has ended there.
+    """
+    latest = max((status.incarnation for status in statuses), default=1)
+    present = [status for status in statuses if status.incarnation == latest]
+    lost = [status for status in present if is_lost(status)]
+    states = {status.state for status in present if status not in lost}
+    if lost:  # of a job whose only node is lost, the last state is shown
+        states |= {JobState.UNKNOWN} if states else {status.state for status in lost}
     return next((state for state in _STATES_BY_PRIORITY if state in states), None)
+
+
+def has_ended(statuses: Collection[JobStatus]) -> bool:
+    """Return True if a job runs on no node any more, as far as is known; also without a status."""
+    state = job_state(statuses)
+    return state is None or state.is_final
+
+
+def node_state(status: JobStatus, statuses: Collection[JobStatus]) -> JobState:
+    """Return the state of a job on one node: unknown if that is lost and another one is not."""
+    is_alone = all(is_lost(one) for one in statuses)
+    return JobState.UNKNOWN if is_lost(status) and not is_alone else status.state
+
+
+def explain_lost_node(status: JobStatus, statuses: Collection[JobStatus]) -> str | None:
+    """Explain the state of a node that is lost, as a sentence; None for another node."""
+    if node_state(status, statuses) is status.state:
+        return status.reason
+    silence = duration(max(0, time.time_ns() - status.heartbeat_ns))
+    return (
+        f"its monitor has sent no heartbeat for {silence}: the host, or stepscope on it, was "
+        "killed or is cut off"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +135,13 @@ def job_borders(run: Run) -> tuple[int, int]:
 
 
 def machine_count(reader: RunReader) -> int:
-    """Count the nodes of the job or of an import; 0 if unknown."""
-    return len(reader.statuses()) or len(reader.nodes())
+    """Count the machines of the job or of an import; 0 if unknown.
+
+    Several launchers of a job on one machine, or a second start there, have a node each.
+    """
+    nodes = reader.nodes()
+    hosts = {nodes[name].host or name if name in nodes else name for name in reader.statuses()}
+    return len(hosts) or len(nodes)
 
 
 def find_recording_end(run: Run) -> int | None:
@@ -133,7 +168,7 @@ def explain_recording_end(run: Run) -> str | None:
 
 def job_statistics(run: Run) -> JobStatistics:
     """Divide a job into its periods."""
-    ranks = run.ranks
+    ranks = run.all_ranks
     start_ns, end_ns = job_borders(run)
     if not ranks:
         return JobStatistics(

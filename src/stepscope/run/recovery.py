@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from stepscope.quantities import duration
-from stepscope.run.job_times import SILENT_NS, is_lost
-from stepscope.schema import JobStatus
+from stepscope.run.job_times import is_lost
+from stepscope.schema import SILENT_NS, JobStatus
 from stepscope.spool import is_monitor, is_suspended, process_start_ticks
 from stepscope.store import RunReader
 

@@ -254,11 +254,17 @@ class Run:
 
     @cached_property
     def ranks(self) -> list[Rank]:
+        """Those of `all_ranks` in the latest incarnation: starts of a job do not mix."""
+        latest = max((rank.process.incarnation for rank in self.all_ranks), default=1)
+        return [rank for rank in self.all_ranks if rank.process.incarnation == latest]
+
+    @cached_property
+    def all_ranks(self) -> list[Rank]:
         """Training processes with at least one complete step that starts in the range."""
         if not self.is_whole:
             within = [
                 replace(rank, run=self, steps=rank.steps.starting_within(*self.period))
-                for rank in self.whole_run.ranks
+                for rank in self.whole_run.all_ranks
             ]
             return [rank for rank in within if len(rank.steps)]
         # In a job with optimizers, other processes may only compute gradients for them.
@@ -332,7 +338,7 @@ class Run:
 
     def rank_of(self, trace: Trace) -> Rank | None:
         """Return the rank of a window; None for an imported trace or a process without steps."""
-        return next((r for r in self.ranks if r.process.process == trace.process), None)
+        return next((r for r in self.all_ranks if r.process.process == trace.process), None)
 
     @cached_property
     def metrics(self) -> dict[str, NodeMetrics]:
@@ -378,12 +384,8 @@ class Run:
     def workers_of(self, process: ProcessInfo) -> list[ProcessInfo]:
         """Return the DataLoader workers of a training process."""
         parent = (process.node, process.pid)
-        return [
-            candidate
-            for candidate in self.processes
-            if candidate.role == "dataloader_worker"
-            and (candidate.node, candidate.parent_pid) == parent
-        ]
+        workers = [p for p in self.processes if p.role == "dataloader_worker"]
+        return [worker for worker in workers if (worker.node, worker.parent_pid) == parent]
 
     def workers_without_core(self, rank: Rank) -> float:
         """Compute the share of time in which the rank's workers had work but no core."""
@@ -421,17 +423,14 @@ class Run:
         if self.is_whole:
             return self._read_step_spans(process)
         spans = self.whole_run.step_spans(process)
-        rank = next((r for r in self.ranks if r.process.process == process.process), None)
+        rank = next((r for r in self.all_ranks if r.process.process == process.process), None)
         if rank is None:
             return spans.take(self.period.contains(spans.start))
         return spans.take((spans.start < rank.steps.end[-1]) & (spans.end > rank.steps.start[0]))
 
     def _read_step_spans(self, process: ProcessInfo) -> Spans:
-        """Read the spans by which steps are found.
-
-        The spans of a long job of many ranks exceed memory: the least recently used are dropped and
-        read again on demand.
-        """
+        """Read the spans by which steps are found. Those of a long job of many ranks exceed memory:
+        the least recently used are dropped and read again on demand."""
         spans = self._span_cache.pop(process.process, None)
         if spans is None:
             spans = self._spans(process, STEP_KINDS)

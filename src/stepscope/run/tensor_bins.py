@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from stepscope.analysis import Float
 from stepscope.intervals import Int
+from stepscope.run.incarnations import find_current_processes
 from stepscope.run.rank_numbers import number_ranks
 from stepscope.run.run import Run
 
@@ -211,6 +212,7 @@ def read_last_statistics(
         within=run.period,
     )
     ranks = {process.process: process.rank for process in run.processes}
+    current = find_current_processes(run)
     rows["broken"] = np.ma.filled(np.ma.asarray(rows["broken"], np.float64), np.nan)
     return [
         LastStatistics(
@@ -232,6 +234,7 @@ def read_last_statistics(
             )),
             strict=True,
         )
+        if process in current or process not in ranks
     ]  # fmt: skip
 
 
@@ -274,7 +277,8 @@ def read_histograms(run: Run, selection: TensorSelection, max_columns: int) -> T
 
 def _condition(run: Run, selection: TensorSelection) -> tuple[str, list[object]]:
     ranks = number_ranks(run).by_process
-    processes = [p.process for p in run.processes if ranks.get(p.process, 0) == selection.rank]
+    current = find_current_processes(run)
+    processes = [name for name in sorted(current) if ranks.get(name, 0) == selection.rank]
     conditions, parameters = [run.period.condition("t_ns"), "mode = ?"], [selection.mode]
     for column, names in (
         ("process", processes),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from stepscope.analysis import STORED_REDUCTIONS, TensorSeries
 from stepscope.run.frames import FrameColumns
+from stepscope.run.incarnations import find_current_processes
 from stepscope.run.run import Run
 from stepscope.store import DictColumn
 
@@ -23,7 +24,8 @@ def read_tensors(
     collections: Collection[str] = (),
     rank: int | None = None,
 ) -> list[TensorSeries]:
-    """Read the statistics of tensors, by process and in the order in which they were recorded.
+    """Read the statistics of tensors, by process and in the order in which they were recorded. Of a
+    job that was restarted, those of the incarnation whose ranks the run shows.
 
     Args:
         run: the run.
@@ -35,7 +37,10 @@ def read_tensors(
     if not names:
         return []
     condition = f"{run.period.condition('t_ns')} AND tensor IN ({', '.join('?' * len(names))})"
-    return select_tensors(run, condition, tuple(names), rank=rank)
+    series = select_tensors(run, condition, tuple(names), rank=rank)
+    current = find_current_processes(run)
+    earlier = {process.process for process in run.processes} - current
+    return [one for one in series if one.process not in earlier]
 
 
 def select_tensors(

@@ -70,6 +70,7 @@ from stepscope.schema.finding import (
     RuleStatus,
 )
 from stepscope.schema.json_schemas import make_schemas
+from stepscope.schema.launchers import Incarnation, LauncherInfo, Lease, RankClaim
 from stepscope.schema.malformed import MALFORMED_JSON
 from stepscope.schema.nan_facts import (
     NanFollower,
@@ -80,6 +81,7 @@ from stepscope.schema.nan_facts import (
 from stepscope.schema.payload import Payload
 from stepscope.schema.run import (
     SCHEMA_VERSION,
+    SILENT_NS,
     IntervalChange,
     JobState,
     JobStatus,
@@ -159,6 +161,7 @@ __all__ = [
     "RECORD_KEY",
     "SCHEMA_VERSION",
     "SET_LAUNCH",
+    "SILENT_NS",
     "SPANS",
     "SPAN_KINDS",
     "STREAM_TABLES",
@@ -187,10 +190,13 @@ __all__ = [
     "Finding",
     "FunctionFact",
     "ImportedFact",
+    "Incarnation",
     "IntervalChange",
     "JobConfiguration",
     "JobState",
     "JobStatus",
+    "LauncherInfo",
+    "Lease",
     "LoaderSettings",
     "LossComparison",
     "MetricType",
@@ -205,6 +211,7 @@ __all__ = [
     "Payload",
     "ProcessInfo",
     "Progress",
+    "RankClaim",
     "RankFact",
     "RuleRecord",
     "RuleSelection",

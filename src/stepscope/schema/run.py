@@ -11,6 +11,8 @@ from stepscope.schema.facts import FactT, decode_facts
 
 SCHEMA_VERSION = 1
 """Incremented when a table or manifest changes so that older code would misread it."""
+SILENT_NS = 30_000_000_000
+"""A running job without a heartbeat for this long counts as lost."""
 
 
 class JobState(enum.StrEnum):
@@ -55,6 +57,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """Commit of the working directory, with '-dirty' if it has changes; null outside git."""
     options: dict[str, Any] = {}
     """Options of `stepscope run` that affect the recording."""
+    job: str | None = None
+    """Job of several launchers that share the run, such as `slurm 4711.0`; null for one."""
     sources: list[SourceFile] = []
     """Trace files that were imported; empty for a recorded run."""
 
@@ -92,6 +96,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     not among the processes of the run."""
     max_pause_ns: int = 0
     """Longest time for which the monitor did not run."""
+    incarnation: int = 1
+    """Latest incarnation of the job with a process on this node."""
 
     @property
     def duration_ns(self) -> int | None:
@@ -108,6 +114,14 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
         nanoseconds; None if unknown."""
         return None if self.duration_ns is None else self.started_ns + self.duration_ns
 
+    def is_silent(self, now_ns: int) -> bool:
+        """Return True for a running job whose last heartbeat is too old.
+
+        Args:
+            now_ns: epoch nanoseconds.
+        """
+        return not self.state.is_final and now_ns - self.heartbeat_ns > SILENT_NS
+
 
 class IntervalChange(msgspec.Struct, frozen=True, kw_only=True):
     """Change of the sampling interval of a node."""
@@ -123,6 +137,9 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     """`nodes/<node>/node.json`: the machine."""
 
     node: str
+    host: str | None = None
+    """Name of the machine, of which several launchers of a job have a node each; null if it is
+    `node`."""
     platform: str
     cpu_model: str
     cores_total: int
@@ -192,6 +209,9 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
     local_rank: int | None = None
     world_size: int | None = None
+    incarnation: int = 1
+    """Start of the training processes that it belongs to, counted from 1: a restart begins the
+    next."""
     started_ns: int
     ended_ns: int | None = None
     command: list[str] = []
@@ -215,5 +235,7 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """`rank 3`, or `process 4711` outside a distributed job."""
-        return f"process {self.pid}" if self.rank is None else f"rank {self.rank}"
+        """`rank 3`, or `process 4711` outside a distributed job; after a restart with the number of
+        the incarnation."""
+        name = f"process {self.pid}" if self.rank is None else f"rank {self.rank}"
+        return name if self.incarnation == 1 else f"{name} (incarnation {self.incarnation})"

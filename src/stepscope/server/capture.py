@@ -9,6 +9,7 @@ from stepscope.run import (
     check_windows_enabled,
     choose_contents,
     find_listening_nodes,
+    has_ended,
     make_window_request,
     read_request_statuses,
     send_window_request,
@@ -47,18 +48,18 @@ def capture(
 def capture_progress(runs: OpenRuns, *, location: str, revision: int, name: str) -> CaptureProgress:
     """Collect the statuses of a window request on all nodes."""
     job = runs.open(location, revision).reader.statuses()
-    has_ended = all(status.state.is_final for status in job.values())
+    job_is_over = has_ended(job.values())
     nodes = read_request_statuses(location, name, job)
     is_finished = bool(nodes) and all(status.state.is_final for status in nodes.values())
     windows = [window for status in nodes.values() for window in status.windows]
     stored_count = sum(window.state is RequestState.STORED for window in windows)
     failures = [s.message for s in nodes.values() if s.state is RequestState.FAILED]
     failure = None
-    if not stored_count and (is_finished or has_ended):
+    if not stored_count and (is_finished or job_is_over):
         failure = failures[0] if failures else JOB_ENDED
     return CaptureProgress(
         request=name,
-        finished=is_finished or has_ended,
+        finished=is_finished or job_is_over,
         stored_count=stored_count,
         failure=failure,
         nodes=nodes,

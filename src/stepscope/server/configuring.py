@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepscope.errors import StepscopeError, UsageError
-from stepscope.run import Run, find_listening_nodes
+from stepscope.run import Run, find_listening_nodes, has_ended
 from stepscope.schema import WindowSchedule
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.payloads import (
@@ -70,11 +70,11 @@ def configure_progress(
     """Read the decision of the monitors on a change."""
     decision = read_decision(location, number)
     statuses = runs.open(location, revision).reader.statuses().values()
-    has_ended = all(status.state.is_final for status in statuses)
-    failure = JOB_ENDED if decision is None and has_ended else None
+    job_is_over = has_ended(statuses)
+    failure = JOB_ENDED if decision is None and job_is_over else None
     return ConfigureProgress(
         number=number,
-        finished=decision is not None or has_ended,
+        finished=decision is not None or job_is_over,
         failure=failure if decision is None else decision.refusal,
     )
 

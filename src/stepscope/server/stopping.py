@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 
 from stepscope.errors import UsageError
-from stepscope.run import Run, is_lost
+from stepscope.run import Run, has_ended, is_lost
 from stepscope.schema import JobState
 from stepscope.server.open_runs import OpenRuns
 from stepscope.server.payloads import StopAccepted
@@ -44,7 +44,7 @@ def stop_obstacle(run: Run) -> str | None:
     if not run.reader.info.options.get("allow_stop"):
         return "the job was started without --allow-stop: `stepscope run --allow-stop -- CMD`"
     statuses = list(run.reader.statuses().values())
-    if not statuses or all(status.state.is_final for status in statuses):
+    if has_ended(statuses):
         return "the job has ended" if statuses else "no monitor has reported a status yet"
     if any(status.state is JobState.STOPPING for status in statuses):
         return "the job is already stopping"

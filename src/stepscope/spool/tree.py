@@ -132,11 +132,19 @@ def _file_bytes(path: str) -> int:
 
 
 class SpoolTree:
-    """The directory of one spool: process directories and total size."""
+    """The directory of one spool: process directories and total size.
 
-    def __init__(self, root: str, limit_bytes: int) -> None:
+    Args:
+        root: its path.
+        limit_bytes: size limit of the logs.
+        node: node of a run that several nodes write: processes of two nodes can have one pid and
+            one start, so that their names in the run end in that of the node.
+    """
+
+    def __init__(self, root: str, limit_bytes: int, node: str | None = None) -> None:
         self.root = root
         self.limit_bytes = limit_bytes
+        self._suffix = "" if node is None else f"@{node}"
 
     def make_process_directory(self) -> tuple[str, str]:
         """Create the directory of this process.
@@ -166,7 +174,11 @@ class SpoolTree:
             entries = os.listdir(self.root)
         except FileNotFoundError:
             return {}
-        return {entry[2:]: f"{self.root}/{entry}" for entry in entries if entry.startswith("p-")}
+        return {
+            entry[2:] + self._suffix: f"{self.root}/{entry}"
+            for entry in entries
+            if entry.startswith("p-")
+        }
 
     def used_bytes(self) -> int:
         """Return the total size of all segments."""

@@ -25,6 +25,11 @@ from .engine import (
     available_cores as available_cores,
     literal as literal,
 )
+from .heartbeats import (
+    HEARTBEAT_TIMEOUT_S as HEARTBEAT_TIMEOUT_S,
+    Heartbeats as Heartbeats,
+)
+from .launchers import SharedRun as SharedRun
 from .layout import (
     RUN_KEY as RUN_KEY,
     tensor_key as tensor_key,

@@ -102,7 +102,7 @@ def _read_steps(
     if not parts:
         return
     ranks = scope.finding.ranks
-    for rank in [rank for rank in run.ranks if not ranks or rank.name in ranks]:
+    for rank in [rank for rank in run.all_ranks if not ranks or rank.name in ranks]:
         for part in parts:
             series = _read_durations(rank, part, scope)
             if series is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -13,13 +13,17 @@ from stepscope.diagnosis import Verdict
 from stepscope.rule_feed import make_verdict, recorded_rules
 from stepscope.run import (
     DividedTrace,
+    IncarnationSteps,
     Run,
     Trace,
     divide_traces,
+    explain_lost_node,
     is_lost,
     job_borders,
     join_step_durations,
+    list_incarnations,
     machine_count,
+    node_state,
 )
 from stepscope.schema import JobState, JobStatus, RuleRecord, field_label
 from stepscope.views.configuration import ChangedSetting, list_applied_changes
@@ -166,6 +170,11 @@ class Overview(Ranged, frozen=True, kw_only=True):
     findings_missing: str | None
     configuration_changes: list[ChangedSetting]
     """Settings of the recording that were changed while the job ran."""
+    job: str | None
+    """Job of several launchers that share the run, as its launcher calls it; null for one."""
+    incarnations: list[IncarnationSteps]
+    """Starts of the training processes of a restarted job; empty for a job that was started
+    once."""
 
 
 def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
@@ -177,9 +186,8 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
     divided = [] if run.ranks else divide_traces(run)
     verdict = make_verdict(run)
     start_ns, end_ns = job_borders(run)
-    nodes = [
-        _show_node(run, node, status) for node, status in sorted(run.reader.statuses().items())
-    ]
+    statuses = run.reader.statuses()
+    nodes = [_show_node(run, node, statuses) for node in sorted(statuses)]
     priced = price_job(
         info,
         run.nodes.values(),
@@ -187,6 +195,7 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         duration_ns=end_ns - start_ns,
     )
     recorded = recorded_rules(run.reader)
+    incarnations = list_incarnations(run)
     return Overview(
         run_id=info.run_id,
         command=info.command,
@@ -216,6 +225,8 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         findings=_show_findings(run, recorded),
         findings_missing=_explain_no_findings(nodes) if recorded is None else None,
         configuration_changes=list_applied_changes(run),
+        job=info.job,
+        incarnations=incarnations if len(incarnations) > 1 else [],
     )
 
 
@@ -301,12 +312,13 @@ def _show_trace(trace: Trace) -> Recording:
     )
 
 
-def _show_node(run: Run, node: str, status: JobStatus) -> NodeStatus:
+def _show_node(run: Run, node: str, statuses: Mapping[str, JobStatus]) -> NodeStatus:
+    status = statuses[node]
     metrics = run.metrics.get(node)
     return NodeStatus(
         node=node,
-        state=status.state,
-        reason=status.reason,
+        state=node_state(status, statuses.values()),
+        reason=explain_lost_node(status, statuses.values()),
         exit_code=status.exit_code,
         signal=status.signal,
         started_ns=status.started_ns,

@@ -124,7 +124,7 @@ def show_tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
     recorded.sort(key=lambda tensor: (not tensor.non_finite_count, not rules[id(tensor)]))
     max_points = min(MAX_POINTS, MAX_ALL_POINTS // max(1, min(MAX_SERIES, len(logged))))
     step_ends = (
-        {rank.process.process: rank.steps.end for rank in run.whole_run.ranks} if logged else {}
+        {rank.process.process: rank.steps.end for rank in run.whole_run.all_ranks} if logged else {}
     )
     origin = find_first_origin(run.processes)
     ranks = {process.process: process.rank for process in run.processes}

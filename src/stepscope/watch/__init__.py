@@ -10,6 +10,7 @@ findings and stopping the job, the picture that a terminal shows. Does not belon
     actions       stop the job, run a command, post to a URL, notify by mail or chat
     redirects     limits on the addresses and redirects of webhooks
     report_file   the report, written again while the job runs
+    lease         wait for the lease of a run that several nodes write
     deliveries    each finding once to each action, on threads of their own, with retries
     stop_request  the file through which a stop reaches the launcher
     live          state of a running job, for a terminal

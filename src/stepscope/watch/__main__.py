@@ -18,9 +18,15 @@ def main() -> None:
     # The launcher handles its signals one by one and has them blocked, which children inherit.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     from stepscope.watch.config import WatchConfig
-    from stepscope.watch.process import Watch
+    from stepscope.watch.lease import LeaseWatch
 
-    Watch(msgspec.json.decode(sys.stdin.buffer.read(), type=WatchConfig)).run()
+    config = msgspec.json.decode(sys.stdin.buffer.read(), type=WatchConfig)
+    lease = LeaseWatch(config.run, config.node)
+    if lease.wait(config.launcher_pid):
+        # A node without the lease does not pay for these imports.
+        from stepscope.watch.process import Watch
+
+        Watch(config, lease).run()
 
 
 if __name__ == "__main__":

@@ -29,6 +29,9 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True):
     machine can read command lines."""
 
     run: str
+    node: str | None = None
+    """This node, if the launchers of several nodes share the run: the one that holds the lease
+    evaluates the rules. None for the only node."""
     launcher_pid: int
     """PID of `stepscope run`."""
     scan_ns: int

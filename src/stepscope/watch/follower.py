@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import duckdb
@@ -17,8 +17,8 @@ from stepscope.errors import StepscopeError
 from stepscope.quantities import duration
 from stepscope.rule_feed import RULES_DOCUMENT, RuleFeed, recorded_rules
 from stepscope.rules import Evaluation, Rule
-from stepscope.schema import Progress, RuleRecord
-from stepscope.store import RunReader
+from stepscope.schema import JobStatus, Progress, RuleRecord
+from stepscope.store import Heartbeats, RunReader
 from stepscope.watch.reading_budget import ReadingBudget
 
 __all__ = ["POLL_S", "RULES_DOCUMENT", "Follower", "Pause", "follow_records"]
@@ -28,6 +28,8 @@ SILENCE_TIMEOUT_NS = 60_000_000_000
 """Time without a heartbeat after which a monitor may not come back."""
 START_TIMEOUT_NS = 10_000_000_000
 """The same, for a monitor that has not written a heartbeat yet."""
+LOST_AFTER_S = 15.0
+"""Time without a heartbeat of a node after which a job that has ended on another one is over."""
 FINAL_TRIES = 5
 MIN_NOTED_WAIT_S = 10.0
 """Delay of an evaluation by the budget from which the record says so."""
@@ -61,6 +63,7 @@ class Follower:
         self._is_abandoned = is_abandoned
         self._budget = budget or ReadingBudget(math.inf, interval_s=0)
         self._heartbeat_ns = 0
+        self._heartbeats = Heartbeats()
         self._ended = False
         self._read_error: str | None = None
         self.replace_rules(rules)
@@ -110,10 +113,11 @@ class Follower:
     def _is_running(self) -> bool:
         """Update the state of the job; False when no more data will come."""
         try:
-            statuses = self._reader.statuses().values()
+            status_by_node = self._reader.statuses()
         except OSError as error:
             self._read_error = _read_error(error)
             return True
+        statuses = status_by_node.values()
         created_ns = self._reader.info.created_ns
         self._heartbeat_ns = max((status.heartbeat_ns for status in statuses), default=created_ns)
         timeout_ns = SILENCE_TIMEOUT_NS if statuses else START_TIMEOUT_NS
@@ -121,8 +125,21 @@ class Follower:
         if is_silent and self._is_abandoned():
             self._ended = all(status.state.is_final for status in statuses)
             return False
-        self._ended = bool(statuses) and all(status.state.is_final for status in statuses)
+        self._ended = bool(statuses) and self._have_ended(status_by_node)
         return not self._ended
+
+    def _have_ended(self, statuses: Mapping[str, JobStatus]) -> bool:
+        """Return True if the job has ended on every node that is not lost: where it has ended on
+        one, it does not wait for a node that was killed."""
+        lost = {
+            node
+            for node, status in statuses.items()
+            if self._heartbeats.observe(node, status.heartbeat_ns) >= LOST_AFTER_S
+        }
+        has_final = any(status.state.is_final for status in statuses.values())
+        return has_final and all(
+            status.state.is_final or node in lost for node, status in statuses.items()
+        )
 
     def _evaluate(self, *, final: bool) -> bool:
         """Evaluate new data; False when there were none."""

@@ -9,7 +9,7 @@ import msgspec
 
 from stepscope.diagnosis import diagnose
 from stepscope.errors import StepscopeError
-from stepscope.run import Run, find_recording_end
+from stepscope.run import Run, find_recording_end, job_state
 from stepscope.schema import Delivery, Finding, JobState, Progress, RuleRecord
 from stepscope.store import RunReader
 from stepscope.watch.reading_budget import ReadingBudget
@@ -79,10 +79,12 @@ class Observer:
             with self._budget.spending():
                 self._read_run()
         statuses = self._reader.statuses()
-        first = next(iter(statuses.values()), None)
+        state = job_state(statuses.values())
+        first = next((s for s in statuses.values() if s.state is state), None)
+        first = first or next(iter(statuses.values()), None)
         return LiveView(
             run_id=self._reader.info.run_id,
-            state=first.state if first else None,
+            state=state,
             reason=first.reason if first else None,
             started_ns=first.started_ns if first else None,
             duration_ns=first.duration_ns if first else None,

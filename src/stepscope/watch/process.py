@@ -24,6 +24,7 @@ from stepscope.watch.actions import make_action, make_alert
 from stepscope.watch.config import WatchConfig
 from stepscope.watch.deliveries import Deliveries
 from stepscope.watch.follower import Follower
+from stepscope.watch.lease import LeaseWatch
 from stepscope.watch.reading_budget import ReadingBudget
 from stepscope.watch.report_file import ReportFile
 
@@ -36,10 +37,15 @@ BUDGET_PERIOD_S = 300.0
 
 
 class Watch:
-    """Watch process of one job. Resumes from the record of an earlier process."""
+    """Watch process of one job. Resumes from the record of an earlier process.
 
-    def __init__(self, config: WatchConfig) -> None:
+    It ends, and writes nothing more, when another node has taken the lease of the run: its launcher
+    starts another process, which waits for the lease.
+    """
+
+    def __init__(self, config: WatchConfig, lease: LeaseWatch) -> None:
         self._config = config
+        self._lease = lease
         reader = open_run(config.run, threads=1)
         self._run_id = reader.info.run_id
         self._changes = ConfigurationChanges(config.run)
@@ -74,7 +80,10 @@ class Watch:
         signal.signal(signal.SIGTERM, self._on_terminate)
         self._write()
         for record in self._follower.follow(self._pause_and_change):
-            self._handle(record)
+            if self._lease.is_held():
+                self._handle(record)
+        if not self._lease.is_held():
+            return
         if not self._terminated and self._change_rules():  # just before the end of the job
             for record in self._follower.follow(self._pause):
                 self._handle(record)
@@ -114,7 +123,7 @@ class Watch:
         """Wait, and write changes of the record meanwhile; False after SIGTERM."""
         if self._unwritten.wait(seconds):
             self._write()
-        return not self._terminated
+        return not self._terminated and self._lease.is_held()
 
     def _pause_and_change(self, seconds: float) -> bool:
         """As `_pause`, and follow changes of the rules."""
@@ -158,6 +167,8 @@ class Watch:
     def _write(self) -> bool:
         """Replace the record in the run; False when that has to be retried later."""
         self._unwritten.clear()
+        if not self._lease.is_held():
+            return True
         problems = (self._change_error, self._write_error, self._memory.note)
         notes = [*self._record.notes, *(problem for problem in problems if problem is not None)]
         record = msgspec.structs.replace(

@@ -25,10 +25,14 @@ from stepscope.schema import (
     Delivery,
     Fact,
     Finding,
+    Incarnation,
     JobConfiguration,
     JobStatus,
+    LauncherInfo,
+    Lease,
     NodeInfo,
     ProcessInfo,
+    RankClaim,
     RuleRecord,
     RuleSelection,
     RunInfo,
@@ -116,6 +120,7 @@ def test_tables_match_the_schema() -> None:
 
 MANIFESTS = [
     *(RunInfo, NodeInfo, JobStatus, ProcessInfo, RuleRecord, Finding, Delivery),
+    *(LauncherInfo, Incarnation, RankClaim, Lease),
     *(ConfigurationRequest, ConfigurationDecision, JobConfiguration, RuleSelection),
 ]
 

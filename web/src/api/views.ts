@@ -957,6 +957,19 @@ export interface IdleView {
   quality: QualityNote[];
 }
 
+/** One start of the training processes of a job. */
+export interface IncarnationSteps {
+  /** Counted from 1. */
+  number: number;
+  /** Start of its first process. */
+  started_ns: number;
+  nodes: string[];
+  /** Training processes with steps. */
+  rank_count: number;
+  /** Steps of the rank that has completed the most. */
+  step_count: number;
+}
+
 /** Payload of `input-pipeline`. */
 export interface InputPipelineView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
@@ -1716,6 +1729,10 @@ export interface Overview {
   findings_missing: string | null;
   /** Settings of the recording that were changed while the job ran. */
   configuration_changes: ChangedSetting[];
+  /** Job of several launchers that share the run, as its launcher calls it; null for one. */
+  job: string | null;
+  /** Starts of the training processes of a restarted job; empty for a job that was started once. */
+  incarnations: IncarnationSteps[];
 }
 
 /** A part of the mean step; the changes of `rows` and `rest_ns` sum to `change_ns`. */

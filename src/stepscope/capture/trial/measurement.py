@@ -22,6 +22,7 @@ from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.guard import Probe
 from stepscope.capture.import_hooks import after_import
 from stepscope.capture.trial.plan import TrialPlan
+from stepscope.job_environment import read_ranks
 
 MAX_LOSSES = 50
 KILL_TIMEOUT_S = 60.0
@@ -73,8 +74,7 @@ class Measurement:
         self._wait_to_be_killed()
 
     def _seed(self) -> None:
-        rank = os.environ.get("RANK", "")
-        seed = self.plan.seed + (int(rank) if rank.isdecimal() else 0)
+        seed = self.plan.seed + (read_ranks().rank or 0)
         random.seed(seed)
         torch.manual_seed(seed)
         after_import("numpy", lambda: sys.modules["numpy"].random.seed(seed))
@@ -157,4 +157,4 @@ def _is_first_rank() -> bool:
     distributed: Any = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         return bool(distributed.get_rank() == 0)
-    return os.environ.get("RANK", "0") == "0"
+    return read_ranks().rank in {None, 0}

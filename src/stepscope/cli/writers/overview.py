@@ -11,7 +11,7 @@ from stepscope.cli.text import table
 from stepscope.cli.verdict_text import write_verdict
 from stepscope.cli.writers.configuration import write_changes
 from stepscope.cli.writers.generic import write_quality
-from stepscope.quantities import count, duration, percent
+from stepscope.quantities import count, count_of, duration, percent
 from stepscope.views import Overview, RecordedWindow, Recording
 
 
@@ -29,6 +29,18 @@ def write_overview(out: Console, payload: Overview) -> None:
         if node.monitor_lost:
             parts.append("monitor lost")
         out.print("  ".join(parts) + (f"  [dim]{escape(node.reason)}[/dim]" if node.reason else ""))
+    if payload.job is not None:
+        out.print(escape(f"Job: {payload.job}"))
+    for incarnation in payload.incarnations:
+        ranks, steps = (
+            count_of(number, noun)
+            for number, noun in (
+                (incarnation.rank_count, "rank"),
+                (incarnation.step_count, "step"),
+            )
+        )
+        nodes = ", ".join(incarnation.nodes)
+        out.print(escape(f"Incarnation {incarnation.number}: {steps}, {ranks} on {nodes}"))
     write_changes(out, payload.configuration_changes)
     if payload.recordings:
         _write_recordings(out, payload.recordings)

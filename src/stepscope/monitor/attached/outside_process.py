@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stepscope.job_environment import read_ranks
 from stepscope.schema import library_of
 from stepscope.spool import (
     DropCounts,
@@ -29,7 +30,6 @@ MAX_FRAMES = 40
 """Innermost frames of a stack that are recorded, as many as capture records."""
 WINDOW_TIMEOUT_NS = 60_000_000_000
 """Time after the planned end of a window after which a missing file means that there is none."""
-_RANKS = {"rank": b"RANK", "local_rank": b"LOCAL_RANK", "world_size": b"WORLD_SIZE"}
 
 
 class OutsideFrame(NamedTuple):
@@ -177,6 +177,5 @@ def _describe(pid: int, ticks: int) -> dict[str, Any]:
         variables = (proc / "environ").read_bytes().split(b"\0")
     except OSError:
         return description
-    values = dict(entry.split(b"=", 1) for entry in variables if b"=" in entry)
-    ranks = {field: values.get(name, b"") for field, name in _RANKS.items()}
-    return description | {field: int(text) for field, text in ranks.items() if text.isdigit()}
+    texts = (variable.decode(errors="replace") for variable in variables if b"=" in variable)
+    return description | read_ranks(dict(text.split("=", 1) for text in texts)).known

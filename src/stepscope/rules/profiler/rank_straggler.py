@@ -71,6 +71,8 @@ class _ComparedRank(RankState):
 class _State(RankStates[_ComparedRank, msgspec.Struct]):
     compared_count: int = 0
     """Steps compared."""
+    incarnation: int = 1
+    """Incarnation of the job whose ranks are compared: the latest."""
     is_traced: bool = False
     """True if they are those of imported traces."""
     traced: dict[str, Int] = field(default_factory=dict)
@@ -132,6 +134,13 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
 
     def update_rank(self, state: _State, steps: RankStepTimes, inputs: RuleInputs) -> None:
         if steps.process.rank is not None and len(steps):
+            incarnation = steps.process.incarnation
+            if incarnation > state.incarnation:  # the others will not reach its steps any more
+                state.ranks.clear()
+                state.compared_count, state.incarnation = 0, incarnation
+                state.trigger = Trigger()
+            elif incarnation < state.incarnation:
+                return
             rank = state.ranks.setdefault(steps.rank, _ComparedRank(node=steps.node))
             rows = np.concatenate([rank.pending, _rows(steps, self.parameters.patience)])
             rank.pending = rows[-MAX_PENDING:]

@@ -14,6 +14,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from stepscope.capture.guard import Probe
+from stepscope.job_environment import read_ranks
 from stepscope.spool import TENSORS_VARIABLE, TensorPlan
 
 if TYPE_CHECKING:  # imported only in processes with a plan
@@ -55,9 +56,7 @@ def install() -> None:
     if not text:
         return
     plan = TensorPlan.decode(text)
-    if COLLECTIONS.intersection(plan.collections) and plan.records_rank(
-        int(os.environ.get("RANK") or 0)
-    ):
+    if COLLECTIONS.intersection(plan.collections) and plan.records_rank(read_ranks().rank or 0):
         from stepscope.capture.frameworks.xgboost.tensors.recorder import BoostingRecorder
 
         _recorder = BoostingRecorder(plan, DEFAULT_INTERVAL)

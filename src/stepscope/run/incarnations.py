@@ -1,0 +1,95 @@
+"""Incarnations of a job that was restarted, each with its own steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+
+from stepscope.quantities import count_of
+from stepscope.run.run import Rank, Run
+from stepscope.schema import field_label
+
+
+class IncarnationSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """One start of the training processes of a job."""
+
+    number: Annotated[int, field_label(display="identifier")]
+    """Counted from 1."""
+    started_ns: Annotated[int, field_label(unit="epoch_ns")]
+    """Start of its first process."""
+    nodes: list[str]
+    rank_count: int
+    """Training processes with steps."""
+    step_count: int
+    """Steps of the rank that has completed the most."""
+
+
+def list_incarnations(run: Run) -> list[IncarnationSteps]:
+    """List the incarnations with processes, by number, also those outside of the range of a run."""
+    run = run.whole_run
+    ranks: dict[int, list[Rank]] = defaultdict(list)
+    for rank in run.all_ranks:
+        ranks[rank.process.incarnation].append(rank)
+    numbers = sorted({process.incarnation for process in run.processes})
+    members = {n: [p for p in run.processes if p.incarnation == n] for n in numbers}
+    return [
+        IncarnationSteps(
+            number=number,
+            started_ns=min(process.started_ns for process in members[number]),
+            nodes=sorted({process.node for process in members[number]}),
+            rank_count=len(ranks[number]),
+            step_count=_max_steps(ranks[number]),
+        )
+        for number in numbers
+    ]
+
+
+def find_current_processes(run: Run) -> set[str]:
+    """Find the processes of the incarnation whose ranks a run shows."""
+    numbers = {process.incarnation for process in run.processes}
+    if len(numbers) > 1:  # else the steps are not needed
+        numbers = {rank.process.incarnation for rank in run.ranks} or {max(numbers)}
+    return {process.process for process in run.processes if process.incarnation in numbers}
+
+
+def explain_incarnations(run: Run) -> str | None:
+    """Say in one sentence which start of the job the figures are of; None for a job that was
+    started once."""
+    incarnations = list_incarnations(run)
+    if len(incarnations) < 2 or not run.ranks:
+        return None
+    current = run.ranks[0].process.incarnation
+    earlier = ", ".join(
+        f"{one.number}: {count_of(one.step_count, 'step')}"
+        for one in incarnations
+        if one.number != current
+    )
+    return (
+        f"The job was restarted: figures are of incarnation {current}, with "
+        f"{count_of(_max_steps(run.ranks), 'step')}, without those of others ({earlier})."
+    )
+
+
+def find_repeated_ranks(run: Run) -> list[str]:
+    """Name the ranks of one incarnation that two processes with steps have, a sentence each."""
+    by_rank: dict[int, list[Rank]] = defaultdict(list)
+    for rank in run.ranks:
+        if rank.process.rank is not None:
+            by_rank[rank.process.rank].append(rank)
+    return [
+        f"Rank {number} was recorded {len(ranks)} times, on {_list_places(ranks)}: figures of all "
+        "ranks count each of them."
+        for number, ranks in sorted(by_rank.items())
+        if len(ranks) > 1
+    ]
+
+
+def _list_places(ranks: Iterable[Rank]) -> str:
+    return " and ".join(f"{r.process.node} (process {r.process.pid})" for r in ranks)
+
+
+def _max_steps(ranks: Iterable[Rank]) -> int:
+    return max((len(rank.steps) for rank in ranks), default=0)
