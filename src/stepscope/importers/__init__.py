@@ -6,6 +6,13 @@ not belong here: the command line (`cli`), analysis of the imported data (`analy
 
 from __future__ import annotations
 
+from stepscope.importers.flight_recorder import (
+    FlightDump,
+    RecordedCall,
+    load_plain,
+    make_call_columns,
+    parse_flight_dump,
+)
 from stepscope.importers.registry import Importer, find_files, import_files, installed_importers
 from stepscope.importers.results import (
     DEBUGGER_TENSORS,
@@ -25,14 +32,19 @@ __all__ = [
     "EXECUTION_TRACE",
     "MEMORY_TIMELINE",
     "TENSORBOARD",
+    "FlightDump",
     "Imported",
     "Importer",
     "ProgressCallback",
     "Recorded",
+    "RecordedCall",
     "Refused",
     "Result",
     "find_files",
     "import_files",
     "installed_importers",
+    "load_plain",
+    "make_call_columns",
+    "parse_flight_dump",
     "start_worker",
 ]

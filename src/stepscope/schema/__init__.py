@@ -33,6 +33,7 @@ from stepscope.schema.facts import (
     DataLoaderWorkerFact,
     DdpFact,
     FactT,
+    FlightRecorderFact,
     FunctionFact,
     ImportedFact,
     LoaderSettings,
@@ -96,6 +97,7 @@ from stepscope.schema.runtime_names import (
 )
 from stepscope.schema.source_files import library_of
 from stepscope.schema.table import RECORD_KEY, Column, Table
+from stepscope.schema.tables.collective_calls import COLLECTIVE_CALLS
 from stepscope.schema.tables.collectives import COLLECTIVES
 from stepscope.schema.tables.counters import COUNTERS
 from stepscope.schema.tables.devices import DEVICES
@@ -180,6 +182,7 @@ __all__ = [
     "FactT",
     "FieldLabel",
     "Finding",
+    "FlightRecorderFact",
     "FunctionFact",
     "ImportedFact",
     "IntervalChange",
@@ -254,7 +257,7 @@ TABLES: dict[str, Table] = {
     table.name: table
     for table in (
         *(SPANS, METRICS, STACKS, SCALARS, TENSOR_STATISTICS, TENSOR_HISTOGRAMS, TENSOR_VALUES),
-        *(MEMORY_CATEGORIES, PYTHON_PROFILES),
+        *(MEMORY_CATEGORIES, PYTHON_PROFILES, COLLECTIVE_CALLS),
         *TRACE_TABLES,
     )
 }
