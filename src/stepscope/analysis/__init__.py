@@ -29,6 +29,7 @@ Spans, samples and metrics of a run:
     sampling_ticks    samples taken together, heat maps
     exchange          exposed gradient exchange of DDP
     operators         work and framework overhead in compute phases
+    collective_lateness  lateness of ranks at the collectives that PyTorch's recorder numbers
 
 Traces of a framework's profiler, each of one process and one window:
 

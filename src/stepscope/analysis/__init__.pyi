@@ -26,6 +26,13 @@ from .call_paths import (
     make_string_labels as make_string_labels,
 )
 from .code_stages import NO_DATASET_CODE as NO_DATASET_CODE, STAGE_LABELS as STAGE_LABELS
+from .collective_lateness import (
+    Lateness as Lateness,
+    RankArrivals as RankArrivals,
+    RankLateness as RankLateness,
+    measure_lateness as measure_lateness,
+    summarize_lateness as summarize_lateness,
+)
 from .collectives import (
     CollectiveCalls as CollectiveCalls,
     MatchedCalls as MatchedCalls,

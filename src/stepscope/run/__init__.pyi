@@ -4,6 +4,12 @@ from .annotations import (
     read_script_annotations as read_script_annotations,
 )
 from .clock import RunClock as RunClock
+from .collective_records import (
+    NO_CALLS as NO_CALLS,
+    NO_RECORDER as NO_RECORDER,
+    RecordedCollectives as RecordedCollectives,
+    read_recorded_collectives as read_recorded_collectives,
+)
 from .configuration import (
     ConfigurationChange as ConfigurationChange,
     ConfigurationHistory as ConfigurationHistory,
