@@ -432,6 +432,13 @@ from .steps import (
     find_steps as find_steps,
     select_window_steps as select_window_steps,
 )
+from .stuck_collectives import (
+    Call as Call,
+    DifferingCall as DifferingCall,
+    StuckCollective as StuckCollective,
+    find_last_collective as find_last_collective,
+    find_stuck_collective as find_stuck_collective,
+)
 from .tensor_series import (
     REDUCTIONS as REDUCTIONS,
     STORED_REDUCTIONS as STORED_REDUCTIONS,

@@ -118,13 +118,13 @@ def summarize_lateness(rank: Int, lateness: Lateness, rank_count: int) -> list[R
     """
     summaries = []
     for index in range(rank_count):
-        own = rank == index
-        matched = own & lateness.is_matched
+        is_of_rank = rank == index
+        matched = is_of_rank & lateness.is_matched
         values = lateness.lateness_ns[matched]
         is_known = len(values) > 0
         summaries.append(
             RankLateness(
-                call_count=int(own.sum()),
+                call_count=int(is_of_rank.sum()),
                 matched_count=len(values),
                 last_count=int((matched & lateness.is_last).sum()),
                 median_ns=float(np.median(values)) if is_known else None,

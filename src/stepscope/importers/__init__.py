@@ -9,6 +9,7 @@ from __future__ import annotations
 from stepscope.importers.flight_recorder import (
     FlightDump,
     RecordedCall,
+    join_sizes,
     load_plain,
     make_call_columns,
     parse_flight_dump,
@@ -43,6 +44,7 @@ __all__ = [
     "find_files",
     "import_files",
     "installed_importers",
+    "join_sizes",
     "load_plain",
     "make_call_columns",
     "parse_flight_dump",

@@ -28,8 +28,8 @@ from stepscope.spool import parse_dump_name, read_dump
 from stepscope.store import DictColumn
 
 TABLE = "collective_calls"
-MAX_KEPT_CALLS = 64
-"""Latest calls of a recorder that are kept for the account of a stuck job."""
+MAX_KEPT_CALLS = 48
+"""Latest calls of each process group that are kept for the account of a stuck job."""
 
 
 class ThreadStack(msgspec.Struct):
@@ -160,7 +160,7 @@ class CollectiveDumps:
             self._read[path] = header, dump
             recorder = self._recorders.setdefault(header.recorder, _Recorder())
             recorder.header = header
-            recorder.latest = dump.calls[-MAX_KEPT_CALLS:]
+            recorder.latest = _select_latest(dump.calls)
             if header.question is not None:
                 self.last_answer = header
         return notes
@@ -223,6 +223,18 @@ class CollectiveDumps:
                 else:
                     recorder.open[number] = call
         return new
+
+
+def _select_latest(calls: Sequence[RecordedCall]) -> list[RecordedCall]:
+    """Select the latest calls of each group, in the order of the calls."""
+    counts: dict[str, int] = {}
+    latest = []
+    for call in reversed(calls):
+        group = call.process_group[0]
+        counts[group] = counts.get(group, 0) + 1
+        if counts[group] <= MAX_KEPT_CALLS:
+            latest.append(call)
+    return latest[::-1]
 
 
 def join_columns(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

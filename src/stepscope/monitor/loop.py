@@ -16,7 +16,7 @@ from stepscope.errors import explain_os_error
 from stepscope.monitor.attached import AttachedRecorder
 from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.handshake import Handshake, JobExit
-from stepscope.monitor.host import node_info
+from stepscope.monitor.host import continued_node_info
 from stepscope.monitor.launch import KINETO_LINK
 from stepscope.monitor.node_writer import NodeWriter, retry
 from stepscope.monitor.orphans import find_processes
@@ -28,12 +28,13 @@ from stepscope.monitor.samplers.processes import JobTree, children_of
 from stepscope.monitor.sampling import Sampling
 from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.monitor.spool_size import SpoolSize
+from stepscope.monitor.stuck_watch import StuckWatch
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
 from stepscope.quantities import duration
-from stepscope.schema import IntervalChange, JobState, JobStatus, NodeInfo
+from stepscope.schema import IntervalChange, JobState, JobStatus
 from stepscope.spool import SPOOL_VARIABLE, SpoolTree, process_start_ticks
-from stepscope.store import RunReader, open_run
+from stepscope.store import open_run
 
 EARLY_FLUSH_PERIOD_S = 20.0
 """Time from the start in which the first interval applies."""
@@ -81,7 +82,7 @@ class Monitor:
         self._job = JobTree(config.job_pid, self._registered_pids, self._own_pids, proc=proc)
         self._sampling = Sampling(self._job, config, proc=proc)
         reader = open_run(config.run)
-        info = self._node_info(reader, self._sampling.missing)
+        info = continued_node_info(reader, config, self._sampling.missing)
         self._sampling.resume(info.configured_interval_ns)
         now_ns = time.monotonic_ns() + info.epoch_offset_ns
         self._interval_ns = info.interval_ns_at(now_ns)
@@ -110,6 +111,9 @@ class Monitor:
             else AttachedRecorder(config.attached, self._tree, self._job, peer)
         )
         self._reconfiguration = Reconfiguration(config.run, self._windows)
+        self._stuck = StuckWatch(
+            info.node, config.stuck_after_s, info.epoch_offset_ns, self._writer.put_stuck
+        )
         self._next_poll_ns = 0
         self._last_sample_ns = 0
         if earlier is not None:  # of the monitor that this one replaces
@@ -240,6 +244,9 @@ class Monitor:
             )
         if has_ended:
             status = self._writer.final_status(self._status, self._handshake, notes=self._notes())
+            with suppress(OSError):  # the status is written by the same means
+                processes = self._writer.drain.processes.values()
+                self._stuck.finish(processes, status.state)
             retry(lambda: self._writer.put_status(status))
         return has_ended
 
@@ -355,6 +362,8 @@ class Monitor:
             self._problems["configuration"] = (
                 f"the configuration cannot be changed at the moment: {error}"
             )
+        with suppress(OSError):  # the run cannot be written: the next flush notes it
+            self._stuck.poll(self._writer.drain.processes.values())
 
     def _set_interval(self, interval_ms: int) -> None:
         """Configure the sampling interval, and record the change.
@@ -483,16 +492,6 @@ class Monitor:
 
     def _on_terminate(self, signum: int, frame: FrameType | None) -> None:
         self._terminated = True
-
-    def _node_info(self, reader: RunReader, missing: dict[str, str]) -> NodeInfo:
-        """Describe this node; a monitor that replaces another one keeps its clock anchors."""
-        info = node_info(
-            sample_interval_ns=self._config.interval_ms * 1_000_000,
-            spool=self._config.spool,
-            job_pid=self._config.job_pid,
-            metrics_missing=missing,
-        )
-        return reader.nodes().get(info.node, info)
 
     def _elapsed_ns(self) -> int:
         """Return the time since the start of the job."""

@@ -21,12 +21,14 @@ from stepscope.monitor.handshake import Handshake, JobExit, StopSignal
 from stepscope.monitor.process_logs import ProcessLogs
 from stepscope.quantities import memory
 from stepscope.schema import (
+    STUCK,
     TABLES,
     DataLoaderWorkerFact,
     JobState,
     JobStatus,
     NodeInfo,
     ProcessInfo,
+    StuckNode,
     VersionsFact,
     decode_facts,
 )
@@ -89,6 +91,14 @@ class NodeWriter:
         """Write the job's status on this node."""
         refusals = read_refusals(self._spool) or status.refusals
         self._writer.put_status(msgspec.structs.replace(status, refusals=refusals))
+
+    def put_stuck(self, account: StuckNode) -> None:
+        """Replace the account of a job that makes no progress.
+
+        Raises:
+            OSError: the run cannot be written.
+        """
+        self._writer.put_document(STUCK, account.node, account)
 
     def flush(self, *, final: bool = False) -> int:
         """Move all new records from the spool into the run; returns the number of rows.

@@ -123,6 +123,7 @@ from .python_profiles import (
     read_python_profiles as read_python_profiles,
 )
 from .rank_collectives import collective_calls as collective_calls
+from .rank_ends import RankEnd as RankEnd, read_rank_ends as read_rank_ends
 from .rank_numbers import (
     RankNumbers as RankNumbers,
     number_ranges as number_ranges,

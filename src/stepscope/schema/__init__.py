@@ -96,6 +96,14 @@ from stepscope.schema.runtime_names import (
     WORK_LAUNCHES,
 )
 from stepscope.schema.source_files import library_of
+from stepscope.schema.stuck import (
+    STUCK,
+    CalledCollective,
+    RankAccount,
+    RankState,
+    StackFrame,
+    StuckNode,
+)
 from stepscope.schema.table import RECORD_KEY, Column, Table
 from stepscope.schema.tables.collective_calls import COLLECTIVE_CALLS
 from stepscope.schema.tables.collectives import COLLECTIVES
@@ -160,12 +168,14 @@ __all__ = [
     "SPANS",
     "SPAN_KINDS",
     "STREAM_TABLES",
+    "STUCK",
     "TABLES",
     "TRACE_SUFFIXES",
     "TRACE_TABLES",
     "WORK_LAUNCHES",
     "Argument",
     "BoostedModelFact",
+    "CalledCollective",
     "Change",
     "Column",
     "ConfigurationDecision",
@@ -203,6 +213,8 @@ __all__ = [
     "Payload",
     "ProcessInfo",
     "Progress",
+    "RankAccount",
+    "RankState",
     "RuleRecord",
     "RuleSelection",
     "RuleStatus",
@@ -211,7 +223,9 @@ __all__ = [
     "SourceFile",
     "SourceLineFact",
     "StackCapture",
+    "StackFrame",
     "StackSamplerFact",
+    "StuckNode",
     "Table",
     "TensorValues",
     "ThinnedFact",

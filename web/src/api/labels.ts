@@ -2,7 +2,7 @@
 
 import type { ActiveShare, ActivitiesView, ActivityKind, AnnotationGroup, AnnotationHistogram, Annotations, AnnotationsView, Arrivals, BeforeAfter, BeforeAfterRow, Breakdown, Bucket, CallLaunches, CategoryCurve, CategoryMemory, CategoryShare, ChangedInterval, ChangedSetting, Collective, CollectiveSize, ComparedRun, Comparison, ConditionResult, ConfigurationView, ContractDifference, ContractTerms, Contribution, Contributions, CopyBandwidth, CopyKind, CounterFlops, CounterGroup, CounterSeries, CountersView, Dashboard, Delivery, DeviceGpuTime, DeviceMemoryView, DeviceMetrics, DeviceView, DistributedView, DividedSteps, EventDetails, EvidenceChart, EvidenceSeries, FamilyTotals, FigureChange, FindingMark, FlameNode, FlameView, Gate, GpuMetricsView, GpuShares, GpuTimeView, GraphKernel, GraphReplays, HistogramBin, HostStep, IdleView, InputPipelineView, InsightsView, JobRow, JobVerdict, Jobs, KernelCounter, KernelCountersView, KernelDurationClass, KernelGroup, KernelLaunches, KernelSequence, KernelTime, KernelTotal, KernelsView, LaunchesView, LinkedEvent, MakingView, MemoryBlockRow, MemoryHolder, MemoryPeak, MemoryPurpose, MemoryTimelineView, MemoryView, MetricSeries, MetricView, Module, ModulesFlameView, ModulesView, Money, NameChange, NameChanges, NameTime, NodeHeatMap, NodeSeries, NodeStatistics, NodeStatus, NodeView, OperatorGroup, OperatorMemory, OperatorShape, OperatorStack, OperatorsView, Overview, PartContributions, PeakRateView, PhaseShare, PriceUsed, QualityNote, RankArrival, RankPipeline, RankSteps, RankStepsView, RankTime, RankWindow, Recomputation, RecomputedOperator, RecordedStep, RecordedTensor, RecordedWindow, Recording, RecordingName, RecordingsView, ReplayedOperator, RooflineGap, RooflineGroup, RooflineView, RuleInsight, RuleParameter, ScalarSeries, SearchView, SettingChange, ShortFinding, SlicesView, StageView, Statistics, StepChange, StepChanges, StepDurations, StepMatrix, StepPart, StepUtilization, StepsView, StreamIdle, StreamQueue, SummaryView, SystemHeatView, SystemSeriesView, SystemView, TargetOutcome, TensorHeatRow, TensorHeatView, TensorHistogramView, TensorView, TensorsView, TimeRange, TimeShare, TimelineEvent, TimelineView, TraceActivity, TraceGpuTime, TraceIdle, TraceKernelCounters, TraceKernels, TraceLaunches, TraceMemory, TraceMetrics, TraceModules, TraceModulesFlame, TraceOperators, TracePipeline, TraceRoofline, TraceRow, TraceStepsView, Track, TrackGroup, TrackSlices, TrackSummary, UsageShare, UsageShares, UsageView, Utilization, UtilizationOverTime, UtilizationSeries, WaitingView } from "./views";
 
-import type { Change, ContributingCause, Evidence, Fix, HeatRow, Learning, Prediction, RuledOut, Stage, Target, TriedFix, Verdict } from "./report";
+import type { Change, ContributingCause, Evidence, Fix, HeatRow, Learning, Prediction, RuledOut, Stage, StuckAccount, StuckRank, Target, TriedFix, Verdict } from "./report";
 
 /** Label of one field of a payload. */
 export interface FieldLabel {
@@ -168,6 +168,8 @@ export interface Types {
   StepsView: StepsView;
   StreamIdle: StreamIdle;
   StreamQueue: StreamQueue;
+  StuckAccount: StuckAccount;
+  StuckRank: StuckRank;
   SummaryView: SummaryView;
   SystemHeatView: SystemHeatView;
   SystemSeriesView: SystemSeriesView;
@@ -1755,6 +1757,27 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     blocked_ns: {"title":"blocked","unit":"ns","description":"Time with at least `blocked_depth` launches queued."},
     depth_curve: {"title":"depth over time","unit":"count","display":"curve","description":"Largest depth in each bucket."},
   },
+  StuckAccount: {
+    kind: {"title":"kind","unit":"none","description":"missing, differs, ended first, or checkpoint: ranks wait for one that writes a checkpoint, which is no fault."},
+    headline: {"title":"headline","unit":"none"},
+    has_ended: {"title":"has ended","unit":"none","description":"True if the job has ended; false while it is stuck."},
+    since_ns: {"title":"last progress","unit":"epoch_ns"},
+    duration_ns: {"title":"duration","unit":"ns","description":"Time without progress."},
+    group: {"title":"group","unit":"none","description":"Name of the process group."},
+    number: {"title":"number","unit":"none","display":"identifier","description":"Number of the collective within the group, from 1."},
+    collective: {"title":"collective","unit":"none","description":"Kind, sizes and types."},
+    culprits: {"title":"culprits","unit":"none","description":"Ranks that have not arrived, differ or ended first; empty where nothing tells."},
+    ranks: {"title":"ranks","unit":"none"},
+  },
+  StuckRank: {
+    rank: {"title":"rank","unit":"none","display":"identifier"},
+    node: {"title":"node","unit":"none"},
+    role: {"title":"role","unit":"none","description":"waits (for others), missing (has not called the collective), differs (has called something else), ended first, or elsewhere."},
+    state: {"title":"state","unit":"none"},
+    collective: {"title":"collective","unit":"none","description":"Last collective that it has called; empty if unknown."},
+    location: {"title":"location","unit":"none","description":"Line of the user's code at which it is; empty if unknown."},
+    text: {"title":"text","unit":"none","description":"Sentence on the rank."},
+  },
   SummaryView: {
     damage: {"title":"damage","unit":"none","description":"Consequences of files that cannot be read, and these files; empty if the payload depends on none of them."},
     recording_end: {"title":"recording end","unit":"none","description":"Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them."},
@@ -2199,6 +2222,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     targets: {"title":"targets","unit":"none","description":"What to expect after the fix; empty unless a GPU waits for the data pipeline."},
     also: {"title":"also","unit":"none","description":"Contributing causes with at least a twentieth of the step, largest first."},
     notes: {"title":"notes","unit":"none"},
+    stuck: {"title":"stuck","unit":"none","description":"Collective at which the job is stuck or has failed; null if it is not."},
     learning: {"title":"learning","unit":"none","description":"Second verdict: is the model learning? Null without recorded tensors and losses."},
     step_count: {"title":"steps","unit":"count","description":"Measured steps of all ranks."},
     mean_step_ns: {"title":"mean step","unit":"ns"},
