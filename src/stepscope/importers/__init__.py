@@ -18,6 +18,7 @@ from stepscope.importers.registry import Importer, find_files, import_files, ins
 from stepscope.importers.results import (
     DEBUGGER_TENSORS,
     EXECUTION_TRACE,
+    FLIGHT_RECORDER,
     MEMORY_TIMELINE,
     TENSORBOARD,
     Imported,
@@ -31,6 +32,7 @@ from stepscope.importers.workers import start_worker
 __all__ = [
     "DEBUGGER_TENSORS",
     "EXECUTION_TRACE",
+    "FLIGHT_RECORDER",
     "MEMORY_TIMELINE",
     "TENSORBOARD",
     "FlightDump",

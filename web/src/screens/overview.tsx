@@ -2,7 +2,8 @@
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
-import type { ChangedSetting, NodeStatus, Overview as Payload, PriceUsed, ShortFinding, StuckAccount } from "../api/views";
+import type { StuckAccount } from "../api/report";
+import type { ChangedSetting, NodeStatus, Overview as Payload, PriceUsed, ShortFinding } from "../api/views";
 import { count, countOf, dollars, duration, percent } from "../base/quantities";
 import { dateTime, sentence } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";

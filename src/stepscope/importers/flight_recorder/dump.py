@@ -17,6 +17,14 @@ MAJOR_VERSION = 2
 ENDED, SCHEDULED, STARTED = "ended", "scheduled", "started"
 
 
+class CallFrame(msgspec.Struct, frozen=True, kw_only=True):
+    """Frame of the stack of a call; only in pickles."""
+
+    name: str
+    filename: str
+    line: int
+
+
 class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
     """One collective in a dump."""
 
@@ -38,6 +46,8 @@ class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
     state: str = SCHEDULED
     retired: bool = False
     is_p2p: bool = False
+    frames: list[CallFrame] = []
+    """Stack of the call, innermost first."""
 
     @property
     def has_ended(self) -> bool:
