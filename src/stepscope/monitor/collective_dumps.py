@@ -204,6 +204,8 @@ class CollectiveDumps:
         stored: StoredSequences,
     ) -> dict[int, RecordedCall]:
         new: dict[int, RecordedCall] = {}
+        oldest = min((dump.calls[0].record_id for dump in dumps if dump.calls), default=0)
+        recorder.stored = {number for number in recorder.stored if number >= oldest}
         for dump in dumps:
             if not dump.calls:
                 continue
@@ -211,7 +213,6 @@ class CollectiveDumps:
             if not recorder.is_looked_up:
                 numbers = stored(TABLE, self._process, name, first, last - first + 1)
                 recorder.stored, recorder.is_looked_up = set(numbers.tolist()), True
-            recorder.stored = {number for number in recorder.stored if number >= first}
             for number in [number for number in recorder.open if number < first]:
                 new[number] = recorder.open[number]  # it was overwritten
             for call in dump.calls:
