@@ -33,7 +33,7 @@ def misbehave(fault, second, seconds):
     if fault == "kind":
         dist.broadcast(second, 0)
     elif fault == "sleep":
-        time.sleep(seconds)
+        time.sleep(seconds)  # asleep
         dist.all_reduce(second)
     elif fault == "kill":
         os.kill(os.getpid(), signal.SIGKILL)

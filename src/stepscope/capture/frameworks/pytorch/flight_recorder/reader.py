@@ -110,6 +110,7 @@ class _Reader:
     def _poll(self) -> None:
         before, now_s = [ring.progress[0] for ring in self._rings], time.monotonic()
         self._read_progress()
+        _describe_groups()
         words = self._page.words
         question = words[QUESTION_WORD]
         if question != words[ANSWER_WORD]:
@@ -159,7 +160,7 @@ class _Reader:
                 reason=reason,
                 t_ns=time.monotonic_ns(),
                 clock_ns=time.monotonic_ns() - time.time_ns(),
-                **_describe_groups(),
+                **_description,
                 **fields,
             )
         except OSError:  # the spool is full: the numbers tell what is missing
@@ -183,8 +184,8 @@ _description: dict[str, Any] = {"rank": None, "groups": {}}
 """Rank and groups as they were last: the job may destroy its groups before the last dump."""
 
 
-def _describe_groups() -> dict[str, Any]:
-    """Return the rank of the process, and the ranks of its process groups by name."""
+def _describe_groups() -> None:
+    """Note the rank of the process, and the ranks of its process groups by name."""
     from torch.distributed import distributed_c10d
 
     world: Any = distributed_c10d._world
@@ -197,7 +198,6 @@ def _describe_groups() -> dict[str, Any]:
                 _description["groups"][names[group]] = list(ranks)
     except (AttributeError, RuntimeError, ValueError):  # it is being destroyed, or another version
         pass
-    return _description
 
 
 def _keep_reading() -> None:
@@ -214,6 +214,7 @@ def _keep_reading() -> None:
     if not _rings:
         _stop_for_good()
         return
+    _describe_groups()
     reader = _Reader(current, _rings, size)
     reader.start()
     _reader = reader
