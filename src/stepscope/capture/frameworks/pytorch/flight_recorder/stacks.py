@@ -6,6 +6,8 @@ import sys
 import threading
 from typing import Any
 
+from stepscope.capture.stacks import library_of
+
 MAX_THREADS = 16
 MAX_FRAMES = 60
 OWN_THREADS = "stepscope-"
@@ -47,6 +49,7 @@ def _walk(innermost: Any) -> list[tuple[str, int, str]]:
     frame = innermost
     while frame is not None and len(frames) < MAX_FRAMES:
         code = frame.f_code
-        frames.append((code.co_filename, frame.f_lineno or 0, code.co_qualname))
+        if library_of(code.co_filename) != "stepscope":  # a wrapper is no code of the job
+            frames.append((code.co_filename, frame.f_lineno or 0, code.co_qualname))
         frame = frame.f_back
     return frames
