@@ -58,6 +58,8 @@ def main() -> None:
     results = [json.loads(rank.communicate()[0].splitlines()[-1]) for rank in ranks]
     summary = [summarize(result) for result in results]
     for rank, figures in enumerate(summary):
+        rate_hz = 1 / median(block["wall"] for block in results[rank])
+        print(f"rank {rank}  {rate_hz:.0f} collectives per second")
         for name, (ratio, low, high) in figures.items():
             print(f"rank {rank}  {name:<9} {ratio - 1:+.2%}  [{low - 1:+.2%}, {high - 1:+.2%}]")
     if options.json is not None:
@@ -112,7 +114,7 @@ def _count_products(weights: Any) -> int:
 
 def summarize(blocks: list[dict[str, float]]) -> dict[str, tuple[float, float, float]]:
     """Return the ratio of on to off of each figure, with the ends of its interval."""
-    figures = {"rate_hz": (1 / median(block["wall"] for block in blocks),) * 3}
+    figures = {}
     for name in ("cpu", "wall"):
         pairs = []
         for first, second in zip(blocks[::2], blocks[1::2], strict=True):
