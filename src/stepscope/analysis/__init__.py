@@ -29,7 +29,9 @@ Spans, samples and metrics of a run:
     utilization       node metrics, CPU contention
     sampling_ticks    samples taken together, heat maps
     exchange          exposed gradient exchange of DDP
+    stuck_collectives  collective at which a job is stuck, and the ranks that others wait for
     operators         work and framework overhead in compute phases
+    collective_lateness  lateness of ranks at the collectives that PyTorch's recorder numbers
 
 Traces of a framework's profiler, each of one process and one window:
 

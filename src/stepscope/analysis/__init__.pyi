@@ -26,6 +26,13 @@ from .call_paths import (
     make_string_labels as make_string_labels,
 )
 from .code_stages import NO_DATASET_CODE as NO_DATASET_CODE, STAGE_LABELS as STAGE_LABELS
+from .collective_lateness import (
+    Lateness as Lateness,
+    RankArrivals as RankArrivals,
+    RankLateness as RankLateness,
+    measure_lateness as measure_lateness,
+    summarize_lateness as summarize_lateness,
+)
 from .collectives import (
     CollectiveCalls as CollectiveCalls,
     MatchedCalls as MatchedCalls,
@@ -430,6 +437,13 @@ from .steps import (
     find_step_at as find_step_at,
     find_steps as find_steps,
     select_window_steps as select_window_steps,
+)
+from .stuck_collectives import (
+    Call as Call,
+    DifferingCall as DifferingCall,
+    StuckCollective as StuckCollective,
+    find_last_collective as find_last_collective,
+    find_stuck_collective as find_stuck_collective,
 )
 from .tensor_series import (
     REDUCTIONS as REDUCTIONS,

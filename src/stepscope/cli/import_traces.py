@@ -21,6 +21,7 @@ from stepscope.errors import StepscopeError, UsageError
 from stepscope.importers import (
     DEBUGGER_TENSORS,
     EXECUTION_TRACE,
+    FLIGHT_RECORDER,
     MEMORY_TIMELINE,
     TENSORBOARD,
     Imported,
@@ -222,7 +223,10 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
     timelines = [result for result in recorded if result.form == MEMORY_TIMELINE]
     executions = [result for result in recorded if result.form == EXECUTION_TRACE]
     value_files = [r for r in recorded if r.form in {DEBUGGER_TENSORS, TENSORBOARD}]
-    no_profiles = {MEMORY_TIMELINE, EXECUTION_TRACE, DEBUGGER_TENSORS, TENSORBOARD}
+    dumps = [result for result in recorded if result.form == FLIGHT_RECORDER]
+    no_profiles = {
+        *(MEMORY_TIMELINE, EXECUTION_TRACE, DEBUGGER_TENSORS, TENSORBOARD, FLIGHT_RECORDER)
+    }
     debugger = [r for r in recorded if r.form not in no_profiles]
     if debugger:
         samples = sum(result.sample_count for result in debugger)
@@ -251,8 +255,16 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
             f"{count_of(len(executions), 'execution trace')} with the inputs of "
             f"{count_of(operators, 'operator')}"
         )
+    if dumps:
+        calls = sum(result.event_count for result in dumps)
+        click.echo(
+            f"{count_of(len(dumps), 'dump')} of the flight recorder, "
+            f"{count_of(calls, 'collective')} in {run}"
+        )
     if read:
         view = "gpu-time"
+    elif dumps and not (debugger or value_files or timelines):
+        view = "distributed"
     else:
         view = "overview" if debugger else "tensors" if value_files else "memory"
     click.echo(f"Next: {suggest('show', locate(run), view)}")

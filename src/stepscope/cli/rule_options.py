@@ -26,7 +26,10 @@ from stepscope.errors import UsageError
 from stepscope.masking import mask_text
 from stepscope.monitor import DEFAULT_FLUSH_S
 from stepscope.schema import RuleSelection
-from stepscope.watch import ActionConfig
+from stepscope.watch import STUCK_ALERT, ActionConfig
+
+STOP = "stop"
+"""Value of `--on-stuck` that stops the job."""
 
 
 class RulePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +48,8 @@ class RulePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Rules to evaluate in addition to `rules`, as the user names them."""
     actions: list[ActionConfig] = []
     """All actions except stopping the job."""
+    on_stuck_stop: bool = False
+    """Stop the job when it is stuck."""
     report: str | None = None
     """File of the report that is written while the job runs and at its end."""
 
@@ -99,6 +104,7 @@ def plan_rules(
     on_finding: tuple[str, ...],
     webhook: tuple[str, ...],
     notify: tuple[str, ...],
+    on_stuck: tuple[str, ...],
     report: Path | None,
     no_rules: bool,
 ) -> RulePlan | None:
@@ -109,7 +115,7 @@ def plan_rules(
     """
     requested = [*names, *assignments, *stop_on, *fail_on, *on_finding, *webhook, *notify]
     if no_rules:
-        if requested or parameters is not None or report is not None:
+        if requested or on_stuck or parameters is not None or report is not None:
             raise UsageError(
                 "--no-rules conflicts with other options for rules; remove one of them."
             )
@@ -125,7 +131,9 @@ def plan_rules(
             *(_command(value) for value in on_finding),
             *(_webhook(value) for value in webhook),
             *(_notification(value) for value in notify),
+            *(_on_stuck(value) for value in on_stuck if value != STOP),
         ],
+        on_stuck_stop=STOP in on_stuck,
         report=None if report is None else str(report.absolute()),
     )
     if not requested and parameters is None:
@@ -153,14 +161,20 @@ def _command(command: str) -> ActionConfig:
     return ActionConfig(kind="command", address=command, target=mask_text(command))
 
 
-def _webhook(url: str) -> ActionConfig:
+def _webhook(url: str, option: str = "--webhook") -> ActionConfig:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise UsageError(
-            f"Invalid value for --webhook: {mask_text(url)!r} does not start with http:// or https://."
+            f"Invalid value for {option}: {mask_text(url)!r} does not start with http:// or https://."
         )
     # The rest of such a URL is often the secret.
     return ActionConfig(kind="webhook", address=url, target=f"{parts.scheme}://{parts.hostname}")
+
+
+def _on_stuck(value: str) -> ActionConfig:
+    is_url = value.startswith(("http://", "https://"))
+    action = _webhook(value, "--on-stuck") if is_url else _command(value)
+    return msgspec.structs.replace(action, rules=[STUCK_ALERT])
 
 
 def _notification(url: str) -> ActionConfig:
@@ -214,6 +228,13 @@ _OPTIONS = (
         multiple=True,
         metavar="URL",
         help="Send an e-mail or chat message when a rule fires; an apprise URL (extra 'alerts').",
+    ),
+    click.option(
+        "--on-stuck",
+        multiple=True,
+        metavar="stop|CMD|URL",
+        help="When the job is stuck (see --stuck-after): stop it, run a shell command with the "
+        "account as JSON on stdin, or POST it to a URL.",
     ),
     click.option(
         "--report",

@@ -65,6 +65,7 @@ from stepscope.errors import UsageError, explain_os_error
 from stepscope.masking import mask
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
+    DEFAULT_STUCK_AFTER_S,
     FIRST_FLUSH_S,
     KINETO_LINK,
     Handshake,
@@ -101,6 +102,8 @@ class RunOptions(ScheduleOptions):
     window: str
     """auto, asked or off."""
     on_change: bool
+    stuck_after: float
+    """Seconds."""
     tensors: TensorPlan | None
     nan_search: str | None
     rules: RulePlan | None
@@ -181,6 +184,15 @@ class RunOptions(ScheduleOptions):
 @tensor_options
 @nan_options
 @rule_options
+@click.option(
+    "--stuck-after",
+    type=click.FloatRange(min=1),
+    default=DEFAULT_STUCK_AFTER_S,
+    show_default=True,
+    metavar="S",
+    help="Seconds without a finished step or collective, while a rank waits for another, from "
+    "which the job counts as stuck; ten times the median step if that is longer.",
+)
 @click.option(
     "--allow-stop",
     is_flag=True,
@@ -301,6 +313,7 @@ def _recorded_options(
         "python_path": os.environ.get("PYTHONPATH"),
         "keep_raw": options.keep_raw,
         "allow_stop": options.allow_stop,
+        "stuck_after_s": options.stuck_after,
         "tensors": None if options.tensors is None else options.tensors.fields,
         "nan_search": options.nan_search,
         "rules": None if options.rules is None else options.rules.recorded,
@@ -434,6 +447,7 @@ class _Session:
             budget=self._budget,
             windows=self._windows,
             launcher=self._launcher,
+            stuck_after_s=self._options.stuck_after,
         )
         try:
             return start_monitor(config, self._log)

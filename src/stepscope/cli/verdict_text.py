@@ -13,7 +13,14 @@ from stepscope.capture.trial import CHANGES
 from stepscope.cli.output import print_json
 from stepscope.cli.suggestion import locate, suggest
 from stepscope.cli.text import bar, console
-from stepscope.diagnosis import LEARNING_TITLE, SUSPECT_NAMES, Fix, Verdict, name_cause
+from stepscope.diagnosis import (
+    LEARNING_TITLE,
+    SUSPECT_NAMES,
+    Fix,
+    StuckAccount,
+    Verdict,
+    name_cause,
+)
 from stepscope.quantities import count_of, duration, percent
 
 MIN_PHASE_RATIO = 0.005
@@ -42,6 +49,8 @@ def print_job_verdict(verdict: Verdict, location: Path) -> None:
 
 def write_verdict(out: Console, verdict: Verdict, location: str = "RUN") -> None:
     """Write the verdict of a run as text."""
+    if verdict.stuck is not None:
+        write_stuck(out, verdict.stuck)
     out.print()
     out.print(Text(verdict.headline, style="bold"))
     if verdict.suspect == "insufficient_evidence":
@@ -77,6 +86,16 @@ def write_verdict(out: Console, verdict: Verdict, location: str = "RUN") -> None
     targets = [f"{_capitalise(target.text)}." for target in verdict.targets]
     _write_section(out, "Expected after the fix", targets)
     _write_notes(out, verdict)
+
+
+def write_stuck(out: Console, stuck: StuckAccount) -> None:
+    """Write at which collective a job is stuck or has failed, and where its ranks are."""
+    out.print()
+    out.print(
+        Text(stuck.headline, style="bold yellow" if stuck.kind == "checkpoint" else "bold red")
+    )
+    for line in stuck.lines:
+        _write_item(out, Text(line))
 
 
 def _write_phases(out: Console, verdict: Verdict) -> None:

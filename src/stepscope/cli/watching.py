@@ -17,7 +17,7 @@ from stepscope.cli.rule_options import RulePlan
 from stepscope.cli.suggestion import locate, suggest
 from stepscope.monitor import JobExit, last_line, open_log, start_beside
 from stepscope.schema import RuleRecord
-from stepscope.watch import ActionConfig, WatchConfig
+from stepscope.watch import STUCK_ALERT, ActionConfig, WatchConfig
 
 RULES_TIMEOUT_S = 60.0
 """Time that the last evaluation and deliveries get before they are left running."""
@@ -152,8 +152,9 @@ class Watching:
 
     def _start(self) -> subprocess.Popen[bytes]:
         plan = self._plan
+        rules = [*plan.stop_on, *([STUCK_ALERT] if plan.on_stuck_stop else [])]
         stop = ActionConfig(
-            kind="stop", address=str(self._stop_request), target="the job", rules=plan.stop_on
+            kind="stop", address=str(self._stop_request), target="the job", rules=rules
         )
         config = WatchConfig(
             run=str(self._location),

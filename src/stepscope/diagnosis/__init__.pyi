@@ -6,6 +6,14 @@ from .learning import (
     LearningState as LearningState,
 )
 from .shares import compute_evaluation_ratio as compute_evaluation_ratio
+from .stuck import (
+    StuckAccount as StuckAccount,
+    StuckKind as StuckKind,
+    StuckRank as StuckRank,
+    explain_stuck as explain_stuck,
+    find_stuck as find_stuck,
+    read_stuck_nodes as read_stuck_nodes,
+)
 from .targets import (
     MAX_DATA_RATIO as MAX_DATA_RATIO,
     MIN_GPU_RATIO as MIN_GPU_RATIO,

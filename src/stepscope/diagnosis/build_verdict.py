@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from stepscope.analysis import explain_unknown_time
 from stepscope.diagnosis.accuracy import estimate_accuracy
 from stepscope.diagnosis.advice import list_even_changes, list_fixes
@@ -39,6 +41,7 @@ from stepscope.diagnosis.shares import (
     measure_phase_split,
 )
 from stepscope.diagnosis.slow_settings import list_slow_settings
+from stepscope.diagnosis.stuck import find_stuck
 from stepscope.diagnosis.targets import list_targets
 from stepscope.diagnosis.tried_changes import attach_outcomes, read_tried_changes
 from stepscope.diagnosis.verdict import (
@@ -85,7 +88,7 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
     """Diagnose a run. Abstains, with the reason, where evidence is damaged or not sufficient."""
     verdict, damage = make_with_damage(run, lambda source: _diagnose(source, thresholds))
     if not damage:
-        return verdict
+        return msgspec.structs.replace(verdict, stuck=find_stuck(run.whole_run))
     return _abstain(run, f"a part of the run is damaged; {damage[0].rstrip('.')}")
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from stepscope.diagnosis.html_parts import render_box, render_dim, render_list
 from stepscope.diagnosis.learning import Learning
+from stepscope.diagnosis.stuck import StuckAccount
 from stepscope.quantities import duration, percent, relative_change
 from stepscope.schema import Change, field_label
 
@@ -271,6 +272,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     also: list[ContributingCause] = []
     """Contributing causes with at least a twentieth of the step, largest first."""
     notes: list[str] = []
+    stuck: StuckAccount | None = None
+    """Collective at which the job is stuck or has failed; null if it is not."""
     learning: Learning | None = None
     """Second verdict: is the model learning? Null without recorded tensors and losses."""
     step_count: int = 0
@@ -286,6 +289,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str:
         parts = [f"<strong>{escape(self.headline)}</strong>"]
+        if self.stuck is not None:
+            parts.insert(0, f"<strong>{escape(self.stuck.headline)}</strong>")
+            parts.insert(1, render_list("Ranks", map(escape, self.stuck.lines)))
         if self.has_bottleneck:
             share = f"{percent(self.share_ratio)} of {self.share_of}"
             confidence = f"Confidence {percent(self.confidence_ratio)}. {self.confidence_basis}"

@@ -6,10 +6,19 @@ not belong here: the command line (`cli`), analysis of the imported data (`analy
 
 from __future__ import annotations
 
+from stepscope.importers.flight_recorder import (
+    FlightDump,
+    RecordedCall,
+    join_sizes,
+    load_plain,
+    make_call_columns,
+    parse_flight_dump,
+)
 from stepscope.importers.registry import Importer, find_files, import_files, installed_importers
 from stepscope.importers.results import (
     DEBUGGER_TENSORS,
     EXECUTION_TRACE,
+    FLIGHT_RECORDER,
     MEMORY_TIMELINE,
     TENSORBOARD,
     Imported,
@@ -23,16 +32,23 @@ from stepscope.importers.workers import start_worker
 __all__ = [
     "DEBUGGER_TENSORS",
     "EXECUTION_TRACE",
+    "FLIGHT_RECORDER",
     "MEMORY_TIMELINE",
     "TENSORBOARD",
+    "FlightDump",
     "Imported",
     "Importer",
     "ProgressCallback",
     "Recorded",
+    "RecordedCall",
     "Refused",
     "Result",
     "find_files",
     "import_files",
     "installed_importers",
+    "join_sizes",
+    "load_plain",
+    "make_call_columns",
+    "parse_flight_dump",
     "start_worker",
 ]

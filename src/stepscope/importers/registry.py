@@ -32,6 +32,9 @@ _MEMORY_TIMELINE = EntryPoint(
     "memory_timeline", "stepscope.importers.memory_timeline:MemoryTimelineImporter", GROUP
 )
 _XPLANE = EntryPoint("xplane", "stepscope.importers.xplane:XPlaneImporter", GROUP)
+_FLIGHT_RECORDER = EntryPoint(
+    "flight_recorder", "stepscope.importers.flight_recorder.importer:FlightRecorderImporter", GROUP
+)
 _KINETO = EntryPoint("kineto", "stepscope.importers.kineto:KinetoImporter", GROUP)
 
 
@@ -62,7 +65,10 @@ class Importer(Protocol):
 
 def installed_importers() -> list[Importer]:
     """Load all importers, in the order in which they are asked for a file."""
-    built_in = [_DEBUGGER_TENSORS, _TENSORBOARD, _MEMORY_TIMELINE, _XPLANE, _KINETO]
+    built_in = [
+        *(_DEBUGGER_TENSORS, _TENSORBOARD, _MEMORY_TIMELINE, _FLIGHT_RECORDER, _XPLANE),
+        _KINETO,
+    ]
     offers = [_SMDEBUG, *entry_points(group=GROUP), *built_in]
     return list(filter(None, map(_load, offers)))
 

@@ -11,6 +11,7 @@ DEFAULT_INTERVAL_MS = 500
 DEFAULT_SPOOL_LIMIT_BYTES = 256 * 1024 * 1024
 DEFAULT_FLUSH_S = 5.0
 FIRST_FLUSH_S = 2.0
+DEFAULT_STUCK_AFTER_S = 30.0
 MIN_RUN_BYTES = 4 * 1024 * 1024
 """Minimum for the size limit of a run, whose files are rounded once sixteen are merged into one."""
 
@@ -76,6 +77,8 @@ class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget = Budget()
     """CPU time and memory of the monitor."""
     windows: WindowSettings = WindowSettings()
+    stuck_after_s: float = DEFAULT_STUCK_AFTER_S
+    """Time without progress from which the ranks of the job are asked where they are."""
     launcher: LauncherInfo | None = None
     """Launcher of this node, if the run is shared by several; see `store.SharedRun`."""
     attached: AttachSettings | None = None

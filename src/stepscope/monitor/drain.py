@@ -19,7 +19,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.monitor import row_files
+from stepscope.monitor import collective_dumps, row_files
+from stepscope.monitor.collective_dumps import NewCalls
 from stepscope.monitor.process_logs import JOURNAL_FILE, LogSegment, ProcessLogs, SharedFile
 from stepscope.monitor.row_files import NewRows, RowColumns, StoredSequences, open_row_file
 from stepscope.schema import MALFORMED_JSON
@@ -45,7 +46,7 @@ from stepscope.store import DictColumn
 Words = NDArray[np.uint64]
 TABLE_OF_KIND = {Kind.STACK: "stacks", Kind.SCALAR: "scalars", Kind.METRIC: "metrics"}
 SPAN_LOG_TABLES = ("spans", "stacks", "scalars", "metrics")
-TABLES = (*SPAN_LOG_TABLES, *row_files.TABLES)
+TABLES = (*SPAN_LOG_TABLES, *row_files.TABLES, collective_dumps.TABLE)
 KIND_NAMES = {
     number: name.lower()
     for name, number in vars(Kind).items()
@@ -103,7 +104,7 @@ class NewRecords:
         _remove_if_finished(self.process, self.segment)
 
 
-Chunk = NewRecords | NewRows
+Chunk = NewRecords | NewRows | NewCalls
 
 
 class SpoolDrain:
@@ -166,6 +167,11 @@ class SpoolDrain:
         if table in row_files.TABLES:
             rows = [chunk for chunk in chunks if isinstance(chunk, NewRows)]
             return RowColumns(self._node, self._offset, rows).make()
+        if table == collective_dumps.TABLE:
+            calls = [chunk for chunk in chunks if isinstance(chunk, NewCalls)]
+            return collective_dumps.join_columns(
+                [chunk.make_columns(self._node, self._offset) for chunk in calls]
+            )
         records = [chunk for chunk in chunks if isinstance(chunk, NewRecords)]
         return _COLUMNS[table](_ColumnBuilder(self._node, self._offset, records))
 
@@ -208,12 +214,15 @@ class SpoolDrain:
         for file in process.row_files.values():
             for table in file.missing:
                 records[table].append(NewRows(process.name, process.names, file, table))
+        chunks = process.dumps.collect(self._stored, has_ended=process.ended)
+        records[collective_dumps.TABLE] += chunks
 
     def _open_segments(self, process: ProcessLogs) -> list[LogSegment]:
         try:
             files = sorted(process.directory.iterdir())
         except FileNotFoundError:
             return []
+        self._read_dumps(process, files)
         for path in files:
             name = LogName.parse(path.name)
             if name is None or not path.is_file():
@@ -225,6 +234,13 @@ class SpoolDrain:
                 if segment is not None:
                     process.segments[path.name] = segment
         return list(process.segments.values())
+
+    @staticmethod
+    def _read_dumps(process: ProcessLogs, files: Iterable[Path]) -> None:
+        notes = process.dumps.read(files)
+        if notes:
+            process.notes += notes
+            process.changed = True
 
     def _open_rows(self, process: ProcessLogs, name: LogName, path: Path) -> None:
         if path.name in process.row_files or path.name in process.unreadable:

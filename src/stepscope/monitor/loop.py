@@ -28,6 +28,7 @@ from stepscope.monitor.samplers.processes import JobTree, children_of
 from stepscope.monitor.sampling import Sampling
 from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.monitor.spool_size import SpoolSize
+from stepscope.monitor.stuck_watch import StuckWatch
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
 from stepscope.quantities import duration
@@ -116,6 +117,9 @@ class Monitor:
             else AttachedRecorder(config.attached, self._tree, self._job, peer)
         )
         self._reconfiguration = Reconfiguration(config.run, self._windows)
+        self._stuck = StuckWatch(
+            info.node, config.stuck_after_s, info.epoch_offset_ns, self._writer.put_stuck
+        )
         self._next_poll_ns = 0
         self._last_sample_ns = 0
         if earlier is not None:  # of the monitor that this one replaces
@@ -246,6 +250,9 @@ class Monitor:
             )
         if has_ended:
             status = self._writer.final_status(self._status, self._handshake, notes=self._notes())
+            with suppress(OSError):  # the status is written by the same means
+                processes = self._writer.drain.processes.values()
+                self._stuck.finish(processes, status.state)
             retry(lambda: self._writer.put_status(status))
         return has_ended
 
@@ -361,6 +368,8 @@ class Monitor:
             self._problems["configuration"] = (
                 f"the configuration cannot be changed at the moment: {error}"
             )
+        with suppress(OSError):  # the run cannot be written: the next flush notes it
+            self._stuck.poll(self._writer.drain.processes.values())
 
     def _set_interval(self, interval_ms: int) -> None:
         """Configure the sampling interval, and record the change.

@@ -23,6 +23,7 @@ from stepscope.monitor.lease import LeaseKeeper
 from stepscope.monitor.process_logs import ProcessLogs
 from stepscope.quantities import memory
 from stepscope.schema import (
+    STUCK,
     TABLES,
     DataLoaderWorkerFact,
     JobState,
@@ -31,6 +32,7 @@ from stepscope.schema import (
     NodeInfo,
     ProcessInfo,
     RankFact,
+    StuckNode,
     VersionsFact,
     decode_facts,
 )
@@ -116,6 +118,14 @@ class NodeWriter:
         )
         if self._lease is not None and not status.state.is_final:
             self._lease.poll()
+
+    def put_stuck(self, account: StuckNode) -> None:
+        """Replace the account of a job that makes no progress.
+
+        Raises:
+            OSError: the run cannot be written.
+        """
+        self._writer.put_document(STUCK, account.node, account)
 
     def flush(self, *, final: bool = False) -> int:
         """Move all new records from the spool into the run; returns the number of rows.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.monitor.collective_dumps import CollectiveDumps
 from stepscope.monitor.row_files import RowFile
 from stepscope.spool import (
     DROPS_FILE,
@@ -99,6 +100,7 @@ class ProcessLogs:
     """How the interpreter ended; None if it was killed, or has not ended."""
     segments: dict[str, LogSegment] = field(default_factory=dict)
     row_files: dict[str, RowFile] = field(default_factory=dict)
+    dumps: CollectiveDumps = field(init=False)
     unreadable: set[str] = field(default_factory=set)
     """Names of damaged files of rows."""
     drops: SharedFile | None = None
@@ -109,11 +111,15 @@ class ProcessLogs:
     changed: bool = True
     ended: bool = False
 
+    def __post_init__(self) -> None:
+        self.dumps = CollectiveDumps(self.name)
+
     @property
     def drained(self) -> bool:
         """True when the process has ended and the store has all of its records."""
         rows_are_stored = not any(file.missing for file in self.row_files.values())
-        return self.ended and not self.segments and rows_are_stored
+        dumps_are_stored = not self.dumps.has_new
+        return self.ended and not self.segments and rows_are_stored and dumps_are_stored
 
     @property
     def key(self) -> tuple[int, ...]:

@@ -12,6 +12,12 @@ from .boosted_models import (
 )
 from .callbacks import measure_callbacks as measure_callbacks
 from .clock import RunClock as RunClock
+from .collective_records import (
+    NO_CALLS as NO_CALLS,
+    NO_RECORDER as NO_RECORDER,
+    RecordedCollectives as RecordedCollectives,
+    read_recorded_collectives as read_recorded_collectives,
+)
 from .configuration import (
     ConfigurationChange as ConfigurationChange,
     ConfigurationHistory as ConfigurationHistory,
@@ -134,6 +140,7 @@ from .python_profiles import (
     read_python_profiles as read_python_profiles,
 )
 from .rank_collectives import collective_calls as collective_calls
+from .rank_ends import RankEnd as RankEnd, read_rank_ends as read_rank_ends
 from .rank_numbers import (
     RankNumbers as RankNumbers,
     number_ranges as number_ranges,

@@ -33,6 +33,7 @@ from stepscope.schema.facts import (
     DataLoaderWorkerFact,
     DdpFact,
     FactT,
+    FlightRecorderFact,
     FunctionFact,
     ImportedFact,
     LoaderSettings,
@@ -99,7 +100,16 @@ from stepscope.schema.runtime_names import (
     WORK_LAUNCHES,
 )
 from stepscope.schema.source_files import library_of
+from stepscope.schema.stuck import (
+    STUCK,
+    CalledCollective,
+    RankAccount,
+    RankState,
+    StackFrame,
+    StuckNode,
+)
 from stepscope.schema.table import RECORD_KEY, Column, Table
+from stepscope.schema.tables.collective_calls import COLLECTIVE_CALLS
 from stepscope.schema.tables.collectives import COLLECTIVES
 from stepscope.schema.tables.counters import COUNTERS
 from stepscope.schema.tables.devices import DEVICES
@@ -165,6 +175,7 @@ __all__ = [
     "SPANS",
     "SPAN_KINDS",
     "STREAM_TABLES",
+    "STUCK",
     "TABLES",
     "TRACE_SUFFIXES",
     "TRACE_TABLES",
@@ -172,6 +183,7 @@ __all__ = [
     "XPLANE_SUFFIX",
     "Argument",
     "BoostedModelFact",
+    "CalledCollective",
     "Change",
     "Column",
     "ConfigurationDecision",
@@ -188,6 +200,7 @@ __all__ = [
     "FactT",
     "FieldLabel",
     "Finding",
+    "FlightRecorderFact",
     "FunctionFact",
     "ImportedFact",
     "Incarnation",
@@ -211,8 +224,10 @@ __all__ = [
     "Payload",
     "ProcessInfo",
     "Progress",
+    "RankAccount",
     "RankClaim",
     "RankFact",
+    "RankState",
     "RuleRecord",
     "RuleSelection",
     "RuleStatus",
@@ -222,7 +237,9 @@ __all__ = [
     "SourceFile",
     "SourceLineFact",
     "StackCapture",
+    "StackFrame",
     "StackSamplerFact",
+    "StuckNode",
     "Table",
     "TensorValues",
     "ThinnedFact",
@@ -268,8 +285,7 @@ TABLES: dict[str, Table] = {
     table.name: table
     for table in (
         *(SPANS, METRICS, STACKS, SCALARS, TENSOR_STATISTICS, TENSOR_HISTOGRAMS, TENSOR_VALUES),
-        TENSOR_ELEMENTS,
-        *(MEMORY_CATEGORIES, PYTHON_PROFILES),
+        *(TENSOR_ELEMENTS, MEMORY_CATEGORIES, PYTHON_PROFILES, COLLECTIVE_CALLS),
         *TRACE_TABLES,
     )
 }

@@ -69,6 +69,15 @@ class DataLoaderWorkerFact(Fact, frozen=True, kw_only=True, tag="dataloader_work
     """Class of the dataset."""
 
 
+class FlightRecorderFact(Fact, frozen=True, kw_only=True, tag="flight_recorder"):
+    """Recorder of collectives of the framework, as the process found it."""
+
+    is_available: bool
+    """False if this version of PyTorch has none, or if it is switched off."""
+    ring_size: int
+    """Collectives that it keeps; 0 if it is switched off."""
+
+
 class ThinnedFact(Fact, frozen=True, kw_only=True, tag="thinned"):
     """Change of the share of batches that are recorded in detail: these details cost time too."""
 
@@ -406,6 +415,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         WindowMissedFact,
         WindowUnfinishedFact,
         StackSamplerFact,
+        FlightRecorderFact,
         ThinnedFact,
         SourceLineFact,
         FunctionFact,

@@ -16,6 +16,8 @@ A spool is one local directory per node and run:
         <tid>r-<k>.rows                    k-th file of a log of rows: statistics of tensors
         drops                              number of records that had no room, by cause
         pulse                              heartbeat: a page shared by the process and the monitor
+        collectives                        page: progress of the collectives of the process
+        collectives-<n>.dump               content of the framework's recorder of collectives
         plan-<n>.json                      window, of the monitor or of the schedule
         window-<n>_<pid>.json              trace that the framework's profiler captured in it
 
@@ -24,6 +26,21 @@ Every record is written in place in a mapped file, so it survives any end of the
 
 from __future__ import annotations
 
+from stepscope.spool.collective_dump import (
+    DumpReason,
+    parse_dump_name,
+    read_dump,
+    write_dump,
+)
+from stepscope.spool.collective_page import (
+    ANSWER_WORD,
+    CHANGED_WORD,
+    ENDED_WORD,
+    QUESTION_WORD,
+    READ_WORD,
+    STARTED_WORD,
+    CollectivePage,
+)
 from stepscope.spool.drops import (
     FILE_NAME as DROPS_FILE,
     LIMIT_CAUSE,
@@ -114,13 +131,16 @@ from stepscope.spool.tree import (
 
 __all__ = [
     "AFTER_LOSS",
+    "ANSWER_WORD",
     "BOUNDARY_WORD",
     "CALLBACK_PREFIX",
+    "CHANGED_WORD",
     "COLLECTIONS",
     "DATA_WAIT_WORD",
     "DEFAULT_RAW_LIMIT_BYTES",
     "DEFAULT_TENSOR_INTERVAL",
     "DROPS_FILE",
+    "ENDED_WORD",
     "FIRST_SEQUENCE_WORD",
     "FROM_START",
     "HEADER_WORDS",
@@ -132,6 +152,8 @@ __all__ = [
     "OPTIONS",
     "PAGE_BYTES",
     "POWER_BINS",
+    "QUESTION_WORD",
+    "READ_WORD",
     "RECORD_WORDS",
     "ROLL_WORD",
     "ROWS",
@@ -139,13 +161,16 @@ __all__ = [
     "SEGMENT_RECORDS",
     "SHARED_MEMORY_FACTOR",
     "SPOOL_VARIABLE",
+    "STARTED_WORD",
     "STEPS_WORD",
     "TENSORS_VARIABLE",
     "TENSOR_ELEMENTS",
     "TENSOR_VALUES",
     "UNKNOWN_CAUSE",
+    "CollectivePage",
     "Depth",
     "DropCounts",
+    "DumpReason",
     "ElementBudget",
     "Flag",
     "Heartbeat",
@@ -173,10 +198,12 @@ __all__ = [
     "note_refusal_in_spool",
     "pack_forward",
     "parse_drops",
+    "parse_dump_name",
     "parse_step_schedule",
     "process_directory",
     "process_is_alive",
     "process_start_ticks",
+    "read_dump",
     "read_journal",
     "read_process_fields",
     "read_recording_end",
@@ -187,6 +214,7 @@ __all__ = [
     "reserve_refusals",
     "segment_bytes",
     "window_file",
+    "write_dump",
     "write_recording_end",
     "write_schedules",
 ]

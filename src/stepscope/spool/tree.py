@@ -120,7 +120,7 @@ def segment_bytes(directory: str) -> int:
         names = os.listdir(directory)
     except FileNotFoundError:
         return 0
-    rows = (f"{directory}/{name}" for name in names if name.endswith(".rows"))
+    rows = (f"{directory}/{name}" for name in names if name.endswith((".rows", ".dump")))
     return sum(map(_file_bytes, rows)) + SEGMENT_BYTES * sum(n.endswith(".log") for n in names)
 
 

@@ -17,6 +17,7 @@ from .dashboard import (
     KernelTime as KernelTime,
 )
 from .distributed_payload import (
+    Arrivals as Arrivals,
     DistributedView as DistributedView,
     RankTime as RankTime,
     RankWindow as RankWindow,

@@ -25,6 +25,7 @@ from stepscope.analysis import (
 )
 from stepscope.quantities import count_of
 from stepscope.run import RecordedWork, Run, collective_calls, recorded_work
+from stepscope.views.collective_arrivals import show_arrivals
 from stepscope.views.distributed_payload import (
     DistributedView,
     DividedSteps,
@@ -77,6 +78,7 @@ def show_distributed(run: Run, options: ViewOptions = DEFAULTS) -> DistributedVi
             _show_window(name, work, options.communication)
             for name, work in _group_by_window(recorded).items()
         ],
+        arrivals=show_arrivals(run),
         matrix=matrix,
         missing=None if matrix is not None else explain_no_traces(run, run.traces),
         quality=note_run_quality(run, run.traces),

@@ -111,6 +111,40 @@ class StepMatrix(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
+class RankArrival(msgspec.Struct, frozen=True, kw_only=True):
+    """Lateness of one rank at the collectives of the whole job."""
+
+    rank: int
+    node: str
+    call_count: Annotated[int, field_label("collectives")]
+    matched_count: int
+    """Collectives that another rank has called with the same number and kind."""
+    last_count: Annotated[int, field_label("last to arrive")]
+    """Matched collectives that this rank called last."""
+    last_ratio: Annotated[float | None, field_label("last to arrive in", display="bar")]
+    """Share of its matched collectives."""
+    median_ns: Annotated[float | None, field_label("median lateness")]
+    p95_ns: Annotated[float | None, field_label("p95 lateness")]
+    mean_ns: Annotated[float | None, field_label("mean lateness")]
+    caused_wait_ns: Annotated[int, field_label("others waited")]
+    """Time for which all other ranks waited for this one alone."""
+
+
+class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
+    """Arrival of ranks at every collective, from the recorder of the framework."""
+
+    ranks: list[RankArrival]
+    lateness_of: str
+    """Definition of lateness."""
+    skipped_count: Annotated[int, field_label("not recorded")]
+    """Calls that the recorder has overwritten before they were read."""
+    mismatch_count: Annotated[int, field_label("mismatched")]
+    """Collectives that ranks have called with different kinds."""
+    notes: list[str]
+    missing: str | None
+    """Why nothing was recorded."""
+
+
 class DistributedView(Ranged, frozen=True, kw_only=True):
     """Payload of `distributed`."""
 
@@ -123,6 +157,7 @@ class DistributedView(Ranged, frozen=True, kw_only=True):
     """Definition of the two bandwidths."""
     carry_over: CarryOver
     windows: list[RankWindow]
+    arrivals: Arrivals
     matrix: StepMatrix | None
     missing: str | None
     quality: list[QualityNote]

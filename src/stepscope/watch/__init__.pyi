@@ -19,4 +19,5 @@ from .stop_request import (
     read_stop_request as read_stop_request,
     write_stop_request as write_stop_request,
 )
+from .stuck_alert import STUCK_ALERT as STUCK_ALERT
 from .user import user_name as user_name

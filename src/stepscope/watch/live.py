@@ -7,12 +7,13 @@ from collections import Counter
 import duckdb
 import msgspec
 
-from stepscope.diagnosis import diagnose
+from stepscope.diagnosis import StuckAccount, diagnose
 from stepscope.errors import StepscopeError
 from stepscope.run import Run, find_recording_end, job_state
 from stepscope.schema import Delivery, Finding, JobState, Progress, RuleRecord
 from stepscope.store import RunReader
 from stepscope.watch.reading_budget import ReadingBudget
+from stepscope.watch.stuck_alert import StuckAlerts
 
 RECENT_STEPS = 50
 RECENT_SAMPLES = 10
@@ -56,6 +57,8 @@ class LiveView(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[Finding]
     """Findings of rules that fired, the latest first."""
     deliveries: list[Delivery]
+    stuck: StuckAccount | None
+    """Collective at which the job is stuck or has failed; null if it is not."""
     notes: list[str]
 
 
@@ -70,6 +73,8 @@ class Observer:
         self._suspect: str | None = None
         self._headline: str | None = None
         self._record: RuleRecord | None = None
+        self._stuck = StuckAlerts(reader)
+        self._failure: StuckAccount | None = None
 
     def observe(self, record: RuleRecord) -> LiveView:
         """Read the state of the job, with the latest findings of its rules."""
@@ -97,6 +102,7 @@ class Observer:
             rule_statuses=dict(Counter(str(finding.status) for finding in record.findings)),
             findings=sorted(record.fired, key=lambda finding: -(finding.first_ns or 0)),
             deliveries=record.deliveries,
+            stuck=self._stuck.read() or self._failure,
             notes=record.notes,
         )
 
@@ -108,6 +114,8 @@ class Observer:
         except (StepscopeError, OSError, duckdb.Error):  # the previous figures stay useful
             return
         self._suspect, self._headline = verdict.suspect, verdict.headline
+        is_over = verdict.stuck is not None and verdict.stuck.has_ended
+        self._failure = verdict.stuck if is_over else None
 
 
 def measure_pace(run: Run) -> Pace:

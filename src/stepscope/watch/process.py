@@ -27,6 +27,7 @@ from stepscope.watch.follower import Follower
 from stepscope.watch.lease import LeaseWatch
 from stepscope.watch.reading_budget import ReadingBudget
 from stepscope.watch.report_file import ReportFile
+from stepscope.watch.stuck_alert import STUCK_ALERT, StuckAlerts, make_stuck_finding
 
 DELIVERY_TIMEOUT_S = 20.0
 """Maximum wait for pending deliveries after the end of the job."""
@@ -70,6 +71,7 @@ class Watch:
             earlier=earlier.deliveries if earlier else (),
             on_change=self._unwritten.set,
         )
+        self._stuck = StuckAlerts(reader)
         self._report = None if config.report is None else ReportFile(config.run, config.report)
         self._record = earlier or self._follower.record("running")
         self._terminated = False
@@ -128,7 +130,17 @@ class Watch:
     def _pause_and_change(self, seconds: float) -> bool:
         """As `_pause`, and follow changes of the rules."""
         self._change_rules()
+        self._announce_stuck()
         return self._pause(seconds)
+
+    def _announce_stuck(self) -> None:
+        """Tell the receivers that the job is stuck."""
+        account = self._stuck.read()
+        if account is None or not account.is_stuck:
+            return
+        recorded_ns = self._recorded_ns.setdefault(STUCK_ALERT, time.time_ns())
+        alert = make_alert(self._run_id, self._config.run, make_stuck_finding(account), recorded_ns)
+        self._deliveries.announce(alert, stop_obstacle=self._stop_obstacle())
 
     def _change_rules(self) -> bool:
         """Evaluate the rules of a new configuration, from the start of the run; False without."""

@@ -261,6 +261,9 @@ export interface Prediction {
   text: string;
 }
 
+/** State of a rank when its monitor asked. */
+export type RankState = "answered" | "failed" | "finished" | "killed" | "silent" | "suspended";
+
 /** Report for people. Ratios are 0 to 1, durations in the verdict nanoseconds. */
 export interface Report {
   run_id: string;
@@ -309,6 +312,42 @@ export interface Stage {
   detail: string;
   /** Share of the step. */
   share_ratio: number;
+}
+
+/** Collective at which a job is stuck or has failed, and the ranks that are to blame. */
+export interface StuckAccount {
+  /** missing, differs, ended first, or checkpoint: ranks wait for one that writes a checkpoint, which is no fault. */
+  kind: "checkpoint" | "differs" | "ended first" | "missing";
+  headline: string;
+  /** True if the job has ended; false while it is stuck. */
+  has_ended: boolean;
+  since_ns: number;
+  /** Time without progress. */
+  duration_ns: number;
+  /** Name of the process group. */
+  group: string;
+  /** Number of the collective within the group, from 1. */
+  number: number;
+  /** Kind, sizes and types. */
+  collective: string;
+  /** Ranks that have not arrived, differ or ended first; empty where nothing tells. */
+  culprits: number[];
+  ranks: StuckRank[];
+}
+
+/** One rank of a job that is stuck. */
+export interface StuckRank {
+  rank: number;
+  node: string;
+  /** waits (for others), missing (has not called the collective), differs (has called something else), ended first, or elsewhere. */
+  role: "differs" | "elsewhere" | "ended first" | "missing" | "waits";
+  state: RankState;
+  /** Last collective that it has called; empty if unknown. */
+  collective: string;
+  /** Line of the user's code at which it is; empty if unknown. */
+  location: string;
+  /** Sentence on the rank. */
+  text: string;
 }
 
 /** Rows of cells, one per column; a null cell is a missing value. */
@@ -376,6 +415,8 @@ export interface Verdict {
   /** Contributing causes with at least a twentieth of the step, largest first. */
   also: ContributingCause[];
   notes: string[];
+  /** Collective at which the job is stuck or has failed; null if it is not. */
+  stuck: StuckAccount | null;
   /** Second verdict: is the model learning? Null without recorded tensors and losses. */
   learning: Learning | null;
   /** Measured steps of all ranks. */

@@ -95,6 +95,20 @@ export interface AnnotationsView {
   quality: QualityNote[];
 }
 
+/** Arrival of ranks at every collective, from the recorder of the framework. */
+export interface Arrivals {
+  ranks: RankArrival[];
+  /** Definition of lateness. */
+  lateness_of: string;
+  /** Calls that the recorder has overwritten before they were read. */
+  skipped_count: number;
+  /** Collectives that ranks have called with different kinds. */
+  mismatch_count: number;
+  notes: string[];
+  /** Why nothing was recorded. */
+  missing: string | null;
+}
+
 /** Table of two runs before and after a change, with the savings. */
 export interface BeforeAfter {
   rows: BeforeAfterRow[];
@@ -679,6 +693,7 @@ export interface DistributedView {
   bandwidth_of: string;
   carry_over: "drop" | "keep";
   windows: RankWindow[];
+  arrivals: Arrivals;
   matrix: StepMatrix | null;
   missing: string | null;
   quality: QualityNote[];
@@ -1788,6 +1803,24 @@ export interface QualityNote {
   of_count: number | null;
   worst_ns: number | null;
   sentence: string;
+}
+
+/** Lateness of one rank at the collectives of the whole job. */
+export interface RankArrival {
+  rank: number;
+  node: string;
+  call_count: number;
+  /** Collectives that another rank has called with the same number and kind. */
+  matched_count: number;
+  /** Matched collectives that this rank called last. */
+  last_count: number;
+  /** Share of its matched collectives. */
+  last_ratio: number | null;
+  median_ns: number | null;
+  p95_ns: number | null;
+  mean_ns: number | null;
+  /** Time for which all other ranks waited for this one alone. */
+  caused_wait_ns: number;
 }
 
 /** Input pipeline of one training process. */

@@ -1,5 +1,5 @@
 // Ranks of a job: computation, waiting and stragglers.
-import type { DistributedView, RankTime, RankWindow } from "../api/views";
+import type { Arrivals as ArrivalsPayload, DistributedView, RankTime, RankWindow } from "../api/views";
 import { duration, percent } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
 import { LinkedTable } from "../parts/linked_table";
@@ -37,6 +37,7 @@ function Content({ payload }: { payload: DistributedView }) {
       {payload.missing === null ? null : <EmptyState text={payload.missing} />}
       {window === undefined ? null : <CommunicationDefinition text={payload.communication_of} />}
       {window === undefined ? null : <Window window={window} payload={payload} />}
+      <Arrivals arrivals={payload.arrivals} />
       {matrix === null ? null : <Stragglers matrix={matrix} />}
     </>
   );
@@ -68,6 +69,24 @@ function Window({ window, payload }: { window: RankWindow; payload: DistributedV
       />
       <Collectives window={window} bandwidthOf={payload.bandwidth_of} />
     </>
+  );
+}
+
+function Arrivals({ arrivals }: { arrivals: ArrivalsPayload }) {
+  const { ranks, notes } = arrivals;
+  if (ranks.length === 0) return null;
+  return (
+    <LinkedTable
+      title="Collectives of the job"
+      testid="table-arrivals"
+      description={[`Lateness: ${arrivals.lateness_of}.`, ...notes.map((note) => `${note}.`)].join(" ")}
+      rows={ranks}
+      keyOf={(row) => rowKey(row.rank)}
+      fields={columns(
+        "RankArrival", "rank", "node", "call_count", "matched_count", "last_count", "last_ratio",
+        "median_ns", "p95_ns", "mean_ns", "caused_wait_ns",
+      )}
+    />
   );
 }
 

@@ -2,6 +2,7 @@
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
+import type { StuckAccount } from "../api/report";
 import type { ChangedSetting, NodeStatus, Overview as Payload, PriceUsed, ShortFinding } from "../api/views";
 import { count, countOf, dollars, duration, percent } from "../base/quantities";
 import { dateTime, sentence } from "../base/text";
@@ -16,6 +17,8 @@ import { Prose } from "../widgets/prose";
 import { ResourceView, QualityNotes, Skeleton } from "../widgets/resource_view";
 import { Tiles, type Tile } from "../widgets/tiles";
 import { VerdictView } from "../widgets/verdict";
+
+const MAX_STUCK_RANKS = 16;
 
 export default function Overview() {
   return (
@@ -44,6 +47,7 @@ function Content({ payload }: { payload: Payload }) {
       >
         <span class="badge" data-testid="job-status">{jobStatusText(payload.nodes)}</span>
       </PageHeader>
+      {payload.verdict.stuck === null ? null : <Stuck account={payload.verdict.stuck} />}
       <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []}>
         <Tiles tiles={overviewTiles(payload)} />
       </VerdictView>
@@ -53,6 +57,20 @@ function Content({ payload }: { payload: Payload }) {
       {payload.nodes.length < 2 ? null : <Nodes nodes={payload.nodes} />}
       <RunFacts payload={payload} />
     </>
+  );
+}
+
+/** Collective at which the job is stuck or has failed, with the place of each rank. */
+function Stuck({ account }: { account: StuckAccount }) {
+  const isBlamed = (rank: number) => account.culprits.includes(rank);
+  const ranks = [...account.ranks].sort((a, b) => Number(isBlamed(b.rank)) - Number(isBlamed(a.rank)) || a.rank - b.rank);
+  return (
+    <Panel title={account.headline} wide testid="stuck">
+      <ul class="findings">
+        {ranks.slice(0, MAX_STUCK_RANKS).map((rank) => <li key={rank.rank}><p><Prose text={rank.text} /></p></li>)}
+      </ul>
+      {ranks.length <= MAX_STUCK_RANKS ? null : <p class="muted">{countOf(ranks.length - MAX_STUCK_RANKS, "more rank")}</p>}
+    </Panel>
   );
 }
 

@@ -18,6 +18,7 @@ from stepscope.capture.batches import arrays
 from stepscope.capture.batches.counting import ClassCounter, NoClassesError, count_tokens
 from stepscope.capture.guard import Probe
 from stepscope.capture.matrices import Matrix as Matrix, write_matrices
+from stepscope.job_environment import read_ranks
 from stepscope.spool import TENSORS_VARIABLE, Kind, TensorPlan
 
 TYPE_CHECKING = False
@@ -146,7 +147,7 @@ def start(plan: TensorPlan) -> None:
     if _recorder is not None:
         return
     is_recorded = bool(COLLECTIONS.intersection(plan.collections))
-    is_recorded = is_recorded and plan.records_rank(int(os.environ.get("RANK") or 0))
+    is_recorded = is_recorded and plan.records_rank(read_ranks().rank)
     _recorder, _has_plan = BatchRecorder(plan) if is_recorded else None, True
 
 

@@ -8,7 +8,7 @@ from rich.markup import escape
 from stepscope.cli.text import table
 from stepscope.cli.writers.generic import write_quality
 from stepscope.quantities import MISSING, byte_rate, count, duration, memory, percent
-from stepscope.views import DistributedView, RankTime, RankWindow, StepMatrix
+from stepscope.views import Arrivals, DistributedView, RankTime, RankWindow, StepMatrix
 
 MAX_RANKS = 64
 MAX_SIZES = 20
@@ -28,9 +28,35 @@ def write_distributed(out: Console, payload: DistributedView) -> None:
             payload.bandwidth_of,
         ):
             out.print(f"[dim]{escape(note)}[/dim]")
+    _write_arrivals(out, payload.arrivals)
     if payload.matrix is not None:
         _write_matrix(out, payload.matrix)
     write_quality(out, payload.quality)
+
+
+def _write_arrivals(out: Console, arrivals: Arrivals) -> None:
+    """Write how late ranks call collectives."""
+    if arrivals.missing is not None:
+        out.print(f"[dim]Collectives of the job: {escape(arrivals.missing)}.[/dim]")
+        return
+    out.print("[bold]collectives of the job[/bold]")
+    rows = table("rank", "collectives", "matched", "last in", "median late", "p95", "others waited")
+    for rank in arrivals.ranks[:MAX_RANKS]:
+        rows.add_row(
+            f"rank {rank.rank}",
+            count(rank.call_count),
+            count(rank.matched_count),
+            percent(rank.last_ratio),
+            duration(rank.median_ns),
+            duration(rank.p95_ns),
+            duration(rank.caused_wait_ns),
+        )
+    out.print(rows)
+    if len(arrivals.ranks) > MAX_RANKS:
+        out.print(f"and {len(arrivals.ranks) - MAX_RANKS} more ranks: see --json")
+    out.print(f"[dim]late: {escape(arrivals.lateness_of)}[/dim]")
+    for note in arrivals.notes:
+        out.print(escape(note))
 
 
 def _write_window(out: Console, window: RankWindow) -> None:

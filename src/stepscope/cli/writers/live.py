@@ -28,6 +28,7 @@ def live_text(view: LiveView) -> Group:
     """Write the state of a job in a few lines."""
     lines = [
         _head(view),
+        *_stuck_lines(view),
         _labelled("pace", pace_text(view.pace)),
         _labelled("suspect", view.headline or "not known yet"),
         _labelled("rules", _rules(view)),
@@ -56,6 +57,16 @@ def _head(view: LiveView) -> Text:
         facts.append(f"heard {_rough(time.time_ns() - view.heard_ns)} ago")
     state = " · ".join(facts)
     return Text.assemble((view.run_id, "bold"), "  ", (state, _STYLES.get(view.state, "")))
+
+
+def _stuck_lines(view: LiveView) -> list[Text]:
+    if view.stuck is None:
+        return []
+    style = "bold yellow" if view.stuck.kind == "checkpoint" else "bold red"
+    return [
+        Text(view.stuck.headline, style=style),
+        *(Text(f"  - {line}") for line in view.stuck.lines),
+    ]
 
 
 def _rules(view: LiveView) -> str:

@@ -14,6 +14,7 @@ pickled object, and torch.compile traces the original functions.
     copies        host to device
     checkpoints   torch.save, safetensors
     collectives   torch.distributed calls of the script, and overlap statistics of DDP
+    flight_recorder  every collective, from PyTorch's recorder
     compiling     compilations of torch.compile
     ranks         rank of the process
     settings      settings that change how fast the job runs

@@ -1,5 +1,8 @@
 """Communication: collectives called by the script, and DDP's statistics of its overlap.
 
+`flight_recorder` reads every collective; a call of the script is recorded here, too, before it can
+end the process.
+
 DistributedDataParallel exchanges gradients during the backward pass, on separate threads or
 streams. DDP measures how much of the exchange the backward pass hides, in the first ten iterations
 and in every hundredth one after that. This module reads those statistics (DDP logging data).
@@ -13,6 +16,7 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.frameworks.pytorch import flight_recorder
 from stepscope.capture.frameworks.pytorch.job_objects import read_attribute
 from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler, patch
 from stepscope.capture.frameworks.pytorch.progress import progress
@@ -62,7 +66,25 @@ def install() -> None:
     for name in COLLECTIVES:
         if hasattr(distributed, name):
             patch(distributed, name, _timed)
+    patch(distributed, "init_process_group", _starting)
+    progress.on_boundary(_keep_reading)
     hide_from_compiler()
+
+
+def _starting(original: Callable[..., Any]) -> Callable[..., Any]:
+    def started(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        flight_recorder.keep_reading()
+        return result
+
+    return started
+
+
+def _keep_reading() -> None:
+    """Read the recorder of collectives; a fork of the job stops that."""
+    distributed: Any = torch.distributed
+    if distributed.is_initialized():
+        flight_recorder.keep_reading()
 
 
 def _count_parallel_pass(module: torch.nn.Module) -> None:
@@ -113,10 +135,22 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     def timed(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(*args, **kwargs)
-        span = _probe.start(Kind.COMMUNICATION, original.__name__)
+        flight_recorder.keep_reading()
+        span = _probe.start(Kind.COMMUNICATION, original.__name__, _count_bytes(args, kwargs))
         try:
             return original(*args, **kwargs)
         finally:
             _probe.end(span)
 
     return timed
+
+
+def _count_bytes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Count the bytes of the tensor that a collective is called with first; 0 without one.
+
+    The record of a call has them from its start: it remains where the call ends the process.
+    """
+    tensor = args[0] if args else next(iter(kwargs.values()), None)
+    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+        return 0
+    return tensor.nbytes

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
+
+from stepscope.job_environment import read_ranks
 
 
 def find_rank() -> int | None:
     """Return the rank of this process in `torch.distributed`, or else the one that its environment
     states; None without any."""
     distributed = _find_distributed()
-    return _read("RANK") if distributed is None else int(distributed.get_rank())
+    return read_ranks().rank if distributed is None else int(distributed.get_rank())
 
 
 def find_world_size() -> int | None:
     """Return the number of ranks, likewise."""
     distributed = _find_distributed()
-    return _read("WORLD_SIZE") if distributed is None else int(distributed.get_world_size())
+    if distributed is None:
+        return read_ranks().world_size
+    return int(distributed.get_world_size())
 
 
 def _find_distributed() -> Any:
@@ -25,8 +28,3 @@ def _find_distributed() -> Any:
     distributed: Any = sys.modules.get("torch.distributed")
     is_used = distributed is not None and distributed.is_available()
     return distributed if is_used and distributed.is_initialized() else None
-
-
-def _read(variable: str) -> int | None:
-    text = os.environ.get(variable, "")
-    return int(text) if text.isdecimal() else None

@@ -29,7 +29,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from stepscope.capture.guard import Probe
-from stepscope.job_environment import read_ranks
 from stepscope.spool import TENSORS_VARIABLE, TensorPlan
 
 if TYPE_CHECKING:  # imported only in processes with a plan

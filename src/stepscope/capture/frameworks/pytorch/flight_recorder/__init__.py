@@ -1,0 +1,15 @@
+"""Every collective of the process, from PyTorch's flight recorder, off the training thread.
+
+    recorders    access to the recorders of this version of PyTorch
+    reader       thread that reads them as often as their rings need
+    stacks       Python stacks of all threads, when the monitor asks
+
+The recorder numbers the collectives of every process group, with those that DistributedDataParallel
+and other C++ code start (https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html).
+"""
+
+from __future__ import annotations
+
+from stepscope.capture.frameworks.pytorch.flight_recorder.reader import keep_reading
+
+__all__ = ["keep_reading"]

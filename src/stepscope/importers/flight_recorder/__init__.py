@@ -1,0 +1,22 @@
+"""Dumps of PyTorch's flight recorder: the collectives that a process has called.
+
+plain_pickle   pickles of plain data, without running them
+dump           content of a dump as structs
+call_columns   rows of the table `collective_calls`
+importer       dumps that the watchdog of NCCL has written (TORCH_NCCL_DUMP_ON_TIMEOUT)
+"""
+
+from __future__ import annotations
+
+from stepscope.importers.flight_recorder.call_columns import join_sizes, make_call_columns
+from stepscope.importers.flight_recorder.dump import FlightDump, RecordedCall, parse_flight_dump
+from stepscope.importers.flight_recorder.plain_pickle import load_plain
+
+__all__ = [
+    "FlightDump",
+    "RecordedCall",
+    "join_sizes",
+    "load_plain",
+    "make_call_columns",
+    "parse_flight_dump",
+]

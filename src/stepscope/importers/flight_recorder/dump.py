@@ -1,0 +1,122 @@
+"""Content of a dump of PyTorch's flight recorder, as the monitor and the importer read it.
+
+Format: `FlightRecorder::dump` of PyTorch
+(https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/FlightRecorder.hpp).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+MAJOR_VERSION = 2
+"""Major version of the format; minor versions add members."""
+ENDED, SCHEDULED, STARTED = "ended", "scheduled", "started"
+
+
+class CallFrame(msgspec.Struct, frozen=True, kw_only=True):
+    """Frame of the stack of a call; only in pickles."""
+
+    name: str
+    filename: str
+    line: int
+
+
+class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One collective in a dump."""
+
+    record_id: int
+    process_group: tuple[str, str]
+    """Name and purpose."""
+    collective_seq_id: int = 0
+    p2p_seq_id: int = 0
+    profiling_name: str = ""
+    """Backend and kind, such as `gloo:all_reduce`."""
+    time_created_ns: int
+    """Wall clock, epoch nanoseconds."""
+    time_discovered_started_ns: int | None = None
+    time_discovered_completed_ns: int | None = None
+    input_sizes: list[list[int]] = []
+    input_dtypes: list[str] = []
+    output_sizes: list[list[int]] = []
+    output_dtypes: list[str] = []
+    state: str = SCHEDULED
+    retired: bool = False
+    is_p2p: bool = False
+    frames: list[CallFrame] = []
+    """Stack of the call, innermost first."""
+
+    @property
+    def has_ended(self) -> bool:
+        """True if it has ended. Backends without a watchdog only tell that it was retired."""
+        return self.retired or self.state == "completed"
+
+    @property
+    def state_name(self) -> str:
+        """Value of the column `state`."""
+        if self.has_ended:
+            return ENDED
+        return STARTED if self.state == "started" else SCHEDULED
+
+    @property
+    def kind(self) -> str:
+        """Kind of call, without the backend."""
+        return self.profiling_name.rpartition(":")[2]
+
+    @property
+    def backend(self) -> str | None:
+        """Communication backend; None where the name has none."""
+        return self.profiling_name.rpartition(":")[0] or None
+
+    @property
+    def number(self) -> int:
+        """Number within the group."""
+        return self.p2p_seq_id if self.is_p2p else self.collective_seq_id
+
+
+class _Dump(msgspec.Struct):
+    version: str
+    entries: list[RecordedCall] = []
+    pg_config: dict[str, Any] = {}
+
+
+class FlightDump(msgspec.Struct, frozen=True, kw_only=True):
+    """Content of one dump."""
+
+    version: str
+    calls: list[RecordedCall]
+    """In the order of their record ids."""
+    groups: dict[str, list[int]]
+    """Ranks of groups by name, as far as the dump has them."""
+
+
+def parse_flight_dump(content: Any) -> FlightDump:
+    """Convert the plain data of a dump.
+
+    Raises:
+        ValueError: it is of another format or version.
+    """
+    version = content.get("version") if isinstance(content, dict) else None
+    if not isinstance(version, str):
+        raise ValueError("it has no version, so it is no dump of PyTorch's flight recorder")
+    if not version.startswith(f"{MAJOR_VERSION}."):
+        raise ValueError(f"it has version {version}; this version reads {MAJOR_VERSION}.x")
+    try:
+        dump = msgspec.convert(content, _Dump, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"it is no dump of version {version} ({error})") from error
+    calls = sorted(dump.entries, key=lambda call: call.record_id)
+    return FlightDump(version=version, calls=calls, groups=_parse_groups(dump.pg_config))
+
+
+def _parse_groups(configuration: Mapping[str, Any]) -> dict[str, list[int]]:
+    groups = {}
+    for key, group in configuration.items():
+        text = group.get("ranks") if isinstance(group, dict) else None
+        ranks = [int(number) for number in re.findall(r"\d+", text)] if text else []
+        if key and ranks:
+            groups[key] = ranks
+    return groups

@@ -1,0 +1,321 @@
+"""Watch of a node's ranks for progress: is the job stuck, and where is each rank?
+
+A rank makes progress when a step or a collective ends. If no rank of the node has made any for some
+time, while one waits in a collective or has died, every rank is asked for the state of its recorder
+and its stack (`spool.collective_page`), and the answers are written into the run. The ranks of
+other nodes are asked by their monitors, and readers join the accounts.
+"""
+
+from __future__ import annotations
+
+import linecache
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+
+import msgspec
+
+from stepscope.importers import RecordedCall, join_sizes
+from stepscope.masking import mask_text
+from stepscope.monitor.collective_dumps import DumpHeader
+from stepscope.monitor.process_logs import ProcessLogs
+from stepscope.monitor.stack_dump import dump_stack
+from stepscope.schema import (
+    CalledCollective,
+    JobState,
+    RankAccount,
+    RankState,
+    StackFrame,
+    StuckNode,
+    library_of,
+)
+from stepscope.spool import (
+    ANSWER_WORD,
+    ENDED_WORD,
+    QUESTION_WORD,
+    STARTED_WORD,
+    STEPS_WORD,
+    CollectivePage,
+    DumpReason,
+    Heartbeat,
+    is_suspended,
+)
+
+STEP_FACTOR = 10
+"""A job is stuck only after this multiple of its median step."""
+MAX_STEPS = 64
+ANSWER_TIMEOUT_S = 4.0
+"""Time for ranks to answer; a thread that does not hold the interpreter lock needs one second."""
+REPEAT_S = 15.0
+"""Interval at which the ranks of a stuck job are asked again."""
+MAX_FRAMES = 60
+MAX_END_COUNT = 2
+"""Steps and collectives of a rank that may end while a stuck job is ended."""
+
+
+@dataclass(slots=True)
+class _Rank:
+    """One process with a page of collectives."""
+
+    process: ProcessLogs
+    page: CollectivePage
+    heartbeat: Heartbeat | None = None
+    progress: tuple[int, int] = (-1, -1)
+    """Steps and collectives that have ended."""
+    changes: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MAX_STEPS))
+    """Monotonic time and number of steps, at some changes."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while a collective that it has started has not ended."""
+        return self.page.words[STARTED_WORD] > self.page.words[ENDED_WORD]
+
+    def look(self, now_ns: int) -> bool:
+        """Read the pages; True if the rank has made progress."""
+        if self.heartbeat is None:
+            self.heartbeat = Heartbeat.open(str(self.process.directory))
+        steps = 0 if self.heartbeat is None else self.heartbeat.words[STEPS_WORD]
+        progress = steps, self.page.words[ENDED_WORD]
+        if progress == self.progress:
+            return False
+        if steps != self.progress[0]:
+            self.changes.append((now_ns, steps))
+        self.progress = progress
+        return True
+
+    def step_ns(self) -> float | None:
+        """Return the median step between two readings; None before the second step."""
+        pairs = list(self.changes)
+        steps = [
+            (later[0] - earlier[0]) / (later[1] - earlier[1])
+            for earlier, later in pairwise(pairs)
+            if later[1] > earlier[1]
+        ]
+        return median(steps) if steps else None
+
+
+class StuckWatch:
+    """Watch of one node.
+
+    Args:
+        node: the node.
+        stuck_after_s: time without progress from which the job is stuck.
+        epoch_offset_ns: epoch time minus monotonic time of the node.
+        write: stores an account.
+        now_ns: monotonic clock.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        stuck_after_s: float,
+        epoch_offset_ns: int,
+        write: Callable[[StuckNode], None],
+        *,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._node = node
+        self._stuck_after_ns = round(1e9 * stuck_after_s)
+        self._offset_ns = epoch_offset_ns
+        self._write = write
+        self._now_ns = now_ns
+        self._ranks: dict[str, _Rank] = {}
+        self._progress_ns = now_ns()
+        self._question = 0
+        self._asked_ns: int | None = None
+        self._written_ns: int | None = None
+        self._last: StuckNode | None = None
+        self._stuck_count = 0
+        """Steps and collectives of all ranks that had ended when it was last stuck."""
+
+    @property
+    def limit_ns(self) -> int:
+        """Time without progress from which the job is stuck."""
+        steps = [step for rank in self._ranks.values() if (step := rank.step_ns()) is not None]
+        return max(self._stuck_after_ns, round(STEP_FACTOR * max(steps, default=0.0)))
+
+    def poll(self, processes: Iterable[ProcessLogs]) -> None:
+        """Look for progress; ask the ranks where there is none, and store their answers.
+
+        Raises:
+            OSError: the account cannot be stored; the next call tries again.
+        """
+        now_ns = self._now_ns()
+        self._find_ranks(processes)
+        changed = [rank for rank in self._ranks.values() if rank.look(now_ns)]
+        if changed:
+            self._progress_ns = now_ns
+            self._resolve()
+            return
+        if now_ns - self._progress_ns < self.limit_ns or not self._is_someone_held_up():
+            return
+        if self._asked_ns is None:
+            if self._written_ns is None or now_ns - self._written_ns >= 1e9 * REPEAT_S:
+                self._ask()
+        elif self._have_all_answered() or now_ns - self._asked_ns >= 1e9 * ANSWER_TIMEOUT_S:
+            self._store(self._describe())
+            self._stuck_count = sum(sum(rank.progress) for rank in self._ranks.values())
+            self._asked_ns, self._written_ns = None, now_ns
+
+    def finish(self, processes: Iterable[ProcessLogs], state: JobState) -> None:
+        """Store the last account of a job that has ended.
+
+        Args:
+            processes: processes of the job, whose last dumps were read.
+            state: its last state.
+
+        Raises:
+            OSError: the account cannot be stored.
+        """
+        self._find_ranks(processes)
+        if state is JobState.COMPLETED:
+            self._resolve()
+        elif self._last is not None and self._is_stuck_again():
+            fields = {"resolved_ns": None, "has_ended": True}
+            self._store(msgspec.structs.replace(self._last, **fields))
+        elif state is JobState.FAILED and self._ranks:
+            account = self._describe()
+            self._store(msgspec.structs.replace(account, has_ended=True, was_stuck=False))
+
+    def _is_stuck_again(self) -> bool:
+        """True if the job has hardly moved since it was stuck: when one rank is killed, the others
+        leave their collective."""
+        count = sum(sum(rank.progress) for rank in self._ranks.values())
+        return count - self._stuck_count <= MAX_END_COUNT * len(self._ranks)
+
+    def _find_ranks(self, processes: Iterable[ProcessLogs]) -> None:
+        for process in processes:
+            if process.name not in self._ranks:
+                page = CollectivePage.open(str(process.directory))
+                if page is not None:
+                    self._ranks[process.name] = _Rank(process, page)
+
+    def _alive(self) -> list[_Rank]:
+        return [rank for rank in self._ranks.values() if rank.process.is_alive()]
+
+    def _is_someone_held_up(self) -> bool:
+        """True if a rank waits in a collective, or runs on after another one has died."""
+        alive = self._alive()
+        has_died = any(
+            rank not in alive and rank.process.end is None for rank in self._ranks.values()
+        )
+        return any(rank.is_waiting for rank in alive) or (has_died and bool(alive))
+
+    def _ask(self) -> None:
+        self._asked_ns = self._now_ns()
+        self._question += 1
+        for rank in self._alive():
+            rank.page.words[QUESTION_WORD] = self._question
+
+    def _have_all_answered(self) -> bool:
+        return all(rank.page.words[ANSWER_WORD] == self._question for rank in self._alive())
+
+    def _resolve(self) -> None:
+        """Note that the job goes on."""
+        self._asked_ns = self._written_ns = None
+        last = self._last
+        if last is not None and last.resolved_ns is None:
+            now_ns = self._now_ns() + self._offset_ns
+            self._store(msgspec.structs.replace(last, resolved_ns=now_ns))
+
+    def _store(self, account: StuckNode) -> None:
+        self._write(account)
+        self._last = account
+
+    def _describe(self) -> StuckNode:
+        groups: dict[str, list[int]] = {}
+        descriptions: dict[str, str] = {}
+        accounts = []
+        for rank in self._ranks.values():
+            process = rank.process
+            if process.directory.is_dir():
+                process.notes += process.dumps.read(process.directory.iterdir())
+            calls: list[RecordedCall] = []
+            header: DumpHeader | None = None
+            for header, recorded in process.dumps.latest.values():
+                groups |= header.groups
+                calls += recorded
+            for call in calls:
+                descriptions[call.process_group[0]] = call.process_group[1]
+            account = self._describe_rank(rank, calls, header)
+            if account is not None:
+                accounts.append(account)
+        accounts.sort(key=lambda account: account.rank)
+        now_ns = self._now_ns()
+        return StuckNode(
+            node=self._node,
+            since_ns=self._progress_ns + self._offset_ns,
+            seen_ns=now_ns + self._offset_ns,
+            limit_ns=self.limit_ns,
+            groups=groups,
+            descriptions=descriptions,
+            ranks=accounts,
+        )
+
+    def _describe_rank(
+        self, rank: _Rank, calls: list[RecordedCall], header: DumpHeader | None
+    ) -> RankAccount | None:
+        process = rank.process
+        number = process.description.get("rank")
+        if number is None and header is not None:
+            number = header.rank
+        if number is None:
+            return None
+        answer = process.dumps.last_answer
+        has_answered = answer is not None and answer.question == self._question
+        frames: list[StackFrame] = []
+        state, detail = _find_state(process, has_answered=has_answered)
+        if has_answered and answer is not None:
+            stacks = [stack for stack in answer.stacks if stack.is_main]
+            frames = [_make_frame(*frame) for stack in stacks for frame in stack.frames]
+        if state is RankState.SILENT:
+            dumped, detail = dump_stack(process.pid)
+            frames = [_make_frame(*frame) for frame in dumped]
+        shift_ns = self._offset_ns + (0 if header is None else header.clock_ns)
+        is_last = header is not None and header.reason == DumpReason.END
+        return RankAccount(
+            rank=number,
+            process=process.name,
+            pid=process.pid,
+            state=state,
+            detail=detail,
+            frames=frames[:MAX_FRAMES],
+            calls=[_make_call(call, shift_ns) for call in calls if not call.is_p2p],
+            is_last_read=is_last or state is RankState.ANSWERED,
+            started_count=rank.page.words[STARTED_WORD],
+        )
+
+
+def _find_state(process: ProcessLogs, *, has_answered: bool) -> tuple[RankState, str]:
+    """Find the state of a process, and what explains it."""
+    if process.is_alive():
+        if has_answered:
+            return RankState.ANSWERED, ""
+        if is_suspended(process.pid):
+            return RankState.SUSPENDED, ""
+        return RankState.SILENT, ""
+    if process.end is None:
+        return RankState.KILLED, ""
+    exception = process.end.get("exception")
+    return (RankState.FAILED, str(exception)) if exception else (RankState.FINISHED, "")
+
+
+def _make_call(call: RecordedCall, shift_ns: int) -> CalledCollective:
+    sizes, dtypes = call.input_sizes, call.input_dtypes
+    return CalledCollective(
+        group=call.process_group[0],
+        number=call.number,
+        kind=call.kind,
+        sizes=join_sizes(sizes or call.output_sizes),
+        dtypes=";".join(dtypes or call.output_dtypes),
+        has_ended=call.has_ended,
+        t_ns=call.time_created_ns + shift_ns,
+    )
+
+
+def _make_frame(file: str, line: int, function: str) -> StackFrame:
+    text = "" if library_of(file) else mask_text(linecache.getline(file, line).strip()[:200])
+    return StackFrame(file=file, line=line, function=function, text=text)

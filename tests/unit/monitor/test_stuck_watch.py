@@ -1,0 +1,161 @@
+"""Watch for progress, with pages that the test writes and a clock that it sets."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stepscope.monitor.process_logs import ProcessLogs
+from stepscope.monitor.stuck_watch import StuckWatch
+from stepscope.schema import JobState, RankState, StuckNode
+from stepscope.spool import (
+    ANSWER_WORD,
+    QUESTION_WORD,
+    STEPS_WORD,
+    CollectivePage,
+    Heartbeat,
+    process_start_ticks,
+)
+from tests.unit.monitor.test_collective_dumps import entry, write
+
+LIMIT_S = 30.0
+
+
+class Node:
+    """Two ranks of one node, of which only the processes are real."""
+
+    def __init__(self, tmp_path: Path, pids: list[int]) -> None:
+        self.now_s = 1000.0
+        self.written: list[StuckNode] = []
+        self.watch = StuckWatch(
+            "n", LIMIT_S, 0, self.written.append, now_ns=lambda: round(1e9 * self.now_s)
+        )
+        self.processes, self.pages, self.hearts = [], [], []
+        for rank, pid in enumerate(pids):
+            name = f"{pid}-{process_start_ticks(pid)}-0"
+            directory = tmp_path / f"p-{name}"
+            directory.mkdir()
+            self.pages.append(CollectivePage.create(str(directory)))
+            self.hearts.append(Heartbeat.create(str(directory)))
+            process = ProcessLogs(name, directory)
+            process.description = {"rank": rank}
+            self.processes.append(process)
+
+    def pass_time(self, seconds: float) -> None:
+        for _ in range(round(seconds)):
+            self.now_s += 1
+            self.watch.poll(self.processes)
+
+    def progress(self, rank: int, started: int, ended: int) -> None:
+        self.pages[rank].put_progress(started, ended, round(1e9 * self.now_s))
+
+    def answer(self, rank: int, line: int) -> None:
+        """Answer as the reader of a rank does."""
+        page = self.pages[rank].words
+        question = page[QUESTION_WORD]
+        stack = {"thread": "MainThread", "is_main": True, "frames": [["/job/train.py", line, "f"]]}
+        entries = [entry(n, has_ended=n < 4) for n in range(5 - rank)]
+        directory = self.processes[rank].directory
+        write(directory, question, entries, rank=rank, question=question, stacks=[stack])
+        page[ANSWER_WORD] = question
+
+
+@pytest.fixture
+def pids() -> Iterator[list[int]]:
+    children = [
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)
+    ]
+    yield [child.pid for child in children]
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+@pytest.fixture
+def node(tmp_path: Path, pids: list[int]) -> Node:
+    return Node(tmp_path, pids)
+
+
+def test_ranks_are_asked_once_nothing_has_ended_for_the_limit(node: Node) -> None:
+    node.progress(0, 5, 4)
+    node.progress(1, 4, 4)
+    node.pass_time(LIMIT_S)
+    assert [page.words[QUESTION_WORD] for page in node.pages] == [0, 0]
+    node.pass_time(2)
+    assert [page.words[QUESTION_WORD] for page in node.pages] == [1, 1]
+    node.answer(0, 10)
+    node.answer(1, 20)
+    node.pass_time(1)
+    (account,) = node.written
+    assert [(rank.rank, rank.state, rank.frames[0].line) for rank in account.ranks] == [
+        (0, RankState.ANSWERED, 10),
+        (1, RankState.ANSWERED, 20),
+    ]
+    assert [rank.calls[-1].has_ended for rank in account.ranks] == [False, True]
+    assert account.groups == {"0": [0, 1]}
+
+
+def test_a_job_that_goes_on_is_not_stuck_any_more(node: Node) -> None:
+    test_ranks_are_asked_once_nothing_has_ended_for_the_limit(node)
+    node.progress(1, 5, 5)
+    node.pass_time(1)
+    assert node.written[-1].resolved_ns == round(1e9 * node.now_s)
+    node.watch.finish(node.processes, JobState.COMPLETED)
+    assert len(node.written) == 2
+
+
+def test_the_account_of_a_job_that_is_stopped_stays(node: Node) -> None:
+    test_ranks_are_asked_once_nothing_has_ended_for_the_limit(node)
+    node.progress(0, 5, 5)  # it leaves its collective, because the other rank is killed
+    node.pass_time(1)
+    node.watch.finish(node.processes, JobState.STOPPED)
+    assert (node.written[-1].resolved_ns, node.written[-1].has_ended) == (None, True)
+
+
+def test_a_rank_that_does_not_answer_is_described_from_outside(node: Node, pids: list[int]) -> None:
+    os.kill(pids[1], signal.SIGSTOP)
+    os.waitid(os.P_PID, pids[1], os.WSTOPPED | os.WNOWAIT)
+    node.progress(0, 5, 4)
+    node.pass_time(LIMIT_S + 2)
+    node.answer(0, 10)
+    node.pass_time(6)
+    states = {rank.rank: rank.state for rank in node.written[0].ranks}
+    assert states == {0: RankState.ANSWERED, 1: RankState.SUSPENDED}
+
+
+def test_long_steps_take_long_to_count_as_stuck(node: Node) -> None:
+    for step in range(1, 6):
+        node.hearts[0].words[STEPS_WORD] = step
+        node.progress(0, step + 1, step)
+        node.pass_time(20)
+    assert node.watch.limit_ns == 10 * 20_000_000_000
+    node.pass_time(170)
+    assert node.pages[0].words[QUESTION_WORD] == 0
+    node.pass_time(20)
+    assert node.pages[0].words[QUESTION_WORD] == 1
+
+
+def test_a_job_in_which_no_rank_waits_is_not_stuck(node: Node) -> None:
+    node.progress(0, 4, 4)
+    node.progress(1, 4, 4)
+    node.pass_time(200)
+    assert [page.words[QUESTION_WORD] for page in node.pages] == [0, 0]
+    assert node.written == []
+
+
+def test_a_dead_rank_holds_the_others_up(node: Node, pids: list[int]) -> None:
+    node.progress(0, 4, 4)
+    node.pass_time(1)
+    os.kill(pids[1], signal.SIGKILL)
+    os.waitid(os.P_PID, pids[1], os.WEXITED | os.WNOWAIT)
+    node.pass_time(LIMIT_S + 3)
+    node.answer(0, 10)
+    node.pass_time(6)
+    states = {rank.rank: rank.state for rank in node.written[0].ranks}
+    assert states == {0: RankState.ANSWERED, 1: RankState.KILLED}
