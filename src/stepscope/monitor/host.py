@@ -113,22 +113,3 @@ def _cpu_model(path: str = "/proc/cpuinfo") -> str:
         if name.strip() in {"model name", "Model", "cpu model"} and value.strip():
             return value.strip()
     return platform.processor() or platform.machine()
-
-
-def continued_node_info(
-    reader: RunReader, config: MonitorConfig, missing: dict[str, str]
-) -> NodeInfo:
-    """Describe this node; a monitor that replaces another one keeps its clock anchors.
-
-    Args:
-        reader: the run.
-        config: configuration of the monitor.
-        missing: groups of metrics that are unavailable here, with the reasons.
-    """
-    info = node_info(
-        sample_interval_ns=config.interval_ms * 1_000_000,
-        spool=config.spool,
-        job_pid=config.job_pid,
-        metrics_missing=missing,
-    )
-    return reader.nodes().get(info.node, info)

@@ -86,13 +86,8 @@ class Monitor:
         self._sampling.resume(info.configured_interval_ns)
         now_ns = time.monotonic_ns() + info.epoch_offset_ns
         self._interval_ns = info.interval_ns_at(now_ns)
-        self._writer = NodeWriter(
-            config.run,
-            info,
-            self._tree,
-            max_bytes=config.max_run_bytes,
-            launcher=config.launcher,
-        )
+        limit, launcher = config.max_run_bytes, config.launcher
+        self._writer = NodeWriter(config.run, info, self._tree, max_bytes=limit, launcher=launcher)
         self._log = SampleLog(self._tree)
         earlier = reader.statuses().get(info.node)
         self._status = JobStatus(
@@ -251,8 +246,7 @@ class Monitor:
         if has_ended:
             status = self._writer.final_status(self._status, self._handshake, notes=self._notes())
             with suppress(OSError):  # the status is written by the same means
-                processes = self._writer.drain.processes.values()
-                self._stuck.finish(processes, status.state)
+                self._stuck.finish(self._writer.drain.processes.values(), status.state)
             retry(lambda: self._writer.put_status(status))
         return has_ended
 

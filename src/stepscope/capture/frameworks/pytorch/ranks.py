@@ -12,15 +12,17 @@ def find_rank() -> int | None:
     """Return the rank of this process in `torch.distributed`, or else the one that its environment
     states; None without any."""
     distributed = _find_distributed()
-    return read_ranks().rank if distributed is None else int(distributed.get_rank())
+    rank: int | None = read_ranks().rank if distributed is None else int(distributed.get_rank())
+    return rank
 
 
 def find_world_size() -> int | None:
     """Return the number of ranks, likewise."""
     distributed = _find_distributed()
-    if distributed is None:
-        return read_ranks().world_size
-    return int(distributed.get_world_size())
+    size: int | None = (
+        read_ranks().world_size if distributed is None else int(distributed.get_world_size())
+    )
+    return size
 
 
 def _find_distributed() -> Any:
