@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1] / "golden" / "runs"
 RUN, FIGURES = "run", "figures.json"
 _NOT_DRAWN = (
     *("scalars", "tensor_statistics", "tensor_histograms", "tensor_values"),
-    *("memory_categories", "python_profiles"),
+    *("memory_categories", "python_profiles", "stage_operations"),
 )
 """Tables that neither a drawn job nor a trace of torch fills."""
 

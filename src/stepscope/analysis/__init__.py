@@ -59,6 +59,12 @@ Traces of a framework's profiler, each of one process and one window:
     memory_*          memory over time, blocks, peak, operators
     roofline          work and traffic of operators against the peaks of their device
     timeline_*        events as slices, nested and summed
+
+Operations of jobs with pipeline stages, each of one worker and step:
+
+    stage_operations  operations aligned over steps and data ranks
+    stage_graph       dependencies between them
+    stage_slowdown    steps replayed: slowdown by stragglers, and what replacing them gains
 """
 
 from __future__ import annotations

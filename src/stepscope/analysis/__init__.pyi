@@ -381,6 +381,17 @@ from .spans import (
     SIZE_BITS as SIZE_BITS,
     Spans as Spans,
 )
+from .stage_operations import (
+    AlignedOperations as AlignedOperations,
+    StageOperations as StageOperations,
+    StageOperationsError as StageOperationsError,
+    align_operations as align_operations,
+)
+from .stage_slowdown import (
+    StageSlowdown as StageSlowdown,
+    Worker as Worker,
+    measure_slowdown as measure_slowdown,
+)
 from .statistics import (
     DurationStatistics as DurationStatistics,
     Statistics as Statistics,

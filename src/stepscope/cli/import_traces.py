@@ -22,6 +22,7 @@ from stepscope.importers import (
     DEBUGGER_TENSORS,
     EXECUTION_TRACE,
     MEMORY_TIMELINE,
+    STAGE_OPERATIONS,
     TENSORBOARD,
     Imported,
     Recorded,
@@ -222,7 +223,10 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
     timelines = [result for result in recorded if result.form == MEMORY_TIMELINE]
     executions = [result for result in recorded if result.form == EXECUTION_TRACE]
     value_files = [r for r in recorded if r.form in {DEBUGGER_TENSORS, TENSORBOARD}]
-    no_profiles = {MEMORY_TIMELINE, EXECUTION_TRACE, DEBUGGER_TENSORS, TENSORBOARD}
+    staged = [result for result in recorded if result.form == STAGE_OPERATIONS]
+    no_profiles = {
+        *(MEMORY_TIMELINE, EXECUTION_TRACE, DEBUGGER_TENSORS, TENSORBOARD, STAGE_OPERATIONS)
+    }
     debugger = [r for r in recorded if r.form not in no_profiles]
     if debugger:
         samples = sum(result.sample_count for result in debugger)
@@ -237,6 +241,12 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
             f"{count_of(len(value_files), 'file')} of tensors and scalars, "
             f"{count_of(values, 'value')} in {run}"
         )
+    if staged:
+        operations = sum(result.event_count for result in staged)
+        click.echo(f"{count(operations)} operations of pipeline stages in {run}")
+        if not read and not debugger:
+            click.echo(f"Next: {suggest('diagnose', locate(run))}")
+            return
     if timelines:
         changes = sum(result.event_count for result in timelines)
         click.echo(

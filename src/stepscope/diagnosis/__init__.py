@@ -17,6 +17,7 @@
     fix_reliability  kinds of fix that were often wrong
     tried_changes    measured effects of fixes that were tried
     targets          what to expect after a fix of the data pipeline
+    stage_stragglers jobs with pipeline stages, of their operations
     attached         jobs that were recorded from outside
     build_verdict    all of these together, as a `Verdict`
     html_parts       parts of what a notebook shows

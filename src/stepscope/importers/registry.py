@@ -31,6 +31,9 @@ _TENSORBOARD = EntryPoint(
 _MEMORY_TIMELINE = EntryPoint(
     "memory_timeline", "stepscope.importers.memory_timeline:MemoryTimelineImporter", GROUP
 )
+_STAGE_OPERATIONS = EntryPoint(
+    "stage_operations", "stepscope.importers.stage_operations:StageOperationsImporter", GROUP
+)
 _KINETO = EntryPoint("kineto", "stepscope.importers.kineto:KinetoImporter", GROUP)
 
 
@@ -61,7 +64,7 @@ class Importer(Protocol):
 
 def installed_importers() -> list[Importer]:
     """Load all importers, in the order in which they are asked for a file."""
-    built_in = [_DEBUGGER_TENSORS, _TENSORBOARD, _MEMORY_TIMELINE, _KINETO]
+    built_in = [_DEBUGGER_TENSORS, _TENSORBOARD, _MEMORY_TIMELINE, _STAGE_OPERATIONS, _KINETO]
     offers = [_SMDEBUG, *entry_points(group=GROUP), *built_in]
     return list(filter(None, map(_load, offers)))
 

@@ -50,6 +50,8 @@ MEMORY_TIMELINE = "memory timeline"
 """`Recorded.form` of memory timelines."""
 TENSORBOARD = "TensorBoard"
 """`Recorded.form` of TensorBoard's event files."""
+STAGE_OPERATIONS = "operations of pipeline stages"
+"""`Recorded.form` of operations of jobs with pipeline stages."""
 DEBUGGER_TENSORS = "tensors of SageMaker Debugger"
 """`Recorded.form` of the files of Debugger's tensors."""
 ProgressCallback = Callable[[int, float], None]

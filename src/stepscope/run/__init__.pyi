@@ -146,6 +146,10 @@ from .stack_table import (
     find_stack_samples as find_stack_samples,
     sampling_period_ns as sampling_period_ns,
 )
+from .stage_operations import (
+    has_stage_operations as has_stage_operations,
+    read_stage_operations as read_stage_operations,
+)
 from .step_activity import (
     DividedTrace as DividedTrace,
     divide_trace as divide_trace,

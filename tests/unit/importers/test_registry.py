@@ -107,6 +107,7 @@ def test_kineto_is_asked_last() -> None:
         "DebuggerTensorImporter",
         "TensorBoardImporter",
         "MemoryTimelineImporter",
+        "StageOperationsImporter",
         "KinetoImporter",
     ]
 
