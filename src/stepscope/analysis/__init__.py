@@ -19,6 +19,7 @@ Spans, samples and metrics of a run:
     evaluation        evaluation inside a training job
     steps             training steps: boundaries, and time by phase
     step_statistics   phases and slowest steps of one rank
+    clock_alignment   offset and drift of nodes' clocks by matched collectives
     rank_steps        step durations by rank, stragglers
     input_pipeline    batch creation, and the data wait of the training thread
     code_stages       stage of an input pipeline that a stack belongs to

@@ -25,6 +25,12 @@ from .call_paths import (
     make_stack_labels as make_stack_labels,
     make_string_labels as make_string_labels,
 )
+from .clock_alignment import (
+    SYNCHRONIZING_KINDS as SYNCHRONIZING_KINDS,
+    CollectiveTimes as CollectiveTimes,
+    NodeClock as NodeClock,
+    align_clocks as align_clocks,
+)
 from .code_stages import NO_DATASET_CODE as NO_DATASET_CODE, STAGE_LABELS as STAGE_LABELS
 from .collectives import (
     CollectiveCalls as CollectiveCalls,
