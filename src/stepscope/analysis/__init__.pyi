@@ -195,6 +195,14 @@ from .kernel_table import (
     build_kernel_table as build_kernel_table,
     build_kernel_table_by_properties as build_kernel_table_by_properties,
 )
+from .late_ranks import (
+    PERSISTENT_RATIO as PERSISTENT_RATIO,
+    Episode as Episode,
+    LateRank as LateRank,
+    LateRanks as LateRanks,
+    find_episodes as find_episodes,
+    find_late_ranks as find_late_ranks,
+)
 from .launches import (
     DEFAULT_LAUNCH_THRESHOLDS as DEFAULT_LAUNCH_THRESHOLDS,
     CallLaunches as CallLaunches,

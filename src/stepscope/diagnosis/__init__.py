@@ -1,6 +1,7 @@
 """Diagnosis of a run: its bottleneck, the cause, the confidence and the recommended fixes.
 
     rank_waiting     waiting of ranks for the slowest of them
+    late_ranks       ranks that make the others wait, and what they do meanwhile
     cpu_contention   time without a core, and the processes that had it
     shares           share of the step of each suspect
     debug_switches   debug switches that were on, and their cost

@@ -117,6 +117,11 @@ from .python_profiles import (
     read_python_profiles as read_python_profiles,
 )
 from .rank_collectives import collective_calls as collective_calls
+from .rank_mesh import (
+    DIMENSIONS as DIMENSIONS,
+    RankMesh as RankMesh,
+    parse_mesh as parse_mesh,
+)
 from .rank_numbers import (
     RankNumbers as RankNumbers,
     number_ranges as number_ranges,
@@ -133,6 +138,10 @@ from .run import (
 from .scalars import (
     read_scalars as read_scalars,
     select_scalars as select_scalars,
+)
+from .shared_steps import (
+    SharedSteps as SharedSteps,
+    read_shared_steps as read_shared_steps,
 )
 from .span_table import (
     EndedSpans as EndedSpans,
