@@ -38,7 +38,10 @@ def no_kernel_trace_of_a_whole_run() -> None:
 def importers_by_name() -> None:
     names = {type(importer).__name__ for importer in installed_importers()}
     of_tensors = {"TensorBoardImporter", "DebuggerTensorImporter"}
-    assert names == {"KinetoImporter", "MemoryTimelineImporter", "SMDebugImporter", *of_tensors}
+    assert names == {
+        *("KinetoImporter", "MemoryTimelineImporter", "SMDebugImporter", "StageOperationsImporter"),
+        *of_tensors,
+    }
 
 
 def no_recording_into_a_store(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ Spans, samples and metrics of a run:
     steps             training steps: boundaries, and time by phase
     step_statistics   phases and slowest steps of one rank
     clock_alignment   offset and drift of nodes' clocks by matched collectives
+    late_chain        first late rank of a chain of groups
     late_ranks        lateness, waiting and transfer by rank and step, episodes of lateness
     rank_steps        step durations by rank, stragglers
     input_pipeline    batch creation, and the data wait of the training thread

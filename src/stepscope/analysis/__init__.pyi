@@ -195,6 +195,11 @@ from .kernel_table import (
     build_kernel_table as build_kernel_table,
     build_kernel_table_by_properties as build_kernel_table_by_properties,
 )
+from .late_chain import (
+    GroupArrivals as GroupArrivals,
+    LateChains as LateChains,
+    find_late_chains as find_late_chains,
+)
 from .late_ranks import (
     PERSISTENT_RATIO as PERSISTENT_RATIO,
     Episode as Episode,

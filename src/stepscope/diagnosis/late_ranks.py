@@ -12,7 +12,15 @@ from stepscope.analysis import PERSISTENT_RATIO, LateRank, LateRanks, find_late_
 from stepscope.diagnosis.rank_causes import MIN_INPUT_RATIO
 from stepscope.diagnosis.rank_waiting import compute_input_ratio
 from stepscope.quantities import duration, multiple, percent
-from stepscope.run import DIMENSIONS, Rank, RankMesh, Run, SharedSteps, read_shared_steps
+from stepscope.run import (
+    DIMENSIONS,
+    Rank,
+    RankMesh,
+    Run,
+    SharedSteps,
+    has_stage_operations,
+    read_shared_steps,
+)
 
 MIN_EXPLAINED_RATIO = 0.5
 """A cause explains at least this share of the lateness."""
@@ -56,6 +64,11 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
         mesh: coordinates of the ranks.
     """
     ranks = run.ranks
+    if not ranks and has_stage_operations(run):
+        return (
+            "the run has operations of pipeline stages, which `stepscope diagnose RUN` replays to "
+            "name a slow worker or stage"
+        )
     if len(ranks) < 2:
         return "lateness is a comparison of ranks, and steps of fewer than two ranks were recorded"
     steps = read_shared_steps(ranks)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from stepscope.diagnosis import Verdict, diagnose
+from stepscope.views.ranks import show_ranks
 from tests.support.imported_runs import REAL_TRACES, import_into
 from tests.support.stage_jobs import Name, StageJob, play, write_parquet
 
@@ -67,6 +68,12 @@ def test_the_cause_is_the_one_that_was_made(
     assert verdict.fixes[0].prediction is not None
     assert verdict.fixes[0].prediction.saving_ratio == pytest.approx(verdict.share_ratio, abs=0.01)
     assert sum(verdict.phases.values()) == pytest.approx(1)
+
+
+def test_the_view_of_ranks_leads_to_the_verdict(tmp_path: Path) -> None:
+    write_parquet(play(JOB, JOB.draw_times(1)).operations, tmp_path / "job.parquet")
+    payload = show_ranks(import_into(tmp_path / "run", tmp_path / "job.parquet"))
+    assert "`stepscope diagnose RUN` replays to name a slow worker or stage" in payload.sentence
 
 
 @pytest.mark.parametrize("chunks", [1, 2])

@@ -4,13 +4,13 @@ import { useMemo } from "preact/hooks";
 import type { NodesView, RankLateness, RanksView } from "../api/views";
 import { countOf, duration } from "../base/quantities";
 import { FigurePanel } from "../charts/figure_panel";
-import type { Grid } from "../charts/grid";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { useView } from "../state/fetch";
 import { columns } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
 import { EmptyState, QualityNotes, ResourceView } from "../widgets/resource_view";
+import { latenessGrid } from "./ranks/figures";
 
 export default function Ranks() {
   const ranks = useView("ranks", {});
@@ -22,22 +22,6 @@ export default function Ranks() {
       <ResourceView resource={nodes}>{(payload) => <Nodes payload={payload} />}</ResourceView>
     </>
   );
-}
-
-/** Lateness of each rank and step; null if there is nothing to compare. */
-export function latenessGrid(payload: RanksView): Grid | null {
-  const { map } = payload;
-  if (map === null) return null;
-  return {
-    kind: "grid",
-    title: "Lateness by rank and step",
-    rows: map.ranks,
-    columns: map.steps,
-    column: "step",
-    values: map.lateness_ns.map((row) => row.map((value) => (value === null ? null : Math.max(0, value)))),
-    value: { name: "lateness", unit: "ns" },
-    note: map.steps_per_column > 1 ? `Each column is the mean of ${map.steps_per_column} steps.` : null,
-  };
 }
 
 function LateRanks({ payload }: { payload: RanksView }) {
