@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 Float = NDArray[np.float64]
 
-MIN_LATE_RATIO = 0.02
+MIN_LATE_RATIO = 0.05
 """A rank is late in a step from this share of the step on."""
 MISS_SCORE = 3
 """Late steps that make up for one that is not: three quarters of an episode are late."""

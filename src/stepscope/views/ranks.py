@@ -51,7 +51,7 @@ class RankLateness(msgspec.Struct, frozen=True, kw_only=True):
     coordinates: str
     """Place in the mesh, such as dp=1 pp=0 tp=1; empty without `--mesh`."""
     late_ratio: Annotated[float, field_label(display="bar")]
-    """Share of steps in which it is later than the others by at least 2% of the step."""
+    """Share of steps in which it is later than the others by at least 5% of the step."""
     last_ratio: float
     """Share of steps in which it is late, and the last to arrive."""
     lateness_ns: float

@@ -1385,7 +1385,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     rank: {"title":"rank","unit":"none","display":"identifier"},
     node: {"title":"node","unit":"none"},
     coordinates: {"title":"coordinates","unit":"none","description":"Place in the mesh, such as dp=1 pp=0 tp=1; empty without `--mesh`."},
-    late_ratio: {"title":"late","unit":"ratio","display":"bar","description":"Share of steps in which it is later than the others by at least 2% of the step."},
+    late_ratio: {"title":"late","unit":"ratio","display":"bar","description":"Share of steps in which it is later than the others by at least 5% of the step."},
     last_ratio: {"title":"last","unit":"ratio","description":"Share of steps in which it is late, and the last to arrive."},
     lateness_ns: {"title":"lateness","unit":"ns","description":"Median over its late steps; over all steps where none is late."},
     mean_lateness_ns: {"title":"mean lateness","unit":"ns","description":"Mean over all steps; negative for a rank that is earlier than the others."},

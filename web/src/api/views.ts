@@ -1717,7 +1717,7 @@ export interface RankLateness {
   node: string;
   /** Place in the mesh, such as dp=1 pp=0 tp=1; empty without `--mesh`. */
   coordinates: string;
-  /** Share of steps in which it is later than the others by at least 2% of the step. */
+  /** Share of steps in which it is later than the others by at least 5% of the step. */
   late_ratio: number;
   /** Share of steps in which it is late, and the last to arrive. */
   last_ratio: number;
