@@ -28,6 +28,7 @@ RUN, FIGURES = "run", "figures.json"
 _NOT_DRAWN = (
     *("scalars", "tensor_statistics", "tensor_histograms", "tensor_values"),
     *("tensor_elements", "memory_categories", "python_profiles", "collective_calls"),
+    "stage_operations",
 )
 """Tables that neither a drawn job nor a trace of torch fills."""
 

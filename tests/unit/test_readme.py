@@ -40,10 +40,8 @@ def importers_by_name() -> None:
     names = {type(importer).__name__ for importer in installed_importers()}
     of_tensors = {"TensorBoardImporter", "DebuggerTensorImporter"}
     assert names == {
-        "KinetoImporter",
-        "MemoryTimelineImporter",
-        "SMDebugImporter",
-        "XPlaneImporter",
+        *("KinetoImporter", "MemoryTimelineImporter", "SMDebugImporter", "StageOperationsImporter"),
+        *("XPlaneImporter", "FlightRecorderImporter"),
         *of_tensors,
     }
 

@@ -19,6 +19,9 @@ Spans, samples and metrics of a run:
     evaluation        evaluation inside a training job
     steps             training steps: boundaries, and time by phase
     step_statistics   phases and slowest steps of one rank
+    clock_alignment   offset and drift of nodes' clocks by matched collectives
+    late_chain        first late rank of a chain of groups
+    late_ranks        lateness, waiting and transfer by rank and step, episodes of lateness
     rank_steps        step durations by rank, stragglers
     confusion         scores of a classifier
     input_pipeline    batch creation, and the data wait of the training thread
@@ -62,6 +65,12 @@ Traces of a framework's profiler, each of one process and one window:
     memory_*          memory over time, blocks, peak, operators
     roofline          work and traffic of operators against the peaks of their device
     timeline_*        events as slices, nested and summed
+
+Operations of jobs with pipeline stages, each of one worker and step:
+
+    stage_operations  operations aligned over steps and data ranks
+    stage_graph       dependencies between them
+    stage_slowdown    steps replayed: slowdown by stragglers, and what replacing them gains
 """
 
 from __future__ import annotations

@@ -25,6 +25,12 @@ from .call_paths import (
     make_stack_labels as make_stack_labels,
     make_string_labels as make_string_labels,
 )
+from .clock_alignment import (
+    SYNCHRONIZING_KINDS as SYNCHRONIZING_KINDS,
+    CollectiveTimes as CollectiveTimes,
+    NodeClock as NodeClock,
+    align_clocks as align_clocks,
+)
 from .code_stages import NO_DATASET_CODE as NO_DATASET_CODE, STAGE_LABELS as STAGE_LABELS
 from .collective_lateness import (
     Lateness as Lateness,
@@ -200,6 +206,19 @@ from .kernel_table import (
     KernelTable as KernelTable,
     build_kernel_table as build_kernel_table,
     build_kernel_table_by_properties as build_kernel_table_by_properties,
+)
+from .late_chain import (
+    GroupArrivals as GroupArrivals,
+    LateChains as LateChains,
+    find_late_chains as find_late_chains,
+)
+from .late_ranks import (
+    PERSISTENT_RATIO as PERSISTENT_RATIO,
+    Episode as Episode,
+    LateRank as LateRank,
+    LateRanks as LateRanks,
+    find_episodes as find_episodes,
+    find_late_ranks as find_late_ranks,
 )
 from .launches import (
     DEFAULT_LAUNCH_THRESHOLDS as DEFAULT_LAUNCH_THRESHOLDS,
@@ -393,6 +412,17 @@ from .spans import (
     FLAG_SIZED as FLAG_SIZED,
     SIZE_BITS as SIZE_BITS,
     Spans as Spans,
+)
+from .stage_operations import (
+    AlignedOperations as AlignedOperations,
+    StageOperations as StageOperations,
+    StageOperationsError as StageOperationsError,
+    align_operations as align_operations,
+)
+from .stage_slowdown import (
+    StageSlowdown as StageSlowdown,
+    Worker as Worker,
+    measure_slowdown as measure_slowdown,
 )
 from .statistics import (
     DurationStatistics as DurationStatistics,

@@ -23,6 +23,7 @@ from stepscope.importers import (
     EXECUTION_TRACE,
     FLIGHT_RECORDER,
     MEMORY_TIMELINE,
+    STAGE_OPERATIONS,
     TENSORBOARD,
     Imported,
     Recorded,
@@ -224,8 +225,10 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
     executions = [result for result in recorded if result.form == EXECUTION_TRACE]
     value_files = [r for r in recorded if r.form in {DEBUGGER_TENSORS, TENSORBOARD}]
     dumps = [result for result in recorded if result.form == FLIGHT_RECORDER]
+    staged = [result for result in recorded if result.form == STAGE_OPERATIONS]
     no_profiles = {
-        *(MEMORY_TIMELINE, EXECUTION_TRACE, DEBUGGER_TENSORS, TENSORBOARD, FLIGHT_RECORDER)
+        *(MEMORY_TIMELINE, EXECUTION_TRACE, DEBUGGER_TENSORS, TENSORBOARD, FLIGHT_RECORDER),
+        STAGE_OPERATIONS,
     }
     debugger = [r for r in recorded if r.form not in no_profiles]
     if debugger:
@@ -241,6 +244,12 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
             f"{count_of(len(value_files), 'file')} of tensors and scalars, "
             f"{count_of(values, 'value')} in {run}"
         )
+    if staged:
+        operations = sum(result.event_count for result in staged)
+        click.echo(f"{count(operations)} operations of pipeline stages in {run}")
+        if not read and not debugger:
+            click.echo(f"Next: {suggest('diagnose', locate(run))}")
+            return
     if timelines:
         changes = sum(result.event_count for result in timelines)
         click.echo(

@@ -63,6 +63,12 @@ class _ViewName(click.Choice[str]):
 @_option("trace", "NAME", "Show only the trace NAME.")
 @_option("top", "N", "Maximum rows of a sorted list, 0 for all. Default: 20. " + _uses("top"))
 @_option("by", "KEY", "Key to group rows by. " + _uses("by"))
+@_option(
+    "mesh",
+    "SIZES",
+    "Parallel dimensions of the ranks, the last one varying fastest, e.g. dp=4,pp=2,tp=2. "
+    + _uses("mesh"),
+)
 @_option("name", "NAME", "Show only the item NAME. " + _uses("name"))
 @_option(
     "collection", "NAME", "Only tensors of this collection, e.g. weights. " + _uses("collection")

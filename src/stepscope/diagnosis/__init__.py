@@ -1,6 +1,7 @@
 """Diagnosis of a run: its bottleneck, the cause, the confidence and the recommended fixes.
 
     rank_waiting     waiting of ranks for the slowest of them
+    late_ranks       ranks that make the others wait, and what they do meanwhile
     cpu_contention   time without a core, and the processes that had it
     shares           share of the step of each suspect
     debug_switches   debug switches that were on, and their cost
@@ -17,6 +18,7 @@
     fix_reliability  kinds of fix that were often wrong
     tried_changes    measured effects of fixes that were tried
     targets          what to expect after a fix of the data pipeline
+    stage_stragglers jobs with pipeline stages, of their operations
     attached         jobs that were recorded from outside
     build_verdict    all of these together, as a `Verdict`
     html_parts       parts of what a notebook shows

@@ -1,5 +1,11 @@
 from .build_verdict import diagnose as diagnose
 from .html_parts import render_dim as render_dim
+from .late_ranks import (
+    LateReport as LateReport,
+    Persistence as Persistence,
+    classify_persistence as classify_persistence,
+    report_late_ranks as report_late_ranks,
+)
 from .learning import (
     LEARNING_TITLE as LEARNING_TITLE,
     Learning as Learning,

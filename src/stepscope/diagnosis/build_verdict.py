@@ -67,6 +67,7 @@ from stepscope.run import (
     explain_rounding,
     find_recording_end,
     find_repeated_ranks,
+    has_stage_operations,
     make_with_damage,
 )
 
@@ -102,6 +103,10 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
         from stepscope.diagnosis.traces import diagnose_traces
 
         return diagnose_traces(run, thresholds, _list_loss_notes(run))
+    if not run.ranks and has_stage_operations(run):
+        from stepscope.diagnosis.stage_stragglers import diagnose_stages
+
+        return diagnose_stages(run, _list_loss_notes(run))
     obstacle = _find_obstacle(run, thresholds)
     if obstacle is not None:
         return _abstain(run, obstacle)

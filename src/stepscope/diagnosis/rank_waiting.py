@@ -22,14 +22,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import (
-    PHASES,
-    compute_exposed_exchange_ratio,
-    estimate_backward_compute,
-)
 from stepscope.diagnosis.verdict import Suspect
-from stepscope.run import Rank
-from stepscope.schema import DdpFact, ModelInputsFact
+from stepscope.run import Rank, read_shared_steps
+from stepscope.schema import ModelInputsFact
 
 Float = NDArray[np.float64]
 
@@ -95,24 +90,13 @@ def add_excess(waiting: float, rank_count: int, slowest_ratio: float) -> float:
 def measure_rank_waits(ranks: Sequence[Rank]) -> RankWaits:
     """Measure the exposed communication of the ranks, and the waiting for each other in it, in the
     measured steps that all of them have."""
-    if not ranks:
+    steps = read_shared_steps(ranks)
+    if steps is None:
         return RankWaits()
-    step_count = min(len(rank.steps) for rank in ranks)
-    is_shared = np.logical_and.reduce([rank.steps.measured()[:step_count] for rank in ranks])
-    if not is_shared.any():
-        return RankWaits()
-    phases = {
-        name: np.stack(
-            [rank.steps.phase_ns[name][:step_count][is_shared] for rank in ranks]
-        ).astype(float)
-        for name in PHASES
-    }
-    compute = estimate_backward_compute(phases["backward"], list(map(_read_exchange_ratio, ranks)))
-    communication = phases.pop("communication") + phases["backward"] - compute
-    exchange_ns = tuple((phases["backward"] - compute).mean(axis=1).tolist())
-    phases["backward"] = compute
+    phases, communication = steps.phase_ns, steps.communication_ns
+    exchange_ns = tuple(steps.exchange_ns.mean(axis=1).tolist())
     total, waiting = communication.sum(), communication - communication.min(axis=0)
-    work_ns = tuple(sum(phases.values(), np.zeros_like(compute)).mean(axis=1).tolist())
+    work_ns = tuple(sum(phases.values(), np.zeros_like(communication)).mean(axis=1).tolist())
     if len(ranks) < 2 or total <= 0 or not waiting.any():
         return RankWaits(work_ns=work_ns, exchange_ns=exchange_ns)
     last = communication.argmin(axis=0)
@@ -132,12 +116,6 @@ def measure_rank_waits(ranks: Sequence[Rank]) -> RankWaits:
         },
         exchange_ns=exchange_ns,
     )
-
-
-def _read_exchange_ratio(rank: Rank) -> float | None:
-    """Read DDP's timing of the exposed exchange; None where it exchanged nothing."""
-    accounts = rank.facts(DdpFact)
-    return compute_exposed_exchange_ratio(accounts[-1]) if accounts else None
 
 
 def compute_input_ratio(slow_rank: Rank, peers: Sequence[Rank]) -> float | None:

@@ -83,6 +83,10 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
         "low_occupancy",
         "straggler",
         "uneven_ranks",
+        "slow_worker",
+        "last_stage",
+        "slow_stage",
+        "uneven_inputs",
     ),
     "communication": (
         "gradient_exchange",

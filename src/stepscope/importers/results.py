@@ -52,6 +52,8 @@ FLIGHT_RECORDER = "flight recorder"
 """`Recorded.form` of dumps of PyTorch's flight recorder."""
 TENSORBOARD = "TensorBoard"
 """`Recorded.form` of TensorBoard's event files."""
+STAGE_OPERATIONS = "operations of pipeline stages"
+"""`Recorded.form` of operations of jobs with pipeline stages."""
 DEBUGGER_TENSORS = "tensors of SageMaker Debugger"
 """`Recorded.form` of the files of Debugger's tensors."""
 ProgressCallback = Callable[[int, float], None]

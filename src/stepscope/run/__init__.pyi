@@ -141,6 +141,11 @@ from .python_profiles import (
 )
 from .rank_collectives import collective_calls as collective_calls
 from .rank_ends import RankEnd as RankEnd, read_rank_ends as read_rank_ends
+from .rank_mesh import (
+    DIMENSIONS as DIMENSIONS,
+    RankMesh as RankMesh,
+    parse_mesh as parse_mesh,
+)
 from .rank_numbers import (
     RankNumbers as RankNumbers,
     number_ranges as number_ranges,
@@ -158,6 +163,10 @@ from .scalars import (
     read_scalars as read_scalars,
     select_scalars as select_scalars,
 )
+from .shared_steps import (
+    SharedSteps as SharedSteps,
+    read_shared_steps as read_shared_steps,
+)
 from .span_table import (
     EndedSpans as EndedSpans,
     SpanRows as SpanRows,
@@ -169,6 +178,10 @@ from .span_table import (
 from .stack_table import (
     find_stack_samples as find_stack_samples,
     sampling_period_ns as sampling_period_ns,
+)
+from .stage_operations import (
+    has_stage_operations as has_stage_operations,
+    read_stage_operations as read_stage_operations,
 )
 from .step_activity import (
     DividedTrace as DividedTrace,

@@ -127,6 +127,7 @@ from stepscope.schema.tables.quality import QUALITY, QUALITY_CHECKS
 from stepscope.schema.tables.scalars import SCALARS
 from stepscope.schema.tables.spans import AGGREGATE_KINDS, DURATION_VALUE_KINDS, SPAN_KINDS, SPANS
 from stepscope.schema.tables.stacks import STACKS
+from stepscope.schema.tables.stage_operations import STAGE_OPERATIONS
 from stepscope.schema.tables.tensor_statistics import (
     TENSOR_ELEMENTS,
     TENSOR_HISTOGRAMS,
@@ -285,7 +286,7 @@ TABLES: dict[str, Table] = {
     table.name: table
     for table in (
         *(SPANS, METRICS, STACKS, SCALARS, TENSOR_STATISTICS, TENSOR_HISTOGRAMS, TENSOR_VALUES),
-        *(TENSOR_ELEMENTS, MEMORY_CATEGORIES, PYTHON_PROFILES, COLLECTIVE_CALLS),
+        *(TENSOR_ELEMENTS, MEMORY_CATEGORIES, PYTHON_PROFILES, COLLECTIVE_CALLS, STAGE_OPERATIONS),
         *TRACE_TABLES,
     )
 }

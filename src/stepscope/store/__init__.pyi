@@ -48,6 +48,11 @@ from .objectstore import (
     is_hidden as is_hidden,
 )
 from .opening import open_run as open_run
+from .parquet_file import (
+    UnreadableParquetError as UnreadableParquetError,
+    list_parquet_columns as list_parquet_columns,
+    read_parquet_columns as read_parquet_columns,
+)
 from .reader import RunReader as RunReader
 from .repeats import repeated_runs as repeated_runs
 from .revision import (

@@ -306,7 +306,7 @@ class TableQueries:
                 self._engine().execute(query).fetchall()
             except duckdb.Error as error:
                 if self._store.has_local_file(segment.key):
-                    text = f"{segment.key} cannot be read: {_explain_unreadable(error)}."
+                    text = f"{segment.key} cannot be read: {explain_unreadable(error)}."
                     self._broken[segment.key] = segment.table, text
         return len(self._broken) > before
 
@@ -339,7 +339,7 @@ def _content_check(table: Table, rows: str) -> str:
     return select(hashes, rows)
 
 
-def _explain_unreadable(error: duckdb.Error) -> str:
+def explain_unreadable(error: duckdb.Error) -> str:
     """Explain why a file cannot be read, without its path, which the caller names."""
     reason = re.sub(r"^[\w ]*Error: ", "", str(error).strip().splitlines()[0])
     if "magic bytes" in reason or "too small to be a Parquet file" in reason:

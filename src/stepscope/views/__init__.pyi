@@ -39,6 +39,7 @@ from .jobs import (
     make_unopened_row as make_unopened_row,
     summarize_job as summarize_job,
 )
+from .nodes import NodeRow as NodeRow, NodesView as NodesView
 from .options import (
     DEFAULTS as DEFAULTS,
     OPTION_FLAGS as OPTION_FLAGS,
@@ -54,6 +55,12 @@ from .overview import (
 )
 from .quality import QualityNote as QualityNote
 from .ranges import Ranged as Ranged, TimeRange as TimeRange
+from .ranks import (
+    LateEpisode as LateEpisode,
+    LatenessMap as LatenessMap,
+    RankLateness as RankLateness,
+    RanksView as RanksView,
+)
 from .registry import VIEWS as VIEWS
 from .steps import RankStepsView as RankStepsView, StepsView as StepsView
 from .system import NodeView as NodeView, SystemView as SystemView

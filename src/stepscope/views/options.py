@@ -65,6 +65,8 @@ class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Limit of rows of a sorted list; 0 for all."""
     by: str | None = None
     """Key that rows are grouped by; each view has its choices."""
+    mesh: str | None = None
+    """Parallel dimensions of the ranks, such as dp=4,pp=2,tp=2."""
     name: str | None = None
     """Only rows, series or events of this name."""
     collection: str | None = None
@@ -99,6 +101,7 @@ OPTION_FLAGS = {
     "trace": "--trace",
     "top": "--top",
     "by": "--by",
+    "mesh": "--mesh",
     "name": "--name",
     "collection": "--collection",
     "reduction": "--reduction",

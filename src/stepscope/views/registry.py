@@ -83,6 +83,8 @@ BUILT_IN_VIEWS: dict[str, View] = {
     "distributed": View(
         _show("distributed"), ("carry_over", "communication", *RANGE_OPTIONS), is_of_processes=True
     ),
+    "ranks": View(_show("ranks"), ("mesh", *RANGE_OPTIONS), is_of_processes=True),
+    "nodes": View(_show("nodes"), RANGE_OPTIONS, is_of_processes=True),
     "usage": View(_show("usage"), is_of_processes=True),
     "dashboard": View(_show("dashboard"), RANGE_OPTIONS, is_of_processes=True),
     "insights": View(_show("insights"), RANGE_OPTIONS, is_of_processes=True),

@@ -108,6 +108,8 @@ def test_kineto_is_asked_last() -> None:
         "TensorBoardImporter",
         "MemoryTimelineImporter",
         "FlightRecorderImporter",
+        "XPlaneImporter",
+        "StageOperationsImporter",
         "KinetoImporter",
     ]
 

@@ -1,7 +1,7 @@
 // Registry of screens: path, title, group, icon, views and the script that renders each.
 import {
   Activity, Blocks, Boxes, Cpu, Gauge, GitCompare, Layers, Lightbulb, List, MemoryStick,
-  Microchip, Mountain, Network, Ruler, Table, Tags, TreePine, Truck, Variable,
+  Microchip, Mountain, Network, Ruler, Table, Tags, Timer, TreePine, Truck, Variable,
 } from "lucide";
 import type { IconNode } from "lucide";
 import type { ComponentType } from "preact";
@@ -39,6 +39,7 @@ export const SCREENS: readonly ScreenEntry[] = [
   { name: "roofline", title: "Roofline", group: "device", icon: Mountain, views: ["roofline"], load: () => import("../screens/roofline") },
   { name: "system", title: "System", group: "job", icon: Cpu, views: ["system", "system-heat", "system-series"], load: () => import("../screens/system") },
   { name: "distributed", title: "Distributed", group: "job", icon: Network, views: ["distributed"], load: () => import("../screens/distributed") },
+  { name: "ranks", title: "Ranks", group: "job", icon: Timer, views: ["ranks", "nodes"], load: () => import("../screens/ranks") },
   { name: "tensors", title: "Tensors", group: "job", icon: Variable, views: ["tensors", "tensor", "tensor-heat"], load: () => import("../screens/tensors") },
   { name: "xgboost", title: "XGBoost", group: "job", icon: TreePine, views: ["xgboost"], load: () => import("../screens/xgboost") },
   { name: "compare", title: "Compare", group: "job", icon: GitCompare, load: () => import("../screens/compare") },

@@ -1,0 +1,199 @@
+"""Late ranks: own lateness, waiting and transfer by rank and step, and episodes of lateness.
+
+All ranks of a synchronized step leave their exchange together, so the rank that starts it last has
+the shortest exposed communication. All times are durations on a rank's own clock, so clocks of
+nodes do not matter:
+
+    transfer   shortest exposed communication of any rank in the step
+    waiting    exposed communication of a rank - transfer
+    lateness   median waiting of the other ranks - waiting of the rank: by how much it is later than
+               they are; negative if it is earlier
+
+A rank is late in a step if its lateness exceeds a share of the step. An episode is a range of steps
+of which more than three quarters are late: a maximal scoring subsequence of +1 for a late step and
+-3 for another one (Ruzzo and Tompa, "A linear time algorithm for finding all maximal scoring
+subsequences", ISMB 1999). Among n steps in which a rank is late by a coin toss, one of score s is
+as likely as n / 2**s, so an episode needs a score of log2(n) + 10.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = NDArray[np.float64]
+
+MIN_LATE_RATIO = 0.05
+"""A rank is late in a step from this share of the step on."""
+MISS_SCORE = 3
+"""Late steps that make up for one that is not: three quarters of an episode are late."""
+SURE_SCORE = 10
+"""A late rank by chance has a score of log2(steps) + 10 once in a thousand runs."""
+PERSISTENT_RATIO = 0.75
+"""Share of the steps in episodes from which lateness is persistent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """Range of steps in which a rank is late."""
+
+    first: int
+    """Index of the first step."""
+    last: int
+    """Index of the last step."""
+    late_count: int
+    lateness_ns: float
+    """Median over its late steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateRank:
+    """Lateness of one rank."""
+
+    late_count: int
+    """Steps in which it is late."""
+    last_count: int
+    """Steps in which it is the last."""
+    lateness_ns: float
+    """Median of its lateness over its late steps; over all steps where none is late."""
+    mean_lateness_ns: float
+    mean_waiting_ns: float
+    episodes: list[Episode]
+    """Ranges of steps in which it is late, none by chance."""
+    excess_ns: Mapping[str, float]
+    """Mean time by which each phase exceeds the median of the other ranks, in the late steps of
+    its episodes; without episodes in all steps."""
+
+    @property
+    def episode_ns(self) -> float:
+        """Lateness summed over the late steps of its episodes."""
+        return sum(episode.late_count * episode.lateness_ns for episode in self.episodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateRanks:
+    """Lateness of all ranks."""
+
+    lateness_ns: Float
+    """Shape (ranks, steps)."""
+    transfer_ns: Float
+    """Transfer by step."""
+    ranks: list[LateRank]
+
+
+def find_late_ranks(
+    communication_ns: Float, wall_ns: Float, phase_ns: Mapping[str, Float]
+) -> LateRanks:
+    """Find the ranks that are late.
+
+    Args:
+        communication_ns: exposed communication, shape (ranks, steps), at least two ranks and one
+            step.
+        wall_ns: duration of the steps, same shape.
+        phase_ns: own work by phase, same shape each.
+    """
+    transfer = communication_ns.min(axis=0)
+    waiting = communication_ns - transfer
+    lateness = _compare_with_others(-waiting)
+    limit = MIN_LATE_RATIO * np.median(wall_ns, axis=0)
+    is_late = lateness > limit
+    last = communication_ns.argmin(axis=0)
+    excess = {name: _compare_with_others(times) for name, times in phase_ns.items()}
+    ranks = []
+    for rank in range(len(lateness)):
+        episodes = find_episodes(is_late[rank], lateness[rank])
+        steps = np.zeros(len(limit), dtype=np.bool_)
+        for episode in episodes:
+            steps[episode.first : episode.last + 1] = is_late[
+                rank, episode.first : episode.last + 1
+            ]
+        compared = steps if episodes else np.ones_like(steps)
+        late = is_late[rank] if is_late[rank].any() else np.ones_like(steps)
+        ranks.append(
+            LateRank(
+                late_count=int(is_late[rank].sum()),
+                last_count=int((is_late[rank] & (last == rank)).sum()),
+                lateness_ns=float(np.median(lateness[rank][late])),
+                mean_lateness_ns=float(lateness[rank].mean()),
+                mean_waiting_ns=float(waiting[rank].mean()),
+                episodes=episodes,
+                excess_ns={
+                    name: float(times[rank][compared].mean()) for name, times in excess.items()
+                },
+            )
+        )
+    return LateRanks(lateness_ns=lateness, transfer_ns=transfer, ranks=ranks)
+
+
+def _compare_with_others(values: Float) -> Float:
+    """Subtract from each row the median of the other rows, by column.
+
+    Without row i, the sorted values of a column shift by one at its rank: the median of the others
+    is read off the sorted column.
+    """
+    count = len(values)
+    if count == 2:
+        return values - values[::-1]
+    order = np.argsort(values, axis=0, kind="stable")
+    ranked = np.take_along_axis(values, order, axis=0)
+    position = np.empty_like(order)
+    np.put_along_axis(position, order, np.arange(count)[:, None], axis=0)
+    low, high = (count - 2) // 2, (count - 1) // 2
+    median = np.zeros_like(values)
+    for index in (low, high):
+        row = index + (position <= index)
+        median += np.take_along_axis(ranked, row, axis=0) / 2
+    return values - median
+
+
+def find_episodes(is_late: NDArray[np.bool_], lateness_ns: Float) -> list[Episode]:
+    """Find the episodes in which a rank is late, in the order of time.
+
+    Args:
+        is_late: by step.
+        lateness_ns: by step.
+    """
+    count = len(is_late)
+    min_score = math.log2(max(count, 2)) + SURE_SCORE
+    if is_late.sum() < min_score:
+        return []
+    edges = np.flatnonzero(np.diff(is_late.astype(np.int8), prepend=1 - int(is_late[0]))).tolist()
+    runs = zip(edges, [*edges[1:], count], strict=True)
+    scores = [
+        (start, end, (end - start) * (1 if is_late[start] else -MISS_SCORE)) for start, end in runs
+    ]
+    return [
+        Episode(
+            first=first,
+            last=end - 1,
+            late_count=int(is_late[first:end].sum()),
+            lateness_ns=float(np.median(lateness_ns[first:end][is_late[first:end]])),
+        )
+        for first, end, score in _find_maximal(scores)
+        if score >= min_score
+    ]
+
+
+def _find_maximal(runs: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Find all maximal scoring subsequences of runs of (start, end, score)."""
+    candidates: list[tuple[int, int, int, int]] = []  # start, end, sum before, sum with it
+    total = 0
+    for start, end, score in runs:
+        before, total = total, total + score
+        if score <= 0:
+            continue
+        candidate = (start, end, before, total)
+        while True:
+            index = len(candidates) - 1
+            while index >= 0 and candidates[index][2] >= candidate[2]:
+                index -= 1
+            if index < 0 or candidates[index][3] >= candidate[3]:
+                break
+            candidate = (candidates[index][0], end, candidates[index][2], total)
+            del candidates[index:]
+        candidates.append(candidate)
+    return [(start, end, after - before) for start, end, before, after in candidates]

@@ -1,0 +1,227 @@
+"""Ranks that make the others wait: when, by how much, and what they do meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from stepscope.analysis import PERSISTENT_RATIO, LateRank, LateRanks, find_late_ranks
+from stepscope.diagnosis.rank_causes import MIN_INPUT_RATIO
+from stepscope.diagnosis.rank_waiting import compute_input_ratio
+from stepscope.quantities import duration, multiple, percent
+from stepscope.run import (
+    DIMENSIONS,
+    Rank,
+    RankMesh,
+    Run,
+    SharedSteps,
+    has_stage_operations,
+    read_shared_steps,
+)
+
+MIN_EXPLAINED_RATIO = 0.5
+"""A cause explains at least this share of the lateness."""
+MIN_CLOCK_RATIO = 0.9
+"""A GPU whose clock is below this share of the others' is slowed down."""
+PHASE_WORDS = {
+    "data_wait": "slow data loading",
+    "h2d": "slow copies to the device",
+    "forward": "slow forward passes",
+    "loss": "a slow loss",
+    "backward": "slow backward passes",
+    "optimizer": "slow optimizer steps",
+    "checkpoint": "checkpoints",
+    "compilation": "compilation",
+    "garbage_collection": "garbage collection",
+    "other": "other work of its training thread",
+}
+"""What a rank does that is slow in a phase."""
+Persistence = Literal["persistent", "since", "transient"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateReport:
+    """Ranks of a job side by side."""
+
+    ranks: list[Rank]
+    steps: SharedSteps
+    late: LateRanks
+    culprits: list[int]
+    """Ranks (their indices) with an episode of lateness, the most costly first."""
+    causes: dict[int, str]
+    """What each of these does meanwhile; without those whose cause was not found."""
+    sentence: str
+
+
+def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | str:
+    """Report the ranks that are late, or explain why that is not known.
+
+    Args:
+        run: the run.
+        mesh: coordinates of the ranks.
+    """
+    ranks = run.ranks
+    if not ranks and has_stage_operations(run):
+        return (
+            "the run has operations of pipeline stages, which `stepscope diagnose RUN` replays to "
+            "name a slow worker or stage"
+        )
+    if len(ranks) < 2:
+        return "lateness is a comparison of ranks, and steps of fewer than two ranks were recorded"
+    steps = read_shared_steps(ranks)
+    if steps is None:
+        return "the ranks have no measured step in common"
+    if not steps.communication_ns.any():
+        return (
+            "no communication between the ranks was recorded: neither collectives that the script "
+            "calls nor the gradient exchange of DistributedDataParallel"
+        )
+    late = find_late_ranks(steps.communication_ns, steps.wall_ns, steps.phase_ns)
+    costs = [rank.episode_ns for rank in late.ranks]
+    culprits = [int(i) for i in np.argsort(costs, kind="stable")[::-1] if costs[i] > 0]
+    causes = {
+        index: cause
+        for index in culprits
+        if (cause := _find_cause(run, ranks, index, late.ranks[index], len(steps.number)))
+    }
+    return LateReport(
+        ranks=ranks,
+        steps=steps,
+        late=late,
+        culprits=culprits,
+        causes=causes,
+        sentence=_write_sentence(ranks, steps, late, culprits, causes, mesh),
+    )
+
+
+def classify_persistence(rank: LateRank, step_count: int) -> Persistence | None:
+    """Classify lateness: persistent, persistent since a step, or transient; None without."""
+    if not rank.episodes:
+        return None
+    covered = sum(episode.last - episode.first + 1 for episode in rank.episodes)
+    if covered >= PERSISTENT_RATIO * step_count:
+        return "persistent"
+    return "since" if rank.episodes[-1].last >= 0.95 * step_count - 1 else "transient"
+
+
+# --- cause ---------------------------------------------------------------------------------------
+
+
+def _find_cause(
+    run: Run, ranks: Sequence[Rank], index: int, late: LateRank, step_count: int
+) -> str | None:
+    """Find what a late rank does while the others wait; None where nothing explains half of it."""
+    enough_ns = MIN_EXPLAINED_RATIO * late.lateness_ns
+    excess = late.excess_ns
+    peers = [rank for number, rank in enumerate(ranks) if number != index]
+    input_ratio = compute_input_ratio(ranks[index], peers)
+    compute_ns = sum(excess[phase] for phase in ("forward", "loss", "backward"))
+    if input_ratio is not None and input_ratio >= MIN_INPUT_RATIO and compute_ns >= enough_ns:
+        return f"larger inputs, {multiple(input_ratio)} those of the other ranks"
+    clock = _compare_clocks(run, ranks, index)
+    if clock is not None and clock <= MIN_CLOCK_RATIO and compute_ns >= enough_ns:
+        return f"a slow GPU clock, {percent(clock)} of that of the other ranks"
+    without_core = [_measure_core_delay(rank, step_count) for rank in ranks]
+    own_ns = without_core[index]
+    other_ns = [ns for number, ns in enumerate(without_core) if number != index and ns is not None]
+    if own_ns is not None and other_ns and own_ns - float(np.median(other_ns)) >= enough_ns:
+        return f"no free core for {duration(own_ns)} of a step"
+    return _find_phase(excess, enough_ns)
+
+
+def _find_phase(excess_ns: Mapping[str, float], enough_ns: float) -> str | None:
+    phase = max(excess_ns, key=lambda name: excess_ns[name])
+    return PHASE_WORDS[phase] if excess_ns[phase] >= enough_ns else None
+
+
+def _measure_core_delay(rank: Rank, step_count: int) -> float | None:
+    """Measure the time without a core per step; None where it was not recorded."""
+    delays = rank.core_delays
+    return None if delays is None else sum(delays.values()) / step_count
+
+
+def _compare_clocks(run: Run, ranks: Sequence[Rank], index: int) -> float | None:
+    """Compare the clock of a rank's GPU with the median of the others; None where not sampled."""
+    clocks = [
+        metrics.mean("gpu_sm_clock_megahertz", str(rank.process.local_rank))
+        if rank.process.local_rank is not None
+        and (metrics := run.metrics.get(rank.process.node)) is not None
+        else None
+        for rank in ranks
+    ]
+    peer_clocks = [clock for number, clock in enumerate(clocks) if number != index and clock]
+    clock = clocks[index]
+    return None if clock is None or not peer_clocks else clock / float(np.median(peer_clocks))
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+def _write_sentence(  # noqa: PLR0917
+    ranks: Sequence[Rank],
+    steps: SharedSteps,
+    late: LateRanks,
+    culprits: Sequence[int],
+    causes: Mapping[int, str],
+    mesh: RankMesh | None,
+) -> str:
+    if not culprits:
+        most_ns = max(float(np.median(np.abs(row))) for row in late.lateness_ns)
+        return (
+            "No rank is late: at the median of the steps each is within "
+            f"{duration(most_ns)} of the others."
+        )
+    group = mesh and _find_group(ranks, culprits, mesh)
+    if group is not None:
+        lateness_ns = float(np.median([late.ranks[index].lateness_ns for index in culprits]))
+        return (
+            f"All ranks of {group} are late, by {duration(lateness_ns)}: more work there than "
+            "elsewhere, not a slow worker."
+        )
+    index = culprits[0]
+    rank, title = late.ranks[index], ranks[index].name
+    when = _describe_time(rank, steps)
+    cause = causes.get(index, "cause not found")
+    sentence = f"{title[:1].upper()}{title[1:]} {when} by {duration(_lateness(rank))}: {cause}."
+    if len(culprits) > 1:
+        names = ", ".join(ranks[number].name for number in culprits[1:4])
+        more = f" and {len(culprits) - 4} more" if len(culprits) > 4 else ""
+        sentence += f" So are, for less in total, {names}{more}."
+    return sentence
+
+
+def _lateness(rank: LateRank) -> float:
+    """Median lateness, weighted by the late steps of the episodes."""
+    return rank.episode_ns / sum(episode.late_count for episode in rank.episodes)
+
+
+def _describe_time(rank: LateRank, steps: SharedSteps) -> str:
+    count = len(steps.number)
+    persistence = classify_persistence(rank, count)
+    if persistence == "persistent":
+        return f"is late in {percent(rank.late_count / count)} of steps"
+    last = rank.episodes[-1]
+    span = last.last - last.first + 1
+    share = percent(last.late_count / span)
+    first_number, last_number = (int(steps.number[i]) for i in (last.first, last.last))
+    if persistence == "since":
+        return f"is late since step {first_number}, in {share} of steps"
+    if len(rank.episodes) > 1:
+        late_count = sum(episode.late_count for episode in rank.episodes)
+        return f"was late in {len(rank.episodes)} episodes, {late_count} of {count} steps"
+    return f"was late from step {first_number} to {last_number}, in {share} of these steps"
+
+
+def _find_group(ranks: Sequence[Rank], culprits: Sequence[int], mesh: RankMesh) -> str | None:
+    """Find the coordinate of which all ranks, and no others, are late; None if there is none."""
+    coordinates = [mesh.locate(rank.process.rank or 0) for rank in ranks]
+    names = []
+    for dimension, size in mesh.sizes.items():
+        values = {coordinates[index][dimension] for index in culprits}
+        members = [i for i, at in enumerate(coordinates) if at[dimension] in values]
+        if size > 1 and len(values) == 1 and sorted(culprits) == members and len(members) > 1:
+            names.append(f"{DIMENSIONS[dimension]} coordinate {values.pop()} ({dimension})")
+    return names[0] if len(names) == 1 else None

@@ -1,0 +1,188 @@
+"""Late ranks of drawn jobs: who, when, by how much and why. Times are milliseconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from stepscope.cli import root
+from stepscope.errors import UsageError
+from stepscope.testing import RunBuilder
+from stepscope.views import ViewOptions
+from stepscope.views.nodes import show_nodes
+from stepscope.views.ranks import show_ranks
+
+RunMaker = Callable[..., RunBuilder]
+EVEN = "wait 10 | forward 30 | communication 30 | optimizer 10"
+SLOW_LOADING = "wait 21 | forward 30 | communication 19 | optimizer 10"
+SLOW_FORWARD = "wait 10 | forward 41 | communication 19 | optimizer 10"
+SLOW_UPDATE = "wait 10 | forward 30 | communication 19 | optimizer 21"
+COLLECTION = "wait 10 | forward 30 | garbage_collection 11 | communication 19 | optimizer 10"
+
+
+def draw(new_run: RunMaker, *lines: str, count: int = 100, nodes: int = 1) -> RunBuilder:
+    builder = new_run()
+    for number, line in enumerate(lines):
+        node = f"n{number * nodes // len(lines)}"
+        builder.rank(number, node=node, world_size=len(lines)).draw(line, count)
+    return builder
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        (SLOW_LOADING, "slow data loading"),
+        (SLOW_FORWARD, "slow forward passes"),
+        (SLOW_UPDATE, "slow optimizer steps"),
+        (COLLECTION, "garbage collection"),
+    ],
+)
+def test_the_sentence_names_the_rank_and_the_cause(
+    new_run: RunMaker, line: str, cause: str
+) -> None:
+    payload = show_ranks(draw(new_run, EVEN, EVEN, line, EVEN).open())
+    assert payload.sentence == f"Rank 2 is late in 100% of steps by 11 ms: {cause}."
+    rank = payload.ranks[0]
+    assert (rank.rank, rank.persistence, rank.cause) == ("rank 2", "persistent", cause)
+    assert (rank.late_ratio, rank.last_ratio) == (1, 1)
+    assert rank.lateness_ns == pytest.approx(11e6)
+    assert rank.mean_waiting_ns == 0
+    assert {peer.mean_waiting_ns for peer in payload.ranks[1:]} == {11e6}
+    assert all(peer.persistence is None for peer in payload.ranks[1:])
+    assert payload.mean_transfer_ns == pytest.approx(19e6)
+
+
+def test_larger_inputs_are_told_from_a_slow_rank(new_run: RunMaker) -> None:
+    builder = new_run()
+    for number, line in enumerate((EVEN, SLOW_FORWARD)):
+        rank = builder.rank(number)
+        rank.draw(line, 100)
+        shape = [32 * (1 + number), 8]
+        rank.fact(
+            "model_inputs", model=1, inputs=[{"name": "x", "shape": shape, "dtype": "float32"}]
+        )
+    payload = show_ranks(builder.open())
+    assert payload.ranks[0].cause == "larger inputs, 2x those of the other ranks"
+
+
+def test_a_rank_that_becomes_late(new_run: RunMaker) -> None:
+    builder = new_run()
+    for number in range(3):
+        rank = builder.rank(number)
+        rank.draw(EVEN, 60)
+        rank.draw(SLOW_LOADING if number == 1 else EVEN, 60)
+    payload = show_ranks(builder.open())
+    assert payload.sentence == (
+        "Rank 1 is late since step 60, in 100% of steps by 11 ms: slow data loading."
+    )
+    (episode,) = payload.ranks[0].episodes
+    assert (episode.first_step, episode.last_step, episode.late_ratio) == (60, 119, 1)
+
+
+def test_a_rank_that_was_late(new_run: RunMaker) -> None:
+    builder = new_run()
+    for number in range(3):
+        rank = builder.rank(number)
+        rank.draw(EVEN, 50)
+        rank.draw(SLOW_FORWARD if number == 0 else EVEN, 40)
+        rank.draw(EVEN, 110)
+    payload = show_ranks(builder.open())
+    assert payload.sentence == (
+        "Rank 0 was late from step 50 to 89, in 100% of these steps by 11 ms: slow forward passes."
+    )
+    assert payload.ranks[0].persistence == "transient"
+
+
+def test_an_even_job_names_no_rank(new_run: RunMaker) -> None:
+    builder = new_run()
+    for number in range(4):
+        builder.rank(number).draw(EVEN, 100, jitter=0.1)
+    payload = show_ranks(builder.open())
+    assert payload.sentence.startswith("No rank is late: at the median of the steps each is within")
+    assert all(rank.persistence is None and rank.cause is None for rank in payload.ranks)
+
+
+def test_a_pipeline_stage_is_told_from_a_slow_worker(new_run: RunMaker) -> None:
+    lines = [SLOW_FORWARD if number % 4 == 3 else EVEN for number in range(16)]
+    builder = draw(new_run, *lines)
+    payload = show_ranks(builder.open(), ViewOptions(mesh="dp=4,pp=4"))
+    assert payload.sentence == (
+        "All ranks of pipeline coordinate 3 (pp) are late, by 11 ms: more work there than "
+        "elsewhere, not a slow worker."
+    )
+    assert payload.ranks[0].coordinates in {f"dp={n} pp=3" for n in range(4)}
+
+
+def test_one_late_rank_of_a_mesh_is_named(new_run: RunMaker) -> None:
+    builder = draw(new_run, EVEN, EVEN, EVEN, SLOW_LOADING)
+    payload = show_ranks(builder.open(), ViewOptions(mesh="dp=2,tp=2"))
+    assert payload.sentence.startswith("Rank 3 is late in 100% of steps")
+    assert payload.ranks[0].coordinates == "dp=1 tp=1"
+
+
+def test_a_mesh_of_another_size_is_refused(new_run: RunMaker) -> None:
+    run = draw(new_run, EVEN, EVEN).open()
+    with pytest.raises(UsageError, match="--mesh: 2 x 2 is 4, but the job has 2 ranks"):
+        show_ranks(run, ViewOptions(mesh="dp=2,tp=2"))
+
+
+def test_the_map_has_the_lateness_of_every_step(new_run: RunMaker) -> None:
+    payload = show_ranks(draw(new_run, EVEN, SLOW_LOADING).open())
+    assert payload.map is not None
+    assert payload.map.ranks == ["rank 0", "rank 1"]
+    assert len(payload.map.steps) == payload.step_count
+    assert set(payload.map.lateness_ns[1]) == {11e6}
+    assert set(payload.map.lateness_ns[0]) == {-11e6}
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ([EVEN], "steps of fewer than two ranks were recorded"),
+        (["forward 30 | backward 20 | optimizer 5"] * 2, "no communication between the ranks"),
+    ],
+)
+def test_without_lateness_the_view_says_why(
+    new_run: RunMaker, lines: list[str], reason: str
+) -> None:
+    run = draw(new_run, *lines).open()
+    payload = show_ranks(run)
+    assert payload.missing is not None
+    assert reason in payload.missing
+    assert reason in payload.sentence
+    assert reason in show_nodes(run).sentence
+
+
+def test_nodes_with_late_ranks_are_named(new_run: RunMaker) -> None:
+    run = draw(new_run, EVEN, EVEN, EVEN, EVEN, SLOW_LOADING, SLOW_LOADING, nodes=3).open()
+    payload = show_nodes(run)
+    assert payload.sentence.startswith(
+        "Late ranks are on n2, 1 of 3 nodes. All ranks of n2 are late. Rank "
+    )
+    late = payload.nodes[2]
+    assert sorted(late.late_ranks) == late.ranks == ["rank 4", "rank 5"]
+    assert late.late_ratio == 1
+    assert late.mean_lateness_ns == pytest.approx(11e6)
+    assert payload.nodes[0].late_ranks == []
+
+
+def test_the_terminal_begins_with_the_sentence(new_run: RunMaker) -> None:
+    path = draw(new_run, EVEN, EVEN, SLOW_LOADING).write()
+    sentence = "Rank 2 is late in 100% of steps by 11 ms: slow data loading."
+    text = CliRunner().invoke(root, ["show", str(path), "ranks"])
+    assert text.exit_code == 0, text.output
+    assert text.output.strip().startswith(sentence)
+    data = CliRunner().invoke(root, ["show", str(path), "ranks", "--json"])
+    assert json.loads(data.output)["sentence"] == sentence
+    nodes = CliRunner().invoke(root, ["show", str(path), "nodes"])
+    assert " ".join(nodes.output.split()).startswith(f"1 node. {sentence}")
+
+
+def test_a_bad_mesh_ends_the_command(new_run: RunMaker, tmp_path: Path) -> None:
+    path = draw(new_run, EVEN, EVEN).write()
+    result = CliRunner().invoke(root, ["show", str(path), "ranks", "--mesh", "dp=3"])
+    assert result.exit_code != 0
