@@ -6,7 +6,13 @@ not belong here: the command line (`cli`), analysis of the imported data (`analy
 
 from __future__ import annotations
 
-from stepscope.importers.registry import Importer, find_files, import_files, installed_importers
+from stepscope.importers.registry import (
+    Importer,
+    find_files,
+    import_files,
+    installed_importers,
+    trace_decoder,
+)
 from stepscope.importers.results import (
     DEBUGGER_TENSORS,
     EXECUTION_TRACE,
@@ -35,4 +41,5 @@ __all__ = [
     "import_files",
     "installed_importers",
     "start_worker",
+    "trace_decoder",
 ]

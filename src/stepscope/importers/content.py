@@ -14,21 +14,23 @@ MAX_INFLATED_BYTES = 2 << 30
 """Text of a compressed file that is read as a whole: a small file may inflate to a thousandfold."""
 
 
+_CONVERT = "Convert it with `iconv -f {0} -t UTF-8`, and import the result"
+_UTF_16 = f"text in UTF-16. {_CONVERT.format('UTF-16')}"
+_UNPACK = "Unpack it, and import the files in it"
+_DECOMPRESS = "Decompress it with `{0} -d`, and import the result"
 _FOREIGN_FORMS = (
-    (b"PK\x03\x04", "a zip archive. Unpack it, and import the files in it"),
-    (b"\xfd7zXZ\x00", "compressed with xz. Decompress it with `xz -d`, and import the result"),
-    (b"\x28\xb5\x2f\xfd", "compressed with Zstandard. Decompress it with `zstd -d`, and import the "
-     "result"),
-    (b"BZh", "compressed with bzip2. Decompress it with `bzip2 -d`, and import the result"),
-    (b"\x04\x22\x4d\x18", "compressed with LZ4. Decompress it with `lz4 -d`, and import the result"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive. Unpack it, and import the files in it"),
-    (b"\xff\xfe\x00\x00", "text in UTF-32. Convert it with `iconv -f UTF-32 -t UTF-8`, and import the "
-     "result"),
+    (b"PK\x03\x04", f"a zip archive. {_UNPACK}"),
+    (b"7z\xbc\xaf\x27\x1c", f"a 7-Zip archive. {_UNPACK}"),
+    (b"\xfd7zXZ\x00", f"compressed with xz. {_DECOMPRESS.format('xz')}"),
+    (b"\x28\xb5\x2f\xfd", f"compressed with Zstandard. {_DECOMPRESS.format('zstd')}"),
+    (b"BZh", f"compressed with bzip2. {_DECOMPRESS.format('bzip2')}"),
+    (b"\x04\x22\x4d\x18", f"compressed with LZ4. {_DECOMPRESS.format('lz4')}"),
+    (b"\xff\xfe\x00\x00", f"text in UTF-32. {_CONVERT.format('UTF-32')}"),
     *(
-        (mark, "text in UTF-16. Convert it with `iconv -f UTF-16 -t UTF-8`, and import the result")
+        (mark, _UTF_16)
         for mark in (b"\xff\xfe", b"\xfe\xff", b"{\x00", b"[\x00", b"\x00{", b"\x00[")
     ),
-)  # fmt: skip
+)
 """First bytes of files that contain a trace in another form, and what to do with them."""
 
 

@@ -32,8 +32,8 @@ HOST_LIMIT_NS = 600_000_000_000
 DEVICE_LIMIT_NS = 10_000_000_000
 """Shorter durations are possible in any file: a step may compile for minutes, a kernel cannot."""
 MAX_TEXT_CHARACTERS = 64 << 10
-"""Length of a text beyond which only its start is kept: nobody reads more, and a table with millions
-of such characters does not fit into the memory of its writer."""
+"""Length of a text beyond which only its start is kept. Longer ones tell a reader no more, and some
+of them would fill the memory of the tables' writer."""
 _SAMPLE_COUNT = 64
 
 
@@ -46,7 +46,7 @@ def _argument_columns(*types: str) -> frozenset[str]:
     )
 
 
-_STRING_COLUMNS = _argument_columns("string", "json") | {
+STRING_COLUMNS = _argument_columns("string", "json") | {
     "name", "args", "collective", "phase", "category",
 }  # fmt: skip
 _NUMBER_COLUMNS = _argument_columns("number")
@@ -122,7 +122,7 @@ class Gathered:
         tracks = self._remap(plain_tracks, self.tracks, self._track_numbers)
         for kind, columns in chunk.columns.items():
             for name, values in columns.items():
-                if name in _STRING_COLUMNS:
+                if name in STRING_COLUMNS:
                     columns[name] = strings[values]
             columns["track"] = tracks[columns["track"]]
             order = columns.pop("order")
@@ -326,7 +326,7 @@ def absent(name: str, rows: int) -> NDArray[Any]:
         return np.full(rows, np.nan)
     if name in _SIZES_COLUMNS:
         return np.full((rows, 3), -1, dtype=np.int32)
-    dtype = np.int32 if name in _STRING_COLUMNS else np.int64
+    dtype = np.int32 if name in STRING_COLUMNS else np.int64
     return np.full(rows, -1, dtype=dtype)
 
 
