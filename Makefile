@@ -17,6 +17,7 @@
 #   make write-faults   every write of every process of a job fails: is anything lost silently? (hours)
 #   make slow-faults   processes suspended for over a minute, 10,000 short ones, ten million spans
 #   make fuzz    an hour of hostile input for the decoders and the HTTP API
+#   make scan-sanitize   the compiled scanner of traces under address and undefined-behavior sanitizers
 #   make gpu-check   what needs a real GPU: tests, the overhead table, small recorded windows
 
 SHELL := /bin/sh
@@ -28,10 +29,11 @@ RUFF_PATHS := src tests examples benchmarks tools web/build.py web/api_types.py 
 UNIT_TESTS := -n 2 --dist worksteal tests/unit tests/properties tests/contract tests/fuzz
 STATIC_CHECKS := format-check lint types contracts source
 AZURITE := tests/support/azurite
+SCANNER := src/stepscope/importers/kineto/_scan
 # Tests start thousands of interpreters; without bytecode each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix bench \
+.PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix scan scan-sanitize bench \
 	bench-diagnosis soak soak-hours write-faults slow-faults fuzz gpu-check audit clean
 
 demo: $(VENV)/demo.ready
@@ -44,7 +46,7 @@ check:
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(STATIC_CHECKS) web-check
 	@$(MAKE) --no-print-directory unit
 	@$(MAKE) --no-print-directory jobs
-check-fast: $(STATIC_CHECKS) web $(AZURITE)/node_modules/ready
+check-fast: $(STATIC_CHECKS) web scan $(AZURITE)/node_modules/ready
 	$(PY) -m pytest $(UNIT_TESTS) -m "not slow"
 
 format-check:
@@ -59,9 +61,14 @@ source:
 	$(PY) tools/check_source.py
 web:
 	$(PY) web/build.py
+# Import is a few times faster with it. Where there is no compiler, Python decodes traces.
+scan:
+	@command -v cc >/dev/null 2>&1 && $(PY) $(SCANNER)/build.py || true
+scan-sanitize: $(VENV)/test.ready
+	$(PY) -m tests.fuzz.scanner --sanitize $(OPTIONS)
 web-check:
 	$(PY) web/build.py check
-unit: web $(AZURITE)/node_modules/ready
+unit: web scan $(AZURITE)/node_modules/ready
 	$(PY) -m pytest $(UNIT_TESTS)
 # The emulator of Azure Storage, which npm has and pip does not.
 $(AZURITE)/node_modules/ready: $(AZURITE)/package-lock.json
@@ -69,7 +76,7 @@ $(AZURITE)/node_modules/ready: $(AZURITE)/package-lock.json
 	@touch $@
 # Most of these wait for timers and other processes, so more of them than cores run side by side, but
 # where the result is what a job waits for (`quiet`), jobs run alone.
-jobs: web
+jobs: web scan
 	$(PY) -m pytest -n 4 --dist worksteal -m "not quiet" tests/golden tests/gpu tests/faults tests/e2e
 	$(PY) -m pytest -m quiet tests/e2e
 
@@ -112,6 +119,9 @@ slow-faults: $(VENV)/test.ready
 fuzz: $(VENV)/test.ready requirements/fuzz.txt
 	@$(PIP) -r requirements/fuzz.txt
 	$(PY) -m tests.fuzz
+	$(PY) $(SCANNER)/build.py
+	$(PY) -m tests.fuzz.scanner
+	$(PY) -m tests.fuzz.scanner --sanitize
 	$(PY) -m tests.fuzz.api
 	$(PY) -m benchmarks.reliability_doc
 

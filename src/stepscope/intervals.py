@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -134,6 +136,19 @@ def depths(parent: Int) -> Int:
         depth[active] += depth[ancestor]
         jump[active] = jump[ancestor]
     return depth
+
+
+def first_ancestors(parent: Int, is_goal: Mask) -> Int:
+    """Return the first goal on the way up from each interval, itself included, -1 for none.
+
+    Every jump reaches as far as all jumps before it, so this takes O(log depth) passes.
+    """
+    reached = np.where(is_goal, np.arange(len(parent), dtype=np.int64), parent)
+    climbing = np.flatnonzero(~is_goal & (parent >= 0))
+    while len(climbing := climbing[~is_goal[reached[climbing]]]):
+        reached[climbing] = reached[reached[climbing]]
+        climbing = climbing[reached[climbing] >= 0]
+    return reached
 
 
 def subtree_sums(values: Int, parent: Int, depth: Int) -> Int:
@@ -301,29 +316,61 @@ def separate_overlaps(line: Int, row: Int, start: Int, end: Int) -> Int:
     Of two ranges that overlap, as kernels of one stream may, the later one moves to the first row
     below that is free.
     """
-    order = np.lexsort((start - end, start, row, line))
+    # By line, row and nesting order; small numbers are sorted without comparisons.
+    order = nesting_order(start, end)
+    for key in (row, line):
+        narrow = key - key.min(initial=0)
+        narrow = narrow.astype(np.min_scalar_type(int(narrow.max(initial=0))))
+        order = order[np.argsort(narrow[order], kind="stable")]
     opens = np.ones(len(order), dtype=np.bool_)
     opens[1:] = np.diff(line[order]).astype(np.bool_) | np.diff(row[order]).astype(np.bool_)
     if not (~opens[1:] & (start[order][1:] < end[order][:-1])).any():
         return row
-    moving = order[_overlaps_earlier(start[order], end[order], opens)]
+    is_moving = _overlaps_earlier(start[order], end[order], opens)
+    moving = order[is_moving]
     moving = moving[np.argsort(start[moving], kind="stable")]
-    is_fixed = np.isin(line, line[moving])
-    is_fixed[moving] = False
-    occupied: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    fixed = np.flatnonzero(is_fixed)
-    for index in fixed[np.argsort(start[fixed], kind="stable")].tolist():
-        occupied[int(line[index]), int(row[index])].append((int(start[index]), int(end[index])))
+    fixed = order[~is_moving & np.isin(line[order], line[moving])]
+    rows = _fixed_rows(line[fixed], row[fixed], start[fixed], end[fixed])
     new_row = row.copy()
     for index in moving.tolist():
         line_number, target = int(line[index]), int(row[index])
         extent = int(start[index]), int(end[index])
         lowest = target + MAX_ROWS
-        while target < lowest and not _is_free(occupied[line_number, target], extent):
+        while target < lowest and not rows[line_number, target].is_free(extent):
             target += 1
-        insort(occupied[line_number, target], extent)
+        insort(rows[line_number, target].moved, extent)
         new_row[index] = target
     return new_row
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Ranges of one row of a line, none of which overlap; few of them have moved."""
+
+    fixed: Intervals = EMPTY
+    moved: list[tuple[int, int]] = field(default_factory=list)
+
+    def is_free(self, extent: tuple[int, int]) -> bool:
+        """Return True if no range of the row is in the way of another one."""
+        start, _ = extent
+        first, last = np.searchsorted(self.fixed.start, extent).tolist()
+        if first and self.fixed.end[first - 1] > start:
+            return False
+        if last > first and self.fixed.end[last - 1] > start:
+            return False
+        return _is_free(self.moved, extent)
+
+
+def _fixed_rows(line: Int, row: Int, start: Int, end: Int) -> dict[tuple[int, int], _Row]:
+    """Return the ranges of each row of each line, which are sorted by line, row and start."""
+    opens = np.flatnonzero((np.diff(line) != 0) | (np.diff(row) != 0)) + 1
+    borders = [0, *opens.tolist(), len(line)]
+    rows: dict[tuple[int, int], _Row] = defaultdict(_Row)
+    for first, last in pairwise(borders):
+        rows[int(line[first]), int(row[first])] = _Row(
+            Intervals(start[first:last], end[first:last])
+        )
+    return rows
 
 
 def _overlaps_earlier(start: Int, end: Int, opens: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from stepscope.importers.kineto import scanning
+from stepscope.importers.kineto._scan import SCANNER_VARIABLE
+from stepscope.importers.kineto._scan.build import build, find_compiler
 from tests.fuzz.api_requests import api_requests, send
 from tests.fuzz.decoders import DECODERS
 from tests.fuzz.directories import read_damaged
 from tests.fuzz.mutation import mutations
+from tests.fuzz.scanner import cases, check
 from tests.support.served import Served, serving
 from tests.support.served_runs import draw_job, import_trace, trace_events
 
@@ -28,6 +32,18 @@ def test_decoders(name: str, tmp_path: Path) -> None:
     ]:
         decoder.run(content, directory)
     assert [path.name for path in tmp_path.iterdir()] == ["input"]
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="this machine has no C compiler")
+def test_the_scanner_and_python_decode_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "built.so"
+    assert build(library) is None
+    monkeypatch.setenv(SCANNER_VARIABLE, str(library))
+    monkeypatch.setattr(scanning, "_scanners", {})
+    for text in cases(500, seed=1):
+        check(text)
 
 
 def test_damaged_directories(tmp_path: Path) -> None:

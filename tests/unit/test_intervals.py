@@ -14,6 +14,7 @@ from stepscope.intervals import (
     contains,
     covered_until,
     find_gaps,
+    first_ancestors,
     innermost_at,
     nesting_order,
     nesting_rows,
@@ -132,6 +133,60 @@ def test_ranges_of_a_row_never_overlap(ranges: list[tuple[int, int, int]], neste
             for j in range(len(line))
             if j != i
         )
+
+
+@given(
+    ranges=st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(1, 40)), max_size=40
+    ),
+    nested=st.booleans(),
+)
+def test_an_overlapping_range_moves_to_the_first_free_row_below(
+    ranges: list[tuple[int, int, int]], nested: bool
+) -> None:
+    line = array(*(line for line, _, _ in ranges))
+    start = array(*(start for _, start, _ in ranges))
+    end = start + array(*(duration for _, _, duration in ranges))
+    before = nesting_rows(line, start, end) if nested else np.zeros(len(line), dtype=np.int64)
+    assert separate_overlaps(line, before, start, end).tolist() == separate_one_by_one(
+        line.tolist(), before.tolist(), start.tolist(), end.tolist()
+    )
+
+
+def separate_one_by_one(
+    line: list[int], row: list[int], start: list[int], end: list[int]
+) -> list[int]:
+    """Separate ranges that overlap by looking at every pair of them."""
+
+    def overlap(i: int, j: int) -> bool:
+        return line[i] == line[j] and row[i] == row[j] and start[i] < end[j] and start[j] < end[i]
+
+    outer_first = sorted(range(len(line)), key=lambda i: (start[i], -end[i]))
+    moving = [i for at, i in enumerate(outer_first) if any(overlap(i, j) for j in outer_first[:at])]
+    fixed = [i for i in outer_first if i not in moving]
+    row = list(row)
+    for i in sorted(moving, key=lambda i: start[i]):  # earlier starts first, stable by nesting
+        while any(overlap(i, j) for j in fixed):
+            row[i] += 1
+        fixed.append(i)
+    return row
+
+
+@given(
+    parents_and_goals=st.lists(st.tuples(st.integers(-1, 60), st.booleans()), max_size=60),
+)
+def test_first_ancestors_are_those_found_by_climbing(
+    parents_and_goals: list[tuple[int, bool]],
+) -> None:
+    parent = array(*(min(p, row - 1) for row, (p, _) in enumerate(parents_and_goals)))
+    is_goal = np.array([goal for _, goal in parents_and_goals], dtype=np.bool_)
+    expected = []
+    for row in range(len(parent)):
+        reached = row
+        while reached >= 0 and not is_goal[reached]:
+            reached = int(parent[reached])
+        expected.append(reached)
+    assert first_ancestors(parent, is_goal).tolist() == expected
 
 
 @given(

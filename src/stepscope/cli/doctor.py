@@ -16,6 +16,7 @@ from stepscope.cli.options import json_option
 from stepscope.cli.output import print_json
 from stepscope.cli.places import SHARED_MEMORY, spool_bases
 from stepscope.cli.text import console
+from stepscope.importers import trace_decoder
 from stepscope.monitor import DEFAULT_SPOOL_LIMIT_BYTES, node_info
 from stepscope.monitor.samplers import JobTree, build_samplers
 from stepscope.monitor.windows import open_peer
@@ -80,6 +81,7 @@ def examine() -> Examination:
         _memory(info.memory_bytes, info.memory_limit_bytes),
         _spool(),
         _stacks_from_outside(),
+        _import(),
         *(Check(name=f"{group} metrics", available=True, detail="sampled") for group in groups),
         *(
             Check(name=f"{group} metrics", available=False, detail=reason)
@@ -141,6 +143,11 @@ def _stacks_from_outside() -> Check:
     reason = explain_missing_stacks()
     detail = "sampled by py-spy" if reason is None else reason
     return Check(name="stacks with attach", available=reason is None, detail=detail)
+
+
+def _import() -> Check:
+    available, detail = trace_decoder()
+    return Check(name="fast import of traces", available=available, detail=f"decoded {detail}")
 
 
 def _spool() -> Check:

@@ -14,7 +14,13 @@ from stepscope.importers.flight_recorder import (
     make_call_columns,
     parse_flight_dump,
 )
-from stepscope.importers.registry import Importer, find_files, import_files, installed_importers
+from stepscope.importers.registry import (
+    Importer,
+    find_files,
+    import_files,
+    installed_importers,
+    trace_decoder,
+)
 from stepscope.importers.results import (
     DEBUGGER_TENSORS,
     EXECUTION_TRACE,
@@ -53,4 +59,5 @@ __all__ = [
     "make_call_columns",
     "parse_flight_dump",
     "start_worker",
+    "trace_decoder",
 ]

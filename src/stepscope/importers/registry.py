@@ -128,6 +128,13 @@ def import_files(
     return [results[index] for index in range(len(files))]
 
 
+def trace_decoder() -> tuple[bool, str]:
+    """Return True if traces are decoded by compiled code, and a sentence about it."""
+    from stepscope.importers.kineto import scanner_state
+
+    return scanner_state()
+
+
 def _load(offer: EntryPoint) -> Importer | None:
     """Load an importer; a broken package costs a warning, not the import."""
     try:

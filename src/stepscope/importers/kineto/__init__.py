@@ -6,6 +6,7 @@ Belongs here: everything between the text of such a file and the trace tables of
     trace_file   one file: read, linked and stored slice by slice
     blocks       the file as blocks of whole events; pool decodes them on all cores
     decode       a block as columns, by kind of event; categories, fields, repair help
+    scanning     the same for usual events, by the compiled scanner (`_scan`) where it was built
     execution_trace  inputs of operators from an execution trace of the same process
     gather       the columns of all blocks, in memory or in a temporary file
     joins        launches, forward operators and arrows, joined over the whole file
@@ -18,6 +19,7 @@ Belongs here: everything between the text of such a file and the trace tables of
 
 from __future__ import annotations
 
+from stepscope.importers.kineto._scan import scanner_state
 from stepscope.importers.kineto.blocks import Frame, inflated
 from stepscope.importers.kineto.columns import Chunk
 from stepscope.importers.kineto.describe import Header, Identity
@@ -40,5 +42,6 @@ __all__ = [
     "identify_files",
     "import_trace",
     "inflated",
+    "scanner_state",
     "store_reading",
 ]

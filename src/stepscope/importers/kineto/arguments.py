@@ -18,6 +18,7 @@ from stepscope.importers.kineto import repair
 from stepscope.importers.kineto.cells import ABSENT
 from stepscope.importers.kineto.collectives import COLLECTIVE_KEYS, CollectiveArgs
 from stepscope.importers.kineto.kinds import EventKind
+from stepscope.importers.kineto.nesting import check_nesting
 from stepscope.schema import EVENT_KINDS, MALFORMED_JSON, Argument
 
 EMPTY = Raw()
@@ -115,6 +116,7 @@ def _decode_one_by_one(kind: EventKind, raws: Sequence[Raw]) -> DecodedArguments
             continue
         if kind.has_collectives and "Collective name" in items:
             try:
+                check_nesting(raw)
                 collectives.append((row, _decode_collective(msgspec.json.encode(items))))
                 items = {key: value for key, value in items.items() if key not in COLLECTIVE_KEYS}
             except MALFORMED_JSON:
@@ -147,6 +149,7 @@ def compact(raw: bytes) -> str:
     try:
         if raw[:1] == b'"':
             return str(_decode_any(raw))
+        check_nesting(raw)
         return msgspec.json.format(raw, indent=-1).decode()
     except MALFORMED_JSON:
         return repair.repair_object(raw).strip(b'"').decode()

@@ -12,8 +12,10 @@ import errno
 import os
 import pathlib
 import re
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import BinaryIO
 
 from stepscope.importers.content import GZIP_MAGIC, is_compressed
@@ -30,21 +32,27 @@ except ImportError:
 BLOCK_BYTES = 2 << 20
 """Text of about 8,000 events; a decoder needs some 10 MB for it, little more than the cache of its
 core."""
-MAX_BLOCK_BYTES = 24 << 20
+MAX_BLOCK_BYTES = 8 << 20
 """Text that is cut anywhere if no event starts in it, and that is dropped if unreadable."""
 _READ_BYTES = 64 << 10
 _PIECE_BYTES = 256 << 10
 """Limit of one inflated piece, however well the text is compressed."""
+_SALVAGED_BYTES = 512
+"""Limit of one piece before damage: the piece in which it is noticed is lost."""
 _LAST_BYTES = 256 << 10
 """End of a file that is searched for the end of the array."""
 _LOOK_BYTES = 64 << 10
+_TRIED_BYTES = 64 << 20
+"""Text that is copied and tried for splits of the tail."""
 _MAX_HEADER = 64 << 20
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EVENTS_KEY_BYTES = 256
 _MARKED_BLANKS = b"\xef\xbb\xbf \t\r\n"
 """Whitespace, and the mark that some editors write at the start of UTF-8."""
 _BORDER = re.compile(rb"\}(\s*,\s*)(?=\{)")
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+"""A bracket or a string. One without its closing quote reaches to the end: if it was searched for
+from each quote in it, that would take quadratic time."""
 _COLON = re.compile(rb"\s*:")
 _MAX_EVENT_BYTES = 1 << 20
 _SCANNED_BYTES = 4 << 20
@@ -141,8 +149,12 @@ def _scan(text: bytes | bytearray, start: int) -> tuple[int, bool]:
 
 
 def split_tail(tail: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield splits of the tail into the last events and the text after the array, likely first."""
-    for match in _ARRAY_END.finditer(tail):
+    """Yield splits of the tail into the last events and the text after the array, likely first.
+
+    Text with an end of an array everywhere has only so many that trying them takes linear time.
+    """
+    max_count = max(1, _TRIED_BYTES // max(1, len(tail)))
+    for match in islice(_ARRAY_END.finditer(tail), max_count):
         text = match.group()
         events = tail[: match.start() + (text[:1] == b"}")]
         yield events, tail[match.end() :]
@@ -251,6 +263,7 @@ def inflated(file: BinaryIO, frame: Frame) -> Iterator[bytes]:
     """
     inflater = inflate.decompressobj(wbits=31)
     data = b""
+    stream_start, text_start = 0, 0  # of the current stream, in the file and in the text
     while compressed := file.read(_READ_BYTES):
         frame.read_bytes += len(compressed)
         data += compressed
@@ -262,16 +275,44 @@ def inflated(file: BinaryIO, frame: Frame) -> Iterator[bytes]:
                 if len(data) < len(GZIP_MAGIC):
                     break
                 inflater = inflate.decompressobj(wbits=31)
+                stream_start, text_start = frame.read_bytes - len(data), frame.text_bytes
             try:
                 piece = inflater.decompress(data, _PIECE_BYTES)
             except _DAMAGED as error:
                 frame.broken_stream = f"its compressed data is damaged ({error})"
+                file.seek(stream_start)
+                for piece in _inflate_to_damage(file, skipped=frame.text_bytes - text_start):
+                    frame.text_bytes += len(piece)
+                    yield piece
                 return
             frame.text_bytes += len(piece)
             yield piece
             data = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
     if not inflater.eof:
         frame.broken_stream = "its compressed data is truncated"
+
+
+def _inflate_to_damage(file: BinaryIO, *, skipped: int) -> Iterator[bytes]:
+    """Yield the text of a damaged stream up to the damage, in small pieces.
+
+    An inflater gives no text of the piece in which it notices damage, which may be all of a small
+    file.
+
+    Args:
+        file: the file, at the start of the stream.
+        skipped: length of the text that was read before.
+    """
+    inflater = zlib.decompressobj(wbits=31)
+    while compressed := file.read(_READ_BYTES):
+        while compressed:
+            try:
+                piece = inflater.decompress(compressed, _SALVAGED_BYTES)
+            except zlib.error:
+                return
+            compressed = inflater.unconsumed_tail
+            if len(piece) > skipped:
+                yield piece[skipped:]
+            skipped = max(0, skipped - len(piece))
 
 
 # --- both ------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from stepscope.importers.kineto.arguments import (
 from stepscope.importers.kineto.cells import ABSENT, int64
 from stepscope.importers.kineto.collectives import CollectiveArgs
 from stepscope.importers.kineto.kinds import Kind, OtherKind
+from stepscope.importers.kineto.nesting import check_nesting
 from stepscope.importers.times import parse_times, read_times
 from stepscope.schema import EVENT_KINDS, MALFORMED_JSON, Argument, EventKind
 
@@ -375,6 +376,7 @@ def _number(text: str | None) -> int:
 
 def _metadata(event: Any) -> tuple[str, int | str, int | str, Any]:
     try:
+        check_nesting(event.args)
         args = _decode_any(event.args)
     except MALFORMED_JSON:
         args = {}

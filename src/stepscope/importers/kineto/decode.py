@@ -1,6 +1,8 @@
 """Decode one block of text into columns, kind by kind.
 
     text of a block
+      │ compiled scanner: usual events as rows of numbers (`_scan`, `scanning`), others one by one;
+      │ falls through where it is not built, or does not understand the block
       │ known categories: every event into the struct of its category, arguments included
       │ (`categories`); falls through when an event does not fit
       │ any categories: every event into `Event`, arguments as raw text
@@ -32,6 +34,7 @@ from stepscope.importers.kineto.blocks import Block
 from stepscope.importers.kineto.categories import Event, KnownCategories
 from stepscope.importers.kineto.columns import Chunk, ChunkBuilder, Int, Interner, codes_of
 from stepscope.importers.kineto.kinds import Kind, instant_kind, kind_of
+from stepscope.importers.kineto.scanning import scan_block
 from stepscope.importers.times import InexactTimeError
 from stepscope.schema import MALFORMED_JSON
 
@@ -50,7 +53,9 @@ def decode_block(block: Block, *, complete: bool = False) -> Chunk:
         complete: no event of the block continues in another one; it leaves no fragments.
     """
     array = block.in_brackets()
-    chunk = _decode_known(array)
+    chunk = scan_block(array, _decode_odd)
+    if chunk is None:
+        chunk = _decode_known(array)
     if chunk is None:
         chunk = Chunk()
         try:
@@ -65,6 +70,14 @@ def decode_block(block: Block, *, complete: bool = False) -> Chunk:
         _categories.learn(groups.categories, irregular)
     chunk.gap = block.gap
     return chunk
+
+
+def _decode_odd(texts: Sequence[bytes | bytearray | memoryview]) -> Chunk | None:
+    """Decode events that the compiled scanner does not understand; None if one is malformed."""
+    try:
+        return chunk_of(_decode_events(b"[" + b",".join(texts) + b"]"))
+    except MALFORMED_JSON:
+        return None
 
 
 def chunk_of(events: Sequence[Event]) -> Chunk:
@@ -169,8 +182,12 @@ def _fill(chunk: Chunk, events: Sequence[Any], groups: _Groups) -> set[Kind]:
         InexactTimeError: the chunk is not usable.
     """
     builder = ChunkBuilder(chunk)
-    for kind, parts in groups.parts.items():
-        order = np.sort(np.concatenate(parts)) if len(parts) > 1 else parts[0]
+    orders = {
+        kind: np.sort(np.concatenate(parts)) if len(parts) > 1 else parts[0]
+        for kind, parts in groups.parts.items()
+    }
+    # By the first event of each, so that tracks have the same numbers however a block is decoded.
+    for kind, order in sorted(orders.items(), key=lambda item: int(item[1][0])):
         builder.add(kind, [events[index] for index in order.tolist()], order)
     builder.finish(len(events))
     return builder.irregular

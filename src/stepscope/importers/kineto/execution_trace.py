@@ -33,6 +33,7 @@ from stepscope.errors import UnreadableTraceError
 from stepscope.importers.content import read_content, read_head
 from stepscope.importers.kineto.gather import Gathered
 from stepscope.importers.kineto.kinds import OPERATOR
+from stepscope.importers.kineto.nesting import check_nesting
 from stepscope.schema import MALFORMED_JSON
 
 NODE_KEY = "Execution trace node"
@@ -121,7 +122,9 @@ def read_execution_trace(path: Path) -> ExecutionTrace:
         OSError: the file cannot be read.
     """
     try:
-        file = msgspec.json.decode(read_content(path), type=_File)
+        content = read_content(path)
+        check_nesting(content)
+        file = msgspec.json.decode(content, type=_File)
     except (*MALFORMED_JSON, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UnreadableTraceError(f"{path} is no complete execution trace: {error}.") from None
     nodes = {number: node for node in file.nodes if (number := node.record_function) > 0}

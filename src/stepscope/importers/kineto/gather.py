@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,6 +31,9 @@ DAY_NS = 86_400_000_000_000
 HOST_LIMIT_NS = 600_000_000_000
 DEVICE_LIMIT_NS = 10_000_000_000
 """Shorter durations are possible in any file: a step may compile for minutes, a kernel cannot."""
+MAX_TEXT_CHARACTERS = 64 << 10
+"""Length of a text beyond which only its start is kept. Longer ones tell a reader no more, and some
+of them would fill the memory of the tables' writer."""
 _SAMPLE_COUNT = 64
 
 
@@ -42,7 +46,7 @@ def _argument_columns(*types: str) -> frozenset[str]:
     )
 
 
-_STRING_COLUMNS = _argument_columns("string", "json") | {
+STRING_COLUMNS = _argument_columns("string", "json") | {
     "name", "args", "collective", "phase", "category",
 }  # fmt: skip
 _NUMBER_COLUMNS = _argument_columns("number")
@@ -87,6 +91,8 @@ class Gathered:
     event_count: int = 0
     flow_counts: tuple[int, int] = (0, 0)
     repaired: int = 0
+    shortened: int = 0
+    """Texts of blocks of which only the start was kept."""
     lost_events: int = 0
     lost_bytes: int = 0
     bounds: Bounds = field(default_factory=Bounds)
@@ -109,13 +115,14 @@ class Gathered:
             chunk: the chunk.
             ids: ids of its events, if these were counted before.
         """
-        strings = self._remap(chunk.strings, self.strings, self._string_codes)
+        texts = [self._shorten(text) for text in chunk.strings]
+        strings = self._remap(texts, self.strings, self._string_codes)
         # Some recorders write one thread as a number and as a string, by kind of event.
         plain_tracks = [(_as_number(pid), _as_number(tid)) for pid, tid in chunk.tracks]
         tracks = self._remap(plain_tracks, self.tracks, self._track_numbers)
         for kind, columns in chunk.columns.items():
             for name, values in columns.items():
-                if name in _STRING_COLUMNS:
+                if name in STRING_COLUMNS:
                     columns[name] = strings[values]
             columns["track"] = tracks[columns["track"]]
             order = columns.pop("order")
@@ -133,6 +140,16 @@ class Gathered:
         self.repaired += chunk.repaired
         self.lost_events += chunk.lost_events
         self.lost_bytes += chunk.lost_bytes
+
+    def _shorten(self, text: str) -> str:
+        """Return the text, or what is kept of a very long one: objects stay objects."""
+        if len(text) <= MAX_TEXT_CHARACTERS:
+            return text
+        self.shortened += 1
+        start = text[:MAX_TEXT_CHARACTERS] + "…"
+        if text.startswith("{"):
+            return msgspec.json.encode({"shortened": start}).decode()
+        return msgspec.json.encode(start).decode() if text.startswith("[") else start
 
     def keep(self, kind: Kind, columns: Columns) -> None:
         """Add columns of a kind that have the strings and tracks of the file."""
@@ -309,7 +326,7 @@ def absent(name: str, rows: int) -> NDArray[Any]:
         return np.full(rows, np.nan)
     if name in _SIZES_COLUMNS:
         return np.full((rows, 3), -1, dtype=np.int32)
-    dtype = np.int32 if name in _STRING_COLUMNS else np.int64
+    dtype = np.int32 if name in STRING_COLUMNS else np.int64
     return np.full(rows, -1, dtype=dtype)
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "CALL_KINDS",
     "COLLECTIVE_KINDS",
     "KERNEL",
+    "LAUNCH_FLOWS",
     "MEMCPY",
     "MEMORY_EVENT",
     "MEMSET",
@@ -57,7 +58,7 @@ class OtherKind(enum.Enum):
 
 
 Kind = EventKind | OtherKind
-_LAUNCH_FLOWS = frozenset({"ac2g", "async_cpu_to_gpu", "async_gpu", "async"})
+LAUNCH_FLOWS = frozenset({"ac2g", "async_cpu_to_gpu", "async_gpu", "async"})
 _RANGES = {spelling: kind for kind in EVENT_KINDS if kind.is_range for spelling in kind.categories}
 _INSTANTS = {kind.instant_name: kind for kind in EVENT_KINDS if not kind.is_range}
 _PHASES = {
@@ -80,7 +81,7 @@ def kind_of(phase: str, category: str, name: str = "") -> Kind:
         case "X":
             return _RANGES.get(category.lower(), OtherKind.OTHER)
         case "s" | "t" | "f":
-            is_launch = category.lower() in _LAUNCH_FLOWS
+            is_launch = category.lower() in LAUNCH_FLOWS
             return OtherKind.LAUNCH_FLOW if is_launch else OtherKind.FLOW
         case "i" | "I":
             return instant_kind(name)

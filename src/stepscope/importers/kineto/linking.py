@@ -39,6 +39,7 @@ from stepscope.importers.kineto.kinds import (
 from stepscope.intervals import (
     OVERHANG_NS,
     depths,
+    first_ancestors,
     innermost_at,
     nest,
     nesting_order,
@@ -196,13 +197,8 @@ class Linker:
             columns.setdefault(name, absent("id", rows))
         columns["parent"] = np.where(fresh, values_at(columns["id"], parent), columns["parent"])
         is_module = columns["module_id"] >= 0
-        module = np.where(is_module, np.arange(rows, dtype=np.int64), parent)
-        while True:  # up to a module, or to a function with a known module
-            pending = np.flatnonzero(module >= 0)
-            pending = pending[fresh[module[pending]] & ~is_module[module[pending]]]
-            if not len(pending):
-                break
-            module[pending] = parent[module[pending]]
+        # The module of a function that was carried on is known.
+        module = first_ancestors(parent, is_module | ~fresh)
         module_id = np.where(is_module, columns["id"], columns["module"])
         columns["module"] = np.where(fresh, values_at(module_id, module), columns["module"])
         return columns

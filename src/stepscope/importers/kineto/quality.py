@@ -51,6 +51,7 @@ def quality_rows(reading: Reading, counts: Counts) -> Mapping[str, Any]:
     lost_bytes = gathered.lost_bytes or int(not header.readable)
     add("lost_text", lost_bytes, frame.text_bytes, None, "; ".join(lost))
     add("repaired_event", gathered.repaired, gathered.event_count)
+    add("shortened_text", gathered.shortened)
     ended = frame.broken_stream or "the list of events has no end"
     add("truncated", int(reading.truncated), None, None, ended)
     add("dropped_by_recorder", *_dropped(header))

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from stepscope.errors import UnreadableTraceError
-from stepscope.importers.content import is_compressed
+from stepscope.importers.content import foreign_form, is_compressed
 from stepscope.importers.kineto import repair
 from stepscope.importers.kineto.blocks import (
     MAX_BLOCK_BYTES,
@@ -24,6 +24,7 @@ from stepscope.importers.kineto.columns import Chunk
 from stepscope.importers.kineto.decode import decode_block
 from stepscope.importers.kineto.describe import Header
 from stepscope.importers.kineto.gather import Gathered
+from stepscope.importers.kineto.nesting import check_nesting
 from stepscope.importers.kineto.pairing import pair_ranges
 from stepscope.importers.kineto.pool import DecodingStoppedError, decode_all
 from stepscope.schema import MALFORMED_JSON
@@ -134,13 +135,12 @@ def _read_tail(reading: Reading) -> None:
     """Read the last events and the text after them."""
     frame, gathered = reading.frame, reading.gathered
     reading.truncated = frame.broken_stream is not None
-    splits = list(split_tail(frame.tail))
-    for events, rest in splits:
+    for events, rest in split_tail(frame.tail):
         if _is_end(frame, rest):
             gathered.add(decode_block(Block(text=events), complete=True))
             reading.header = _header(frame, rest)
             return
-    for events, rest in splits:
+    for events, rest in split_tail(frame.tail):
         chunk = decode_block(Block(text=events))
         if not any(chunk.fragments):
             gathered.add(chunk)
@@ -183,6 +183,7 @@ def _header(frame: Frame, rest: bytes) -> Header:
     header = b"{" + b",".join(part for part in (before, after) if part) + b"}"
     for text in (header, repair.repair_object(header)):
         try:
+            check_nesting(text)
             return Header(msgspec.json.decode(text, type=dict[str, Any]))
         except MALFORMED_JSON:
             continue
@@ -194,6 +195,9 @@ def _explain(path: Path, frame: Frame) -> str:
     broken = f", and {frame.broken_stream}" if frame.broken_stream else ""
     if not frame.text_bytes:
         return f"{path} is empty{broken}."
+    form = foreign_form(path)
+    if form is not None:
+        return f"{path} is {form}."
     if not frame.found_events:
         return (
             f"{path} is not a trace that stepscope can read: as JSON, plain or gzip, it has "

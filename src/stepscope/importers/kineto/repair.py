@@ -22,14 +22,15 @@ _BORDER = re.compile(rb"\}\s*,\s*(?=" + _BEGIN.pattern + rb")")
 """Text that looks like the end of one event and the start of the next."""
 _CONTROL = bytes(c if c >= 32 else 32 for c in range(256))
 _NO_VALUE = re.compile(
-    rb'("[^"\\]*(?:\\.[^"\\]*)*")'
+    rb'("[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))'
     rb"|(?<=[:\[,\s])[-+]?(?:nan(?:\([a-z]*\))?|inf(?:inity)?|N/A|none|undefined)(?=\s*[,}\]])"
     rb"|(,)(?=\s*[}\]])",
     re.IGNORECASE | re.DOTALL,
 )
 """A string, a word in the position of a number, or a trailing comma."""
 _STRING_VALUE = re.compile(
-    rb'("(?:[^"\\]|\\.)*"\s*:\s*")(.{0,2048}?)("(?=\s*(?:,\s*"(?:[^"\\]|\\.)*"\s*:|\}\s*(?:\}|,|$))))',
+    rb'(?<!\\)("(?:[^"\\]|\\.)*+"\s*:\s*")(.{0,2048}?)'
+    rb'("(?=\s*(?:,\s*"(?:[^"\\]|\\.)*+"\s*:|\}\s*(?:\}|,|$))))',
     re.DOTALL,
 )
 _BAD_ESCAPE = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
@@ -40,8 +41,10 @@ _LONE_SURROGATE = re.compile(
 )
 _MAX_QUOTED_BYTES = 64 << 10
 """Text in which quotes inside strings are searched: the search takes quadratic time."""
-_WORK_FACTOR = 8
+_WORK_FACTOR = 4
 """Bytes that are searched and repaired per byte of a block, so that any text takes linear time."""
+_FAILURE_BYTES = 2_000
+"""Bytes that can be searched in the time that an unreadable object takes, however short it is."""
 _MAX_JOIN = 4
 """Pieces that are joined at most when a border turns out to be inside an event."""
 _BLANK = b" \t\r\n,"
@@ -91,6 +94,7 @@ class _Reader:
             piece_end = self._ends[bisect_left(self._ends, start + 1)]
             at = self._read_at(start, piece_end)
             if at == start:
+                self._budget -= _FAILURE_BYTES
                 at = self._give_up(start, piece_end)
         self._skip(at, len(self._text))
         self._account()
@@ -99,13 +103,13 @@ class _Reader:
     def _skip(self, start: int, end: int) -> None:
         """Note text that could not be read."""
         if self._unread and self._unread[-1][1] == start:
-            start = self._unread.pop()[0]
-        if self._text[start:end].strip(_BLANK):
+            self._unread[-1] = (self._unread[-1][0], end)
+        elif self._text[start:end].strip(_BLANK):
             self._unread.append((start, end))
 
     def _give_up(self, start: int, piece_end: int) -> int:
         """Skip the object at a position; returns the position where the next one may start."""
-        following = _BEGIN.search(self._text, start + 1, piece_end)
+        following = _BEGIN.search(self._text, start + 1, piece_end) if self._budget > 0 else None
         if following is None or self._may_continue(start, piece_end):
             self._skip(start, piece_end)
             return piece_end

@@ -36,6 +36,7 @@ QUALITY_CHECKS: dict[str, str] = {
     "unmatched_external_id": "Runtime calls whose operator was identified by time, not by number.",
     "lost_text": "Bytes of the file that contain no readable event.",
     "repaired_event": "Events read after repairing invalid JSON.",
+    "shortened_text": "Texts of more than 65,536 characters, of which only the start was kept.",
     "truncated": "The file is truncated.",
     "dropped_by_recorder": "Records that the profiler reports as lost or left out.",
     "duplicate_step": "Steps that occur more than once in the file.",

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
+import re
 from contextlib import suppress
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
 
 from stepscope.errors import UnreadableTraceError
+from stepscope.importers.kineto.gather import MAX_TEXT_CHARACTERS
+from stepscope.importers.kineto.nesting import MAX_NESTING
 from tests.support.kineto_files import (
     BASE_NS,
     Event,
@@ -312,3 +318,86 @@ def test_a_base_of_thousands_of_digits() -> None:
 def test_text_that_nearly_matches(text: bytes) -> None:
     with suppress(UnreadableTraceError):
         imported(text)
+
+
+@pytest.mark.parametrize("depth", [MAX_NESTING - 20, MAX_NESTING + 1, 990])
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"deviceProperties": [{"id": 0, "name": "@", "other": "@"}]},
+        {"distributedInfo": {"rank": 0, "pg_config": [{"pg_name": "@", "ranks": "@"}]}},
+        {"note": "@"},
+    ],
+    ids=["device", "group", "note"],
+)
+def test_a_value_that_can_be_read_can_be_written(depth: int, header: dict[str, Any]) -> None:
+    """Encoders recurse, too, and may have less of the stack left than the decoder had."""
+    deep = b"[" * depth + b"]" * depth
+    content = trace(
+        op("a", 0, 10), {"ph": "M", "name": "x", "pid": 1, "args": {"a": "@"}}, **header
+    )
+    tables = imported(content.replace(b'"@"', deep))
+    assert tables.names("operators") == ["a"]
+    is_kept = depth < MAX_NESTING
+    assert ("lost_text" not in tables.quality) == is_kept
+    assert tables.one("traces")["base_ns"] == BASE_NS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'}, {\\"ph\\": \\"X\\" ' * 20_000,
+        b'"}, {"ph":"X"}, {"name":' * 10_000,
+        b'{"ph":' * 50_000,
+        b'"' * 100_000,
+        b'\\"' * 50_000,
+        b'}],"a":[{' * 20_000,
+        b'"},{"a":"' * 20_000,
+    ],
+    ids=["escaped", "borders", "braces", "quotes", "escapes", "ends", "objects"],
+)
+@pytest.mark.parametrize("is_closed", [True, False])
+@pytest.mark.timeout(60)  # some took hours
+def test_time_grows_with_the_length_of_hostile_text(text: bytes, is_closed: bool) -> None:
+    quoted = b'"' + text + b'"' * is_closed
+    content = trace(op("a", 0, 10), op("b", 20, 10, {"x": "@"}), op("c", 40, 10))
+    with suppress(UnreadableTraceError):
+        assert "a" in imported(content.replace(b'"@"', quoted)).names("operators")
+
+
+def test_of_a_very_long_text_the_start_is_kept() -> None:
+    long = "x" * (MAX_TEXT_CHARACTERS + 1)
+    args = {"note": long, "Input Dims": [[1]] * MAX_TEXT_CHARACTERS}
+    tables = imported(trace(op("a", 0, 10), op(long, 20, 10, args), op("c", 40, 10)))
+    assert tables.quality["shortened_text"]["count"] == 3
+    row = tables.rows("operators")[1]
+    assert row["name"] == long[:-1] + "…"
+    assert json.loads(row["args"])["shortened"].startswith('{"note":"xxx')
+    assert json.loads(row["input_dims"]).startswith("[[1],[1],")
+
+
+def test_text_before_damage_of_a_small_file_is_kept() -> None:
+    content = trace(*(op(f"{n * 7919}", n * 1_000, 10) for n in range(200)))
+    packed = bytearray(gzip.compress(content))
+    packed[len(packed) * 9 // 10] ^= 0xFF
+    names = imported(bytes(packed)).names("operators")
+    assert names[:100] == [f"{n * 7919}" for n in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"PK\x03\x04....", "is a zip archive. Unpack it, and import the files in it."),
+        (lzma.compress(b"{}"), "is compressed with xz. Decompress it with `xz -d`, and import"),
+        (b"\x28\xb5\x2f\xfd", "is compressed with Zstandard. Decompress it with `zstd -d`, and"),
+        (bz2.compress(b"{}"), "is compressed with bzip2. Decompress it with `bzip2 -d`, and"),
+        (b"\x04\x22\x4d\x18", "is compressed with LZ4. Decompress it with `lz4 -d`, and import"),
+        (b"7z\xbc\xaf\x27\x1c", "is a 7-Zip archive. Unpack it, and import the files in it."),
+        ("{}".encode("utf-16"), "is text in UTF-16. Convert it with `iconv -f UTF-16 -t UTF-8`,"),
+        ("[]".encode("utf-16-be"), "is text in UTF-16. Convert it with `iconv -f UTF-16 -t UTF"),
+        ("{}".encode("utf-32"), "is text in UTF-32. Convert it with `iconv -f UTF-32 -t UTF-8`,"),
+    ],
+)
+def test_another_form_is_named(content: bytes, sentence: str) -> None:
+    with pytest.raises(UnreadableTraceError, match=re.escape(f"trace.json {sentence}")):
+        imported(content)

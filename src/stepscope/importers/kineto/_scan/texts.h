@@ -1,0 +1,119 @@
+/* Growing memory, and interned strings: equal strings have one code, counted from 0. */
+
+#ifndef STEPSCOPE_TEXTS_H
+#define STEPSCOPE_TEXTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    void *data;
+    int64_t count, capacity;
+} Vector;
+
+static bool reserve(Vector *vector, int64_t more, size_t size) {
+    if (vector->capacity - vector->count >= more) return true;
+    int64_t capacity = 2 * vector->capacity + more + 64;
+    if (capacity > INT64_MAX / (int64_t)size) return false;
+    void *data = realloc(vector->data, (size_t)capacity * size);
+    if (!data) return false;
+    vector->data = data;
+    vector->capacity = capacity;
+    return true;
+}
+
+typedef struct {
+    const uint8_t *start, *end;
+} Span;
+
+static int64_t length_of(Span span) { return span.end - span.start; }
+
+static bool equals(Span span, const void *text, int64_t length) {
+    return length_of(span) == length && memcmp(span.start, text, (size_t)length) == 0;
+}
+
+/* --- interned strings */
+
+typedef struct {
+    Vector bytes;  /* all strings, one after the other */
+    Vector ends;   /* int64_t, the end of each in `bytes` */
+    Vector hashes; /* uint64_t */
+    int32_t *slots; /* codes + 1 by hash, 0 for a free slot */
+    uint64_t mask;
+} Texts;
+
+static uint64_t hash_of(const uint8_t *text, int64_t length) {
+    uint64_t hash = (uint64_t)length * 0x9E3779B97F4A7C15u, word;
+    for (; length >= 8; length -= 8, text += 8) {
+        memcpy(&word, text, 8);
+        hash = (hash ^ word) * 0xD6E8FEB86659FD93u;
+        hash ^= hash >> 32;
+    }
+    word = 0;
+    if (length) memcpy(&word, text, (size_t)length);
+    hash = (hash ^ word) * 0xD6E8FEB86659FD93u;
+    return hash ^ (hash >> 32);
+}
+
+static bool grow_slots(Texts *texts) {
+    uint64_t size = texts->slots ? 2 * (texts->mask + 1) : 4096;
+    int32_t *slots = calloc(size, sizeof *slots);
+    if (!slots) return false;
+    const uint64_t *hashes = texts->hashes.data;
+    for (int64_t code = 0; code < texts->hashes.count; code++) {
+        uint64_t at = hashes[code] & (size - 1);
+        while (slots[at]) at = (at + 1) & (size - 1);
+        slots[at] = (int32_t)code + 1;
+    }
+    free(texts->slots);
+    texts->slots = slots;
+    texts->mask = size - 1;
+    return true;
+}
+
+/* Return the code of `length` bytes at the end of `bytes` that are not counted yet; -1: no memory. */
+static int64_t intern_last(Texts *texts, int64_t length) {
+    const uint8_t *bytes = texts->bytes.data, *text = bytes + texts->bytes.count;
+    if (2 * texts->hashes.count >= (int64_t)texts->mask && !grow_slots(texts)) return -1;
+    uint64_t hash = hash_of(text, length), at = hash & texts->mask;
+    const int64_t *ends = texts->ends.data;
+    const uint64_t *hashes = texts->hashes.data;
+    for (; texts->slots[at]; at = (at + 1) & texts->mask) {
+        int64_t code = texts->slots[at] - 1, start = code ? ends[code - 1] : 0;
+        if (hashes[code] == hash && ends[code] - start == length &&
+            memcmp(bytes + start, text, (size_t)length) == 0)
+            return code;
+    }
+    if (texts->hashes.count >= INT32_MAX - 1) return -1;
+    if (!reserve(&texts->ends, 1, 8) || !reserve(&texts->hashes, 1, 8)) return -1;
+    texts->bytes.count += length;
+    ((int64_t *)texts->ends.data)[texts->ends.count++] = texts->bytes.count;
+    ((uint64_t *)texts->hashes.data)[texts->hashes.count++] = hash;
+    texts->slots[at] = (int32_t)texts->hashes.count;
+    return texts->hashes.count - 1;
+}
+
+static uint8_t *room(Texts *texts, int64_t length) {
+    if (!reserve(&texts->bytes, length + 1, 1)) return NULL; /* never NULL for no bytes */
+    return (uint8_t *)texts->bytes.data + texts->bytes.count;
+}
+
+static int64_t intern(Texts *texts, Span text) {
+    uint8_t *target = room(texts, length_of(text));
+    if (!target) return -1;
+    memcpy(target, text.start, (size_t)length_of(text));
+    return intern_last(texts, length_of(text));
+}
+
+static void forget_texts(Texts *texts) {
+    texts->bytes.count = texts->ends.count = texts->hashes.count = 0;
+    if (texts->slots) memset(texts->slots, 0, (texts->mask + 1) * sizeof *texts->slots);
+}
+
+static void free_texts(Texts *texts) {
+    free(texts->bytes.data), free(texts->ends.data), free(texts->hashes.data), free(texts->slots);
+}
+
+#endif
