@@ -1263,6 +1263,27 @@ export interface LabelDistribution {
   bins: LabelBin[];
 }
 
+/** Range of steps of which a rank is late in three quarters at least. */
+export interface LateEpisode {
+  first_step: number;
+  last_step: number;
+  /** Share of these steps. */
+  late_ratio: number;
+  /** Median over its late steps. */
+  lateness_ns: number;
+}
+
+/** Lateness by rank (rows) and step (columns). */
+export interface LatenessMap {
+  ranks: string[];
+  /** First step of each column. */
+  steps: string[];
+  /** Number of steps that a column averages; the last column may have fewer. */
+  steps_per_column: number;
+  /** Negative where the rank is earlier than the others. */
+  lateness_ns: ((number | null)[])[];
+}
+
 /** Payload of `launches`. */
 export interface LaunchesView {
   /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
@@ -1542,6 +1563,20 @@ export interface NodeHeatMap {
   left_out_count: number;
 }
 
+/** One node of the job. */
+export interface NodeRow {
+  node: string;
+  ranks: string[];
+  /** Ranks that make the others wait, other than by chance. */
+  late_ranks: string[];
+  /** Share of the steps in which a rank of the node is late, on average over its ranks. Null where lateness is not known. */
+  late_ratio: number | null;
+  /** Mean over its ranks and steps; negative if they are earlier than the other ranks. */
+  mean_lateness_ns: number | null;
+  /** Mean wait of its ranks for the last rank of a step. */
+  mean_waiting_ns: number | null;
+}
+
 /** One node. */
 export interface NodeSeries {
   node: string;
@@ -1597,6 +1632,24 @@ export interface NodeView {
   missed_sample_count: number;
   metrics: MetricView[];
   metrics_missing: Record<string, string>;
+}
+
+/** Payload of `nodes`. */
+export interface NodesView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
+  recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
+  /** Null for the whole run. */
+  range: TimeRange | null;
+  sentence: string;
+  share_of: string;
+  /** Definition of lateness. */
+  lateness_of: string;
+  nodes: NodeRow[];
+  missing: string | null;
 }
 
 /** Calls of one operator, or device work that no operator launched (then `calls` is 0). Device figures are null in a trace without a device. */
@@ -1823,6 +1876,29 @@ export interface RankArrival {
   caused_wait_ns: number;
 }
 
+/** Lateness of one rank. */
+export interface RankLateness {
+  rank: string;
+  node: string;
+  /** Place in the mesh, such as dp=1 pp=0 tp=1; empty without `--mesh`. */
+  coordinates: string;
+  /** Share of steps in which it is later than the others by at least 5% of the step. */
+  late_ratio: number;
+  /** Share of steps in which it is late, and the last to arrive. */
+  last_ratio: number;
+  /** Median over its late steps; over all steps where none is late. */
+  lateness_ns: number;
+  /** Mean over all steps; negative for a rank that is earlier than the others. */
+  mean_lateness_ns: number;
+  /** Mean wait for the last rank of a step. */
+  mean_waiting_ns: number;
+  /** Null for a rank that is not late, other than by chance. */
+  persistence: "persistent" | "since" | "transient" | null;
+  /** Activity of the rank while the others wait for it; null if it is not late, or the cause was not found. */
+  cause: string | null;
+  episodes: LateEpisode[];
+}
+
 /** Input pipeline of one training process. */
 export interface RankPipeline {
   rank: string;
@@ -1923,6 +1999,32 @@ export interface RankWindow {
   /** Collectives by rank. */
   rank_collectives: Collective[];
   notes: string[];
+}
+
+/** Payload of `ranks`. */
+export interface RanksView {
+  /** Consequences of files that cannot be read, and these files; empty if the payload depends on none of them. */
+  damage: string[];
+  /** Which data of the payload were not recorded to the end of the job, or still have to be recovered from the spool; null if the payload has all of them. */
+  recording_end: string | null;
+  /** Which records behind the payload were rounded to limit the size of the run; null for none. */
+  rounding: string | null;
+  /** Null for the whole run. */
+  range: TimeRange | null;
+  sentence: string;
+  share_of: string;
+  /** Definition of lateness. */
+  lateness_of: string;
+  /** Meaning of the values of `persistence`. */
+  persistence_of: string;
+  step_count: number;
+  /** Shortest exposed communication of a step, on average; null without ranks to compare. */
+  mean_transfer_ns: number | null;
+  /** The latest first. */
+  ranks: RankLateness[];
+  map: LatenessMap | null;
+  notes: string[];
+  missing: string | null;
 }
 
 /** Forward operators that ran again in the backward pass (activation checkpointing). */
@@ -3207,6 +3309,8 @@ export interface Views {
   "roofline": RooflineView;
   "annotations": AnnotationsView;
   "distributed": DistributedView;
+  "ranks": RanksView;
+  "nodes": NodesView;
   "usage": UsageView;
   "dashboard": Dashboard;
   "insights": InsightsView;
