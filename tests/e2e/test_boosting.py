@@ -65,6 +65,7 @@ def boosting(tmp_path_factory: pytest.TempPathFactory) -> Boosting:
     return Boosting(job, json.loads(bare.read_bytes()), json.loads(watched.read_bytes()))
 
 
+@pytest.mark.seed("DBT-01")
 def test_models_are_the_same(boosting: Boosting) -> None:
     """Compare `save_raw` of every objective, and the metrics of the cross validation."""
     assert boosting.watched == boosting.bare

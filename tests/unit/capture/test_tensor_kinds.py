@@ -228,6 +228,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.seed("DBT-05")
 @pytest.mark.parametrize("way", LATE_RANKS)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_is_set_after_the_import(spool: Spool, way: str, rank: int) -> None:

@@ -105,6 +105,7 @@ finish()
 """
 
 
+@pytest.mark.seed("DBT-01")
 @pytest.mark.parametrize("sparse", [False, True], ids=["shared parameters", "sparse gradients"])
 def test_rows_equal_what_the_script_had(spool: Spool, tmp_path: Path, sparse: bool) -> None:
     """Weights are those after the step, gradients those that the optimizer used."""
@@ -138,6 +139,7 @@ def test_the_training_is_the_same_bit_for_bit(spool: Spool, tmp_path: Path) -> N
         assert observed[name].tobytes() == array.tobytes(), name
 
 
+@pytest.mark.seed("DBT-02")
 def test_tensors_are_selected_by_name(spool: Spool, tmp_path: Path) -> None:
     patterns = (r"shared\..*", r"gradient/head.*")
     rows = record(

@@ -111,6 +111,7 @@ def by_device(tensor: torch.Tensor) -> list[float]:
     return summarize_on_device(elements).tolist()
 
 
+@pytest.mark.seed("DBT-04")
 @pytest.mark.parametrize("summarize", [by_host, by_device])
 @pytest.mark.parametrize("name", list(DRAWN))
 def test_statistics_equal_those_of_numpy(
