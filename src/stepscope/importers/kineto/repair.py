@@ -179,9 +179,10 @@ class _Reader:
         """Classify unreadable text: fragments at the two ends, or lost."""
         size, result = len(self._text), self._result
         first = last = b""
+        blanks = size - len(self._text.lstrip(_BLANK))  # before the first event
         for start, end in self._unread:
             text = self._text[start:end]
-            if not self._complete and not self._text[:start].strip(_BLANK):
+            if not self._complete and start <= blanks:
                 first = text
             elif not self._complete and end == size:
                 last = text
