@@ -179,6 +179,10 @@ class _CheckedWriter:
     def put_process(self, info: ProcessInfo) -> None:
         msgspec.json.encode(info)
 
+    def put_tensor(self, key: str, content: bytes) -> None:
+        assert key
+        assert isinstance(content, bytes)
+
 
 def _read_event_file(path: Path) -> None:
     """Read an event file, and its bytes as the payload of an intact record."""

@@ -51,10 +51,6 @@ def no_recording_into_a_store(tmp_path: Path) -> None:
     assert "object store" in str(answer.exception)
 
 
-def no_merge_of_nodes() -> None:
-    assert not {"gather", "merge"} & set(COMMANDS)
-
-
 def nothing_is_sent() -> None:
     """The modules that can send are imported only where an alert is delivered or a URL is read."""
     senders = set()
@@ -73,7 +69,6 @@ CHECKS: dict[str, Callable[..., None]] = {
     "It does not trace every kernel of a run": no_kernel_trace_of_a_whole_run,
     "It imports no traces other than": importers_by_name,
     "It does not record into an object store": no_recording_into_a_store,
-    "It does not merge several nodes": no_merge_of_nodes,
     "It sends nothing anywhere": nothing_is_sent,
 }
 """A check per claim, by the first words of the claim."""

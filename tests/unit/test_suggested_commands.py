@@ -52,7 +52,9 @@ EXECUTED = {
     "show", "diagnose", "rules", "report", "export", "compare", "cost", "recover", "doctor",
     "import",
 }  # fmt: skip
-ELSEWHERE = re.compile("s3:|https:|\\.toml|quiet.py|memory.raw|execution_trace|graphs|nccl_trace")
+ELSEWHERE = re.compile(
+    "s3:|https:|\\.toml|quiet.py|memory.raw|job\\.parquet|execution_trace|graphs|nccl_trace"
+)
 """What only exists in other tests."""
 SUGGESTIONS = find_suggestions()
 

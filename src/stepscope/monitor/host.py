@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.instance_type import read_instance_type
 from stepscope.monitor.samplers.base import read_bytes
 from stepscope.monitor.samplers.cgroup import cores_available, memory_limit_bytes
@@ -17,10 +16,10 @@ from stepscope.monitor.samplers.gpu import gpu_facts
 from stepscope.monitor.samplers.memory import memory_total_bytes
 from stepscope.schema import LauncherInfo, NodeInfo
 from stepscope.spool import read_recording_end
-from stepscope.store import RunReader
 
 if TYPE_CHECKING:  # launchers import this file before the job starts
-    pass
+    from stepscope.monitor.config import MonitorConfig
+    from stepscope.store import RunReader
 
 _ANCHOR_TRIES = 5
 

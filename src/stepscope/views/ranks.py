@@ -50,9 +50,9 @@ class RankLateness(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     coordinates: str
     """Place in the mesh, such as dp=1 pp=0 tp=1; empty without `--mesh`."""
-    late_ratio: Annotated[float, field_label(display="bar")]
+    late_ratio: Annotated[float | None, field_label(display="bar")]
     """Share of steps in which it is later than the others by at least 5% of the step."""
-    last_ratio: float
+    last_ratio: float | None
     """Share of steps in which it is late, and the last to arrive."""
     lateness_ns: float
     """Median over its late steps; over all steps where none is late."""

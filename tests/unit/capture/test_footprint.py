@@ -37,7 +37,7 @@ def test_importing_loads_few_modules(statement: str) -> None:
 def test_importing_loads_only_the_marks_of_stepscope() -> None:
     modules = {name for name in loaded_by("import stepscope") if name.startswith("stepscope")}
     assert {name.split(".")[1] for name in modules if "." in name} == {
-        "_version", "capture", "errors", "spool",
+        "_version", "capture", "errors", "job_environment", "spool",
     }  # fmt: skip
     assert not {name for name in modules if "frameworks" in name or "stacks" in name}
 

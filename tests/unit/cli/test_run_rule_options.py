@@ -25,6 +25,7 @@ DEFAULTS = {
     "webhook": (),
     "notify": (),
     "report": None,
+    "on_stuck": (),
     "no_rules": False,
 }
 OWN = "from stepscope.rules import Rule\nclass Mine(Rule):\n    '''Mine.'''\n"

@@ -195,6 +195,31 @@ def importance_of(process: str, step: int, t_ns: int, scores: np.ndarray) -> Ten
     )
 
 
+def batch_matrices(process: str, step: int, random: np.random.Generator) -> list[TensorValues]:
+    """Draw the matrices of a batch: labels, a confusion, channels of images, tokens."""
+    drawn = {
+        ("labels/train", "labels"): (("0", "1"), ("count", "mispredicted"), [[90, 80], [9, 1]]),
+        ("batch_confusion/train", "predictions"): (("0", "1"), ("0", "1"), [[90, 9], [30, 60]]),
+        ("channels/train", "inputs"): (("0",), ("image_count", "mean", "std"), [[600, 0.5, 1]]),
+        ("tokens/train", "inputs"): (("0", "7"), ("count",), [[60], [40]]),
+    }
+    return [
+        TensorValues(
+            name=name,
+            collection=collection,
+            process=process,
+            rank=int(process[1:]),
+            mode="TRAIN",
+            step=step,
+            t_ns=ORIGIN_NS + step * 4 * SECOND_NS,
+            rows=rows,
+            columns=columns,
+            values=np.array(values) * random.integers(0, 9, np.shape(values)),
+        )
+        for (name, collection), (rows, columns, values) in drawn.items()
+    ]
+
+
 def random_inputs(seed: int) -> FakeRuleInputs:
     """Draw tensors and losses with faults at random steps."""
     random = np.random.default_rng(seed)
@@ -227,6 +252,8 @@ def random_inputs(seed: int) -> FakeRuleInputs:
         inputs.scalar("val_loss", loss[:40] * 2, process=process, every_s=20, from_s=1.5)
         inputs.scalar("trees/depth", random.integers(1, 8, 40), process=process, every_s=20)
         for step in range(0, 200, 10):
+            for matrix in batch_matrices(process, step, random):
+                inputs.matrix(matrix)
             scores = 100 * random.exponential(size=(6, 1)) ** 3
             t_ns = ORIGIN_NS + step * 4 * SECOND_NS
             inputs.matrix(importance_of(process, step, t_ns, scores))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 import pytest
 
@@ -13,39 +14,53 @@ RUNNING, COMPLETED, FAILED = JobState.IN_PROGRESS, JobState.COMPLETED, JobState.
 UNKNOWN, STOPPING = JobState.UNKNOWN, JobState.STOPPING
 
 
-def status(state: JobState, age_s: float = 0, incarnation: int = 1) -> JobStatus:
-    heartbeat_ns = time.time_ns() - round(1e9 * age_s)
-    return JobStatus(state=state, heartbeat_ns=heartbeat_ns, started_ns=1, incarnation=incarnation)
+class Launcher(NamedTuple):
+    """State of one launcher, and the age of its heartbeat."""
+
+    state: JobState
+    age_s: float = 0
+    incarnation: int = 1
+
+    def status(self) -> JobStatus:
+        """Return its status as of now."""
+        heartbeat_ns = time.time_ns() - round(1e9 * self.age_s)
+        return JobStatus(
+            state=self.state,
+            heartbeat_ns=heartbeat_ns,
+            started_ns=1,
+            incarnation=self.incarnation,
+        )
 
 
 @pytest.mark.parametrize(
-    ("statuses", "expected"),
+    ("launchers", "expected"),
     [
         ([], None),
-        ([status(RUNNING), status(COMPLETED)], RUNNING),
-        ([status(COMPLETED), status(COMPLETED)], COMPLETED),
-        ([status(COMPLETED), status(FAILED)], FAILED),
+        ([Launcher(RUNNING), Launcher(COMPLETED)], RUNNING),
+        ([Launcher(COMPLETED), Launcher(COMPLETED)], COMPLETED),
+        ([Launcher(COMPLETED), Launcher(FAILED)], FAILED),
         # A host that was killed.
-        ([status(COMPLETED), status(RUNNING, 60)], UNKNOWN),
-        ([status(FAILED), status(RUNNING, 60)], FAILED),
-        ([status(RUNNING), status(RUNNING, 60)], RUNNING),
-        ([status(STOPPING, 60), status(JobState.STOPPED)], JobState.STOPPED),
+        ([Launcher(COMPLETED), Launcher(RUNNING, 60)], UNKNOWN),
+        ([Launcher(FAILED), Launcher(RUNNING, 60)], FAILED),
+        ([Launcher(RUNNING), Launcher(RUNNING, 60)], RUNNING),
+        ([Launcher(STOPPING, 60), Launcher(JobState.STOPPED)], JobState.STOPPED),
         # Of a job that has no other node, a restart of the monitor may still tell.
-        ([status(RUNNING, 60)], RUNNING),
-        ([status(RUNNING, 60), status(RUNNING, 90)], RUNNING),
+        ([Launcher(RUNNING, 60)], RUNNING),
+        ([Launcher(RUNNING, 60), Launcher(RUNNING, 90)], RUNNING),
         # The latest start counts.
-        ([status(FAILED), status(COMPLETED, incarnation=2)], COMPLETED),
-        ([status(RUNNING, 60), status(COMPLETED, incarnation=2)], COMPLETED),
-        ([status(COMPLETED), status(RUNNING, 60, incarnation=2)], RUNNING),
+        ([Launcher(FAILED), Launcher(COMPLETED, incarnation=2)], COMPLETED),
+        ([Launcher(RUNNING, 60), Launcher(COMPLETED, incarnation=2)], COMPLETED),
+        ([Launcher(COMPLETED), Launcher(RUNNING, 60, incarnation=2)], RUNNING),
     ],
 )
-def test_the_state_of_a_job(statuses: list[JobStatus], expected: JobState | None) -> None:
+def test_the_state_of_a_job(launchers: list[Launcher], expected: JobState | None) -> None:
+    statuses = [launcher.status() for launcher in launchers]
     assert job_state(statuses) is expected
     assert has_ended(statuses) == (expected is None or expected.is_final)
 
 
 def test_the_state_of_a_lost_node() -> None:
-    lost, ended = status(RUNNING, 3600), status(COMPLETED)
+    lost, ended = Launcher(RUNNING, 3600).status(), Launcher(COMPLETED).status()
     assert node_state(lost, [lost, ended]) is UNKNOWN
     assert explain_lost_node(lost, [lost, ended]) == (
         "its monitor has sent no heartbeat for 1 h: the host, or stepscope on it, was killed or is "

@@ -1883,9 +1883,9 @@ export interface RankLateness {
   /** Place in the mesh, such as dp=1 pp=0 tp=1; empty without `--mesh`. */
   coordinates: string;
   /** Share of steps in which it is later than the others by at least 5% of the step. */
-  late_ratio: number;
+  late_ratio: number | null;
   /** Share of steps in which it is late, and the last to arrive. */
-  last_ratio: number;
+  last_ratio: number | null;
   /** Median over its late steps; over all steps where none is late. */
   lateness_ns: number;
   /** Mean over all steps; negative for a rank that is earlier than the others. */

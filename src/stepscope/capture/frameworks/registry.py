@@ -16,7 +16,6 @@ long for every process.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 
@@ -99,5 +98,7 @@ class _Installation:
         self._adapter = adapter
 
     def __call__(self) -> None:
+        import importlib  # which a process that imports no framework does not need
+
         module, _, function = self._adapter.partition(":")
         getattr(importlib.import_module(module), function)()

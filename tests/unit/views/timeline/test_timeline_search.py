@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stepscope.errors import UsageError
+from stepscope.importers.kineto.gather import MAX_TEXT_CHARACTERS
 from stepscope.run import Run
 from stepscope.testing.runs import RunBuilder
 from tests.support.drawn_timelines import import_run, small_blocks, track_ids, view
@@ -139,7 +140,8 @@ def test_names_that_are_markup_or_endless(tmp_path: Path) -> None:
     names = view(run, "timeline-slices").names
     assert "<img src=x onerror=alert(1)>" in names
     assert max(map(len, names)) == 500
-    assert find_slice(run, endless).name == endless
+    kept = endless[:MAX_TEXT_CHARACTERS] + "…"
+    assert find_slice(run, kept).name == kept
 
 
 def test_missing_events_and_tracks_are_errors(tmp_path: Path) -> None:
