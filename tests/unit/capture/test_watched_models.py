@@ -6,6 +6,7 @@ import importlib.util
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,19 @@ stepscope.watch(critic)
     assert names_by_step(spool) == {1: names, 3: names}
     values = read_rows(spool, "tensor_values")
     assert [(row["tensor"], row["value"]) for row in values] == [("labels/train", 2)]
+
+
+def test_a_second_model_does_not_count_what_is_of_the_process_twice(spool: Spool) -> None:
+    watch = """
+stepscope.watch(generator, "losses")
+stepscope.watch(critic, "losses")
+"""
+    clip = "nn.utils.clip_grad_norm_(both.parameters(), 1.0)"
+    training = TRAINING.replace("        for optimizer in", f"        {clip}\n        for optimizer in")
+    spool.run(training.replace("WATCH", watch) + "\ntrain(both)")
+    scalars = Counter(r.name for r in spool.drain().records if r.table == "scalars")
+    names = ("loss/Sum", "gradient_clipping/norm", "gradient_clipping/norm_ratio")
+    assert scalars == dict.fromkeys(names, 4)
 
 
 @pytest.mark.parametrize("has_spool", [False, True], ids=["not recorded", "with --tensors"])
