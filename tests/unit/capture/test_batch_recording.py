@@ -272,6 +272,57 @@ def test_tokens_and_images_of_an_unchanged_model(spool: Spool) -> None:
     }
 
 
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_are_those_of_torch_distributed(spool: Spool, rank: int) -> None:
+    """A script that starts its ranks by itself has no variable RANK."""
+    spool.run(
+        """
+        import sys, torch, stepscope
+        import torch.distributed as dist
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        stepscope.record(labels=[2])  # before the script sets its rank
+        dist.init_process_group("fake", store=FakeStore(), rank=int(sys.argv[1]), world_size=2)
+        stepscope.record(labels=[3])
+        """,
+        str(rank),
+        **{TENSORS_VARIABLE: TensorPlan(collections=("labels",), interval=1, ranks=[1]).encode()},
+    )
+    rows = [row["row_name"] for row in read_rows(spool, "tensor_values")]
+    assert rows == (["3"] if rank else [])
+
+
+def test_calls_for_evaluation_have_an_interval_of_their_own(spool: Spool) -> None:
+    plan = TensorPlan(collections=("labels",), interval=5, evaluation_interval=2).encode()
+    spool.run(
+        """
+        import stepscope
+        for number in range(6):
+            stepscope.record(labels=[number], mode="TRAIN")
+            stepscope.record(labels=[number], mode="EVAL")
+        """,
+        **{TENSORS_VARIABLE: plan},
+    )
+    recorded = [(row["tensor"], row["row_name"]) for row in read_rows(spool, "tensor_values")]
+    evaluated = [("labels/eval", number) for number in "024"]
+    assert sorted(recorded) == [*evaluated, ("labels/train", "0"), ("labels/train", "5")]
+
+
+def test_inputs_of_a_model_are_left_out_while_another_thread_records(spool: Spool) -> None:
+    spool.run(
+        """
+        from stepscope.capture import batches
+        recorder = batches.find_recorder()
+        with recorder._lock:  # as of the other thread
+            batches.add_model_input("model_input/0", [1, 2], 0, "TRAIN")
+        batches.add_model_input("model_input/0", [3], 1, "TRAIN")
+        batches.add_model_input("model_input/0", [4], 2, "TRAIN")
+        """,
+        **{TENSORS_VARIABLE: PLAN},
+    )
+    assert [row["row_name"] for row in read_rows(spool, "tensor_values")] == ["3", "4"]
+
+
 def test_nothing_outside_of_a_recorded_process(spool: Spool) -> None:
     spool.run(
         """

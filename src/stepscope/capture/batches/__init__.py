@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 COLLECTIONS = frozenset({"labels", "predictions", "inputs"})
 _TORCH_BATCHES = "stepscope.capture.frameworks.pytorch.tensors.batches"
 _PROGRESS = "stepscope.capture.frameworks.pytorch.progress"
+_RANKS = "stepscope.capture.frameworks.pytorch.ranks"
 
 _probe = Probe("labels, predictions and inputs of the script")
 _time_probe = Probe("time of the recording of tensors")
@@ -61,13 +62,13 @@ class BatchRecorder:
         name = name or mode.lower()
         number = self._call_counts.get((name, mode), 0)
         self._call_counts[name, mode] = number + 1
-        if not self._plan.records_step(number) or not self._lock.acquire(blocking=False):
+        if not self._records(number, mode) or not self._lock.acquire(blocking=False):
             return
         span = _time_probe.start(Kind.ANNOTATION, _SPAN_NAME)
         try:
             step = _find_step(number)
             if inputs is not None and "inputs" in self._collections:
-                self.add_inputs(name, inputs, step=step, mode=mode)
+                self._add_inputs(name, inputs, step=step, mode=mode)
             if labels is not None and self._collections & {"labels", "predictions"}:
                 if "predictions" not in self._collections:
                     predictions = None
@@ -76,7 +77,28 @@ class BatchRecorder:
             self._lock.release()
             _time_probe.end(span)
 
-    def add_inputs(self, name: str, inputs: Any, *, step: int, mode: str) -> None:
+    def _records(self, number: int, mode: str) -> bool:
+        """Return True if the plan asks for a call, counted by name and mode, on this rank."""
+        plan = self._plan
+        is_chosen = (
+            plan.records_step(number)
+            if mode == "TRAIN"
+            else plan.records_evaluation(number, number)
+        )
+        return is_chosen and (plan.ranks is None or plan.records_rank(_find_rank()))
+
+    def add_model_input(self, name: str, tensor: Any, *, step: int, mode: str) -> None:
+        """Record what a model takes; that of another thread meanwhile is not."""
+        if not self._lock.acquire(blocking=False):
+            return
+        span = _time_probe.start(Kind.ANNOTATION, _SPAN_NAME)
+        try:
+            self._add_inputs(name, tensor, step=step, mode=mode)
+        finally:
+            self._lock.release()
+            _time_probe.end(span)
+
+    def _add_inputs(self, name: str, inputs: Any, *, step: int, mode: str) -> None:
         """Record the inputs of a call: tokens or images."""
         if _is_torch(inputs):
             _torch_batches().add_inputs(name, inputs, step=step, mode=mode)
@@ -147,7 +169,6 @@ def start(plan: TensorPlan) -> None:
     if _recorder is not None:
         return
     is_recorded = bool(COLLECTIONS.intersection(plan.collections))
-    is_recorded = is_recorded and plan.records_rank(read_ranks().rank)
     _recorder, _has_plan = BatchRecorder(plan) if is_recorded else None, True
 
 
@@ -175,9 +196,7 @@ def add_model_input(name: str, tensor: Any, step: int, mode: str) -> None:
     """Record the tokens or images that a model takes. Never raises."""
     recorder = find_recorder()
     if recorder is not None:
-        span = _time_probe.start(Kind.ANNOTATION, _SPAN_NAME)
-        recorder.add_inputs(name, tensor, step=step, mode=mode)
-        _time_probe.end(span)
+        recorder.add_model_input(name, tensor, step=step, mode=mode)
 
 
 def _is_torch(values: Any) -> bool:
@@ -194,6 +213,11 @@ def _torch_batches() -> Any:
 def _find_mode() -> str:
     torch = sys.modules.get("torch")
     return "EVAL" if torch is not None and not torch.is_grad_enabled() else "TRAIN"
+
+
+def _find_rank() -> int | None:
+    ranks = sys.modules.get(_RANKS)  # of a script that uses torch
+    return read_ranks().rank if ranks is None else ranks.find_rank()
 
 
 def _find_step(number: int) -> int:
