@@ -79,7 +79,9 @@ stepscope.watch(generator, "losses")
 stepscope.watch(critic, "losses")
 """
     clip = "nn.utils.clip_grad_norm_(both.parameters(), 1.0)"
-    training = TRAINING.replace("        for optimizer in", f"        {clip}\n        for optimizer in")
+    training = TRAINING.replace(
+        "        for optimizer in", f"        {clip}\n        for optimizer in"
+    )
     spool.run(training.replace("WATCH", watch) + "\ntrain(both)")
     scalars = Counter(r.name for r in spool.drain().records if r.table == "scalars")
     names = ("loss/Sum", "gradient_clipping/norm", "gradient_clipping/norm_ratio")
