@@ -320,3 +320,32 @@ HostSummary.summarize = fail
     assert [note.partition(" at ")[0] for note in notes] == [
         "stopped recording tensors after an error: RuntimeError('no memory')"
     ]
+
+
+def test_sharded_gradients_of_a_scaled_fused_optimizer(spool: Spool) -> None:
+    """Statistics and elements are those of this rank's shard, without the factor of the scaler."""
+    plan = TensorPlan(collections=("gradients",), raw_patterns=("gradient/.*",), interval=1)
+    spool.run(
+        """
+        import torch, torch.distributed as dist
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import DTensor, Shard
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+        mesh = init_device_mesh("cpu", (2,))
+        weight = torch.nn.Parameter(DTensor.from_local(torch.ones(2, 3), mesh, [Shard(0)]))
+        weight.grad = DTensor.from_local(torch.full((2, 3), 8.0), mesh, [Shard(0)])
+        optimizer = torch.optim.Adam([weight], fused=True)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        scaler.scale(torch.ones(()))
+        scaler.step(optimizer)
+        scaler.update()
+        """,
+        **{TENSORS_VARIABLE: plan.encode()},
+    )
+    (row,) = read_rows(spool, "tensor_statistics")
+    assert (row["tensor"], row["element_count"]) == ("gradient/parameter_4x3", 6)
+    assert (row["min"], row["max"]) == (2, 2)
+    (elements,) = read_rows(spool, "tensor_elements")
+    assert (elements["shape"], elements["byte_count"]) == ("2x3", 6 * 8)
