@@ -292,6 +292,25 @@ def test_ranks_are_those_of_torch_distributed(spool: Spool, rank: int) -> None:
     assert rows == (["3"] if rank else [])
 
 
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+def test_labels_and_predictions_on_two_devices(spool: Spool) -> None:
+    """They meet where neither is read before it has arrived; a meta tensor has nothing to read."""
+    spool.run(
+        """
+        import torch, stepscope
+        on_host, on_device = torch.zeros(3), torch.zeros(3, device="meta")
+        stepscope.record(labels=on_device, predictions=on_host)
+        stepscope.record(labels=on_host, predictions=on_device)
+        stepscope.record(labels=on_host, predictions=on_host)
+        """,
+        **{TENSORS_VARIABLE: PLAN},
+    )
+    rows = [(r["tensor"], r["column_name"], r["value"]) for r in read_rows(spool, "tensor_values")]
+    labels = [("labels/train", "count", 3), ("labels/train", "mispredicted", 0)]
+    assert rows == [*labels, ("batch_confusion/train", "0", 3)]
+    assert not spool.drain().notes
+
+
 def test_calls_for_evaluation_have_an_interval_of_their_own(spool: Spool) -> None:
     plan = TensorPlan(collections=("labels",), interval=5, evaluation_interval=2).encode()
     spool.run(

@@ -21,6 +21,7 @@ import torch
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.tensors.device_scalars import DeviceScalars
+from stepscope.capture.frameworks.pytorch.tensors.host_copies import choose_device
 from stepscope.capture.frameworks.pytorch.tensors.plain_execution import is_plain_execution
 from stepscope.capture.frameworks.pytorch.tensors.selection import is_recorded_rank
 from stepscope.capture.guard import Probe
@@ -127,7 +128,7 @@ class GradientScalars:
         if not gradients or any(gradient.is_meta for gradient in gradients):
             return
         with torch.no_grad(), torch._C.DisableTorchFunction():
-            device = gradients[0].device
+            device = choose_device(gradient.device for gradient in gradients)
             counts = [(g.abs() >= limit).sum().to(device, non_blocking=True) for g in gradients]
             element_count = sum(gradient.numel() for gradient in gradients)
             share = torch.stack(counts).sum().double() / element_count
