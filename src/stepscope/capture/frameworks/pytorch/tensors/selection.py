@@ -12,8 +12,8 @@ from stepscope.spool import TensorPlan
 MAX_SEARCHED_NAMES = 5000
 """Limit of the names among which the nearest ones are looked for."""
 MAX_COMPARED_NAMES = 50
-"""Of these, those that are compared character by character: they have the most pairs of neighbouring
-characters in common with the pattern."""
+"""Of these, those that are compared character by character: they have the most pairs of
+neighbouring characters in common with the pattern."""
 NEAREST_COUNT = 3
 _SPECIAL_CHARACTERS = re.compile(r"[\\^$*+?()\[\]{}|]")
 
