@@ -73,6 +73,57 @@ stepscope.watch(critic)
     assert [(row["tensor"], row["value"]) for row in values] == [("labels/train", 2)]
 
 
+def test_an_option_of_each_kind_together(spool: Spool) -> None:
+    """Whole tensors with their elements, an interval of evaluations, and a pattern that matches
+    nothing, in one training whose model is watched."""
+    code = """
+        import torch, stepscope, torch.distributed as dist
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import DTensor, Shard
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        class Model(torch.nn.Module):
+            def __init__(self, mesh):
+                super().__init__()
+                part = torch.arange(6.0).reshape(2, 3)
+                self.weight = torch.nn.Parameter(DTensor.from_local(part, mesh, [Shard(0)]))
+                self.bias = torch.nn.Parameter(torch.ones(3))
+
+            def forward(self, inputs):
+                return inputs + self.bias
+
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+        model = Model(init_device_mesh("cpu", (2,)))
+        stepscope.watch(
+            model, ["weights", "outputs"], patterns=["nothing", "bias"], interval=2,
+            evaluation_interval=3, raw=["weight"], joins_shards=True,
+        )
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(8):
+            model(torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+            with torch.no_grad():
+                model(torch.ones(2, 3))
+    """
+    spool.run(code)
+    rows = read_rows(spool, "tensor_statistics")
+    steps: dict[tuple[str, str], list[int]] = {}
+    for row in rows:
+        steps.setdefault((row["mode"], row["tensor"]), []).append(row["step"])
+    trained = [0, 2, 4, 6]
+    assert {key: sorted(numbers) for key, numbers in steps.items()} == {
+        **{("TRAIN", name): trained for name in ("weight", "bias", "model_output/0")},
+        ("EVAL", "model_output/0"): [1, 4, 7],
+    }
+    elements = read_rows(spool, "tensor_elements")
+    assert sorted((row["step"], row["shape"]) for row in elements) == [(n, "2x3") for n in trained]
+    # The other rank of this process group does not exist.
+    facts = spool.drain().facts("sharded_tensors")
+    assert {(fact["statistics"], tuple(fact["ranks"])) for fact in facts} == {("shards", (0, 1))}
+    notes = spool.drain().notes
+    assert any("'nothing' has matched no tensor in 3 recorded steps" in note for note in notes)
+
+
 def test_a_second_model_does_not_count_what_is_of_the_process_twice(spool: Spool) -> None:
     watch = """
 stepscope.watch(generator, "losses")
