@@ -349,3 +349,41 @@ def test_sharded_gradients_of_a_scaled_fused_optimizer(spool: Spool) -> None:
     assert (row["min"], row["max"]) == (2, 2)
     (elements,) = read_rows(spool, "tensor_elements")
     assert (elements["shape"], elements["byte_count"]) == ("2x3", 6 * 8)
+
+
+@pytest.mark.parametrize("ranks", [None, [1]], ids=["recorded", "not recorded"])
+def test_the_graph_of_a_scaled_loss_is_released(spool: Spool, ranks: list[int] | None) -> None:
+    """After the backward pass, and if there is none, when the script deletes the scaled loss."""
+    plan = TensorPlan(collections=("losses",), interval=1, ranks=ranks)
+    spool.run(
+        """
+        import weakref, torch
+
+        class Memory: pass
+
+        class Double(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, values):
+                ctx.memory = Memory()
+                references.append(weakref.ref(ctx.memory))
+                return values * 2
+
+            @staticmethod
+            def backward(ctx, gradient):
+                return gradient * 2
+
+        references, values = [], torch.ones(3, requires_grad=True)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        for has_backward in (True, False):
+            loss = Double.apply(values).sum()
+            scaled = scaler.scale(loss)
+            if has_backward:
+                scaled.backward()
+            assert references[-1]() is not None
+            del loss, scaled
+            assert references[-1]() is None, has_backward
+        """,
+        **{TENSORS_VARIABLE: plan.encode(), "RANK": "0"},
+    )
+    losses = [record.value for record in spool.drain().records if record.table == "scalars"]
+    assert losses == ([] if ranks else [6.0])
