@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-from stepscope.capture import session
 from stepscope.errors import UsageError
 from stepscope.spool import (
     DEFAULT_RAW_LIMIT_BYTES,
@@ -88,7 +87,7 @@ def watch(
     except ValueError as error:
         raise UsageError(f"stepscope.watch: {error}.") from error
     tensors = sys.modules.get(_PYTORCH_TENSORS)
-    is_recorded = bool(os.environ.get(SPOOL_VARIABLE)) and session.live
+    is_recorded = bool(os.environ.get(SPOOL_VARIABLE))  # the recording may start later
     if tensors is None or not is_recorded or os.environ.get(TENSORS_VARIABLE):
         return
     from stepscope.capture import batches

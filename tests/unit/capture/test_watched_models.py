@@ -60,6 +60,19 @@ def test_tensors_of_one_model(spool: Spool, model: str) -> None:
     assert names_by_step(spool) == {0: expected, 2: expected}
 
 
+def test_the_recording_may_start_later(spool: Spool) -> None:
+    watch = 'stepscope.stop_profiling()\nstepscope.watch(critic, ["weights", "labels"], interval=1)'
+    later = """
+for part in range(2):
+    train(both)
+    stepscope.record(labels=[part])
+    stepscope.start_profiling()
+"""
+    spool.run(TRAINING.replace("WATCH", watch) + later)
+    assert names_by_step(spool) == {step: {"0.weight"} for step in range(4, 8)}
+    assert [row["row_name"] for row in read_rows(spool, "tensor_values")] == ["1"]
+
+
 def test_of_two_models_and_of_batches(spool: Spool) -> None:
     watch = """
 stepscope.watch(generator, ["weights", "labels"], steps=[1, 3])
