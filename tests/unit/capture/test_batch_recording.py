@@ -223,6 +223,7 @@ batches = [
 ]
 for batch in batches:
     assert stepscope.record(**batch) is None
+stepscope.record(labels=[7], name="another")
 """
 
 
@@ -231,12 +232,14 @@ for batch in batches:
 def test_no_batch_raises_into_the_job(spool: Spool, plan: str) -> None:
     spool.run(HOSTILE, STEPSCOPE_STRICT="", **{TENSORS_VARIABLE: plan})
     notes = [note for process in spool.drain().processes.values() for note in process.notes]
-    assert bool(read_rows(spool, "tensor_values")) == bool(plan)
+    rows = [row for row in read_rows(spool, "tensor_values") if row["tensor"] == "labels/another"]
+    assert [row["row_name"] for row in rows] == (["7"] if plan else [])
     if plan:
         text = "\n".join(notes)
         assert "predictions of shape [4, 2] do not belong to labels of shape [3]" in text
         assert "pass numbers of classes, or a score for each class" in text
-        assert "stopped recording labels, predictions and inputs of the script" in text
+        for what in ("labels", "inputs"):
+            assert f"{what} of train are no longer recorded, because on purpose" in text
     else:
         assert notes == []
 

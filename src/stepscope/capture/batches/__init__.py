@@ -23,6 +23,7 @@ from stepscope.spool import TENSORS_VARIABLE, Kind, TensorPlan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 COLLECTIONS = frozenset({"labels", "predictions", "inputs"})
@@ -48,6 +49,8 @@ class BatchRecorder:
         self._call_counts: dict[tuple[str, str], int] = {}
         self._counters: dict[str, ClassCounter] = {}
         self._notes: set[str] = set()
+        self._failed: set[tuple[str, str]] = set()
+        """What is no longer recorded, such as `labels`, with the name."""
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._renew_lock)
 
@@ -68,11 +71,12 @@ class BatchRecorder:
         try:
             step = _find_step(number)
             if inputs is not None and "inputs" in self._collections:
-                self._add_inputs(name, inputs, step=step, mode=mode)
+                self._try("inputs", name, self._add_inputs, inputs, step=step, mode=mode)
             if labels is not None and self._collections & {"labels", "predictions"}:
                 if "predictions" not in self._collections:
                     predictions = None
-                self._add_classes(name, labels, predictions, step=step, mode=mode)
+                batch = labels, predictions
+                self._try("labels", name, self._add_classes, *batch, step=step, mode=mode)
         finally:
             self._lock.release()
             _time_probe.end(span)
@@ -93,7 +97,7 @@ class BatchRecorder:
             return
         span = _time_probe.start(Kind.ANNOTATION, _SPAN_NAME)
         try:
-            self._add_inputs(name, tensor, step=step, mode=mode)
+            self._try("inputs", name, self._add_inputs, tensor, step=step, mode=mode)
         finally:
             self._lock.release()
             _time_probe.end(span)
@@ -114,16 +118,31 @@ class BatchRecorder:
     def _add_classes(
         self, name: str, labels: Any, predictions: Any, *, step: int, mode: str
     ) -> None:
+        if _is_torch(labels) or _is_torch(predictions):
+            _torch_batches().add_classes(
+                self.count_classes, name, labels, predictions, step=step, mode=mode
+            )
+        else:
+            numbers = arrays.read_classes(labels, predictions)
+            self.count_classes(name, *numbers, step=step, mode=mode)
+
+    def _try(
+        self, what: str, name: str, add: Callable[..., None], *values: Any, step: int, mode: str
+    ) -> None:
+        """Record values, or note why that is impossible. Of a name for which a framework fails,
+        nothing is recorded from then on: it may be out of memory."""
+        if (what, name) in self._failed:
+            return
         try:
-            if _is_torch(labels) or _is_torch(predictions):
-                _torch_batches().add_classes(
-                    self.count_classes, name, labels, predictions, step=step, mode=mode
-                )
-            else:
-                numbers = arrays.read_classes(labels, predictions)
-                self.count_classes(name, *numbers, step=step, mode=mode)
+            add(name, *values, step=step, mode=mode)
         except (TypeError, ValueError) as error:
-            self._note(f"stepscope.record: labels of {name} were not recorded, because {error}")
+            self._note(f"stepscope.record: {what} of {name} were not recorded, because {error}")
+        except (RuntimeError, LookupError, ArithmeticError) as error:
+            self._failed.add((what, name))
+            first_line = str(error).partition("\n")[0]
+            self._note(
+                f"stepscope.record: {what} of {name} are no longer recorded, because {first_line}"
+            )
 
     def count_classes(
         self,
