@@ -238,8 +238,8 @@ def test_no_batch_raises_into_the_job(spool: Spool, plan: str) -> None:
         text = "\n".join(notes)
         assert "predictions of shape [4, 2] do not belong to labels of shape [3]" in text
         assert "pass numbers of classes, or a score for each class" in text
-        for what in ("labels", "inputs"):
-            assert f"{what} of train are no longer recorded, because on purpose" in text
+        for argument in ("labels", "inputs"):
+            assert f"{argument} of train are no longer recorded, because on purpose" in text
     else:
         assert notes == []
 

@@ -65,7 +65,7 @@ def test_the_end_does_not_wait_for_ever(
 
 
 @pytest.mark.parametrize(
-    ("names", "chosen"),
+    ("names", "expected"),
     [
         (("cpu", "cpu"), "cpu"),
         (("cpu", "cuda:1", "cuda:0"), "cuda:1"),
@@ -73,6 +73,6 @@ def test_the_end_does_not_wait_for_ever(
     ],
 )
 def test_tensors_of_several_devices_meet_on_none_that_waits(
-    names: tuple[str, ...], chosen: str
+    names: tuple[str, ...], expected: str
 ) -> None:
-    assert choose_device(map(torch.device, names)) == torch.device(chosen)
+    assert choose_device(map(torch.device, names)) == torch.device(expected)

@@ -25,7 +25,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(
-    ("pattern", "meant"),
+    ("pattern", "expected"),
     [
         ("layers.73.atention.query.weight", "layers.73.attention.query.weight"),
         ("gradient/layers.99.mlp.up.weigth", "gradient/layers.99.mlp.up.weight"),
@@ -36,7 +36,7 @@ NAMES = [
     ],
 )
 def test_the_nearest_of_many_names(
-    monkeypatch: pytest.MonkeyPatch, pattern: str, meant: str | None
+    monkeypatch: pytest.MonkeyPatch, pattern: str, expected: str | None
 ) -> None:
     compared = []
 
@@ -53,7 +53,7 @@ def test_the_nearest_of_many_names(
     nearest = text.partition("the nearest names are ")[2].split(", ")
     assert len(nearest) == 3
     exact = original(pattern.replace(".*", ""), NAMES, 1, cutoff=0.0)
-    if meant is not None:
-        assert nearest[0].endswith(meant.replace("layers.0", ""))
+    if expected is not None:
+        assert nearest[0].endswith(expected.replace("layers.0", ""))
         if ".*" not in pattern:
-            assert nearest[0] == exact[0] == meant
+            assert nearest[0] == exact[0] == expected

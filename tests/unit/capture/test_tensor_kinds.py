@@ -242,7 +242,7 @@ def test_a_rank_that_is_set_after_the_import(spool: Spool, way: str, rank: int) 
     assert len(losses) == (2 if rank == 1 else 0)
     (process,) = recorded.processes.values()
     node: Any = SimpleNamespace(node="n", epoch_offset_ns=0)
-    info = _make_process_info(process, node)
+    info = _make_process_info(process, node, incarnation=1)
     assert (info.rank, info.world_size) == (1, 2)
 
 

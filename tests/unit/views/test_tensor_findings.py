@@ -119,14 +119,14 @@ def test_rules_that_name_a_tensor() -> None:
     of a process without ranks."""
 
     def finding(rule: str, *tensors: tuple[str, int | None, str]) -> TensorFinding:
-        named = [
+        listed = [
             TensorOfFinding(
                 name=name, rank=rank, mode=mode, first_step=0, violation_count=1, record_count=1
             )
             for name, rank, mode in tensors
         ]
         return TensorFinding(
-            rule=rule, sentences=[], recommendation="", first_after_ns=0, tensors=named
+            rule=rule, sentences=[], recommendation="", first_after_ns=0, tensors=listed
         )
 
     naming = NamingRules([

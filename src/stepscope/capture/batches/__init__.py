@@ -127,21 +127,22 @@ class BatchRecorder:
             self.count_classes(name, *numbers, step=step, mode=mode)
 
     def _try(
-        self, what: str, name: str, add: Callable[..., None], *values: Any, step: int, mode: str
+        self, argument: str, name: str, add: Callable[..., None], *values: Any, step: int, mode: str
     ) -> None:
         """Record values, or note why that is impossible. Of a name for which a framework fails,
         nothing is recorded from then on: it may be out of memory."""
-        if (what, name) in self._failed:
+        if (argument, name) in self._failed:
             return
         try:
             add(name, *values, step=step, mode=mode)
         except (TypeError, ValueError) as error:
-            self._note(f"stepscope.record: {what} of {name} were not recorded, because {error}")
+            self._note(f"stepscope.record: {argument} of {name} were not recorded, because {error}")
         except (RuntimeError, LookupError, ArithmeticError) as error:
-            self._failed.add((what, name))
+            self._failed.add((argument, name))
             first_line = str(error).partition("\n")[0]
             self._note(
-                f"stepscope.record: {what} of {name} are no longer recorded, because {first_line}"
+                f"stepscope.record: {argument} of {name} are no longer recorded, because "
+                f"{first_line}"
             )
 
     def count_classes(
@@ -236,7 +237,8 @@ def _find_mode() -> str:
 
 def _find_rank() -> int | None:
     ranks = sys.modules.get(_RANKS)  # of a script that uses torch
-    return read_ranks().rank if ranks is None else ranks.find_rank()
+    rank: int | None = read_ranks().rank if ranks is None else ranks.find_rank()
+    return rank
 
 
 def _find_step(number: int) -> int:

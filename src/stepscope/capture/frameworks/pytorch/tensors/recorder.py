@@ -255,8 +255,8 @@ class TensorRecorder:
             raw = None
             if elements is not None and scale is not None and not elements.implied_zeros:
                 to_local = getattr(gradient, "to_local", None)  # of a DTensor
-                own: torch.Tensor = gradient if to_local is None else to_local()
-                raw = elements.values.reshape(own.shape)
+                local: torch.Tensor = gradient if to_local is None else to_local()
+                raw = elements.values.reshape(local.shape)
             self._add(step, name, "gradients", gradient, elements, None, raw)
 
     def _add_optimizer_state(self, step: OpenStep) -> None:

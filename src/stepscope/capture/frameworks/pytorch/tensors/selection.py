@@ -60,8 +60,8 @@ class NamePatterns:
         pairs = _list_pairs(text)
 
         def similarity(name: str) -> float:
-            others = _list_pairs(name)
-            return len(pairs & others) / max(1, len(pairs) + len(others))
+            name_pairs = _list_pairs(name)
+            return len(pairs & name_pairs) / max(1, len(pairs) + len(name_pairs))
 
         # The exact comparison takes 50 times as long, and the training waits.
         names = list(self._matches)[:MAX_SEARCHED_NAMES]
