@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-from stepscope.capture import session
 from stepscope.errors import UsageError
 from stepscope.spool import (
     DEFAULT_RAW_LIMIT_BYTES,
@@ -28,9 +27,11 @@ def watch(
     *,
     patterns: Iterable[str] = (),
     interval: int | None = None,
+    evaluation_interval: int | None = None,
     steps: Iterable[int] = (),
     histograms: bool = False,
     ranks: Iterable[int] | None = None,
+    joins_shards: bool = False,
     raw: Iterable[str] = (),
     raw_limit_bytes: int = DEFAULT_RAW_LIMIT_BYTES,
 ) -> None:
@@ -48,9 +49,13 @@ def watch(
             batches that `record` gets are recorded, too.
         patterns: regular expressions; tensors whose whole name matches one are recorded as well.
         interval: steps from one recorded step to the next; 100 by default, or only `steps`.
+        evaluation_interval: calls of the model for evaluation from one recorded call to the next;
+            as `interval` by default.
         steps: these steps are recorded as well.
         histograms: record a histogram of each tensor.
         ranks: ranks that record; all by default.
+        joins_shards: record the statistics of whole tensors where each rank holds a part (FSDP2,
+            DTensor); all ranks have to call `watch` alike.
         raw: regular expressions; of tensors whose whole name matches one the elements are recorded
             as well.
         raw_limit_bytes: limit of the elements of a job.
@@ -70,17 +75,19 @@ def watch(
             collections=[collections] if isinstance(collections, str) else collections,
             patterns=[patterns] if isinstance(patterns, str) else patterns,
             interval=interval,
+            evaluation_interval=evaluation_interval,
             steps=numbers,
             end_step=0 if is_single else None,  # no step is before this end
             histograms=histograms,
             ranks=ranks,
+            joins_shards=joins_shards,
             raw_patterns=[raw] if isinstance(raw, str) else raw,
             raw_limit_bytes=raw_limit_bytes,
         )
     except ValueError as error:
         raise UsageError(f"stepscope.watch: {error}.") from error
     tensors = sys.modules.get(_PYTORCH_TENSORS)
-    is_recorded = bool(os.environ.get(SPOOL_VARIABLE)) and session.live
+    is_recorded = bool(os.environ.get(SPOOL_VARIABLE))  # the recording may start later
     if tensors is None or not is_recorded or os.environ.get(TENSORS_VARIABLE):
         return
     from stepscope.capture import batches

@@ -257,6 +257,7 @@ def _tensor_options(
     names: dict[str, None] = {}
     patterns: dict[str, None] = {}
     saves: dict[tuple[int, int, int | None, str], None] = {}
+    of_evaluation: list[int] = []
     has_histograms = False
     for collection in collections:
         parameters = shared | collection.parameters
@@ -272,6 +273,8 @@ def _tensor_options(
             )
         has_histograms |= str(parameters.get("save_histogram", "")).lower() == "true"
         saves[_save(collection.name, parameters)] = None
+        interval = _read(collection.name, parameters, "eval.save_interval", None)
+        of_evaluation += [interval] if interval else []
     if not names and not patterns:
         return {}
     names["losses"] = None  # Debugger saves them with any other tensor
@@ -279,8 +282,16 @@ def _tensor_options(
         notes.append(
             "collections differ in the steps that they save; all are recorded at the steps of any."
         )
+    single = [text for *_, text in saves if text]
+    if 0 < len(single) < len(saves):
+        notes.append(
+            f"save_steps {','.join(single)} has no effect, because other collections have none; "
+            "those are recorded at every save_interval."
+        )
     options: Options = {"tensors": ",".join(names), "tensors-matching": list(patterns)}
     options |= _step_options(list(saves))
+    if of_evaluation:
+        options["tensors-eval-every"] = math.gcd(*of_evaluation)
     if has_histograms:
         options["tensor-histograms"] = True
     return {name: value for name, value in options.items() if value not in ("", [])}
@@ -290,18 +301,30 @@ def _save(name: str, parameters: Mapping[str, Any]) -> tuple[int, int, int | Non
     """Return the interval, the first step, the end and the single steps of a collection."""
 
     def read(parameter: str, default: int | None) -> int | None:
-        text = parameters.get(f"train.{parameter}", parameters.get(parameter, default))
-        try:
-            return None if text is None else int(text)
-        except ValueError:
-            raise UsageError(
-                f"{parameter} of the collection {name!r} is {text!r}, not a number of steps."
-            ) from None
+        of_any = _read(name, parameters, parameter, default)
+        return _read(name, parameters, f"train.{parameter}", of_any)
 
     interval = read("save_interval", DEFAULT_SAVE_INTERVAL) or DEFAULT_SAVE_INTERVAL
     steps = parameters.get("save_steps", "")
     single = ",".join(map(str, steps)) if isinstance(steps, list | tuple) else str(steps)
     return interval, read("start_step", 0) or 0, read("end_step", None), single
+
+
+def _read(
+    name: str, parameters: Mapping[str, Any], parameter: str, default: int | None
+) -> int | None:
+    """Return a parameter of a collection.
+
+    Raises:
+        UsageError: it is no whole number.
+    """
+    text = parameters.get(parameter, default)
+    try:
+        return None if text is None else int(text)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"{parameter} of the collection {name!r} is {text!r}, not a number of steps."
+        ) from None
 
 
 def _step_options(saves: Sequence[tuple[int, int, int | None, str]]) -> Options:

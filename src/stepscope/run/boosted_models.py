@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stepscope.analysis import LoggedScalars, TensorValues
+from stepscope.run.incarnations import find_current_processes
 from stepscope.run.rank_numbers import number_ranks
 from stepscope.run.run import Run
 from stepscope.run.scalars import select_scalars
@@ -42,11 +43,14 @@ class BoostedModel:
 
 
 def list_boosted_models(run: Run) -> list[BoostedModel]:
-    """List the models of all processes, by rank and number."""
+    """List the models of all processes, by rank and number. Of a job that was restarted, those of
+    the incarnation whose ranks the run shows."""
+    current = find_current_processes(run)
     ranks = number_ranks(run).by_process
     models = [
         BoostedModel(process=info.process, rank=ranks.get(info.process, info.rank or 0), fact=fact)
         for info in run.processes
+        if info.process in current
         for fact in info.facts_of(BoostedModelFact)
     ]
     return sorted(models, key=lambda model: (model.rank, model.process, model.fact.number))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.errors import DamagedRunError
+from stepscope.run.incarnations import find_current_processes
 from stepscope.run.run import Run
 
 FLOAT8_FORMATS = {
@@ -42,7 +43,8 @@ class TensorElements:
 def list_elements(
     run: Run, names: Collection[str], *, rank: int | None = None
 ) -> list[TensorElements]:
-    """List the recorded elements of tensors by step.
+    """List the recorded elements of tensors by step. Of a job that was restarted, those of the
+    incarnation whose ranks the run shows.
 
     Args:
         run: the run.
@@ -72,7 +74,13 @@ def list_elements(
         )
         for process, log, seq, name, mode, step, shape, dtype in zip(*columns, strict=True)
     ]
-    return [element for element in elements if rank in {None, element.rank}]
+    current = find_current_processes(run)
+    earlier = {process.process for process in run.processes} - current
+    return [
+        element
+        for element in elements
+        if rank in {None, element.rank} and element.key[0] not in earlier
+    ]
 
 
 def read_elements(run: Run, elements: TensorElements) -> NDArray[Any]:

@@ -63,19 +63,25 @@ def list_tensor_findings(run: Run) -> list[TensorFinding]:
     ]
 
 
-def find_rules(
-    findings: Iterable[TensorFinding], name: str, rank: int | None, mode: str
-) -> list[str]:
-    """Return the rules whose findings name a tensor."""
-    return [
-        finding.rule
-        for finding in findings
-        if any(
-            (tensor.name, tensor.mode) == (name, mode)
-            and (tensor.rank is None or tensor.rank == (rank or 0))
-            for tensor in finding.tensors
-        )
-    ]
+class NamingRules:
+    """Rules by the tensors that their findings name; a run may have 10,000 tensors.
+
+    Args:
+        findings: findings in the order in which the rules are listed.
+    """
+
+    def __init__(self, findings: Iterable[TensorFinding]) -> None:
+        self._ranks: dict[tuple[str, str], dict[str, set[int | None]]] = {}
+        """Ranks by name and mode of the tensor, and by rule; None for all."""
+        for finding in findings:
+            for tensor in finding.tensors:
+                rules = self._ranks.setdefault((tensor.name, tensor.mode), {})
+                rules.setdefault(finding.rule, set()).add(tensor.rank)
+
+    def find(self, name: str, rank: int | None, mode: str) -> list[str]:
+        """Return the rules whose findings name a tensor."""
+        rules = self._ranks.get((name, mode), {})
+        return [rule for rule, ranks in rules.items() if ranks & {None, rank or 0}]
 
 
 def _overlaps(finding: Finding, run: Run) -> bool:

@@ -20,7 +20,7 @@ from stepscope.schema import field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
 from stepscope.views.tensor_choice import NO_TENSORS
-from stepscope.views.tensor_findings import TensorFinding, find_rules, list_tensor_findings
+from stepscope.views.tensor_findings import NamingRules, TensorFinding, list_tensor_findings
 
 MAX_POINTS = 1000
 """Limit of the points of a series."""
@@ -117,10 +117,8 @@ def show_tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
     logged = read_scalars(run, options.name)
     recorded = read_last_statistics(run, options.name, max_columns=MAX_NORMS)
     findings = list_tensor_findings(run)
-    rules = {
-        id(tensor): find_rules(findings, tensor.name, tensor.rank, tensor.mode)
-        for tensor in recorded
-    }
+    naming = NamingRules(findings)
+    rules = {id(tensor): naming.find(tensor.name, tensor.rank, tensor.mode) for tensor in recorded}
     recorded.sort(key=lambda tensor: (not tensor.non_finite_count, not rules[id(tensor)]))
     max_points = min(MAX_POINTS, MAX_ALL_POINTS // max(1, min(MAX_SERIES, len(logged))))
     step_ends = (

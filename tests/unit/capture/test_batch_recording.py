@@ -223,6 +223,7 @@ batches = [
 ]
 for batch in batches:
     assert stepscope.record(**batch) is None
+stepscope.record(labels=[7], name="another")
 """
 
 
@@ -231,12 +232,14 @@ for batch in batches:
 def test_no_batch_raises_into_the_job(spool: Spool, plan: str) -> None:
     spool.run(HOSTILE, STEPSCOPE_STRICT="", **{TENSORS_VARIABLE: plan})
     notes = [note for process in spool.drain().processes.values() for note in process.notes]
-    assert bool(read_rows(spool, "tensor_values")) == bool(plan)
+    rows = [row for row in read_rows(spool, "tensor_values") if row["tensor"] == "labels/another"]
+    assert [row["row_name"] for row in rows] == (["7"] if plan else [])
     if plan:
         text = "\n".join(notes)
         assert "predictions of shape [4, 2] do not belong to labels of shape [3]" in text
         assert "pass numbers of classes, or a score for each class" in text
-        assert "stopped recording labels, predictions and inputs of the script" in text
+        for argument in ("labels", "inputs"):
+            assert f"{argument} of train are no longer recorded, because on purpose" in text
     else:
         assert notes == []
 
@@ -270,6 +273,76 @@ def test_tokens_and_images_of_an_unchanged_model(spool: Spool) -> None:
         ("tokens/model_input/Embedding.0", "3", "count"): 3,
         ("tokens/model_input/Embedding.0", "8", "count"): 1,
     }
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_are_those_of_torch_distributed(spool: Spool, rank: int) -> None:
+    """A script that starts its ranks by itself has no variable RANK."""
+    spool.run(
+        """
+        import sys, torch, stepscope
+        import torch.distributed as dist
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        stepscope.record(labels=[2])  # before the script sets its rank
+        dist.init_process_group("fake", store=FakeStore(), rank=int(sys.argv[1]), world_size=2)
+        stepscope.record(labels=[3])
+        """,
+        str(rank),
+        **{TENSORS_VARIABLE: TensorPlan(collections=("labels",), interval=1, ranks=[1]).encode()},
+    )
+    rows = [row["row_name"] for row in read_rows(spool, "tensor_values")]
+    assert rows == (["3"] if rank else [])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+def test_labels_and_predictions_on_two_devices(spool: Spool) -> None:
+    """They meet where neither is read before it has arrived; a meta tensor has nothing to read."""
+    spool.run(
+        """
+        import torch, stepscope
+        on_host, on_device = torch.zeros(3), torch.zeros(3, device="meta")
+        stepscope.record(labels=on_device, predictions=on_host)
+        stepscope.record(labels=on_host, predictions=on_device)
+        stepscope.record(labels=on_host, predictions=on_host)
+        """,
+        **{TENSORS_VARIABLE: PLAN},
+    )
+    rows = [(r["tensor"], r["column_name"], r["value"]) for r in read_rows(spool, "tensor_values")]
+    labels = [("labels/train", "count", 3), ("labels/train", "mispredicted", 0)]
+    assert rows == [*labels, ("batch_confusion/train", "0", 3)]
+    assert not spool.drain().notes
+
+
+def test_calls_for_evaluation_have_an_interval_of_their_own(spool: Spool) -> None:
+    plan = TensorPlan(collections=("labels",), interval=5, evaluation_interval=2).encode()
+    spool.run(
+        """
+        import stepscope
+        for number in range(6):
+            stepscope.record(labels=[number], mode="TRAIN")
+            stepscope.record(labels=[number], mode="EVAL")
+        """,
+        **{TENSORS_VARIABLE: plan},
+    )
+    recorded = [(row["tensor"], row["row_name"]) for row in read_rows(spool, "tensor_values")]
+    evaluated = [("labels/eval", number) for number in "024"]
+    assert sorted(recorded) == [*evaluated, ("labels/train", "0"), ("labels/train", "5")]
+
+
+def test_inputs_of_a_model_are_left_out_while_another_thread_records(spool: Spool) -> None:
+    spool.run(
+        """
+        from stepscope.capture import batches
+        recorder = batches.find_recorder()
+        with recorder._lock:  # as of the other thread
+            batches.add_model_input("model_input/0", [1, 2], 0, "TRAIN")
+        batches.add_model_input("model_input/0", [3], 1, "TRAIN")
+        batches.add_model_input("model_input/0", [4], 2, "TRAIN")
+        """,
+        **{TENSORS_VARIABLE: PLAN},
+    )
+    assert [row["row_name"] for row in read_rows(spool, "tensor_values")] == ["3", "4"]
 
 
 def test_nothing_outside_of_a_recorded_process(spool: Spool) -> None:

@@ -108,3 +108,12 @@ def test_elements_at_the_limit_are_counted_in_recorded_steps(spool: Spool) -> No
     # which the gradients are clipped by value are 0, 2, 3, 4 and 7.
     shares = [printed["shares"][0], printed["shares"][3]]
     assert recorded["gradient_clipping/clipped_ratio"] == pytest.approx(shares, rel=1e-6)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_only_chosen_ranks_record(spool: Spool, rank: int) -> None:
+    plan = TensorPlan(collections=("losses", "gradients"), interval=1, ranks=(1,)).encode()
+    spool.run(PREFACE + TRAINING, **{TENSORS_VARIABLE: plan, "RANK": str(rank)})
+    names = {record.name for record in spool.drain().records if record.table == "scalars"}
+    expected = {"grad_scaler/scale", "gradient_clipping/norm", "gradient_clipping/clipped_ratio"}
+    assert names >= expected if rank else not names

@@ -13,7 +13,7 @@ if importlib.util.find_spec("torch") is None:
 import torch
 
 from stepscope.capture.frameworks.pytorch.tensors import host_copies
-from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies
+from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies, choose_device
 
 
 class Event:
@@ -62,3 +62,17 @@ def test_the_end_does_not_wait_for_ever(
     Event.reached = 1
     assert [label for label, _ in taken(copies.await_arrival())] == ["a"]
     assert copies.labels == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("cpu", "cpu"), "cpu"),
+        (("cpu", "cuda:1", "cuda:0"), "cuda:1"),
+        (("cuda:0", "cpu"), "cuda:0"),
+    ],
+)
+def test_tensors_of_several_devices_meet_on_none_that_waits(
+    names: tuple[str, ...], expected: str
+) -> None:
+    assert choose_device(map(torch.device, names)) == torch.device(expected)

@@ -242,7 +242,7 @@ def test_a_rank_that_is_set_after_the_import(spool: Spool, way: str, rank: int) 
     assert len(losses) == (2 if rank == 1 else 0)
     (process,) = recorded.processes.values()
     node: Any = SimpleNamespace(node="n", epoch_offset_ns=0)
-    info = _make_process_info(process, node, 1)
+    info = _make_process_info(process, node, incarnation=1)
     assert (info.rank, info.world_size) == (1, 2)
 
 
@@ -320,3 +320,70 @@ HostSummary.summarize = fail
     assert [note.partition(" at ")[0] for note in notes] == [
         "stopped recording tensors after an error: RuntimeError('no memory')"
     ]
+
+
+def test_sharded_gradients_of_a_scaled_fused_optimizer(spool: Spool) -> None:
+    """Statistics and elements are those of this rank's shard, without the factor of the scaler."""
+    plan = TensorPlan(collections=("gradients",), raw_patterns=("gradient/.*",), interval=1)
+    spool.run(
+        """
+        import torch, torch.distributed as dist
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import DTensor, Shard
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+        mesh = init_device_mesh("cpu", (2,))
+        weight = torch.nn.Parameter(DTensor.from_local(torch.ones(2, 3), mesh, [Shard(0)]))
+        weight.grad = DTensor.from_local(torch.full((2, 3), 8.0), mesh, [Shard(0)])
+        optimizer = torch.optim.Adam([weight], fused=True)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        scaler.scale(torch.ones(()))
+        scaler.step(optimizer)
+        scaler.update()
+        """,
+        **{TENSORS_VARIABLE: plan.encode()},
+    )
+    (row,) = read_rows(spool, "tensor_statistics")
+    assert (row["tensor"], row["element_count"]) == ("gradient/parameter_4x3", 6)
+    assert (row["min"], row["max"]) == (2, 2)
+    (elements,) = read_rows(spool, "tensor_elements")
+    assert (elements["shape"], elements["byte_count"]) == ("2x3", 6 * 8)
+
+
+@pytest.mark.parametrize("ranks", [None, [1]], ids=["recorded", "not recorded"])
+def test_the_graph_of_a_scaled_loss_is_released(spool: Spool, ranks: list[int] | None) -> None:
+    """After the backward pass, and if there is none, when the script deletes the scaled loss."""
+    plan = TensorPlan(collections=("losses",), interval=1, ranks=ranks)
+    spool.run(
+        """
+        import weakref, torch
+
+        class Memory: pass
+
+        class Double(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, values):
+                ctx.memory = Memory()
+                references.append(weakref.ref(ctx.memory))
+                return values * 2
+
+            @staticmethod
+            def backward(ctx, gradient):
+                return gradient * 2
+
+        references, values = [], torch.ones(3, requires_grad=True)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        for has_backward in (True, False):
+            loss = Double.apply(values).sum()
+            scaled = scaler.scale(loss)
+            if has_backward:
+                scaled.backward()
+            assert references[-1]() is not None
+            del loss, scaled
+            assert references[-1]() is None, has_backward
+        """,
+        **{TENSORS_VARIABLE: plan.encode(), "RANK": "0"},
+    )
+    losses = [record.value for record in spool.drain().records if record.table == "scalars"]
+    assert losses == ([] if ranks else [6.0])

@@ -6,6 +6,7 @@ import importlib.util
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,19 @@ def test_tensors_of_one_model(spool: Spool, model: str) -> None:
     assert names_by_step(spool) == {0: expected, 2: expected}
 
 
+def test_the_recording_may_start_later(spool: Spool) -> None:
+    watch = 'stepscope.stop_profiling()\nstepscope.watch(critic, ["weights", "labels"], interval=1)'
+    later = """
+for part in range(2):
+    train(both)
+    stepscope.record(labels=[part])
+    stepscope.start_profiling()
+"""
+    spool.run(TRAINING.replace("WATCH", watch) + later)
+    assert names_by_step(spool) == {step: {"0.weight"} for step in range(4, 8)}
+    assert [row["row_name"] for row in read_rows(spool, "tensor_values")] == ["1"]
+
+
 def test_of_two_models_and_of_batches(spool: Spool) -> None:
     watch = """
 stepscope.watch(generator, ["weights", "labels"], steps=[1, 3])
@@ -70,6 +84,72 @@ stepscope.watch(critic)
     assert names_by_step(spool) == {1: names, 3: names}
     values = read_rows(spool, "tensor_values")
     assert [(row["tensor"], row["value"]) for row in values] == [("labels/train", 2)]
+
+
+def test_an_option_of_each_kind_together(spool: Spool) -> None:
+    """Whole tensors with their elements, an interval of evaluations, and a pattern that matches
+    nothing, in one training whose model is watched."""
+    code = """
+        import torch, stepscope, torch.distributed as dist
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import DTensor, Shard
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        class Model(torch.nn.Module):
+            def __init__(self, mesh):
+                super().__init__()
+                part = torch.arange(6.0).reshape(2, 3)
+                self.weight = torch.nn.Parameter(DTensor.from_local(part, mesh, [Shard(0)]))
+                self.bias = torch.nn.Parameter(torch.ones(3))
+
+            def forward(self, inputs):
+                return inputs + self.bias
+
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+        model = Model(init_device_mesh("cpu", (2,)))
+        stepscope.watch(
+            model, ["weights", "outputs"], patterns=["nothing", "bias"], interval=2,
+            evaluation_interval=3, raw=["weight"], joins_shards=True,
+        )
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(8):
+            model(torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+            with torch.no_grad():
+                model(torch.ones(2, 3))
+    """
+    spool.run(code)
+    rows = read_rows(spool, "tensor_statistics")
+    steps: dict[tuple[str, str], list[int]] = {}
+    for row in rows:
+        steps.setdefault((row["mode"], row["tensor"]), []).append(row["step"])
+    trained = [0, 2, 4, 6]
+    assert {key: sorted(numbers) for key, numbers in steps.items()} == {
+        **{("TRAIN", name): trained for name in ("weight", "bias", "model_output/0")},
+        ("EVAL", "model_output/0"): [1, 4, 7],
+    }
+    elements = read_rows(spool, "tensor_elements")
+    assert sorted((row["step"], row["shape"]) for row in elements) == [(n, "2x3") for n in trained]
+    # The other rank of this process group does not exist.
+    facts = spool.drain().facts("sharded_tensors")
+    assert {(fact["statistics"], tuple(fact["ranks"])) for fact in facts} == {("shards", (0, 1))}
+    notes = spool.drain().notes
+    assert any("'nothing' has matched no tensor in 3 recorded steps" in note for note in notes)
+
+
+def test_a_second_model_does_not_count_what_is_of_the_process_twice(spool: Spool) -> None:
+    watch = """
+stepscope.watch(generator, "losses")
+stepscope.watch(critic, "losses")
+"""
+    clip = "nn.utils.clip_grad_norm_(both.parameters(), 1.0)"
+    training = TRAINING.replace(
+        "        for optimizer in", f"        {clip}\n        for optimizer in"
+    )
+    spool.run(training.replace("WATCH", watch) + "\ntrain(both)")
+    scalars = Counter(r.name for r in spool.drain().records if r.table == "scalars")
+    names = ("loss/Sum", "gradient_clipping/norm", "gradient_clipping/norm_ratio")
+    assert scalars == dict.fromkeys(names, 4)
 
 
 @pytest.mark.parametrize("has_spool", [False, True], ids=["not recorded", "with --tensors"])

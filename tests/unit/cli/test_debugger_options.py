@@ -172,6 +172,11 @@ def test_a_custom_rule() -> None:
                 "tensor-histograms": True,
             },
         ),
+        (
+            [CollectionConfig("losses"), CollectionConfig("layers", {"eval.save_interval": "6"})],
+            {"train.save_interval": "20", "save_interval": "3", "eval.save_interval": "4"},
+            {"tensors": "losses,activations", "tensors-every": 20, "tensors-eval-every": 2},
+        ),
         ([CollectionConfig("hyperparameters")], {}, {}),
     ],
 )
@@ -194,8 +199,10 @@ def test_what_has_no_effect_is_said() -> None:
         collection_configs=[
             CollectionConfig("weights", {"save_interval": 6}),
             CollectionConfig("gradients", {"save_interval": 4}),
+            CollectionConfig("losses", {"save_steps": "5,7"}),
         ],
     )
+    assert "save_steps 5,7 has no effect, because other collections have none" in notes(hook)
     assert "s3_output_path has no effect; name the run with --out" in notes(hook)
     assert "collections differ in the steps that they save" in notes(hook)
 

@@ -14,6 +14,7 @@ from stepscope.schema import Finding
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
+from stepscope.views.tensor_findings import NamingRules, TensorFinding, TensorOfFinding
 from stepscope.views.tensors import TensorsView, show_tensors
 from tests.support.command import run_command
 from tests.support.fake_rule_inputs import FakeRuleInputs
@@ -111,3 +112,30 @@ def test_tensors_of_rules_with_other_details() -> None:
     assert [t.tensor for t in tensors] == ["gradient/a", "input/act1", "input/act2"]
     quiet = evaluate(PoorWeightInitialization(), beginning(STUCK, gradients={"a": 1.0}))
     assert name_tensors(quiet) == []
+
+
+def test_rules_that_name_a_tensor() -> None:
+    """By its name, mode and rank; a finding without a rank names that of all, one of rank 0 that
+    of a process without ranks."""
+
+    def finding(rule: str, *tensors: tuple[str, int | None, str]) -> TensorFinding:
+        listed = [
+            TensorOfFinding(
+                name=name, rank=rank, mode=mode, first_step=0, violation_count=1, record_count=1
+            )
+            for name, rank, mode in tensors
+        ]
+        return TensorFinding(
+            rule=rule, sentences=[], recommendation="", first_after_ns=0, tensors=listed
+        )
+
+    naming = NamingRules([
+        finding("Second", ("a", 1, "TRAIN"), ("a", 2, "TRAIN"), ("b", 0, "TRAIN")),
+        finding("First", ("a", None, "TRAIN"), ("a", 1, "TRAIN"), ("a", 0, "EVAL")),
+    ])  # fmt: skip
+    assert naming.find("a", 1, "TRAIN") == ["Second", "First"]
+    assert naming.find("a", 0, "TRAIN") == ["First"]
+    assert naming.find("a", None, "EVAL") == ["First"]
+    assert naming.find("a", 1, "EVAL") == []
+    assert naming.find("b", None, "TRAIN") == ["Second"]
+    assert naming.find("c", 0, "TRAIN") == []

@@ -23,11 +23,13 @@ from stepscope.spool import TENSORS_VARIABLE, Kind, TensorPlan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 COLLECTIONS = frozenset({"labels", "predictions", "inputs"})
 _TORCH_BATCHES = "stepscope.capture.frameworks.pytorch.tensors.batches"
 _PROGRESS = "stepscope.capture.frameworks.pytorch.progress"
+_RANKS = "stepscope.capture.frameworks.pytorch.ranks"
 
 _probe = Probe("labels, predictions and inputs of the script")
 _time_probe = Probe("time of the recording of tensors")
@@ -47,6 +49,8 @@ class BatchRecorder:
         self._call_counts: dict[tuple[str, str], int] = {}
         self._counters: dict[str, ClassCounter] = {}
         self._notes: set[str] = set()
+        self._failed: set[tuple[str, str]] = set()
+        """What is no longer recorded, such as `labels`, with the name."""
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._renew_lock)
 
@@ -61,22 +65,44 @@ class BatchRecorder:
         name = name or mode.lower()
         number = self._call_counts.get((name, mode), 0)
         self._call_counts[name, mode] = number + 1
-        if not self._plan.records_step(number) or not self._lock.acquire(blocking=False):
+        if not self._records(number, mode) or not self._lock.acquire(blocking=False):
             return
         span = _time_probe.start(Kind.ANNOTATION, _SPAN_NAME)
         try:
             step = _find_step(number)
             if inputs is not None and "inputs" in self._collections:
-                self.add_inputs(name, inputs, step=step, mode=mode)
+                self._try("inputs", name, self._add_inputs, inputs, step=step, mode=mode)
             if labels is not None and self._collections & {"labels", "predictions"}:
                 if "predictions" not in self._collections:
                     predictions = None
-                self._add_classes(name, labels, predictions, step=step, mode=mode)
+                batch = labels, predictions
+                self._try("labels", name, self._add_classes, *batch, step=step, mode=mode)
         finally:
             self._lock.release()
             _time_probe.end(span)
 
-    def add_inputs(self, name: str, inputs: Any, *, step: int, mode: str) -> None:
+    def _records(self, number: int, mode: str) -> bool:
+        """Return True if the plan asks for a call, counted by name and mode, on this rank."""
+        plan = self._plan
+        is_chosen = (
+            plan.records_step(number)
+            if mode == "TRAIN"
+            else plan.records_evaluation(number, number)
+        )
+        return is_chosen and (plan.ranks is None or plan.records_rank(_find_rank()))
+
+    def add_model_input(self, name: str, tensor: Any, *, step: int, mode: str) -> None:
+        """Record what a model takes; that of another thread meanwhile is not."""
+        if not self._lock.acquire(blocking=False):
+            return
+        span = _time_probe.start(Kind.ANNOTATION, _SPAN_NAME)
+        try:
+            self._try("inputs", name, self._add_inputs, tensor, step=step, mode=mode)
+        finally:
+            self._lock.release()
+            _time_probe.end(span)
+
+    def _add_inputs(self, name: str, inputs: Any, *, step: int, mode: str) -> None:
         """Record the inputs of a call: tokens or images."""
         if _is_torch(inputs):
             _torch_batches().add_inputs(name, inputs, step=step, mode=mode)
@@ -92,16 +118,32 @@ class BatchRecorder:
     def _add_classes(
         self, name: str, labels: Any, predictions: Any, *, step: int, mode: str
     ) -> None:
+        if _is_torch(labels) or _is_torch(predictions):
+            _torch_batches().add_classes(
+                self.count_classes, name, labels, predictions, step=step, mode=mode
+            )
+        else:
+            numbers = arrays.read_classes(labels, predictions)
+            self.count_classes(name, *numbers, step=step, mode=mode)
+
+    def _try(
+        self, argument: str, name: str, add: Callable[..., None], *values: Any, step: int, mode: str
+    ) -> None:
+        """Record values, or note why that is impossible. Of a name for which a framework fails,
+        nothing is recorded from then on: it may be out of memory."""
+        if (argument, name) in self._failed:
+            return
         try:
-            if _is_torch(labels) or _is_torch(predictions):
-                _torch_batches().add_classes(
-                    self.count_classes, name, labels, predictions, step=step, mode=mode
-                )
-            else:
-                numbers = arrays.read_classes(labels, predictions)
-                self.count_classes(name, *numbers, step=step, mode=mode)
+            add(name, *values, step=step, mode=mode)
         except (TypeError, ValueError) as error:
-            self._note(f"stepscope.record: labels of {name} were not recorded, because {error}")
+            self._note(f"stepscope.record: {argument} of {name} were not recorded, because {error}")
+        except (RuntimeError, LookupError, ArithmeticError) as error:
+            self._failed.add((argument, name))
+            first_line = str(error).partition("\n")[0]
+            self._note(
+                f"stepscope.record: {argument} of {name} are no longer recorded, because "
+                f"{first_line}"
+            )
 
     def count_classes(
         self,
@@ -147,7 +189,6 @@ def start(plan: TensorPlan) -> None:
     if _recorder is not None:
         return
     is_recorded = bool(COLLECTIONS.intersection(plan.collections))
-    is_recorded = is_recorded and plan.records_rank(read_ranks().rank)
     _recorder, _has_plan = BatchRecorder(plan) if is_recorded else None, True
 
 
@@ -175,9 +216,7 @@ def add_model_input(name: str, tensor: Any, step: int, mode: str) -> None:
     """Record the tokens or images that a model takes. Never raises."""
     recorder = find_recorder()
     if recorder is not None:
-        span = _time_probe.start(Kind.ANNOTATION, _SPAN_NAME)
-        recorder.add_inputs(name, tensor, step=step, mode=mode)
-        _time_probe.end(span)
+        recorder.add_model_input(name, tensor, step=step, mode=mode)
 
 
 def _is_torch(values: Any) -> bool:
@@ -194,6 +233,12 @@ def _torch_batches() -> Any:
 def _find_mode() -> str:
     torch = sys.modules.get("torch")
     return "EVAL" if torch is not None and not torch.is_grad_enabled() else "TRAIN"
+
+
+def _find_rank() -> int | None:
+    ranks = sys.modules.get(_RANKS)  # of a script that uses torch
+    rank: int | None = read_ranks().rank if ranks is None else ranks.find_rank()
+    return rank
 
 
 def _find_step(number: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import types
 
 from stepscope.capture import session
 from stepscope.capture.guard import Probe
@@ -35,7 +36,8 @@ def time_methods(instance: object, base: type, names: Container[str]) -> None:
         if owner is base:
             break
         for name, method in list(vars(owner).items()):
-            if name in names and callable(method) and not hasattr(method, "_is_timed"):
+            is_plain = isinstance(method, types.FunctionType)  # a static method gets no instance
+            if name in names and is_plain and not hasattr(method, "_is_timed"):
                 patch(owner, name, _timed)
                 getattr(owner, name)._is_timed = True
 

@@ -52,6 +52,8 @@ calls: CallRecorder | None = None
 """None without a request for what modules take and return."""
 add_loss: Callable[[Any], None] | None = None
 """Takes the tensors of each backward pass; None without a request for losses."""
+_has_scalars = False
+"""The functions behind the scale and the clipping are patched; twice, each would count twice."""
 
 
 @_probe.protect
@@ -125,7 +127,7 @@ def start(plan: TensorPlan, model: torch.nn.Module | None = None) -> None:
         plan: what to record; for a further model that of the first one stays.
         model: record only tensors of this model and of others that are given; None for all.
     """
-    global recorder, calls, add_loss
+    global recorder, calls, add_loss, _has_scalars
     if recorder is not None:
         if model is not None:
             recorder.watch(model)
@@ -146,9 +148,9 @@ def start(plan: TensorPlan, model: torch.nn.Module | None = None) -> None:
         add_loss = _loss_probe.protect(losses.add)
         patch_scaler(_loss_probe.protect(losses.note_scaled))
         atexit.register(_loss_probe.protect(losses.finish))
-    if _SCALAR_COLLECTIONS & set(plan.collections):
+    if _SCALAR_COLLECTIONS & set(plan.collections) and not _has_scalars:
         from stepscope.capture.frameworks.pytorch.tensors.gradient_scalars import GradientScalars
 
-        scalars = GradientScalars(plan)
+        scalars, _has_scalars = GradientScalars(plan), True
         scalars.install()
         atexit.register(scalars.finish)

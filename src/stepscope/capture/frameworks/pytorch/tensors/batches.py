@@ -22,7 +22,7 @@ from stepscope.capture.batches.counting import (
     describe_channels,
     find_channel_axis,
 )
-from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies
+from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies, choose_device
 from stepscope.capture.frameworks.pytorch.tensors.plain_execution import is_plain_execution
 from stepscope.capture.guard import Probe
 from stepscope.capture.matrices import write_matrices
@@ -65,7 +65,9 @@ def add_classes(
         labels = _as_tensor(labels)
         if predictions is not None:
             predictions = _as_tensor(predictions)
-            labels = labels.to(predictions.device, non_blocking=True)
+            device = choose_device((predictions.device, labels.device))
+            labels = labels.to(device, non_blocking=True)
+            predictions = predictions.to(device, non_blocking=True)
         if labels.is_complex() or labels.is_meta:
             return
         numbers, class_count = _find_classes(labels, predictions)

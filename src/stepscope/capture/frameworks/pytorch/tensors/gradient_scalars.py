@@ -21,7 +21,9 @@ import torch
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.tensors.device_scalars import DeviceScalars
+from stepscope.capture.frameworks.pytorch.tensors.host_copies import choose_device
 from stepscope.capture.frameworks.pytorch.tensors.plain_execution import is_plain_execution
+from stepscope.capture.frameworks.pytorch.tensors.selection import is_recorded_rank
 from stepscope.capture.guard import Probe
 from stepscope.spool import TensorPlan
 
@@ -39,7 +41,8 @@ class GradientScalars:
     """Recorder of one process.
 
     Args:
-        plan: steps in which the elements at the limit of `clip_grad_value_` are counted.
+        plan: ranks that record, and steps in which the elements at the limit of `clip_grad_value_`
+            are counted.
     """
 
     def __init__(self, plan: TensorPlan) -> None:
@@ -96,15 +99,18 @@ class GradientScalars:
 
         return clip
 
+    def _records(self) -> bool:
+        return is_plain_execution() and is_recorded_rank(self._plan)
+
     def _add_scale(self, scaler: Any) -> None:
         scale = getattr(scaler, "_scale", None)  # none if it is disabled
-        if type(scale) is torch.Tensor and is_plain_execution():
+        if type(scale) is torch.Tensor and self._records():
             with torch.no_grad(), torch._C.DisableTorchFunction():
                 self._scalars.add(SCALE_NAME + self._scalers.suffix(scaler), scale)
 
     def _add_norm(self, parameters: Any, max_norm: Any, total_norm: Any) -> None:
         # The norm of sharded gradients (DTensor) is known only after communication.
-        if type(total_norm) is not torch.Tensor or total_norm.is_meta or not is_plain_execution():
+        if type(total_norm) is not torch.Tensor or total_norm.is_meta or not self._records():
             return
         with torch.no_grad(), torch._C.DisableTorchFunction():
             suffix = self._clipped.suffix(_find_first(parameters))
@@ -114,7 +120,7 @@ class GradientScalars:
                 self._scalars.add(NORM_RATIO_NAME + suffix, total_norm.double() / limit)
 
     def _add_clipped(self, parameters: Any, clip_value: Any) -> None:
-        if not is_plain_execution():
+        if not self._records():
             return
         limit = _read_limit(clip_value)
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else parameters
@@ -122,7 +128,7 @@ class GradientScalars:
         if not gradients or any(gradient.is_meta for gradient in gradients):
             return
         with torch.no_grad(), torch._C.DisableTorchFunction():
-            device = gradients[0].device
+            device = choose_device(gradient.device for gradient in gradients)
             counts = [(g.abs() >= limit).sum().to(device, non_blocking=True) for g in gradients]
             element_count = sum(gradient.numel() for gradient in gradients)
             share = torch.stack(counts).sum().double() / element_count

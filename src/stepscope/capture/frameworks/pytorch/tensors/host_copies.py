@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -15,6 +15,17 @@ failed."""
 POLL_S = 0.01
 
 Label = TypeVar("Label")
+
+
+def choose_device(devices: Iterable[torch.device]) -> torch.device:
+    """Choose where tensors of several devices meet: the first that is not the host. A tensor that
+    comes from it without waiting would be read on the host before it has arrived.
+
+    >>> choose_device([torch.device("cpu"), torch.device("cuda:1"), torch.device("cuda:0")])
+    device(type='cuda', index=1)
+    """
+    ordered = [*devices]
+    return next((device for device in ordered if device.type != "cpu"), ordered[0])
 
 
 class HostCopies(Generic[Label]):

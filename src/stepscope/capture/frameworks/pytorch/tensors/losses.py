@@ -27,7 +27,10 @@ _probe = Probe("losses")
 
 
 class ScaledLosses:
-    """Losses before a GradScaler has multiplied them."""
+    """Losses before a GradScaler has multiplied them.
+
+    A loss holds the memory of its graph, so it is kept only while the script has the scaled one.
+    """
 
     def __init__(self) -> None:
         self._scaled: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
@@ -35,7 +38,11 @@ class ScaledLosses:
     def note(self, loss: Any, scaled: Any) -> None:
         """Remember the loss that a GradScaler has multiplied."""
         if isinstance(loss, torch.Tensor) and isinstance(scaled, torch.Tensor):
-            self._scaled = weakref.ref(scaled), loss
+            self._scaled = weakref.ref(scaled, self._forget), loss
+
+    def _forget(self, scaled: weakref.ref[torch.Tensor]) -> None:
+        if self._scaled is not None and self._scaled[0] is scaled:
+            self._scaled = None
 
     def unscale(self, loss: torch.Tensor) -> torch.Tensor:
         """Return the loss before scaling, or the loss itself if it is not the scaled one."""

@@ -254,7 +254,9 @@ class TensorRecorder:
             name = f"{GRADIENT_PREFIX}{selection.name}"
             raw = None
             if elements is not None and scale is not None and not elements.implied_zeros:
-                raw = elements.values.reshape(gradient.shape)
+                to_local = getattr(gradient, "to_local", None)  # of a DTensor
+                local: torch.Tensor = gradient if to_local is None else to_local()
+                raw = elements.values.reshape(local.shape)
             self._add(step, name, "gradients", gradient, elements, None, raw)
 
     def _add_optimizer_state(self, step: OpenStep) -> None:
