@@ -113,7 +113,11 @@ class Monitor:
         )
         self._reconfiguration = Reconfiguration(config.run, self._windows)
         self._stuck = StuckWatch(
-            info.node, config.stuck_after_s, info.epoch_offset_ns, self._writer.put_stuck
+            info.node,
+            config.stuck_after_s,
+            info.epoch_offset_ns,
+            self._writer.put_stuck,
+            self._writer.incarnation_of,
         )
         self._next_poll_ns = 0
         self._last_sample_ns = 0

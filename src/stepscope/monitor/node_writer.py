@@ -119,6 +119,10 @@ class NodeWriter:
         if self._lease is not None and not status.state.is_final:
             self._lease.poll()
 
+    def incarnation_of(self, process: ProcessLogs) -> int:
+        """Return the start of the job that a process is of."""
+        return self._incarnations.of(process)
+
     def put_stuck(self, account: StuckNode) -> None:
         """Replace the account of a job that makes no progress.
 
