@@ -11,6 +11,8 @@ from click.testing import CliRunner
 
 from stepscope.cli import root
 from stepscope.errors import UsageError
+from stepscope.rule_feed import check_rules
+from stepscope.rules.profiler.rank_straggler import RankStraggler
 from stepscope.testing import RunBuilder
 from stepscope.views import ViewOptions
 from stepscope.views.nodes import show_nodes
@@ -54,6 +56,15 @@ def test_the_sentence_names_the_rank_and_the_cause(
     assert {peer.mean_waiting_ns for peer in payload.ranks[1:]} == {11e6}
     assert all(peer.persistence is None for peer in payload.ranks[1:])
     assert payload.mean_transfer_ns == pytest.approx(19e6)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_rule_names_the_same_rank(new_run: RunMaker, count: int) -> None:
+    lines = [SLOW_LOADING, *[EVEN] * (count - 1)]
+    run = draw(new_run, *lines, count=150).open()
+    (finding,) = check_rules(run.reader, [RankStraggler()]).findings
+    assert finding.ranks == [rank.rank for rank in show_ranks(run).ranks if rank.persistence]
+    assert finding.ranks == ["rank 0"]
 
 
 def test_larger_inputs_are_told_from_a_slow_rank(new_run: RunMaker) -> None:
