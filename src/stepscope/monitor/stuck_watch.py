@@ -22,7 +22,7 @@ from stepscope.importers import RecordedCall, join_sizes
 from stepscope.masking import mask_text
 from stepscope.monitor.collective_dumps import DumpHeader
 from stepscope.monitor.process_logs import ProcessLogs
-from stepscope.monitor.stack_dump import dump_stack
+from stepscope.monitor.stack_dump import TIMEOUT_S, dump_stack
 from stepscope.schema import (
     CalledCollective,
     JobState,
@@ -238,6 +238,7 @@ class StuckWatch:
         groups: dict[str, list[int]] = {}
         descriptions: dict[str, str] = {}
         accounts = []
+        deadline_ns = self._now_ns() + round(1e9 * TIMEOUT_S)
         for rank in self._ranks.values():
             process = rank.process
             if process.directory.is_dir():
@@ -249,7 +250,7 @@ class StuckWatch:
                 calls += recorded
             for call in calls:
                 descriptions[call.process_group[0]] = call.process_group[1]
-            account = self._describe_rank(rank, calls, header)
+            account = self._describe_rank(rank, calls, header, deadline_ns)
             if account is not None:
                 accounts.append(account)
         accounts.sort(key=lambda account: account.rank)
@@ -265,7 +266,11 @@ class StuckWatch:
         )
 
     def _describe_rank(
-        self, rank: _Rank, calls: list[RecordedCall], header: DumpHeader | None
+        self,
+        rank: _Rank,
+        calls: list[RecordedCall],
+        header: DumpHeader | None,
+        deadline_ns: int,
     ) -> RankAccount | None:
         process = rank.process
         number = process.description.get("rank")
@@ -281,7 +286,7 @@ class StuckWatch:
             stacks = [stack for stack in answer.stacks if stack.is_main]
             frames = [_make_frame(*frame) for stack in stacks for frame in stack.frames]
         if state is RankState.SILENT:
-            dumped, detail = dump_stack(process.pid)
+            dumped, detail = dump_stack(process.pid, (deadline_ns - self._now_ns()) / 1e9)
             frames = [_make_frame(*frame) for frame in dumped]
         shift_ns = self._offset_ns + (0 if header is None else header.clock_ns)
         is_last = header is not None and header.reason == DumpReason.END

@@ -24,9 +24,9 @@ def show_arrivals(run: Run) -> Arrivals:
     node_count = int(recorded.node.max(initial=0)) + 1
     has_one_clock = not recorded.node.any()
     if not has_one_clock:
-        own = recorded.arrivals.group * node_count + recorded.node
+        group_on_node = recorded.arrivals.group * node_count + recorded.node
         mismatch_count = lateness.mismatch_count
-        lateness = measure_lateness(replace(recorded.arrivals, group=own))
+        lateness = measure_lateness(replace(recorded.arrivals, group=group_on_node))
         lateness = replace(lateness, mismatch_count=mismatch_count)
     summaries = summarize_lateness(recorded.arrivals.rank, lateness, len(recorded.ranks))
     notes = []

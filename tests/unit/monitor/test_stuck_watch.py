@@ -180,3 +180,25 @@ def test_a_rank_that_died_before_a_restart_holds_nobody_up(node: Node, pids: lis
     node.answer(0, 10)
     node.pass_time(6)
     assert [rank.rank for rank in node.written[0].ranks] == [0]
+
+
+def test_slow_stacks_do_not_keep_the_monitor_from_its_work(
+    node: Node, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "py-spy"
+    program.write_text(f"#!/bin/sh\necho >> {tmp_path}/calls\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    read_time = node.watch._now_ns
+
+    def pass_time_with_calls() -> int:
+        calls = tmp_path / "calls"
+        return read_time() + 10_000_000_000 * (len(calls.read_text()) if calls.exists() else 0)
+
+    node.watch._now_ns = pass_time_with_calls
+    node.progress(0, 5, 4)
+    node.pass_time(LIMIT_S + 7)
+    assert [rank.state for rank in node.written[0].ranks] == [RankState.SILENT] * 2
+    assert "py-spy could not read its stack" in node.written[0].ranks[0].detail
+    assert "there was no time to read its stack" in node.written[0].ranks[1].detail
+    assert (tmp_path / "calls").read_text() == "\n"

@@ -83,7 +83,7 @@ class _State(RankStates[_ComparedRank, msgspec.Struct]):
 
     def peer_work_ns(self, name: str) -> float:
         """Own work per step of the other ranks than *name*, their median."""
-        peers = [rank.work_ns for other, rank in self.ranks.items() if other != name]
+        peers = [rank.work_ns for peer, rank in self.ranks.items() if peer != name]
         return float(np.median(peers)) / self.compared_count
 
 
