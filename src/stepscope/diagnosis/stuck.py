@@ -118,7 +118,8 @@ def find_stuck(run: Run) -> StuckAccount | None:
     if not nodes:
         return None
     if not any(node.was_stuck for node in nodes.values()):
-        return _explain_end(nodes, read_rank_ends(run))
+        hosts = {name: info.host or name for name, info in run.nodes.items()}
+        return _explain_end(nodes, read_rank_ends(run), hosts)
     return explain_stuck(nodes)
 
 
@@ -144,10 +145,13 @@ def _have_reported(nodes: dict[str, StuckNode]) -> bool:
     return has_ended or seen_ns - since_ns >= limit_ns + UNHEARD_NS
 
 
-def _explain_end(nodes: dict[str, StuckNode], ends: dict[int, RankEnd]) -> StuckAccount | None:
+def _explain_end(
+    nodes: dict[str, StuckNode], ends: dict[int, RankEnd], hosts: dict[str, str]
+) -> StuckAccount | None:
     """Explain a failed job by the last collectives of its ranks, or the rank that ended first."""
     accounts = _join(nodes)
-    first = _find_first(accounts, ends)
+    has_one_clock = len({hosts.get(node, node) for node, _ in accounts.values()}) == 1
+    first = _find_first(accounts, ends) if has_one_clock else None
     stuck = None
     if all(account.is_last_read for _, account in accounts.values()):
         recorded = {rank: _make_calls(account.calls) for rank, (_, account) in accounts.items()}
@@ -183,7 +187,8 @@ def _agree_before_last(ends: dict[int, RankEnd]) -> bool:
 def _find_first(
     accounts: dict[int, tuple[str, RankAccount]], ends: dict[int, RankEnd]
 ) -> int | None:
-    """Find the rank whose last record is earlier than those of all others; None without one."""
+    """Find the rank whose last record is earlier than those of all others; None without one. The
+    times are compared, so they have to be of one clock."""
     times = sorted((end.last_ns, rank) for rank, end in ends.items() if rank in accounts)
     if len(times) < 2 or len(times) < len(accounts) or times[1][0] - times[0][0] < MIN_FIRST_NS:
         return None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from stepscope.diagnosis import explain_stuck, read_stuck_nodes
+from stepscope.diagnosis import explain_stuck, find_stuck, read_stuck_nodes
+from stepscope.run import Run
 from stepscope.schema import (
     SCHEMA_VERSION,
     STUCK,
@@ -19,6 +21,7 @@ from stepscope.schema import (
     StuckNode,
 )
 from stepscope.store import RunWriter, create_run, open_run
+from tests.support.report_runs import RunFiles
 
 S = 1_000_000_000
 LIMIT_S = 30
@@ -90,3 +93,34 @@ def test_a_restart_ends_the_accounts_of_nodes_that_do_not_take_part(
             if name == "lost":
                 writer.put_document(STUCK, name, node(name, [FIRST], age_s=60))
     assert bool(read_stuck_nodes(open_run(run))) is is_current
+
+
+@pytest.mark.parametrize(("hosts", "culprits"), [(("h", "h"), [1]), (("h", "i"), None)])
+def test_which_rank_ended_first_is_told_by_one_clock(
+    tmp_path: Path, hosts: tuple[str, str], culprits: list[int] | None
+) -> None:
+    files = RunFiles(tmp_path / "run")
+    for rank, (name, host) in enumerate(zip("ab", hosts, strict=True)):
+        files.node(name, cores=1, seconds=10, host=host)
+        process = files.process(f"{rank}-1-0", name, 100 + rank, rank=rank)
+        files.spans(process, "forward", np.array([5.0 - rank]), np.array([0.5]))
+        killed = RankAccount(
+            rank=rank,
+            process=process.process,
+            pid=process.pid,
+            state=RankState.KILLED,
+            calls=account(rank, 3, waits=True).calls,
+        )
+        ended = StuckNode(
+            node=name,
+            since_ns=1,
+            seen_ns=2,
+            has_ended=True,
+            was_stuck=False,
+            limit_ns=1,
+            ranks=[killed],
+        )
+        with RunWriter(files.path, name) as writer:
+            writer.put_document(STUCK, name, ended)
+    stuck = find_stuck(Run(open_run(files.path)))
+    assert (None if stuck is None else stuck.culprits) == culprits
