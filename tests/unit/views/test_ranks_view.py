@@ -67,6 +67,19 @@ def test_the_rule_names_the_same_rank(new_run: RunMaker, count: int) -> None:
     assert finding.ranks == ["rank 0"]
 
 
+@pytest.mark.parametrize(
+    ("delay_ms", "cause"), [(4, "slow forward passes"), (8, "no free core for 8 ms of a step")]
+)
+def test_time_without_a_core_counts_per_step(new_run: RunMaker, delay_ms: int, cause: str) -> None:
+    builder = new_run()
+    for number, (line, count) in enumerate(((EVEN, 100), (SLOW_FORWARD, 200))):
+        rank = builder.rank(number).draw(line, count)
+        rank.thread().draw(f"run_queue={number * delay_ms * 1_000_000} 80", count)
+        rank.fact("stack_sampler", period_ns=80_000_000, counts_delays=True)
+    payload = show_ranks(builder.open())
+    assert (payload.ranks[0].rank, payload.ranks[0].cause) == ("rank 1", cause)
+
+
 def test_larger_inputs_are_told_from_a_slow_rank(new_run: RunMaker) -> None:
     builder = new_run()
     for number, line in enumerate((EVEN, SLOW_FORWARD)):
