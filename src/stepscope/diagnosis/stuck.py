@@ -81,7 +81,7 @@ class StuckAccount(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the collective within the group, from 1."""
     collective: str
     """Kind, sizes and types."""
-    culprits: list[int]
+    culprits: Annotated[list[int], field_label(display="identifier")]
     """Ranks that have not arrived, differ or ended first; empty where nothing tells."""
     ranks: list[StuckRank]
 

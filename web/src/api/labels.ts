@@ -1966,7 +1966,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     group: {"title":"group","unit":"none","description":"Name of the process group."},
     number: {"title":"number","unit":"none","display":"identifier","description":"Number of the collective within the group, from 1."},
     collective: {"title":"collective","unit":"none","description":"Kind, sizes and types."},
-    culprits: {"title":"culprits","unit":"none","description":"Ranks that have not arrived, differ or ended first; empty where nothing tells."},
+    culprits: {"title":"culprits","unit":"none","display":"identifier","description":"Ranks that have not arrived, differ or ended first; empty where nothing tells."},
     ranks: {"title":"ranks","unit":"none"},
   },
   StuckRank: {
