@@ -63,6 +63,18 @@ def test_groups_that_are_destroyed_keep_their_collectives(tmp_path: Path) -> Non
     assert rows["seq"].tolist() == list(range(len(rows["seq"])))
 
 
+def test_threads_that_start_the_reader_at_once_start_one(tmp_path: Path) -> None:
+    job = run_case(tmp_path, "race")
+    assert job.code == 0, job.stderr
+    assert job.stdout.split("\n")[0] == "{1}"
+
+
+def test_a_process_that_has_left_its_groups_waits_for_nobody(tmp_path: Path) -> None:
+    job = run_case(tmp_path, "leave")
+    assert job.code == 0, job.stderr
+    assert job.stdout.split("\n")[0] == "(3, 2) (3, 3)"
+
+
 def test_calls_that_were_overwritten_are_counted(tmp_path: Path) -> None:
     job = run_case(tmp_path, "flood", TORCH_FR_BUFFER_SIZE="50")
     assert job.code == 0, job.stderr

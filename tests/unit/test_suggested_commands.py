@@ -17,6 +17,7 @@ from stepscope.cli.rules import FIRED
 from stepscope.testing import RunBuilder
 from tests.support.command import run_command
 from tests.support.served_runs import trace_events
+from tests.support.stage_jobs import StageJob, play, write_parquet
 from tests.support.suggested_commands import Suggestion, find_suggestions
 
 PLACEHOLDERS = {
@@ -85,6 +86,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("trace.json", "traces/rank0.json"):
         (directory / name).write_bytes(trace)
     (directory / "trace.json.gz").write_bytes(gzip.compress(trace))
+    job = StageJob(stages=2, data_ranks=2, microbatches=3, steps=2)
+    write_parquet(play(job, job.draw_times(1)).operations, directory / "job.parquet")
     return directory
 
 

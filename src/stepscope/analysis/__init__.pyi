@@ -217,6 +217,7 @@ from .late_ranks import (
     Episode as Episode,
     LateRank as LateRank,
     LateRanks as LateRanks,
+    compare_with_others as compare_with_others,
     find_episodes as find_episodes,
     find_late_ranks as find_late_ranks,
 )

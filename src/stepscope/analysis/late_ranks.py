@@ -98,11 +98,11 @@ def find_late_ranks(
     """
     transfer = communication_ns.min(axis=0)
     waiting = communication_ns - transfer
-    lateness = _compare_with_others(-waiting)
+    lateness = compare_with_others(-waiting)
     limit = MIN_LATE_RATIO * np.median(wall_ns, axis=0)
     is_late = lateness > limit
     last = communication_ns.argmin(axis=0)
-    excess = {name: _compare_with_others(times) for name, times in phase_ns.items()}
+    excess = {name: compare_with_others(times) for name, times in phase_ns.items()}
     ranks = []
     for rank in range(len(lateness)):
         episodes = find_episodes(is_late[rank], lateness[rank])
@@ -129,8 +129,8 @@ def find_late_ranks(
     return LateRanks(lateness_ns=lateness, transfer_ns=transfer, ranks=ranks)
 
 
-def _compare_with_others(values: Float) -> Float:
-    """Subtract from each row the median of the other rows, by column.
+def compare_with_others(values: Float) -> Float:
+    """Subtract from each row the median of the other rows, by column; there are at least two rows.
 
     Without row i, the sorted values of a column shift by one at its rank: the median of the others
     is read off the sorted column.

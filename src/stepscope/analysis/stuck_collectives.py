@@ -6,6 +6,7 @@ rank has called and that has not ended:
     missing    members of the group whose last number is smaller
     differing  members that have called something else under this number: another kind, or, where
                all members have to pass the same, other sizes or types
+    unknown    members of which no calls were read: they may have called it or not
 
 Of two groups the one counts whose missing ranks wait nowhere themselves: a rank that waits in
 another group is held up by somebody else. If half of the ranks have called one thing and half
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 UNEVEN_KINDS = ("all_to_all", "alltoall", "gather", "scatter", "allgatherv", "reduce_scatterv")
@@ -67,9 +68,12 @@ class StuckCollective:
     waiting: list[int]
     """Ranks that have called it."""
     missing: list[int]
+    """Ranks that have not called it."""
     differing: list[DifferingCall]
     is_tied: bool
     """True if the ranks disagree, and nothing tells which are right: `differing` has all."""
+    unknown: list[int] = field(default_factory=list)
+    """Ranks of the group of which no calls were read."""
 
 
 def find_stuck_collective(
@@ -78,7 +82,7 @@ def find_stuck_collective(
     """Find the collective at which the job is stuck; None if no rank waits in one.
 
     Args:
-        calls: latest calls of each rank, in the order of the calls.
+        calls: latest calls of each rank that was read, in the order of the calls.
         groups: ranks of process groups by name; of other groups the ranks that have called.
     """
     open_groups = {call.group for sequence in calls.values() for call in sequence if is_open(call)}
@@ -96,7 +100,9 @@ def find_stuck_collective(
             return 0, candidate.call.t_ns
         if candidate.differing:
             return 1, candidate.call.t_ns
-        return (2 if candidate.missing else 3), candidate.call.t_ns
+        if candidate.unknown:
+            return 2, candidate.call.t_ns
+        return (3 if candidate.missing else 4), candidate.call.t_ns
 
     return min(candidates, key=order)
 
@@ -144,8 +150,8 @@ def _examine_group(
     )
     if number is None:
         return None
-    last = {rank: max(by_rank.get(rank, ()), default=0) for rank in members}
-    missing = [rank for rank in members if last[rank] < number]
+    last = {rank: max(by_rank[rank], default=0) for rank in members if rank in by_rank}
+    missing = [rank for rank in last if last[rank] < number]
     arrived = {rank: by_rank[rank][number] for rank in members if number in by_rank.get(rank, {})}
     differing, is_tied = _find_differing(arrived, by_rank)
     agreeing = [rank for rank in arrived if rank not in {one.rank for one in differing}]
@@ -156,6 +162,7 @@ def _examine_group(
         missing=sorted(missing),
         differing=differing,
         is_tied=is_tied,
+        unknown=sorted(rank for rank in members if rank not in by_rank),
     )
 
 

@@ -30,6 +30,9 @@ LOST_AFTER_S = 15.0
 not wait for a node."""
 SILENT_AFTER_S = 6.0
 """The same for a node that seems to have been silent before."""
+CONFIRM_S = 6.0
+"""Time in which a node that seems to be silent by a clock that may differ sends another heartbeat,
+if it runs."""
 NOTICE_AFTER_S = 3.0
 POLL_S = 0.2
 
@@ -59,8 +62,15 @@ class _Participant:
         reached = 1 if self.status is None else self.status.incarnation
         return max(self.launcher.incarnation, reached)
 
+    @property
+    def is_known_here(self) -> bool:
+        """True if this machine can tell whether the launcher runs."""
+        is_final = self.status is not None and self.status.state.is_final
+        return is_final or self.launcher.machine == _machine()
+
     def is_over(self) -> bool:
-        """Return True if the launcher has ended, as far as this machine can tell."""
+        """Return True if the launcher has ended, as far as this machine can tell. Of another
+        machine, whose clock may differ, heartbeats tell."""
         if self.status is not None and self.status.state.is_final:
             return True
         if self.launcher.machine == _machine():
@@ -131,8 +141,12 @@ def check_join(location: str | Path, identity: JobIdentity | None) -> None:
         )
 
 
-def register_launcher(location: Path) -> Registration:
+def register_launcher(location: Path, sleep: Callable[[float], None] = time.sleep) -> Registration:
     """Register this process as a launcher of the job of a run.
+
+    Args:
+        location: the run.
+        sleep: waits for a number of seconds.
 
     Raises:
         OSError: the run cannot be written.
@@ -142,7 +156,7 @@ def register_launcher(location: Path) -> Registration:
     rank = read_ranks().rank
     slot = host if rank is None else f"{host} rank {rank}"
     participants = _read_participants(run)
-    incarnation = _choose_incarnation(run, participants, slot)
+    incarnation = _choose_incarnation(run, participants, slot, sleep)
     launcher = run.register(
         host,
         lambda node: LauncherInfo(
@@ -188,7 +202,12 @@ def describe_registration(location: Path, job: str, registration: Registration) 
     return sentences
 
 
-def _choose_incarnation(run: SharedRun, participants: Sequence[_Participant], slot: str) -> int:
+def _choose_incarnation(
+    run: SharedRun,
+    participants: Sequence[_Participant],
+    slot: str,
+    sleep: Callable[[float], None],
+) -> int:
     """Choose the lowest incarnation of the processes of a new launcher.
 
     A launcher that is started again begins the next one, unless another node has begun it.
@@ -203,8 +222,27 @@ def _choose_incarnation(run: SharedRun, participants: Sequence[_Participant], sl
         bool(participants)
         and all(participant.is_over() for participant in participants)
         and not all(participant.has_completed() for participant in participants)
+        and not _is_one_alive(run, participants, sleep)
     )
     return latest + is_restart
+
+
+def _is_one_alive(
+    run: SharedRun, participants: Sequence[_Participant], sleep: Callable[[float], None]
+) -> bool:
+    """Wait for another heartbeat of a node that seems to be silent by the clock of this one."""
+    heartbeats = {
+        participant.launcher.node: participant.status and participant.status.heartbeat_ns
+        for participant in participants
+        if not participant.is_known_here
+    }
+    for _ in range(round(CONFIRM_S / POLL_S) if heartbeats else 0):
+        sleep(POLL_S)
+        for node, heartbeat_ns in heartbeats.items():
+            status = run.read_status(node)
+            if status is not None and status.heartbeat_ns != heartbeat_ns:
+                return True
+    return False
 
 
 def _read_participants(run: SharedRun) -> list[_Participant]:

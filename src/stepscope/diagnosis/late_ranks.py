@@ -85,7 +85,7 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
     causes = {
         index: cause
         for index in culprits
-        if (cause := _find_cause(run, ranks, index, late.ranks[index], len(steps.number)))
+        if (cause := _find_cause(run, ranks, index, late.ranks[index]))
     }
     return LateReport(
         ranks=ranks,
@@ -110,9 +110,7 @@ def classify_persistence(rank: LateRank, step_count: int) -> Persistence | None:
 # --- cause ---------------------------------------------------------------------------------------
 
 
-def _find_cause(
-    run: Run, ranks: Sequence[Rank], index: int, late: LateRank, step_count: int
-) -> str | None:
+def _find_cause(run: Run, ranks: Sequence[Rank], index: int, late: LateRank) -> str | None:
     """Find what a late rank does while the others wait; None where nothing explains half of it."""
     enough_ns = MIN_EXPLAINED_RATIO * late.lateness_ns
     excess = late.excess_ns
@@ -124,7 +122,7 @@ def _find_cause(
     clock = _compare_clocks(run, ranks, index)
     if clock is not None and clock <= MIN_CLOCK_RATIO and compute_ns >= enough_ns:
         return f"a slow GPU clock, {percent(clock)} of that of the other ranks"
-    without_core = [_measure_core_delay(rank, step_count) for rank in ranks]
+    without_core = [_measure_core_delay(rank) for rank in ranks]
     own_ns = without_core[index]
     other_ns = [ns for number, ns in enumerate(without_core) if number != index and ns is not None]
     if own_ns is not None and other_ns and own_ns - float(np.median(other_ns)) >= enough_ns:
@@ -137,10 +135,10 @@ def _find_phase(excess_ns: Mapping[str, float], enough_ns: float) -> str | None:
     return PHASE_WORDS[phase] if excess_ns[phase] >= enough_ns else None
 
 
-def _measure_core_delay(rank: Rank, step_count: int) -> float | None:
-    """Measure the time without a core per step; None where it was not recorded."""
-    delays = rank.core_delays
-    return None if delays is None else sum(delays.values()) / step_count
+def _measure_core_delay(rank: Rank) -> float | None:
+    """Measure the time without a core per measured step; None where it was not recorded."""
+    delays, count = rank.core_delays, int(rank.steps.measured().sum())
+    return None if delays is None or not count else sum(delays.values()) / count
 
 
 def _compare_clocks(run: Run, ranks: Sequence[Rank], index: int) -> float | None:

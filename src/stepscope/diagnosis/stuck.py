@@ -38,6 +38,10 @@ MAX_LISTED = 8
 MIN_FIRST_NS = 60_000_000
 """Time before the others from which a rank has ended first: stacks are sampled every 50 ms."""
 
+UNHEARD_NS = 10_000_000_000
+"""Time after the limit from which a rank without an account was not heard of: the monitors of all
+nodes ask their ranks within some seconds."""
+
 RankRole = Literal["waits", "missing", "differs", "ended first", "elsewhere"]
 StuckKind = Literal["missing", "differs", "ended first", "checkpoint"]
 
@@ -96,9 +100,16 @@ class StuckAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_stuck_nodes(reader: RunReader) -> dict[str, StuckNode]:
-    """Read the accounts of the nodes that make no progress."""
-    nodes = reader.documents(STUCK, StuckNode)
-    return {name: node for name, node in nodes.items() if node.resolved_ns is None}
+    """Read the accounts of the nodes that make no progress. A node that takes no part in the latest
+    incarnation of the job may have left one behind, which counts no more."""
+    nodes, statuses = reader.documents(STUCK, StuckNode), reader.statuses()
+    latest = max((status.incarnation for status in statuses.values()), default=1)
+    return {
+        name: node
+        for name, node in nodes.items()
+        if node.resolved_ns is None
+        and (name not in statuses or statuses[name].incarnation == latest)
+    }
 
 
 def find_stuck(run: Run) -> StuckAccount | None:
@@ -107,7 +118,8 @@ def find_stuck(run: Run) -> StuckAccount | None:
     if not nodes:
         return None
     if not any(node.was_stuck for node in nodes.values()):
-        return _explain_end(nodes, read_rank_ends(run))
+        hosts = {name: info.host or name for name, info in run.nodes.items()}
+        return _explain_end(nodes, read_rank_ends(run), hosts)
     return explain_stuck(nodes)
 
 
@@ -117,15 +129,29 @@ def explain_stuck(nodes: dict[str, StuckNode]) -> StuckAccount | None:
     accounts = _join(nodes)
     calls = {rank: _make_calls(account.calls) for rank, (_, account) in accounts.items()}
     stuck = find_stuck_collective(calls, _join_groups(nodes))
-    if stuck is None or not (stuck.missing or stuck.differing):
+    if stuck is None:
+        return None
+    if not (stuck.missing or stuck.differing or (stuck.unknown and _have_reported(nodes))):
         return None
     return _make_account(nodes, accounts, stuck, first=None)
 
 
-def _explain_end(nodes: dict[str, StuckNode], ends: dict[int, RankEnd]) -> StuckAccount | None:
+def _have_reported(nodes: dict[str, StuckNode]) -> bool:
+    """Check that all nodes had time to tell where their ranks are."""
+    since_ns = max(node.since_ns for node in nodes.values())
+    seen_ns = max(node.seen_ns for node in nodes.values())
+    limit_ns = max(node.limit_ns for node in nodes.values())
+    has_ended = all(node.has_ended for node in nodes.values())
+    return has_ended or seen_ns - since_ns >= limit_ns + UNHEARD_NS
+
+
+def _explain_end(
+    nodes: dict[str, StuckNode], ends: dict[int, RankEnd], hosts: dict[str, str]
+) -> StuckAccount | None:
     """Explain a failed job by the last collectives of its ranks, or the rank that ended first."""
     accounts = _join(nodes)
-    first = _find_first(accounts, ends)
+    has_one_clock = len({hosts.get(node, node) for node, _ in accounts.values()}) == 1
+    first = _find_first(accounts, ends) if has_one_clock else None
     stuck = None
     if all(account.is_last_read for _, account in accounts.values()):
         recorded = {rank: _make_calls(account.calls) for rank, (_, account) in accounts.items()}
@@ -161,7 +187,8 @@ def _agree_before_last(ends: dict[int, RankEnd]) -> bool:
 def _find_first(
     accounts: dict[int, tuple[str, RankAccount]], ends: dict[int, RankEnd]
 ) -> int | None:
-    """Find the rank whose last record is earlier than those of all others; None without one."""
+    """Find the rank whose last record is earlier than those of all others; None without one. The
+    times are compared, so they have to be of one clock."""
     times = sorted((end.last_ns, rank) for rank, end in ends.items() if rank in accounts)
     if len(times) < 2 or len(times) < len(accounts) or times[1][0] - times[0][0] < MIN_FIRST_NS:
         return None
@@ -263,7 +290,7 @@ def _write_headline(
     location = f"{_name_call(stuck.call)}, number {stuck.call.number}"
     location += f" of process group {group}" if group else " of the calls of the script"
     blamed = stuck.missing or [one.rank for one in stuck.differing]
-    names = _list_ranks(blamed)
+    names = _list_ranks(blamed or stuck.unknown)
     if kind == "ended first":
         state = _describe_end(accounts[blamed[0]][1])
         return f"The job failed because {names} {state}, while {_wait_at(stuck, location)}."
@@ -286,6 +313,8 @@ def _write_headline(
             f"{verb} at {location}: {_list_ranks(rest)} {action} "
             f"{_name_call(differing.call)} instead{more}."
         )
+    if not blamed:
+        return f"{verb} at {location}: nothing is known of {names}."
     plural = "have" if len(blamed) > 1 else "has"
     return f"{verb} at {location}: {names} {plural} not called it."
 

@@ -29,7 +29,8 @@ from stepscope.store import DictColumn
 
 TABLE = "collective_calls"
 MAX_KEPT_CALLS = 48
-"""Latest calls of each process group that are kept for the account of a stuck job."""
+"""Latest calls of each process group, and as many between two ranks, that are kept for the account
+of a stuck job."""
 
 
 class ThreadStack(msgspec.Struct):
@@ -227,11 +228,20 @@ class CollectiveDumps:
 
 
 def _select_latest(calls: Sequence[RecordedCall]) -> list[RecordedCall]:
-    """Select the latest calls of each group, in the order of the calls."""
-    counts: dict[str, int] = {}
+    """Select the latest calls of each group, in the order of the calls.
+
+    A group that was destroyed and made again numbers its calls from 1 again: calls of the earlier
+    one have higher numbers than later calls, and are left out.
+    """
+    counts: dict[tuple[str, bool], int] = {}
+    lowest: dict[tuple[str, bool], int] = {}
     latest = []
     for call in reversed(calls):
-        group = call.process_group[0]
+        group = call.process_group[0], call.is_p2p
+        lowest.setdefault(group, call.number)
+        if call.number > lowest[group]:
+            counts[group] = MAX_KEPT_CALLS
+        lowest[group] = min(lowest[group], call.number)
         counts[group] = counts.get(group, 0) + 1
         if counts[group] <= MAX_KEPT_CALLS:
             latest.append(call)

@@ -28,7 +28,6 @@ from stepscope.monitor.samplers.processes import JobTree, children_of
 from stepscope.monitor.sampling import Sampling
 from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.monitor.spool_size import SpoolSize
-from stepscope.monitor.stuck_watch import StuckWatch
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
 from stepscope.quantities import duration
@@ -112,9 +111,7 @@ class Monitor:
             else AttachedRecorder(config.attached, self._tree, self._job, peer)
         )
         self._reconfiguration = Reconfiguration(config.run, self._windows)
-        self._stuck = StuckWatch(
-            info.node, config.stuck_after_s, info.epoch_offset_ns, self._writer.put_stuck
-        )
+        self._stuck = self._writer.watch_progress(config.stuck_after_s)
         self._next_poll_ns = 0
         self._last_sample_ns = 0
         if earlier is not None:  # of the monitor that this one replaces

@@ -21,6 +21,7 @@ from stepscope.monitor.handshake import Handshake, JobExit, StopSignal
 from stepscope.monitor.incarnations import IncarnationCounter
 from stepscope.monitor.lease import LeaseKeeper
 from stepscope.monitor.process_logs import ProcessLogs
+from stepscope.monitor.stuck_watch import StuckWatch
 from stepscope.quantities import memory
 from stepscope.schema import (
     STUCK,
@@ -119,13 +120,16 @@ class NodeWriter:
         if self._lease is not None and not status.state.is_final:
             self._lease.poll()
 
-    def put_stuck(self, account: StuckNode) -> None:
-        """Replace the account of a job that makes no progress.
+    def watch_progress(self, stuck_after_s: float) -> StuckWatch:
+        """Make the watch that stores an account of the node's ranks when they make no progress."""
+        info = self.info
 
-        Raises:
-            OSError: the run cannot be written.
-        """
-        self._writer.put_document(STUCK, account.node, account)
+        def put(account: StuckNode) -> None:
+            self._writer.put_document(STUCK, info.node, account)
+
+        return StuckWatch(
+            info.node, stuck_after_s, info.epoch_offset_ns, put, self._incarnations.of
+        )
 
     def flush(self, *, final: bool = False) -> int:
         """Move all new records from the spool into the run; returns the number of rows.

@@ -10,6 +10,7 @@ import msgspec
 from stepscope.schema import MALFORMED_JSON
 
 TIMEOUT_S = 5.0
+"""Time for all stacks of one account: the monitor reads nothing else meanwhile."""
 NO_ANSWER = "it does not answer, because a thread holds the interpreter lock"
 
 
@@ -26,8 +27,12 @@ class _Thread(msgspec.Struct):
     frames: list[_Frame] = []
 
 
-def dump_stack(pid: int) -> tuple[list[tuple[str, int, str]], str]:
+def dump_stack(pid: int, timeout_s: float = TIMEOUT_S) -> tuple[list[tuple[str, int, str]], str]:
     """Read the stack of the main thread.
+
+    Args:
+        pid: the process.
+        timeout_s: time for it; without any the process is not read.
 
     Returns:
         File, line and function of its frames, innermost first; and why the process has not
@@ -36,11 +41,13 @@ def dump_stack(pid: int) -> tuple[list[tuple[str, int, str]], str]:
     program = shutil.which("py-spy")
     if program is None:
         return [], f"{NO_ANSWER}; py-spy, which could read its stack, is not installed"
+    if timeout_s <= 0:
+        return [], f"{NO_ANSWER}; there was no time to read its stack"
     try:
         result = subprocess.run(
             [program, "dump", "--pid", str(pid), "--json", "--nonblocking", "--full-filenames"],
             capture_output=True,
-            timeout=TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
         )
         threads = msgspec.json.decode(result.stdout, type=list[_Thread])

@@ -22,7 +22,7 @@ from stepscope.importers import RecordedCall, join_sizes
 from stepscope.masking import mask_text
 from stepscope.monitor.collective_dumps import DumpHeader
 from stepscope.monitor.process_logs import ProcessLogs
-from stepscope.monitor.stack_dump import dump_stack
+from stepscope.monitor.stack_dump import TIMEOUT_S, dump_stack
 from stepscope.schema import (
     CalledCollective,
     JobState,
@@ -105,6 +105,7 @@ class StuckWatch:
         stuck_after_s: time without progress from which the job is stuck.
         epoch_offset_ns: epoch time minus monotonic time of the node.
         write: stores an account.
+        incarnation_of: start of the job that a process is of. Only ranks of the latest count.
         now_ns: monotonic clock.
     """
 
@@ -114,6 +115,7 @@ class StuckWatch:
         stuck_after_s: float,
         epoch_offset_ns: int,
         write: Callable[[StuckNode], None],
+        incarnation_of: Callable[[ProcessLogs], int],
         *,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
@@ -121,8 +123,12 @@ class StuckWatch:
         self._stuck_after_ns = round(1e9 * stuck_after_s)
         self._offset_ns = epoch_offset_ns
         self._write = write
+        self._incarnation_of = incarnation_of
         self._now_ns = now_ns
+        self._known: dict[str, _Rank] = {}
+        """Ranks of all incarnations."""
         self._ranks: dict[str, _Rank] = {}
+        """Those of the latest."""
         self._progress_ns = now_ns()
         self._question = 0
         self._asked_ns: int | None = None
@@ -188,10 +194,13 @@ class StuckWatch:
 
     def _find_ranks(self, processes: Iterable[ProcessLogs]) -> None:
         for process in processes:
-            if process.name not in self._ranks:
+            if process.name not in self._known:
                 page = CollectivePage.open(str(process.directory))
                 if page is not None:
-                    self._ranks[process.name] = _Rank(process, page)
+                    self._known[process.name] = _Rank(process, page)
+        numbers = {name: self._incarnation_of(rank.process) for name, rank in self._known.items()}
+        latest = max(numbers.values(), default=1)
+        self._ranks = {n: rank for n, rank in self._known.items() if numbers[n] == latest}
 
     def _alive(self) -> list[_Rank]:
         return [rank for rank in self._ranks.values() if rank.process.is_alive()]
@@ -229,6 +238,7 @@ class StuckWatch:
         groups: dict[str, list[int]] = {}
         descriptions: dict[str, str] = {}
         accounts = []
+        deadline_ns = self._now_ns() + round(1e9 * TIMEOUT_S)
         for rank in self._ranks.values():
             process = rank.process
             if process.directory.is_dir():
@@ -240,7 +250,7 @@ class StuckWatch:
                 calls += recorded
             for call in calls:
                 descriptions[call.process_group[0]] = call.process_group[1]
-            account = self._describe_rank(rank, calls, header)
+            account = self._describe_rank(rank, calls, header, deadline_ns)
             if account is not None:
                 accounts.append(account)
         accounts.sort(key=lambda account: account.rank)
@@ -256,7 +266,11 @@ class StuckWatch:
         )
 
     def _describe_rank(
-        self, rank: _Rank, calls: list[RecordedCall], header: DumpHeader | None
+        self,
+        rank: _Rank,
+        calls: list[RecordedCall],
+        header: DumpHeader | None,
+        deadline_ns: int,
     ) -> RankAccount | None:
         process = rank.process
         number = process.description.get("rank")
@@ -272,7 +286,7 @@ class StuckWatch:
             stacks = [stack for stack in answer.stacks if stack.is_main]
             frames = [_make_frame(*frame) for stack in stacks for frame in stack.frames]
         if state is RankState.SILENT:
-            dumped, detail = dump_stack(process.pid)
+            dumped, detail = dump_stack(process.pid, (deadline_ns - self._now_ns()) / 1e9)
             frames = [_make_frame(*frame) for frame in dumped]
         shift_ns = self._offset_ns + (0 if header is None else header.clock_ns)
         is_last = header is not None and header.reason == DumpReason.END

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepscope.analysis import RankArrivals
 from stepscope.intervals import Int
@@ -27,7 +28,11 @@ class RecordedCollectives:
     """Rank by its index."""
     nodes: list[str]
     """Node of each rank."""
+    node: Int
+    """Code of the node of each call."""
     arrivals: RankArrivals
+    """Calls by rank. The code of a group tells starts of the job apart, and calls of one number:
+    a process that destroys its groups and makes them again numbers from 1 again."""
     skipped_count: int
     """Calls that the recorder has overwritten before they were read."""
 
@@ -46,16 +51,27 @@ def read_recorded_collectives(run: Run) -> RecordedCollectives | str:
     ranks, rank = np.unique(np.ma.getdata(columns["rank"]), return_inverse=True)
     rank = rank.astype(np.int64)
     group = columns["group"].codes.astype(np.int64)
-    incarnation = _number_incarnations(columns["process"].codes, rank, columns["t_ns"])
+    process = columns["process"].codes
+    incarnations = {one.process: one.incarnation for one in run.processes}
+    starts = [incarnations.get(name, 1) for name in columns["process"].values]
+    start = np.array(starts, dtype=np.int64)[process]
+    repetition = _count_earlier((rank, start), process, _find_first_ns(process, columns["t_ns"]))
+    occurrence = _count_earlier(
+        (process, columns["log"].codes, group, columns["number"]), columns["seq"], columns["seq"]
+    )
+    _, number = np.unique(
+        np.stack([start, repetition, occurrence, group]), axis=1, return_inverse=True
+    )
     nodes = columns["node"]
     names = [nodes.values[code] or "" for code in nodes.codes.tolist()]
     first_rows = [int(np.flatnonzero(rank == index)[0]) for index in range(len(ranks))]
     return RecordedCollectives(
         ranks=ranks.tolist(),
         nodes=[names[row] for row in first_rows],
+        node=nodes.codes.astype(np.int64),
         arrivals=RankArrivals(
             rank=rank,
-            group=incarnation * len(columns["group"].values) + group,
+            group=number.reshape(-1).astype(np.int64),
             number=columns["number"],
             kind=columns["kind"].codes.astype(np.int64),
             t_ns=columns["t_ns"],
@@ -75,17 +91,29 @@ def count_skipped_calls(run: Run) -> int:
     return int(rows["missing"][0])
 
 
-def _number_incarnations(process: Int, rank: Int, t_ns: Int) -> Int:
-    """Number the processes of each rank in the order of their first call: a job that restarts
-    numbers its collectives from 1 again."""
-    processes, index = np.unique(process, return_inverse=True)
-    first_ns = np.full(len(processes), np.iinfo(np.int64).max)
-    np.minimum.at(first_ns, index, t_ns)
-    rank_of = np.zeros(len(processes), dtype=np.int64)
-    rank_of[index] = rank
-    numbers = np.zeros(len(processes), dtype=np.int64)
-    counts: dict[int, int] = {}
-    for row in np.argsort(first_ns, kind="stable").tolist():
-        number = counts.get(int(rank_of[row]), 0)
-        numbers[row], counts[int(rank_of[row])] = number, number + 1
-    return numbers[index]
+def _find_first_ns(process: NDArray[np.int32], t_ns: Int) -> Int:
+    """Find the time of the first call of the process of each call."""
+    first_ns = np.full(int(process.max(initial=0)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first_ns, process, t_ns)
+    return np.asarray(first_ns[process])
+
+
+def _count_earlier(keys: tuple[Int, ...], member: Int, position: Int) -> Int:
+    """Count, for each row, the members with the same keys that come before its own.
+
+    Args:
+        keys: values that rows have in common.
+        member: rows of one member are alike.
+        position: position of the member of each row.
+    """
+    order = np.lexsort((member, position, *keys))
+    is_new_key = np.zeros(len(order), dtype=np.bool_)
+    for key in keys:
+        is_new_key[1:] |= np.diff(key[order]) != 0
+    is_new_member = is_new_key.copy()
+    is_new_member[1:] |= np.diff(member[order]) != 0
+    count = np.cumsum(is_new_member)
+    base = np.maximum.accumulate(np.where(is_new_key, count, 0))
+    result = np.empty(len(order), dtype=np.int64)
+    result[order] = count - base
+    return result

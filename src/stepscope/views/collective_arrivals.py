@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stepscope.analysis import RankLateness, measure_lateness, summarize_lateness
 from stepscope.quantities import count_of
 from stepscope.run import Run, read_recorded_collectives
@@ -19,6 +21,13 @@ def show_arrivals(run: Run) -> Arrivals:
     if isinstance(recorded, str):
         return _make([], missing=recorded)
     lateness = measure_lateness(recorded.arrivals)
+    node_count = int(recorded.node.max(initial=0)) + 1
+    has_one_clock = not recorded.node.any()
+    if not has_one_clock:
+        group_on_node = recorded.arrivals.group * node_count + recorded.node
+        mismatch_count = lateness.mismatch_count
+        lateness = measure_lateness(replace(recorded.arrivals, group=group_on_node))
+        lateness = replace(lateness, mismatch_count=mismatch_count)
     summaries = summarize_lateness(recorded.arrivals.rank, lateness, len(recorded.ranks))
     notes = []
     if recorded.skipped_count:
@@ -27,9 +36,11 @@ def show_arrivals(run: Run) -> Arrivals:
             "PyTorch has overwritten them before they were read. A larger TORCH_FR_BUFFER_SIZE "
             "keeps more"
         )
-    if len(set(recorded.nodes)) > 1:
+    if not has_one_clock:
         notes.append(
-            "lateness between ranks on different nodes contains the difference of their clocks"
+            "ranks are compared with those of their own node, because clocks of nodes differ by "
+            "an unknown time; whether others waited for them is not known. `stepscope show RUN "
+            "ranks` compares all ranks without clocks"
         )
     if lateness.mismatch_count:
         notes.append(
@@ -38,7 +49,7 @@ def show_arrivals(run: Run) -> Arrivals:
         )
     return _make(
         [
-            _show_rank(rank, node, summary)
+            _show_rank(rank, node, summary, has_one_clock=has_one_clock)
             for rank, node, summary in zip(recorded.ranks, recorded.nodes, summaries, strict=True)
         ],
         skipped_count=recorded.skipped_count,
@@ -65,7 +76,7 @@ def _make(
     )
 
 
-def _show_rank(rank: int, node: str, lateness: RankLateness) -> RankArrival:
+def _show_rank(rank: int, node: str, lateness: RankLateness, *, has_one_clock: bool) -> RankArrival:
     matched = lateness.matched_count
     return RankArrival(
         rank=rank,
@@ -77,5 +88,5 @@ def _show_rank(rank: int, node: str, lateness: RankLateness) -> RankArrival:
         median_ns=lateness.median_ns,
         p95_ns=lateness.p95_ns,
         mean_ns=lateness.mean_ns,
-        caused_wait_ns=lateness.caused_wait_ns,
+        caused_wait_ns=lateness.caused_wait_ns if has_one_clock else None,
     )

@@ -126,8 +126,8 @@ class RankArrival(msgspec.Struct, frozen=True, kw_only=True):
     median_ns: Annotated[float | None, field_label("median lateness")]
     p95_ns: Annotated[float | None, field_label("p95 lateness")]
     mean_ns: Annotated[float | None, field_label("mean lateness")]
-    caused_wait_ns: Annotated[int, field_label("others waited")]
-    """Time for which all other ranks waited for this one alone."""
+    caused_wait_ns: Annotated[int | None, field_label("others waited")]
+    """Time for which all other ranks waited for this one alone; null for ranks of several nodes."""
 
 
 class Arrivals(msgspec.Struct, frozen=True, kw_only=True):

@@ -99,6 +99,11 @@ class Deliveries:
             if not thread.send(alert, delivery):
                 self._put(_fail(delivery, f"the queue of {MAX_QUEUED} alerts is full"))
 
+    def forget(self, rule: str) -> None:
+        """Forget the deliveries of a rule: the next alert of it is sent again."""
+        with self._lock:
+            self._entries = {k: entry for k, entry in self._entries.items() if entry.rule != rule}
+
     def give_up(self) -> None:
         """Mark all pending deliveries as failed."""
         for delivery in self.entries:

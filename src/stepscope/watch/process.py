@@ -72,6 +72,7 @@ class Watch:
             on_change=self._unwritten.set,
         )
         self._stuck = StuckAlerts(reader)
+        self._is_stuck_over = False
         self._report = None if config.report is None else ReportFile(config.run, config.report)
         self._record = earlier or self._follower.record("running")
         self._terminated = False
@@ -136,8 +137,14 @@ class Watch:
     def _announce_stuck(self) -> None:
         """Tell the receivers that the job is stuck."""
         account = self._stuck.read()
+        if account is None:
+            self._is_stuck_over = STUCK_ALERT in self._recorded_ns
         if account is None or not account.is_stuck:
             return
+        if self._is_stuck_over:  # they were told of another time
+            self._is_stuck_over = False
+            self._recorded_ns.pop(STUCK_ALERT, None)
+            self._deliveries.forget(STUCK_ALERT)
         recorded_ns = self._recorded_ns.setdefault(STUCK_ALERT, time.time_ns())
         alert = make_alert(self._run_id, self._config.run, make_stuck_finding(account), recorded_ns)
         self._deliveries.announce(alert, stop_obstacle=self._stop_obstacle())

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from stepscope.capture.frameworks.pytorch.flight_recorder import reader, recorders
+from stepscope.spool import ENDED_WORD, STARTED_WORD
 
 
 def call(count):
@@ -73,6 +74,48 @@ def wait_for_thread():
     while reader._rings[0].progress[0] < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
     print(reader._rings[0].progress)
+
+
+def race():
+    """Many threads make a collective at once while there is no reader: one of them starts it."""
+    sys.setswitchinterval(1e-6)
+    counts = set()
+    for _ in range(50):
+        reader._stop()
+        barrier = threading.Barrier(8)
+        threads = [threading.Thread(target=start_reader, args=(barrier,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        names = [thread.name for thread in threading.enumerate()]
+        counts.add(names.count("stepscope-collectives"))
+    print(counts)
+
+
+def start_reader(barrier):
+    barrier.wait()
+    reader.keep_reading()
+
+
+def leave():
+    """The recorder goes on to say that a collective has not ended, as that of NCCL may do."""
+    call(3)
+    reader._rings[0].recorder.read_progress = lambda: (3, 2)
+    shown = [show_progress((3, 2))]
+    dist.destroy_process_group()
+    print(*shown, show_progress((3, 3)))
+
+
+def show_progress(expected):
+    """Return what the page shows, as soon as that is expected."""
+    words = reader._reader._page.words
+    deadline = time.monotonic() + 20
+    while True:
+        shown = words[STARTED_WORD], words[ENDED_WORD]
+        if shown == expected or time.monotonic() > deadline:
+            return shown
+        time.sleep(0.01)
 
 
 dist.init_process_group("gloo")

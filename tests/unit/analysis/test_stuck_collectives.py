@@ -41,6 +41,13 @@ def test_a_rank_without_any_call_is_missing() -> None:
     assert stuck.missing == [1]
 
 
+def test_of_a_rank_that_was_not_read_nothing_is_known() -> None:
+    calls = {0: draw("ab", open_from=2), 1: draw("ab", open_from=2)}
+    stuck = find_stuck_collective(calls, {"g": [0, 1, 2, 3]})
+    assert stuck is not None
+    assert (stuck.missing, stuck.unknown) == ([], [2, 3])
+
+
 @pytest.mark.parametrize("letter", ["x", "B"])
 def test_the_minority_differs(letter: str) -> None:
     calls = {rank: draw("abcab", open_from=5) for rank in range(3)}

@@ -8,6 +8,7 @@ import pytest
 
 from stepscope.cli import shared_run
 from stepscope.cli.shared_run import (
+    CONFIRM_S,
     LOST_AFTER_S,
     OTHERS_TIMEOUT_S,
     POLL_S,
@@ -167,6 +168,22 @@ def test_the_incarnation_of_a_new_launcher(
     registration = register_launcher(job.path)
     assert registration.launcher.incarnation == incarnation
     assert registration.node == ("here~2" if slot == "here" else "here")
+
+
+@pytest.mark.parametrize(("runs", "incarnation"), [(True, 1), (False, 2)])
+def test_a_node_whose_clock_is_a_year_behind_is_not_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: bool, incarnation: int
+) -> None:
+    year_s = 365 * 86400
+    monkeypatch.setenv("STEPSCOPE_NODE", "here")
+    job, clock = SharedJob(tmp_path / "run"), SteppedTime()
+    job.add("elsewhere")
+    job.beat("elsewhere", age_s=year_s)
+    if runs:
+        clock.on_sleep = lambda: job.beat("elsewhere", age_s=year_s)  # type: ignore[method-assign,assignment]
+    registration = register_launcher(job.path, sleep=clock.sleep)
+    assert registration.launcher.incarnation == incarnation
+    assert clock.slept_s <= CONFIRM_S + POLL_S
 
 
 def test_launchers_that_are_started_again_share_an_incarnation(

@@ -156,3 +156,15 @@ def test_every_call_is_stored_once_however_dumps_and_restarts_follow(
     store.keep(dumps.collect(store, has_ended=True))
     assert set(store.states) == visible
     assert list(directory.iterdir()) == []
+
+
+def test_calls_of_a_group_that_was_made_again_are_told_from_those_of_the_first(
+    tmp_path: Path,
+) -> None:
+    directory, dumps = make_directory(tmp_path), CollectiveDumps("1-2-0")
+    first = [entry(n, has_ended=True) for n in range(5)]
+    second = [entry(n, has_ended=n < 7) | {"collective_seq_id": n - 4} for n in range(5, 8)]
+    write(directory, 0, first + second)
+    dumps.read(directory.iterdir())
+    _, latest = dumps.latest["fr"]
+    assert [(call.record_id, call.number) for call in latest] == [(5, 1), (6, 2), (7, 3)]

@@ -33,8 +33,14 @@ class Node:
     def __init__(self, tmp_path: Path, pids: list[int]) -> None:
         self.now_s = 1000.0
         self.written: list[StuckNode] = []
+        self.incarnations: dict[str, int] = {}
         self.watch = StuckWatch(
-            "n", LIMIT_S, 0, self.written.append, now_ns=lambda: round(1e9 * self.now_s)
+            "n",
+            LIMIT_S,
+            0,
+            self.written.append,
+            lambda process: self.incarnations.get(process.name, 1),
+            now_ns=lambda: round(1e9 * self.now_s),
         )
         self.processes, self.pages, self.hearts = [], [], []
         for rank, pid in enumerate(pids):
@@ -159,3 +165,40 @@ def test_a_dead_rank_holds_the_others_up(node: Node, pids: list[int]) -> None:
     node.pass_time(6)
     states = {rank.rank: rank.state for rank in node.written[0].ranks}
     assert states == {0: RankState.ANSWERED, 1: RankState.KILLED}
+
+
+def test_a_rank_that_died_before_a_restart_holds_nobody_up(node: Node, pids: list[int]) -> None:
+    node.progress(0, 4, 4)
+    node.pass_time(1)
+    os.kill(pids[1], signal.SIGKILL)
+    os.waitid(os.P_PID, pids[1], os.WEXITED | os.WNOWAIT)
+    node.incarnations[node.processes[0].name] = 2
+    node.pass_time(LIMIT_S + 60)
+    assert node.pages[0].words[QUESTION_WORD] == 0
+    node.progress(0, 5, 4)
+    node.pass_time(LIMIT_S + 3)
+    node.answer(0, 10)
+    node.pass_time(6)
+    assert [rank.rank for rank in node.written[0].ranks] == [0]
+
+
+def test_slow_stacks_do_not_keep_the_monitor_from_its_work(
+    node: Node, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "py-spy"
+    program.write_text(f"#!/bin/sh\necho >> {tmp_path}/calls\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    read_time = node.watch._now_ns
+
+    def pass_time_with_calls() -> int:
+        calls = tmp_path / "calls"
+        return read_time() + 10_000_000_000 * (len(calls.read_text()) if calls.exists() else 0)
+
+    node.watch._now_ns = pass_time_with_calls
+    node.progress(0, 5, 4)
+    node.pass_time(LIMIT_S + 7)
+    assert [rank.state for rank in node.written[0].ranks] == [RankState.SILENT] * 2
+    assert "py-spy could not read its stack" in node.written[0].ranks[0].detail
+    assert "there was no time to read its stack" in node.written[0].ranks[1].detail
+    assert (tmp_path / "calls").read_text() == "\n"

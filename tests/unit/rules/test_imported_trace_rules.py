@@ -253,7 +253,7 @@ def test_a_slow_rank(excess: int, fires: bool) -> None:
     if fires:
         assert finding.ranks == ["rank 1"]
         assert finding.details["ranks"]["rank 1"]["slowest_in_count"] == 3
-        assert "71 ms per step, the median rank's 60 ms" in finding.sentences[0]
+        assert "71 ms per step, that of the others 60 ms in the median" in finding.sentences[0]
 
 
 def test_traces_of_unknown_ranks_are_not_compared() -> None:

@@ -11,6 +11,8 @@ from click.testing import CliRunner
 
 from stepscope.cli import root
 from stepscope.errors import UsageError
+from stepscope.rule_feed import check_rules
+from stepscope.rules.profiler.rank_straggler import RankStraggler
 from stepscope.testing import RunBuilder
 from stepscope.views import ViewOptions
 from stepscope.views.nodes import show_nodes
@@ -54,6 +56,28 @@ def test_the_sentence_names_the_rank_and_the_cause(
     assert {peer.mean_waiting_ns for peer in payload.ranks[1:]} == {11e6}
     assert all(peer.persistence is None for peer in payload.ranks[1:])
     assert payload.mean_transfer_ns == pytest.approx(19e6)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_rule_names_the_same_rank(new_run: RunMaker, count: int) -> None:
+    lines = [SLOW_LOADING, *[EVEN] * (count - 1)]
+    run = draw(new_run, *lines, count=150).open()
+    (finding,) = check_rules(run.reader, [RankStraggler()]).findings
+    assert finding.ranks == [rank.rank for rank in show_ranks(run).ranks if rank.persistence]
+    assert finding.ranks == ["rank 0"]
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "cause"), [(4, "slow forward passes"), (8, "no free core for 8 ms of a step")]
+)
+def test_time_without_a_core_counts_per_step(new_run: RunMaker, delay_ms: int, cause: str) -> None:
+    builder = new_run()
+    for number, (line, count) in enumerate(((EVEN, 100), (SLOW_FORWARD, 200))):
+        rank = builder.rank(number).draw(line, count)
+        rank.thread().draw(f"run_queue={number * delay_ms * 1_000_000} 80", count)
+        rank.fact("stack_sampler", period_ns=80_000_000, counts_delays=True)
+    payload = show_ranks(builder.open())
+    assert (payload.ranks[0].rank, payload.ranks[0].cause) == ("rank 1", cause)
 
 
 def test_larger_inputs_are_told_from_a_slow_rank(new_run: RunMaker) -> None:

@@ -1508,7 +1508,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     median_ns: {"title":"median lateness","unit":"ns"},
     p95_ns: {"title":"p95 lateness","unit":"ns"},
     mean_ns: {"title":"mean lateness","unit":"ns"},
-    caused_wait_ns: {"title":"others waited","unit":"ns","description":"Time for which all other ranks waited for this one alone."},
+    caused_wait_ns: {"title":"others waited","unit":"ns","description":"Time for which all other ranks waited for this one alone; null for ranks of several nodes."},
   },
   RankLateness: {
     rank: {"title":"rank","unit":"none","display":"identifier"},

@@ -1872,8 +1872,8 @@ export interface RankArrival {
   median_ns: number | null;
   p95_ns: number | null;
   mean_ns: number | null;
-  /** Time for which all other ranks waited for this one alone. */
-  caused_wait_ns: number;
+  /** Time for which all other ranks waited for this one alone; null for ranks of several nodes. */
+  caused_wait_ns: number | null;
 }
 
 /** Lateness of one rank. */

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.analysis import compare_with_others
 from stepscope.intervals import Int
 from stepscope.quantities import duration
 from stepscope.rules.base import NotApplicable
@@ -32,8 +33,8 @@ class RankStragglerParameters:
     """Definition of a straggler."""
 
     threshold: Percentage = 10.0
-    """A rank is a straggler if its own work exceeds the median rank's by more of the step's wall
-    time (%) than this."""
+    """A rank is a straggler if its own work exceeds the median of the other ranks' by more of the
+    step's wall time (%) than this."""
     window: Count = 50
     """Steps that are compared at a time."""
     patience: Count = 10
@@ -80,10 +81,10 @@ class _State(RankStates[_ComparedRank, msgspec.Struct]):
     trace_ends: Trigger = field(default_factory=Trigger)
     """Scans in which these traces end."""
 
-    @property
-    def median_work_ns(self) -> float:
-        """Own work per step of the median rank."""
-        return float(np.median([r.work_ns for r in self.ranks.values()])) / self.compared_count
+    def peer_work_ns(self, name: str) -> float:
+        """Own work per step of the other ranks than *name*, their median."""
+        peers = [rank.work_ns for peer, rank in self.ranks.items() if peer != name]
+        return float(np.median(peers)) / self.compared_count
 
 
 class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State]):
@@ -92,11 +93,13 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
     ## What it checks
     The own work of a rank in a step is its wall time without the backward pass and communication,
     in which it may wait for others. Steps of all ranks are compared by number, `window` of them at
-    a time: a rank whose own work exceeds that of the median rank by more than `threshold` percent
-    of the step is a violation. Datapoints are steps that all ranks have completed. The details list
-    the ranks by own work, and the number of steps in which each finished its own work last. In
-    imported traces, own work is all but exposed communication, and the steps that the traces of all
-    ranks have in common, at least three, are compared at once.
+    a time: a rank whose own work exceeds the median of the other ranks' by more than `threshold`
+    percent of the step is a violation. The view `ranks` counts a rank as late in a step from 5% on,
+    and measures the exchange in backward passes, too, where DistributedDataParallel has timed it.
+    Datapoints are steps that all ranks have completed. The details list the ranks by own work, and
+    the number of steps in which each finished its own work last. In imported traces, own work is
+    all but exposed communication, and the steps that the traces of all ranks have in common, at
+    least three, are compared at once.
 
     ## Why it matters
     Ranks that exchange gradients proceed at the pace of the slowest. On the other ranks the loss
@@ -185,8 +188,7 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             True if it has a straggler.
         """
         work, wall = rows[:, :, 1], rows[:, :, 2]
-        means = work.mean(axis=1)
-        excess = means - np.median(means)
+        excess = compare_with_others(work.mean(axis=1)[:, None])[:, 0]
         is_straggler = 100 * excess > self.parameters.threshold * np.median(wall.mean(axis=1))
         slowest = np.bincount(work.argmax(axis=0), minlength=len(state.ranks))
         state.compared_count += work.shape[1]
@@ -258,8 +260,8 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             )
             yield (
                 f"{name}: straggler {blocks}. Its own work takes "
-                f"{duration(rank.work_ns / state.compared_count)} per step, the median rank's "
-                f"{duration(state.median_work_ns)}."
+                f"{duration(rank.work_ns / state.compared_count)} per step, that of the others "
+                f"{duration(state.peer_work_ns(name))} in the median."
             )
 
 

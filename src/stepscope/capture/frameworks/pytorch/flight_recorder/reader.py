@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import time
 from typing import Any
@@ -133,7 +134,9 @@ class _Reader:
         for ring in self._rings:
             ring.progress = ring.recorder.read_progress()
         started = sum(ring.progress[0] for ring in self._rings)
-        ended = sum(ring.progress[1] for ring in self._rings)
+        # The watchdog of NCCL ends with the groups, and may leave their last collectives open.
+        has_left = _has_left_groups()
+        ended = started if has_left else sum(ring.progress[1] for ring in self._rings)
         self._page.put_progress(started, ended, time.monotonic_ns())
 
     def _answer(self, question: int) -> None:
@@ -184,6 +187,12 @@ _description: dict[str, Any] = {"rank": None, "groups": {}}
 """Rank and groups as they were last: the job may destroy its groups before the last dump."""
 
 
+def _has_left_groups() -> bool:
+    """Return True once the process has destroyed its groups: it waits for no other rank."""
+    distributed: Any = sys.modules["torch.distributed"]
+    return _description["rank"] is not None and not distributed.is_initialized()
+
+
 def _describe_groups() -> None:
     """Note the rank of the process, and the ranks of its process groups by name."""
     from torch.distributed import distributed_c10d
@@ -200,7 +209,20 @@ def _describe_groups() -> None:
         pass
 
 
+_start_lock = threading.Lock()
+"""Held by the thread that starts the reader: hooks of DistributedDataParallel call collectives on
+other threads than the script."""
+
+
 def _keep_reading() -> None:
+    if _start_lock.acquire(blocking=False):
+        try:
+            _start()
+        finally:
+            _start_lock.release()
+
+
+def _start() -> None:
     global _reader
     if _reader is not None or _is_over or not session.live:
         return
@@ -252,8 +274,9 @@ def _finish() -> None:
 
 def _forget() -> None:
     """In the child of a fork, which has no thread and no recorded collective of its own."""
-    global _reader
+    global _reader, _start_lock
     _reader = None
+    _start_lock = threading.Lock()  # another thread may have held it
     _rings.clear()
     _numbers.clear()
 

@@ -1,0 +1,126 @@
+"""Accounts of several nodes, joined: what is known of a job that makes no progress."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepscope.diagnosis import explain_stuck, find_stuck, read_stuck_nodes
+from stepscope.run import Run
+from stepscope.schema import (
+    SCHEMA_VERSION,
+    STUCK,
+    CalledCollective,
+    JobState,
+    JobStatus,
+    RankAccount,
+    RankState,
+    RunInfo,
+    StuckNode,
+)
+from stepscope.store import RunWriter, create_run, open_run
+from tests.support.report_runs import RunFiles
+
+S = 1_000_000_000
+LIMIT_S = 30
+
+
+def account(rank: int, count: int, *, waits: bool) -> RankAccount:
+    """Account of a rank that has called *count* collectives."""
+    calls = [
+        CalledCollective(group="0", number=n, kind="all_reduce", has_ended=not waits or n < count)
+        for n in range(1, count + 1)
+    ]
+    return RankAccount(rank=rank, process="", pid=1, state=RankState.ANSWERED, calls=calls)
+
+
+def node(name: str, ranks: list[RankAccount], *, age_s: int) -> StuckNode:
+    return StuckNode(
+        node=name,
+        since_ns=100 * S,
+        seen_ns=(100 + age_s) * S,
+        limit_ns=LIMIT_S * S,
+        groups={"0": [0, 1]},
+        ranks=ranks,
+    )
+
+
+FIRST = account(0, 5, waits=True)
+
+
+def test_no_rank_is_blamed_before_its_node_has_told_where_it_is() -> None:
+    first = node("a", [FIRST], age_s=LIMIT_S + 5)
+    assert explain_stuck({"a": first}) is None
+    second = node("b", [account(1, 4, waits=False)], age_s=LIMIT_S + 5)
+    stuck = explain_stuck({"a": first, "b": second})
+    assert stuck is not None
+    assert stuck.culprits == [1]
+
+
+def test_a_rank_that_is_not_heard_of_is_not_said_to_be_missing() -> None:
+    stuck = explain_stuck({"a": node("a", [FIRST], age_s=LIMIT_S + 20)})
+    assert stuck is not None
+    assert stuck.culprits == []
+    assert stuck.headline.endswith("number 5 of process group 0: nothing is known of rank 1.")
+
+
+@pytest.mark.parametrize(("incarnation", "is_current"), [(1, False), (2, True)])
+def test_a_restart_ends_the_accounts_of_nodes_that_do_not_take_part(
+    tmp_path: Path, incarnation: int, is_current: bool
+) -> None:
+    run = tmp_path / "run"
+    info = RunInfo(
+        schema_version=SCHEMA_VERSION,
+        run_id="stuck",
+        created_ns=0,
+        command=[],
+        working_directory="/",
+        stepscope_version="0",
+    )
+    create_run(run, info)
+    for name, number in (("lost", incarnation), ("other", 2)):
+        with RunWriter(run, name) as writer:
+            writer.put_status(
+                JobStatus(
+                    state=JobState.IN_PROGRESS,
+                    heartbeat_ns=0,
+                    started_ns=0,
+                    incarnation=number,
+                )
+            )
+            if name == "lost":
+                writer.put_document(STUCK, name, node(name, [FIRST], age_s=60))
+    assert bool(read_stuck_nodes(open_run(run))) is is_current
+
+
+@pytest.mark.parametrize(("hosts", "culprits"), [(("h", "h"), [1]), (("h", "i"), None)])
+def test_which_rank_ended_first_is_told_by_one_clock(
+    tmp_path: Path, hosts: tuple[str, str], culprits: list[int] | None
+) -> None:
+    files = RunFiles(tmp_path / "run")
+    for rank, (name, host) in enumerate(zip("ab", hosts, strict=True)):
+        files.node(name, cores=1, seconds=10, host=host)
+        process = files.process(f"{rank}-1-0", name, 100 + rank, rank=rank)
+        files.spans(process, "forward", np.array([5.0 - rank]), np.array([0.5]))
+        killed = RankAccount(
+            rank=rank,
+            process=process.process,
+            pid=process.pid,
+            state=RankState.KILLED,
+            calls=account(rank, 3, waits=True).calls,
+        )
+        ended = StuckNode(
+            node=name,
+            since_ns=1,
+            seen_ns=2,
+            has_ended=True,
+            was_stuck=False,
+            limit_ns=1,
+            ranks=[killed],
+        )
+        with RunWriter(files.path, name) as writer:
+            writer.put_document(STUCK, name, ended)
+    stuck = find_stuck(Run(open_run(files.path)))
+    assert (None if stuck is None else stuck.culprits) == culprits
