@@ -37,7 +37,7 @@ class LateEpisode(msgspec.Struct, frozen=True, kw_only=True):
 
     first_step: Annotated[int, field_label(display="identifier")]
     last_step: Annotated[int, field_label(display="identifier")]
-    late_ratio: float
+    late_ratio: float | None
     """Share of these steps."""
     lateness_ns: float
     """Median over its late steps."""

@@ -1,5 +1,9 @@
 from .actions import make_notifier as make_notifier
-from .config import ActionConfig as ActionConfig, WatchConfig as WatchConfig
+from .config import (
+    STUCK_ALERT as STUCK_ALERT,
+    ActionConfig as ActionConfig,
+    WatchConfig as WatchConfig,
+)
 from .configuring import (
     ConfigurationEdit as ConfigurationEdit,
     read_decision as read_decision,
@@ -19,5 +23,4 @@ from .stop_request import (
     read_stop_request as read_stop_request,
     write_stop_request as write_stop_request,
 )
-from .stuck_alert import STUCK_ALERT as STUCK_ALERT
 from .user import user_name as user_name

@@ -21,13 +21,13 @@ from stepscope.rules import Rule
 from stepscope.schema import RuleRecord, RuleSelection
 from stepscope.store import ConfigurationChanges, RunWriter, open_run
 from stepscope.watch.actions import make_action, make_alert
-from stepscope.watch.config import WatchConfig
+from stepscope.watch.config import STUCK_ALERT, WatchConfig
 from stepscope.watch.deliveries import Deliveries
 from stepscope.watch.follower import Follower
 from stepscope.watch.lease import LeaseWatch
 from stepscope.watch.reading_budget import ReadingBudget
 from stepscope.watch.report_file import ReportFile
-from stepscope.watch.stuck_alert import STUCK_ALERT, StuckAlerts, make_stuck_finding
+from stepscope.watch.stuck_alert import StuckAlerts, make_stuck_finding
 
 DELIVERY_TIMEOUT_S = 20.0
 """Maximum wait for pending deliveries after the end of the job."""

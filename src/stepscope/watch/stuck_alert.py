@@ -10,9 +10,8 @@ from stepscope.diagnosis import StuckAccount, explain_stuck, read_stuck_nodes
 from stepscope.errors import StepscopeError
 from stepscope.schema import Finding, RuleStatus
 from stepscope.store import RunReader
+from stepscope.watch.config import STUCK_ALERT
 
-STUCK_ALERT = "Stuck"
-"""Name of the alert where actions expect that of a rule."""
 READ_INTERVAL_S = 1.0
 RECOMMENDATION = (
     "Look at the lines of the ranks that have not arrived, or that called something else."

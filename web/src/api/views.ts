@@ -1268,7 +1268,7 @@ export interface LateEpisode {
   first_step: number;
   last_step: number;
   /** Share of these steps. */
-  late_ratio: number;
+  late_ratio: number | null;
   /** Median over its late steps. */
   lateness_ns: number;
 }
