@@ -140,8 +140,8 @@ def test_names_that_are_markup_or_endless(tmp_path: Path) -> None:
     names = view(run, "timeline-slices").names
     assert "<img src=x onerror=alert(1)>" in names
     assert max(map(len, names)) == 500
-    kept = endless[:MAX_TEXT_CHARACTERS] + "…"
-    assert find_slice(run, kept).name == kept
+    start = endless[:MAX_TEXT_CHARACTERS] + "…"
+    assert find_slice(run, start).name == start
 
 
 def test_missing_events_and_tracks_are_errors(tmp_path: Path) -> None:
