@@ -124,3 +124,33 @@ def test_which_rank_ended_first_is_told_by_one_clock(
             writer.put_document(STUCK, name, ended)
     stuck = find_stuck(Run(open_run(files.path)))
     assert (None if stuck is None else stuck.culprits) == culprits
+
+
+def test_nothing_is_said_of_a_rank_whose_host_was_lost(tmp_path: Path) -> None:
+    """The other one failed, and has the last records of its own calls."""
+    files = RunFiles(tmp_path / "run")
+    files.node("a", cores=1, seconds=10)
+    process = files.process("0-1-0", "a", 100, rank=0)
+    failed = RankAccount(
+        rank=0,
+        process=process.process,
+        pid=process.pid,
+        state=RankState.FAILED,
+        detail="exit status 1",
+        calls=account(0, 3, waits=False).calls,
+        is_last_read=True,
+        started_count=3,
+    )
+    ended = StuckNode(
+        node="a",
+        since_ns=1,
+        seen_ns=2,
+        has_ended=True,
+        was_stuck=False,
+        limit_ns=1,
+        groups={"0": [0, 1]},
+        ranks=[failed],
+    )
+    with RunWriter(files.path, "a") as writer:
+        writer.put_document(STUCK, "a", ended)
+    assert find_stuck(Run(open_run(files.path))) is None
