@@ -33,7 +33,7 @@ from stepscope.capture.frameworks.pytorch.tensors.recorder import TensorRecorder
 from stepscope.spool import TensorPlan
 
 RESULTS = Path(__file__).resolve().parent / "results" / "tensor_cost.json"
-WIDTH, LAYERS, VOCABULARY, BATCH, LENGTH = 192, 4, 1000, 12, 64
+WIDTH, LAYERS, VOCABULARY, BATCH, LENGTH = 192, 4, 1000, 24, 64
 RESAMPLES = 4000
 WANDB = 'wandb.watch(log="all")'
 
