@@ -73,6 +73,26 @@ def record_as(kind: int, name: str) -> Callable[[Callable[..., Any]], Callable[.
     return make_wrapper
 
 
+def record_logged(parameter: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a wrapper of a method that logs the numbers of a dictionary.
+
+    Args:
+        parameter: name of the method's first parameter, the dictionary.
+    """
+
+    def make_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def log(self: Any, *args: Any, **kwargs: Any) -> Any:
+            values = args[0] if args else kwargs.get(parameter)
+            if isinstance(values, dict):
+                record_numbers(values)
+            return original(self, *args, **kwargs)
+
+        return log
+
+    return make_wrapper
+
+
+@_scalar_probe.protect
 def record_numbers(values: Mapping[str, object]) -> None:
     """Record the numbers among logged values as scalars; tensors, which may be on a device, are
     left out."""

@@ -71,12 +71,11 @@ def _times_callbacks(package: str) -> Callable[[Callable[..., Any]], Callable[..
 
 def _records_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
     """Record numbers that Lightning has read from the device itself, for its loggers."""
-    record = _probe.protect(record_numbers)
 
     def convert_tensors_to_scalars(data: Any) -> Any:
         values = original(data)
         if isinstance(values, dict):
-            record(values)
+            record_numbers(values)
         return values
 
     return convert_tensors_to_scalars

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 
-from stepscope.capture.frameworks.trainers import record_as, record_numbers, time_methods
+from stepscope.capture.frameworks.trainers import record_as, record_logged, time_methods
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
 from stepscope.spool import Kind
@@ -30,7 +30,7 @@ def install() -> None:
     patch(trainer, "evaluate", record_as(Kind.MODE, "EVAL"))
     patch(trainer, "predict", record_as(Kind.MODE, "PREDICT"))
     patch(trainer, "_save_checkpoint", record_as(Kind.CHECKPOINT, "Trainer._save_checkpoint"))
-    patch(trainer, "log", _records_numbers)
+    patch(trainer, "log", record_logged("logs"))
     patch(callbacks.CallbackHandler, "call_event", _times_callbacks(callbacks.TrainerCallback))
 
 
@@ -57,14 +57,3 @@ def _times_callbacks(base: type) -> Callable[[Callable[..., Any]], Callable[...,
         return call_event
 
     return make_wrapper
-
-
-def _records_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
-    record = _probe.protect(record_numbers)
-
-    def log(self: Any, logs: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(logs, dict):
-            record(logs)
-        return original(self, logs, *args, **kwargs)
-
-    return log
