@@ -28,6 +28,7 @@ def main():
         optimizer.zero_grad()
         model(inputs).square().mean().backward()
         optimizer.step()
+    del model  # its reducer must not outlive the process group: torch may wait forever
     dist.destroy_process_group()
 
 

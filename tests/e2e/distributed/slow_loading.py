@@ -33,4 +33,5 @@ for batch in DataLoader(Rows(), batch_size=BATCH):
     optimizer.zero_grad()
     model(batch).sum().backward()
     optimizer.step()
+del model  # its reducer must not outlive the process group: torch may wait forever
 dist.destroy_process_group()

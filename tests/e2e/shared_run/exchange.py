@@ -24,4 +24,5 @@ while number < int(sys.argv[1]) or "READY" in os.environ:
     number += 1
     if "READY" in os.environ and number == 10 and distributed.get_rank() == 0:
         Path(os.environ["READY"]).touch()
+del model  # its reducer must not outlive the process group: torch may wait forever
 distributed.destroy_process_group()

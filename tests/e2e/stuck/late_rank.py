@@ -18,4 +18,5 @@ for _ in range(int(sys.argv[1])):
     optimizer.zero_grad()
     model(torch.randn(4, 16)).square().mean().backward()
     optimizer.step()
+del model  # its reducer must not outlive the process group: torch may wait forever
 dist.destroy_process_group()

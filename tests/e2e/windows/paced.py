@@ -60,6 +60,7 @@ def main():
             digest.update(tensor.numpy().tobytes())
         arguments.out.write_text(f"{count} {digest.hexdigest()}\n")
     if ranks:
+        del model  # its reducer must not outlive the process group: torch may wait forever
         dist.destroy_process_group()
 
 

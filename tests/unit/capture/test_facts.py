@@ -44,6 +44,7 @@ if __name__ == "__main__":
         model(batch).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
+    del model
     dist.destroy_process_group()
 """
 
