@@ -29,11 +29,11 @@ RUFF_PATHS := src tests examples benchmarks tools web/build.py web/api_types.py 
 UNIT_TESTS := -n 2 --dist worksteal tests/unit tests/properties tests/contract tests/fuzz
 STATIC_CHECKS := format-check lint types contracts source
 AZURITE := tests/support/azurite
-SCANNER := src/stepscope/importers/kineto/_scan
+NATIVE := src/stepscope/native_library.py
 # Tests start thousands of interpreters; without bytecode each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix scan scan-sanitize bench \
+.PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix native scan-sanitize bench \
 	bench-diagnosis soak soak-hours write-faults slow-faults fuzz gpu-check audit clean
 
 demo: $(VENV)/demo.ready
@@ -46,7 +46,7 @@ check:
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(STATIC_CHECKS) web-check
 	@$(MAKE) --no-print-directory unit
 	@$(MAKE) --no-print-directory jobs
-check-fast: $(STATIC_CHECKS) web scan $(AZURITE)/node_modules/ready
+check-fast: $(STATIC_CHECKS) web native $(AZURITE)/node_modules/ready
 	$(PY) -m pytest $(UNIT_TESTS) -m "not slow"
 
 format-check:
@@ -61,14 +61,14 @@ source:
 	$(PY) tools/check_source.py
 web:
 	$(PY) web/build.py
-# Import is a few times faster with it. Where there is no compiler, Python decodes traces.
-scan:
-	@command -v cc >/dev/null 2>&1 && $(PY) $(SCANNER)/build.py || true
+# Libraries in C. Where there is no compiler, Python and PyTorch do what they would, slower.
+native:
+	@command -v cc >/dev/null 2>&1 && $(PY) $(NATIVE) || true
 scan-sanitize: $(VENV)/test.ready
 	$(PY) -m tests.fuzz.scanner --sanitize $(OPTIONS)
 web-check:
 	$(PY) web/build.py check
-unit: web scan $(AZURITE)/node_modules/ready
+unit: web native $(AZURITE)/node_modules/ready
 	$(PY) -m pytest $(UNIT_TESTS)
 # The emulator of Azure Storage, which npm has and pip does not.
 $(AZURITE)/node_modules/ready: $(AZURITE)/package-lock.json
@@ -76,7 +76,7 @@ $(AZURITE)/node_modules/ready: $(AZURITE)/package-lock.json
 	@touch $@
 # Most of these wait for timers and other processes, so more of them than cores run side by side, but
 # where the result is what a job waits for (`quiet`), jobs run alone.
-jobs: web scan
+jobs: web native
 	$(PY) -m pytest -n 4 --dist worksteal -m "not quiet" tests/golden tests/gpu tests/faults tests/e2e
 	$(PY) -m pytest -m quiet tests/e2e
 
@@ -119,7 +119,7 @@ slow-faults: $(VENV)/test.ready
 fuzz: $(VENV)/test.ready requirements/fuzz.txt
 	@$(PIP) -r requirements/fuzz.txt
 	$(PY) -m tests.fuzz
-	$(PY) $(SCANNER)/build.py
+	$(PY) $(NATIVE)
 	$(PY) -m tests.fuzz.scanner
 	$(PY) -m tests.fuzz.scanner --sanitize
 	$(PY) -m tests.fuzz.api

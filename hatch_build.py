@@ -1,7 +1,7 @@
-"""Build hook: the front end of the package, built from `web/`, and the compiled scanner of traces.
+"""Build hook: the front end of the package, built from `web/`, and its libraries in C.
 
 A source distribution has the front end built already, and no `web/`. Without a C compiler, the
-package has no scanner, and Python decodes traces.
+package has no libraries, and Python and PyTorch do what they would.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-_SCANNER = Path("src", "stepscope", "importers", "kineto", "_scan", "build.py")
+_PACKAGE = Path("src", "stepscope")
 
 
 class FrontEnd(BuildHookInterface):  # type: ignore[type-arg]
-    """Builds the front end and the scanner before files are collected."""
+    """Builds the front end and the libraries before files are collected."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling for wheels, editable ones too, and source distributions."""
@@ -26,11 +26,14 @@ class FrontEnd(BuildHookInterface):  # type: ignore[type-arg]
             runpy.run_path(str(script))["build"]()
         if self.target_name != "wheel":
             return
-        problem = runpy.run_path(str(Path(self.root, _SCANNER)))["build"]()
+        package = Path(self.root, _PACKAGE)
+        problem = runpy.run_path(str(package / "native_library.py"))["build_libraries"](package)
         if problem is not None:
-            self.app.display_warning(f"Traces will be decoded by Python, slower: {problem}.")
+            self.app.display_warning(
+                f"Traces and tensors will be read by Python and PyTorch, slower: {problem}."
+            )
         elif version != "editable":
-            # The library calls nothing of Python: it serves every version on this platform.
+            # The libraries call nothing of Python: they serve every version on this platform.
             platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{platform}"

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from stepscope.importers.kineto._scan import SCANNER_VARIABLE, binding, load_scanner
-from stepscope.importers.kineto._scan.build import build, find_compiler
+from stepscope.importers.kineto._scan import LIBRARY, SCANNER_VARIABLE, binding, load_scanner
+from stepscope.native_library import find_compiler
 from stepscope.schema import EVENT_KINDS
 from tests.fuzz.mutation import mutations
 from tests.support.decoded_blocks import decode_by_both
@@ -160,7 +160,7 @@ def main() -> int:
     if options.sanitize:
         return _run_sanitized(options.cases, options.seed)
     if load_scanner() is None:
-        print("There is no compiled scanner: run src/stepscope/importers/kineto/_scan/build.py.")
+        print("There is no compiled scanner: run src/stepscope/native_library.py.")
         return 1
     for number, text in enumerate(cases(options.cases, options.seed)):
         try:
@@ -178,7 +178,7 @@ def _run_sanitized(count: int, seed: int) -> int:
     with tempfile.TemporaryDirectory(prefix="stepscope-scan-") as directory:
         library = Path(directory, "sanitized.so")
         flags = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-        problem = build(library, flags)
+        problem = LIBRARY.build(library, flags)
         if problem is not None or compiler is None:
             print(f"The sanitized scanner was not built: {problem}.")
             return 1

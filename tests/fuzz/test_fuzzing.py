@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from stepscope.importers.kineto import scanning
-from stepscope.importers.kineto._scan import SCANNER_VARIABLE
-from stepscope.importers.kineto._scan.build import build, find_compiler
+from stepscope.importers.kineto._scan import LIBRARY, SCANNER_VARIABLE
+from stepscope.native_library import find_compiler
 from tests.fuzz.api_requests import api_requests, send
 from tests.fuzz.decoders import DECODERS
 from tests.fuzz.directories import read_damaged
@@ -39,7 +39,7 @@ def test_the_scanner_and_python_decode_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = tmp_path / "built.so"
-    assert build(library) is None
+    assert LIBRARY.build(library) is None
     monkeypatch.setenv(SCANNER_VARIABLE, str(library))
     monkeypatch.setattr(scanning, "_scanners", {})
     for text in cases(500, seed=1):

@@ -101,6 +101,9 @@ class TensorPlan:
             except re.error as error:
                 raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
         intervals = [n for n in (interval, evaluation_interval) if n is not None]
+        for number in (*intervals, first_step, *self.steps, *(self.ranks or ()), raw_limit_bytes):
+            if not hasattr(number, "__index__"):
+                raise ValueError(f"{number!r} is not a whole number")
         if min(intervals, default=1) < 1 or first_step < 0:
             raise ValueError("the interval must be at least 1, and the first step at least 0")
 

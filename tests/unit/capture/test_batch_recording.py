@@ -157,6 +157,23 @@ def test_inputs_equal_those_of_numpy(spool: Spool, tmp_path: Path) -> None:
     assert matrices["tokens/lists"] == {("5", "count"): 3, ("6", "count"): 1}
 
 
+def test_of_large_images_some_are_read(spool: Spool) -> None:
+    """Of 10 images of 1.5 million values each, every fourth is: 0, 4 and 8."""
+    spool.run(
+        """
+        import numpy, torch, stepscope
+        images = numpy.arange(10, dtype=numpy.float32)[:, None, None, None]
+        images = numpy.broadcast_to(images, (10, 1, 1, 1_500_000))
+        stepscope.record(inputs=images, name="array")
+        stepscope.record(inputs=torch.tensor(images), name="tensor")
+        """,
+        **{TENSORS_VARIABLE: PLAN},
+    )
+    for name in ("array", "tensor"):
+        row = read_matrices(spool)[f"channels/{name}"]
+        assert (row["0", "image_count"], row["0", "mean"]) == (3, 4)
+
+
 @pytest.mark.parametrize("size", [1, 999, MAX_ELEMENTS, MAX_ELEMENTS + 1, 1 << 20])
 @pytest.mark.parametrize("last", [1, 2, 512, 1000])
 def test_counted_elements_have_all_positions_of_the_last_dimension(size: int, last: int) -> None:

@@ -348,7 +348,7 @@ def test_sharded_gradients_of_a_scaled_fused_optimizer(spool: Spool) -> None:
     assert (row["tensor"], row["element_count"]) == ("gradient/parameter_4x3", 6)
     assert (row["min"], row["max"]) == (2, 2)
     (elements,) = read_rows(spool, "tensor_elements")
-    assert (elements["shape"], elements["byte_count"]) == ("2x3", 6 * 8)
+    assert (elements["shape"], elements["byte_count"]) == ("2x3", 6 * 4)
 
 
 @pytest.mark.parametrize("ranks", [None, [1]], ids=["recorded", "not recorded"])

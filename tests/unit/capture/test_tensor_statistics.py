@@ -5,18 +5,22 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from stepscope.monitor.row_files import SIDE_BINS, bin_edges, narrow
+from stepscope.native_library import NativeLibrary, find_compiler
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
 import torch
 
+from stepscope.capture.frameworks.pytorch.tensors import statistics
+from stepscope.capture.frameworks.pytorch.tensors.host_reductions import LIBRARY, open_reductions
 from stepscope.capture.frameworks.pytorch.tensors.statistics import (
     BLOCK_ELEMENTS,
     COLUMNS,
@@ -99,10 +103,16 @@ def reference(tensor: torch.Tensor) -> dict[str, float]:
     return numbers
 
 
-def by_host(tensor: torch.Tensor) -> list[float]:
+def by_library(tensor: torch.Tensor) -> list[float]:
     elements = find_elements(tensor)
     assert elements is not None
     return HostSummary().summarize(elements)
+
+
+def by_torch(tensor: torch.Tensor) -> list[float]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "open_reductions", lambda: None)
+        return by_library(tensor)
 
 
 def by_device(tensor: torch.Tensor) -> list[float]:
@@ -112,7 +122,7 @@ def by_device(tensor: torch.Tensor) -> list[float]:
 
 
 @pytest.mark.seed("DBT-04")
-@pytest.mark.parametrize("summarize", [by_host, by_device])
+@pytest.mark.parametrize("summarize", [by_library, by_torch, by_device])
 @pytest.mark.parametrize("name", list(DRAWN))
 def test_statistics_equal_those_of_numpy(
     name: str, summarize: Callable[[torch.Tensor], list[float]]
@@ -130,20 +140,77 @@ def test_statistics_equal_those_of_numpy(
             assert numbers[column] == pytest.approx(expected[column], rel=1e-6, abs=1e-12), column
 
 
-@pytest.mark.parametrize("summarize", ["host", "device"])
+@pytest.mark.parametrize("summarize", ["library", "torch", "device"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_the_change_of_a_tensor(summarize: str, dtype: torch.dtype) -> None:
+def test_the_change_of_a_tensor(
+    summarize: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = torch.Generator().manual_seed(5)
     before = torch.randn(BLOCK_ELEMENTS + 100, generator=generator).to(dtype)
     after = before + (torch.randn(before.shape, generator=generator) * 1e-2).to(dtype)
     change = math.fsum((after.double() - before.double()).numpy() ** 2)
     elements = find_elements(after)
     assert elements is not None
-    if summarize == "host":
-        numbers = HostSummary().summarize(elements, before.clone())
-    else:
+    if summarize == "device":
         numbers = summarize_on_device(elements, before.clone()).tolist()
+    else:
+        if summarize == "torch":
+            monkeypatch.setattr(statistics, "open_reductions", lambda: None)
+        numbers = HostSummary().summarize(elements, before.clone())
     assert numbers[COLUMNS.index("update_square_sum")] == pytest.approx(change, rel=1e-6)
+
+
+needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="needs a C compiler")
+
+
+@needs_compiler
+def test_single_precision_is_read_by_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other elements than those in memory are left to torch."""
+    assert open_reductions() is not None
+    monkeypatch.setattr(HostSummary, "_reduce", None)
+    assert by_library(torch.tensor([1.0, -2.0]))[COLUMNS.index("sum")] == -1
+    conjugate = torch.tensor([1j, 2j]).conj().imag
+    assert conjugate.is_neg()
+    for tensor in (conjugate, torch._efficientzerotensor(3), torch.ones(2, dtype=torch.float64)):
+        with pytest.raises(TypeError, match="NoneType"):
+            by_library(tensor)
+
+
+@needs_compiler
+def test_a_library_of_another_source_is_not_used(tmp_path: Path) -> None:
+    source = tmp_path / "changed"
+    source.mkdir()
+    for path in LIBRARY.sources:
+        (source / path.name).write_bytes(path.read_bytes() + b"\n")
+    changed = NativeLibrary(source)
+    assert changed.build() is None
+    assert changed.open() is not None
+    assert LIBRARY.open(changed.path) is None
+    assert LIBRARY.open(tmp_path / "missing.so") is None
+
+
+@needs_compiler
+def test_lanes_blocks_and_rest() -> None:
+    """Every length of the last lanes and of the last block, with something odd in one of them."""
+    generator = torch.Generator().manual_seed(11)
+    for length in (*range(1, 20), 4095, 4096, 4097, 4103, 8192, 9001):
+        values = torch.randn(length, generator=generator)
+        for odd in (None, NAN, INF, 0.0):
+            if odd is not None:
+                values[torch.randint(length, (1,), generator=generator)] = odd
+            powers = torch.empty(512, dtype=torch.int32)
+            elements = find_elements(values)
+            assert elements is not None
+            before = values * 1.5
+            numbers = HostSummary().summarize(elements, before, powers)
+            expected = reference(values)
+            changes = (values.double() - before.double()).tolist()
+            change = math.fsum(number * number for number in changes)
+            for column, number in zip(COLUMNS[:-1], numbers, strict=False):
+                if column in expected:
+                    assert number == pytest.approx(expected[column], rel=1e-6), (length, column)
+            assert numbers[-1] == pytest.approx(change, rel=1e-6, nan_ok=True)
+            assert torch.equal(powers, histogram(elements))
 
 
 @pytest.mark.parametrize(
@@ -186,4 +253,4 @@ def test_a_histogram_of_extreme_elements(values: list[float]) -> None:
 def count_powers(values: torch.Tensor) -> np.ndarray[Any, np.dtype[np.int32]]:
     elements = find_elements(values)
     assert elements is not None
-    return histogram(elements).int().numpy()[None, :]
+    return histogram(elements).numpy()[None, :]

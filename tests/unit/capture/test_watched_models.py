@@ -176,6 +176,8 @@ def test_impossible_arguments(spool: Spool) -> None:
             (dict(model=model, collections="wights"), "stepscope.watch: 'wights' is none of weig"),
             (dict(model=model, patterns=["("]), "'(' is not a regular expression: missing )"),
             (dict(model=model, interval=0), "stepscope.watch: the interval must be at least 1"),
+            (dict(model=model, interval="10"), "stepscope.watch: '10' is not a whole number."),
+            (dict(model=model, steps=[1.5]), "stepscope.watch: 1.5 is not a whole number."),
         ):
             try:
                 stepscope.watch(**arguments)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from stepscope.capture.batches.counting import choose_stride, describe_channels, find_channel_axis
+from stepscope.capture.batches.counting import (
+    choose_image_stride,
+    choose_stride,
+    describe_channels,
+    find_channel_axis,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -121,6 +126,7 @@ def measure_channels(name: str, inputs: Any) -> list[Matrix]:
     if images.dtype.kind not in "fiu" or not images.size:
         return []
     images = numpy.moveaxis(images, find_channel_axis(images.shape), 1)
+    images = images[:: choose_image_stride(images.size)]
     count, channels = images.shape[:2]
     per_block = max(1, _BLOCK_ELEMENTS // max(1, images[0].size))
     sums = numpy.zeros((channels, 2))

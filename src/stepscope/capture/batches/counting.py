@@ -19,6 +19,8 @@ MAX_ELEMENTS = 20_000
 """Labels or tokens of a call that are counted; of more every k-th is."""
 MAX_SCORES = 1 << 24
 """Scores of classes that are read in a call: finding the largest of each label takes 3 ns each."""
+MAX_IMAGE_VALUES = 1 << 22
+"""Values of the images of a call that are read: 5 ns each. Of more, every k-th image is."""
 MAX_CLASSES = 50
 """Classes of a confusion matrix: it is recorded if the numbers of all classes are below."""
 MAX_COUNTED_CLASSES = 1000
@@ -50,6 +52,15 @@ def choose_stride(element_count: int, last_size: int, class_count: int = 1) -> i
     while last_size > 1 and math.gcd(stride, last_size) > 1:
         stride += 1
     return stride
+
+
+def choose_image_stride(value_count: int) -> int:
+    """Return k so that every k-th of the images is read, at least the first one.
+
+    >>> choose_image_stride(64 * 3 * 32 * 32), choose_image_stride(64 * 3 * 512 * 512)
+    (1, 12)
+    """
+    return -(-value_count // MAX_IMAGE_VALUES)
 
 
 class ClassCounter:

@@ -13,8 +13,13 @@ import pytest
 
 from stepscope.importers import trace_decoder
 from stepscope.importers.kineto import decode
-from stepscope.importers.kineto._scan import SCANNER_VARIABLE, load_scanner, scanner_state
-from stepscope.importers.kineto._scan.build import build, find_compiler
+from stepscope.importers.kineto._scan import (
+    LIBRARY,
+    SCANNER_VARIABLE,
+    load_scanner,
+    scanner_state,
+)
+from stepscope.native_library import find_compiler
 from tests.support.decoded_blocks import decode_by_both
 from tests.support.imported_runs import REAL_TRACES
 from tests.support.kineto_files import (
@@ -38,7 +43,7 @@ pytestmark = pytest.mark.skipif(find_compiler() is None, reason="this machine ha
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the library from the present source, and use it."""
     path = tmp_path_factory.mktemp("scanner") / "built.so"
-    assert build(path) is None
+    assert LIBRARY.build(path) is None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SCANNER_VARIABLE, str(path))
         patch.setattr("stepscope.importers.kineto.scanning._scanners", {})
@@ -261,11 +266,9 @@ def test_a_library_of_another_source_is_not_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "older.so"
-    assert build(path, ("-USOURCE_DIGEST",)) is None
-    content = path.read_bytes()
-    from stepscope.importers.kineto._scan.build import source_digest
-
-    path.write_bytes(content.replace(source_digest().encode(), b"0123456789abcdef"))
+    assert LIBRARY.build(path) is None
+    digest = LIBRARY.source_digest().encode()
+    path.write_bytes(path.read_bytes().replace(digest, b"0123456789abcdef"))
     monkeypatch.setenv(SCANNER_VARIABLE, str(path))
     assert not scanner_state()[0]
 
@@ -277,7 +280,7 @@ def test_without_a_compiler_nothing_is_built(
     monkeypatch.delenv("CC", raising=False)
     stale = tmp_path / "stale.so"
     stale.write_bytes(b"")
-    assert build(stale) == "there is no C compiler"
+    assert LIBRARY.build(stale) == "there is no C compiler"
     assert not stale.exists()
 
 

@@ -9,6 +9,7 @@ Everything else, from single events to whole blocks, is left to `decode`, which 
 from __future__ import annotations
 
 from stepscope.importers.kineto._scan.binding import (
+    LIBRARY,
     SCANNER_VARIABLE,
     ScannedBlock,
     Scanner,
@@ -16,4 +17,11 @@ from stepscope.importers.kineto._scan.binding import (
     scanner_state,
 )
 
-__all__ = ["SCANNER_VARIABLE", "ScannedBlock", "Scanner", "load_scanner", "scanner_state"]
+__all__ = [
+    "LIBRARY",
+    "SCANNER_VARIABLE",
+    "ScannedBlock",
+    "Scanner",
+    "load_scanner",
+    "scanner_state",
+]

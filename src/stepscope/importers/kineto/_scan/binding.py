@@ -15,11 +15,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.importers.kineto._scan.build import LIBRARY, source_digest
 from stepscope.importers.kineto.cells import ABSENT
 from stepscope.importers.kineto.kinds import LAUNCH_FLOWS, Kind, OtherKind
+from stepscope.native_library import NativeLibrary
 from stepscope.schema import EVENT_KINDS, Argument, EventKind
 
+LIBRARY = NativeLibrary(Path(__file__).parent)
 SCANNER_VARIABLE = "STEPSCOPE_SCANNER"
 """Environment variable: `python` switches the compiled scanner off, a path names a library."""
 _MAX_KINDS, _MAX_ARGUMENTS = 32, 48
@@ -309,7 +310,7 @@ def scanner_state() -> tuple[bool, str]:
     variable = os.environ.get(SCANNER_VARIABLE, "")
     if variable == "python":
         return False, f"by Python: {SCANNER_VARIABLE}=python switches the compiled scanner off"
-    library = Path(variable) if variable else LIBRARY
+    library = Path(variable) if variable else LIBRARY.path
     if not library.exists():
         return False, "by Python, slower: stepscope was installed without a C compiler"
     if _open_library(library) is None:
@@ -321,17 +322,10 @@ def load_scanner() -> Scanner | None:
     """Create a scanner; None where Python decodes everything."""
     if not scanner_state()[0]:
         return None
-    library = _open_library(Path(os.environ.get(SCANNER_VARIABLE) or LIBRARY))
+    library = _open_library(Path(os.environ.get(SCANNER_VARIABLE) or LIBRARY.path))
     return None if library is None else Scanner(library)
 
 
 @functools.cache
 def _open_library(path: Path) -> ctypes.CDLL | None:
-    """Load a library that was built from the present source."""
-    try:
-        library = ctypes.CDLL(str(path))
-        library.stepscope_scan_source.restype = ctypes.c_char_p
-        digest = library.stepscope_scan_source().decode()
-        return library if digest == source_digest() else None
-    except (OSError, AttributeError):
-        return None
+    return LIBRARY.open(path)

@@ -459,10 +459,7 @@ static int scan_events(Scanner *scanner, const uint8_t *text, int64_t length) {
 
 /* --- the interface */
 
-#ifndef SOURCE_DIGEST
-#define SOURCE_DIGEST "" /* build.py defines it; Python loads no library of another source */
-#endif
-const char *stepscope_scan_source(void) { return SOURCE_DIGEST; }
+const char *stepscope_source_digest(void) { return SOURCE_DIGEST; }
 
 /* Create a scanner; NULL without memory, or when there are too many kinds or keys. */
 void *stepscope_scan_create(const Kind *kinds, int32_t kind_count, int32_t flow_kind,

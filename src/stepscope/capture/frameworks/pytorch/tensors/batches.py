@@ -17,6 +17,7 @@ import torch
 from stepscope.capture import session
 from stepscope.capture.batches.arrays import find_class_axis, has_extra_axis
 from stepscope.capture.batches.counting import (
+    choose_image_stride,
     choose_stride,
     count_tokens,
     describe_channels,
@@ -137,6 +138,7 @@ def add_inputs(name: str, inputs: torch.Tensor, *, step: int, mode: str) -> None
             _store(values.reshape(-1)[::stride].contiguous(), store_tokens)
         elif values.dim() == 4 and values.dtype is not torch.bool:
             images = values.movedim(find_channel_axis(values.shape), 1)
+            images = images[:: choose_image_stride(images.numel())]
             count, pixel_count = len(images), images.numel() // images.shape[1]
 
             def store_channels(copied: torch.Tensor) -> None:

@@ -63,10 +63,14 @@ class ElementWriter:
         current = session.current()
         if current is None or values.is_meta or not values.numel():
             return
-        budget = ElementBudget(current.tree.root, self._limit_bytes // _count_nodes())
+        node_count = _count_nodes()
+        budget = ElementBudget(current.tree.root, self._limit_bytes // node_count)
         if not budget.reserve(values.nbytes):
-            limit = f"{self._limit_bytes / _MEGABYTE:g} MB"
-            self._leave_out(name, step, f"the limit of {limit} (--tensors-raw-limit) is reached")
+            limit = f"{self._limit_bytes / _MEGABYTE:g} MB (--tensors-raw-limit)"
+            share = (
+                "the limit" if node_count == 1 else f"this node's part, 1/{node_count} of the limit"
+            )
+            self._leave_out(name, step, f"{share} of {limit} is reached")
             return
         values = values.resolve_conj().resolve_neg().contiguous()
         row = _Row(self._names.name(name, collection, values), name, t_ns, step, mode)

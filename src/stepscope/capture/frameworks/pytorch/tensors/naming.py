@@ -37,6 +37,8 @@ class ParameterNames:
         self._names: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
         self._placeholders: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
         self._owners: dict[str, _Owner] = {}
+        self._next_numbers: dict[str, int] = {}
+        """By name of parameters without a model, the number from which one may be free."""
 
     def add(self, module: torch.nn.Module) -> None:
         """Add a module that a script calls."""
@@ -58,7 +60,7 @@ class ParameterNames:
             name = _look_up(self._names, parameter)
         if name is None:  # its model may be called later
             shape = "x".join(str(int(n)) for n in parameter.shape) or "scalar"
-            name = self._reserve(parameter, f"parameter_{shape}", "", set())
+            name = self._reserve_number(parameter, f"parameter_{shape}")
             self._placeholders[id(parameter)] = self._owners[name].parameter, name
         return name
 
@@ -79,16 +81,11 @@ class ParameterNames:
         for path, parameter in model.named_parameters():
             if _look_up(self._names, parameter) is None:
                 name = strip_wrappers(path, class_name)
-                name = self._reserve(parameter, name, class_name, present, model)
+                name = self._reserve(parameter, name, present, model)
                 self._names[id(parameter)] = self._owners[name].parameter, name
 
     def _reserve(
-        self,
-        parameter: torch.Tensor,
-        name: str,
-        class_name: str,
-        present: set[int],
-        model: torch.nn.Module | None = None,
+        self, parameter: torch.Tensor, name: str, present: set[int], model: torch.nn.Module
     ) -> str:
         """Give a parameter a name that no other one has: those of a second model begin with its
         class. A model that replaces one that is freed has the names of the old one, and a parameter
@@ -97,22 +94,49 @@ class ParameterNames:
         Args:
             present: identities of the parameters that the model has now.
         """
-        candidates = [name, *([f"{class_name}.{name}"] if class_name else [])]
-        numbered = (f"{candidates[-1]}#{number}" for number in count(2))
-        free = next(
-            text for text in chain(candidates, numbered) if self._is_free(text, present, model)
-        )
-        self._owners[free] = _Owner(
-            weakref.ref(parameter), None if model is None else weakref.ref(model)
-        )
+        with_class = f"{find_class_name(model)}.{name}"
+        numbered = (f"{with_class}#{number}" for number in count(2))
+        candidates = chain((name, with_class), numbered)
+        free = next(text for text in candidates if self._is_free(text, present, model))
+        self._owners[free] = _Owner(self._refer(parameter, free), weakref.ref(model))
         return free
 
-    def _is_free(self, name: str, present: set[int], model: torch.nn.Module | None) -> bool:
+    def _reserve_number(self, parameter: torch.Tensor, name: str) -> str:
+        """Give a parameter without a model a name that no other one has.
+
+        A script may have thousands of one shape: the search goes on where the last one ended.
+        """
+        number = self._next_numbers.get(name, 1)
+        while (free := f"{name}#{number}" if number > 1 else name) in self._owners:
+            number += 1
+        self._next_numbers[name] = number + 1
+        self._owners[free] = _Owner(self._refer(parameter, free, name, number), None)
+        return free
+
+    def _refer(
+        self, parameter: torch.Tensor, name: str, numbered: str = "", number: int = 0
+    ) -> weakref.ref[torch.Tensor]:
+        """Refer to a parameter; when it is freed, all about it is forgotten."""
+        identity = id(parameter)
+
+        def forget(reference: weakref.ref[torch.Tensor]) -> None:
+            for names in (self._names, self._placeholders):
+                if names.get(identity, (None,))[0] is reference:
+                    del names[identity]
+            owner = self._owners.get(name)
+            if owner is not None and owner.parameter is reference:
+                del self._owners[name]
+                if numbered:
+                    self._next_numbers[numbered] = min(self._next_numbers[numbered], number)
+
+        return weakref.ref(parameter, forget)
+
+    def _is_free(self, name: str, present: set[int], model: torch.nn.Module) -> bool:
         owner = self._owners.get(name)
         old = None if owner is None else owner.parameter()
         if owner is None or old is None:
             return True
-        is_own = model is not None and owner.model is not None and owner.model() is model
+        is_own = owner.model is not None and owner.model() is model
         return is_own and id(old) not in present
 
 

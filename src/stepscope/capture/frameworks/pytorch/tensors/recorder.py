@@ -256,7 +256,7 @@ class TensorRecorder:
             if elements is not None and scale is not None and not elements.implied_zeros:
                 to_local = getattr(gradient, "to_local", None)  # of a DTensor
                 local: torch.Tensor = gradient if to_local is None else to_local()
-                raw = elements.values.reshape(local.shape)
+                raw = elements.values.to(local.dtype).reshape(local.shape)
             self._add(step, name, "gradients", gradient, elements, None, raw)
 
     def _add_optimizer_state(self, step: OpenStep) -> None:
@@ -326,30 +326,30 @@ class TensorRecorder:
             self._elements.add(name, collection, read, step.t_ns, step.number, step.mode)
         shards = self._shards.find(tensor) if self._shards is not None else None
         row: Any
+        powers: torch.Tensor | None = None
         if elements is not None:
             device = elements.values.device
             if before is not None and before.shape != elements.values.shape:
                 before = None  # it has grown
             if device.type == "cpu":
-                row = self._host.summarize(elements, before)
+                if self._plan.histograms:
+                    powers = torch.empty(POWER_BINS, dtype=torch.int32, device=device)
+                row = self._host.summarize(elements, before, powers)
             else:
                 row = summarize_on_device(elements, before)
+                if self._plan.histograms:
+                    powers = histogram(elements)
         elif shards is not None and is_empty_part(tensor):  # other ranks have its elements
             device = tensor.device
             row = empty_row(device)
+            if self._plan.histograms:
+                powers = torch.zeros(POWER_BINS, dtype=torch.int32, device=device)
         else:
             return
-        counts: torch.Tensor | None = None
-        if self._plan.histograms:
-            counts = (
-                torch.zeros(POWER_BINS, dtype=torch.long, device=device)
-                if elements is None
-                else histogram(elements)
-            )
         moment = step.moment(device, shards)
         if shards is not None:
             moment.identities.append(f"{collection} {name} {tuple(tensor.shape)} {tensor.dtype}")
-        moment.add(self._writer.name(name, collection, tensor), row, counts)
+        moment.add(self._writer.name(name, collection, tensor), row, powers)
 
 
 def _has_room(device: torch.device, needed_bytes: int) -> bool:

@@ -137,13 +137,13 @@ class RowWriter:
     def _join(self, moment: Moment, values: torch.Tensor, histograms: list[torch.Tensor]) -> None:
         if moment.shards is not None and self._session is session.current():
             identity = "\n".join(moment.identities)
-            powers = histograms[0].int() if histograms else None
+            powers = histograms[0] if histograms else None
             moment.shards.submit(Part(moment, moment.step, identity, values, powers))
 
     def _store(self, moment: Moment, values: bytes, histograms: list[torch.Tensor]) -> None:
         if self._log is None or self._session is not session.current():
             return
-        powers = [read_bytes(histogram.int()) for histogram in histograms]
+        powers = [read_bytes(histogram) for histogram in histograms]
         sizes = (8, 8 * len(COLUMNS), *(4 * POWER_BINS for _ in powers))
         count = max(1, MAX_FILE_BYTES // sum(sizes))
         left_out: list[int] = []

@@ -13,6 +13,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from stepscope.capture.frameworks.pytorch.tensors.host_reductions import (
+    Totals,
+    is_readable,
+    open_reductions,
+    reduce,
+)
 from stepscope.spool import POWER_BINS
 
 COLUMNS = (
@@ -70,55 +76,84 @@ def _split(values: torch.Tensor) -> Sequence[torch.Tensor]:
 
 
 class HostSummary:
-    """Statistics of tensors in host memory."""
+    """Statistics of tensors in host memory: by compiled loops where there are, else by torch."""
 
     def __init__(self) -> None:
+        self._library = open_reductions()
         self._block = torch.empty(BLOCK_ELEMENTS, dtype=torch.float64, device="cpu")
 
-    def summarize(self, elements: Elements, before: torch.Tensor | None = None) -> list[float]:
+    def summarize(
+        self,
+        elements: Elements,
+        before: torch.Tensor | None = None,
+        powers: torch.Tensor | None = None,
+    ) -> list[float]:
         """Return the values of `COLUMNS`; NaN where one is not known.
 
         Args:
+            elements: the elements.
             before: the flat elements before the optimizer step, which are overwritten.
+            powers: 512 integers of 32 bits, overwritten with the counts of `histogram`.
         """
         values, implied_zeros = elements
-        low, high, nan_count, zero_count = math.inf, -math.inf, 0, implied_zeros
-        count, total, deviations, abs_sum = 0, 0.0, 0.0, 0.0
-        product = 1.0 if values.numel() <= MAX_PRODUCT_ELEMENTS and not implied_zeros else _NAN
+        has_product = values.numel() <= MAX_PRODUCT_ELEMENTS and not implied_zeros
+        if self._library is not None and is_readable(values) and _is_comparable(before):
+            totals, deviations = reduce(
+                self._library, values, before, powers, has_product=has_product
+            )
+            if powers is not None and implied_zeros:
+                powers[0] += implied_zeros
+        else:
+            totals, deviations = self._reduce(values, before, has_product=has_product)
+            if powers is not None:
+                powers.copy_(histogram(elements))
+        count, low, high = totals.finite_count, totals.low, totals.high
+        if implied_zeros:
+            low, high = min(low, 0.0), max(high, 0.0)
+            deviations += _between(count, totals.sum, implied_zeros, 0.0)
+        of_finite = low, high, totals.sum, deviations, totals.abs_sum
+        return [
+            values.numel() + implied_zeros,
+            totals.nan_count,
+            values.numel() - count - totals.nan_count,
+            totals.zero_count + implied_zeros,
+            *(of_finite if count or implied_zeros else (_NAN,) * len(of_finite)),
+            totals.product if has_product and count else _NAN,
+            _NAN if before is None else totals.change_square_sum,
+        ]
+
+    def _reduce(
+        self, values: torch.Tensor, before: torch.Tensor | None, *, has_product: bool
+    ) -> tuple[Totals, float]:
+        """Reduce elements by torch, as `host_reductions.reduce` does."""
+        totals = Totals(low=math.inf, high=-math.inf, product=1.0)
+        deviations = 0.0
         for part in _split(values):
             block = self._block[: part.numel()].copy_(part)
             extremes_of = part if part.dtype in _NATIVE_MIN_MAX else block
             part_sum = block.sum().item()
             if not math.isfinite(part_sum):
-                nan_count += int(block.isnan().sum().item())
+                totals.nan_count += int(block.isnan().sum().item())
                 extremes_of = block = block[block.isfinite()]
                 part_sum = block.sum().item()
             part_count = block.numel()
             if not part_count:
                 continue
-            part_low, part_high = (extreme.item() for extreme in torch.aminmax(extremes_of))
-            low, high = min(low, part_low), max(high, part_high)
-            if product == product:  # not NaN
-                product = block.prod().item()
+            low, high = (extreme.item() for extreme in torch.aminmax(extremes_of))
+            totals.low, totals.high = min(totals.low, low), max(totals.high, high)
+            if has_product:
+                totals.product *= block.prod().item()
             deviations += _sum_deviations(block, part_sum)
-            deviations += _between(count, total, part_count, part_sum)
-            abs_sum += block.abs_().sum().item() if part_low < 0 else part_sum
+            deviations += _between(totals.finite_count, totals.sum, part_count, part_sum)
+            totals.abs_sum += block.abs_().sum().item() if low < 0 else part_sum
             # In most tensors nothing is left to count.
-            if part_low <= 0 <= part_high and block.amin().item() == 0:
-                zero_count += part_count - int(torch.count_nonzero(block).item())
-            count, total = count + part_count, total + part_sum
-        element_count = values.numel() + implied_zeros
-        infinite_count = values.numel() - count - nan_count
-        if implied_zeros:
-            low, high = min(low, 0.0), max(high, 0.0)
-            deviations += _between(count, total, implied_zeros, 0.0)
-        if not count and not implied_zeros:
-            low = high = total = deviations = abs_sum = product = _NAN
-        change = _NAN if before is None else self._change(values, before)
-        return [
-            element_count, nan_count, infinite_count, zero_count,
-            low, high, total, deviations, abs_sum, product, change,
-        ]  # fmt: skip
+            if low <= 0 <= high and block.amin().item() == 0:
+                totals.zero_count += part_count - int(torch.count_nonzero(block).item())
+            totals.finite_count += part_count
+            totals.sum += part_sum
+        if before is not None:
+            totals.change_square_sum = self._change(values, before)
+        return totals, deviations
 
     def _change(self, values: torch.Tensor, before: torch.Tensor) -> float:
         if values.dtype not in {torch.float32, torch.float64}:
@@ -128,6 +163,10 @@ class HostSummary:
             block = self._block[: part.numel()].copy_(part_before.sub_(part))
             square_sum += torch.dot(block, block).item()
         return square_sum
+
+
+def _is_comparable(before: torch.Tensor | None) -> bool:
+    return before is None or is_readable(before)
 
 
 def _sum_deviations(block: torch.Tensor, total: float) -> float:
@@ -204,15 +243,16 @@ def histogram(elements: Elements) -> torch.Tensor:
     """Count the elements by sign and power of two, where the tensor is.
 
     Returns:
-        512 integers on the device of the tensor: element `256 s + e` counts those of sign `s` (1 if
-        negative) whose single-precision exponent field is `e`. Field 0 are zeros and subnormal
-        numbers, field 255 infinite ones and NaN.
+        512 integers of 32 bits on the device of the tensor: element `256 s + e` counts those of
+        sign `s` (1 if negative) whose single-precision exponent field is `e`. Field 0 are zeros and
+        subnormal numbers, field 255 infinite ones and NaN.
     """
     values, implied_zeros = elements
     if values.device.type == "cpu":
         counts = torch.bincount(_powers(values), minlength=POWER_BINS)
     else:  # `bincount` waits for the device
-        counts = torch.histc(_powers(values).float(), POWER_BINS, 0, POWER_BINS).long()
+        counts = torch.histc(_powers(values).float(), POWER_BINS, 0, POWER_BINS)
+    counts = counts.int()
     if implied_zeros:
         counts[0] += implied_zeros
     return counts
