@@ -8,10 +8,11 @@ from pathlib import Path
 from stepscope.cli.output import say
 from stepscope.cli.places import remove_if_empty
 from stepscope.cli.shared_run import await_turn, describe_registration, register_launcher
-from stepscope.cli.staging import Staging, conclude_upload, finish_upload, remove_staging
+from stepscope.cli.staging import Staging, finish_upload, remove_staging
 from stepscope.cli.suggestion import locate, suggest
 from stepscope.errors import explain_os_error
 from stepscope.job_environment import JobIdentity
+from stepscope.monitor import UploadEnd, discard_staging
 from stepscope.schema import LauncherInfo
 from stepscope.store import RUN_KEY
 
@@ -63,16 +64,24 @@ class JobRun:
         (self.location / RUN_KEY).unlink(missing_ok=True)
         remove_if_empty(self.location)
 
-    def find_records(self, complete: bool | None) -> str | Path:
-        """Return the location whose records the verdict is of: of a run of several machines in an
-        object store, that one, with the records of this machine.
+    def upload_records(self, complete: bool | None) -> UploadEnd | None:
+        """Upload the records of this machine before the verdict, if that is of the records of
+        several machines; None if it is not.
 
         Args:
             complete: True if the recording of this machine is complete.
         """
         if self.staging is None or self.launcher is None or not complete:
-            return self.location
-        return self.staging.url if finish_upload(self.staging).is_visible else self.location
+            return None
+        return finish_upload(self.staging)
+
+    def find_records(self, end: UploadEnd | None) -> str | Path:
+        """Return the location whose records the verdict is of.
+
+        Args:
+            end: result of `upload_records`.
+        """
+        return self.location if end is None or not end.is_visible else end.url
 
     def has_turn(self, complete: bool | None, location: str | Path, *, quiet: bool) -> bool:
         """Return True if this launcher writes the verdict, as the only one of the job, or the one
@@ -96,7 +105,17 @@ class JobRun:
             say(f"Another node writes the verdict of this job. It will be in the run: {diagnose}")
         return False
 
-    def conclude(self, complete: bool | None) -> None:
-        """Upload the rest of a run for an object store, unless its monitor still does."""
-        if self.staging is not None and complete:
-            conclude_upload(self.staging)
+    def conclude(self, complete: bool | None, end: UploadEnd | None) -> None:
+        """Upload the rest of a run for an object store, unless its monitor still does, and remove
+        what is uploaded.
+
+        Args:
+            complete: as above.
+            end: result of `upload_records`, after which this machine has nothing to add.
+        """
+        if self.staging is None or not complete:
+            return
+        if end is None:
+            end = finish_upload(self.staging)
+        if end.complete:
+            discard_staging(self.staging.directory)

@@ -379,7 +379,8 @@ class _Session:
         finally:
             status.clear()
         complete = await_monitor(monitor.process, self._log, self._spool, self._run.name)
-        records = self._run.find_records(complete)
+        uploaded = self._run.upload_records(complete)
+        records = self._run.find_records(uploaded)
         try:
             if self._run.has_turn(complete, records, quiet=self._options.quiet):
                 self._report(command, job_exit, complete, records)
@@ -392,7 +393,7 @@ class _Session:
         finally:
             if complete:
                 remove_spool(self._spool)
-            self._run.conclude(complete)
+            self._run.conclude(complete, uploaded)
         return job_exit
 
     def _report(

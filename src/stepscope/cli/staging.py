@@ -154,17 +154,16 @@ def finish_recovery(staging: Staging, recovery: Recovery) -> UploadEnd:
 
 def explain_incomplete(staging: Staging, end: UploadEnd) -> str:
     """Say what is not in the store, why, and how to finish the upload."""
+    if end.is_refused:
+        return (
+            f"The run is not in the object store: {end.reason}. The recording is in "
+            f"{staging.directory}, which is a complete run: move it, or copy it to another URL."
+        )
     return (
         f"The run in {staging.url} is not complete: {end.remaining} are not uploaded, because "
         f"{end.reason}. The recording is in {staging.directory}. Finish the upload with: "
         f"{staging.recovery}"
     )
-
-
-def conclude_upload(staging: Staging) -> None:
-    """Upload the rest, the verdict included, and remove the staging directory if that succeeds."""
-    if finish_upload(staging).complete:
-        discard_staging(staging.directory)
 
 
 def remove_staging(staging: Staging) -> None:

@@ -45,6 +45,8 @@ class UploadEnd(msgspec.Struct, frozen=True, kw_only=True):
     remaining_bytes: int
     reason: str | None = None
     """Why they are not; null if the upload is complete."""
+    is_refused: bool = False
+    """True if the URL belongs to another job, so that a second attempt would end like this one."""
 
     @property
     def is_visible(self) -> bool:
@@ -184,6 +186,7 @@ class Uploader:
             remaining_count=remaining_count,
             remaining_bytes=remaining_bytes,
             reason=None if is_complete else reason,
+            is_refused=self._is_refused,
         )
 
     def _run(self) -> None:

@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from stepscope.errors import StepscopeError
 from stepscope.schema import MALFORMED_JSON, JobState, RunInfo
 from stepscope.store import layout
 from stepscope.store.bucket import Bucket, BucketLocation, UnreachableError, Version, map_parallel
@@ -47,11 +46,10 @@ _MAX_PARALLEL_BYTES = 1 << 20
 _MAX_CONFLICTS = 5
 
 
-class UploadRefusedError(StepscopeError):
-    """URL, or node of the run at a URL, of another job.
+class UploadRefusedError(Exception):
+    """URL, or node of the run at a URL, of another job; the message says whose, without a period.
 
-    The recording is complete in the staging directory. Use another URL, or another name of the node
-    (STEPSCOPE_NODE), for the next job.
+    The recording goes on in the staging directory.
     """
 
 
