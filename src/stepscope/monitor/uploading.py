@@ -161,7 +161,7 @@ class Uploader:
         sent_count, is_announced = self._mirror.sent_count, False
         self._is_finishing = True
         self._wake.set()
-        if not self._thread.is_alive():
+        if self._thread.ident is None:
             self.start()
         while self._thread.is_alive() and not should_stop():
             self._thread.join(_POLL_S)

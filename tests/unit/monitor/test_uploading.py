@@ -87,7 +87,7 @@ def test_the_run_says_how_far_behind_the_store_is(staged: Staged, relay: Outages
     assert uploader.notes == []
     clock.now_s += NOTED_AFTER_S + 35
     (note,) = uploader.notes
-    assert note.startswith("the object store is 1 min 5 s behind, with 3 files (")
+    assert note.startswith("the object store is 65 s behind, with 3 files (")
     assert note.endswith("to upload")
     uploader.start()
     wait_until(lambda: not uploader.notes, timeout_s=TIMEOUT_S, waiting_for="an upload")
