@@ -69,6 +69,7 @@ def check_recording(url: str, tmp_path: Path) -> None:
     assert staged(tmp_path) == []
 
 
+@pytest.mark.seed("DBP-14")
 def test_a_job_is_recorded_into_an_object_store(storage: Storage, tmp_path: Path) -> None:
     check_recording(storage.url("runs/a"), tmp_path)
 

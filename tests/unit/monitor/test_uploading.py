@@ -10,9 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stepscope.monitor import BUSY, Uploader, discard_staging
+from stepscope.monitor import BUSY, Uploader, discard_staging, node_info
+from stepscope.monitor.node_writer import NodeWriter
 from stepscope.monitor.uploading import NOTED_AFTER_S
 from stepscope.schema import JobState
+from stepscope.spool import DropCounts, Kind, SpanLog, SpoolTree, make_meta, process_start_ticks
 from stepscope.store import LocalStore, open_run
 from tests.support.buckets import TestBucket
 from tests.support.staged_runs import INFO, STATUS, Staged
@@ -112,6 +114,32 @@ def test_what_waits_for_the_store_is_limited(staged: Staged, relay: Outages) -> 
     (note,) = uploader.notes
     assert "reached --spool-limit; records since then may have been dropped" in note
     uploader.stop()
+
+
+def test_records_stay_in_the_spool_while_too_much_waits(
+    staged: Staged, relay: Outages, tmp_path: Path
+) -> None:
+    tree = SpoolTree(str(tmp_path / "spool"), 1 << 20)
+    directory = tmp_path / "spool" / f"p-{os.getpid()}-{process_start_ticks(os.getpid())}-0"
+    directory.mkdir(parents=True)
+    log = SpanLog(tree, str(directory), 7, "c", DropCounts.create(str(directory)))
+    uploader = Uploader(staged.directory, limit_bytes=1)
+    info = node_info(sample_interval_ns=0, spool=str(tmp_path / "spool"))
+    writer = NodeWriter(str(staged.directory), info, tree, uploader=uploader)
+    log.write(make_meta(1, Kind.BACKWARD), 1, 2, 0)
+    assert writer.flush() == 0
+    assert writer.notes == uploader.notes
+    uploader.start()
+    wait_until(lambda: not uploader.is_full, timeout_s=TIMEOUT_S, waiting_for="an upload")
+    relay.fault = Fault.DENIED
+    assert writer.flush() == 1
+    log.write(make_meta(1, Kind.BACKWARD), 3, 4, 0)
+    assert writer.flush() == 0  # the new file waits
+    assert writer.flush(final=True) == 1
+    relay.fault = Fault.NONE
+    assert uploader.finish().complete
+    writer.close()
+    assert open_run(staged.url).row_count("spans") == 2
 
 
 def test_a_run_of_another_job_is_named(staged: Staged, bucket: TestBucket) -> None:
