@@ -98,12 +98,12 @@ class CutRound:
         self.environment = {**os.environ, **environment}
         self._killed: set[int] = set()
         job = [sys.executable, str(JOBS / "numbered_ranks.py"), str(self.truth)]
-        places = ("--staging", str(self.staging), "--file-rotation", "1")
+        staging_options = ("--staging", str(self.staging), "--file-rotation", "1")
         self.job = Job(
             url,
             directory / "spool",
             *job,
-            options=(*places, "--window", "off", "--no-rules", *options),
+            options=(*staging_options, "--window", "off", "--no-rules", *options),
             stepscope=RELENTLESS_LAUNCHER,
             environment=self.environment,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stepscope.cli.output import say
 from stepscope.cli.places import remove_if_empty
@@ -12,9 +13,11 @@ from stepscope.cli.staging import Staging, finish_upload, remove_staging
 from stepscope.cli.suggestion import locate, suggest
 from stepscope.errors import explain_os_error
 from stepscope.job_environment import JobIdentity
-from stepscope.monitor import UploadEnd, discard_staging
 from stepscope.schema import LauncherInfo
 from stepscope.store import RUN_KEY
+
+if TYPE_CHECKING:
+    from stepscope.monitor import UploadEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,4 +121,6 @@ class JobRun:
         if end is None:
             end = finish_upload(self.staging)
         if end.complete:
+            from stepscope.monitor import discard_staging
+
             discard_staging(self.staging.directory)

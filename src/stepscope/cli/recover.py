@@ -10,15 +10,14 @@ import click
 import msgspec
 
 from stepscope.cli.options import json_option, run_argument
-from stepscope.cli.output import print_json_line
+from stepscope.cli.output import print_json_line, say
 from stepscope.cli.staging import (
     Staging,
     explain_incomplete,
     find_staged,
-    finish_recovery,
     staging_option,
 )
-from stepscope.monitor import Recovery, recover_run
+from stepscope.monitor import Recovery, UploadEnd, Uploader, discard_staging, recover_run
 from stepscope.quantities import count_of
 from stepscope.store import is_remote
 
@@ -42,13 +41,23 @@ def command(run: str, staging: Path | None, as_json: bool) -> None:
     else:
         recovery = recover_run(run if staged is None else str(staged.directory))
     if staged is not None:
-        recovery = msgspec.structs.replace(recovery, upload=finish_recovery(staged, recovery))
+        recovery = msgspec.structs.replace(recovery, upload=_finish_upload(staged, recovery))
     if as_json:
         print_json_line(recovery)
     else:
         click.echo(_sentence(recovery, staged))
     if recovery.upload is not None and not recovery.upload.complete:
         sys.exit(INCOMPLETE)
+
+
+def _finish_upload(staging: Staging, recovery: Recovery) -> UploadEnd:
+    """Upload a recording whose spool was recovered; remove it if that was all of it."""
+    end = Uploader(staging.directory).finish(
+        on_wait=lambda remaining: say(f"Uploading {remaining} to {staging.url}.")
+    )
+    if end.complete and recovery.complete and (recovery.state is None or recovery.state.is_final):
+        discard_staging(staging.directory)
+    return end
 
 
 def _sentence(recovery: Recovery, staged: Staging | None) -> str:

@@ -1,6 +1,7 @@
 """Recording into an object store: the staging directory on this machine, and the end of its upload.
 
 The library for object stores is imported by the monitor, and here only after the job has ended.
+What only a run in an object store needs is imported where it is used.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,16 +21,10 @@ from stepscope.cli.output import say
 from stepscope.cli.suggestion import suggest
 from stepscope.errors import RunExistsError, UsageError, explain_os_error
 from stepscope.job_environment import JobIdentity
-from stepscope.monitor import BUSY, Recovery, UploadEnd, Uploader, discard_staging
-from stepscope.store import (
-    RUN_KEY,
-    BucketLocation,
-    UploadTarget,
-    create_journal,
-    is_remote,
-    make_private_directory,
-    read_target,
-)
+from stepscope.store import RUN_KEY, is_remote, make_private_directory
+
+if TYPE_CHECKING:
+    from stepscope.monitor import UploadEnd
 
 staging_option = click.option(
     "--staging",
@@ -56,6 +52,8 @@ class Staging:
         Raises:
             OSError: it cannot be written.
         """
+        from stepscope.store import UploadTarget, create_journal
+
         make_private_directory(self.directory)
         create_journal(self.directory, UploadTarget(url=self.url, is_unique=self.is_unique))
 
@@ -76,6 +74,8 @@ def find_staging(url: str, base: Path | None) -> Staging:
     Raises:
         UsageError: it is not the URL of a bucket.
     """
+    from stepscope.store import BucketLocation
+
     url = BucketLocation.parse(url).url
     name = hashlib.sha256(url.encode()).hexdigest()[:32]
     return Staging(url, (base or state_home() / "uploads").absolute() / name, base)
@@ -117,6 +117,8 @@ def find_staged(run: str, base: Path | None) -> Staging | None:
     Raises:
         UsageError: the URL is none of a bucket.
     """
+    from stepscope.store import read_target
+
     if not is_remote(run):
         target = read_target(Path(run))
         return None if target is None else Staging(target.url, Path(run).absolute(), base)
@@ -126,6 +128,8 @@ def find_staged(run: str, base: Path | None) -> Staging | None:
 
 def finish_upload(staging: Staging) -> UploadEnd:
     """Upload what is left of a recording that has ended, and say what is missing then."""
+    from stepscope.monitor import BUSY, UploadEnd, Uploader
+
     try:
         uploader = Uploader(staging.directory)
         end = uploader.finish(
@@ -139,16 +143,6 @@ def finish_upload(staging: Staging) -> UploadEnd:
         )
     if not end.complete and end.reason != BUSY:
         say(explain_incomplete(staging, end))
-    return end
-
-
-def finish_recovery(staging: Staging, recovery: Recovery) -> UploadEnd:
-    """Upload a recording whose spool was recovered; remove it if that was all of it."""
-    end = Uploader(staging.directory).finish(
-        on_wait=lambda remaining: say(f"Uploading {remaining} to {staging.url}.")
-    )
-    if end.complete and recovery.complete and (recovery.state is None or recovery.state.is_final):
-        discard_staging(staging.directory)
     return end
 
 
