@@ -297,7 +297,8 @@ def await_turn(
     while not stop_is_pending():
         lease = run.read_lease()
         if lease is None:
-            run.take_lease(1, node)
+            if not run.take_lease(1, node):  # an object store may list it late
+                sleep(POLL_S)
             continue
         if lease.node == node:
             _await_others(run, node, heartbeats, clock=clock, sleep=sleep)

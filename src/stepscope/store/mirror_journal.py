@@ -73,7 +73,7 @@ def read_target(directory: Path) -> UploadTarget | None:
     try:
         with (directory / JOURNAL).open("rb") as file:
             return msgspec.json.decode(file.readline(), type=UploadTarget)
-    except (FileNotFoundError, NotADirectoryError, *MALFORMED_JSON):
+    except (OSError, *MALFORMED_JSON):
         return None
 
 
