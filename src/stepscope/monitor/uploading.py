@@ -6,6 +6,7 @@ away. The recording never waits for it: its files stay in the staging directory 
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 import time
@@ -29,6 +30,8 @@ NOTED_AFTER_S = 30.0
 """Time for which the store is behind from which the run says so."""
 GIVE_UP_S = 30.0
 """Time without an acknowledged object after which the end of a job does not wait for the store."""
+BUSY_TIMEOUT_S = 2.0
+"""Time for which the end of a job waits for another process that uploads the same directory."""
 _POLL_S = 0.05
 BUSY = "another process of this machine is uploading the run"
 """Reason for which this one does not."""
@@ -89,6 +92,7 @@ class Uploader:
         self._was_full = False
         self._is_recording = True
         self._is_finishing = False
+        self._busy_until_s = math.inf
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="upload", daemon=True)
@@ -159,6 +163,7 @@ class Uploader:
         """
         start_s = progress_s = self._clock()
         sent_count, is_announced = self._mirror.sent_count, False
+        self._busy_until_s = start_s + BUSY_TIMEOUT_S
         self._is_finishing = True
         self._wake.set()
         if self._thread.ident is None:
@@ -194,8 +199,9 @@ class Uploader:
         with self._mirror.journal:
             while not self._stop.is_set():
                 is_done = self._send()
-                is_busy = self._reason == BUSY
-                if self._is_refused or (self._is_finishing and (is_done or is_busy)):
+                if self._is_refused or (is_done and self._is_finishing):
+                    return
+                if self._reason == BUSY and self._clock() >= self._busy_until_s:
                     return
                 wait_s = max(INTERVAL_S, self._listing_s / LISTING_SHARE)
                 if self._reason is None:
