@@ -141,10 +141,9 @@ class TestBucket:
         assert f"{key}/{layout.RUN_KEY}" not in self.keys()
 
 
-@pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """Provide a server for all tests of this process."""
-    log = tmp_path_factory.mktemp("s3") / "log"
+@contextmanager
+def s3_server(log: Path) -> Iterator[S3Server]:
+    """Run a server that writes its log to a file."""
     port = free_port()
     command = [sys.executable, "-c", _SERVER, str(port)]
     with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:
@@ -153,6 +152,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
             yield S3Server(f"http://127.0.0.1:{port}", log)
         finally:
             process.kill()
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """Provide a server for all tests of this process."""
+    with s3_server(tmp_path_factory.mktemp("s3") / "log") as server:
+        yield server
 
 
 @pytest.fixture

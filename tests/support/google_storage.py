@@ -45,8 +45,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         content = self.rfile.read(int(self.headers["Content-Length"]))
         _, _, key = unquote(urlsplit(self.path).path).lstrip("/").partition("/")
         with self.server.lock:
-            only_new = self.headers.get("x-goog-if-generation-match") == "0"
-            if only_new and key in self.server.objects:
+            expected = self.headers.get("x-goog-if-generation-match")
+            _, present = self.server.objects.get(key, (b"", 0))
+            if expected is not None and int(expected) != present:
                 self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
                 return
             generation = next(self.server.generations)

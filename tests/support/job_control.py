@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.waiting import wait_until
@@ -21,26 +21,29 @@ class Job:
     """A process of `stepscope run`, with the standard output of its job in a file.
 
     Args:
-        run: run directory to create.
+        run: run to create: a directory, or a URL.
         spool: base of the spool.
         arguments: command line of the job.
         options: options of `stepscope run`.
         stepscope: command line of stepscope.
+        environment: variables of stepscope and the job; None for those of this process.
     """
 
     def __init__(
         self,
-        run: Path,
+        run: Path | str,
         spool: Path,
         *arguments: str,
         options: tuple[str, ...] = (),
         stepscope: Sequence[str] = STEPSCOPE,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.run = run
+        self.location = str(run)
+        self.run = Path(run)
         self.spool_base = spool
         self.output = spool.with_suffix(".out")
         self.errors = spool.with_suffix(".err")
-        command = [*stepscope, "run", "--out", str(run), "--spool", str(spool), *options, "--"]
+        command = [*stepscope, "run", "--out", self.location, "--spool", str(spool), *options, "--"]
         with self.output.open("wb") as output, self.errors.open("wb") as errors:
             self.launcher = subprocess.Popen(
                 [*command, *arguments],
@@ -48,6 +51,7 @@ class Job:
                 stderr=errors,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
+                env=environment,
             )
 
     @property

@@ -17,8 +17,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def conclude(location: Path, *, as_json: bool) -> None:
-    """Diagnose the run of a job that has ended, store the verdict and print it."""
+def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = None) -> None:
+    """Diagnose the run of a job that has ended, store the verdict and print it.
+
+    Args:
+        location: the run.
+        as_json: print the verdict as JSON.
+        shown: location of the run for the user, if it is another one.
+    """
+    shown = shown or location
     try:
         with one_thread_in_numpy():
             from stepscope.cli.verdict_text import print_job_verdict
@@ -35,9 +42,9 @@ def conclude(location: Path, *, as_json: bool) -> None:
         if as_json:
             print_json(verdict)
         else:
-            print_job_verdict(verdict, location)
+            print_job_verdict(verdict, shown)
     except Exception as error:  # noqa: BLE001 - the job's exit status comes first
-        again = suggest("diagnose", locate(location))
+        again = suggest("diagnose", locate(shown))
         reason = explain_os_error(error).removesuffix(".")
         say(f"The verdict is not available: {reason}. Try: {again}")
 

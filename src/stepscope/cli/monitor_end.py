@@ -18,7 +18,7 @@ MONITOR_TIMEOUT_S = 60.0
 
 
 def await_monitor(
-    monitor: subprocess.Popen[bytes] | None, log: int, spool: Path, location: Path
+    monitor: subprocess.Popen[bytes] | None, log: int, spool: Path, location: str | Path
 ) -> bool | None:
     """Wait until the recording is in the run: True when it is complete, False while the monitor
     is still storing records, None when it needs `stepscope recover`."""
@@ -62,7 +62,7 @@ def _wait_for_monitor(monitor: subprocess.Popen[bytes], spool: Path) -> int | No
     return None
 
 
-def explain_monitor_failure(log: int, spool: Path, location: Path) -> str:
+def explain_monitor_failure(log: int, spool: Path, location: str | Path) -> str:
     """Say why the monitor has failed, by its log, and where the records are."""
     failure = f"The monitor failed ({last_line(log)})."
     if not spool.exists():

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from stepscope.capture.kineto_daemon import make_directory
 from stepscope.cli.shared_run import check_join
+from stepscope.cli.staging import Staging, state_home
 from stepscope.cli.working_directory import working_directory
 from stepscope.errors import RunExistsError, UsageError
 from stepscope.job_environment import JobIdentity
@@ -27,7 +28,7 @@ from stepscope.spool import (
     write_recording_end,
     write_schedules,
 )
-from stepscope.store import create_run, is_remote
+from stepscope.store import create_run
 
 RUNS_DIRECTORY = "stepscope-runs"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a scratch file
@@ -49,6 +50,7 @@ def make_run(
     problems: list[str],
     *,
     spool: Path | None,
+    staging: Staging | None = None,
     is_shared: bool = False,
     identity: JobIdentity | None = None,
 ) -> Path | None:
@@ -60,6 +62,7 @@ def make_run(
         info: description of the run; the name of a default directory gets a number if it is taken.
         problems: receives sentences about the directories that cannot be used.
         spool: the spool of the run, which is removed if there is no run.
+        staging: the staging directory of a run for an object store, which --out names.
         is_shared: let the umask decide who may read the directory; else only its owner may.
         identity: the job, if it has several launchers.
 
@@ -71,9 +74,12 @@ def make_run(
         RunExistsError: it holds a run of another job.
     """
     location = None
-    maker = _RunMaker(info, is_shared=is_shared, identity=identity)
+    shown = None if staging is None else staging.url
+    maker = _RunMaker(info, is_shared=is_shared, identity=identity, shown=shown)
     try:
-        if out is None:
+        if staging is not None:
+            location = _create_staged_run(staging, maker)
+        elif out is None:
             location = _create_default_run(maker, problems)
         else:
             location = _create_requested_run(out, maker)
@@ -86,7 +92,10 @@ def make_run(
 class _RunMaker:
     """Creates the run of a job, or joins the one that another launcher of the job has created."""
 
-    def __init__(self, info: RunInfo, *, is_shared: bool, identity: JobIdentity | None) -> None:
+    def __init__(
+        self, info: RunInfo, *, is_shared: bool, identity: JobIdentity | None, shown: str | None
+    ) -> None:
+        self._shown = shown
         self.run_id = info.run_id
         self._info = info
         self._is_shared = is_shared
@@ -103,7 +112,7 @@ class _RunMaker:
         try:
             create_run(location, self._info, is_shared=self._is_shared)
         except RunExistsError:
-            check_join(location, self._identity)
+            check_join(location, self._identity, self._shown)
 
 
 def _create_requested_run(out: str, maker: _RunMaker) -> Path:
@@ -115,6 +124,18 @@ def _create_requested_run(out: str, maker: _RunMaker) -> Path:
             f"Cannot create the run directory {out}: {error.strerror}. Pass another one to --out."
         ) from None
     return Path(out).absolute()
+
+
+def _create_staged_run(staging: Staging, maker: _RunMaker) -> Path:
+    try:
+        staging.prepare()
+        maker.make(staging.directory)
+    except OSError as error:
+        raise UsageError(
+            f"Cannot create the staging directory {staging.directory}: {error.strerror}. Pass "
+            "another one to --staging."
+        ) from None
+    return staging.directory
 
 
 def _create_default_run(maker: _RunMaker, problems: list[str]) -> Path | None:
@@ -149,13 +170,8 @@ def _check_out(out: str) -> None:
     """Check that a directory can become a run.
 
     Raises:
-        UsageError: it contains other files, or it is a URL.
+        UsageError: it contains other files.
     """
-    if is_remote(out):
-        raise UsageError(
-            f"--out {out}: jobs are recorded into a local directory; pass one to --out, and copy "
-            "it to the object store afterwards."
-        )
     path = Path(out)
     # Another launcher of the job may be writing run.json, under a hidden name at first.
     is_empty = not path.is_dir() or all(p.name.startswith(".run.json.") for p in path.iterdir())
@@ -190,11 +206,8 @@ def run_directories(problems: list[str]) -> Iterator[Path]:
 
 
 def private_runs_directory() -> Path:
-    """Return the directory of runs that have none in the working directory: the state of programs,
-    by the XDG base directory specification."""
-    base = Path(os.environ.get("XDG_STATE_HOME", ""))
-    state = base if base.is_absolute() else Path("~/.local/state").expanduser().absolute()
-    return state / "stepscope" / "runs"
+    """Return the directory of runs that have none in the working directory."""
+    return state_home() / "runs"
 
 
 def _make_in_working_directory(directory: Path) -> Path:

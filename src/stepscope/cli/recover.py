@@ -1,41 +1,79 @@
-"""`stepscope recover RUN`: store the records that a killed job or monitor left in the spool."""
+"""`stepscope recover RUN`: store the records that a killed job or monitor left in the spool, and
+finish an interrupted upload."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import click
+import msgspec
 
 from stepscope.cli.options import json_option, run_argument
-from stepscope.cli.output import print_json_line
-from stepscope.errors import UsageError
-from stepscope.monitor import Recovery, recover_run
+from stepscope.cli.output import print_json_line, say
+from stepscope.cli.staging import (
+    Staging,
+    explain_incomplete,
+    find_staged,
+    staging_option,
+)
+from stepscope.monitor import Recovery, UploadEnd, Uploader, discard_staging, recover_run
 from stepscope.quantities import count_of
 from stepscope.store import is_remote
+
+INCOMPLETE = 1
+"""Exit status if the upload is not complete."""
 
 
 @click.command(
     "recover",
-    help="Store in RUN the data recorded before a job or its monitor was killed. "
-    "Repeating it changes nothing.",
+    help="Store in RUN the data recorded before a job or its monitor was killed, and finish the "
+    "upload to an object store. Repeating it changes nothing.",
 )
+@staging_option
 @run_argument
 @json_option("stepscope.monitor.Recovery")
-def command(run: str, as_json: bool) -> None:
-    if is_remote(run):
-        raise UsageError(
-            f"Cannot recover {run}: span logs are recovered into the run directory on the machine "
-            "that recorded them; pass that directory."
-        )
-    recovery = recover_run(run)
+def command(run: str, staging: Path | None, as_json: bool) -> None:
+    staged = find_staged(run, staging)
+    if staged is None and is_remote(run):
+        reason = f"this machine has no recording for {run} that is not uploaded yet"
+        recovery = Recovery(spool=None, row_count=0, state=None, complete=True, reason=reason)
+    else:
+        recovery = recover_run(run if staged is None else str(staged.directory))
+    if staged is not None:
+        recovery = msgspec.structs.replace(recovery, upload=_finish_upload(staged, recovery))
     if as_json:
         print_json_line(recovery)
     else:
-        click.echo(_sentence(recovery))
+        click.echo(_sentence(recovery, staged))
+    if recovery.upload is not None and not recovery.upload.complete:
+        sys.exit(INCOMPLETE)
 
 
-def _sentence(recovery: Recovery) -> str:
-    if recovery.spool is None:
-        return f"Nothing to recover: {recovery.reason}."
-    return (
-        f"Recovered {count_of(recovery.row_count, 'row')} from {recovery.spool}. Job status: "
-        f"{recovery.state}" + (f" ({recovery.reason})." if recovery.reason else ".")
+def _finish_upload(staging: Staging, recovery: Recovery) -> UploadEnd:
+    """Upload a recording whose spool was recovered; remove it if that was all of it."""
+    end = Uploader(staging.directory).finish(
+        on_wait=lambda remaining: say(f"Uploading {remaining} to {staging.url}.")
     )
+    if end.complete and recovery.complete and (recovery.state is None or recovery.state.is_final):
+        discard_staging(staging.directory)
+    return end
+
+
+def _sentence(recovery: Recovery, staged: Staging | None) -> str:
+    sentences = []
+    if recovery.spool is not None:
+        rows = count_of(recovery.row_count, "row")
+        reason = f" ({recovery.reason})" if recovery.reason else ""
+        sentences.append(
+            f"Recovered {rows} from {recovery.spool}. Job status: {recovery.state}{reason}."
+        )
+    elif recovery.upload is None:
+        sentences.append(f"Nothing to recover: {recovery.reason}.")
+    if staged is not None and recovery.upload is not None:
+        sentences.append(
+            f"The upload to {staged.url} is complete."
+            if recovery.upload.complete
+            else explain_incomplete(staged, recovery.upload)
+        )
+    return " ".join(sentences)

@@ -22,6 +22,7 @@ from stepscope.budget import Budget
 from stepscope.capture.bootstrap import environment
 from stepscope.cli.conclusion import conclude, try_first_fix
 from stepscope.cli.job_command import check_command
+from stepscope.cli.job_run import JobRun
 from stepscope.cli.launcher import (
     STOP_GRACE_S,
     Companion,
@@ -45,18 +46,12 @@ from stepscope.cli.places import (
     make_spool,
     new_run_id,
     prepare_spool,
-    remove_if_empty,
 )
 from stepscope.cli.price_options import price_options, recorded_prices
 from stepscope.cli.rule_options import RulePlan, rule_options
-from stepscope.cli.shared_run import (
-    await_turn,
-    describe_registration,
-    find_identity,
-    register_launcher,
-)
+from stepscope.cli.shared_run import find_identity
+from stepscope.cli.staging import plan_staging, staging_option
 from stepscope.cli.status_line import StatusLine
-from stepscope.cli.suggestion import locate, suggest
 from stepscope.cli.tensor_options import tensor_options
 from stepscope.cli.watching import Watching
 from stepscope.cli.window_options import ScheduleOptions, depth_options, schedule_options
@@ -76,7 +71,7 @@ from stepscope.monitor import (
     remove_spool,
     start_monitor,
 )
-from stepscope.schema import SCHEMA_VERSION, LauncherInfo, RunInfo
+from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.spool import NAN_SEARCH_VARIABLE, TENSORS_VARIABLE, TensorPlan
 from stepscope.watch import STOP_REQUEST_FILE
 
@@ -86,6 +81,7 @@ class RunOptions(ScheduleOptions):
     """Options of `stepscope run`."""
 
     out: str | None
+    staging: Path | None
     job: str | None
     """Name of the job, if it has several launchers."""
     interval_ms: int
@@ -127,8 +123,12 @@ class RunOptions(ScheduleOptions):
     "script changes. The exit status is that of CMD, except with --fail-on.",
 )
 @click.option(
-    "--out", metavar="RUN", help="Run directory to create. Default: stepscope-runs/<name>."
+    "--out",
+    metavar="RUN",
+    help="Run directory to create, or URL of a run in an object store (s3://…, gs://…, az://…). "
+    "Default: stepscope-runs/<name>.",
 )
+@staging_option
 @click.option(
     "--job",
     metavar="ID",
@@ -229,6 +229,7 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
     check_command(command)
     pricing = recorded_prices(options.usd_per_hour, options.instance_type, options.prices)
     identity = find_identity(options.job, command)
+    staging = plan_staging(options.out, options.staging, identity)
     run_id = new_run_id(command, identity)
     spool, problems = make_spool(
         options.spool,
@@ -248,34 +249,27 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
         job=None if identity is None else identity.text,
     )
     location = make_run(
-        options.out, info, problems, spool=spool, is_shared=options.share, identity=identity
+        options.out,
+        info,
+        problems,
+        spool=spool,
+        staging=staging,
+        is_shared=options.share and staging is None,
+        identity=identity,
     )
-    launcher = None
-    if spool is not None and location is not None and identity is not None:
+    run = None
+    if spool is not None and location is not None:
         try:
-            launcher = _register(location, identity.text)
+            run = JobRun.register(location, staging, identity)
         except OSError as error:
             problems.append(f"cannot register in {location}: {explain_os_error(error)}")
-            location = None
             remove_spool(spool)
-    if spool is None or location is None:
+    if spool is None or run is None:
         say("The job is not recorded: " + "; ".join(problems))
         exit_like(_run_alone(command))
     for problem in problems:
         say(problem)
-    exit_like(_Session(location, spool, options, windows, launcher).run(command))
-
-
-def _register(location: Path, job: str) -> LauncherInfo:
-    """Register this launcher of a job of several.
-
-    Raises:
-        OSError: the run cannot be written.
-    """
-    registration = register_launcher(location)
-    for sentence in describe_registration(location, job, registration):
-        say(sentence)
-    return registration.launcher
+    exit_like(_Session(run, spool, options, windows).run(command))
 
 
 def _plan_windows(options: RunOptions) -> WindowSettings:
@@ -325,14 +319,12 @@ class _Session:
 
     def __init__(
         self,
-        location: Path,
+        run: JobRun,
         spool: Path,
         options: RunOptions,
         windows: WindowSettings,
-        launcher: LauncherInfo | None,
     ) -> None:
-        self._location = location
-        self._launcher = launcher
+        self._run = run
         self._spool = spool
         self._options = options
         self._log = open_log()
@@ -351,17 +343,17 @@ class _Session:
 
     def run(self, command: Sequence[str]) -> JobExit:
         """Run the job to its end, print the verdict, and name the rules that fired."""
-        status = StatusLine(self._location, None if self._options.quiet else sys.stderr)
+        status = StatusLine(self._run.location, None if self._options.quiet else sys.stderr)
         monitor = Companion(self._start_monitor)
         watching = (
             None
             if self._rules is None
             else Watching(
-                self._location,
+                self._run.location,
                 self._rules,
                 self._stopping.request_path,
                 self._watch_budget,
-                node=None if self._launcher is None else self._launcher.node,
+                node=self._run.node,
             )
         )
         launcher = Launcher(
@@ -381,17 +373,17 @@ class _Session:
         try:
             job_exit = launcher.run(command, job_environment)
         except UsageError:  # nothing ran: remove the files of stepscope only
-            if self._launcher is None:  # others may have joined the run
-                (self._location / "run.json").unlink(missing_ok=True)
-                remove_if_empty(self._location)
+            self._run.remove_unstarted()
             remove_spool(self._spool)
             raise
         finally:
             status.clear()
-        complete = await_monitor(monitor.process, self._log, self._spool, self._location)
+        complete = await_monitor(monitor.process, self._log, self._spool, self._run.name)
+        uploaded = self._run.upload_records(complete)
+        records = self._run.find_records(uploaded)
         try:
-            if self._has_turn(complete):
-                self._report(command, job_exit, complete)
+            if self._run.has_turn(complete, records, quiet=self._options.quiet):
+                self._report(command, job_exit, complete, records)
                 if watching is not None:
                     job_exit = watching.conclude(job_exit, complete=complete)
             elif watching is not None:
@@ -401,41 +393,32 @@ class _Session:
         finally:
             if complete:
                 remove_spool(self._spool)
+            self._run.conclude(complete, uploaded)
         return job_exit
 
-    def _has_turn(self, complete: bool | None) -> bool:
-        """Return True if this launcher writes the verdict, as the only one of the job, or the one
-        with the lease."""
-        if self._launcher is None or complete is None:
-            return True
-        try:
-            if await_turn(self._location, self._launcher.node):
-                return True
-        except Exception as error:  # noqa: BLE001 - the job's exit status comes first
-            say(f"The other nodes of the job are unknown: {explain_os_error(error)}.")
-            return True
-        if not self._options.quiet:
-            diagnose = suggest("diagnose", locate(self._location))
-            say(f"Another node writes the verdict of this job. It will be in the run: {diagnose}")
-        return False
-
-    def _report(self, command: Sequence[str], job_exit: JobExit, complete: bool | None) -> None:
-        """Print the verdict, and try a fix."""
+    def _report(
+        self,
+        command: Sequence[str],
+        job_exit: JobExit,
+        complete: bool | None,
+        location: str | Path,
+    ) -> None:
+        """Print the verdict of the run at a location, and try a fix."""
         is_tried = self._options.try_fix and bool(complete) and job_exit.exit_code == 0
         if is_tried and self._options.as_json:  # the verdict has the outcome
-            try_first_fix(self._location, command, None)
+            try_first_fix(self._run.location, command, None)
         if complete is not None:
-            conclude(self._location, as_json=self._options.as_json)
+            conclude(location, as_json=self._options.as_json, shown=self._run.name)
         if is_tried and not self._options.as_json:
             from stepscope.cli.text import console
 
-            try_first_fix(self._location, command, console(stderr=True))
+            try_first_fix(self._run.location, command, console(stderr=True))
 
     def _start_monitor(self, job_pid: int) -> subprocess.Popen[bytes] | None:
         rotation_s = self._options.file_rotation
         flush_s = DEFAULT_FLUSH_S if self._rules is None else self._rules.flush_s
         config = MonitorConfig(
-            run=str(self._location),
+            run=str(self._run.location),
             spool=str(self._spool),
             spool_limit_bytes=self._options.spool_limit,
             job_pid=job_pid,
@@ -446,7 +429,8 @@ class _Session:
             max_run_bytes=self._options.max_run_size,
             budget=self._budget,
             windows=self._windows,
-            launcher=self._launcher,
+            launcher=self._run.launcher,
+            is_staged=self._run.staging is not None,
             stuck_after_s=self._options.stuck_after,
         )
         try:

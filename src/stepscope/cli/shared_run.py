@@ -104,14 +104,22 @@ def find_identity(job: str | None, command: Sequence[str]) -> JobIdentity | None
     return JobIdentity("", job.strip(), False)
 
 
-def check_join(location: str | Path, identity: JobIdentity | None) -> None:
+def check_join(
+    location: str | Path, identity: JobIdentity | None, shown: str | Path | None = None
+) -> None:
     """Check that a launcher may join an existing run.
+
+    Args:
+        location: the run.
+        identity: the job of the launcher.
+        shown: location that the user has named, if it is another one.
 
     Raises:
         RunExistsError: the run is of another job, or its job has completed.
     """
     run = SharedRun(location)
     info = run.read_info()
+    location = shown or location
     recorded = None if info is None else info.job
     if identity is None and recorded is None:
         many = (read_ranks().world_size or 1) > 1
@@ -173,13 +181,22 @@ def register_launcher(location: Path, sleep: Callable[[float], None] = time.slee
     return Registration(launcher, [participant.launcher for participant in participants])
 
 
-def describe_registration(location: Path, job: str, registration: Registration) -> list[str]:
-    """Say in sentences what the others do not expect; empty for the first launcher of a job."""
+def describe_registration(
+    location: Path, job: str, registration: Registration, shown: str | Path
+) -> list[str]:
+    """Say in sentences what the others do not expect; empty for the first launcher of a job.
+
+    Args:
+        location: the run.
+        job: the job.
+        registration: the launcher.
+        shown: location of the run for the user.
+    """
     launcher, earlier = registration
     if not earlier:
         return []
     restart = "" if launcher.incarnation == 1 else f", incarnation {launcher.incarnation}"
-    sentences = [f"Joined the run {location} of the job {job} as node {launcher.node}{restart}."]
+    sentences = [f"Joined the run {shown} of the job {job} as node {launcher.node}{restart}."]
     run = SharedRun(location)
     twins = [
         neighbour
@@ -261,7 +278,7 @@ def _machine() -> str:
 
 
 def await_turn(
-    location: Path,
+    location: str | Path,
     node: str,
     *,
     clock: Callable[[], float] = time.monotonic,
@@ -280,7 +297,8 @@ def await_turn(
     while not stop_is_pending():
         lease = run.read_lease()
         if lease is None:
-            run.take_lease(1, node)
+            if not run.take_lease(1, node):  # an object store may list it late
+                sleep(POLL_S)
             continue
         if lease.node == node:
             _await_others(run, node, heartbeats, clock=clock, sleep=sleep)

@@ -40,7 +40,7 @@ def print_verdict(verdict: Verdict, location: str, *, as_json: bool) -> None:
         write_verdict(console(), verdict, location)
 
 
-def print_job_verdict(verdict: Verdict, location: Path) -> None:
+def print_job_verdict(verdict: Verdict, location: str | Path) -> None:
     """Print the verdict of a job that has ended on stderr, with the location of its run."""
     out = console(stderr=True)
     write_verdict(out, verdict, str(location))
@@ -172,7 +172,7 @@ def _write_item(out: Console, text: Text, *, mark: str = "-") -> None:
     out.print(item)
 
 
-def _write_location(out: Console, location: Path, views: Sequence[str]) -> None:
+def _write_location(out: Console, location: str | Path, views: Sequence[str]) -> None:
     out.print()
     out.print(Text.assemble(("run", "dim"), f"   {location}"), soft_wrap=True)
     for number, view in enumerate(views):

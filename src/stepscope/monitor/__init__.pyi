@@ -28,3 +28,9 @@ from .launch import (
     start_monitor as start_monitor,
 )
 from .recover import Recovery as Recovery, recover_run as recover_run
+from .uploading import (
+    BUSY as BUSY,
+    UploadEnd as UploadEnd,
+    Uploader as Uploader,
+    discard_staging as discard_staging,
+)

@@ -17,6 +17,7 @@ from stepscope.monitor.config import MonitorConfig, NewRun
 from stepscope.monitor.handshake import Handshake
 from stepscope.monitor.launch import remove_spool
 from stepscope.monitor.loop import Monitor
+from stepscope.monitor.uploading import Uploader
 from stepscope.monitor.windows.kineto_peer import open_peer
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.spool import process_start_ticks
@@ -37,7 +38,8 @@ def main() -> None:
     if config.create is not None:
         create_run(config.run, _run_info(config, config.create))
     try:
-        finished = Monitor(config, peer).run()
+        uploader = _start_uploader(config)
+        finished = Monitor(config, peer, uploader).run()
     except OSError as error:  # the launcher shows the last line of the log
         sys.exit(explain_os_error(error))
     launcher_waits = (
@@ -47,6 +49,20 @@ def main() -> None:
     )
     if finished and not launcher_waits:
         remove_spool(Path(config.spool))
+    if uploader is not None:
+        if launcher_waits:  # it has a verdict to add
+            uploader.stop()
+        else:
+            uploader.finish()
+
+
+def _start_uploader(config: MonitorConfig) -> Uploader | None:
+    """Start to upload the run, if it is for an object store."""
+    if not config.is_staged:
+        return None
+    uploader = Uploader(Path(config.run), limit_bytes=config.spool_limit_bytes)
+    uploader.start()
+    return uploader
 
 
 def _run_info(config: MonitorConfig, new: NewRun) -> RunInfo:

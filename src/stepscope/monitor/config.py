@@ -83,6 +83,8 @@ class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Launcher of this node, if the run is shared by several; see `store.SharedRun`."""
     attached: AttachSettings | None = None
     """Set for a job that was running already."""
+    is_staged: bool = False
+    """True if `run` is a staging directory, which is uploaded to an object store."""
 
     @property
     def node(self) -> str | None:

@@ -12,13 +12,12 @@ from types import FrameType
 
 import msgspec
 
-from stepscope.errors import explain_os_error
 from stepscope.monitor.attached import AttachedRecorder
 from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.handshake import Handshake, JobExit
 from stepscope.monitor.host import resume_node_info
 from stepscope.monitor.launch import KINETO_LINK
-from stepscope.monitor.node_writer import NodeWriter, retry
+from stepscope.monitor.node_writer import NodeWriter, explain_unwritable, retry
 from stepscope.monitor.orphans import find_processes
 from stepscope.monitor.process_end import ProcessEnd
 from stepscope.monitor.reconfiguration import Reconfiguration
@@ -28,6 +27,7 @@ from stepscope.monitor.samplers.processes import JobTree, children_of
 from stepscope.monitor.sampling import Sampling
 from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.monitor.spool_size import SpoolSize
+from stepscope.monitor.uploading import Uploader
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
 from stepscope.quantities import duration
@@ -60,11 +60,17 @@ class Monitor:
     Args:
         config: configuration.
         peer: daemon for libkineto in the job's processes; None if unavailable.
+        uploader: uploads the run to an object store; None if it stays where it is.
         proc: mount point of the procfs that is sampled.
     """
 
     def __init__(
-        self, config: MonitorConfig, peer: KinetoPeer | None = None, *, proc: str = "/proc"
+        self,
+        config: MonitorConfig,
+        peer: KinetoPeer | None = None,
+        uploader: Uploader | None = None,
+        *,
+        proc: str = "/proc",
     ) -> None:
         self._config = config
         self._first_flush_s = min(config.first_flush_s, config.flush_s)
@@ -85,8 +91,7 @@ class Monitor:
         self._sampling.resume(info.configured_interval_ns)
         now_ns = time.monotonic_ns() + info.epoch_offset_ns
         self._interval_ns = info.interval_ns_at(now_ns)
-        limit, launcher = config.max_run_bytes, config.launcher
-        self._writer = NodeWriter(config.run, info, self._tree, max_bytes=limit, launcher=launcher)
+        self._writer = NodeWriter.of_monitor(config, info, self._tree, uploader)
         self._log = SampleLog(self._tree)
         earlier = reader.statuses().get(info.node)
         self._status = JobStatus(
@@ -112,8 +117,7 @@ class Monitor:
         )
         self._reconfiguration = Reconfiguration(config.run, self._windows)
         self._stuck = self._writer.watch_progress(config.stuck_after_s)
-        self._next_poll_ns = 0
-        self._last_sample_ns = 0
+        self._next_poll_ns = self._last_sample_ns = 0
         if earlier is not None:  # of the monitor that this one replaces
             self._last_sample_ns = (earlier.end_ns or earlier.started_ns) - info.epoch_offset_ns
         self._last_tick_ns = time.monotonic_ns()
@@ -312,8 +316,7 @@ class Monitor:
         )
 
     def _note_unwritable_run(self, error: OSError) -> None:
-        reason = explain_os_error(error)
-        self._problems["store"] = f"the run cannot be written at the moment: {reason}"
+        self._problems["store"] = explain_unwritable(error)
 
     def _note_deletion(self) -> None:
         self._losses["deletion"] = (
@@ -441,9 +444,8 @@ class Monitor:
 
     def _notes(self) -> list[str]:
         attached = [] if self._attached is None else self._attached.notes
-        problems = self._problems.values()
         notes = [*attached, *self._writer.notes, *self._windows.notes]
-        return [*notes, *problems, *self._sampling.notes]
+        return [*notes, *self._problems.values(), *self._sampling.notes]
 
     def _own_pids(self) -> set[int]:
         """List the processes of stepscope, which are not part of the job."""

@@ -8,20 +8,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.errors import explain_os_error
 from stepscope.masking import mask, mask_text
+from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.drain import TABLES as DRAINED_TABLES, SpoolDrain
 from stepscope.monitor.handshake import Handshake, JobExit, StopSignal
 from stepscope.monitor.incarnations import IncarnationCounter
 from stepscope.monitor.lease import LeaseKeeper
 from stepscope.monitor.process_logs import ProcessLogs
 from stepscope.monitor.stuck_watch import StuckWatch
+from stepscope.monitor.uploading import Uploader
 from stepscope.quantities import memory
 from stepscope.schema import (
     STUCK,
@@ -55,6 +58,7 @@ class NodeWriter:
             no limit.
         launcher: launcher of the node in a run that several nodes write.
         keeps_lease: the job is running, so that this node may evaluate its rules.
+        uploader: uploads the run to an object store; None if it stays where it is.
     """
 
     def __init__(
@@ -66,7 +70,9 @@ class NodeWriter:
         max_bytes: int | None = None,
         launcher: LauncherInfo | None = None,
         keeps_lease: bool = True,
+        uploader: Uploader | None = None,
     ) -> None:
+        self._uploader = uploader
         self.info = info
         self._is_node_stored = False
         self._writer = RunWriter(location, info.node)
@@ -85,10 +91,26 @@ class NodeWriter:
             stored=_StoredSequences(self._reader),
         )
 
+    @classmethod
+    def of_monitor(
+        cls, config: MonitorConfig, info: NodeInfo, tree: SpoolTree, uploader: Uploader | None
+    ) -> Self:
+        """Make the writer of the monitor of a running job."""
+        return cls(
+            config.run,
+            info,
+            tree,
+            max_bytes=config.max_run_bytes,
+            launcher=config.launcher,
+            uploader=uploader,
+        )
+
     @property
     def notes(self) -> list[str]:
-        """Sentences about the size of the run, about ranks and about clocks."""
+        """Sentences about the size of the run, about ranks, clocks and the object store."""
         notes = list(self._incarnations.notes)
+        if self._uploader is not None:
+            notes += self._uploader.notes
         if self._lease is not None and self._lease.note is not None:
             notes.append(self._lease.note)
         limit_bytes = self._compactor.max_bytes
@@ -134,12 +156,19 @@ class NodeWriter:
     def flush(self, *, final: bool = False) -> int:
         """Move all new records from the spool into the run; returns the number of rows.
 
+        While too much waits for the object store, they stay in the spool, within its limit.
+
         Args:
             final: all processes have ended.
 
         Raises:
             OSError: the run cannot be written; records that were not stored stay in the spool.
         """
+        if self._uploader is not None:
+            if final:
+                self._uploader.end_recording()
+            elif self._uploader.is_full:
+                return 0
         try:
             return self._flush(final=final)
         except duckdb.Error as error:  # damaged segments, or out of memory
@@ -213,6 +242,11 @@ class NodeWriter:
         if not final:
             self._compactor.start()
         return row_count
+
+
+def explain_unwritable(error: OSError) -> str:
+    """Say that the run cannot be written, and why."""
+    return f"the run cannot be written at the moment: {explain_os_error(error)}"
 
 
 def retry(write: Callable[[], None]) -> None:

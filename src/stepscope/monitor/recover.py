@@ -14,6 +14,7 @@ from stepscope.monitor.host import node_info, node_name
 from stepscope.monitor.launch import remove_spool
 from stepscope.monitor.node_writer import NodeWriter
 from stepscope.monitor.spool_lock import SpoolLock
+from stepscope.monitor.uploading import UploadEnd
 from stepscope.monitor.windows.service import WindowService
 from stepscope.schema import JobState, JobStatus, LauncherInfo
 from stepscope.spool import SpoolTree, is_monitor, is_suspended, process_start_ticks
@@ -32,6 +33,8 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool
     """True if the spool was emptied, and removed if it is stepscope's, or if there was none."""
     reason: str | None
+    upload: UploadEnd | None = None
+    """Upload of a run that was recorded for an object store; null for any other."""
 
 
 def recover_run(location: str) -> Recovery:

@@ -38,10 +38,20 @@ from .local import (
     FOLLOW_LINKS_VARIABLE as FOLLOW_LINKS_VARIABLE,
     LocalStore as LocalStore,
     check_link as check_link,
+    make_private_directory as make_private_directory,
 )
 from .location import (
     is_remote as is_remote,
     open_store as open_store,
+)
+from .mirror import (
+    RunMirror as RunMirror,
+    UploadRefusedError as UploadRefusedError,
+)
+from .mirror_journal import (
+    UploadTarget as UploadTarget,
+    create_journal as create_journal,
+    read_target as read_target,
 )
 from .objectstore import (
     ObjectStore as ObjectStore,

@@ -76,6 +76,19 @@ class Entry(NamedTuple):
     changed_ns: int
 
 
+class Version(NamedTuple):
+    """Version of the content of an object, as the service names it in a condition."""
+
+    e_tag: str | None
+    number: str | None
+    """Generation, or version of a versioned bucket."""
+
+    @property
+    def tag(self) -> str:
+        """The tag of an `Entry` with this content."""
+        return _unquote(self.e_tag or self.number or "")
+
+
 class BucketLocation(NamedTuple):
     """Parts of a bucket URL."""
 
@@ -142,6 +155,44 @@ class Bucket:
             except self._obstore.exceptions.AlreadyExistsError:
                 return False
         return True
+
+    def put_if_unchanged(
+        self, key: str, content: bytes | Path, version: Version | None
+    ) -> Version | None:
+        """Write a complete object if no other writer has changed it meanwhile.
+
+        Args:
+            key: the object.
+            content: its content.
+            version: version that is replaced; None if the object must not exist.
+
+        Returns:
+            The new version; None, and nothing is written, if the condition is not met.
+        """
+        mode: Any = "create"
+        if version is not None:
+            pairs = {"e_tag": version.e_tag, "version": version.number}
+            mode = {name: value for name, value in pairs.items() if value is not None}
+        with self._translated_errors(key):
+            exceptions = self._obstore.exceptions
+            try:
+                result = self._obstore.put(
+                    self._client, self._path(key), content, mode=mode, use_multipart=False
+                )
+            except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
+                if _is_missing_bucket(str(error)):
+                    raise self._missing_bucket() from error
+                return None
+        return Version(result["e_tag"], result["version"])
+
+    def examine(self, key: str) -> tuple[Version, int] | None:
+        """Return the version and the size of an object in bytes; None if it does not exist."""
+        try:
+            with self._translated_errors(key):
+                meta = self._obstore.head(self._client, self._path(key))
+        except FileNotFoundError:
+            return None
+        return Version(meta["e_tag"], meta["version"]), meta["size"]
 
     def delete(self, key: str) -> None:
         """Remove an object if it exists."""
@@ -316,6 +367,9 @@ class Bucket:
         if "builder error" in text and "BadScheme" in text:
             reason = f"the endpoint has no TLS; allow that with {prefix}ALLOW_HTTP=true"
             return UnreachableError(errno.EPROTONOSUPPORT, reason, url)
+        for signs, reason in _REFUSALS:
+            if any(sign in text for sign in signs):
+                return UnreachableError(errno.EIO, reason, url)
         if "error sending request" in text or "timed out" in text:
             reason = f"cannot connect; check the network and the endpoint ({variables})"
             return UnreachableError(errno.EHOSTUNREACH, reason, url)
@@ -358,6 +412,17 @@ _CREDENTIAL_SERVICES = (
     "/latest/api/token", "/latest/meta-data", "oauth2/token", "service-accounts/",
 )  # fmt: skip
 """Metadata addresses from which cloud machines get credentials: tried when no others are set."""
+_REFUSALS = (
+    (
+        ("429 Too Many", "503 Service", "SlowDown", "ServerBusy"),
+        "the service limits requests or is overloaded; try again later",
+    ),
+    (
+        ("507 Insufficient", "StorageFull", "QuotaExceeded", "quotaExceeded"),
+        "the store is full or its quota is used up; delete objects or raise the quota",
+    ),
+)
+"""Parts of error texts, and what they mean."""
 _MISSING_BUCKET_TEXTS = ("nosuchbucket", "bucket does not exist", "containernotfound")
 """Error texts of S3, Google Cloud Storage and Azure, in lower case."""
 
@@ -374,8 +439,11 @@ def _first_line(text: str) -> str:
 
 def _tag(meta: Any) -> str:
     """Return the entity tag without quotes, which Azure adds in some responses only."""
-    tag = meta["e_tag"] or meta["version"] or meta["last_modified"].isoformat()
-    return str(tag).removeprefix("W/").strip('"')
+    return _unquote(meta["e_tag"] or meta["version"] or meta["last_modified"].isoformat())
+
+
+def _unquote(tag: str) -> str:
+    return tag.removeprefix("W/").strip('"')
 
 
 _INVALID_PATH = re.compile(

@@ -8,6 +8,7 @@
     tables/<table>/<node>/<first>-<last>.coarse-<n>.parquet
     tensors/<process>/<log>-<seq>.npy           elements of a tensor
     tables/<table>/<node>/continued             empty: a second writer has appended to the table
+    segments/<table>/<node>.json                in an object store: the segments of a node
 
 A node numbers the flushes of each table from 0. A segment holds the rows of flushes `first` to
 `last`. Sixteen adjacent segments of one width merge into one of sixteen times the width. The merged
@@ -31,7 +32,7 @@ FAN_IN = 16
 """Segments of one width that merge into one of the next."""
 
 _CONTINUED = "continued"
-_RESERVED_KINDS = frozenset({"nodes", "processes", "tables", "tensors"})
+_RESERVED_KINDS = frozenset({"nodes", "processes", "segments", "tables", "tensors"})
 _SEGMENT_KEY = re.compile(r"tables/([^/]+)/([^/]+)/(\d{8,})-(\d{8,})(?:\.coarse-(\d))?\.parquet")
 
 
@@ -88,6 +89,23 @@ def document_prefix(kind: str) -> str:
 def table_prefix(table: str, node: str | None = None) -> str:
     """Prefix of the segments of a table, of all nodes or of one."""
     return f"tables/{table}/" if node is None else f"tables/{table}/{encode_file_name(node)}/"
+
+
+def segments_prefix(table: str) -> str:
+    """Prefix of the lists of the files of a table, in an object store."""
+    return f"segments/{table}/"
+
+
+def segments_key_of(key: str) -> str:
+    """Key of the list that names a file below `tables/`."""
+    _, table, node, _ = key.split("/")
+    return f"{segments_prefix(table)}{node}.json"
+
+
+def table_prefix_of(key: str) -> str:
+    """Prefix of the files that the list of this key names."""
+    _, table, name = key.split("/")
+    return f"tables/{table}/{name.removesuffix('.json')}/"
 
 
 def continued_key(table: str, node: str) -> str:

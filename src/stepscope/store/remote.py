@@ -2,7 +2,9 @@
 
 A query needs files, so segments are copied to this machine, each once. Which segments exist, and
 with what content, comes from a listing of the bucket. Listing a run takes one request per
-thousand objects; a listing is reused for a second, because one view lists several tables.
+thousand objects; a listing is reused for a second, because one view lists several tables. Of a
+large run, only the requested prefix is listed; the segments of its tables are found through lists
+that the recording machines have written (`stepscope.store.segment_list`), where there are any.
 """
 
 from __future__ import annotations
@@ -10,11 +12,15 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 
+from stepscope.schema import MALFORMED_JSON
+from stepscope.store import layout
 from stepscope.store.bucket import Bucket, BucketLocation, Entry, map_parallel
 from stepscope.store.cache import ObjectCache
 from stepscope.store.objectstore import check_key, check_prefix, is_hidden
+from stepscope.store.segment_list import parse_segments
 
 LISTING_MAX_AGE_S = 1.0
 """Time for which a listing is reused."""
@@ -167,11 +173,8 @@ class RemoteStore:
             listed_s, listing = self._listings.get(scope, (-LISTING_MAX_AGE_S, {}))
             if now - listed_s < LISTING_MAX_AGE_S:
                 return listing
-        scope = prefix if self._large else ""
-        listing = {
-            entry.key: entry for entry in self._bucket.entries(scope) if not is_hidden(entry.key)
-        }
-        self._large = self._large or len(listing) > MAX_FULL_LISTING
+        run = None if self._large else self._list_run()
+        scope, listing = (prefix, self._list_part(prefix)) if run is None else ("", run)
         fresh = {
             key: cached
             for key, cached in self._listings.items()
@@ -179,3 +182,44 @@ class RemoteStore:
         }
         self._listings = {**fresh, scope: (now, listing)}  # an older one may contradict it
         return listing
+
+    def _list_run(self) -> dict[str, Entry] | None:
+        """List all objects; None if there are more than are worth listing each time."""
+        entries = list(islice(self._bucket.entries(), MAX_FULL_LISTING + 1))
+        if len(entries) <= MAX_FULL_LISTING:
+            return _by_key(entries)
+        self._large = True
+        return None
+
+    def _list_part(self, prefix: str) -> dict[str, Entry]:
+        """List the objects below a prefix."""
+        is_of_table = prefix.startswith("tables/") and prefix.count("/") > 1
+        listed = self._list_by_nodes(prefix) if is_of_table else {}
+        return listed or _by_key(self._bucket.entries(prefix))
+
+    def _list_by_nodes(self, prefix: str) -> dict[str, Entry]:
+        """Return the files of a table that lists of its nodes name; none without lists.
+
+        Imported runs, and those that another tool has copied, have no lists.
+        """
+        lists = self._bucket.entries(layout.segments_prefix(prefix.split("/")[1]))
+        keys = [
+            entry.key
+            for entry in lists
+            if layout.table_prefix_of(entry.key).startswith(prefix)
+            or prefix.startswith(layout.table_prefix_of(entry.key))
+        ]
+        contents = zip(keys, self.get_all(keys), strict=True)
+        try:
+            return _by_key(
+                entry
+                for key, content in contents
+                if content is not None
+                for entry in parse_segments(key, content)
+            )
+        except MALFORMED_JSON:  # a damaged list: the bucket tells
+            return {}
+
+
+def _by_key(entries: Iterable[Entry]) -> dict[str, Entry]:
+    return {entry.key: entry for entry in entries if not is_hidden(entry.key)}

@@ -53,8 +53,12 @@ def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
         (["run", "--", "./here.py"], "./here.py is not executable. Run it with: stepscope run -- "),
         (["run", "--out", "here.py/run", "--", "true"], "here.py"),
         (["run", "--out", ".", "--", "true"], "is not empty; pass a new one to --out"),
-        (["run", "--out", "s3://bucket/run", "--", "true"], "into a local directory"),
-        (["recover", "s3://bucket/run"], "pass that directory"),
+        (["run", "--out", "s3://buc ket/run", "--", "true"], "is not a bucket URL"),
+        (
+            ["run", "--out", "s3://bucket/run", "--staging", "here.py", "--", "true"],
+            "Pass another one to --staging.",
+        ),
+        (["recover", "s3://"], "is not a bucket URL"),
         (["diagnose", "s3://"], "is not a bucket URL"),
         (["diagnose", "http://host/run"], "http://host/run cannot be a run: use a directory, or a"),
         (

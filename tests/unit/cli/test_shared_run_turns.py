@@ -207,11 +207,11 @@ def test_what_a_launcher_says_about_others(tmp_path: Path, monkeypatch: pytest.M
     job.add("gpu01", slot="gpu01 rank 0")
     job.beat("gpu01")
     registration = register_launcher(job.path)
-    joined, samples = describe_registration(job.path, "slurm 1.0", registration)
-    assert joined == f"Joined the run {job.path} of the job slurm 1.0 as node gpu01~2."
+    joined, samples = describe_registration(job.path, "slurm 1.0", registration, "s3://b/run")
+    assert joined == "Joined the run s3://b/run of the job slurm 1.0 as node gpu01~2."
     assert samples == (
         "gpu01 has 2 launchers of this job, each of which samples the machine. Start one per "
         "machine, for example of torchrun, to save that."
     )
-    twin = describe_registration(job.path, "slurm 1.0", register_launcher(job.path))[1]
+    twin = describe_registration(job.path, "slurm 1.0", register_launcher(job.path), job.path)[1]
     assert twin.startswith("Another launcher of this job runs as gpu01 rank 1 (process ")
