@@ -308,6 +308,10 @@ from .outside_stacks import (
     measure_sampled_batches as measure_sampled_batches,
     measure_thread_activity as measure_thread_activity,
 )
+from .packed_steps import (
+    PackedSteps as PackedSteps,
+    pack_steps as pack_steps,
+)
 from .phases import (
     COMPUTE_PHASES as COMPUTE_PHASES,
     PHASE_OF_KIND as PHASE_OF_KIND,

@@ -41,6 +41,11 @@ from .device_work import (
     device_work_of as device_work_of,
     streams_of as streams_of,
 )
+from .engine import (
+    Engine as Engine,
+    LocalEngine as LocalEngine,
+    choose_engine as choose_engine,
+)
 from .epochs import (
     Epochs as Epochs,
     find_epochs as find_epochs,
@@ -151,6 +156,7 @@ from .rank_numbers import (
     number_ranges as number_ranges,
     number_ranks as number_ranks,
 )
+from .rank_parts import map_ranks as map_ranks
 from .recovery import explain_recovery as explain_recovery
 from .request_waits import name_wait_function as name_wait_function
 from .rounding import explain_rounding as explain_rounding
