@@ -329,6 +329,7 @@ from .rank_time import (
     Collective as Collective,
     CollectiveSize as CollectiveSize,
     CollectiveTime as CollectiveTime,
+    RangeTimes as RangeTimes,
     break_down_range as break_down_range,
     break_down_ranges as break_down_ranges,
     group_collectives as group_collectives,

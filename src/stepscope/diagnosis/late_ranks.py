@@ -152,9 +152,9 @@ def _find_cause(
         if clock_ratio <= MIN_CLOCK_RATIO:
             return f"a slow GPU clock, {percent(clock_ratio)} of that of the other ranks"
     delays_ns = [other.core_delay_ns for other in others if other.core_delay_ns is not None]
-    if own.core_delay_ns is not None and delays_ns:
-        if own.core_delay_ns - float(np.median(delays_ns)) >= enough_ns:
-            return f"no free core for {duration(own.core_delay_ns)} of a step"
+    own_ns = own.core_delay_ns
+    if own_ns is not None and delays_ns and own_ns - float(np.median(delays_ns)) >= enough_ns:
+        return f"no free core for {duration(own_ns)} of a step"
     return _find_phase(excess, enough_ns)
 
 

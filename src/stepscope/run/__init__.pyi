@@ -144,7 +144,7 @@ from .python_profiles import (
     ProfiledFunction as ProfiledFunction,
     read_python_profiles as read_python_profiles,
 )
-from .rank_collectives import collective_calls as collective_calls
+from .rank_collectives import TraceCalls as TraceCalls, combine_calls as combine_calls
 from .rank_ends import RankEnd as RankEnd, read_rank_ends as read_rank_ends
 from .rank_mesh import (
     DIMENSIONS as DIMENSIONS,
@@ -247,6 +247,11 @@ from .trace_fetches import (
     TracedFetches as TracedFetches,
     measure_fetches as measure_fetches,
     read_fetches as read_fetches,
+)
+from .trace_parts import (
+    MeasuredTrace as MeasuredTrace,
+    TraceCommunication as TraceCommunication,
+    measure_traces as measure_traces,
 )
 from .trace_steps import (
     MarkedSteps as MarkedSteps,

@@ -13,7 +13,7 @@ from stepscope.errors import StepscopeError, UsageError
 from stepscope.run.engine import Engine, Part, RunT, Table
 from stepscope.run.executors import map_on
 
-CONNECT_TIMEOUT_S = 5
+CONNECT_TIMEOUT_S = 10
 PACKAGES = ("distributed", "stepscope", "numpy")
 """Packages of which a scheduler and its workers have the version of this machine: tasks are
 pickled, and sums depend on NumPy in their last digits."""

@@ -36,7 +36,7 @@ class ProcessEngine(Engine):
         tables: Sequence[str] = (),
     ) -> list[Table]:
         """See `Engine.map`."""
-        count = min(len(os.sched_getaffinity(0)), len(parts))
+        count = max(1, min(len(os.sched_getaffinity(0)), len(parts)))
         try:
             # A fork would inherit the locks of DuckDB, but not its threads.
             with ProcessPoolExecutor(count, get_context("spawn"), _ignore_interrupts) as executor:
