@@ -1,18 +1,26 @@
 """Views over many ranks: time, memory, and growth with the number of ranks.
 
     python -m benchmarks.many_ranks always-on [--ranks 1024] [--steps 10000] [--directory DIR]
+    python -m benchmarks.many_ranks traces [--ranks 8 64 512] [--copies 2] [--directory DIR]
+    python -m benchmarks.many_ranks dask [--ranks 1024] [--steps 10000] [--directory DIR]
 
-always-on: a run of spans alone is generated, eight ranks on each node, of which one is late. Then
-`stepscope show RUN ranks` is measured: seconds, CPU time and the largest sum of the proportional
-set sizes of all its processes, sampled every 20 ms; and the size of the run per rank and hour.
+always-on   `stepscope show RUN ranks` of a generated run of spans alone, eight ranks on each node,
+            one of them late; and the size of the run per rank and hour
+traces      import and `stepscope show RUN distributed` of a trace per rank, made of a recording in
+            ../shared/traces by its tool; exponent of the growth of CPU time with the ranks, and
+            memory relative to that of the fewest ranks
+dask        `ranks` of the run of always-on by a Dask scheduler with one worker and with two
 
-Writes benchmarks/results/many_ranks.json.
+Measured of each command: seconds, CPU time and the largest sum of the proportional set sizes of its
+processes, sampled every 20 ms. CPU time says more on a machine that does other work, too. Each part
+replaces its own figures in benchmarks/results/many_ranks.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,7 +35,11 @@ import numpy as np
 from stepscope.schema import SCHEMA_VERSION, JobState, JobStatus, NodeInfo, ProcessInfo, RunInfo
 from stepscope.store import DictColumn, RunWriter, create_run
 
-RESULT = Path(__file__).resolve().parent / "results" / "many_ranks.json"
+HERE = Path(__file__).resolve().parent
+RESULT = HERE / "results" / "many_ranks.json"
+SHARED = HERE.parents[1] / "shared"
+RECORDING = "ddp_2ranks_nccl.a100.json.gz"
+"""Forty thousand events."""
 EPOCH_NS = 1_700_000_000_000_000_000
 RANKS_PER_NODE = 8
 STEP_NS = 360_000_000
@@ -55,6 +67,44 @@ class AlwaysOnResult(msgspec.Struct):
     steps: int
     run_mb_per_rank_hour: float
     show: Measurement
+
+
+class TraceCost(msgspec.Struct):
+    """Cost of one number of traces."""
+
+    ranks: int
+    import_traces: Measurement
+    show: Measurement
+
+
+class TraceResult(msgspec.Struct):
+    """Growth of the cost with the number of traces."""
+
+    copies: int
+    """Repetitions of the recording in each trace."""
+    costs: list[TraceCost]
+    import_exponent: float
+    """CPU time grows with this power of the number of ranks."""
+    show_exponent: float
+    memory_ratio: float
+    """Memory of `distributed` with the most ranks relative to that with the fewest."""
+
+
+class DaskResult(msgspec.Struct):
+    """Seconds of `ranks` by the number of Dask workers."""
+
+    ranks: int
+    steps: int
+    seconds: dict[int, float]
+    speedup: float
+
+
+class Result(msgspec.Struct):
+    """Figures of all parts."""
+
+    always_on: AlwaysOnResult | None = None
+    traces: TraceResult | None = None
+    dask: DaskResult | None = None
 
 
 def draw_run(directory: Path, *, ranks: int, steps: int) -> Path:
@@ -197,25 +247,82 @@ def show(run: Path, view: str, *options: str) -> Measurement:
     return measure([sys.executable, "-m", "stepscope", "show", str(run), view, "--json", *options])
 
 
+def measure_always_on(directory: Path, ranks: int, steps: int) -> AlwaysOnResult:
+    """Measure `ranks` of a run without traces."""
+    run = draw_run(directory, ranks=ranks, steps=steps)
+    size_bytes = sum(path.stat().st_size for path in run.rglob("*") if path.is_file())
+    hours = steps * STEP_NS / 3.6e12
+    return AlwaysOnResult(
+        ranks=ranks,
+        steps=steps,
+        run_mb_per_rank_hour=size_bytes / 1e6 / ranks / hours,
+        show=show(run, "ranks"),
+    )
+
+
+def measure_traces(directory: Path, rank_counts: Sequence[int], copies: int) -> TraceResult:
+    """Measure import and `distributed` of different numbers of traces."""
+    costs = []
+    for ranks in rank_counts:
+        traces, run = (
+            directory / f"traces-{ranks}x{copies}",
+            directory / f"imported-{ranks}x{copies}",
+        )
+        if not traces.exists():
+            tool = [sys.executable, str(SHARED / "tools" / "make_big_trace.py")]
+            recording = str(SHARED / "traces" / RECORDING)
+            options = ["--ranks", str(ranks), "--copies", str(copies)]
+            subprocess.run([*tool, recording, str(traces), *options], check=True)
+        shutil.rmtree(run, ignore_errors=True)
+        command = [sys.executable, "-m", "stepscope", "import", str(traces), "-o", str(run)]
+        costs.append(TraceCost(ranks, measure(command), show(run, "distributed")))
+    return TraceResult(
+        copies=copies,
+        costs=costs,
+        import_exponent=fit_exponent([(c.ranks, c.import_traces.cpu_s) for c in costs]),
+        show_exponent=fit_exponent([(c.ranks, c.show.cpu_s) for c in costs]),
+        memory_ratio=costs[-1].show.memory_mb / costs[0].show.memory_mb,
+    )
+
+
+def fit_exponent(points: Sequence[tuple[int, float]]) -> float:
+    """Fit the exponent of a power law: the slope of the logarithms by least squares."""
+    sizes, costs = np.log(np.array(points, dtype=np.float64)).T
+    return float(np.polyfit(sizes, costs, 1)[0])
+
+
+def measure_dask(directory: Path, ranks: int, steps: int) -> DaskResult:
+    """Measure `ranks` by schedulers with one worker and with two."""
+    from tests.support.dask_cluster import dask_cluster
+
+    run = draw_run(directory, ranks=ranks, steps=steps)
+    seconds = {}
+    for workers in (1, 2):
+        with dask_cluster(workers) as address:
+            seconds[workers] = show(run, "ranks", "--scheduler", address).seconds
+    return DaskResult(ranks=ranks, steps=steps, seconds=seconds, speedup=seconds[1] / seconds[2])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("part", choices=["always-on"])
-    parser.add_argument("--ranks", type=int, default=1024)
+    parser.add_argument("part", choices=["always-on", "traces", "dask"])
+    parser.add_argument("--ranks", type=int, nargs="+", help="default: 1024; of traces 8 64 512")
     parser.add_argument("--steps", type=int, default=10_000)
-    parser.add_argument("--directory", type=Path, help="where runs are kept; default: a new one")
+    parser.add_argument("--copies", type=int, default=2, help="of the recording in each trace")
+    parser.add_argument("--directory", type=Path, help="where inputs are kept; default: a new one")
     arguments = parser.parse_args()
+    result = msgspec.json.decode(RESULT.read_bytes(), type=Result) if RESULT.exists() else Result()
     with tempfile.TemporaryDirectory(prefix="stepscope-many-ranks-") as temporary:
         directory = arguments.directory or Path(temporary)
         directory.mkdir(exist_ok=True)
-        run = draw_run(directory, ranks=arguments.ranks, steps=arguments.steps)
-        size_bytes = sum(path.stat().st_size for path in run.rglob("*") if path.is_file())
-        hours = arguments.steps * STEP_NS / 3.6e12
-        result = AlwaysOnResult(
-            ranks=arguments.ranks,
-            steps=arguments.steps,
-            run_mb_per_rank_hour=size_bytes / 1e6 / arguments.ranks / hours,
-            show=show(run, "ranks"),
-        )
+        ranks = arguments.ranks or [1024]
+        if arguments.part == "always-on":
+            result.always_on = measure_always_on(directory, ranks[0], arguments.steps)
+        elif arguments.part == "dask":
+            result.dask = measure_dask(directory, ranks[0], arguments.steps)
+        else:
+            rank_counts = arguments.ranks or [8, 64, 512]
+            result.traces = measure_traces(directory, rank_counts, arguments.copies)
     RESULT.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
     print(RESULT.read_text(), end="")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -54,6 +55,13 @@ def address() -> Iterator[str]:
         yield scheduler
 
 
+@pytest.fixture(autouse=True)
+def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that a test has ended may take long to be replaced on a busy machine."""
+    timeout_s = 2 if "absent" in request.fixturenames else 60
+    monkeypatch.setattr("stepscope.run.dask_engine.CONNECT_TIMEOUT_S", timeout_s)
+
+
 @pytest.fixture(params=["processes", "dask"])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     if request.param == "processes":
@@ -89,11 +97,7 @@ def test_traces_are_the_same_by_every_engine(
 
 def test_damage_in_a_part_is_noted(job: Path, engine: Engine, tmp_path: Path) -> None:
     copy = tmp_path / "run"
-    for path in job.rglob("*"):
-        if path.is_file():
-            target = copy / path.relative_to(job)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(path.read_bytes())
+    shutil.copytree(job, copy)
     segment = next((copy / "tables" / "spans" / "n3").iterdir())
     segment.write_bytes(segment.read_bytes()[:-20])
     shown = show(copy, engine, "ranks", ViewOptions())
@@ -123,20 +127,36 @@ def test_a_worker_that_is_lost_is_replaced(job: Path, address: str, tmp_path: Pa
     assert (tmp_path / "mark").exists()
 
 
-def test_a_part_on_which_every_worker_is_lost(job: Path, address: str) -> None:
-    message = r"workers of the Dask scheduler at tcp://\S+ were lost while they read"
+@pytest.mark.parametrize("timeout_s", [0, 60])
+def test_a_part_on_which_every_worker_is_lost(
+    job: Path, address: str, timeout_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a short timeout before the workers are replaced, else on one after the other."""
+    monkeypatch.setattr("stepscope.run.dask_engine.REPLACEMENT_TIMEOUT_S", timeout_s)
     with (
         closing(choose_engine(address)) as engine,
-        pytest.raises(StepscopeError, match=message),
+        pytest.raises(StepscopeError, match="were lost while they read the run"),
     ):
         engine.map(Run(open_run(job)), die, [0])
 
 
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nowhere://x"])
-def test_a_scheduler_that_is_absent(address: str) -> None:
+def test_a_worker_that_does_not_see_the_run(job: Path, address: str, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(job, copy)
+    run = Run(open_run(copy))
+    shutil.rmtree(copy)
+    with (
+        closing(choose_engine(address)) as engine,
+        pytest.raises(UsageError, match="cannot open the run: use a directory that all machines"),
+    ):
+        engine.map(run, get_process, [0])
+
+
+@pytest.mark.parametrize("absent", ["tcp://127.0.0.1:9", "nowhere://x"])
+def test_a_scheduler_that_is_absent(absent: str) -> None:
     pytest.importorskip("distributed")
-    with pytest.raises(UsageError, match=f"No Dask scheduler answers at {address}"):
-        choose_engine(address)
+    with pytest.raises(UsageError, match=f"No Dask scheduler answers at {absent}"):
+        choose_engine(absent)
 
 
 def test_a_scheduler_without_workers() -> None:
@@ -152,10 +172,10 @@ def test_a_scheduler_of_another_version() -> None:
     pytest.importorskip("distributed")
     message = r"The Dask scheduler has distributed 1\.2\.3, but this machine has \d"
     with (
-        dask_cluster(1, distributed="1.2.3") as address,
+        dask_cluster(1, distributed="1.2.3") as scheduler,
         pytest.raises(UsageError, match=message),
     ):
-        choose_engine(address)
+        choose_engine(scheduler)
 
 
 def test_the_library_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
