@@ -35,6 +35,8 @@ SURE_SCORE = 10
 """A late rank by chance has a score of log2(steps) + 10 once in a thousand runs."""
 PERSISTENT_RATIO = 0.75
 """Share of the steps in episodes from which lateness is persistent."""
+_BLOCK_VALUES = 1 << 20
+"""Values that are compared at once, which bounds the memory for the copies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,12 +152,17 @@ def compare_with_others(values: Float) -> Float:
     if count == 2:
         return values - values[::-1]
     low, high = (count - 2) // 2, (count - 1) // 2
-    ranked = np.partition(values, sorted({low, high, high + 1}), axis=0)
-    median = np.zeros_like(values)
-    for index in (low, high):
-        is_before = values <= ranked[index]
-        median += np.where(is_before, ranked[index + 1], ranked[index]) / 2
-    return values - median
+    difference = np.empty_like(values)
+    width = max(1, _BLOCK_VALUES // count)
+    for first in range(0, values.shape[1], width):
+        block = values[:, first : first + width]
+        ranked = np.partition(block, sorted({low, high, high + 1}), axis=0)
+        median = np.zeros_like(block)
+        for index in (low, high):
+            is_before = block <= ranked[index]
+            median += np.where(is_before, ranked[index + 1], ranked[index]) / 2
+        difference[:, first : first + width] = block - median
+    return difference
 
 
 def find_episodes(is_late: NDArray[np.bool_], lateness_ns: Float) -> list[Episode]:

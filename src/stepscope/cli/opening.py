@@ -11,7 +11,7 @@ from stepscope._version import __version__
 from stepscope.cli.output import say
 from stepscope.cli.suggestion import locate, suggest
 from stepscope.errors import NotARunError
-from stepscope.run import Engine, Run, explain_recovery
+from stepscope.run import Engine, LocalEngine, Run, explain_recovery
 from stepscope.run.catalog import find_event_files, find_traces, walk_directories
 from stepscope.store import (
     RUN_KEY,
@@ -32,14 +32,14 @@ def open_run(location: str, engine: Engine | None = None) -> Run:
 
     Args:
         location: RUN.
-        engine: where parts of the run are read; None for this process.
+        engine: where parts of the run are read; None for processes on this machine.
 
     Raises:
         StepscopeError: there is neither a run nor a trace, or it cannot be read.
         OSError: a bucket cannot be reached, or the cache cannot be written.
     """
     try:
-        return Run(store.open_run(resolve_run(location)), engine=engine)
+        return Run(store.open_run(resolve_run(location)), engine=engine or LocalEngine())
     except NotARunError:
         if runs := _find_runs(Path(location)):
             names = ", ".join(map(str, runs[:MAX_NAMED_RUNS]))

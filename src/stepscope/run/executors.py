@@ -100,7 +100,6 @@ def _call(
 ) -> tuple[Table, Unreadable]:
     """Call a function in a worker; return its result and the segments that were unreadable."""
     reader = _open_reader(location)
-    reader.refresh()
     return function(run_type(reader), part), reader.unreadable
 
 

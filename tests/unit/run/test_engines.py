@@ -23,6 +23,7 @@ from stepscope.run.executors import ProcessEngine
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
+from tests.support.buckets import TestBucket
 from tests.support.dask_cluster import dask_cluster
 from tests.support.drawn_trace import distributed, training
 from tests.support.engine_tasks import die, die_once, get_process
@@ -71,7 +72,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
         yield dask
 
 
-def show(run: Path, engine: Engine | None, view: str, options: ViewOptions) -> bytes:
+def show(run: Path | str, engine: Engine | None, view: str, options: ViewOptions) -> bytes:
     return msgspec.json.encode(VIEWS[view](Run(open_run(run), engine=engine), options))
 
 
@@ -103,6 +104,13 @@ def test_damage_in_a_part_is_noted(job: Path, engine: Engine, tmp_path: Path) ->
     shown = show(copy, engine, "ranks", ViewOptions())
     assert shown == show(copy, None, "ranks", ViewOptions())
     assert b"spans/n3/" in shown
+
+
+def test_a_run_in_a_bucket_is_the_same(job: Path, bucket: TestBucket) -> None:
+    url = bucket.put_run(job, "job")
+    for view in ("ranks", "distributed"):
+        there = show(url, ProcessEngine(), view, ViewOptions())
+        assert there == show(job, None, view, ViewOptions())
 
 
 def test_few_parts_start_no_process(job: Path) -> None:
