@@ -238,8 +238,10 @@ def sum_memory(pid: int) -> int:
                 children += (thread / "children").read_text().split()
     except (OSError, ProcessLookupError):
         return 0
-    own = 1024 * sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
-    return own + sum(sum_memory(int(child)) for child in children)
+    size_bytes = 1024 * sum(
+        int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")
+    )
+    return size_bytes + sum(sum_memory(int(child)) for child in children)
 
 
 def show(run: Path, view: str, *options: str) -> Measurement:

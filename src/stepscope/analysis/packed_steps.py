@@ -40,18 +40,26 @@ class PackedSteps:
     def unpack(self) -> Steps:
         """Return the steps."""
         start = self.first_start + np.cumsum(self._widen(self.start_differences))
-        duration = self._widen(self.duration)
         return replace(
             self.frame,
             start=start,
-            end=start + duration,
-            wall_ns=duration - self._widen(self.excluded),
-            phase_ns={name: self._widen(values) for name, values in self.phases.items()},
+            end=start + self._widen(self.duration),
+            wall_ns=self.wall_ns,
+            phase_ns={name: self.phase_ns(name) for name in self.phases},
             fetches=self._widen(self.fetches),
             profiled=np.full(self.count, self.profiled)
             if len(self.profiled) == 1
             else self.profiled,
         )
+
+    @property
+    def wall_ns(self) -> Int:
+        """As of `Steps`, without unpacking the others."""
+        return self._widen(self.duration) - self._widen(self.excluded)
+
+    def phase_ns(self, phase: str) -> Int:
+        """As of `Steps`, of one phase."""
+        return self._widen(self.phases[phase])
 
     def _widen(self, values: NDArray[Any]) -> Int:
         wide = values.astype(np.int64)

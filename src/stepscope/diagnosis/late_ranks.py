@@ -123,7 +123,8 @@ class _Condition:
 
 
 def _measure_condition(rank: Rank) -> _Condition:
-    delays, count = rank.core_delays, int(rank.steps.measured().sum())
+    delays = rank.core_delays
+    count = int(rank.steps.measured().sum()) if delays is not None else 0
     local_rank, metrics = rank.process.local_rank, rank.run.metrics.get(rank.process.node)
     return _Condition(
         core_delay_ns=sum(delays.values()) / count if delays is not None and count else None,
@@ -144,17 +145,22 @@ def _find_cause(
     compute_ns = sum(excess[phase] for phase in ("forward", "loss", "backward"))
     if input_ratio is not None and input_ratio >= MIN_INPUT_RATIO and compute_ns >= enough_ns:
         return f"larger inputs, {multiple(input_ratio)} those of the other ranks"
-    own = conditions[index]
-    others = [condition for number, condition in enumerate(conditions) if number != index]
-    clocks = [other.clock_megahertz for other in others if other.clock_megahertz]
-    if own.clock_megahertz is not None and clocks and compute_ns >= enough_ns:
-        clock_ratio = own.clock_megahertz / float(np.median(clocks))
+    condition = conditions[index]
+    peer_conditions = [peer for number, peer in enumerate(conditions) if number != index]
+    clock = condition.clock_megahertz
+    peer_clocks = [peer.clock_megahertz for peer in peer_conditions if peer.clock_megahertz]
+    if clock is not None and peer_clocks and compute_ns >= enough_ns:
+        clock_ratio = clock / float(np.median(peer_clocks))
         if clock_ratio <= MIN_CLOCK_RATIO:
             return f"a slow GPU clock, {percent(clock_ratio)} of that of the other ranks"
-    delays_ns = [other.core_delay_ns for other in others if other.core_delay_ns is not None]
-    own_ns = own.core_delay_ns
-    if own_ns is not None and delays_ns and own_ns - float(np.median(delays_ns)) >= enough_ns:
-        return f"no free core for {duration(own_ns)} of a step"
+    delay_ns = condition.core_delay_ns
+    peer_delays_ns = [ns for peer in peer_conditions if (ns := peer.core_delay_ns) is not None]
+    if (
+        delay_ns is not None
+        and peer_delays_ns
+        and delay_ns - float(np.median(peer_delays_ns)) >= enough_ns
+    ):
+        return f"no free core for {duration(delay_ns)} of a step"
     return _find_phase(excess, enough_ns)
 
 

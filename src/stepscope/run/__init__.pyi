@@ -41,11 +41,8 @@ from .device_work import (
     device_work_of as device_work_of,
     streams_of as streams_of,
 )
-from .engine import (
-    Engine as Engine,
-    LocalEngine as LocalEngine,
-    choose_engine as choose_engine,
-)
+from .engine import Engine as Engine
+from .engine_choice import LocalEngine as LocalEngine, choose_engine as choose_engine
 from .epochs import (
     Epochs as Epochs,
     find_epochs as find_epochs,

@@ -21,7 +21,7 @@ class CollectiveKernels:
     """Names of the kernels of collectives in a run."""
 
     reader: RunReader
-    known: frozenset[str] | None = None
+    launched_names: frozenset[str] | None = None
     """`launched_by_collectives`, where another process has read them."""
 
     def predicate(self, definition: CommunicationDefinition) -> Callable[[str], bool]:
@@ -34,8 +34,8 @@ class CollectiveKernels:
     @cached_property
     def launched_by_collectives(self) -> frozenset[str]:
         """Names of kernels that operators of collectives launched themselves."""
-        if self.known is not None:
-            return self.known
+        if self.launched_names is not None:
+            return self.launched_names
         operators = self.reader.sql("SELECT DISTINCT name FROM operators WHERE name IS NOT NULL")
         names = sorted(filter(is_collective_operator, operators["name"].tolist()))
         if not names:

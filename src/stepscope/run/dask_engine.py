@@ -96,17 +96,16 @@ class DaskEngine(Engine):
 
     def _check_versions(self, versions: Mapping[str, Any]) -> None:
         """Refuse a scheduler or workers with other versions than those of this machine."""
-        own = versions["client"]["packages"]
-        others = {"The Dask scheduler": versions["scheduler"], **versions["workers"]}
-        for name, other in others.items():
+        expected = versions["client"]["packages"]
+        workers = {f"The Dask worker {key}": info for key, info in versions["workers"].items()}
+        for name, info in {"The Dask scheduler": versions["scheduler"], **workers}.items():
             for package in PACKAGES:
-                version = other["packages"].get(package)
-                if version != own[package]:
-                    where = name if name.startswith("The ") else f"The Dask worker {name}"
-                    has = f"{package} {version}" if version else f"no {package}"
+                version = info["packages"].get(package)
+                if version != expected[package]:
+                    installed = f"{package} {version}" if version else f"no {package}"
                     raise UsageError(
-                        f"{where} has {has}, but this machine has {own[package]}. Install the same "
-                        "version on both."
+                        f"{name} has {installed}, but this machine has {expected[package]}. "
+                        "Install the same version on both."
                     )
 
 

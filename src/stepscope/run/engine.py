@@ -4,7 +4,7 @@
     reduce    the caller combines the tables in the order of the parts
 
 So a figure is the same bit for bit, whichever engine computes it and in whatever order parts are
-done. A view of few ranks is computed in this process; `executors` has the other engines.
+done. The other engines are in `executors` and `dask_engine`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from stepscope.store import RunReader
-
-MIN_POOL_PARTS = 8
-"""Parts from which processes are worth their start."""
 
 
 class OfReader(Protocol):
@@ -60,38 +57,3 @@ class Engine:
 
     def close(self) -> None:
         """Release connections."""
-
-
-class LocalEngine(Engine):
-    """Engine that starts processes on this machine for a run of many parts."""
-
-    def map(
-        self,
-        run: RunT,
-        function: Callable[[RunT, Part], Table],
-        parts: Sequence[Part],
-        *,
-        tables: Sequence[str] = (),
-    ) -> list[Table]:
-        """See `Engine.map`."""
-        if len(parts) < MIN_POOL_PARTS:
-            return super().map(run, function, parts, tables=tables)
-        from stepscope.run.executors import ProcessEngine  # most runs have few parts
-
-        return ProcessEngine().map(run, function, parts, tables=tables)
-
-
-def choose_engine(scheduler: str | None) -> Engine:
-    """Choose the engine for the parts of a run.
-
-    Args:
-        scheduler: address of a Dask scheduler; None for this machine.
-
-    Raises:
-        StepscopeError: the scheduler cannot be used.
-    """
-    if scheduler is None:
-        return LocalEngine()
-    from stepscope.run.dask_engine import DaskEngine
-
-    return DaskEngine(scheduler)

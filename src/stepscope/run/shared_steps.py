@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from stepscope.analysis import (
     PHASES,
-    Steps,
+    PackedSteps,
     compute_exposed_exchange_ratio,
     estimate_backward_compute,
 )
@@ -36,7 +36,7 @@ class SharedSteps:
         self._ranks = ranks
         self._exchange_ratios = list(map(_read_exchange_ratio, ranks))
         self.wall_ns = self._stack(lambda steps: steps.wall_ns)
-        self.communication_ns = self._stack(lambda steps: steps.phase_ns["communication"])
+        self.communication_ns = self._stack(lambda steps: steps.phase_ns("communication"))
         """Exposed communication: collectives, and the part of backward passes that is not
         compute."""
         if self._has_exchange:
@@ -50,12 +50,12 @@ class SharedSteps:
     @property
     def exchange_ns(self) -> Float:
         """Part of `communication_ns` inside backward passes."""
-        backward = self._stack(lambda steps: steps.phase_ns["backward"])
+        backward = self._stack(lambda steps: steps.phase_ns("backward"))
         return backward - estimate_backward_compute(backward, self._exchange_ratios)
 
     def own_work_ns(self, phase: str) -> Float:
         """Own work of one phase."""
-        times = self._stack(lambda steps: steps.phase_ns[phase])
+        times = self._stack(lambda steps: steps.phase_ns(phase))
         if phase == "backward" and self._has_exchange:
             return estimate_backward_compute(times, self._exchange_ratios)
         return times
@@ -64,11 +64,12 @@ class SharedSteps:
     def _has_exchange(self) -> bool:
         return any(ratio is not None for ratio in self._exchange_ratios)
 
-    def _stack(self, select: Callable[[Steps], Int]) -> Float:
+    def _stack(self, select: Callable[[PackedSteps], Int]) -> Float:
         """Stack the values of the shared steps of all ranks."""
         values = np.empty((len(self._ranks), len(self.number)))
         for row, rank in enumerate(self._ranks):
-            values[row] = select(rank.steps)[self.number - rank.steps.first]
+            steps = rank.table.steps
+            values[row] = select(steps)[self.number - steps.frame.first]
         return values
 
 

@@ -48,10 +48,10 @@ def test_unpacked_steps_are_those_that_were_packed(duration: list[int]) -> None:
         unpacked = packed.unpack()
         assert len(packed) == len(steps)
         for field in fields(Steps):
-            one, other = getattr(steps, field.name), getattr(unpacked, field.name)
-            np.testing.assert_equal(other, one)
-            if isinstance(one, np.ndarray):
-                assert other.dtype == one.dtype
+            expected, value = getattr(steps, field.name), getattr(unpacked, field.name)
+            np.testing.assert_equal(value, expected)
+            if isinstance(expected, np.ndarray):
+                assert value.dtype == expected.dtype
 
 
 def test_packed_steps_take_a_third_of_the_memory() -> None:

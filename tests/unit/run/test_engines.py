@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from stepscope.cli import root
 from stepscope.errors import StepscopeError, UsageError
 from stepscope.run import Engine, LocalEngine, Run, choose_engine, trace_parts
-from stepscope.run.engine import MIN_POOL_PARTS
+from stepscope.run.engine_choice import MIN_POOL_PARTS
 from stepscope.run.executors import ProcessEngine
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
