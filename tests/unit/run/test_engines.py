@@ -38,11 +38,13 @@ RANGE = ViewOptions(from_ns=1_000_000_000, to_ns=4_000_000_000)
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Run of 16 ranks on 8 nodes, one of which loads its data slowly and lacks cores."""
+    """Run of 16 ranks on 8 nodes, one of which loads its data slowly, with windows of two."""
     builder = RunBuilder(tmp_path_factory.mktemp("runs") / "job")
     for number in range(16):
         rank = builder.rank(number, node=f"n{number // 2}", world_size=16, local_rank=number % 2)
         rank.draw(LINES[number == 5], 60, jitter=0.02)
+        if number in {1, 6}:
+            rank.draw("window ( forward ( op:linear 5 | kernel:nccl_AllReduce 3 ) | optimizer 1 )")
         rank.thread().draw(f"run_queue={1000 * number} 80", 60)
         rank.fact("stack_sampler", period_ns=80_000_000, counts_delays=True)
     return builder.write()
@@ -82,6 +84,8 @@ def test_a_job_is_the_same_by_every_engine(job: Path, engine: Engine) -> None:
             assert show(job, engine, view, options) == show(job, None, view, options)
     payload = VIEWS["ranks"](Run(open_run(job), engine=engine))
     assert b"Rank 5 is late in 100% of steps" in msgspec.json.encode(payload)
+    windows = json.loads(show(job, engine, "distributed", ViewOptions()))["windows"]
+    assert [rank["steps"]["step"] for window in windows for rank in window["ranks"]] == [["60"]] * 2
 
 
 def test_traces_are_the_same_by_every_engine(
@@ -137,12 +141,14 @@ def test_a_worker_that_is_lost_is_replaced(job: Path, address: str, tmp_path: Pa
 
 @pytest.mark.parametrize("timeout_s", [0, 60])
 def test_a_part_on_which_every_worker_is_lost(
-    job: Path, address: str, timeout_s: int, monkeypatch: pytest.MonkeyPatch
+    job: Path, timeout_s: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a short timeout before the workers are replaced, else on one after the other."""
+    """With a short timeout before the worker is replaced, else one after the other."""
+    pytest.importorskip("distributed")
     monkeypatch.setattr("stepscope.run.dask_engine.REPLACEMENT_TIMEOUT_S", timeout_s)
     with (
-        closing(choose_engine(address)) as engine,
+        dask_cluster(1) as scheduler,
+        closing(choose_engine(scheduler)) as engine,
         pytest.raises(StepscopeError, match="were lost while they read the run"),
     ):
         engine.map(Run(open_run(job)), die, [0])

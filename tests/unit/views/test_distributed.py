@@ -193,7 +193,7 @@ def test_what_is_not_drawn_is_said(
 ) -> None:
     monkeypatch.setattr("stepscope.views.distributed.MAX_RANKS", 2)
     monkeypatch.setattr("stepscope.views.distributed.MAX_ROWS", 1)
-    builder = RunBuilder(tmp_path / "run")
+    builder = RunBuilder(tmp_path / "drawn")
     for number, forward in enumerate((20, 20, 20, 25)):
         builder.rank(number).draw(f"wait 10 | forward {forward} | backward 20 | optimizer 10", 30)
     matrix = show_distributed(builder.open()).matrix
