@@ -308,6 +308,10 @@ from .outside_stacks import (
     measure_sampled_batches as measure_sampled_batches,
     measure_thread_activity as measure_thread_activity,
 )
+from .packed_steps import (
+    PackedSteps as PackedSteps,
+    pack_steps as pack_steps,
+)
 from .phases import (
     COMPUTE_PHASES as COMPUTE_PHASES,
     PHASE_OF_KIND as PHASE_OF_KIND,
@@ -325,6 +329,7 @@ from .rank_time import (
     Collective as Collective,
     CollectiveSize as CollectiveSize,
     CollectiveTime as CollectiveTime,
+    RangeTimes as RangeTimes,
     break_down_range as break_down_range,
     break_down_ranges as break_down_ranges,
     group_collectives as group_collectives,

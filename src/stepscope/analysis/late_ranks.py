@@ -35,6 +35,8 @@ SURE_SCORE = 10
 """A late rank by chance has a score of log2(steps) + 10 once in a thousand runs."""
 PERSISTENT_RATIO = 0.75
 """Share of the steps in episodes from which lateness is persistent."""
+_BLOCK_VALUES = 1 << 20
+"""Values that are compared at once, which bounds the memory for the copies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,17 +104,11 @@ def find_late_ranks(
     limit = MIN_LATE_RATIO * np.median(wall_ns, axis=0)
     is_late = lateness > limit
     last = communication_ns.argmin(axis=0)
-    excess = {name: compare_with_others(times) for name, times in phase_ns.items()}
+    episodes = [find_episodes(*row) for row in zip(is_late, lateness, strict=True)]
+    excess = _measure_excess(phase_ns, is_late, episodes)
     ranks = []
     for rank in range(len(lateness)):
-        episodes = find_episodes(is_late[rank], lateness[rank])
-        steps = np.zeros(len(limit), dtype=np.bool_)
-        for episode in episodes:
-            steps[episode.first : episode.last + 1] = is_late[
-                rank, episode.first : episode.last + 1
-            ]
-        compared = steps if episodes else np.ones_like(steps)
-        late = is_late[rank] if is_late[rank].any() else np.ones_like(steps)
+        late = is_late[rank] if is_late[rank].any() else np.ones_like(is_late[rank])
         ranks.append(
             LateRank(
                 late_count=int(is_late[rank].sum()),
@@ -120,34 +116,53 @@ def find_late_ranks(
                 lateness_ns=float(np.median(lateness[rank][late])),
                 mean_lateness_ns=float(lateness[rank].mean()),
                 mean_waiting_ns=float(waiting[rank].mean()),
-                episodes=episodes,
-                excess_ns={
-                    name: float(times[rank][compared].mean()) for name, times in excess.items()
-                },
+                episodes=episodes[rank],
+                excess_ns={name: times[rank] for name, times in excess.items()},
             )
         )
     return LateRanks(lateness_ns=lateness, transfer_ns=transfer, ranks=ranks)
 
 
+def _measure_excess(
+    phase_ns: Mapping[str, Float], is_late: NDArray[np.bool_], episodes: Sequence[Sequence[Episode]]
+) -> dict[str, list[float]]:
+    """Measure the mean excess of each rank by phase; see `LateRank.excess_ns`."""
+    compared = np.zeros_like(is_late)
+    for rank, rank_episodes in enumerate(episodes):
+        for episode in rank_episodes:
+            steps = slice(episode.first, episode.last + 1)
+            compared[rank, steps] = is_late[rank, steps]
+        if not rank_episodes:
+            compared[rank] = True
+    excess = {}
+    for name in phase_ns:
+        times = phase_ns[name]  # of thousands of ranks, one phase at a time fits into memory
+        rows = compare_with_others(times) if times.any() else times
+        excess[name] = [float(row[steps].mean()) for row, steps in zip(rows, compared, strict=True)]
+    return excess
+
+
 def compare_with_others(values: Float) -> Float:
     """Subtract from each row the median of the other rows, by column; there are at least two rows.
 
-    Without row i, the sorted values of a column shift by one at its rank: the median of the others
-    is read off the sorted column.
+    Without row i, the sorted values of a column from its place on move up by one, so that the two
+    middle values of the others are among three of all values.
     """
     count = len(values)
     if count == 2:
         return values - values[::-1]
-    order = np.argsort(values, axis=0, kind="stable")
-    ranked = np.take_along_axis(values, order, axis=0)
-    position = np.empty_like(order)
-    np.put_along_axis(position, order, np.arange(count)[:, None], axis=0)
     low, high = (count - 2) // 2, (count - 1) // 2
-    median = np.zeros_like(values)
-    for index in (low, high):
-        row = index + (position <= index)
-        median += np.take_along_axis(ranked, row, axis=0) / 2
-    return values - median
+    difference = np.empty_like(values)
+    width = max(1, _BLOCK_VALUES // count)
+    for first in range(0, values.shape[1], width):
+        block = values[:, first : first + width]
+        ranked = np.partition(block, sorted({low, high, high + 1}), axis=0)
+        median = np.zeros_like(block)
+        for index in (low, high):
+            is_before = block <= ranked[index]
+            median += np.where(is_before, ranked[index + 1], ranked[index]) / 2
+        difference[:, first : first + width] = block - median
+    return difference
 
 
 def find_episodes(is_late: NDArray[np.bool_], lateness_ns: Float) -> list[Episode]:

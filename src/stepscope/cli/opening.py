@@ -11,7 +11,7 @@ from stepscope._version import __version__
 from stepscope.cli.output import say
 from stepscope.cli.suggestion import locate, suggest
 from stepscope.errors import NotARunError
-from stepscope.run import Run, explain_recovery
+from stepscope.run import Engine, LocalEngine, Run, explain_recovery
 from stepscope.run.catalog import find_event_files, find_traces, walk_directories
 from stepscope.store import (
     RUN_KEY,
@@ -26,16 +26,20 @@ from stepscope.store import (
 MAX_NAMED_RUNS = 3
 
 
-def open_run(location: str) -> Run:
+def open_run(location: str, engine: Engine | None = None) -> Run:
     """Open RUN: the directory or URL of a run, a trace file, or a directory of traces or
     event files.
+
+    Args:
+        location: RUN.
+        engine: where parts of the run are read; None for processes on this machine.
 
     Raises:
         StepscopeError: there is neither a run nor a trace, or it cannot be read.
         OSError: a bucket cannot be reached, or the cache cannot be written.
     """
     try:
-        return Run(store.open_run(resolve_run(location)))
+        return Run(store.open_run(resolve_run(location)), engine=engine or LocalEngine())
     except NotARunError:
         if runs := _find_runs(Path(location)):
             names = ", ".join(map(str, runs[:MAX_NAMED_RUNS]))

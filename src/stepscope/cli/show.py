@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from stepscope.errors import UsageError, name_similar
 from stepscope.exporters import choose_table, describe_tables, tabulate, write_csv, write_workbook
 from stepscope.output_files import atomic_write
 from stepscope.quantities import duration
-from stepscope.run import Run
+from stepscope.run import Run, choose_engine
 from stepscope.views import OPTION_FLAGS, VIEWS, ViewOptions, parse_option
 
 
@@ -103,6 +104,13 @@ class _ViewName(click.Choice[str]):
     "List the events nearest to this time after the start of the run. " + _uses("around_ns"),
 )
 @click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Read the ranks of RUN on the workers of this Dask scheduler, e.g. tcp://10.0.0.1:8786 "
+    "(extra `dask`). They open RUN themselves, at the same path or URL. Default: processes on this "
+    "machine.",
+)
+@click.option(
     "--csv",
     "csv_file",
     metavar="FILE",
@@ -122,6 +130,7 @@ def command(
     run: str,
     view: str,
     *,
+    scheduler: str | None,
     csv_file: str | None,
     table: str | None,
     workbook_file: Path | None,
@@ -136,9 +145,10 @@ def command(
     show_view = VIEWS[view]
     options_given = {field: value for field, value in options.items() if value is not None}
     view_options = show_view.make_options(view, options_given)
-    opened = open_run(run)
-    _check_range(opened, view_options)
-    payload = show_view(opened, view_options)
+    with closing(choose_engine(scheduler)) as engine:
+        opened = open_run(run, engine)
+        _check_range(opened, view_options)
+        payload = show_view(opened, view_options)
     if as_json:
         print_json(payload)
         return

@@ -19,6 +19,7 @@ from stepscope.run import (
     Run,
     SharedSteps,
     has_stage_operations,
+    map_ranks,
     read_shared_steps,
 )
 
@@ -82,10 +83,11 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
     late = find_late_ranks(steps.communication_ns, steps.wall_ns, steps.phase_ns)
     costs = [rank.episode_ns for rank in late.ranks]
     culprits = [int(i) for i in np.argsort(costs, kind="stable")[::-1] if costs[i] > 0]
+    conditions = map_ranks(_measure_condition, run, tables=("spans", "metrics")) if culprits else []
     causes = {
         index: cause
         for index in culprits
-        if (cause := _find_cause(run, ranks, index, late.ranks[index]))
+        if (cause := _find_cause(ranks, conditions, index, late.ranks[index]))
     }
     return LateReport(
         ranks=ranks,
@@ -110,7 +112,31 @@ def classify_persistence(rank: LateRank, step_count: int) -> Persistence | None:
 # --- cause ---------------------------------------------------------------------------------------
 
 
-def _find_cause(run: Run, ranks: Sequence[Rank], index: int, late: LateRank) -> str | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Condition:
+    """Condition of the machine under one rank; None where it was not recorded."""
+
+    core_delay_ns: float | None
+    """Time without a core per measured step."""
+    clock_megahertz: float | None
+    """Clock of its GPU."""
+
+
+def _measure_condition(rank: Rank) -> _Condition:
+    delays = rank.core_delays
+    count = int(rank.steps.measured().sum()) if delays is not None else 0
+    local_rank, metrics = rank.process.local_rank, rank.run.metrics.get(rank.process.node)
+    return _Condition(
+        core_delay_ns=sum(delays.values()) / count if delays is not None and count else None,
+        clock_megahertz=metrics.mean("gpu_sm_clock_megahertz", str(local_rank))
+        if local_rank is not None and metrics is not None
+        else None,
+    )
+
+
+def _find_cause(
+    ranks: Sequence[Rank], conditions: Sequence[_Condition], index: int, late: LateRank
+) -> str | None:
     """Find what a late rank does while the others wait; None where nothing explains half of it."""
     enough_ns = MIN_EXPLAINED_RATIO * late.lateness_ns
     excess = late.excess_ns
@@ -119,40 +145,28 @@ def _find_cause(run: Run, ranks: Sequence[Rank], index: int, late: LateRank) -> 
     compute_ns = sum(excess[phase] for phase in ("forward", "loss", "backward"))
     if input_ratio is not None and input_ratio >= MIN_INPUT_RATIO and compute_ns >= enough_ns:
         return f"larger inputs, {multiple(input_ratio)} those of the other ranks"
-    clock = _compare_clocks(run, ranks, index)
-    if clock is not None and clock <= MIN_CLOCK_RATIO and compute_ns >= enough_ns:
-        return f"a slow GPU clock, {percent(clock)} of that of the other ranks"
-    without_core = [_measure_core_delay(rank) for rank in ranks]
-    own_ns = without_core[index]
-    other_ns = [ns for number, ns in enumerate(without_core) if number != index and ns is not None]
-    if own_ns is not None and other_ns and own_ns - float(np.median(other_ns)) >= enough_ns:
-        return f"no free core for {duration(own_ns)} of a step"
+    condition = conditions[index]
+    peer_conditions = [peer for number, peer in enumerate(conditions) if number != index]
+    clock = condition.clock_megahertz
+    peer_clocks = [peer.clock_megahertz for peer in peer_conditions if peer.clock_megahertz]
+    if clock is not None and peer_clocks and compute_ns >= enough_ns:
+        clock_ratio = clock / float(np.median(peer_clocks))
+        if clock_ratio <= MIN_CLOCK_RATIO:
+            return f"a slow GPU clock, {percent(clock_ratio)} of that of the other ranks"
+    delay_ns = condition.core_delay_ns
+    peer_delays_ns = [ns for peer in peer_conditions if (ns := peer.core_delay_ns) is not None]
+    if (
+        delay_ns is not None
+        and peer_delays_ns
+        and delay_ns - float(np.median(peer_delays_ns)) >= enough_ns
+    ):
+        return f"no free core for {duration(delay_ns)} of a step"
     return _find_phase(excess, enough_ns)
 
 
 def _find_phase(excess_ns: Mapping[str, float], enough_ns: float) -> str | None:
     phase = max(excess_ns, key=lambda name: excess_ns[name])
     return PHASE_WORDS[phase] if excess_ns[phase] >= enough_ns else None
-
-
-def _measure_core_delay(rank: Rank) -> float | None:
-    """Measure the time without a core per measured step; None where it was not recorded."""
-    delays, count = rank.core_delays, int(rank.steps.measured().sum())
-    return None if delays is None or not count else sum(delays.values()) / count
-
-
-def _compare_clocks(run: Run, ranks: Sequence[Rank], index: int) -> float | None:
-    """Compare the clock of a rank's GPU with the median of the others; None where not sampled."""
-    clocks = [
-        metrics.mean("gpu_sm_clock_megahertz", str(rank.process.local_rank))
-        if rank.process.local_rank is not None
-        and (metrics := run.metrics.get(rank.process.node)) is not None
-        else None
-        for rank in ranks
-    ]
-    peer_clocks = [clock for number, clock in enumerate(clocks) if number != index and clock]
-    clock = clocks[index]
-    return None if clock is None or not peer_clocks else clock / float(np.median(peer_clocks))
 
 
 # --- words ---------------------------------------------------------------------------------------

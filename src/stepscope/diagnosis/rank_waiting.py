@@ -157,7 +157,7 @@ def measure_slowest_rank(
 
 
 def _split_waiting(
-    phases: dict[str, Float], communication: Float, input_ratio: float
+    phases: Mapping[str, Float], communication: Float, input_ratio: float
 ) -> dict[Suspect, float]:
     """Split the waiting by the phases in which the slowest rank of each step exceeds the mean of
     the others.

@@ -41,6 +41,8 @@ from .device_work import (
     device_work_of as device_work_of,
     streams_of as streams_of,
 )
+from .engine import Engine as Engine
+from .engine_choice import LocalEngine as LocalEngine, choose_engine as choose_engine
 from .epochs import (
     Epochs as Epochs,
     find_epochs as find_epochs,
@@ -139,7 +141,7 @@ from .python_profiles import (
     ProfiledFunction as ProfiledFunction,
     read_python_profiles as read_python_profiles,
 )
-from .rank_collectives import collective_calls as collective_calls
+from .rank_collectives import TraceCalls as TraceCalls, combine_calls as combine_calls
 from .rank_ends import RankEnd as RankEnd, read_rank_ends as read_rank_ends
 from .rank_mesh import (
     DIMENSIONS as DIMENSIONS,
@@ -151,6 +153,7 @@ from .rank_numbers import (
     number_ranges as number_ranges,
     number_ranks as number_ranks,
 )
+from .rank_parts import map_ranks as map_ranks
 from .recovery import explain_recovery as explain_recovery
 from .request_waits import name_wait_function as name_wait_function
 from .rounding import explain_rounding as explain_rounding
@@ -241,6 +244,11 @@ from .trace_fetches import (
     TracedFetches as TracedFetches,
     measure_fetches as measure_fetches,
     read_fetches as read_fetches,
+)
+from .trace_parts import (
+    MeasuredTrace as MeasuredTrace,
+    TraceCommunication as TraceCommunication,
+    measure_traces as measure_traces,
 )
 from .trace_steps import (
     MarkedSteps as MarkedSteps,

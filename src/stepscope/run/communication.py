@@ -21,6 +21,8 @@ class CollectiveKernels:
     """Names of the kernels of collectives in a run."""
 
     reader: RunReader
+    launched_names: frozenset[str] | None = None
+    """`launched_by_collectives`, where another process has read them."""
 
     def predicate(self, definition: CommunicationDefinition) -> Callable[[str], bool]:
         """Return the function that is true for the name of a kernel of a collective."""
@@ -32,6 +34,8 @@ class CollectiveKernels:
     @cached_property
     def launched_by_collectives(self) -> frozenset[str]:
         """Names of kernels that operators of collectives launched themselves."""
+        if self.launched_names is not None:
+            return self.launched_names
         operators = self.reader.sql("SELECT DISTINCT name FROM operators WHERE name IS NOT NULL")
         names = sorted(filter(is_collective_operator, operators["name"].tolist()))
         if not names:

@@ -36,10 +36,10 @@ _WORDS = ("name", "dtype", "group", "group_description")
 _HOST = "name LIKE 'gloo:%' OR name LIKE 'mpi:%' OR name LIKE 'ucc:%'"
 
 
-def collective_calls(
+def read_calls(
     traces: Sequence[Trace], communication: CommunicationDefinition = "wide"
-) -> RankCalls:
-    """Read the collective calls of one trace per rank; `calls.rank` is the index in `traces`.
+) -> list[TraceCalls]:
+    """Read the collective calls of each trace.
 
     Calls are kernels of collectives, or for a rank without any the calls of its host. Facts belong
     to the kernel itself or to the operator that launched it.
@@ -62,12 +62,12 @@ def collective_calls(
             strict=True,
         )
     )
-    return _combine([host_calls.get(t.trace, d) for t, d in zip(traces, kernel_calls, strict=True)])
+    return [host_calls.get(t.trace, d) for t, d in zip(traces, kernel_calls, strict=True)]
 
 
 @dataclass(slots=True, kw_only=True)
-class _Part:
-    """Calls of one rank; unknown values are None or -1."""
+class TraceCalls:
+    """Collective calls of one trace; unknown values are None or -1."""
 
     start: Int
     end: Int
@@ -80,12 +80,18 @@ def _communication(traces: Sequence[Trace], definition: CommunicationDefinition)
     """Build the SQL condition for kernels of collectives."""
     if not traces:
         return "false"
-    names = traces[0].reader.sql("SELECT DISTINCT name FROM kernels WHERE name IS NOT NULL")["name"]
+    numbers = [trace.trace for trace in traces]
+    rows = traces[0].reader.sql(
+        "SELECT DISTINCT name FROM kernels WHERE name IS NOT NULL AND trace IN (SELECT unnest(?))",
+        [numbers],
+        traces=numbers,
+    )
+    names = rows["name"]
     matching_names = sorted(filter(traces[0].collectives.predicate(definition), names.tolist()))
     return f"name IN ({', '.join(map(literal, matching_names))})" if matching_names else "false"
 
 
-def _kernels(kernels: Columns, facts: Columns) -> _Part:
+def _kernels(kernels: Columns, facts: Columns) -> TraceCalls:
     of_kernel, of_operator = facts["on_device"] == 1, facts["on_device"] == 0
     rows = _find_rows(facts["id"], of_kernel, kernels["id"])
     operator_rows = _find_rows(facts["id"], of_operator, kernels["operator"])
@@ -93,7 +99,7 @@ def _kernels(kernels: Columns, facts: Columns) -> _Part:
     names = kernels["name"]
     kind = [names.values[code] or "" for code in names.codes.tolist()]
     words = {word: _words(facts, word, rows) for word in _WORDS}
-    return _Part(
+    return TraceCalls(
         start=kernels["start_ns"],
         end=kernels["start_ns"] + kernels["duration_ns"],
         kind=[
@@ -105,7 +111,7 @@ def _kernels(kernels: Columns, facts: Columns) -> _Part:
     )
 
 
-def _host_calls(traces: Sequence[Trace]) -> list[_Part]:
+def _host_calls(traces: Sequence[Trace]) -> list[TraceCalls]:
     """Read collectives of hosts: annotations of the library, else its operators."""
     marked = columns_of(
         traces, "annotations", ("name", *TIME_COLUMNS), condition=f"on_device = 0 AND ({_HOST})"
@@ -117,12 +123,12 @@ def _host_calls(traces: Sequence[Trace]) -> list[_Part]:
     ]
 
 
-def _host_part(columns: Columns) -> _Part:
+def _host_part(columns: Columns) -> TraceCalls:
     count = len(columns["start_ns"])
     names = columns["name"]
     order = np.argsort(columns["start_ns"], kind="stable")
     start = columns["start_ns"][order]
-    return _Part(
+    return TraceCalls(
         start=start,
         end=start + columns["duration_ns"][order],
         kind=[classify_collective(names.values[c] or "") for c in names.codes[order].tolist()],
@@ -131,7 +137,9 @@ def _host_part(columns: Columns) -> _Part:
     )
 
 
-def _combine(parts: Sequence[_Part]) -> RankCalls:
+def combine_calls(parts: Sequence[TraceCalls]) -> RankCalls:
+    """Combine the calls of one trace per rank; `calls.rank` is the index in `parts`."""
+
     def joined(values: Sequence[Int]) -> Int:
         return np.concatenate([*values, np.empty(0, dtype=np.int64)]).astype(np.int64)
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from stepscope.analysis import (
-    COMPUTE_PHASES,
     PHASE_OF_KIND,
     STEP_END_KINDS,
     BatchCreation,
@@ -26,12 +24,10 @@ from stepscope.analysis import (
     attribute_host_work,
     average_present,
     charge_busy_workers,
-    find_losses,
-    find_steps,
     measure_batch_creation,
     measure_contention,
     measure_core_delays,
-    profile_compute,
+    pack_steps,
     select_window_steps,
     split_data_wait,
 )
@@ -39,11 +35,15 @@ from stepscope.errors import UsageError
 from stepscope.intervals import EMPTY, Int, Intervals, contains, union
 from stepscope.quantities import duration
 from stepscope.run.clock import RunClock, clock_of
+from stepscope.run.engine import Engine
 from stepscope.run.node_metrics import NodeMetrics
 from stepscope.run.period import ALWAYS, Period
+from stepscope.run.rank_tables import StepTable, find_step_tables, split_by_node
+from stepscope.run.sized_cache import SizedCache
 from stepscope.run.span_table import read_spans, spans_of
 from stepscope.run.stack_table import read_stack_samples
 from stepscope.run.traces import Trace, load_traces
+from stepscope.run.window_profile import profile_window
 from stepscope.run.windows import WatchedSteps, windows_of
 from stepscope.schema import (
     DataLoaderFact,
@@ -59,9 +59,10 @@ from stepscope.store import RunReader
 STEP_KINDS = (*PHASE_OF_KIND, "step", "mode", "window", "device")
 IDLE_GPU_RATIO = 0.05
 """A GPU that is busy for a smaller share of the time is not used by the job."""
-_PROFILED = ("name", "start_ns", "duration_ns", "host_self_ns", "parent")
 MAX_CACHED_SPANS = 4_000_000
 """Limit of spans in memory; one takes about sixty bytes."""
+MAX_CACHED_STEPS = 1_000_000
+"""Limit of unpacked steps in memory; one takes about 130 bytes."""
 FETCH_KINDS = ("fetch", "samples", "collate", "transform", "data_wait")
 Derived = TypeVar("Derived")
 
@@ -72,7 +73,12 @@ class Rank:
 
     run: Run
     process: ProcessInfo
-    steps: Steps
+    table: StepTable
+
+    @property
+    def steps(self) -> Steps:
+        """Steps of the process."""
+        return self.run.unpack_steps(self)
 
     @property
     def spans(self) -> Spans:
@@ -87,6 +93,8 @@ class Rank:
     @cached_property
     def waiting(self) -> DataWait:
         """Waiting time of the measured steps by reason."""
+        if self.table.waiting is not None:
+            return self.table.waiting
         return split_data_wait(self.spans, self.steps, self.steps.measured())
 
     @cached_property
@@ -132,20 +140,7 @@ class Rank:
         windows = self.window_extent(trace) if trace is not None else EMPTY
         if trace is None or not len(windows.start):
             return None
-        kinds = [kind for kind, phase in PHASE_OF_KIND.items() if phase in COMPUTE_PHASES]
-        # The profiler starts and stops between steps, so a window holds whole phases.
-        inside = self.spans.take(contains(windows, self.spans.start))
-        phases = {PHASE_OF_KIND[kind]: inside.of(kind).intervals for kind in kinds}
-        loss = find_losses(self.spans, self.steps)
-        recorded = contains(windows, loss.start)
-        phases["loss"] = Intervals(loss.start[recorded], loss.end[recorded])
-        steps = int(contains(windows, self.steps.end - 1).sum())
-        return profile_compute(
-            trace.columns("operators", _PROFILED),
-            trace.device_intervals(),
-            phases,
-            step_count=max(1, steps),
-        )
+        return profile_window(trace, self.spans, self.steps, windows)
 
     def window_extent(self, trace: Trace) -> Intervals:
         """Return when a window of this process was open, or of imported files, the steps that the
@@ -193,15 +188,23 @@ class Run:
         reader: the run; it may still be growing; values are those of the first read.
         whole_run: the run without the range; None for this one.
         period: the range.
+        engine: where parts of the run are read.
     """
 
     def __init__(
-        self, reader: RunReader, *, whole_run: Run | None = None, period: Period = ALWAYS
+        self,
+        reader: RunReader,
+        *,
+        whole_run: Run | None = None,
+        period: Period = ALWAYS,
+        engine: Engine | None = None,
     ) -> None:
         self.reader = reader
         self.whole_run = whole_run or self
         self.period = period
-        self._span_cache: OrderedDict[str, Spans] = OrderedDict()
+        self.engine: Engine = engine or Engine()
+        self._span_cache = SizedCache[Spans](MAX_CACHED_SPANS)
+        self._step_cache = SizedCache[Steps](MAX_CACHED_STEPS)
         self._derived: dict[Callable[[Run], Any], Any] = {}
 
     @property
@@ -226,11 +229,13 @@ class Run:
 
     def between(self, start_ns: int, end_ns: int) -> Run:
         """Return the run restricted to a range of epoch nanoseconds, the end exclusive."""
-        return Run(self.reader, whole_run=self.whole_run, period=Period(start_ns, end_ns))
+        period = Period(start_ns, end_ns)
+        return Run(self.reader, whole_run=self.whole_run, period=period, engine=self.engine)
 
     def reread(self, reader: RunReader) -> Run:
         """Return the same run or range, which reads everything again."""
-        return Run(reader) if self.is_whole else Run(reader).between(*self.period)
+        run = Run(reader, engine=self.engine)
+        return run if self.is_whole else run.between(*self.period)
 
     @cached_property
     def processes(self) -> list[ProcessInfo]:
@@ -258,29 +263,38 @@ class Run:
         latest = max((rank.process.incarnation for rank in self.all_ranks), default=1)
         return [rank for rank in self.all_ranks if rank.process.incarnation == latest]
 
+    @property
+    def has_ranks(self) -> bool:
+        """True once `all_ranks` are known."""
+        return "all_ranks" in self.__dict__
+
     @cached_property
     def all_ranks(self) -> list[Rank]:
         """Training processes with at least one complete step that starts in the range."""
         if not self.is_whole:
-            within = [
-                replace(rank, run=self, steps=rank.steps.starting_within(*self.period))
+            return [
+                replace(rank, run=self, table=StepTable(pack_steps(steps)))
                 for rank in self.whole_run.all_ranks
+                if len(steps := rank.steps.starting_within(*self.period))
             ]
-            return [rank for rank in within if len(rank.steps)]
         # In a job with optimizers, other processes may only compute gradients for them.
         return self._find_ranks(STEP_END_KINDS) or self._find_ranks(("backward",))
 
     def _find_ranks(self, end_kinds: tuple[str, ...]) -> list[Rank]:
         """Find the training processes by the kinds of spans that end their steps."""
-        training = []
-        for process in self.processes:
-            if process.role == "main":
-                steps = find_steps(self.step_spans(process), end_kinds)
-                if steps is not None:
-                    rank = Rank(self, process, steps)
-                    _ = rank.waiting  # every verdict needs it, and the spans are in memory now
-                    training.append(rank)
-        return training
+        processes = [process for process in self.processes if process.role == "main"]
+        tables = self.engine.map(
+            self,
+            partial(find_step_tables, end_kinds=end_kinds),
+            split_by_node(processes),
+            tables=("spans",),
+        )
+        ranks = {process: table for part in tables for process, table in part.items()}
+        return [Rank(self, p, ranks[p.process]) for p in processes if p.process in ranks]
+
+    def unpack_steps(self, rank: Rank) -> Steps:
+        """Return the steps of a rank of this run."""
+        return self._step_cache.get(rank.process.process, rank.table.steps.unpack)
 
     @cached_property
     def measured_step_ns(self) -> Int:
@@ -431,16 +445,7 @@ class Run:
     def _read_step_spans(self, process: ProcessInfo) -> Spans:
         """Read the spans by which steps are found. Those of a long job of many ranks exceed memory:
         the least recently used are dropped and read again on demand."""
-        spans = self._span_cache.pop(process.process, None)
-        if spans is None:
-            spans = self._spans(process, STEP_KINDS)
-        self._span_cache[process.process] = spans
-        while (
-            len(self._span_cache) > 1
-            and sum(map(len, self._span_cache.values())) > MAX_CACHED_SPANS
-        ):
-            self._span_cache.popitem(last=False)
-        return spans
+        return self._span_cache.get(process.process, lambda: self._spans(process, STEP_KINDS))
 
     def fetchers_of(self, process: ProcessInfo) -> list[Fetcher]:
         """Return the processes that create batches for one training process, itself included.
@@ -488,11 +493,5 @@ class Run:
         return min(windows, key=lambda trace: trace.start_ns, default=None)
 
     def _spans(self, process: ProcessInfo, kinds: tuple[str, ...]) -> Spans:
-        rows = read_spans(
-            self.reader,
-            [process.process],
-            kinds,
-            condition="node = ?",  # files of other nodes are skipped
-            parameters=(process.node,),
-        )
+        rows = read_spans(self.reader, [process.process], kinds, node=process.node)
         return spans_of(rows.get(process.process))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis import (
     PHASES,
+    PackedSteps,
     compute_exposed_exchange_ratio,
     estimate_backward_compute,
 )
@@ -20,54 +20,87 @@ from stepscope.schema import DdpFact
 Float = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSteps:
-    """Measured steps that all ranks have; arrays have the shape (ranks, steps)."""
+    """Measured steps that all ranks have; arrays have the shape (ranks, steps).
 
-    number: Int
-    """Number of each step."""
-    wall_ns: Float
-    communication_ns: Float
-    """Exposed communication: collectives, and the part of backward passes that is not compute."""
-    phase_ns: dict[str, Float]
-    """Own work by phase; the compute alone of backward passes."""
-    exchange_ns: Float
-    """Part of `communication_ns` inside backward passes."""
+    Of thousands of ranks, one array takes a hundred megabytes: those of single phases are made on
+    each access.
+
+    Args:
+        ranks: at least one.
+        number: number of each step.
+    """
+
+    def __init__(self, ranks: Sequence[Rank], number: Int) -> None:
+        self.number = number
+        self._ranks = ranks
+        self._exchange_ratios = list(map(_read_exchange_ratio, ranks))
+        self.wall_ns = self._stack(lambda steps: steps.wall_ns)
+        self.communication_ns = self._stack(lambda steps: steps.phase_ns("communication"))
+        """Exposed communication: collectives, and the part of backward passes that is not
+        compute."""
+        if self._has_exchange:
+            self.communication_ns += self.exchange_ns
+
+    @property
+    def phase_ns(self) -> Mapping[str, Float]:
+        """Own work by phase; the compute alone of backward passes."""
+        return _OwnWork(self)
+
+    @property
+    def exchange_ns(self) -> Float:
+        """Part of `communication_ns` inside backward passes."""
+        backward = self._stack(lambda steps: steps.phase_ns("backward"))
+        return backward - estimate_backward_compute(backward, self._exchange_ratios)
+
+    def own_work_ns(self, phase: str) -> Float:
+        """Own work of one phase."""
+        times = self._stack(lambda steps: steps.phase_ns(phase))
+        if phase == "backward" and self._has_exchange:
+            return estimate_backward_compute(times, self._exchange_ratios)
+        return times
+
+    @property
+    def _has_exchange(self) -> bool:
+        return any(ratio is not None for ratio in self._exchange_ratios)
+
+    def _stack(self, select: Callable[[PackedSteps], Int]) -> Float:
+        """Stack the values of the shared steps of all ranks."""
+        values = np.empty((len(self._ranks), len(self.number)))
+        for row, rank in enumerate(self._ranks):
+            steps = rank.table.steps
+            values[row] = select(steps)[self.number - steps.frame.first]
+        return values
+
+
+class _OwnWork(Mapping[str, Float]):
+    """Own work by phase, without communication."""
+
+    def __init__(self, steps: SharedSteps) -> None:
+        self._steps = steps
+        self._phases = [phase for phase in PHASES if phase != "communication"]
+
+    def __getitem__(self, phase: str) -> Float:
+        if phase not in self._phases:
+            raise KeyError(phase)
+        return self._steps.own_work_ns(phase)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._phases)
+
+    def __len__(self) -> int:
+        return len(self._phases)
 
 
 def read_shared_steps(ranks: Sequence[Rank]) -> SharedSteps | None:
     """Read the measured steps that all ranks have; None without any."""
     if not ranks:
         return None
-    numbers = ranks[0].steps.number
+    numbers = ranks[0].steps.number[ranks[0].steps.measured()]
     for rank in ranks[1:]:
-        numbers = np.intersect1d(numbers, rank.steps.number, assume_unique=True)
-    rows = [numbers - rank.steps.first for rank in ranks]
-    is_measured = np.logical_and.reduce(
-        [rank.steps.measured()[row] for rank, row in zip(ranks, rows, strict=True)]
-    )
-    if not len(numbers) or not is_measured.any():
-        return None
-    rows = [row[is_measured] for row in rows]
-    phases = {
-        name: np.stack(
-            [rank.steps.phase_ns[name][row] for rank, row in zip(ranks, rows, strict=True)]
-        ).astype(float)
-        for name in PHASES
-    }
-    compute = estimate_backward_compute(phases["backward"], list(map(_read_exchange_ratio, ranks)))
-    exchange = phases["backward"] - compute
-    communication = phases.pop("communication") + exchange
-    phases["backward"] = compute
-    return SharedSteps(
-        number=numbers[is_measured],
-        wall_ns=np.stack(
-            [rank.steps.wall_ns[row] for rank, row in zip(ranks, rows, strict=True)]
-        ).astype(float),
-        communication_ns=communication,
-        phase_ns=phases,
-        exchange_ns=exchange,
-    )
+        steps = rank.steps
+        numbers = np.intersect1d(numbers, steps.number[steps.measured()], assume_unique=True)
+    return SharedSteps(ranks, numbers) if len(numbers) else None
 
 
 def _read_exchange_ratio(rank: Rank) -> float | None:

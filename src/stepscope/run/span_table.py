@@ -26,6 +26,7 @@ def read_spans(
     condition: str = "true",
     parameters: Sequence[object] = (),
     within: tuple[int, int] | None = None,
+    node: str | None = None,
 ) -> dict[str, SpanRows]:
     """Read spans of some kinds by process; processes without any are omitted.
 
@@ -37,6 +38,7 @@ def read_spans(
             kinds whose values are identities: they cost as much as all other columns.
         condition, parameters: SQL condition and the values of its question marks.
         within: see `RunReader.sql`.
+        node: the node of the processes, so that files of others are skipped; None for several.
     """
     if not processes:
         return {}
@@ -52,6 +54,7 @@ def read_spans(
         f"GROUP BY {groups}",
         parameters,
         within=within,
+        node=node,
     )
     process = columns["process"]
     return {

@@ -214,7 +214,7 @@ def recorded_work(
 ) -> list[RecordedWork]:
     """Read work and steps of every trace; arguments are those of `device_work_of`."""
     return [
-        _recorded_work(run, trace, carry_over, communication) for trace in reading_ahead(run.traces)
+        record_work(run, trace, carry_over, communication) for trace in reading_ahead(run.traces)
     ]
 
 
@@ -236,9 +236,10 @@ def join_step_durations(recorded: Sequence[WithSteps]) -> Int:
     return np.concatenate([*durations, np.empty(0, dtype=np.int64)])
 
 
-def _recorded_work(
+def record_work(
     run: Run, trace: Trace, carry_over: CarryOver, communication: CommunicationDefinition
 ) -> RecordedWork:
+    """Read work and steps of one trace; see `recorded_work`."""
     work = device_work_of(trace.whole, carry_over, communication)
     on_host = not len(work)
     marked = marked_steps(run, trace)

@@ -23,6 +23,10 @@ READ_AHEAD_EVENTS = 3_000_000
 """Events that are read together; with what is computed of them they take up to 200 MiB."""
 
 
+_OF_RUN = ("reader", "record", "collectives", "ahead")
+"""Fields of a trace that belong to the run in this process."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityIssue:
     """Quality issue of a trace; `check` is a key of `QUALITY_CHECKS`."""
@@ -65,6 +69,15 @@ class Trace:
     count. None for all events."""
     ahead: ReadAhead | None = field(default=None, repr=False, compare=False)
     """Reader of traces that are processed in turn; see `reading_ahead`."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without the run, for another process; see `attach`."""
+        return {name: value for name, value in vars(self).items() if name not in _OF_RUN}
+
+    def attach(self, reader: RunReader, collectives: CollectiveKernels) -> Trace:
+        """Return the trace as one of a run in this process."""
+        record = QualityRecord(reader)
+        return replace(self, reader=reader, record=record, collectives=collectives, ahead=None)
 
     @property
     def label(self) -> str:

@@ -31,6 +31,11 @@ class LocalStore:
     def __repr__(self) -> str:
         return f"LocalStore({str(self.root)!r})"
 
+    @property
+    def url(self) -> str:
+        """Absolute path of the directory."""
+        return str(self.root)
+
     def list(self, prefix: str) -> Iterable[str]:
         """List the keys below `prefix`, sorted.
 

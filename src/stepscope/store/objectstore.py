@@ -22,6 +22,11 @@ class ObjectStore(Protocol):
     acknowledged object survives a crash of the machine.
     """
 
+    @property
+    def url(self) -> str:
+        """Absolute path or URL, at which another process can open the store."""
+        ...
+
     def list(self, prefix: str) -> Iterable[str]:
         """List the keys below `prefix`, sorted; the prefix is empty or ends with '/'."""
         ...

@@ -11,7 +11,7 @@ import os
 import re
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -53,17 +53,32 @@ class SegmentFilter:
     Args:
         within: first and last time, the last one excluded, in the table's time column.
         traces: numbers of traces; empty for all.
+        node: the node of the rows; None for all.
     """
 
-    def __init__(self, within: tuple[int, int] | None = None, traces: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        within: tuple[int, int] | None = None,
+        traces: Sequence[int] = (),
+        node: str | None = None,
+    ) -> None:
         self._within = within
         self._traces = sorted(traces)
+        self._node = node
 
     def applies_to(self, table: Table) -> bool:
         """Return True if the condition can exclude segments of a table."""
+        return self._node is not None or self.needs_extents(table)
+
+    def needs_extents(self, table: Table) -> bool:
+        """Return True if the extents of segments of a table can exclude them."""
         return (self._within is not None and table.time_column is not None) or (
             bool(self._traces) and TRACE_COLUMN in table.column_names
         )
+
+    def select_node(self, segments: Sequence[Segment]) -> list[Segment]:
+        """Select the segments of the node."""
+        return [s for s in segments if self._node is None or s.node == self._node]
 
     def may_match(self, table: Table, extents: Extents) -> bool:
         """Return True unless the extents of a segment exclude every row."""
@@ -110,6 +125,15 @@ class TableQueries:
             if table in tables
         ]
         return [*unreadable, *missing]
+
+    @property
+    def unreadable(self) -> dict[str, tuple[str, str]]:
+        """Table and sentence of each segment that queries could not read, by its key."""
+        return dict(self._broken)
+
+    def add_unreadable(self, segments: Mapping[str, tuple[str, str]]) -> None:
+        """Count segments that another process could not read."""
+        self._broken.update(segments)
 
     def run(self, tables: Sequence[str], query: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         """Run a query over the current segments of some tables.
@@ -166,8 +190,10 @@ class TableQueries:
             table, segments = TABLES[name], self._views[name]
             if not condition.applies_to(table):
                 continue
-            extents = self.segment_extents(name)
-            matching = [s for s in segments if condition.may_match(table, extents[s])]
+            matching = condition.select_node(segments)
+            if condition.needs_extents(table):
+                extents = self.segment_extents(name)
+                matching = [s for s in matching if condition.may_match(table, extents[s])]
             if matching != segments:
                 queries[name] = self._view(table, matching)
         return queries

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -73,6 +73,11 @@ class RunReader:
         """Directory of the run; None if it is in an object store."""
         return self._store.root if isinstance(self._store, LocalStore) else None
 
+    @property
+    def location(self) -> str:
+        """Directory or URL, at which another process can open the run."""
+        return self._store.url
+
     def refresh(self) -> None:
         """Drop cached listings, so that the next call sees the latest writes to a bucket."""
         self._store.refresh()
@@ -87,6 +92,15 @@ class RunReader:
         """The same of the tables and manifests that were read with this object."""
         manifests = [text for key, text in self._broken.items() if key in self._used]
         return [*manifests, *self._queries.damage_of(self._used)]
+
+    @property
+    def unreadable(self) -> dict[str, tuple[str, str]]:
+        """Table and sentence of each segment that could not be read so far, by its key."""
+        return self._queries.unreadable
+
+    def add_unreadable(self, segments: Mapping[str, tuple[str, str]]) -> None:
+        """Count segments of the run that another process could not read as damage."""
+        self._queries.add_unreadable(segments)
 
     @contextmanager
     def trace_use(self) -> Iterator[RunReader]:
@@ -293,6 +307,7 @@ class RunReader:
         *,
         within: tuple[int, int] | None = None,
         traces: Sequence[int] = (),
+        node: str | None = None,
     ) -> dict[str, Array]:
         """Run a DuckDB query in which each table is a view of its name.
 
@@ -305,9 +320,10 @@ class RunReader:
             within: if the query selects only rows between two times (the second one excluded) of
                 the first time column of their table: these times. Other segments are not opened.
             traces: if the query selects only rows of some traces: their numbers, likewise.
+            node: if the query selects only rows of one node: its name, likewise.
         """
         tables = [table for table in TABLES if table in query.lower()]
-        condition = SegmentFilter(within, traces)
+        condition = SegmentFilter(within, traces, node)
 
         def fetch(engine: duckdb.DuckDBPyConnection) -> dict[str, Array]:
             filtered = self._queries.filtered_tables(tables, condition)

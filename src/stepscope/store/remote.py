@@ -48,6 +48,11 @@ class RemoteStore:
     def __repr__(self) -> str:
         return f"RemoteStore({self.location.url!r})"
 
+    @property
+    def url(self) -> str:
+        """URL of the prefix in the bucket."""
+        return self.location.url
+
     def list(self, prefix: str) -> Iterable[str]:
         """List the keys below `prefix`, sorted."""
         check_prefix(prefix)

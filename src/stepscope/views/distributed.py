@@ -7,12 +7,9 @@ from typing import Literal
 
 from stepscope.analysis import (
     CollectiveTime,
-    CommunicationDefinition,
     MatchedCalls,
     Matrix,
     RankCalls,
-    break_down_range,
-    break_down_ranges,
     build_step_matrix,
     downsample_columns,
     fill_step_matrix,
@@ -23,8 +20,15 @@ from stepscope.analysis import (
     measure_collective_time,
     nan_to_none,
 )
-from stepscope.quantities import count_of
-from stepscope.run import RecordedWork, Run, collective_calls, recorded_work
+from stepscope.quantities import count
+from stepscope.run import (
+    MeasuredTrace,
+    Run,
+    Trace,
+    TraceCommunication,
+    combine_calls,
+    measure_traces,
+)
 from stepscope.views.collective_arrivals import show_arrivals
 from stepscope.views.distributed_payload import (
     DistributedView,
@@ -40,6 +44,7 @@ from stepscope.views.quality import note_run_quality
 from stepscope.views.trace_choice import explain_no_traces
 
 MAX_RANKS = 512
+"""Rows of the matrix."""
 MAX_COLUMNS = 500
 MAX_ROWS = 5_000
 """Rows of collectives by rank."""
@@ -66,18 +71,15 @@ ONE_RANK = (
 
 def show_distributed(run: Run, options: ViewOptions = DEFAULTS) -> DistributedView:
     """Show computation, communication and waiting of ranks."""
-    recorded = recorded_work(run, options.carry_over, options.communication)
-    matrix = _build_run_matrix(run) or _build_trace_matrix(recorded)
+    measured = measure_traces(run, options.carry_over, options.communication)
+    matrix = _build_run_matrix(run) or _build_trace_matrix(measured)
     return DistributedView(
         share_of=SHARE_OF,
         communication_of=COMMUNICATION_OF[options.communication],
         transfer_of=TRANSFER_OF,
         bandwidth_of=BANDWIDTH_OF,
         carry_over=options.carry_over,
-        windows=[
-            _show_window(name, work, options.communication)
-            for name, work in _group_by_window(recorded).items()
-        ],
+        windows=[_show_window(name, traces) for name, traces in _group_by_window(measured).items()],
         arrivals=show_arrivals(run),
         matrix=matrix,
         missing=None if matrix is not None else explain_no_traces(run, run.traces),
@@ -88,56 +90,55 @@ def show_distributed(run: Run, options: ViewOptions = DEFAULTS) -> DistributedVi
 # --- traces --------------------------------------------------------------------------------------
 
 
-def _group_by_window(recorded: Sequence[RecordedWork]) -> dict[str, list[RecordedWork]]:
+def _group_by_window(measured: Sequence[MeasuredTrace]) -> dict[str, list[MeasuredTrace]]:
     """Group traces made at the same time: windows of one number, or the n-th file of each rank."""
-    windows: dict[str, list[RecordedWork]] = {}
+    windows: dict[str, list[MeasuredTrace]] = {}
     file_counts: dict[str, int] = {}
-    for work in recorded:
-        if work.trace.window is not None:
-            name = f"window {work.trace.window}"
+    for one in measured:
+        if one.trace.window is not None:
+            name = f"window {one.trace.window}"
         else:
-            file_counts[work.trace.label] = file_counts.get(work.trace.label, 0) + 1
-            name = f"recording {file_counts[work.trace.label]} of each rank"
-        windows.setdefault(name, []).append(work)
+            file_counts[one.trace.label] = file_counts.get(one.trace.label, 0) + 1
+            name = f"recording {file_counts[one.trace.label]} of each rank"
+        windows.setdefault(name, []).append(one)
     return windows
 
 
-def _show_window(
-    name: str, recorded: list[RecordedWork], communication: CommunicationDefinition
-) -> RankWindow:
-    rank_calls = collective_calls([work.trace.whole for work in recorded], communication)
+def _show_window(name: str, measured: list[MeasuredTrace]) -> RankWindow:
+    rank_calls = combine_calls([one.communication.calls for one in measured])
     # All calls are matched: within the range alone, the n-th calls of two ranks would differ.
     matches = match_calls(rank_calls.calls)
-    selected = rank_calls.calls.starting_within([work.trace.within for work in recorded])
+    traces = [one.trace for one in measured]
+    selected = rank_calls.calls.starting_within([trace.within for trace in traces])
     rank_calls, matches = rank_calls.take(selected), matches.take(selected)
     rows = [
         row
-        for index, work in enumerate(recorded)
-        for row in group_collectives(rank_calls, matches, index=index, rank=work.trace.rank)
+        for index, trace in enumerate(traces)
+        for row in group_collectives(rank_calls, matches, index=index, rank=trace.rank)
     ]
     return RankWindow(
         name=name,
         ranks=[
-            _show_rank(work, measure_collective_time(rank_calls.calls, matches, index))
-            for index, work in enumerate(recorded)
+            _show_rank(*one, measure_collective_time(rank_calls.calls, matches, index))
+            for index, one in enumerate(measured)
         ],
         collectives=group_collectives(rank_calls, matches),
         collective_sizes=group_collectives_by_size(
-            rank_calls, matches, [work.trace.node for work in recorded]
+            rank_calls, matches, [trace.node for trace in traces]
         ),
         rank_collectives=rows[:MAX_ROWS],
-        notes=[*_note_matching(recorded, rank_calls, matches), *_note_omitted_rows(len(rows))],
+        notes=[*_note_matching(traces, rank_calls, matches), *_note_omitted_rows(len(rows))],
     )
 
 
 def _note_matching(
-    recorded: Sequence[RecordedWork], rank_calls: RankCalls, matches: MatchedCalls
+    traces: Sequence[Trace], rank_calls: RankCalls, matches: MatchedCalls
 ) -> list[str]:
-    if len(recorded) == 1:
+    if len(traces) == 1:
         return [ONE_RANK] if len(rank_calls.calls) else []
     notes = []
     for kind, indexes in matches.uneven_kinds.items():
-        ranks = list_names([recorded[index].trace.label for index in indexes])
+        ranks = list_names([traces[index].label for index in indexes])
         notes.append(
             f"{kind}: calls cannot be matched, because ranks have different numbers of them and "
             f"the profiler does not number them; fewest on {ranks}"
@@ -145,20 +146,23 @@ def _note_matching(
     return notes
 
 
-def _note_omitted_rows(count: int) -> list[str]:
-    more = count - MAX_ROWS
-    return [f"{count_of(more, 'more row')} of collectives by rank"] if more > 0 else []
+def _note_omitted_rows(row_count: int) -> list[str]:
+    if row_count <= MAX_ROWS:
+        return []
+    return [
+        f"collectives by rank: the first {count(MAX_ROWS)} of {count(row_count)} rows are listed; "
+        "those of all ranks together count every one"
+    ]
 
 
-def _show_rank(work: RecordedWork, collectives: CollectiveTime) -> RankTime:
-    extent = work.extent
-    times = break_down_range(*(extent or (0, 0)), work.work)
+def _show_rank(trace: Trace, measured: TraceCommunication, collectives: CollectiveTime) -> RankTime:
+    times, extent = measured.total, measured.extent
     total_ns = times["total_ns"]
     communicating_ns = times["overlap_ns"] + times["communication_ns"]
     return RankTime(
-        rank=work.trace.rank,
-        trace=work.trace.name,
-        work_on="host" if work.on_host else "devices",
+        rank=trace.rank,
+        trace=trace.name,
+        work_on="host" if measured.on_host else "devices",
         **times,
         computation_ratio=_divide(times["computation_ns"], total_ns),
         overlap_ratio=_divide(times["overlap_ns"], total_ns),
@@ -171,8 +175,8 @@ def _show_rank(work: RecordedWork, collectives: CollectiveTime) -> RankTime:
         waiting_ns=collectives.waiting_ns,
         unmatched_ns=collectives.unmatched_ns,
         last_count=collectives.last_count,
-        steps=_show_steps(work, collectives) if extent is not None else None,
-        missing=None if extent is not None else explain_no_device_work(work.trace),
+        steps=_show_steps(measured, collectives) if extent is not None else None,
+        missing=None if extent is not None else explain_no_device_work(trace),
     )
 
 
@@ -180,14 +184,14 @@ def _divide(part: int, total: int) -> float | None:
     return part / total if total else None
 
 
-def _show_steps(work: RecordedWork, collectives: CollectiveTime) -> DividedSteps | None:
-    if not work.steps.names:
+def _show_steps(measured: TraceCommunication, collectives: CollectiveTime) -> DividedSteps | None:
+    if not measured.steps.names:
         return None
-    transfer_and_waiting = collectives.break_down(work.steps.extent)
+    transfer_and_waiting = collectives.break_down(measured.steps.extent)
     transfer_ns, waiting_ns = transfer_and_waiting or (None, None)
     return DividedSteps(
-        step=work.steps.names,
-        **break_down_ranges(work.steps.extent, work.work).to_lists(),
+        step=measured.steps.names,
+        **measured.step_times.to_lists(),
         transfer_ns=transfer_ns,
         waiting_ns=waiting_ns,
     )
@@ -208,15 +212,16 @@ def _build_run_matrix(run: Run) -> StepMatrix | None:
     return _show_matrix("watched", [rank.name for rank in ranks], steps, durations)
 
 
-def _build_trace_matrix(recorded: Sequence[RecordedWork]) -> StepMatrix | None:
+def _build_trace_matrix(measured: Sequence[MeasuredTrace]) -> StepMatrix | None:
     """Build the matrix of the steps in traces; None without any."""
     columns: dict[tuple[str, str], int] = {}
     rows: dict[str, int] = {}
     cells = []
-    for window, works in _group_by_window(recorded).items():
-        for work in works:
-            row = rows.setdefault(work.trace.label, len(rows))
-            for name, wall_ns in zip(work.steps.names, work.steps.wall_ns.tolist(), strict=True):
+    for window, traces in _group_by_window(measured).items():
+        for trace, communication in traces:
+            row = rows.setdefault(trace.label, len(rows))
+            steps = communication.steps
+            for name, wall_ns in zip(steps.names, steps.wall_ns.tolist(), strict=True):
                 column = columns.setdefault((window, name), len(columns))
                 cells.append((row, column, wall_ns))
     if not cells:
@@ -229,18 +234,24 @@ def _show_matrix(
     source: Literal["watched", "recorded"], ranks: list[str], steps: list[str], durations: Matrix
 ) -> StepMatrix:
     stragglers = find_stragglers(durations)
-    steps_per_column, means = downsample_columns(durations[:MAX_RANKS], MAX_COLUMNS)
+    excess_ns = nan_to_none(stragglers.excess_ns)
+    order = sorted(range(len(ranks)), key=lambda row: -(excess_ns[row] or 0.0))
+    rows = sorted(order[:MAX_RANKS])
+    steps_per_column, means = downsample_columns(durations[rows], MAX_COLUMNS)
     notes = []
     if len(ranks) > MAX_RANKS:
-        notes.append(f"only the first {MAX_RANKS} of {len(ranks)} ranks are shown")
+        notes.append(
+            f"{count(MAX_RANKS)} of {count(len(ranks))} ranks are drawn, those whose steps exceed "
+            "the median rank's most"
+        )
     return StepMatrix(
         source=source,
-        ranks=ranks[:MAX_RANKS],
+        ranks=[ranks[row] for row in rows],
         steps=steps[::steps_per_column],
         steps_per_column=steps_per_column,
         duration_ns=[nan_to_none(row) for row in means],
         step_count=stragglers.step_count,
-        slowest_count=stragglers.slowest_count[:MAX_RANKS].tolist(),
-        excess_ns=nan_to_none(stragglers.excess_ns[:MAX_RANKS]),
+        slowest_count=stragglers.slowest_count[rows].tolist(),
+        excess_ns=[excess_ns[row] for row in rows],
         notes=notes,
     )

@@ -13,12 +13,14 @@ from stepscope.diagnosis import (
     classify_persistence,
     report_late_ranks,
 )
+from stepscope.quantities import count
 from stepscope.run import RankMesh, Run, parse_mesh
 from stepscope.schema import field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
 
 MAX_RANKS = 512
+"""Rows of the map."""
 MAX_COLUMNS = 500
 LATENESS_OF = (
     "by how much a rank waits less in the communication of a step than the median of the other "
@@ -120,12 +122,15 @@ def show_ranks(run: Run, options: ViewOptions = DEFAULTS) -> RanksView:
             missing=report,
         )
     notes = []
-    if len(report.ranks) > MAX_RANKS:
-        notes.append(f"the map has the first {MAX_RANKS} of {len(report.ranks)} ranks")
     late = report.late.ranks
     order = sorted(
         range(len(late)), key=lambda index: (-late[index].episode_ns, -late[index].late_count)
     )
+    if len(order) > MAX_RANKS:
+        notes.append(
+            f"the map draws {count(MAX_RANKS)} of {count(len(order))} ranks, the latest; the table "
+            "lists all"
+        )
     return RanksView(
         sentence=report.sentence,
         share_of=SHARE_OF,
@@ -134,7 +139,7 @@ def show_ranks(run: Run, options: ViewOptions = DEFAULTS) -> RanksView:
         step_count=len(report.steps.number),
         mean_transfer_ns=float(report.late.transfer_ns.mean()),
         ranks=[_show_rank(report, index, mesh) for index in order],
-        map=_show_map(report),
+        map=_show_map(report, sorted(order[:MAX_RANKS])),
         notes=notes,
         missing=None,
     )
@@ -168,11 +173,11 @@ def _show_rank(report: LateReport, row: int, mesh: RankMesh | None) -> RankLaten
     )
 
 
-def _show_map(report: LateReport) -> LatenessMap:
-    steps_per_column, means = downsample_columns(report.late.lateness_ns[:MAX_RANKS], MAX_COLUMNS)
+def _show_map(report: LateReport, rows: list[int]) -> LatenessMap:
+    steps_per_column, means = downsample_columns(report.late.lateness_ns[rows], MAX_COLUMNS)
     numbers = report.steps.number.tolist()
     return LatenessMap(
-        ranks=[rank.name for rank in report.ranks[:MAX_RANKS]],
+        ranks=[report.ranks[row].name for row in rows],
         steps=[str(number) for number in numbers[::steps_per_column]],
         steps_per_column=steps_per_column,
         lateness_ns=[nan_to_none(row) for row in means],

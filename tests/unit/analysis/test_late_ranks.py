@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from stepscope.analysis import find_episodes, find_late_ranks
+from stepscope.analysis import compare_with_others, find_episodes, find_late_ranks
 
 MS = 1e6
 
@@ -104,3 +104,17 @@ def test_lateness_of_less_than_five_percent_of_the_step_does_not_count() -> None
     assert late.ranks[0].episodes == []
     late = find_late_ranks(communication, np.full_like(communication, 50 * MS), {})
     assert len(late.ranks[0].episodes) == 1
+
+
+@pytest.mark.parametrize("block", [1, 100, 1 << 20])
+@pytest.mark.parametrize("count", [2, 3, 4, 7])
+def test_a_rank_is_compared_with_the_median_of_the_others(
+    count: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepscope.analysis.late_ranks._BLOCK_VALUES", block)
+    values = np.random.default_rng(count).integers(-3, 3, (count, 90)).astype(float)  # with ties
+    expected = [
+        row - np.median(np.delete(values, index, axis=0), axis=0)
+        for index, row in enumerate(values)
+    ]
+    np.testing.assert_array_equal(compare_with_others(values), expected)

@@ -186,3 +186,29 @@ def test_watched_steps_of_ranks(tmp_path: Path) -> None:
     assert matrix.duration_ns[1][19:21] == [65e6, None]
     assert matrix.excess_ns == [-2.5e6, 2.5e6]
     assert payload.missing is None
+
+
+def test_what_is_not_drawn_is_said(
+    tmp_path: Path, imported: Imported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepscope.views.distributed.MAX_RANKS", 2)
+    monkeypatch.setattr("stepscope.views.distributed.MAX_ROWS", 1)
+    builder = RunBuilder(tmp_path / "drawn")
+    for number, forward in enumerate((20, 20, 20, 25)):
+        builder.rank(number).draw(f"wait 10 | forward {forward} | backward 20 | optimizer 10", 30)
+    matrix = show_distributed(builder.open()).matrix
+    assert matrix is not None
+    assert (matrix.ranks, matrix.slowest_count) == (["rank 0", "rank 3"], [0, 30])
+    assert matrix.excess_ns == [0, 5e6]
+    assert matrix.notes == [
+        "2 of 4 ranks are drawn, those whose steps exceed the median rank's most"
+    ]
+    (window,) = show_distributed(
+        imported(a=recording(training(), 0, 2), b=recording(training(), 1, 2))
+    ).windows
+    assert len(window.rank_collectives) == 1
+    assert window.collectives[0].call_count == 4
+    assert window.notes == [
+        "collectives by rank: the first 1 of 2 rows are listed; those of all ranks together count "
+        "every one"
+    ]

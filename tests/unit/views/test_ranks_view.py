@@ -210,3 +210,17 @@ def test_a_bad_mesh_ends_the_command(new_run: RunMaker, tmp_path: Path) -> None:
     path = draw(new_run, EVEN, EVEN).write()
     result = CliRunner().invoke(root, ["show", str(path), "ranks", "--mesh", "dp=3"])
     assert result.exit_code != 0
+
+
+def test_the_map_says_what_it_leaves_out(
+    new_run: RunMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepscope.views.ranks.MAX_RANKS", 2)
+    payload = show_ranks(draw(new_run, EVEN, EVEN, EVEN, SLOW_LOADING).open())
+    assert payload.map is not None
+    assert payload.map.ranks == ["rank 0", "rank 3"]
+    assert max(payload.map.lateness_ns[1]) == pytest.approx(11e6)
+    assert len(payload.ranks) == 4
+    assert payload.notes == [
+        "the map draws 2 of 4 ranks, the latest; the table lists all",
+    ]

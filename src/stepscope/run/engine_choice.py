@@ -1,0 +1,45 @@
+"""Choice of the engine for the parts of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from stepscope.run.engine import Engine, Part, RunT, Table
+
+MIN_POOL_PARTS = 8
+"""Parts from which processes are worth their start."""
+
+
+class LocalEngine(Engine):
+    """Engine that starts processes on this machine for a run of many parts."""
+
+    def map(
+        self,
+        run: RunT,
+        function: Callable[[RunT, Part], Table],
+        parts: Sequence[Part],
+        *,
+        tables: Sequence[str] = (),
+    ) -> list[Table]:
+        """See `Engine.map`."""
+        if len(parts) < MIN_POOL_PARTS:
+            return super().map(run, function, parts, tables=tables)
+        from stepscope.run.executors import ProcessEngine  # most runs have few parts
+
+        return ProcessEngine().map(run, function, parts, tables=tables)
+
+
+def choose_engine(scheduler: str | None) -> Engine:
+    """Choose the engine for the parts of a run.
+
+    Args:
+        scheduler: address of a Dask scheduler; None for this machine.
+
+    Raises:
+        StepscopeError: the scheduler cannot be used.
+    """
+    if scheduler is None:
+        return LocalEngine()
+    from stepscope.run.dask_engine import DaskEngine
+
+    return DaskEngine(scheduler)

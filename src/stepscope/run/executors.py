@@ -1,0 +1,109 @@
+"""Engines on executors of `concurrent.futures`.
+
+A worker opens the run itself, at its directory or URL, and reads only its part.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache
+from multiprocessing import get_context
+
+from stepscope import store
+from stepscope.errors import StepscopeError
+from stepscope.run.engine import Engine, Part, RunT, Table
+from stepscope.store import RunReader
+
+POLL_S = 1.0
+"""Interval at which an executor without results is checked."""
+Unreadable = dict[str, tuple[str, str]]
+"""As of `RunReader.unreadable`."""
+
+
+class ProcessEngine(Engine):
+    """Engine that starts as many processes as there are cores; they end with the call."""
+
+    def map(
+        self,
+        run: RunT,
+        function: Callable[[RunT, Part], Table],
+        parts: Sequence[Part],
+        *,
+        tables: Sequence[str] = (),
+    ) -> list[Table]:
+        """See `Engine.map`."""
+        count = max(1, min(len(os.sched_getaffinity(0)), len(parts)))
+        try:
+            # A fork would inherit the locks of DuckDB, but not its threads.
+            with ProcessPoolExecutor(count, get_context("spawn"), _ignore_interrupts) as executor:
+                return map_on(executor, run, function, parts, tables=tables)
+        except BrokenProcessPool:
+            raise StepscopeError(
+                "A process that read a part of the run was killed, probably because memory ran "
+                "out. Close other programs, or read the run on other machines with "
+                "--scheduler ADDRESS."
+            ) from None
+
+
+def map_on(
+    executor: Executor,
+    run: RunT,
+    function: Callable[[RunT, Part], Table],
+    parts: Sequence[Part],
+    *,
+    tables: Sequence[str],
+    check: Callable[[], None] = lambda: None,
+) -> list[Table]:
+    """Call a function of a run for each of its parts; see `Engine.map`.
+
+    Args:
+        executor: its workers can import stepscope and open the run.
+        run, function, parts, tables: as of `Engine.map`.
+        check: raises an error if the executor has failed; called while there are no results.
+    """
+    for table in tables:
+        run.reader.has(table)  # the listing shows whether files are missing
+    futures: list[Future[tuple[Table, Unreadable]]] = [
+        executor.submit(_call, type(run), run.reader.location, function, part) for part in parts
+    ]
+    pending = set(futures)
+    try:
+        while pending:
+            done, pending = wait(pending, timeout=POLL_S, return_when=FIRST_COMPLETED)
+            if not done:
+                check()
+            for future in done:
+                future.result()
+    finally:
+        for future in pending:
+            future.cancel()
+    results = [future.result() for future in futures]
+    for _, unreadable in results:
+        run.reader.add_unreadable(unreadable)
+    return [table for table, _ in results]
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C to the parent, which ends its processes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _call(
+    run_type: type[RunT],
+    location: str,
+    function: Callable[[RunT, Part], Table],
+    part: Part,
+) -> tuple[Table, Unreadable]:
+    """Call a function in a worker; return its result and the segments that were unreadable."""
+    reader = _open_reader(location)
+    return function(run_type(reader), part), reader.unreadable
+
+
+@lru_cache(maxsize=1)
+def _open_reader(location: str) -> RunReader:
+    """Open a run once for the parts of one worker; there is a worker for each core."""
+    return store.open_run(location, threads=1)

@@ -1,0 +1,66 @@
+"""Small tables of ranks, which tasks make of a part of a run each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from stepscope.analysis import (
+    DataWait,
+    PackedSteps,
+    Spans,
+    find_steps,
+    pack_steps,
+    split_data_wait,
+)
+from stepscope.schema import ProcessInfo
+
+MAX_PART_PROCESSES = 8
+"""Processes of one node that are read in one part of the run."""
+
+
+class StepTable(NamedTuple):
+    """Steps of one training process."""
+
+    steps: PackedSteps
+    waiting: DataWait | None = None
+    """Waiting of the measured steps, which every verdict needs; None if not measured yet."""
+
+
+class SpanSource(Protocol):
+    """Run, as far as tables are made of it."""
+
+    def step_spans(self, process: ProcessInfo) -> Spans:
+        """Return the spans by which steps are found."""
+
+
+def find_step_tables(
+    run: SpanSource, processes: Sequence[ProcessInfo], *, end_kinds: tuple[str, ...]
+) -> dict[str, StepTable]:
+    """Find the steps of some processes, by process; those without a complete step are omitted.
+
+    Args:
+        run: the run.
+        processes: processes of one node.
+        end_kinds: as of `find_steps`.
+    """
+    tables = {}
+    for process in processes:
+        spans = run.step_spans(process)
+        steps = find_steps(spans, end_kinds)
+        if steps is not None:
+            waiting = split_data_wait(spans, steps, steps.measured())
+            tables[process.process] = StepTable(pack_steps(steps), waiting)
+    return tables
+
+
+def split_by_node(processes: Sequence[ProcessInfo]) -> list[list[ProcessInfo]]:
+    """Split processes into parts that one task reads: a few processes of one node each."""
+    nodes: dict[str, list[ProcessInfo]] = {}
+    for process in processes:
+        nodes.setdefault(process.node, []).append(process)
+    return [
+        members[first : first + MAX_PART_PROCESSES]
+        for members in nodes.values()
+        for first in range(0, len(members), MAX_PART_PROCESSES)
+    ]

@@ -1,0 +1,205 @@
+"""Engines: payloads that are alike bit for bit, and one sentence for each of their failures."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from stepscope.cli import root
+from stepscope.errors import StepscopeError, UsageError
+from stepscope.run import Engine, LocalEngine, Run, choose_engine, trace_parts
+from stepscope.run.engine_choice import MIN_POOL_PARTS
+from stepscope.run.executors import ProcessEngine
+from stepscope.store import open_run
+from stepscope.testing import RunBuilder
+from stepscope.views import VIEWS, ViewOptions
+from tests.support.buckets import TestBucket
+from tests.support.dask_cluster import dask_cluster
+from tests.support.drawn_trace import distributed, training
+from tests.support.engine_tasks import die, die_once, get_process
+
+LINES = (
+    "wait 10 | forward 30 | communication 30 | optimizer 10",
+    "wait 21 | forward 30 | communication 19 | optimizer 10",
+)
+VIEWS_OF_RANKS = ("ranks", "nodes", "steps", "distributed")
+RANGE = ViewOptions(from_ns=1_000_000_000, to_ns=4_000_000_000)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run of 16 ranks on 8 nodes, one of which loads its data slowly, with windows of two."""
+    builder = RunBuilder(tmp_path_factory.mktemp("runs") / "job")
+    for number in range(16):
+        rank = builder.rank(number, node=f"n{number // 2}", world_size=16, local_rank=number % 2)
+        rank.draw(LINES[number == 5], 60, jitter=0.02)
+        if number in {1, 6}:
+            rank.draw("window ( forward ( op:linear 5 | kernel:nccl_AllReduce 3 ) | optimizer 1 )")
+        rank.thread().draw(f"run_queue={1000 * number} 80", 60)
+        rank.fact("stack_sampler", period_ns=80_000_000, counts_delays=True)
+    return builder.write()
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Address of a Dask scheduler with two workers."""
+    pytest.importorskip("distributed")
+    with dask_cluster(2) as scheduler:
+        yield scheduler
+
+
+@pytest.fixture(autouse=True)
+def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that a test has ended may take long to be replaced on a busy machine."""
+    timeout_s = 2 if "absent" in request.fixturenames else 60
+    monkeypatch.setattr("stepscope.run.dask_engine.CONNECT_TIMEOUT_S", timeout_s)
+
+
+@pytest.fixture(params=["processes", "dask"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    if request.param == "processes":
+        yield ProcessEngine()
+        return
+    with closing(choose_engine(request.getfixturevalue("address"))) as dask:
+        yield dask
+
+
+def show(run: Path | str, engine: Engine | None, view: str, options: ViewOptions) -> bytes:
+    return msgspec.json.encode(VIEWS[view](Run(open_run(run), engine=engine), options))
+
+
+def test_a_job_is_the_same_by_every_engine(job: Path, engine: Engine) -> None:
+    for view in VIEWS_OF_RANKS:
+        for options in (ViewOptions(), RANGE):
+            assert show(job, engine, view, options) == show(job, None, view, options)
+    payload = VIEWS["ranks"](Run(open_run(job), engine=engine))
+    assert b"Rank 5 is late in 100% of steps" in msgspec.json.encode(payload)
+    windows = json.loads(show(job, engine, "distributed", ViewOptions()))["windows"]
+    assert [rank["steps"]["step"] for window in windows for rank in window["ranks"]] == [["60"]] * 2
+
+
+def test_traces_are_the_same_by_every_engine(
+    imported: Callable[..., Run], engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = imported(**{f"rank{n}": distributed(training(), n, 3) for n in range(3)})
+    expected = msgspec.json.encode(VIEWS["distributed"](run))
+    monkeypatch.setattr(trace_parts, "PART_EVENTS", 1)
+    for one in (Engine(), engine):
+        again = Run(open_run(run.reader.location), engine=one)
+        assert msgspec.json.encode(VIEWS["distributed"](again)) == expected
+    assert b'"transfer_ns":60000' in expected
+
+
+def test_damage_in_a_part_is_noted(job: Path, engine: Engine, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(job, copy)
+    segment = next((copy / "tables" / "spans" / "n3").iterdir())
+    segment.write_bytes(segment.read_bytes()[:-20])
+    shown = show(copy, engine, "ranks", ViewOptions())
+    assert shown == show(copy, None, "ranks", ViewOptions())
+    assert b"spans/n3/" in shown
+
+
+def test_a_run_in_a_bucket_is_the_same(job: Path, bucket: TestBucket) -> None:
+    url = bucket.put_run(job, "job")
+    for view in ("ranks", "distributed"):
+        there = show(url, ProcessEngine(), view, ViewOptions())
+        assert there == show(job, None, view, ViewOptions())
+
+
+def test_few_parts_start_no_process(job: Path) -> None:
+    run, parts = Run(open_run(job)), list(range(MIN_POOL_PARTS))
+    assert set(LocalEngine().map(run, get_process, parts[1:])) == {os.getpid()}
+    assert os.getpid() not in LocalEngine().map(run, get_process, parts)
+    assert isinstance(choose_engine(None), LocalEngine)
+
+
+def test_a_process_that_is_killed(job: Path) -> None:
+    with pytest.raises(StepscopeError, match="A process that read a part of the run was killed"):
+        ProcessEngine().map(Run(open_run(job)), die, [0, 1])
+
+
+# --- schedulers -----------------------------------------------------------------------------------
+
+
+def test_a_worker_that_is_lost_is_replaced(job: Path, address: str, tmp_path: Path) -> None:
+    function = partial(die_once, mark=tmp_path / "mark")
+    with closing(choose_engine(address)) as engine:
+        assert engine.map(Run(open_run(job)), function, list(range(4))) == [0, 1, 2, 3]
+    assert (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("timeout_s", [0, 60])
+def test_a_part_on_which_every_worker_is_lost(
+    job: Path, timeout_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a short timeout before the worker is replaced, else one after the other."""
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("stepscope.run.dask_engine.REPLACEMENT_TIMEOUT_S", timeout_s)
+    with (
+        dask_cluster(1) as scheduler,
+        closing(choose_engine(scheduler)) as engine,
+        pytest.raises(StepscopeError, match="were lost while they read the run"),
+    ):
+        engine.map(Run(open_run(job)), die, [0])
+
+
+def test_a_worker_that_does_not_see_the_run(job: Path, address: str, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(job, copy)
+    run = Run(open_run(copy))
+    shutil.rmtree(copy)
+    with (
+        closing(choose_engine(address)) as engine,
+        pytest.raises(UsageError, match="cannot open the run: use a directory that all machines"),
+    ):
+        engine.map(run, get_process, [0])
+
+
+@pytest.mark.parametrize("absent", ["tcp://127.0.0.1:9", "nowhere://x"])
+def test_a_scheduler_that_is_absent(absent: str) -> None:
+    pytest.importorskip("distributed")
+    with pytest.raises(UsageError, match=f"No Dask scheduler answers at {absent}"):
+        choose_engine(absent)
+
+
+def test_a_scheduler_without_workers() -> None:
+    pytest.importorskip("distributed")
+    with (
+        dask_cluster(0) as address,
+        pytest.raises(UsageError, match=r"has no workers\. Start at least one"),
+    ):
+        choose_engine(address)
+
+
+def test_a_scheduler_of_another_version() -> None:
+    pytest.importorskip("distributed")
+    message = r"The Dask scheduler has distributed 1\.2\.3, but this machine has \d"
+    with (
+        dask_cluster(1, distributed="1.2.3") as scheduler,
+        pytest.raises(UsageError, match=message),
+    ):
+        choose_engine(scheduler)
+
+
+def test_the_library_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match=r"pip install 'stepscope\[dask\]'"):
+        choose_engine("tcp://127.0.0.1:9")
+
+
+def test_the_command_reads_ranks_on_a_scheduler(job: Path, address: str) -> None:
+    alone = CliRunner().invoke(root, ["show", str(job), "ranks", "--json"])
+    shown = CliRunner().invoke(root, ["show", str(job), "ranks", "--json", "--scheduler", address])
+    assert (shown.exit_code, shown.stdout) == (0, alone.stdout)
+    assert json.loads(shown.stdout)["sentence"].startswith("Rank 5 is late in 100% of steps")
