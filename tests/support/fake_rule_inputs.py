@@ -411,6 +411,11 @@ class FakeRuleInputs:
     def tensors_of(self, run: str) -> list[TensorSeries]:
         return self.other_runs[run]
 
+    @property
+    def settled_steps(self) -> list[RankStepTimes]:
+        """The exchange of no step is known."""
+        return self.steps
+
     def from_start(self) -> FakeRuleInputs:
         return self
 

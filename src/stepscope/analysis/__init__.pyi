@@ -78,9 +78,12 @@ from .device_work import (
     combine_device_work as combine_device_work,
 )
 from .exchange import (
+    MIN_RECORDED_RATIO as MIN_RECORDED_RATIO,
+    RecordedCalls as RecordedCalls,
     compute_exposed_exchange_ratio as compute_exposed_exchange_ratio,
     count_exchanges_per_step as count_exchanges_per_step,
     estimate_backward_compute as estimate_backward_compute,
+    measure_exchange as measure_exchange,
 )
 from .exposed_time import (
     CategoryRanges as CategoryRanges,

@@ -141,6 +141,11 @@ from .python_profiles import (
 )
 from .rank_collectives import collective_calls as collective_calls
 from .rank_ends import RankEnd as RankEnd, read_rank_ends as read_rank_ends
+from .rank_exchange import (
+    measure_step_exchange as measure_step_exchange,
+    read_calls as read_calls,
+    read_exchange as read_exchange,
+)
 from .rank_mesh import (
     DIMENSIONS as DIMENSIONS,
     RankMesh as RankMesh,

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis import (
+    MIN_RECORDED_RATIO,
     PHASES,
     compute_exposed_exchange_ratio,
     estimate_backward_compute,
 )
 from stepscope.intervals import Int
+from stepscope.run.rank_exchange import read_exchange
 from stepscope.run.run import Rank
 from stepscope.schema import DdpFact
 
@@ -36,7 +38,11 @@ class SharedSteps:
 
 
 def read_shared_steps(ranks: Sequence[Rank]) -> SharedSteps | None:
-    """Read the measured steps that all ranks have; None without any."""
+    """Read the measured steps that all ranks have; None without any.
+
+    Where the recorder of collectives has the calls of all ranks, they tell the exposed exchange of
+    each step, and steps without all calls are left out. Otherwise DDP's timing estimates it.
+    """
     if not ranks:
         return None
     numbers = ranks[0].steps.number
@@ -48,19 +54,28 @@ def read_shared_steps(ranks: Sequence[Rank]) -> SharedSteps | None:
     )
     if not len(numbers) or not is_measured.any():
         return None
-    rows = [row[is_measured] for row in rows]
+    numbers, rows = numbers[is_measured], [row[is_measured] for row in rows]
+    recorded = _read_recorded_exchange(ranks, rows)
+    if recorded is not None:
+        is_complete = ~np.isnan(recorded).any(axis=0)
+        numbers, rows = numbers[is_complete], [row[is_complete] for row in rows]
+        recorded = recorded[:, is_complete]
     phases = {
         name: np.stack(
             [rank.steps.phase_ns[name][row] for rank, row in zip(ranks, rows, strict=True)]
         ).astype(float)
         for name in PHASES
     }
-    compute = estimate_backward_compute(phases["backward"], list(map(_read_exchange_ratio, ranks)))
-    exchange = phases["backward"] - compute
+    backward = phases["backward"]
+    if recorded is None:
+        compute = estimate_backward_compute(backward, list(map(_read_exchange_ratio, ranks)))
+    else:
+        compute = np.maximum(backward - recorded, 0.0)
+    exchange = backward - compute
     communication = phases.pop("communication") + exchange
     phases["backward"] = compute
     return SharedSteps(
-        number=numbers[is_measured],
+        number=numbers,
         wall_ns=np.stack(
             [rank.steps.wall_ns[row] for rank, row in zip(ranks, rows, strict=True)]
         ).astype(float),
@@ -68,6 +83,16 @@ def read_shared_steps(ranks: Sequence[Rank]) -> SharedSteps | None:
         phase_ns=phases,
         exchange_ns=exchange,
     )
+
+
+def _read_recorded_exchange(ranks: Sequence[Rank], rows: Sequence[Int]) -> Float | None:
+    """Read the recorded exchange of steps, shape (ranks, steps); None if too few are complete."""
+    known = [exchange for exchange in read_exchange(ranks) if exchange is not None]
+    if len(known) < len(ranks):
+        return None
+    exchange = np.stack([values[row] for values, row in zip(known, rows, strict=True)])
+    is_complete = ~np.isnan(exchange).any(axis=0)
+    return exchange if is_complete.mean() >= MIN_RECORDED_RATIO else None
 
 
 def _read_exchange_ratio(rank: Rank) -> float | None:
