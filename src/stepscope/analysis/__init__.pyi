@@ -408,6 +408,7 @@ from .series import (
     numeric_sort_key as numeric_sort_key,
 )
 from .spans import (
+    FLAG_ASYNC as FLAG_ASYNC,
     FLAG_EVAL_MODE as FLAG_EVAL_MODE,
     FLAG_NEW_MODEL as FLAG_NEW_MODEL,
     FLAG_NO_GRAD as FLAG_NO_GRAD,

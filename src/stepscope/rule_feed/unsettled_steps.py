@@ -73,7 +73,7 @@ class UnsettledSteps:
                 if count:
                     settled.append(_settle(chunk, count, of_process))
                 if count < len(chunk.times):
-                    rest.append(_cut(chunk, slice(count, None)))
+                    rest.append(replace(chunk, times=chunk.times.between(count, len(chunk.times))))
             self._chunks[name] = rest
         return settled
 
@@ -84,26 +84,10 @@ def _has_recorder(chunk: _Chunk) -> bool:
 
 
 def _settle(chunk: _Chunk, count: int, calls: RecordedCalls | None) -> RankStepTimes:
-    times = _cut(chunk, slice(0, count)).times
+    times = chunk.times.between(0, count)
     exchange = np.full(count, np.nan)
     if calls is not None:
         exchange = measure_step_exchange(
             chunk.spans, Intervals(times.start_ns, times.end_ns), calls
         )
     return replace(times, exchange_ns=exchange)
-
-
-def _cut(chunk: _Chunk, rows: slice) -> _Chunk:
-    times = chunk.times
-    return replace(
-        chunk,
-        times=replace(
-            times,
-            first=times.first + (rows.start or 0),
-            start_ns=times.start_ns[rows],
-            end_ns=times.end_ns[rows],
-            wall_ns=times.wall_ns[rows],
-            phase_ns={name: ns[rows] for name, ns in times.phase_ns.items()},
-            profiled=times.profiled[rows],
-        ),
-    )

@@ -114,6 +114,11 @@ from .next_record import (
     find_next_record as find_next_record,
     has_records as has_records,
 )
+from .node_clocks import (
+    NO_SHARED_COLLECTIVES as NO_SHARED_COLLECTIVES,
+    NodeClocks as NodeClocks,
+    align_node_clocks as align_node_clocks,
+)
 from .node_metrics import NodeMetrics as NodeMetrics
 from .opening import (
     open_run as open_run,

@@ -38,8 +38,8 @@ def feed(tmp_path: Path) -> Callable[[int], RuleFeed]:
 
 def test_steps_wait_for_their_collectives(feed: Callable[[int], RuleFeed]) -> None:
     (inputs,) = feed(400).ranges(final=False)
-    (found,), (settled,) = inputs.steps, inputs.settled_steps
-    assert len(found) > 450
+    (steps,), (settled,) = inputs.steps, inputs.settled_steps
+    assert len(steps) > 450
     assert settled.number.tolist() == list(range(399)), "the last call is of step 399"
     assert settled.exchange_ns is not None
     assert set(settled.exchange_ns) == {15e6}

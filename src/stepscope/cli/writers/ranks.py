@@ -92,7 +92,8 @@ def write_nodes(out: Console, payload: NodesView) -> None:
     out.print(f"[bold]{escape(payload.sentence)}[/bold]")
     if payload.missing is not None:
         return
-    rows = table("node", "ranks", "late ranks", "late in", "mean lateness", "waiting")
+    clocks = ["clock", "to within"] if payload.clocks is not None else []
+    rows = table("node", "ranks", "late ranks", "late in", "mean lateness", "waiting", *clocks)
     for node in payload.nodes:
         rows.add_row(
             escape(node.node),
@@ -101,6 +102,9 @@ def write_nodes(out: Console, payload: NodesView) -> None:
             percent(node.late_ratio),
             duration(node.mean_lateness_ns),
             duration(node.mean_waiting_ns),
+            *([duration(node.clock_offset_ns), duration(node.clock_residual_ns)] if clocks else []),
         )
     out.print(rows)
+    if payload.clocks is not None:
+        out.print(f"[dim]{escape(payload.clocks)}[/dim]")
     out.print(f"[dim]shares of {escape(payload.share_of)}. {escape(payload.lateness_of)}.[/dim]")
