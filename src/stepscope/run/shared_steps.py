@@ -87,10 +87,10 @@ def read_shared_steps(ranks: Sequence[Rank]) -> SharedSteps | None:
 
 def _read_recorded_exchange(ranks: Sequence[Rank], rows: Sequence[Int]) -> Float | None:
     """Read the recorded exchange of steps, shape (ranks, steps); None if too few are complete."""
-    known = [exchange for exchange in read_exchange(ranks) if exchange is not None]
-    if len(known) < len(ranks):
+    recorded = [exchange for exchange in read_exchange(ranks) if exchange is not None]
+    if len(recorded) < len(ranks):
         return None
-    exchange = np.stack([values[row] for values, row in zip(known, rows, strict=True)])
+    exchange = np.stack([values[row] for values, row in zip(recorded, rows, strict=True)])
     is_complete = ~np.isnan(exchange).any(axis=0)
     return exchange if is_complete.mean() >= MIN_RECORDED_RATIO else None
 

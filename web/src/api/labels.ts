@@ -1300,6 +1300,8 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     late_ratio: {"title":"late","unit":"ratio","display":"bar","description":"Share of the steps in which a rank of the node is late, on average over its ranks. Null where lateness is not known."},
     mean_lateness_ns: {"title":"mean lateness","unit":"ns","description":"Mean over its ranks and steps; negative if they are earlier than the other ranks."},
     mean_waiting_ns: {"title":"mean waiting","unit":"ns","description":"Mean wait of its ranks for the last rank of a step."},
+    clock_offset_ns: {"title":"clock offset","unit":"ns","description":"Clock of the node minus that of the reference node, in the middle of the job; null where collectives do not bound it."},
+    clock_residual_ns: {"title":"clock residual","unit":"ns","description":"Largest possible error of a time of the node on the clock of the reference node."},
   },
   NodeSeries: {
     node: {"title":"node","unit":"none"},
@@ -1352,6 +1354,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     sentence: {"title":"sentence","unit":"none"},
     share_of: {"title":"share of","unit":"none"},
     lateness_of: {"title":"lateness of","unit":"none","description":"Definition of lateness."},
+    clocks: {"title":"clocks","unit":"none","description":"State of the alignment of clocks; null for a job on one node."},
     nodes: {"title":"nodes","unit":"none"},
     missing: {"title":"missing","unit":"none"},
   },
@@ -1508,7 +1511,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     median_ns: {"title":"median lateness","unit":"ns"},
     p95_ns: {"title":"p95 lateness","unit":"ns"},
     mean_ns: {"title":"mean lateness","unit":"ns"},
-    caused_wait_ns: {"title":"others waited","unit":"ns","description":"Time for which all other ranks waited for this one alone; null for ranks of several nodes."},
+    caused_wait_ns: {"title":"others waited","unit":"ns","description":"Time for which all other ranks waited for this one alone; null for ranks of several nodes whose clocks are not aligned well enough."},
   },
   RankLateness: {
     rank: {"title":"rank","unit":"none","display":"identifier"},

@@ -304,5 +304,5 @@ def _rows(steps: StepTimes, *, backward_ns: Int | int, exchange_ns: Int | int) -
 def _exchange(steps: RankStepTimes) -> Int | int:
     if steps.exchange_ns is None:
         return _UNKNOWN
-    known = np.nan_to_num(steps.exchange_ns, nan=_UNKNOWN)
-    return np.asarray(np.rint(known), dtype=np.int64)
+    exchange = np.nan_to_num(steps.exchange_ns, nan=_UNKNOWN)
+    return np.asarray(np.rint(exchange), dtype=np.int64)
