@@ -216,6 +216,7 @@ from .late_chain import (
     find_late_chains as find_late_chains,
 )
 from .late_ranks import (
+    MIN_LATE_RATIO as MIN_LATE_RATIO,
     PERSISTENT_RATIO as PERSISTENT_RATIO,
     Episode as Episode,
     LateRank as LateRank,

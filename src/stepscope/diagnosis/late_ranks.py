@@ -8,7 +8,14 @@ from typing import Literal
 
 import numpy as np
 
-from stepscope.analysis import PERSISTENT_RATIO, LateRank, LateRanks, find_late_ranks
+from stepscope.analysis import (
+    MIN_LATE_RATIO,
+    PERSISTENT_RATIO,
+    LateRank,
+    LateRanks,
+    find_late_ranks,
+)
+from stepscope.diagnosis.late_groups import find_inherited_lateness
 from stepscope.diagnosis.rank_causes import MIN_INPUT_RATIO
 from stepscope.diagnosis.rank_waiting import compute_input_ratio
 from stepscope.quantities import duration, multiple, percent
@@ -19,6 +26,7 @@ from stepscope.run import (
     Run,
     SharedSteps,
     has_stage_operations,
+    read_group_mesh,
     read_shared_steps,
 )
 
@@ -53,6 +61,10 @@ class LateReport:
     """Ranks (their indices) with an episode of lateness, the most costly first."""
     causes: dict[int, str]
     """What each of these does meanwhile; without those whose cause was not found."""
+    inherited: dict[int, int]
+    """Late ranks that one of these made late in an earlier collective, with that rank."""
+    mesh: RankMesh | None
+    """Coordinates of the ranks, as given or from their process groups."""
     sentence: str
 
 
@@ -61,7 +73,7 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
 
     Args:
         run: the run.
-        mesh: coordinates of the ranks.
+        mesh: coordinates of the ranks; by default those of their process groups.
     """
     ranks = run.ranks
     if not ranks and has_stage_operations(run):
@@ -82,10 +94,15 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
     late = find_late_ranks(steps.communication_ns, steps.wall_ns, steps.phase_ns)
     costs = [rank.episode_ns for rank in late.ranks]
     culprits = [int(i) for i in np.argsort(costs, kind="stable")[::-1] if costs[i] > 0]
+    mesh = mesh or read_group_mesh(run)
+    min_lateness_ns = MIN_LATE_RATIO * float(np.median(steps.wall_ns))
+    inherited = find_inherited_lateness(run, ranks, culprits, min_lateness_ns)
+    culprits = [index for index in culprits if index not in inherited]
+    work_ns = np.mean(sum(steps.phase_ns.values(), np.zeros_like(steps.wall_ns)), axis=1).tolist()
     causes = {
         index: cause
         for index in culprits
-        if (cause := _find_cause(run, ranks, index, late.ranks[index]))
+        if (cause := _find_cause(run, ranks, index, late.ranks[index], work_ns))
     }
     return LateReport(
         ranks=ranks,
@@ -93,7 +110,10 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
         late=late,
         culprits=culprits,
         causes=causes,
-        sentence=_write_sentence(ranks, steps, late, culprits, causes, mesh),
+        inherited=inherited,
+        mesh=mesh,
+        sentence=_write_sentence(ranks, steps, late, culprits, causes, mesh)
+        + _describe_inherited(ranks, culprits, inherited),
     )
 
 
@@ -110,7 +130,9 @@ def classify_persistence(rank: LateRank, step_count: int) -> Persistence | None:
 # --- cause ---------------------------------------------------------------------------------------
 
 
-def _find_cause(run: Run, ranks: Sequence[Rank], index: int, late: LateRank) -> str | None:
+def _find_cause(
+    run: Run, ranks: Sequence[Rank], index: int, late: LateRank, work_ns: Sequence[float]
+) -> str | None:
     """Find what a late rank does while the others wait; None where nothing explains half of it."""
     enough_ns = MIN_EXPLAINED_RATIO * late.lateness_ns
     excess = late.excess_ns
@@ -122,17 +144,39 @@ def _find_cause(run: Run, ranks: Sequence[Rank], index: int, late: LateRank) -> 
     clock = _compare_clocks(run, ranks, index)
     if clock is not None and clock <= MIN_CLOCK_RATIO and compute_ns >= enough_ns:
         return f"a slow GPU clock, {percent(clock)} of that of the other ranks"
-    without_core = [_measure_core_delay(rank) for rank in ranks]
-    own_ns = without_core[index]
-    other_ns = [ns for number, ns in enumerate(without_core) if number != index and ns is not None]
-    if own_ns is not None and other_ns and own_ns - float(np.median(other_ns)) >= enough_ns:
-        return f"no free core for {duration(own_ns)} of a step"
+    contention_ns = _measure_contention(ranks, index, work_ns)
+    if contention_ns is not None and contention_ns >= enough_ns:
+        return f"no free core for {duration(contention_ns)} of a step"
     return _find_phase(excess, enough_ns)
 
 
 def _find_phase(excess_ns: Mapping[str, float], enough_ns: float) -> str | None:
     phase = max(excess_ns, key=lambda name: excess_ns[name])
     return PHASE_WORDS[phase] if excess_ns[phase] >= enough_ns else None
+
+
+def _measure_contention(
+    ranks: Sequence[Rank], index: int, work_ns: Sequence[float]
+) -> float | None:
+    """Measure the time without a core per step that a rank has more of than its work explains.
+
+    A rank with more to do waits longer for a core as well, where all ranks do. With d, the time
+    without a core, and w, the own work that contains it, both per step:
+
+        d - (w - d) x median of d / (w - d) over the other ranks
+
+    None where time without a core was not recorded.
+    """
+    delays = [_measure_core_delay(rank) for rank in ranks]
+    own_ns = delays[index]
+    rates = [
+        delay / (work - delay)
+        for number, (delay, work) in enumerate(zip(delays, work_ns, strict=True))
+        if number != index and delay is not None and work > delay
+    ]
+    if own_ns is None or not rates:
+        return None
+    return own_ns - max(0.0, work_ns[index] - own_ns) * float(np.median(rates))
 
 
 def _measure_core_delay(rank: Rank) -> float | None:
@@ -189,6 +233,16 @@ def _write_sentence(  # noqa: PLR0917
         more = f" and {len(culprits) - 4} more" if len(culprits) > 4 else ""
         sentence += f" So are, for less in total, {names}{more}."
     return sentence
+
+
+def _describe_inherited(
+    ranks: Sequence[Rank], culprits: Sequence[int], inherited: Mapping[int, int]
+) -> str:
+    """Describe whom the first late rank makes late; empty for none."""
+    names = [ranks[index].name for index, origin in inherited.items() if origin == culprits[0]]
+    if not names:
+        return ""
+    return f" It makes {', '.join(names)} late, too, in earlier collectives of the step."
 
 
 def _lateness(rank: LateRank) -> float:

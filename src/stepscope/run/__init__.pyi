@@ -58,6 +58,7 @@ from .graph_captures import (
     graph_calls_of as graph_calls_of,
     replays_of as replays_of,
 )
+from .group_mesh import read_group_mesh as read_group_mesh
 from .heatmaps import (
     SampledHeatmap as SampledHeatmap,
     build_sampled_heatmap as build_sampled_heatmap,

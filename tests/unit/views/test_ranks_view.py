@@ -80,6 +80,18 @@ def test_time_without_a_core_counts_per_step(new_run: RunMaker, delay_ms: int, c
     assert (payload.ranks[0].rank, payload.ranks[0].cause) == ("rank 1", cause)
 
 
+def test_a_rank_with_more_to_do_waits_longer_for_a_core_too(new_run: RunMaker) -> None:
+    """Half of the time of both ranks is without a core: the machine is full, no rank is robbed."""
+    builder = new_run()
+    for number, line in enumerate((EVEN, SLOW_FORWARD)):
+        rank = builder.rank(number).draw(line, 100)
+        work_ms = 50 + 11 * number
+        rank.thread().draw(f"run_queue={work_ms * 500_000} 80", 100)
+        rank.fact("stack_sampler", period_ns=80_000_000, counts_delays=True)
+    payload = show_ranks(builder.open())
+    assert (payload.ranks[0].rank, payload.ranks[0].cause) == ("rank 1", "slow forward passes")
+
+
 def test_larger_inputs_are_told_from_a_slow_rank(new_run: RunMaker) -> None:
     builder = new_run()
     for number, line in enumerate((EVEN, SLOW_FORWARD)):

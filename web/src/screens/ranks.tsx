@@ -44,7 +44,7 @@ function LateRanks({ payload }: { payload: RanksView }) {
         keyOf={(row: RankLateness) => rowKey(row.rank)}
         fields={columns(
           "RankLateness", "rank", "node", "coordinates", "late_ratio", "last_ratio", "lateness_ns",
-          "mean_lateness_ns", "mean_waiting_ns", "persistence", "cause",
+          "mean_lateness_ns", "mean_waiting_ns", "persistence", "cause", "made_late_by",
         )}
       />
     </>
