@@ -19,7 +19,7 @@ from benchmarks.late_ranks.hosts import Host, find_free_port, make_hosts
 
 JOB = Path(__file__).with_name("job.py")
 TIMEOUT_S = 600
-BURNER_COUNT = 3
+BURNER_COUNT = 6
 HEALTHY = "none"
 CAUSES = {
     "compute": ("slow forward passes",),
@@ -64,7 +64,8 @@ class Outcome:
     rank_count: int
     rank: int | None
     sentence: str
-    named: list[str]
+    late_names: list[str]
+    """Ranks that the view `ranks` calls late, or the host that it calls slow to send."""
     is_right_rank: bool
     is_right_cause: bool
     live: list[str]
@@ -115,16 +116,16 @@ def judge(case: Case, run: Path, *, wall_s: float) -> Outcome:
     ranks = _read(run, "show", "ranks")
     rules = _read(run, "rules", "check")
     live = next(f["ranks"] for f in rules["findings"] if f["rule"] == "RankStraggler")
-    named = sorted(r["rank"] for r in ranks["ranks"] if r["persistence"] is not None)
+    late_names = sorted(r["rank"] for r in ranks["ranks"] if r["persistence"] is not None)
     sentence = ranks["sentence"]
     if case.fault == HEALTHY:
-        is_right_rank, is_right_cause = not named, not named
+        is_right_rank, is_right_cause = not late_names, not late_names
     else:
         expected = [f"rank {case.rank}"]
         if case.fault == "bandwidth":  # all ranks of the host use its link
             expected = [f"host{case.host}"]
-            named = [f"host{n}" for n in range(2) if f" from host{n}" in sentence]
-        is_right_rank = named == expected
+            late_names = [f"host{n}" for n in range(2) if f" from host{n}" in sentence]
+        is_right_rank = late_names == expected
         is_right_cause = any(cause in sentence for cause in CAUSES[case.fault])
     return Outcome(
         fault=case.fault,
@@ -132,7 +133,7 @@ def judge(case: Case, run: Path, *, wall_s: float) -> Outcome:
         rank_count=case.rank_count,
         rank=None if case.fault == HEALTHY else case.rank,
         sentence=sentence,
-        named=named,
+        late_names=late_names,
         is_right_rank=is_right_rank,
         is_right_cause=is_right_cause,
         live=live,
@@ -149,7 +150,10 @@ def _apply_fault(case: Case, hosts: Sequence[Host]) -> Iterator[None]:
     if case.fault == "cpu":
         core = min(os.sched_getaffinity(0))
         code = f"import os\nos.sched_setaffinity(0, [{core}])\nwhile True: pass"
-        burners = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(BURNER_COUNT)]
+        burners = [  # in sessions of their own: the kernel shares a core between sessions
+            subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+            for _ in range(BURNER_COUNT)
+        ]
     try:
         yield
     finally:

@@ -18,6 +18,7 @@ from stepscope.analysis import (
 from stepscope.diagnosis.late_groups import find_inherited_lateness
 from stepscope.diagnosis.rank_causes import MIN_INPUT_RATIO
 from stepscope.diagnosis.rank_waiting import compute_input_ratio
+from stepscope.diagnosis.slow_links import describe_slow_link
 from stepscope.quantities import duration, multiple, percent
 from stepscope.run import (
     DIMENSIONS,
@@ -112,8 +113,16 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
         causes=causes,
         inherited=inherited,
         mesh=mesh,
-        sentence=_write_sentence(ranks, steps, late, culprits, causes, mesh)
-        + _describe_inherited(ranks, culprits, inherited),
+        sentence=" ".join(
+            filter(
+                None,
+                (
+                    _write_sentence(ranks, steps, late, culprits, causes, mesh),
+                    _describe_inherited(ranks, culprits, inherited),
+                    describe_slow_link(run, steps),
+                ),
+            )
+        ),
     )
 
 
@@ -237,12 +246,12 @@ def _write_sentence(  # noqa: PLR0917
 
 def _describe_inherited(
     ranks: Sequence[Rank], culprits: Sequence[int], inherited: Mapping[int, int]
-) -> str:
-    """Describe whom the first late rank makes late; empty for none."""
+) -> str | None:
+    """Describe whom the first late rank makes late; None for nobody."""
     names = [ranks[index].name for index, origin in inherited.items() if origin == culprits[0]]
     if not names:
-        return ""
-    return f" It makes {', '.join(names)} late, too, in earlier collectives of the step."
+        return None
+    return f"It makes {', '.join(names)} late, too, in earlier collectives of the step."
 
 
 def _lateness(rank: LateRank) -> float:
