@@ -57,7 +57,7 @@ def main() -> int:
     healthy = [outcome for outcome in outcomes if outcome.fault == HEALTHY]
     print(
         f"right rank {sum(o.is_right_rank for o in faulty)} of {len(faulty)}, right cause "
-        f"{sum(o.is_right_cause for o in faulty)} of {len(faulty)}, healthy jobs that name nobody "
+        f"{sum(o.is_right_cause for o in faulty)} of {len(faulty)}, healthy jobs that name no rank "
         f"{sum(o.is_right_rank for o in healthy)} of {len(healthy)}"
     )
     result = {"isolated": isolated, "outcomes": [asdict(outcome) for outcome in outcomes]}

@@ -247,7 +247,7 @@ def _write_sentence(  # noqa: PLR0917
 def _describe_inherited(
     ranks: Sequence[Rank], culprits: Sequence[int], inherited: Mapping[int, int]
 ) -> str | None:
-    """Describe whom the first late rank makes late; None for nobody."""
+    """Describe whom the first late rank makes late; None if it makes none late."""
     names = [ranks[index].name for index, origin in inherited.items() if origin == culprits[0]]
     if not names:
         return None

@@ -29,12 +29,13 @@ def describe_slow_link(run: Run, steps: SharedSteps) -> str | None:
     }
     if transfer_ratio < MIN_TRANSFER_RATIO or len(queues) < 2 or len(queues) < len(nodes):
         return None
-    *others, (largest, node) = sorted((value, node) for node, value in queues.items())
-    other = others[-1][0]
-    if largest < max(MIN_QUEUE_BYTES, MIN_QUEUE_FACTOR * other):
+    node = max(queues, key=lambda name: queues[name])
+    largest = queues.pop(node)
+    next_largest = max(queues.values())
+    if largest < max(MIN_QUEUE_BYTES, MIN_QUEUE_FACTOR * next_largest):
         return None
     return (
         f"Transfer takes {percent(transfer_ratio)} of step time, over a slow link from {node}: "
         f"{memory(largest)} wait to be sent there on average, on other nodes at most "
-        f"{memory(other)}."
+        f"{memory(next_largest)}."
     )

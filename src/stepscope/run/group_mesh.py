@@ -66,14 +66,14 @@ def make_group_mesh(groups: dict[str, set[Members]], ranks: Collection[int]) -> 
     if not divided:
         return None
     order = sorted(divided, key=lambda name: -_stride(divided[name]))
-    places: dict[int, dict[str, int]] = {rank: {} for rank in ranks}
+    coordinates_by_rank: dict[int, dict[str, int]] = {rank: {} for rank in ranks}
     for name in order:
         for members in divided[name]:
             for position, rank in enumerate(members):
-                if rank in places:
-                    places[rank][name] = position
+                if rank in coordinates_by_rank:
+                    coordinates_by_rank[rank][name] = position
     sizes = {name: len(next(iter(divided[name]))) for name in order}
-    return RankMesh(sizes=sizes, places=places)
+    return RankMesh(sizes=sizes, coordinates_by_rank=coordinates_by_rank)
 
 
 def _divides(groups: set[Members], ranks: Collection[int]) -> bool:

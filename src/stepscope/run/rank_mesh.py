@@ -27,13 +27,13 @@ class RankMesh:
     """Sizes by dimension, the slowest first."""
 
     sizes: dict[str, int]
-    places: Mapping[int, dict[str, int]] | None = None
+    coordinates_by_rank: Mapping[int, dict[str, int]] | None = None
     """Coordinates by rank, where ranks are not in row-major order."""
 
     def locate(self, rank: int) -> dict[str, int]:
         """Return the coordinates of a rank."""
-        if self.places is not None:
-            return self.places[rank]
+        if self.coordinates_by_rank is not None:
+            return self.coordinates_by_rank[rank]
         coordinates = {}
         for name, size in reversed(self.sizes.items()):
             rank, coordinates[name] = divmod(rank, size)

@@ -27,7 +27,7 @@ def draw(new_run: RunMaker, *, late: tuple[int, ...], described: bool = True) ->
     builder = new_run()
     for number in range(4):
         rank = builder.rank(number, world_size=4)
-        group_late = any(number // 2 == other // 2 for other in late)
+        group_late = number // 2 in {rank // 2 for rank in late}
         load_ms = 10 + LATE_MS * (number in late)
         tensor_wait_ms = LATE_MS * (group_late and number not in late)
         data_wait_ms = 5 + LATE_MS * (not group_late)

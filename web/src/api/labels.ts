@@ -1516,7 +1516,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   RankLateness: {
     rank: {"title":"rank","unit":"none","display":"identifier"},
     node: {"title":"node","unit":"none"},
-    coordinates: {"title":"coordinates","unit":"none","description":"Place in the mesh, such as dp=1 pp=0 tp=1; empty without `--mesh`."},
+    coordinates: {"title":"coordinates","unit":"none","description":"Place in the mesh, such as dp=1 pp=0 tp=1: from `--mesh`, or process groups of known purpose; empty without."},
     late_ratio: {"title":"late","unit":"ratio","display":"bar","description":"Share of steps in which it is later than the others by at least 5% of the step."},
     last_ratio: {"title":"last","unit":"ratio","description":"Share of steps in which it is late, and the last to arrive."},
     lateness_ns: {"title":"lateness","unit":"ns","description":"Median over its late steps; over all steps where none is late."},
@@ -1524,6 +1524,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     mean_waiting_ns: {"title":"mean waiting","unit":"ns","description":"Mean wait for the last rank of a step."},
     persistence: {"title":"persistence","unit":"none","description":"Null for a rank that is not late, other than by chance."},
     cause: {"title":"cause","unit":"none","description":"Activity of the rank while the others wait for it; null if it is not late, or the cause was not found."},
+    made_late_by: {"title":"made late by","unit":"none","description":"Rank that makes this one late in an earlier collective of the step; null for none."},
     episodes: {"title":"episodes","unit":"none"},
   },
   RankPipeline: {

@@ -1886,7 +1886,7 @@ export interface RankArrival {
 export interface RankLateness {
   rank: string;
   node: string;
-  /** Place in the mesh, such as dp=1 pp=0 tp=1; empty without `--mesh`. */
+  /** Place in the mesh, such as dp=1 pp=0 tp=1: from `--mesh`, or process groups of known purpose; empty without. */
   coordinates: string;
   /** Share of steps in which it is later than the others by at least 5% of the step. */
   late_ratio: number | null;
@@ -1902,6 +1902,8 @@ export interface RankLateness {
   persistence: "persistent" | "since" | "transient" | null;
   /** Activity of the rank while the others wait for it; null if it is not late, or the cause was not found. */
   cause: string | null;
+  /** Rank that makes this one late in an earlier collective of the step; null for none. */
+  made_late_by: string | null;
   episodes: LateEpisode[];
 }
 
