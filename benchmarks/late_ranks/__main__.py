@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--faults", default=",".join(CAUSES), help="separated by commas")
     parser.add_argument("--seeds", type=int, default=3, help="jobs per fault")
     parser.add_argument("--healthy", type=int, default=5, help="jobs without a fault")
-    parser.add_argument("--steps", type=int, default=80, help="steps of a job")
+    parser.add_argument("--steps", type=int, default=130, help="steps of a job: the rule needs 100")
     parser.add_argument("--keep", type=Path, help="directory for the runs")
     parser.add_argument("--output", type=Path, default=RESULTS)
     arguments = parser.parse_args()
@@ -50,7 +50,7 @@ def main() -> int:
             ]
             print(
                 f"{case.fault:<10} seed {case.seed}  {case.rank_count} ranks  rank {marks[0]}  "
-                f"cause {marks[1]}  rule {outcome.live}  {outcome.sentence}",
+                f"cause {marks[1]}  rule {outcome.rule_ranks}  {outcome.sentence}",
                 flush=True,
             )
     faulty = [outcome for outcome in outcomes if outcome.fault != HEALTHY]

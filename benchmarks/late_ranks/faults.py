@@ -68,7 +68,7 @@ class Outcome:
     """Ranks that the view `ranks` calls late, or the host that it calls slow to send."""
     is_right_rank: bool
     is_right_cause: bool
-    live: list[str]
+    rule_ranks: list[str]
     """Ranks that the rule RankStraggler names."""
     wall_s: float
 
@@ -115,7 +115,7 @@ def judge(case: Case, run: Path, *, wall_s: float) -> Outcome:
     """Compare what the views say about a run with the fault."""
     ranks = _read(run, "show", "ranks")
     rules = _read(run, "rules", "check")
-    live = next(f["ranks"] for f in rules["findings"] if f["rule"] == "RankStraggler")
+    rule_ranks = next(f["ranks"] for f in rules["findings"] if f["rule"] == "RankStraggler")
     late_names = sorted(r["rank"] for r in ranks["ranks"] if r["persistence"] is not None)
     sentence = ranks["sentence"]
     if case.fault == HEALTHY:
@@ -136,7 +136,7 @@ def judge(case: Case, run: Path, *, wall_s: float) -> Outcome:
         late_names=late_names,
         is_right_rank=is_right_rank,
         is_right_cause=is_right_cause,
-        live=live,
+        rule_ranks=rule_ranks,
         wall_s=round(wall_s, 1),
     )
 
