@@ -411,6 +411,11 @@ class FakeRuleInputs:
     def tensors_of(self, run: str) -> list[TensorSeries]:
         return self.other_runs[run]
 
+    @property
+    def settled_steps(self) -> list[RankStepTimes]:
+        """The exchange of no step is known."""
+        return self.steps
+
     def from_start(self) -> FakeRuleInputs:
         return self
 
@@ -486,12 +491,8 @@ def check_rule(rule: Rule[object], inputs: FakeRuleInputs) -> Finding:
 
 def _take(steps: RankStepTimes, rows: np.ndarray) -> RankStepTimes:
     indices = np.flatnonzero(rows)
-    return replace(
-        steps,
-        first=steps.first + (int(indices[0]) if len(indices) else 0),
-        start_ns=steps.start_ns[rows],
-        end_ns=steps.end_ns[rows],
-        wall_ns=steps.wall_ns[rows],
-        phase_ns={phase: ns[rows] for phase, ns in steps.phase_ns.items()},
-        profiled=steps.profiled[rows],
+    return (
+        steps.between(int(indices[0]), int(indices[-1]) + 1)
+        if len(indices)
+        else steps.between(0, 0)
     )

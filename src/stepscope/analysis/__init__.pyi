@@ -78,9 +78,12 @@ from .device_work import (
     combine_device_work as combine_device_work,
 )
 from .exchange import (
+    MIN_RECORDED_RATIO as MIN_RECORDED_RATIO,
+    RecordedCalls as RecordedCalls,
     compute_exposed_exchange_ratio as compute_exposed_exchange_ratio,
     count_exchanges_per_step as count_exchanges_per_step,
     estimate_backward_compute as estimate_backward_compute,
+    measure_exchange as measure_exchange,
 )
 from .exposed_time import (
     CategoryRanges as CategoryRanges,
@@ -213,6 +216,7 @@ from .late_chain import (
     find_late_chains as find_late_chains,
 )
 from .late_ranks import (
+    MIN_LATE_RATIO as MIN_LATE_RATIO,
     PERSISTENT_RATIO as PERSISTENT_RATIO,
     Episode as Episode,
     LateRank as LateRank,
@@ -410,6 +414,7 @@ from .series import (
     numeric_sort_key as numeric_sort_key,
 )
 from .spans import (
+    FLAG_ASYNC as FLAG_ASYNC,
     FLAG_EVAL_MODE as FLAG_EVAL_MODE,
     FLAG_NEW_MODEL as FLAG_NEW_MODEL,
     FLAG_NO_GRAD as FLAG_NO_GRAD,

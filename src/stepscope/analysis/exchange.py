@@ -3,11 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.intervals import Int, Intervals
 from stepscope.schema import DdpFact
+
+MIN_RECORDED_RATIO = 0.5
+"""Recorded exchange is used if all calls of this share of the steps were recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedCalls:
+    """Collectives that one process has called, in the order of its recorder."""
+
+    t_ns: Int
+    """Time of each call."""
+    seq: Int
+    """Number of each call; a gap is a call that was not recorded."""
+
+
+def measure_exchange(
+    steps: Intervals, passes: Intervals, calls: RecordedCalls, explicit: Intervals
+) -> NDArray[np.float64]:
+    """Measure the exposed exchange in the backward passes of each step.
+
+    A backward pass that exchanges gradients ends when the exchange has ended. From its last call of
+    a collective on, the rank has nothing else to do:
+
+        exposed exchange = end of the pass - last call of a collective in it
+
+    Both are times of one rank, so clocks of nodes do not matter.
+
+    Args:
+        steps: steps of the rank, in order.
+        passes: its backward passes, in order.
+        calls: its collectives.
+        explicit: collectives of its script, whose time is communication anyway.
+
+    Returns:
+        Nanoseconds by step; NaN for a step whose calls are not all recorded, and for the last ones,
+        without a call after them.
+    """
+    t_ns = calls.t_ns
+    gaps = np.concatenate([[0], np.cumsum(np.diff(calls.seq) != 1)])
+    before = np.maximum(np.searchsorted(t_ns, steps.start) - 1, 0)
+    after = np.searchsorted(t_ns, steps.end)
+    is_complete = after < len(t_ns)
+    is_complete[is_complete] = gaps[after[is_complete]] == gaps[before[is_complete]]
+    in_script = np.searchsorted(explicit.start, t_ns, side="right") - 1
+    if len(explicit.start):
+        t_ns = t_ns[(in_script < 0) | (t_ns >= explicit.end[in_script])]
+    last = np.searchsorted(t_ns, passes.end) - 1
+    last_ns = t_ns[last] if len(t_ns) else passes.start
+    exposed = np.where((last >= 0) & (last_ns >= passes.start), passes.end - last_ns, 0)
+    step = np.searchsorted(steps.start, passes.start, side="right") - 1
+    is_inside = step >= 0
+    is_inside[is_inside] = passes.start[is_inside] < steps.end[step[is_inside]]
+    exchange = np.bincount(step[is_inside], weights=exposed[is_inside], minlength=len(steps.start))
+    return np.where(is_complete, exchange, np.nan)
 
 
 def compute_exposed_exchange_ratio(account: DdpFact) -> float:

@@ -9,7 +9,8 @@ rank has arrived:
     inherited lateness                  its release - median release of the other ranks
 
 If at least half of the lateness is inherited, the last rank of that previous collective is asked
-in its place, and so on. Where the lateness is the rank's own, the chain starts. Arrivals are times
+in its place, and so on. Where the lateness is the rank's own, the chain starts; also where the rank
+arrived at the previous collective almost as late as the last one did. Arrivals are times
 of one clock: those of several nodes need `clock_alignment`.
 """
 
@@ -67,15 +68,21 @@ def find_late_chains(arrivals: GroupArrivals) -> LateChains:
     release = np.where(previous >= 0, latest[source], arrivals.t_ns.min(initial=0))
     lateness = np.zeros(len(groups))
     inherited = np.zeros(len(groups))
+    held_up = np.zeros(len(groups))
     for index in np.flatnonzero(counts > 1).tolist():
         calls = order[first[index] : first[index] + counts[index]]
         lateness[index] = latest[index] - np.median(arrivals.t_ns[calls[:-1]])
         inherited[index] = release[calls[-1]] - np.median(release[calls[:-1]])
+        held_up[index] = release[calls[-1]] - arrivals.t_ns[previous[calls[-1]]]
     origin, links = np.arange(len(groups)), np.zeros(len(groups), dtype=np.int64)
     for index in np.argsort(latest, kind="stable").tolist():  # causes come before effects
         before = source[last_call[index]] if len(last_call) else -1
-        is_inherited = inherited[index] >= MIN_INHERITED_RATIO * lateness[index] > 0
-        if before >= 0 and is_inherited and latest[before] <= latest[index]:
+        enough_ns = MIN_INHERITED_RATIO * lateness[index]
+        is_inherited = inherited[index] >= enough_ns > 0
+        if before < 0 or not is_inherited or latest[before] > latest[index]:
+            continue
+        was_last = arrivals.rank[last_call[before]] == arrivals.rank[last_call[index]]
+        if was_last or held_up[index] >= enough_ns:
             origin[index], links[index] = origin[before], links[before] + 1
     shared = np.flatnonzero(counts > 1)
     return LateChains(

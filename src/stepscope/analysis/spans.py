@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from stepscope.intervals import Int, Intervals
 
 T = TypeVar("T", bound=np.generic)
+FLAG_ASYNC = 1
 FLAG_NO_GRAD = 2
 FLAG_NO_RESULT = 4
 FLAG_EVAL_MODE = 8

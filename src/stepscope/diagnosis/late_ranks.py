@@ -8,9 +8,17 @@ from typing import Literal
 
 import numpy as np
 
-from stepscope.analysis import PERSISTENT_RATIO, LateRank, LateRanks, find_late_ranks
+from stepscope.analysis import (
+    MIN_LATE_RATIO,
+    PERSISTENT_RATIO,
+    LateRank,
+    LateRanks,
+    find_late_ranks,
+)
+from stepscope.diagnosis.late_groups import find_inherited_lateness
 from stepscope.diagnosis.rank_causes import MIN_INPUT_RATIO
 from stepscope.diagnosis.rank_waiting import compute_input_ratio
+from stepscope.diagnosis.slow_links import describe_slow_link
 from stepscope.quantities import duration, multiple, percent
 from stepscope.run import (
     DIMENSIONS,
@@ -20,6 +28,7 @@ from stepscope.run import (
     SharedSteps,
     has_stage_operations,
     map_ranks,
+    read_group_mesh,
     read_shared_steps,
 )
 
@@ -54,6 +63,10 @@ class LateReport:
     """Ranks (their indices) with an episode of lateness, the most costly first."""
     causes: dict[int, str]
     """What each of these does meanwhile; without those whose cause was not found."""
+    inherited: dict[int, int]
+    """Late ranks that one of these made late in an earlier collective, with that rank."""
+    mesh: RankMesh | None
+    """Coordinates of the ranks, as given or from their process groups."""
     sentence: str
 
 
@@ -62,7 +75,7 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
 
     Args:
         run: the run.
-        mesh: coordinates of the ranks.
+        mesh: coordinates of the ranks; by default those of their process groups.
     """
     ranks = run.ranks
     if not ranks and has_stage_operations(run):
@@ -83,11 +96,16 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
     late = find_late_ranks(steps.communication_ns, steps.wall_ns, steps.phase_ns)
     costs = [rank.episode_ns for rank in late.ranks]
     culprits = [int(i) for i in np.argsort(costs, kind="stable")[::-1] if costs[i] > 0]
+    mesh = mesh or read_group_mesh(run)
+    min_lateness_ns = MIN_LATE_RATIO * float(np.median(steps.wall_ns))
+    inherited = find_inherited_lateness(run, ranks, culprits, min_lateness_ns)
+    culprits = [index for index in culprits if index not in inherited]
     conditions = map_ranks(_measure_condition, run, tables=("spans", "metrics")) if culprits else []
+    work_ns = np.mean(sum(steps.phase_ns.values(), np.zeros_like(steps.wall_ns)), axis=1).tolist()
     causes = {
         index: cause
         for index in culprits
-        if (cause := _find_cause(ranks, conditions, index, late.ranks[index]))
+        if (cause := _find_cause(ranks, conditions, index, late.ranks[index], work_ns))
     }
     return LateReport(
         ranks=ranks,
@@ -95,7 +113,18 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
         late=late,
         culprits=culprits,
         causes=causes,
-        sentence=_write_sentence(ranks, steps, late, culprits, causes, mesh),
+        inherited=inherited,
+        mesh=mesh,
+        sentence=" ".join(
+            filter(
+                None,
+                (
+                    _write_sentence(ranks, steps, late, culprits, causes, mesh),
+                    _describe_inherited(ranks, culprits, inherited),
+                    describe_slow_link(run, steps),
+                ),
+            )
+        ),
     )
 
 
@@ -135,7 +164,11 @@ def _measure_condition(rank: Rank) -> _Condition:
 
 
 def _find_cause(
-    ranks: Sequence[Rank], conditions: Sequence[_Condition], index: int, late: LateRank
+    ranks: Sequence[Rank],
+    conditions: Sequence[_Condition],
+    index: int,
+    late: LateRank,
+    work_ns: Sequence[float],
 ) -> str | None:
     """Find what a late rank does while the others wait; None where nothing explains half of it."""
     enough_ns = MIN_EXPLAINED_RATIO * late.lateness_ns
@@ -153,20 +186,39 @@ def _find_cause(
         clock_ratio = clock / float(np.median(peer_clocks))
         if clock_ratio <= MIN_CLOCK_RATIO:
             return f"a slow GPU clock, {percent(clock_ratio)} of that of the other ranks"
-    delay_ns = condition.core_delay_ns
-    peer_delays_ns = [ns for peer in peer_conditions if (ns := peer.core_delay_ns) is not None]
-    if (
-        delay_ns is not None
-        and peer_delays_ns
-        and delay_ns - float(np.median(peer_delays_ns)) >= enough_ns
-    ):
-        return f"no free core for {duration(delay_ns)} of a step"
+    contention_ns = _measure_contention(conditions, index, work_ns)
+    if contention_ns is not None and contention_ns >= enough_ns:
+        return f"no free core for {duration(contention_ns)} of a step"
     return _find_phase(excess, enough_ns)
 
 
 def _find_phase(excess_ns: Mapping[str, float], enough_ns: float) -> str | None:
     phase = max(excess_ns, key=lambda name: excess_ns[name])
     return PHASE_WORDS[phase] if excess_ns[phase] >= enough_ns else None
+
+
+def _measure_contention(
+    conditions: Sequence[_Condition], index: int, work_ns: Sequence[float]
+) -> float | None:
+    """Measure the time without a core per step that a rank has more of than its work explains.
+
+    A rank with more to do waits longer for a core as well, where all ranks do. With d, the time
+    without a core, and w, the own work that contains it, both per step:
+
+        d - (w - d) x median of d / (w - d) over the other ranks
+
+    None where time without a core was not recorded.
+    """
+    delays = [condition.core_delay_ns for condition in conditions]
+    own_ns = delays[index]
+    rates = [
+        delay / (work - delay)
+        for number, (delay, work) in enumerate(zip(delays, work_ns, strict=True))
+        if number != index and delay is not None and work > delay
+    ]
+    if own_ns is None or not rates:
+        return None
+    return own_ns - max(0.0, work_ns[index] - own_ns) * float(np.median(rates))
 
 
 # --- words ---------------------------------------------------------------------------------------
@@ -203,6 +255,16 @@ def _write_sentence(  # noqa: PLR0917
         more = f" and {len(culprits) - 4} more" if len(culprits) > 4 else ""
         sentence += f" So are, for less in total, {names}{more}."
     return sentence
+
+
+def _describe_inherited(
+    ranks: Sequence[Rank], culprits: Sequence[int], inherited: Mapping[int, int]
+) -> str | None:
+    """Describe whom the first late rank makes late; None if it makes none late."""
+    names = [ranks[index].name for index, origin in inherited.items() if origin == culprits[0]]
+    if not names:
+        return None
+    return f"It makes {', '.join(names)} late, too, in earlier collectives of the step."
 
 
 def _lateness(rank: LateRank) -> float:

@@ -285,6 +285,12 @@ class RangeInputs:
         rows, self._step_rows = self._step_rows or self._read_steps(), None
         return self._finder.find(rows)
 
+    @cached_property
+    def settled_steps(self) -> list[RankStepTimes]:
+        """Steps of this or an earlier range whose exposed exchange became known, or will not."""
+        _ = self.steps
+        return self._finder.unsettled.settle(self.end_ns, final=self._final)
+
     def _read_steps(self) -> StepRows:
         return self._finder.read(self._training_processes, self.end_ns, final=self._final)
 

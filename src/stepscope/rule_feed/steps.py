@@ -17,6 +17,7 @@ from stepscope.analysis import (
     Steps,
     find_steps,
 )
+from stepscope.rule_feed.unsettled_steps import UnsettledSteps
 from stepscope.rules import RankStepTimes
 from stepscope.run import Period, SpanRows, find_processes, read_spans, spans_of
 from stepscope.schema import ProcessInfo
@@ -62,6 +63,8 @@ class StepFinder:
         self._reader = reader
         self._positions: dict[str, _Position] = {}
         self._read_until = _FIRST
+        self.unsettled = UnsettledSteps(reader)
+        """Steps that were found, until their exchange is known."""
         self._has_optimizers = False
         """True if an optimizer or a mark of any process has ended a step."""
 
@@ -95,11 +98,13 @@ class StepFinder:
         steps_by_rank = []
         for name, read in rows.spans.items():
             position = self._positions.setdefault(name, _Position())
-            steps = self._find(position, spans_of(read), rows.end_ns, final=rows.final)
+            spans = spans_of(read)
+            steps = self._find(position, spans, rows.end_ns, final=rows.final)
             position.stepping = steps is not None
             if steps is not None:
-                first = position.count - len(steps)
-                steps_by_rank.append(_rank_steps(rows.processes[name], steps, first))
+                times = _rank_steps(rows.processes[name], steps, position.count - len(steps))
+                steps_by_rank.append(times)
+                self.unsettled.add(times, spans, steps)
         return sorted(steps_by_rank, key=lambda times: (times.process.rank or 0, times.process.pid))
 
     def _find(self, position: _Position, spans: Spans, end_ns: int, *, final: bool) -> Steps | None:

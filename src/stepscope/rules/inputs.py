@@ -14,6 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stepscope.analysis import Device, LoggedScalars, Series, TensorSeries, TensorValues
 from stepscope.intervals import Int
 from stepscope.rules.traces import RuleTrace, StepTimes
@@ -25,6 +28,9 @@ class RankStepTimes(StepTimes):
     """Steps of one rank of a watched job that ended in the range, numbered from its start."""
 
     process: ProcessInfo
+    exchange_ns: NDArray[np.float64] | None = None
+    """Exposed gradient exchange in the backward passes of each step, from the recorder of
+    collectives; NaN where it is unknown. None for steps that are not of `settled_steps`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +80,10 @@ class RuleInputs(Protocol):
     @property
     def steps(self) -> Sequence[RankStepTimes]:
         """Steps that ended in the range, by rank; ranks without any may be absent."""
+
+    @property
+    def settled_steps(self) -> Sequence[RankStepTimes]:
+        """Steps of this or an earlier range whose exposed exchange became known, or will not."""
 
     @property
     def batches(self) -> Sequence[Batches]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,19 @@ class StepTimes:
     def number(self) -> Int:
         """Number of each step."""
         return self.first + np.arange(len(self), dtype=np.int64)
+
+    def between(self, start: int, end: int) -> Self:
+        """Select consecutive steps by their indices, the end exclusive."""
+        rows = slice(start, end)
+        return replace(
+            self,
+            first=self.first + start,
+            start_ns=self.start_ns[rows],
+            end_ns=self.end_ns[rows],
+            wall_ns=self.wall_ns[rows],
+            phase_ns={phase: ns[rows] for phase, ns in self.phase_ns.items()},
+            profiled=self.profiled[rows],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,7 @@ from .graph_captures import (
     graph_calls_of as graph_calls_of,
     replays_of as replays_of,
 )
+from .group_mesh import read_group_mesh as read_group_mesh
 from .heatmaps import (
     SampledHeatmap as SampledHeatmap,
     build_sampled_heatmap as build_sampled_heatmap,
@@ -116,6 +117,11 @@ from .next_record import (
     find_next_record as find_next_record,
     has_records as has_records,
 )
+from .node_clocks import (
+    NO_SHARED_COLLECTIVES as NO_SHARED_COLLECTIVES,
+    NodeClocks as NodeClocks,
+    align_node_clocks as align_node_clocks,
+)
 from .node_metrics import NodeMetrics as NodeMetrics
 from .opening import (
     open_run as open_run,
@@ -143,6 +149,11 @@ from .python_profiles import (
 )
 from .rank_collectives import TraceCalls as TraceCalls, combine_calls as combine_calls
 from .rank_ends import RankEnd as RankEnd, read_rank_ends as read_rank_ends
+from .rank_exchange import (
+    measure_step_exchange as measure_step_exchange,
+    read_calls as read_calls,
+    read_exchange as read_exchange,
+)
 from .rank_mesh import (
     DIMENSIONS as DIMENSIONS,
     RankMesh as RankMesh,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from stepscope.analysis import RankArrivals
 from stepscope.intervals import Int
+from stepscope.run.rank_exchange import HOST_BACKENDS
 from stepscope.run.run import Run
 from stepscope.schema import FlightRecorderFact
 
@@ -16,6 +17,10 @@ NO_RECORDER = (
     "the version of PyTorch in this job has no recorder of collectives, or it is off "
     "(TORCH_FR_BUFFER_SIZE=0): only collectives that the script calls itself, and the account of "
     "DistributedDataParallel, are recorded"
+)
+_COLUMNS = (
+    *("node", "process", "log", "seq", "t_ns", "rank", "group", "kind", "number", "backend"),
+    "ended_ns",
 )
 NO_CALLS = "no collective was recorded: the job has one process, or uses no process group"
 
@@ -29,7 +34,17 @@ class RecordedCollectives:
     nodes: list[str]
     """Node of each rank."""
     node: Int
-    """Code of the node of each call."""
+    """Index of the node of each call in `node_names`."""
+    node_names: list[str]
+    process: Int
+    """Index of the process of each call in `processes`."""
+    processes: list[str]
+    kinds: list[str]
+    """Kind of call by code."""
+    is_on_host: NDArray[np.bool_]
+    """True for a call that the host carries out."""
+    ended_ns: Int
+    """When the watchdog saw that the call had ended; -1 where none did."""
     arrivals: RankArrivals
     """Calls by rank. The code of a group tells starts of the job apart, and calls of one number:
     a process that destroys its groups and makes them again numbers from 1 again."""
@@ -44,9 +59,9 @@ def read_recorded_collectives(run: Run) -> RecordedCollectives | str:
         return NO_RECORDER if facts and not any(f.is_available for f in facts) else NO_CALLS
     columns = run.reader.table(
         "collective_calls",
-        ("node", "process", "log", "seq", "t_ns", "rank", "group", "kind", "number"),
+        _COLUMNS,
         condition=f"{run.period.condition('t_ns')} AND is_p2p = 0 AND rank IS NOT NULL",
-        encoded=("node", "process", "log", "group", "kind"),
+        encoded=("node", "process", "log", "group", "kind", "backend"),
     )
     ranks, rank = np.unique(np.ma.getdata(columns["rank"]), return_inverse=True)
     rank = rank.astype(np.int64)
@@ -62,13 +77,20 @@ def read_recorded_collectives(run: Run) -> RecordedCollectives | str:
     _, number = np.unique(
         np.stack([start, repetition, occurrence, group]), axis=1, return_inverse=True
     )
-    nodes = columns["node"]
+    nodes, backend = columns["node"], columns["backend"]
     names = [nodes.values[code] or "" for code in nodes.codes.tolist()]
+    on_host = np.array([value in HOST_BACKENDS for value in backend.values], dtype=np.bool_)
     first_rows = [int(np.flatnonzero(rank == index)[0]) for index in range(len(ranks))]
     return RecordedCollectives(
         ranks=ranks.tolist(),
         nodes=[names[row] for row in first_rows],
         node=nodes.codes.astype(np.int64),
+        node_names=[name or "" for name in nodes.values],
+        process=process.astype(np.int64),
+        processes=[name or "" for name in columns["process"].values],
+        kinds=[name or "" for name in columns["kind"].values],
+        is_on_host=on_host[backend.codes] & (backend.codes >= 0),
+        ended_ns=np.ma.filled(columns["ended_ns"], -1),
         arrivals=RankArrivals(
             rank=rank,
             group=number.reshape(-1).astype(np.int64),

@@ -7,6 +7,7 @@ are in row-major order: the last dimension varies fastest.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stepscope.errors import UsageError
@@ -26,9 +27,13 @@ class RankMesh:
     """Sizes by dimension, the slowest first."""
 
     sizes: dict[str, int]
+    coordinates_by_rank: Mapping[int, dict[str, int]] | None = None
+    """Coordinates by rank, where ranks are not in row-major order."""
 
     def locate(self, rank: int) -> dict[str, int]:
         """Return the coordinates of a rank."""
+        if self.coordinates_by_rank is not None:
+            return self.coordinates_by_rank[rank]
         coordinates = {}
         for name, size in reversed(self.sizes.items()):
             rank, coordinates[name] = divmod(rank, size)

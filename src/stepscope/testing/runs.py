@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from stepscope.importers import RecordedCall, make_call_columns
 from stepscope.importers.kineto import Identity, import_trace
 from stepscope.run import Run
 from stepscope.schema import SCHEMA_VERSION, JobState, JobStatus, NodeInfo, ProcessInfo, RunInfo
@@ -44,6 +45,9 @@ class DrawnProcess(Drawing):
     info: ProcessInfo
     workers: list[DrawnProcess] = field(default_factory=list)
     more_threads: list[Drawing] = field(default_factory=list)
+    calls: list[RecordedCall] = field(default_factory=list)
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Ranks of process groups by name."""
 
     def thread(self) -> Drawing:
         """Add a thread, from the start of the run."""
@@ -67,6 +71,40 @@ class DrawnProcess(Drawing):
             backward_compute_ns=round(compute_ms * MS),
             **counts,
         )
+
+    def collective(
+        self,
+        before_ms: float = 0,
+        *,
+        group: str = "0",
+        purpose: str = "default_pg",
+        ranks: tuple[int, ...] = (),
+        name: str = "gloo:all_reduce",
+    ) -> DrawnProcess:
+        """Add a collective as the recorder of PyTorch has it.
+
+        Args:
+            before_ms: time from the call to the end of what is drawn.
+            group: name of the process group.
+            purpose: description of the group.
+            ranks: ranks of the group.
+            name: backend and kind of call.
+        """
+        if not self.calls:
+            self.fact("flight_recorder", is_available=True, ring_size=2000)
+        number = 1 + sum(call.process_group[0] == group for call in self.calls)
+        self.groups[group] = ranks
+        self.calls.append(
+            RecordedCall(
+                record_id=len(self.calls),
+                process_group=(group, purpose),
+                collective_seq_id=number,
+                profiling_name=name,
+                time_created_ns=self.now - round(before_ms * MS),
+                retired=True,
+            )
+        )
+        return self
 
     @property
     def threads(self) -> list[tuple[int, Drawing]]:
@@ -193,6 +231,8 @@ class RunBuilder:
             if process.info.node == node:
                 self._add_sources(process)
                 writer.put_process(process.info)
+                if process.calls:
+                    writer.append("collective_calls", _call_columns(process))
                 for thread, drawing in process.threads:
                     writer.append("spans", _span_columns(process.info, thread, drawing))
                     _import_events(writer, process.info, thread, drawing)
@@ -276,6 +316,12 @@ def _provenance(node: str, process: str, log: str, count: int) -> dict[str, Any]
         name: DictColumn.constant(value, count) for name, value in constants.items()
     }
     return columns | {"seq": np.arange(count)}
+
+
+def _call_columns(process: DrawnProcess) -> dict[str, Any]:
+    info, calls = process.info, process.calls
+    columns = make_call_columns(calls, rank=info.rank, groups=process.groups)
+    return _provenance(info.node, info.process, "fr", len(calls)) | columns
 
 
 def _ints(values: Iterable[int]) -> np.ndarray[Any, np.dtype[np.int64]]:

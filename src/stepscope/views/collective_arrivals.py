@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stepscope.analysis import RankLateness, measure_lateness, summarize_lateness
-from stepscope.quantities import count_of
-from stepscope.run import Run, read_recorded_collectives
+from stepscope.analysis import Lateness, RankLateness, measure_lateness, summarize_lateness
+from stepscope.quantities import count_of, duration
+from stepscope.run import (
+    NodeClocks,
+    RecordedCollectives,
+    Run,
+    align_node_clocks,
+    read_recorded_collectives,
+)
 from stepscope.views.distributed_payload import Arrivals, RankArrival
 
 LATENESS_OF = (
@@ -20,13 +26,12 @@ def show_arrivals(run: Run) -> Arrivals:
     recorded = read_recorded_collectives(run)
     if isinstance(recorded, str):
         return _make([], missing=recorded)
+    alignment = align_node_clocks(run) if len(set(recorded.nodes)) > 1 else None
+    has_one_clock, clock_note = True, None
     lateness = measure_lateness(recorded.arrivals)
-    node_count = int(recorded.node.max(initial=0)) + 1
-    has_one_clock = not recorded.node.any()
-    if not has_one_clock:
-        group_on_node = recorded.arrivals.group * node_count + recorded.node
+    if alignment is not None:
         mismatch_count = lateness.mismatch_count
-        lateness = measure_lateness(replace(recorded.arrivals, group=group_on_node))
+        lateness, has_one_clock, clock_note = _measure_on_nodes(recorded, alignment)
         lateness = replace(lateness, mismatch_count=mismatch_count)
     summaries = summarize_lateness(recorded.arrivals.rank, lateness, len(recorded.ranks))
     notes = []
@@ -36,12 +41,8 @@ def show_arrivals(run: Run) -> Arrivals:
             "PyTorch has overwritten them before they were read. A larger TORCH_FR_BUFFER_SIZE "
             "keeps more"
         )
-    if not has_one_clock:
-        notes.append(
-            "ranks are compared with those of their own node, because clocks of nodes differ by "
-            "an unknown time; whether others waited for them is not known. `stepscope show RUN "
-            "ranks` compares all ranks without clocks"
-        )
+    if clock_note is not None:
+        notes.append(clock_note)
     if lateness.mismatch_count:
         notes.append(
             f"{count_of(lateness.mismatch_count, 'collective')} of one group and number called "
@@ -55,6 +56,47 @@ def show_arrivals(run: Run) -> Arrivals:
         skipped_count=recorded.skipped_count,
         mismatch_count=lateness.mismatch_count,
         notes=notes,
+    )
+
+
+def _measure_on_nodes(
+    recorded: RecordedCollectives, alignment: NodeClocks | str
+) -> tuple[Lateness, bool, str]:
+    """Measure lateness on the clock of one node, or of each node by itself where the error of that
+    may be as large.
+
+    Returns:
+        The lateness, True if it is on one clock, and a note.
+    """
+    arrivals, count = recorded.arrivals, len(recorded.ranks)
+    if isinstance(alignment, str):
+        reason = alignment
+    elif alignment.residual_ns is None:
+        names = ", ".join(name for name, clock in alignment.clocks.items() if clock is None)
+        reason = f"the clock of {names} could not be aligned with that of {alignment.reference}"
+    else:
+        residual_ns = alignment.residual_ns
+        lateness = measure_lateness(replace(arrivals, t_ns=alignment.to_reference(recorded)))
+        ranks = summarize_lateness(arrivals.rank, lateness, count)
+        largest_ns = max((rank.median_ns or 0.0 for rank in ranks), default=0.0)
+        if largest_ns > residual_ns:
+            return (
+                lateness,
+                True,
+                "times are on the clock of "
+                f"{alignment.reference}: clocks of nodes are aligned by collectives, to within "
+                f"{duration(residual_ns)}",
+            )
+        reason = (
+            f"clocks of nodes are aligned to within {duration(residual_ns)} only, and no rank is "
+            f"later than {duration(largest_ns)} at the median"
+        )
+    on_node = arrivals.group * (int(recorded.node.max()) + 1) + recorded.node
+    return (
+        measure_lateness(replace(arrivals, group=on_node)),
+        False,
+        f"ranks are compared with those of their own node: {reason}. `stepscope show RUN ranks` "
+        "compares all ranks without clocks",
     )
 
 

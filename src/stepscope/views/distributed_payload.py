@@ -127,7 +127,8 @@ class RankArrival(msgspec.Struct, frozen=True, kw_only=True):
     p95_ns: Annotated[float | None, field_label("p95 lateness")]
     mean_ns: Annotated[float | None, field_label("mean lateness")]
     caused_wait_ns: Annotated[int | None, field_label("others waited")]
-    """Time for which all other ranks waited for this one alone; null for ranks of several nodes."""
+    """Time for which all other ranks waited for this one alone; null for ranks of several nodes
+    whose clocks are not aligned well enough."""
 
 
 class Arrivals(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from stepscope.diagnosis import (
     report_late_ranks,
 )
 from stepscope.quantities import count
-from stepscope.run import RankMesh, Run, parse_mesh
+from stepscope.run import Run, parse_mesh
 from stepscope.schema import field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
@@ -51,7 +51,8 @@ class RankLateness(msgspec.Struct, frozen=True, kw_only=True):
     rank: str
     node: str
     coordinates: str
-    """Place in the mesh, such as dp=1 pp=0 tp=1; empty without `--mesh`."""
+    """Place in the mesh, such as dp=1 pp=0 tp=1: from `--mesh`, or process groups of known purpose;
+    empty without."""
     late_ratio: Annotated[float | None, field_label(display="bar")]
     """Share of steps in which it is later than the others by at least 5% of the step."""
     last_ratio: float | None
@@ -67,6 +68,8 @@ class RankLateness(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None
     """Activity of the rank while the others wait for it; null if it is not late, or the cause was
     not found."""
+    made_late_by: str | None
+    """Rank that makes this one late in an earlier collective of the step; null for none."""
     episodes: list[LateEpisode]
 
 
@@ -138,15 +141,16 @@ def show_ranks(run: Run, options: ViewOptions = DEFAULTS) -> RanksView:
         persistence_of=PERSISTENCE_OF,
         step_count=len(report.steps.number),
         mean_transfer_ns=float(report.late.transfer_ns.mean()),
-        ranks=[_show_rank(report, index, mesh) for index in order],
+        ranks=[_show_rank(report, index) for index in order],
         map=_show_map(report, sorted(order[:MAX_RANKS])),
         notes=notes,
         missing=None,
     )
 
 
-def _show_rank(report: LateReport, row: int, mesh: RankMesh | None) -> RankLateness:
-    rank, late = report.ranks[row], report.late.ranks[row]
+def _show_rank(report: LateReport, row: int) -> RankLateness:
+    rank, late, mesh = report.ranks[row], report.late.ranks[row], report.mesh
+    origin = report.inherited.get(row)
     numbers = report.steps.number.tolist()
     number = rank.process.rank
     coordinates = mesh.locate(number) if mesh is not None and number is not None else {}
@@ -161,6 +165,7 @@ def _show_rank(report: LateReport, row: int, mesh: RankMesh | None) -> RankLaten
         mean_waiting_ns=late.mean_waiting_ns,
         persistence=classify_persistence(late, len(numbers)),
         cause=report.causes.get(row),
+        made_late_by=None if origin is None else report.ranks[origin].name,
         episodes=[
             LateEpisode(
                 first_step=numbers[episode.first],

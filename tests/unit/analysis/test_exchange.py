@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from stepscope.analysis.exchange import (
+    RecordedCalls,
     compute_exposed_exchange_ratio,
     count_exchanges_per_step,
     estimate_backward_compute,
+    measure_exchange,
 )
+from stepscope.intervals import EMPTY, Intervals
 from stepscope.schema import DdpFact
 
 
@@ -50,3 +53,42 @@ def test_backward_compute_of_two_ranks() -> None:
     assert estimate_backward_compute(backward, [None, None]).tolist() == backward.tolist()
     # Timed before the second rank became slow: no pass computes longer than the shortest.
     assert estimate_backward_compute(backward, [0.0, 0.0]).tolist() == [[20, 40], [20, 40]]
+
+
+def intervals(*pairs: tuple[int, int]) -> Intervals:
+    start, end = np.array(pairs, dtype=np.int64).T
+    return Intervals(start, end)
+
+
+def calls(*t_ns: int, seq: list[int] | None = None) -> RecordedCalls:
+    return RecordedCalls(
+        t_ns=np.array(t_ns), seq=np.arange(len(t_ns)) if seq is None else np.array(seq)
+    )
+
+
+STEPS = intervals((0, 100), (100, 200), (200, 300))
+PASSES = intervals((20, 60), (120, 180), (230, 290))
+
+
+def test_the_exchange_is_exposed_from_the_last_call_of_a_pass_to_its_end() -> None:
+    exchange = measure_exchange(STEPS, PASSES, calls(25, 50, 130, 140, 280, 350), EMPTY)
+    assert exchange.tolist() == [60 - 50, 180 - 140, 290 - 280]
+
+
+def test_passes_of_one_step_add_up_and_one_without_a_call_exchanges_nothing() -> None:
+    steps, passes = intervals((0, 100), (100, 200)), intervals((10, 20), (30, 50), (60, 90))
+    exchange = measure_exchange(steps, passes, calls(15, 70, 250), EMPTY)
+    assert exchange.tolist() == [(20 - 15) + (90 - 70), 0]
+
+
+def test_the_exchange_of_a_step_without_all_calls_is_unknown() -> None:
+    lost = measure_exchange(STEPS, PASSES, calls(50, 140, 280, 350, seq=[0, 1, 3, 4]), EMPTY)
+    assert np.isnan(lost).tolist() == [False, True, True]  # the lost call is of either of the two
+    early = measure_exchange(STEPS, PASSES, calls(50, 140, 280), EMPTY)
+    assert np.isnan(early).tolist() == [False, False, True]
+    assert np.isnan(measure_exchange(STEPS, PASSES, calls(), EMPTY)).all()
+
+
+def test_a_collective_of_the_script_in_a_pass_is_communication_anyway() -> None:
+    exchange = measure_exchange(STEPS, PASSES, calls(30, 150, 280, 350), intervals((145, 160)))
+    assert exchange.tolist() == [60 - 30, 0, 290 - 280]

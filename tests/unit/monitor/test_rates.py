@@ -10,6 +10,7 @@ from stepscope.monitor.samplers.base import Rates, Sample, Unavailable
 from stepscope.monitor.samplers.disk import DiskSampler
 from stepscope.monitor.samplers.memory import MemorySampler, memory_total_bytes
 from stepscope.monitor.samplers.network import NetworkSampler
+from stepscope.monitor.samplers.send_queue import SendQueueSampler
 
 S = 1_000_000_000
 
@@ -87,6 +88,31 @@ def test_every_used_interface_except_loopback(tmp_path: Path) -> None:
         Sample("network_received_bytes_per_s", "eth0:1", 0.25),
         Sample("network_sent_bytes_per_s", "eth0:1", 0.0),
     ]
+
+
+TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid
+   0: 0100007F:8821 0100007F:1F90 01 00000100:00000000 00:00000000 00000000     0
+   1: 0107D50A:8821 0207D50A:1F90 01 00002000:00000010 01:00000014 00000000     0
+   2: 0107D50A:8822 0207D50A:1F91 01 00000001:00000000 00:00000000 00000000     0
+   3: 0107D50A:8823 0207D50A:1F92 06 00000400:00000000 00:00000000 00000000     0
+"""
+TCP6 = """  sl  local_address                         remote_address                   st tx_queue
+   0: 0000000000000000FFFF00000100007F:1F90 0000000000000000FFFF00000100007F:8821 01 00000040:0
+   1: 0000000000000000FFFF00000107D50A:1F90 0000000000000000FFFF00000207D50A:8821 01 00000004:0
+"""
+
+
+def test_what_waits_to_be_sent_to_other_hosts(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="net/tcp cannot be read: No such file or directory"):
+        SendQueueSampler(proc=str(tmp_path))
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "tcp").write_text(TCP)
+    sampler = SendQueueSampler(proc=str(tmp_path))
+    # Established connections, without those to the node itself.
+    assert list(sampler.sample(0)) == [Sample("network_unsent_bytes", "", 0x2001)]
+    (tmp_path / "net" / "tcp6").write_text(TCP6)
+    assert list(sampler.sample(1)) == [], "reading takes at most a thousandth of the time"
+    assert list(sampler.sample(100 * S)) == [Sample("network_unsent_bytes", "", 0x2001 + 4)]
 
 
 def test_memory_is_bytes_and_adds_up(tmp_path: Path) -> None:

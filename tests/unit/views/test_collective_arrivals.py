@@ -71,7 +71,7 @@ def test_the_clocks_of_nodes_do_not_make_a_rank_late(tmp_path: Path) -> None:
     ranks = calls.show()
     assert [ranks[n].median_ns for n in range(4)] == [0, LATE_NS, LATE_NS, 0]
     assert [ranks[n].caused_wait_ns for n in range(4)] == [None] * 4
-    assert "clocks of nodes differ by an unknown time" in calls.arrivals.notes[0]
+    assert "known when it ended, so clocks of nodes are not aligned" in calls.arrivals.notes[0]
 
 
 def test_ranks_of_one_node_are_compared_with_all(tmp_path: Path) -> None:

@@ -80,6 +80,18 @@ def test_time_without_a_core_counts_per_step(new_run: RunMaker, delay_ms: int, c
     assert (payload.ranks[0].rank, payload.ranks[0].cause) == ("rank 1", cause)
 
 
+def test_a_rank_with_more_to_do_waits_longer_for_a_core_too(new_run: RunMaker) -> None:
+    """Half of the time of both ranks is without a core: the machine is full, no rank is robbed."""
+    builder = new_run()
+    for number, line in enumerate((EVEN, SLOW_FORWARD)):
+        rank = builder.rank(number).draw(line, 100)
+        work_ms = 50 + 11 * number
+        rank.thread().draw(f"run_queue={work_ms * 500_000} 80", 100)
+        rank.fact("stack_sampler", period_ns=80_000_000, counts_delays=True)
+    payload = show_ranks(builder.open())
+    assert (payload.ranks[0].rank, payload.ranks[0].cause) == ("rank 1", "slow forward passes")
+
+
 def test_larger_inputs_are_told_from_a_slow_rank(new_run: RunMaker) -> None:
     builder = new_run()
     for number, line in enumerate((EVEN, SLOW_FORWARD)):
@@ -224,3 +236,36 @@ def test_the_map_says_what_it_leaves_out(
     assert payload.notes == [
         "the map draws 2 of 4 ranks, the latest; the table lists all",
     ]
+
+
+def draw_exchange(new_run: RunMaker, count: int = 150, **exchange_ms: float) -> RunBuilder:
+    """Draw two ranks whose gradient exchange DDP timed in its first steps alone, when rank 1 was
+    late; its recorded collectives begin the given time before the end of each backward pass."""
+    builder = new_run()
+    for number in range(2):
+        rank = builder.rank(number, world_size=2)
+        rank.ddp(exchange_ms=20 - 10 * number, hidden_ms=0, compute_ms=20 + 10 * number)
+        for _ in range(count):
+            rank.draw("wait 10 | forward 20 | backward 40 | optimizer 10")
+            rank.collective(10 + exchange_ms.get(f"rank_{number}", 20))
+    return builder
+
+
+def test_the_first_steps_make_no_rank_late(new_run: RunMaker) -> None:
+    """DDP's account alone would name rank 1."""
+    run = draw_exchange(new_run).open()
+    payload = show_ranks(run)
+    assert payload.sentence.startswith("No rank is late:")
+    assert payload.step_count == 139, "ten steps of warm-up, and the last without a later call"
+    assert payload.mean_transfer_ns == 20e6
+    (finding,) = check_rules(run.reader, [RankStraggler()]).findings
+    assert finding.ranks == []
+
+
+def test_a_rank_with_a_slow_backward_pass_is_named_by_its_collectives(new_run: RunMaker) -> None:
+    run = draw_exchange(new_run, rank_0=9).open()
+    payload = show_ranks(run)
+    assert payload.sentence == "Rank 0 is late in 100% of steps by 11 ms: slow backward passes."
+    (finding,) = check_rules(run.reader, [RankStraggler()]).findings
+    assert finding.ranks == ["rank 0"]
+    assert finding.details["ranks"]["rank 0"]["mean_own_work_s"] == pytest.approx(0.071)

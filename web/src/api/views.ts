@@ -1575,6 +1575,10 @@ export interface NodeRow {
   mean_lateness_ns: number | null;
   /** Mean wait of its ranks for the last rank of a step. */
   mean_waiting_ns: number | null;
+  /** Clock of the node minus that of the reference node, in the middle of the job; null where collectives do not bound it. */
+  clock_offset_ns: number | null;
+  /** Largest possible error of a time of the node on the clock of the reference node. */
+  clock_residual_ns: number | null;
 }
 
 /** One node. */
@@ -1648,6 +1652,8 @@ export interface NodesView {
   share_of: string;
   /** Definition of lateness. */
   lateness_of: string;
+  /** State of the alignment of clocks; null for a job on one node. */
+  clocks: string | null;
   nodes: NodeRow[];
   missing: string | null;
 }
@@ -1872,7 +1878,7 @@ export interface RankArrival {
   median_ns: number | null;
   p95_ns: number | null;
   mean_ns: number | null;
-  /** Time for which all other ranks waited for this one alone; null for ranks of several nodes. */
+  /** Time for which all other ranks waited for this one alone; null for ranks of several nodes whose clocks are not aligned well enough. */
   caused_wait_ns: number | null;
 }
 
@@ -1880,7 +1886,7 @@ export interface RankArrival {
 export interface RankLateness {
   rank: string;
   node: string;
-  /** Place in the mesh, such as dp=1 pp=0 tp=1; empty without `--mesh`. */
+  /** Place in the mesh, such as dp=1 pp=0 tp=1: from `--mesh`, or process groups of known purpose; empty without. */
   coordinates: string;
   /** Share of steps in which it is later than the others by at least 5% of the step. */
   late_ratio: number | null;
@@ -1896,6 +1902,8 @@ export interface RankLateness {
   persistence: "persistent" | "since" | "transient" | null;
   /** Activity of the rank while the others wait for it; null if it is not late, or the cause was not found. */
   cause: string | null;
+  /** Rank that makes this one late in an earlier collective of the step; null for none. */
+  made_late_by: string | null;
   episodes: LateEpisode[];
 }
 

@@ -44,7 +44,7 @@ function LateRanks({ payload }: { payload: RanksView }) {
         keyOf={(row: RankLateness) => rowKey(row.rank)}
         fields={columns(
           "RankLateness", "rank", "node", "coordinates", "late_ratio", "last_ratio", "lateness_ns",
-          "mean_lateness_ns", "mean_waiting_ns", "persistence", "cause",
+          "mean_lateness_ns", "mean_waiting_ns", "persistence", "cause", "made_late_by",
         )}
       />
     </>
@@ -53,15 +53,18 @@ function LateRanks({ payload }: { payload: RanksView }) {
 
 function Nodes({ payload }: { payload: NodesView }) {
   if (payload.nodes.length === 0) return null;
+  const clocks = payload.clocks === null ? [] : (["clock_offset_ns", "clock_residual_ns"] as const);
   return (
     <LinkedTable
       id="nodes"
       title="Nodes"
       testid="table-nodes"
-      description={payload.sentence}
+      description={payload.clocks === null ? payload.sentence : `${payload.sentence} ${payload.clocks}`}
       rows={payload.nodes}
       keyOf={(row) => rowKey(row.node)}
-      fields={columns("NodeRow", "node", "ranks", "late_ranks", "late_ratio", "mean_lateness_ns", "mean_waiting_ns")}
+      fields={columns(
+        "NodeRow", "node", "ranks", "late_ranks", "late_ratio", "mean_lateness_ns", "mean_waiting_ns", ...clocks,
+      )}
     />
   );
 }

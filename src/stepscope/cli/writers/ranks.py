@@ -8,7 +8,7 @@ from rich.markup import escape
 from stepscope.cli.text import table
 from stepscope.cli.writers.generic import MAX_CURVE_CELLS, curve
 from stepscope.quantities import MISSING, count, duration, percent
-from stepscope.views import NodesView, RanksView
+from stepscope.views import NodesView, RankLateness, RanksView
 
 MAX_RANKS = 64
 MAX_EPISODES = 20
@@ -34,7 +34,7 @@ def write_ranks(out: Console, payload: RanksView) -> None:
             duration(rank.lateness_ns),
             duration(rank.mean_waiting_ns),
             rank.persistence or "",
-            escape(rank.cause or (MISSING if rank.persistence else "")),
+            escape(_describe_cause(rank)),
         )
     out.print(rows)
     if len(payload.ranks) > MAX_RANKS:
@@ -48,6 +48,12 @@ def write_ranks(out: Console, payload: RanksView) -> None:
     )
     for note in payload.notes:
         out.print(escape(note))
+
+
+def _describe_cause(rank: RankLateness) -> str:
+    if rank.made_late_by is not None:
+        return f"made late by {rank.made_late_by}"
+    return rank.cause or (MISSING if rank.persistence else "")
 
 
 def _write_episodes(out: Console, payload: RanksView) -> None:
@@ -92,7 +98,8 @@ def write_nodes(out: Console, payload: NodesView) -> None:
     out.print(f"[bold]{escape(payload.sentence)}[/bold]")
     if payload.missing is not None:
         return
-    rows = table("node", "ranks", "late ranks", "late in", "mean lateness", "waiting")
+    clocks = ["clock", "to within"] if payload.clocks is not None else []
+    rows = table("node", "ranks", "late ranks", "late in", "mean lateness", "waiting", *clocks)
     for node in payload.nodes:
         rows.add_row(
             escape(node.node),
@@ -101,6 +108,9 @@ def write_nodes(out: Console, payload: NodesView) -> None:
             percent(node.late_ratio),
             duration(node.mean_lateness_ns),
             duration(node.mean_waiting_ns),
+            *([duration(node.clock_offset_ns), duration(node.clock_residual_ns)] if clocks else []),
         )
     out.print(rows)
+    if payload.clocks is not None:
+        out.print(f"[dim]{escape(payload.clocks)}[/dim]")
     out.print(f"[dim]shares of {escape(payload.share_of)}. {escape(payload.lateness_of)}.[/dim]")

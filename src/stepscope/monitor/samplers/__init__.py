@@ -20,6 +20,7 @@ from stepscope.monitor.samplers import (
     memory,
     network,
     processes,
+    send_queue,
     threads,
 )
 from stepscope.monitor.samplers.base import Sample, Sampler, Unavailable, read_bytes
@@ -57,7 +58,10 @@ def build_samplers(job: JobTree, *, proc: str = "/proc") -> tuple[list[Sampler],
         "cpu": lambda: [cpu.CpuSampler(job, proc=proc)],
         "memory": lambda: [memory.MemorySampler(proc=proc)],
         "disk": lambda: [disk.DiskSampler(proc=proc)],
-        "network": lambda: [network.NetworkSampler(proc=proc)],
+        "network": lambda: [
+            network.NetworkSampler(proc=proc),
+            send_queue.SendQueueSampler(proc=proc),
+        ],
         "processes": lambda: [processes.ProcessSampler(job), threads.ThreadSampler(job, proc=proc)],
         "cpu_counters": lambda: [counters.CounterSampler(job, proc=proc)],
         "cgroup": lambda: [cgroup.ThrottleSampler(job.root_pid)],

@@ -9,23 +9,25 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import compare_with_others
+from stepscope.analysis import MIN_RECORDED_RATIO, compare_with_others
 from stepscope.intervals import Int
 from stepscope.quantities import duration
 from stepscope.rules.base import NotApplicable
 from stepscope.rules.inputs import RankStepTimes, RuleInputs
 from stepscope.rules.parameters import Count, Percentage
+from stepscope.rules.samples import sort_traces
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
-from stepscope.rules.traces import TracedSteps
+from stepscope.rules.traces import StepTimes, TracedSteps, imported_steps
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
 
-SYNCHRONIZED_PHASES = ("backward", "communication")
-"""Phases in which a rank may wait for others."""
 MAX_PENDING = 100_000
 """Steps of a rank kept until all others have reached them."""
 MIN_TRACED_STEPS = 3
 """Minimum number of steps that the traces of all ranks have in common."""
+MAX_PUNCTUAL_RATIO = 0.25
+"""A straggler is late in the other steps of a block, as in an episode of the view `ranks`."""
+_UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +35,8 @@ class RankStragglerParameters:
     """Definition of a straggler."""
 
     threshold: Percentage = 10.0
-    """A rank is a straggler if its own work exceeds the median of the other ranks' by more of the
-    step's wall time (%) than this."""
+    """A rank is late in a step if its own work exceeds the median of the other ranks' by more of
+    the step's wall time (%) than this."""
     window: Count = 50
     """Steps that are compared at a time."""
     patience: Count = 10
@@ -61,8 +63,8 @@ class RankStragglerDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class _ComparedRank(RankState):
-    pending: Int = field(default_factory=lambda: np.empty((0, 5), dtype=np.int64))
-    """Rows of (number, own work, wall, end, start) that have not been compared."""
+    pending: Int = field(default_factory=lambda: np.empty((0, 7), dtype=np.int64))
+    """Rows that have not been compared: columns of `_rows`."""
     work_ns: int = 0
     wall_ns: int = 0
     slowest_count: int = 0
@@ -72,12 +74,13 @@ class _ComparedRank(RankState):
 class _State(RankStates[_ComparedRank, msgspec.Struct]):
     compared_count: int = 0
     """Steps compared."""
+    block_count: int = 0
     incarnation: int = 1
     """Incarnation of the job whose ranks are compared: the latest."""
     is_traced: bool = False
     """True if they are those of imported traces."""
     traced: dict[str, Int] = field(default_factory=dict)
-    """Rows of (number, own work, wall, end, start) of the steps of imported traces, by rank."""
+    """Rows of the steps of imported traces, by rank."""
     trace_ends: Trigger = field(default_factory=Trigger)
     """Scans in which these traces end."""
 
@@ -91,15 +94,17 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
     """Checks whether one rank makes the others wait.
 
     ## What it checks
-    The own work of a rank in a step is its wall time without the backward pass and communication,
-    in which it may wait for others. Steps of all ranks are compared by number, `window` of them at
-    a time: a rank whose own work exceeds the median of the other ranks' by more than `threshold`
-    percent of the step is a violation. The view `ranks` counts a rank as late in a step from 5% on,
-    and measures the exchange in backward passes, too, where DistributedDataParallel has timed it.
-    Datapoints are steps that all ranks have completed. The details list the ranks by own work, and
-    the number of steps in which each finished its own work last. In imported traces, own work is
-    all but exposed communication, and the steps that the traces of all ranks have in common, at
-    least three, are compared at once.
+    The own work of a rank in a step is its wall time without communication, in which it may wait
+    for others. Gradients are exchanged in backward passes: from the last collective that the rank
+    calls in one to its end, as the recorder of collectives has it. Where that is not known, the
+    whole backward pass is left out. Steps of all ranks are compared by number, `window` of them at
+    a time: a rank is late in a step if its own work exceeds the median of the other ranks' by more
+    than `threshold` percent of the step, and a straggler if it is late in more than three quarters
+    of the steps. The view `ranks` measures lateness in the same way, from 5% on. Datapoints are
+    steps that all ranks have completed. The details list the ranks by own work, and the number of
+    steps in which each finished its own work last. In imported traces, own work is all but exposed
+    communication, and the steps that the traces of all ranks have in common, at least three, are
+    compared at once.
 
     ## Why it matters
     Ranks that exchange gradients proceed at the pace of the slowest. On the other ranks the loss
@@ -110,8 +115,9 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
     with something else or its GPU is throttled, and whether all ranks get equal amounts of data.
 
     ## Where the numbers differ from SageMaker Debugger's
-    Debugger has no such rule; its LoadBalancing compares GPU utilization. A rank of a watched job
-    that is slower only in its backward pass is not detected here: that requires traces.
+    Debugger has no such rule; its LoadBalancing compares GPU utilization. Without recorded
+    collectives, a rank that is slower only in its backward pass is not detected here: that requires
+    traces.
     """
 
     topic = "step time"
@@ -130,7 +136,12 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
         return _State()
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
-        super().update(state, inputs)
+        for steps in inputs.settled_steps:
+            self.update_rank(state, steps, inputs)
+        for trace in sort_traces(inputs):
+            traced = imported_steps(trace)
+            if traced is not None:
+                self.update_traced(state, traced, inputs)
         if len(state.ranks) > 1:
             self._compare_ranks(state, inputs)
         return state
@@ -140,21 +151,24 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             incarnation = steps.process.incarnation
             if incarnation > state.incarnation:  # the others will not reach its steps any more
                 state.ranks.clear()
-                state.compared_count, state.incarnation = 0, incarnation
+                state.compared_count = state.block_count = 0
+                state.incarnation = incarnation
                 state.trigger = Trigger()
             elif incarnation < state.incarnation:
                 return
             rank = state.ranks.setdefault(steps.rank, _ComparedRank(node=steps.node))
-            rows = np.concatenate([rank.pending, _rows(steps, self.parameters.patience)])
+            new_rows = _rows(
+                steps, backward_ns=steps.phase_ns["backward"], exchange_ns=_exchange(steps)
+            )
+            new_rows = new_rows[steps.number >= self.parameters.patience]
+            rows = np.concatenate([rank.pending, new_rows])
             rank.pending = rows[-MAX_PENDING:]
 
     def update_traced(self, state: _State, steps: TracedSteps, inputs: RuleInputs) -> None:
         times = steps.times
         if steps.rank_number is None:
             return
-        work_ns = times.wall_ns - times.phase_ns["communication"]
-        columns = (times.number, work_ns, times.wall_ns, times.end_ns, times.start_ns)
-        rows = np.stack(columns, axis=1)
+        rows = _rows(times, backward_ns=0, exchange_ns=_UNKNOWN)
         earlier = state.traced.get(times.rank, rows[:0])
         state.traced[times.rank] = np.concatenate([earlier, rows])
         state.trace_ends.add_times(inputs, [int(times.end_ns[-1]) - 1])
@@ -181,17 +195,24 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             rank.pending = rank.pending[cut[-1] :]
 
     def _compare_block(self, state: _State, rows: NDArray[np.int64]) -> bool:
-        """Compare one block: a row per rank and step of (number, own work, wall, end,
-        start).
+        """Compare one block: rows of `pending` by rank and step.
 
         Returns:
             True if it has a straggler.
         """
-        work, wall = rows[:, :, 1], rows[:, :, 2]
-        excess = compare_with_others(work.mean(axis=1)[:, None])[:, 0]
-        is_straggler = 100 * excess > self.parameters.threshold * np.median(wall.mean(axis=1))
+        has_exchange = (rows[:, :, 6] != _UNKNOWN).all(axis=0)
+        if has_exchange.mean() >= MIN_RECORDED_RATIO:
+            rows = rows[:, has_exchange]
+            work = rows[:, :, 1] - rows[:, :, 6]
+        else:
+            work = rows[:, :, 1] - rows[:, :, 5]
+        wall = rows[:, :, 2]
+        limit = self.parameters.threshold / 100 * np.median(wall, axis=0)
+        is_late = compare_with_others(work.astype(float)) > limit
+        is_straggler = (~is_late).mean(axis=1) < MAX_PUNCTUAL_RATIO
         slowest = np.bincount(work.argmax(axis=0), minlength=len(state.ranks))
         state.compared_count += work.shape[1]
+        state.block_count += 1
         sums = np.stack([work.sum(axis=1), wall.sum(axis=1), slowest, is_straggler], axis=1)
         for rank, (work_ns, wall_ns, slowest_count, violations) in zip(
             state.ranks.values(), sums.tolist(), strict=True
@@ -255,8 +276,7 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             blocks = (
                 f"over the {state.compared_count} steps of the traces"
                 if state.is_traced
-                else f"in {rank.violation_count} of {state.compared_count // window} blocks of "
-                f"{window} steps"
+                else f"in {rank.violation_count} of {state.block_count} blocks of {window} steps"
             )
             yield (
                 f"{name}: straggler {blocks}. Its own work takes "
@@ -265,10 +285,24 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             )
 
 
-def _rows(steps: RankStepTimes, patience: int) -> Int:
-    waiting = np.sum([steps.phase_ns[phase] for phase in SYNCHRONIZED_PHASES], axis=0)
-    work_ns = steps.wall_ns - waiting
-    columns = (steps.number, work_ns, steps.wall_ns, steps.end_ns, steps.start_ns)
-    rows = np.stack(columns, axis=1)
-    included: Int = rows[steps.number >= patience]
-    return included
+def _rows(steps: StepTimes, *, backward_ns: Int | int, exchange_ns: Int | int) -> Int:
+    """Return rows of (number, wall without communication, wall, end, start, backward passes,
+    exchange in them)."""
+    columns = (
+        steps.number,
+        steps.wall_ns - steps.phase_ns["communication"],
+        steps.wall_ns,
+        steps.end_ns,
+        steps.start_ns,
+        backward_ns,
+        exchange_ns,
+    )
+    rows: Int = np.stack(np.broadcast_arrays(*columns), axis=1)
+    return rows
+
+
+def _exchange(steps: RankStepTimes) -> Int | int:
+    if steps.exchange_ns is None:
+        return _UNKNOWN
+    exchange = np.nan_to_num(steps.exchange_ns, nan=_UNKNOWN)
+    return np.asarray(np.rint(exchange), dtype=np.int64)

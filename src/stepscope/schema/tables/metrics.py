@@ -97,6 +97,12 @@ _METRICS = (
     MetricType("network_received_bytes_per_s", "bytes_per_s", "Receive rate, without loopback."),
     MetricType("network_sent_bytes_per_s", "bytes_per_s", "Send rate, without loopback."),
     MetricType(
+        "network_unsent_bytes",
+        "bytes",
+        "Send queues of TCP connections to other hosts: not acknowledged yet. Read less often than "
+        "other metrics.",
+    ),
+    MetricType(
         "network_bytes",
         "bytes",
         "Traffic of one sample, in runs imported from SageMaker Debugger (device: Algorithm, "

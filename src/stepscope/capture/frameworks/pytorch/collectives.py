@@ -21,7 +21,7 @@ from stepscope.capture.frameworks.pytorch.job_objects import read_attribute
 from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler, patch
 from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.guard import Probe
-from stepscope.spool import Kind
+from stepscope.spool import Flag, Kind
 
 _probe = Probe("collectives", coarse=True)
 
@@ -137,10 +137,11 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
         flight_recorder.keep_reading()
         span = _probe.start(Kind.COMMUNICATION, original.__name__, _count_bytes(args, kwargs))
+        flags = Flag.ASYNC if kwargs.get("async_op") else 0
         try:
             return original(*args, **kwargs)
         finally:
-            _probe.end(span)
+            _probe.end(span, flags=flags)
 
     return timed
 
