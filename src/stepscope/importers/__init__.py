@@ -9,9 +9,9 @@ from __future__ import annotations
 from stepscope.importers.flight_recorder import (
     FlightDump,
     RecordedCall,
-    join_sizes,
     load_plain,
     make_call_columns,
+    make_called_collective,
     parse_flight_dump,
 )
 from stepscope.importers.registry import (
@@ -54,9 +54,9 @@ __all__ = [
     "find_files",
     "import_files",
     "installed_importers",
-    "join_sizes",
     "load_plain",
     "make_call_columns",
+    "make_called_collective",
     "parse_flight_dump",
     "start_worker",
     "trace_decoder",
