@@ -17,6 +17,7 @@ from stepscope.errors import NotARunError
 from stepscope.run import Run, job_state
 from stepscope.schema import JobState
 from stepscope.store import SharedRun, open_run
+from stepscope.watch import STOP_REQUEST_FILE, StopRequest, write_stop_request
 from tests.support.command import run_command
 from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE, TORCHRUN, command_json
 from tests.support.waiting import wait_until
@@ -275,3 +276,26 @@ def step_counts_or_none(run: Path) -> dict[tuple[int, int | None], int] | None:
         return step_counts(run)
     except NotARunError:  # not created yet
         return None
+
+
+def test_a_stop_stops_the_job_on_all_nodes(tmp_path: Path) -> None:
+    """Jobs that wait for a file that never comes end by the request of a person on one node."""
+    run, never = tmp_path / "run", str(tmp_path / "never")
+    options = ("--job", "stopped", "--no-rules", "--allow-stop")
+    spools = {node: tmp_path / f"spool-{node}" for node in ("host0", "host1")}
+    launchers = {
+        node: start(run, node, *STEPS, "5", "0", never, options=(*options, "--spool", str(spool)))
+        for node, spool in spools.items()
+    }
+    wait_until(lambda: run.exists() and len(SharedRun(run).list_launchers()) == 2)
+    for node in spools:
+        wait_until(lambda node=node: SharedRun(run).read_status(node) is not None)
+    (spool,) = spools["host1"].iterdir()
+    write_stop_request(spool / STOP_REQUEST_FILE, StopRequest(by="ann"))
+    ended = {node: finish(launcher) for node, launcher in launchers.items()}
+    assert [one.returncode for one in ended.values()] == [-signal.SIGTERM] * 2
+    assert "ann stopped the job (signal 15)" in ended["host1"].stderr
+    assert "ann stopped the job on node host1 (signal 15)" in ended["host0"].stderr
+    statuses = open_run(run).statuses()
+    assert {status.state for status in statuses.values()} == {JobState.STOPPED}
+    assert statuses["host0"].reason == "ann stopped the job on node host1 (signal 15)"

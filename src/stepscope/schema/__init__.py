@@ -71,7 +71,7 @@ from stepscope.schema.finding import (
     RuleStatus,
 )
 from stepscope.schema.json_schemas import make_schemas
-from stepscope.schema.launchers import Incarnation, LauncherInfo, Lease, RankClaim
+from stepscope.schema.launchers import Incarnation, JobStop, LauncherInfo, Lease, RankClaim
 from stepscope.schema.malformed import MALFORMED_JSON
 from stepscope.schema.nan_facts import (
     NanFollower,
@@ -209,6 +209,7 @@ __all__ = [
     "JobConfiguration",
     "JobState",
     "JobStatus",
+    "JobStop",
     "LauncherInfo",
     "Lease",
     "LoaderSettings",
