@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -299,3 +300,41 @@ def test_a_stop_stops_the_job_on_all_nodes(tmp_path: Path) -> None:
     statuses = open_run(run).statuses()
     assert {status.state for status in statuses.values()} == {JobState.STOPPED}
     assert statuses["host0"].reason == "ann stopped the job on node host1 (signal 15)"
+
+
+@pytest.mark.parametrize("shift_s", [-31_536_000, 31_536_000])
+def test_a_node_whose_clock_is_a_year_off_runs(tmp_path: Path, shift_s: int) -> None:
+    """The clock of all processes of stepscope on one node differs, as Python reads it."""
+    shim = tmp_path / "shim"
+    shim.mkdir()
+    (shim / "sitecustomize.py").write_text(
+        "import time\n"
+        f"shift_s, time_s, time_ns = {shift_s}, time.time, time.time_ns\n"
+        "time.time = lambda: time_s() + shift_s\n"
+        "time.time_ns = lambda: time_ns() + 10**9 * shift_s\n"
+    )
+    run, end = tmp_path / "run", tmp_path / "end"
+    options = ("--job", "clocks", "--no-rules")
+    path = os.pathsep.join(filter(None, (str(shim), os.environ.get("PYTHONPATH"))))
+    launchers = [
+        start(run, "host0", *STEPS, "5", "0", str(end), options=options),
+        start(run, "host1", *STEPS, "5", "0", str(end), options=options, PYTHONPATH=path),
+    ]
+    wait_until(lambda: run.exists() and len(SharedRun(run).list_launchers()) == 2)
+
+    def read_elapsed() -> int:
+        status = SharedRun(run).read_status("host1")
+        return 0 if status is None else status.elapsed_ns or 0
+
+    wait_until(lambda: read_elapsed() > 3e9, waiting_for="a heartbeat of host1")
+    statuses = open_run(run).statuses()
+    raw = SharedRun(run).read_status("host1")
+    assert raw is not None
+    assert abs(raw.heartbeat_ns - statuses["host0"].heartbeat_ns) > 30_000_000 * 1e9
+    assert [n for n, s in statuses.items() if s.is_silent(time.time_ns())] == []
+    assert job_state(statuses.values()) is JobState.IN_PROGRESS
+    end.touch()
+    ended = [finish(launcher) for launcher in launchers]
+    assert [one.returncode for one in ended] == [0, 0], ended[0].stderr + ended[1].stderr
+    states = {status.state for status in open_run(run).statuses().values()}
+    assert states == {JobState.COMPLETED}

@@ -55,11 +55,13 @@ class StopSignal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def reason(self) -> str:
         """Reason for the stop, as a sentence."""
-        place = "" if self.node is None else f" on node {self.node}"
+        location = "" if self.node is None else f" on node {self.node}"
         if self.rule is not None:
-            return f"the rule {self.rule} fired{place} and stopped the job (signal {self.signal})"
+            return (
+                f"the rule {self.rule} fired{location} and stopped the job (signal {self.signal})"
+            )
         if self.by is not None:
-            return f"{self.by} stopped the job{place} (signal {self.signal})"
+            return f"{self.by} stopped the job{location} (signal {self.signal})"
         return f"signal {self.signal} was forwarded to the job"
 
 

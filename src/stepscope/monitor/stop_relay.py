@@ -46,14 +46,14 @@ class StopRelay:
                     StopSignal(signal=signal.SIGTERM, rule=stop.rule, by=stop.by, node=stop.node)
                 )
             self._count += 1
-        own = self._handshake.read_stop()
-        if own is not None and own.is_requested and own.node is None and not self._is_told:
+        here = self._handshake.read_stop()
+        if here is not None and here.is_requested and here.node is None and not self._is_told:
             self._run.add_stop(
                 JobStop(
                     node=self._launcher.node,
                     incarnation=self._run.find_latest_incarnation(),
-                    rule=own.rule,
-                    by=own.by,
+                    rule=here.rule,
+                    by=here.by,
                     stopped_ns=time.time_ns(),
                 )
             )
