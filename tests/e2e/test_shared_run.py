@@ -338,3 +338,35 @@ def test_a_node_whose_clock_is_a_year_off_runs(tmp_path: Path, shift_s: int) -> 
     assert [one.returncode for one in ended] == [0, 0], ended[0].stderr + ended[1].stderr
     states = {status.state for status in open_run(run).statuses().values()}
     assert states == {JobState.COMPLETED}
+
+
+def test_scripts_that_profile_themselves_share_one_run(tmp_path: Path) -> None:
+    """As launchers do: torchrun on two nodes, two ranks on each, without `stepscope run`."""
+    port = free_port()
+    agents = [
+        subprocess.Popen(
+            torchrun(
+                *(f"--node-rank={node}", "--nproc-per-node=2", "--master-addr=127.0.0.1"),
+                f"--master-port={port}",
+                script="self_profiling.py",
+            ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "STEPSCOPE_NODE": f"host{node}", "GLOO_SOCKET_IFNAME": "lo"},
+        )
+        for node in range(2)
+    ]
+    ended = [finish(agent) for agent in agents]
+    assert [one.returncode for one in ended] == [0, 0], ended[0].stderr + ended[1].stderr
+    (run,) = (tmp_path / "stepscope-runs").iterdir()
+    assert run.name == f"torchrun-127.0.0.1-{port}-{socket.gethostname()}"
+    reader = open_run(run)
+    assert reader.info.job == f"torchrun 127.0.0.1:{port}@{socket.gethostname()}"
+    assert {n: s.state for n, s in reader.statuses().items()} == dict.fromkeys(
+        ("host0", "host0~2", "host1", "host1~2"), JobState.COMPLETED
+    )
+    counts = step_counts(run)
+    assert set(counts) == {(1, rank) for rank in range(4)}
+    assert min(counts.values()) >= 29

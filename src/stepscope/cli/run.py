@@ -49,12 +49,7 @@ from stepscope.cli.places import (
 )
 from stepscope.cli.price_options import price_options, recorded_prices
 from stepscope.cli.rule_options import RulePlan, rule_options
-from stepscope.cli.shared_run import (
-    await_turn,
-    describe_registration,
-    find_identity,
-    register_launcher,
-)
+from stepscope.cli.shared_run import await_turn, describe_registration, find_identity
 from stepscope.cli.status_line import StatusLine
 from stepscope.cli.suggestion import locate, suggest
 from stepscope.cli.tensor_options import tensor_options
@@ -73,6 +68,7 @@ from stepscope.monitor import (
     MonitorConfig,
     WindowSettings,
     open_log,
+    register_launcher,
     remove_spool,
     start_monitor,
 )
