@@ -109,7 +109,11 @@ from stepscope.schema.stuck import (
     StuckNode,
 )
 from stepscope.schema.table import RECORD_KEY, Column, Table
-from stepscope.schema.tables.collective_calls import COLLECTIVE_CALLS
+from stepscope.schema.tables.collective_calls import (
+    COLLECTIVE_CALLS,
+    INSPECTOR_LOG,
+    UNTIMED_INSPECTOR_LOG,
+)
 from stepscope.schema.tables.collectives import COLLECTIVES
 from stepscope.schema.tables.counters import COUNTERS
 from stepscope.schema.tables.devices import DEVICES
@@ -161,6 +165,7 @@ __all__ = [
     "FACT_TYPES",
     "GRAPH_LAUNCH",
     "IDENTITY_FIELDS",
+    "INSPECTOR_LOG",
     "INTERVALS_MS",
     "MALFORMED_JSON",
     "MEMORY_ACTIONS",
@@ -180,6 +185,7 @@ __all__ = [
     "TABLES",
     "TRACE_SUFFIXES",
     "TRACE_TABLES",
+    "UNTIMED_INSPECTOR_LOG",
     "WORK_LAUNCHES",
     "XPLANE_SUFFIX",
     "Argument",
