@@ -1,12 +1,15 @@
 """Cost of reading PyTorch's flight recorder, for the training thread of a job with 1,000
 collectives per second.
 
-Two ranks exchange a small tensor over gloo, about 1,000 times per second. In each the reader is
-switched on and off in turn, in blocks of one length in random order. The figures are the CPU time
-of the training thread and the wall time per collective, on against off, with the interval that
-contains nine tenths of the ratios of resampled blocks.
+Ranks exchange a small tensor over gloo, about 1,000 times per second. In each the reader is
+switched on and off in turn, in pairs of blocks in random order, so that both meet the same load of
+the machine; a block is long enough for two dumps of the recorder. The figures are the CPU time of
+the training thread and the wall time per collective, on against off: the median of the pairs, with
+the interval that contains nine tenths of the medians of resampled pairs. On a machine with other
+work, only the CPU time counts, and that of one rank (`--ranks 1`) has the least noise, as it waits
+for no other.
 
-python -m benchmarks.collective_reader_cost [--blocks 30] [--block-s 2]
+python -m benchmarks.collective_reader_cost [--blocks 40] [--block-s 2.5] [--ranks 2]
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
 RATE_HZ = 1000
@@ -31,8 +34,8 @@ RESAMPLINGS = 2000
 def main() -> None:
     """Run the ranks, and print the ratio of each."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--blocks", type=int, default=30)
-    parser.add_argument("--block-s", type=float, default=2.0)
+    parser.add_argument("--blocks", type=int, default=40)
+    parser.add_argument("--block-s", type=float, default=2.5)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--as-rank", action="store_true")
@@ -55,13 +58,17 @@ def main() -> None:
         )
         for rank in range(options.ranks)
     ]
-    results = [json.loads(rank.communicate()[0].splitlines()[-1]) for rank in ranks]
+    try:
+        results = [json.loads(rank.communicate()[0].splitlines()[-1]) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
     summary = [summarize(result) for result in results]
-    for rank, figures in enumerate(summary):
-        rate_hz = 1 / median(block["wall"] for block in results[rank])
-        print(f"rank {rank}  {rate_hz:.0f} collectives per second")
+    for number, figures in enumerate(summary):
+        rate_hz = 1 / median(block["wall"] for block in results[number])
+        print(f"rank {number}  {rate_hz:.0f} collectives per second")
         for name, (ratio, low, high) in figures.items():
-            print(f"rank {rank}  {name:<9} {ratio - 1:+.2%}  [{low - 1:+.2%}, {high - 1:+.2%}]")
+            print(f"rank {number}  {name:<9} {ratio - 1:+.2%}  [{low - 1:+.2%}, {high - 1:+.2%}]")
     if options.json is not None:
         options.json.write_text(json.dumps({"blocks": results, "ratios": summary}, indent=1))
 
@@ -121,9 +128,11 @@ def summarize(blocks: list[dict[str, float]]) -> dict[str, tuple[float, float, f
             on, off = (first, second) if first["is_on"] else (second, first)
             pairs.append(on[name] / off[name])
         generator = random.Random(2)
-        resampled = sorted(mean(generator.choices(pairs, k=len(pairs))) for _ in range(RESAMPLINGS))
+        resampled = sorted(
+            median(generator.choices(pairs, k=len(pairs))) for _ in range(RESAMPLINGS)
+        )
         low, high = resampled[RESAMPLINGS // 20], resampled[-RESAMPLINGS // 20]
-        figures[name] = (mean(pairs), low, high)
+        figures[name] = (median(pairs), low, high)
     return figures
 
 

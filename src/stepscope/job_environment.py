@@ -38,6 +38,13 @@ class JobIdentity(namedtuple("JobIdentity", ("launcher", "id", "is_unique"))):
         """Launcher and id, as runs record them: `slurm 4711.0`; the id alone of --job."""
         return f"{self.launcher} {self.id}".strip()
 
+    @property
+    def run_name(self) -> str:
+        """Name of the run of the job, the same on all of its nodes: `slurm-4711.0`."""
+        import re  # not in every training process
+
+        return re.sub(r"[^A-Za-z0-9_.-]+", "-", self.text.replace(" ", "-"))[:80]
+
 
 class Ranks(namedtuple("Ranks", ("rank", "local_rank", "world_size"))):
     """Position of a process in its job; None for what is not known."""

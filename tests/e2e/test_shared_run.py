@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from stepscope.errors import NotARunError
 from stepscope.run import Run, job_state
 from stepscope.schema import JobState
 from stepscope.store import SharedRun, open_run
+from stepscope.watch import STOP_REQUEST_FILE, StopRequest, write_stop_request
 from tests.support.command import run_command
 from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE, TORCHRUN, command_json
 from tests.support.waiting import wait_until
@@ -275,3 +277,96 @@ def step_counts_or_none(run: Path) -> dict[tuple[int, int | None], int] | None:
         return step_counts(run)
     except NotARunError:  # not created yet
         return None
+
+
+def test_a_stop_stops_the_job_on_all_nodes(tmp_path: Path) -> None:
+    """Jobs that wait for a file that never comes end by the request of a person on one node."""
+    run, never = tmp_path / "run", str(tmp_path / "never")
+    options = ("--job", "stopped", "--no-rules", "--allow-stop")
+    spools = {node: tmp_path / f"spool-{node}" for node in ("host0", "host1")}
+    launchers = {
+        node: start(run, node, *STEPS, "5", "0", never, options=(*options, "--spool", str(spool)))
+        for node, spool in spools.items()
+    }
+    wait_until(lambda: run.exists() and len(SharedRun(run).list_launchers()) == 2)
+    for node in spools:
+        wait_until(lambda node=node: SharedRun(run).read_status(node) is not None)
+    (spool,) = spools["host1"].iterdir()
+    write_stop_request(spool / STOP_REQUEST_FILE, StopRequest(by="ann"))
+    ended = {node: finish(launcher) for node, launcher in launchers.items()}
+    assert [one.returncode for one in ended.values()] == [-signal.SIGTERM] * 2
+    assert "ann stopped the job (signal 15)" in ended["host1"].stderr
+    assert "ann stopped the job on node host1 (signal 15)" in ended["host0"].stderr
+    statuses = open_run(run).statuses()
+    assert {status.state for status in statuses.values()} == {JobState.STOPPED}
+    assert statuses["host0"].reason == "ann stopped the job on node host1 (signal 15)"
+
+
+@pytest.mark.parametrize("shift_s", [-31_536_000, 31_536_000])
+def test_a_node_whose_clock_is_a_year_off_runs(tmp_path: Path, shift_s: int) -> None:
+    """The clock of all processes of stepscope on one node differs, as Python reads it."""
+    shim = tmp_path / "shim"
+    shim.mkdir()
+    (shim / "sitecustomize.py").write_text(
+        "import time\n"
+        f"shift_s, time_s, time_ns = {shift_s}, time.time, time.time_ns\n"
+        "time.time = lambda: time_s() + shift_s\n"
+        "time.time_ns = lambda: time_ns() + 10**9 * shift_s\n"
+    )
+    run, end = tmp_path / "run", tmp_path / "end"
+    options = ("--job", "clocks", "--no-rules")
+    path = os.pathsep.join(filter(None, (str(shim), os.environ.get("PYTHONPATH"))))
+    launchers = [
+        start(run, "host0", *STEPS, "5", "0", str(end), options=options),
+        start(run, "host1", *STEPS, "5", "0", str(end), options=options, PYTHONPATH=path),
+    ]
+    wait_until(lambda: run.exists() and len(SharedRun(run).list_launchers()) == 2)
+
+    def read_elapsed() -> int:
+        status = SharedRun(run).read_status("host1")
+        return 0 if status is None else status.elapsed_ns or 0
+
+    wait_until(lambda: read_elapsed() > 3e9, waiting_for="a heartbeat of host1")
+    statuses = open_run(run).statuses()
+    raw = SharedRun(run).read_status("host1")
+    assert raw is not None
+    assert abs(raw.heartbeat_ns - statuses["host0"].heartbeat_ns) > 30_000_000 * 1e9
+    assert [n for n, s in statuses.items() if s.is_silent(time.time_ns())] == []
+    assert job_state(statuses.values()) is JobState.IN_PROGRESS
+    end.touch()
+    ended = [finish(launcher) for launcher in launchers]
+    assert [one.returncode for one in ended] == [0, 0], ended[0].stderr + ended[1].stderr
+    states = {status.state for status in open_run(run).statuses().values()}
+    assert states == {JobState.COMPLETED}
+
+
+def test_scripts_that_profile_themselves_share_one_run(tmp_path: Path) -> None:
+    """As launchers do: torchrun on two nodes, two ranks on each, without `stepscope run`."""
+    port = free_port()
+    agents = [
+        subprocess.Popen(
+            torchrun(
+                *(f"--node-rank={node}", "--nproc-per-node=2", "--master-addr=127.0.0.1"),
+                f"--master-port={port}",
+                script="self_profiling.py",
+            ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "STEPSCOPE_NODE": f"host{node}", "GLOO_SOCKET_IFNAME": "lo"},
+        )
+        for node in range(2)
+    ]
+    ended = [finish(agent) for agent in agents]
+    assert [one.returncode for one in ended] == [0, 0], ended[0].stderr + ended[1].stderr
+    (run,) = (tmp_path / "stepscope-runs").iterdir()
+    assert run.name == f"torchrun-127.0.0.1-{port}-{socket.gethostname()}"
+    reader = open_run(run)
+    assert reader.info.job == f"torchrun 127.0.0.1:{port}@{socket.gethostname()}"
+    assert {n: s.state for n, s in reader.statuses().items()} == dict.fromkeys(
+        ("host0", "host0~2", "host1", "host1~2"), JobState.COMPLETED
+    )
+    counts = step_counts(run)
+    assert set(counts) == {(1, rank) for rank in range(4)}
+    assert min(counts.values()) >= 29

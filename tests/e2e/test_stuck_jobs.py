@@ -7,36 +7,48 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from stepscope.diagnosis import explain_stuck
+from stepscope.schema import StuckNode
 from tests.support.under_stepscope import E2E, TORCHRUN, FinishedJob, run_under
 
 JOB = E2E / "stuck" / "faulty_job.py"
+PIPELINE = E2E / "stuck" / "pipeline_job.py"
 FAULTY_NUMBER = 26
 """Number of the second collective of the thirteenth step."""
 STUCK_AFTER_S = 4
 
 
 def run_faulty(
-    tmp_path: Path, fault: str, ranks: int, *options: str, seconds: float = 600
+    tmp_path: Path,
+    fault: str,
+    ranks: int,
+    *options: str,
+    seconds: float = 600,
+    script: Path = JOB,
 ) -> FinishedJob:
     launcher = [
         word.replace("--nproc-per-node=2", f"--nproc-per-node={ranks}") for word in TORCHRUN
     ]
     return run_under(
-        tmp_path / "run", *launcher, str(JOB), fault, str(seconds),
+        tmp_path / "run", *launcher, str(script), fault, str(seconds),
         options=("--window", "off", "--stuck-after", str(STUCK_AFTER_S), *options),
         OMP_NUM_THREADS="1",
     )  # fmt: skip
 
 
-def stop_when_stuck(tmp_path: Path, fault: str, ranks: int) -> tuple[FinishedJob, dict[str, Any]]:
-    job = run_faulty(tmp_path, fault, ranks, "--on-stuck", "stop", "--stop-grace", "1")
+def stop_when_stuck(
+    tmp_path: Path, fault: str, ranks: int, script: Path = JOB
+) -> tuple[FinishedJob, dict[str, Any]]:
+    options = ("--on-stuck", "stop", "--stop-grace", "1")
+    job = run_faulty(tmp_path, fault, ranks, *options, script=script)
     return job, job.verdict["stuck"]
 
 
-def line_of(text: str) -> int:
-    return 1 + next(n for n, line in enumerate(JOB.read_text().splitlines()) if text in line)
+def line_of(text: str, script: Path = JOB) -> int:
+    return 1 + next(n for n, line in enumerate(script.read_text().splitlines()) if text in line)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -66,21 +78,67 @@ def test_the_rank_to_blame_is_named(
         assert "the rule Stuck fired and stopped the job" in job.stderr
 
 
-def test_a_checkpoint_is_called_a_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "culprits", "headline"),
+    [
+        ("sleep", [1], " at irecv (4x8 float32) from rank 1, at which rank "),
+        ("batched", [1], ": rank 1 has not sent it."),
+        ("cross", [0, 1], ": ranks 0 and 1 wait for transfers of each other."),
+        (
+            "kill",
+            [1],
+            "The job failed because rank 1 was killed, while ranks 0 and 2 were at irecv",
+        ),
+    ],
+)
+def test_a_pipeline_of_sends_and_receives_is_found_stuck(
+    tmp_path: Path, fault: str, culprits: list[int], headline: str
+) -> None:
+    job, stuck = stop_when_stuck(tmp_path, fault, 3, PIPELINE)
+    assert stuck is not None, job.stderr
+    assert stuck["culprits"] == culprits
+    assert headline in stuck["headline"]
+    if fault != "kill":
+        assert stuck["duration_ns"] < (STUCK_AFTER_S + 10) * 1e9
+        assert "the rule Stuck fired and stopped the job" in job.stderr
+    if fault == "sleep":
+        (culprit,) = (rank for rank in stuck["ranks"] if rank["rank"] == 1)
+        assert culprit["location"] == f"{PIPELINE}:{line_of('# asleep', PIPELINE)}"
+
+
+def test_a_healthy_pipeline_is_not_stuck(tmp_path: Path) -> None:
+    job = run_faulty(tmp_path, "none", 3, script=PIPELINE)
+    assert job.code == 0, job.stderr
+    assert job.verdict["stuck"] is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "function"),
+    [
+        ("checkpoint", "save"),
+        ("checkpoint-by-hand", "save_checkpoint"),
+    ],
+)
+def test_a_checkpoint_is_called_a_checkpoint(tmp_path: Path, fault: str, function: str) -> None:
     """Others wait for one that saves: that stops nothing, and the job completes."""
     accounts = tmp_path / "accounts"
     command = f"cat >> {accounts}"
-    job = run_faulty(tmp_path, "checkpoint", 2, "--on-stuck", command, seconds=12)
+    job = run_faulty(tmp_path, fault, 2, "--on-stuck", command, seconds=12)
     assert job.code == 0, job.stderr
     assert not accounts.exists()
     (document,) = (tmp_path / "run" / "stuck").iterdir()
-    account = json.loads(document.read_text())
+    content = document.read_bytes()
+    account = json.loads(content)
     assert account["resolved_ns"] is not None
+    then = msgspec.structs.replace(msgspec.json.decode(content, type=StuckNode), resolved_ns=None)
+    explained = explain_stuck({"n": then})
+    assert explained is not None
+    assert explained.headline.startswith("Not stuck: rank 0 writes a checkpoint, for which the ")
     functions = {
         frame["function"] for rank in account["ranks"] if rank["rank"] == 0
         for frame in rank["frames"]
     }  # fmt: skip
-    assert "save" in functions
+    assert function in functions
     assert job.verdict["stuck"] is None
 
 

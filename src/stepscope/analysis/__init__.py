@@ -33,6 +33,7 @@ Spans, samples and metrics of a run:
     sampling_ticks    samples taken together, heat maps
     exchange          exposed gradient exchange of DDP
     stuck_collectives  collective at which a job is stuck, and the ranks that others wait for
+    stuck_transfers   the same for sends and receives between two ranks
     operators         work and framework overhead in compute phases
     collective_lateness  lateness of ranks at the collectives that PyTorch's recorder numbers
 

@@ -485,6 +485,11 @@ from .stuck_collectives import (
     StuckCollective as StuckCollective,
     find_last_collective as find_last_collective,
     find_stuck_collective as find_stuck_collective,
+    is_open as is_open,
+)
+from .stuck_transfers import (
+    StuckTransfer as StuckTransfer,
+    find_stuck_transfer as find_stuck_transfer,
 )
 from .tensor_series import (
     REDUCTIONS as REDUCTIONS,

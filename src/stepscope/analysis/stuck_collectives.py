@@ -29,7 +29,7 @@ MIN_CONTEXT, MAX_CONTEXT = 2, 16
 
 
 class Call(NamedTuple):
-    """Collective that one rank has called."""
+    """Collective or transfer that one rank has called."""
 
     group: str
     number: int
@@ -38,6 +38,8 @@ class Call(NamedTuple):
     dtypes: str
     has_ended: bool
     t_ns: int
+    peer: int | None = None
+    """Other rank of a transfer between two ranks; None for a collective."""
 
     @property
     def signature(self) -> tuple[str, str, str]:

@@ -12,7 +12,9 @@ import sys
 import time
 
 from stepscope.capture import session
-from stepscope.errors import RunExistsError, UsageError, explain_os_error
+from stepscope.capture.run_location import find_location
+from stepscope.errors import UsageError, explain_os_error
+from stepscope.job_environment import identify_job
 from stepscope.spool import (
     SHARED_MEMORY_FACTOR,
     SPOOL_VARIABLE,
@@ -26,7 +28,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
 
-RUNS_DIRECTORY = "stepscope-runs"
+    from stepscope.job_environment import JobIdentity
+
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a file system in memory, not a scratch file
 KINETO_LINK = "kineto"
 """Symbolic link to the directory of Kineto's sockets; the monitor removes both together."""
@@ -50,15 +53,16 @@ def start_profiling(
     """Start recording. A second call does nothing.
 
     Args:
-        run: directory of the new run. Default: stepscope-runs/<time>-<script>. Ignored under
-            `stepscope run`, which creates the run.
+        run: directory of the run, which the processes of one distributed job share. Default:
+            stepscope-runs/<time>-<script>, or the name of the job. Ignored under `stepscope run`,
+            which creates the run.
         interval_ms: milliseconds between samples of the node. Ignored under `stepscope run`.
         schedule: steps to record in detail on all ranks; ignored under `stepscope run`, which
             has `--schedule`.
         windows: record detailed windows; ignored under `stepscope run`, which has `--window`.
 
     Raises:
-        RunExistsError: the directory already contains a run.
+        RunExistsError: the directory already contains a run, and not of this job.
         UsageError: the interval is out of range.
     """
     global _library_run
@@ -68,10 +72,9 @@ def start_profiling(
     if not 0 < interval_ms <= MAX_INTERVAL_MS:
         raise UsageError(f"interval_ms must be between 1 and {MAX_INTERVAL_MS}, not {interval_ms}")
     try:
-        location = os.path.abspath(run if run is not None else _free_location())
-        if os.path.exists(os.path.join(location, "run.json")):
-            raise RunExistsError(f"{location} already holds a run. Use a new directory.")
-        _library_run = _LibraryRun(location, interval_ms, schedule, windows=windows)
+        identity = identify_job(os.environ, ())
+        location = find_location(run, identity)
+        _library_run = _LibraryRun(location, identity, interval_ms, schedule, windows=windows)
     except OSError as error:  # the job must run even if it cannot be recorded
         session.warn(f"the job is not recorded: {explain_os_error(error)}")
         return
@@ -97,13 +100,20 @@ class _LibraryRun:
     """
 
     def __init__(
-        self, location: str, interval_ms: int, schedule: StepSchedule | None, *, windows: bool
+        self,
+        location: str,
+        identity: JobIdentity | None,
+        interval_ms: int,
+        schedule: StepSchedule | None,
+        *,
+        windows: bool,
     ) -> None:
         from stepscope.capture.bootstrap import activate, environment
         from stepscope.capture.kineto_daemon import make_directory
 
         self.pid = os.getpid()
         self.location = location
+        self._identity = identity
         limit = session.DEFAULT_LIMIT_BYTES
         self.spool = _make_spool(limit)
         self.kineto = make_directory()
@@ -151,6 +161,8 @@ class _LibraryRun:
                 "run_id": os.path.basename(self.location),
                 "command": list(getattr(sys, "orig_argv", sys.argv)),
                 "working_directory": os.getcwd(),
+                "job": None if self._identity is None else self._identity.text,
+                "is_unique": self._identity is None or self._identity.is_unique,
             },
             "spool": self.spool,
             "spool_limit_bytes": limit,
@@ -234,17 +246,6 @@ def _end(*, exit_code: int | None, signal: int | None) -> None:
     if _library_run is not None:
         run, _library_run = _library_run, None
         run.end(exit_code=exit_code, signal=signal)
-
-
-def _free_location() -> str:
-    script = os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] else "job")
-    stem = "".join(c if c.isalnum() or c in "._-" else "-" for c in script.removesuffix(".py"))
-    name = f"{RUNS_DIRECTORY}/{time.strftime('%Y%m%d-%H%M%S')}-{stem[:40]}"
-    number, location = 1, name
-    while os.path.exists(location):
-        number += 1
-        location = f"{name}-{number}"
-    return location
 
 
 def _make_spool(limit_bytes: int) -> str:

@@ -23,6 +23,7 @@ from stepscope.importers import (
     EXECUTION_TRACE,
     FLIGHT_RECORDER,
     MEMORY_TIMELINE,
+    NCCL_INSPECTOR,
     STAGE_OPERATIONS,
     TENSORBOARD,
     Imported,
@@ -225,10 +226,11 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
     executions = [result for result in recorded if result.form == EXECUTION_TRACE]
     value_files = [r for r in recorded if r.form in {DEBUGGER_TENSORS, TENSORBOARD}]
     dumps = [result for result in recorded if result.form == FLIGHT_RECORDER]
+    logs = [result for result in recorded if result.form == NCCL_INSPECTOR]
     staged = [result for result in recorded if result.form == STAGE_OPERATIONS]
     no_profiles = {
         *(MEMORY_TIMELINE, EXECUTION_TRACE, DEBUGGER_TENSORS, TENSORBOARD, FLIGHT_RECORDER),
-        STAGE_OPERATIONS,
+        *(STAGE_OPERATIONS, NCCL_INSPECTOR),
     }
     debugger = [r for r in recorded if r.form not in no_profiles]
     if debugger:
@@ -270,9 +272,15 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
             f"{count_of(len(dumps), 'dump')} of the flight recorder, "
             f"{count_of(calls, 'collective')} in {run}"
         )
+    if logs:
+        calls = sum(result.event_count for result in logs)
+        click.echo(
+            f"{count_of(len(logs), 'log')} of NCCL Inspector, "
+            f"{count_of(calls, 'collective')} in {run}"
+        )
     if read:
         view = "gpu-time"
-    elif dumps and not (debugger or value_files or timelines):
+    elif (dumps or logs) and not (debugger or value_files or timelines):
         view = "distributed"
     else:
         view = "overview" if debugger else "tensors" if value_files else "memory"

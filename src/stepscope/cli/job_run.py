@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from stepscope.cli.output import say
 from stepscope.cli.places import remove_if_empty
-from stepscope.cli.shared_run import await_turn, describe_registration, register_launcher
+from stepscope.cli.shared_run import await_turn, describe_registration
 from stepscope.cli.staging import Staging, finish_upload, remove_staging
 from stepscope.cli.suggestion import locate, suggest
 from stepscope.errors import explain_os_error
 from stepscope.job_environment import JobIdentity
+from stepscope.monitor import register_launcher
 from stepscope.schema import LauncherInfo
 from stepscope.store import RUN_KEY
 

@@ -151,13 +151,20 @@ class Launcher:
         if self._stopping is None:
             return
         if self._kill_at is None:
-            request = read_stop_request(self._stopping.request_path)
-            if request is not None and (request.rule is not None or self._stopping.by_people):
-                self._note_stop(StopSignal(signal=signal.SIGTERM, rule=request.rule, by=request.by))
+            request = self._read_request(self._stopping)
+            if request is not None:
+                self._note_stop(request)
                 self._kill_at = time.monotonic() + self._stopping.grace_s
                 os.kill(pid, signal.SIGTERM)
         elif time.monotonic() > self._kill_at:
             _kill_tree(pid)
+
+    def _read_request(self, stopping: Stopping) -> StopSignal | None:
+        """Read an accepted request of this node, or that another node has accepted."""
+        request = read_stop_request(stopping.request_path)
+        if request is not None and (request.rule is not None or stopping.by_people):
+            return StopSignal(signal=signal.SIGTERM, rule=request.rule, by=request.by)
+        return None if self._handshake is None else self._handshake.read_stop_elsewhere()
 
     def _note_stop(self, request: StopSignal) -> None:
         if self.stop is None:

@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from stepscope.capture.kineto_daemon import make_directory
-from stepscope.cli.shared_run import check_join
 from stepscope.cli.staging import Staging, state_home
 from stepscope.cli.working_directory import working_directory
 from stepscope.errors import RunExistsError, UsageError
 from stepscope.job_environment import JobIdentity
-from stepscope.monitor import KINETO_LINK, Handshake, WindowSettings, remove_spool
+from stepscope.monitor import KINETO_LINK, Handshake, WindowSettings, check_join, remove_spool
 from stepscope.schema import RunInfo
 from stepscope.spool import (
     SHARED_MEMORY_FACTOR,
@@ -38,7 +37,7 @@ def new_run_id(command: Sequence[str], identity: JobIdentity | None = None) -> s
     """Make a name that sorts by time and contains the script: 20261120-142044-train. That of a job
     of several launchers follows from its identity, so that all use the same: slurm-4711.0."""
     if identity is not None:
-        return re.sub(r"[^A-Za-z0-9_.-]+", "-", identity.text.replace(" ", "-"))[:80]
+        return identity.run_name
     script = next((word for word in command[1:] if word.endswith(".py")), command[0])
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(script).stem)[:40] or "job"
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{stem}"

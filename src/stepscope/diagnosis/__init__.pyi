@@ -13,12 +13,14 @@ from .learning import (
 )
 from .shares import compute_evaluation_ratio as compute_evaluation_ratio
 from .stuck import (
-    StuckAccount as StuckAccount,
-    StuckKind as StuckKind,
-    StuckRank as StuckRank,
     explain_stuck as explain_stuck,
     find_stuck as find_stuck,
     read_stuck_nodes as read_stuck_nodes,
+)
+from .stuck_account import (
+    StuckAccount as StuckAccount,
+    StuckKind as StuckKind,
+    StuckRank as StuckRank,
 )
 from .targets import (
     MAX_DATA_RATIO as MAX_DATA_RATIO,

@@ -7,96 +7,45 @@ nodes, finds the collective and the ranks that the others wait for, and writes s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
-
-import msgspec
 
 from stepscope.analysis import (
     Call,
     StuckCollective,
     find_last_collective,
     find_stuck_collective,
+    is_open,
 )
-from stepscope.quantities import count_of, duration
+from stepscope.diagnosis.stuck_account import (
+    RankRole,
+    StuckAccount,
+    StuckKind,
+    StuckRank,
+    begin_headline,
+    checkpoint_frame,
+    describe_end,
+    list_ranks,
+    make_calls,
+    make_rank,
+    make_transfers,
+    name_call,
+)
+from stepscope.diagnosis.stuck_in_transfers import explain_transfers
+from stepscope.quantities import duration
 from stepscope.run import RankEnd, Run, read_rank_ends
 from stepscope.schema import (
     STUCK,
-    CalledCollective,
     RankAccount,
     RankState,
-    StackFrame,
     StuckNode,
-    field_label,
-    library_of,
 )
 from stepscope.store import RunReader
 
-CHECKPOINT_FILES = ("torch/serialization.py", "safetensors/torch.py")
-CHECKPOINT_PACKAGES = ("torch/distributed/checkpoint/",)
-MAX_LISTED = 8
-"""Ranks that are described one by one."""
 MIN_FIRST_NS = 60_000_000
 """Time before the others from which a rank has ended first: stacks are sampled every 50 ms."""
 
 UNHEARD_NS = 10_000_000_000
 """Time after the limit from which a rank without an account was not heard of: the monitors of all
 nodes ask their ranks within some seconds."""
-
-RankRole = Literal["waits", "missing", "differs", "ended first", "elsewhere"]
-StuckKind = Literal["missing", "differs", "ended first", "checkpoint"]
-
-
-class StuckRank(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank of a job that is stuck."""
-
-    rank: int
-    node: str
-    role: RankRole
-    """waits (for others), missing (has not called the collective), differs (has called something
-    else), ended first, or elsewhere."""
-    state: RankState
-    collective: str
-    """Last collective that it has called; empty if unknown."""
-    location: str
-    """Line of the user's code at which it is; empty if unknown."""
-    text: str
-    """Sentence on the rank."""
-
-
-class StuckAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """Collective at which a job is stuck or has failed, and the ranks that are to blame."""
-
-    kind: StuckKind
-    """missing, differs, ended first, or checkpoint: ranks wait for one that writes a checkpoint,
-    which is no fault."""
-    headline: str
-    has_ended: bool
-    """True if the job has ended; false while it is stuck."""
-    since_ns: Annotated[int, field_label("last progress", unit="epoch_ns")]
-    duration_ns: int
-    """Time without progress."""
-    group: str
-    """Name of the process group."""
-    number: Annotated[int, field_label(display="identifier")]
-    """Number of the collective within the group, from 1."""
-    collective: str
-    """Kind, sizes and types."""
-    culprits: Annotated[list[int], field_label(display="identifier")]
-    """Ranks that have not arrived, differ or ended first; empty where nothing tells."""
-    ranks: list[StuckRank]
-
-    @property
-    def is_stuck(self) -> bool:
-        """True while the job is stuck; False for a checkpoint, and after the end."""
-        return not self.has_ended and self.kind != "checkpoint"
-
-    @property
-    def lines(self) -> list[str]:
-        """Sentences on the ranks, those that are to blame first."""
-        order = sorted(self.ranks, key=lambda rank: (rank.rank not in self.culprits, rank.rank))
-        lines = [rank.text for rank in order[:MAX_LISTED]]
-        more = len(order) - MAX_LISTED
-        return [*lines, f"{count_of(more, 'more rank')}."] if more > 0 else lines
 
 
 def read_stuck_nodes(reader: RunReader) -> dict[str, StuckNode]:
@@ -127,13 +76,23 @@ def explain_stuck(nodes: dict[str, StuckNode]) -> StuckAccount | None:
     """Explain why a job makes no progress, or made none until it ended; None if no rank waits for
     another."""
     accounts = _join(nodes)
-    calls = {rank: _make_calls(account.calls) for rank, (_, account) in accounts.items()}
+    calls = {rank: make_calls(account) for rank, (_, account) in accounts.items()}
     stuck = find_stuck_collective(calls, _join_groups(nodes))
+    held_up = {rank for rank, sequence in calls.items() if any(map(is_open, sequence))}
+    transfers = explain_transfers(nodes, accounts, held_up)
+    if transfers is not None and (stuck is None or _wait_for_transfers(stuck, transfers)):
+        return transfers
     if stuck is None:
         return None
     if not (stuck.missing or stuck.differing or (stuck.unknown and _have_reported(nodes))):
         return None
     return _make_account(nodes, accounts, stuck, first=None)
+
+
+def _wait_for_transfers(stuck: StuckCollective, transfers: StuckAccount) -> bool:
+    """Check that the ranks that a collective lacks are held up by transfers."""
+    waiting = {rank.rank for rank in transfers.ranks if rank.role == "waits"}
+    return bool(stuck.missing) and not stuck.differing and waiting.issuperset(stuck.missing)
 
 
 def _have_reported(nodes: dict[str, StuckNode]) -> bool:
@@ -154,7 +113,7 @@ def _explain_end(
     first = _find_first(accounts, ends) if has_one_clock else None
     stuck = None
     if all(account.is_last_read for _, account in accounts.values()):
-        recorded = {rank: _make_calls(account.calls) for rank, (_, account) in accounts.items()}
+        recorded = {rank: make_calls(account) for rank, (_, account) in accounts.items()}
         stuck = find_last_collective(recorded, _join_groups(nodes))
     elif _agree_before_last(ends):
         stuck = find_last_collective({rank: end.calls for rank, end in ends.items()}, {})
@@ -197,7 +156,11 @@ def _find_first(
 
 
 def _last_call(accounts: dict[int, tuple[str, RankAccount]], ranks: Sequence[int]) -> Call | None:
-    calls = [call for rank in ranks for call in _make_calls(accounts[rank][1].calls)]
+    calls = [
+        call
+        for _, account in (accounts[rank] for rank in ranks)
+        for call in [*make_calls(account), *make_transfers(account)]
+    ]
     return max(calls, key=lambda call: call.t_ns, default=None)
 
 
@@ -223,13 +186,6 @@ def _start_ticks(process: str) -> int:
 
 def _join_groups(nodes: dict[str, StuckNode]) -> dict[str, list[int]]:
     return {name: ranks for node in nodes.values() for name, ranks in node.groups.items()}
-
-
-def _make_calls(calls: Sequence[CalledCollective]) -> list[Call]:
-    return [
-        Call(call.group, call.number, call.kind, call.sizes, call.dtypes, call.has_ended, call.t_ns)
-        for call in calls
-    ]
 
 
 def _make_account(
@@ -268,7 +224,7 @@ def _make_account(
         duration_ns=max(0, seen_ns - since_ns),
         group=group,
         number=stuck.call.number,
-        collective=_name_call(stuck.call),
+        collective=name_call(stuck.call),
         culprits=culprits,
         ranks=[
             _describe_rank(rank, node, account, stuck, first)
@@ -287,31 +243,31 @@ def _write_headline(
     has_ended: bool,
     was_stuck: bool,
 ) -> str:
-    location = f"{_name_call(stuck.call)}, number {stuck.call.number}"
-    location += f" of process group {group}" if group else " of the calls of the script"
+    location = name_call(stuck.call)
+    if stuck.call.peer is None:
+        location += f", number {stuck.call.number}"
+        location += f" of process group {group}" if group else " of the calls of the script"
     blamed = stuck.missing or [one.rank for one in stuck.differing]
-    names = _list_ranks(blamed or stuck.unknown)
+    names = list_ranks(blamed or stuck.unknown)
     if kind == "ended first":
-        state = _describe_end(accounts[blamed[0]][1])
+        state = describe_end(accounts[blamed[0]][1])
         return f"The job failed because {names} {state}, while {_wait_at(stuck, location)}."
     if kind == "checkpoint":
         return (
             f"Not stuck: {names} {'write' if len(blamed) > 1 else 'writes'} a checkpoint, for "
             f"which the others have waited {duration(duration_ns)} at {location}."
         )
-    verb = "The job failed"
-    if was_stuck:
-        verb = f"The job {'was' if has_ended else 'is'} stuck for {duration(duration_ns)}"
+    verb = begin_headline(duration_ns, has_ended=has_ended, was_stuck=was_stuck)
     if stuck.is_tied:
         return f"{verb} at {location}: ranks have called different collectives."
     if kind == "differs":
         differing = stuck.differing[0]
         action = "left it out and called" if differing.has_skipped else "called"
         rest = [one.rank for one in stuck.differing]
-        more = "" if not stuck.missing else f"; {_list_ranks(stuck.missing)} has not called it"
+        more = "" if not stuck.missing else f"; {list_ranks(stuck.missing)} has not called it"
         return (
-            f"{verb} at {location}: {_list_ranks(rest)} {action} "
-            f"{_name_call(differing.call)} instead{more}."
+            f"{verb} at {location}: {list_ranks(rest)} {action} "
+            f"{name_call(differing.call)} instead{more}."
         )
     if not blamed:
         return f"{verb} at {location}: nothing is known of {names}."
@@ -321,7 +277,7 @@ def _write_headline(
 
 def _wait_at(stuck: StuckCollective, location: str) -> str:
     verb = "were" if len(stuck.waiting) > 1 else "was"
-    return f"{_list_ranks(stuck.waiting)} {verb} at {location}"
+    return f"{list_ranks(stuck.waiting)} {verb} at {location}"
 
 
 def _describe_rank(
@@ -336,103 +292,19 @@ def _describe_rank(
         role = "differs"
     elif rank in stuck.waiting:
         role = "waits"
-    frame = _find_user_frame(account.frames)
-    location = "" if frame is None else f"{frame.file}:{frame.line}"
-    last = account.calls[-1] if account.calls else None
-    collective = "" if last is None else _name_call(_make_calls([last])[0])
-    return StuckRank(
-        rank=rank,
-        node=node,
-        role=role,
-        state=account.state,
-        collective=collective,
-        location=location,
-        text=_write_rank(rank, role, account, stuck, frame),
-    )
-
-
-def _write_rank(
-    rank: int,
-    role: RankRole,
-    account: RankAccount,
-    stuck: StuckCollective,
-    frame: StackFrame | None,
-) -> str:
-    subject = f"Rank {rank}"
     has_ended = account.state in {RankState.KILLED, RankState.FAILED, RankState.FINISHED}
     action = {
         "waits": f"{'was' if has_ended else 'waits'} in {stuck.call.kind}",
         "missing": "has not called it",
         "elsewhere": "is not in the group",
-        "ended first": _describe_end(account),
+        "ended first": describe_end(account),
         "differs": "",
     }[role]
     for one in stuck.differing:
         if one.rank == rank:
-            action = f"called {_name_call(one.call)}"
-    state = _describe_state(account)
-    if state and role != "ended first":
-        action += f"; {state}"
-    if _checkpoint_frame(account.frames) is not None:
-        action += "; it writes a checkpoint"
-    if frame is None:
-        return f"{subject} {action}."
-    code = f": {frame.text}" if frame.text else ""
-    return f"{subject} {action}; it is at {frame.file}:{frame.line} in {frame.function}{code}."
-
-
-def _describe_state(account: RankAccount) -> str:
-    match account.state:
-        case RankState.SUSPENDED:
-            return f"process {account.pid} is suspended (kill -CONT {account.pid} resumes it)"
-        case RankState.SILENT:
-            return account.detail
-        case RankState.KILLED | RankState.FAILED:
-            return f"it {_describe_end(account)}"
-        case RankState.FINISHED:
-            return "its script has ended"
-        case RankState.ANSWERED:
-            return ""
-
-
-def _describe_end(account: RankAccount) -> str:
-    if account.state is RankState.FAILED:
-        return f"ended with {account.detail}"
-    return "was killed"
+            action = f"called {name_call(one.call)}"
+    return make_rank(rank, node, account, role, action)
 
 
 def _is_checkpoint(accounts: dict[int, tuple[str, RankAccount]], rank: int) -> bool:
-    return rank in accounts and _checkpoint_frame(accounts[rank][1].frames) is not None
-
-
-def _checkpoint_frame(frames: Sequence[StackFrame]) -> StackFrame | None:
-    """Find the frame that writes a checkpoint: that of torch.save or of a library for them."""
-    for frame in frames:
-        file = frame.file.replace("\\", "/")
-        is_library = any(package in file for package in CHECKPOINT_PACKAGES)
-        if (file.endswith(CHECKPOINT_FILES) or is_library) and "save" in frame.function.lower():
-            return frame
-    return None
-
-
-def _find_user_frame(frames: Sequence[StackFrame]) -> StackFrame | None:
-    """Find the innermost frame of the user's code; the innermost of all without one."""
-    return next((f for f in frames if not library_of(f.file)), frames[0] if frames else None)
-
-
-def _name_call(call: Call) -> str:
-    details = " ".join(part for part in (call.sizes, call.dtypes) if part)
-    return f"{call.kind} ({details})" if details else call.kind
-
-
-def _list_ranks(ranks: Sequence[int]) -> str:
-    """List ranks in words.
-
-    >>> _list_ranks([1]), _list_ranks([0, 2, 5])
-    ('rank 1', 'ranks 0, 2 and 5')
-    """
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    if len(ranks) > MAX_LISTED:
-        return f"{len(ranks)} ranks (first {ranks[0]})"
-    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+    return rank in accounts and checkpoint_frame(accounts[rank][1].frames) is not None

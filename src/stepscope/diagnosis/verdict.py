@@ -10,7 +10,7 @@ import msgspec
 
 from stepscope.diagnosis.html_parts import render_box, render_dim, render_list
 from stepscope.diagnosis.learning import Learning
-from stepscope.diagnosis.stuck import StuckAccount
+from stepscope.diagnosis.stuck_account import StuckAccount
 from stepscope.quantities import duration, percent, relative_change
 from stepscope.schema import Change, field_label
 

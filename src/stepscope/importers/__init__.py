@@ -9,9 +9,9 @@ from __future__ import annotations
 from stepscope.importers.flight_recorder import (
     FlightDump,
     RecordedCall,
-    join_sizes,
     load_plain,
     make_call_columns,
+    make_called_collective,
     parse_flight_dump,
 )
 from stepscope.importers.registry import (
@@ -26,6 +26,7 @@ from stepscope.importers.results import (
     EXECUTION_TRACE,
     FLIGHT_RECORDER,
     MEMORY_TIMELINE,
+    NCCL_INSPECTOR,
     STAGE_OPERATIONS,
     TENSORBOARD,
     Imported,
@@ -41,6 +42,7 @@ __all__ = [
     "EXECUTION_TRACE",
     "FLIGHT_RECORDER",
     "MEMORY_TIMELINE",
+    "NCCL_INSPECTOR",
     "STAGE_OPERATIONS",
     "TENSORBOARD",
     "FlightDump",
@@ -54,9 +56,9 @@ __all__ = [
     "find_files",
     "import_files",
     "installed_importers",
-    "join_sizes",
     "load_plain",
     "make_call_columns",
+    "make_called_collective",
     "parse_flight_dump",
     "start_worker",
     "trace_decoder",

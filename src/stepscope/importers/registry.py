@@ -35,6 +35,9 @@ _XPLANE = EntryPoint("xplane", "stepscope.importers.xplane:XPlaneImporter", GROU
 _FLIGHT_RECORDER = EntryPoint(
     "flight_recorder", "stepscope.importers.flight_recorder.importer:FlightRecorderImporter", GROUP
 )
+_NCCL_INSPECTOR = EntryPoint(
+    "nccl_inspector", "stepscope.importers.nccl_inspector:NcclInspectorImporter", GROUP
+)
 _STAGE_OPERATIONS = EntryPoint(
     "stage_operations", "stepscope.importers.stage_operations:StageOperationsImporter", GROUP
 )
@@ -70,7 +73,7 @@ def installed_importers() -> list[Importer]:
     """Load all importers, in the order in which they are asked for a file."""
     built_in = [
         *(_DEBUGGER_TENSORS, _TENSORBOARD, _MEMORY_TIMELINE, _FLIGHT_RECORDER, _XPLANE),
-        *(_STAGE_OPERATIONS, _KINETO),
+        *(_NCCL_INSPECTOR, _STAGE_OPERATIONS, _KINETO),
     ]
     offers = [_SMDEBUG, *entry_points(group=GROUP), *built_in]
     return list(filter(None, map(_load, offers)))

@@ -14,6 +14,7 @@ run. Does not belong here: the interpretation of the figures.
     node_writer  a node's part of the run, for the monitor and for `stepscope recover`
     windows      detailed windows
     attached     processes of a job that was running already, from outside
+    registration launchers of one job in a run that they share
     handshake    files through which launcher and monitor exchange the state of the job
 """
 

@@ -28,6 +28,13 @@ from .launch import (
     start_monitor as start_monitor,
 )
 from .recover import Recovery as Recovery, recover_run as recover_run
+from .registration import (
+    Participant as Participant,
+    Registration as Registration,
+    check_join as check_join,
+    read_participants as read_participants,
+    register_launcher as register_launcher,
+)
 from .uploading import (
     BUSY as BUSY,
     UploadEnd as UploadEnd,

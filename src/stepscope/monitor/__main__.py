@@ -11,12 +11,14 @@ from pathlib import Path
 import msgspec
 
 from stepscope._version import __version__
-from stepscope.errors import explain_os_error
+from stepscope.errors import RunExistsError, explain_os_error
+from stepscope.job_environment import JobIdentity
 from stepscope.masking import mask
 from stepscope.monitor.config import MonitorConfig, NewRun
 from stepscope.monitor.handshake import Handshake
 from stepscope.monitor.launch import remove_spool
 from stepscope.monitor.loop import Monitor
+from stepscope.monitor.registration import check_join, register_launcher
 from stepscope.monitor.uploading import Uploader
 from stepscope.monitor.windows.kineto_peer import open_peer
 from stepscope.schema import SCHEMA_VERSION, RunInfo
@@ -35,12 +37,12 @@ def main() -> None:
     os.nice(NICENESS)
     # The launcher handles its signals one by one and has them blocked, which children inherit.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    if config.create is not None:
-        create_run(config.run, _run_info(config, config.create))
     try:
+        if config.create is not None:
+            config = _make_run(config, config.create)
         uploader = _start_uploader(config)
         finished = Monitor(config, peer, uploader).run()
-    except OSError as error:  # the launcher shows the last line of the log
+    except (OSError, RunExistsError) as error:  # the launcher shows the last line of the log
         sys.exit(explain_os_error(error))
     launcher_waits = (
         config.launcher_pid is not None
@@ -65,6 +67,25 @@ def _start_uploader(config: MonitorConfig) -> Uploader | None:
     return uploader
 
 
+def _make_run(config: MonitorConfig, new: NewRun) -> MonitorConfig:
+    """Create a run, or join that of the job; return the configuration with the launcher, if the run
+    has several.
+
+    Raises:
+        RunExistsError: there is a run that cannot be joined.
+        OSError: it cannot be written.
+    """
+    identity = None if new.job is None else JobIdentity("", new.job, new.is_unique)
+    try:
+        create_run(config.run, _run_info(config, new))
+    except RunExistsError:
+        check_join(config.run, identity)
+    if identity is None:
+        return config
+    registration = register_launcher(Path(config.run), config.job_pid)
+    return msgspec.structs.replace(config, launcher=registration.launcher)
+
+
 def _run_info(config: MonitorConfig, new: NewRun) -> RunInfo:
     return RunInfo(
         schema_version=SCHEMA_VERSION,
@@ -73,6 +94,7 @@ def _run_info(config: MonitorConfig, new: NewRun) -> RunInfo:
         command=mask(new.command),
         working_directory=new.working_directory,
         stepscope_version=__version__,
+        job=new.job,
         options={
             "interval_ms": config.interval_ms,
             "spool": config.spool,

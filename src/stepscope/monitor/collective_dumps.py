@@ -24,7 +24,7 @@ from stepscope.importers import (
     parse_flight_dump,
 )
 from stepscope.monitor.row_files import StoredSequences
-from stepscope.spool import parse_dump_name, read_dump
+from stepscope.spool import DumpReason, parse_dump_name, read_dump
 from stepscope.store import DictColumn
 
 TABLE = "collective_calls"
@@ -42,6 +42,20 @@ class ThreadStack(msgspec.Struct):
     """File, line and function, innermost first."""
 
 
+class StartedTransfer(msgspec.Struct):
+    """Send or receive between two ranks that the process has started."""
+
+    number: int
+    kind: str
+    peer: int
+    group: str
+    sizes: str
+    dtypes: str
+    has_ended: bool
+    t_ns: int
+    """Monotonic."""
+
+
 class DumpHeader(msgspec.Struct):
     """First line of a dump; see `stepscope.spool.collective_dump`."""
 
@@ -56,6 +70,8 @@ class DumpHeader(msgspec.Struct):
     groups: dict[str, list[int]] = {}
     question: int | None = None
     stacks: list[ThreadStack] = []
+    transfers: list[StartedTransfer] = []
+    """The latest, where the process was asked or has ended."""
 
 
 @dataclass(slots=True)
@@ -119,6 +135,8 @@ class CollectiveDumps:
         self._unreadable: set[Path] = set()
         self.last_answer: DumpHeader | None = None
         """The last answer to a question."""
+        self.transfers: list[StartedTransfer] = []
+        """Transfers when it was last asked, or has ended."""
 
     @property
     def has_new(self) -> bool:
@@ -164,6 +182,8 @@ class CollectiveDumps:
             recorder.latest = _select_latest(dump.calls)
             if header.question is not None:
                 self.last_answer = header
+            if header.reason in {DumpReason.QUESTION, DumpReason.END}:
+                self.transfers = header.transfers
         return notes
 
     def collect(self, stored: StoredSequences, *, has_ended: bool) -> list[NewCalls]:

@@ -23,6 +23,10 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     command: list[str]
     """Command line with its secrets, which are masked before it is stored."""
     working_directory: str
+    job: str | None = None
+    """Identity of its job, if that has several processes, which share the run."""
+    is_unique: bool = True
+    """True if no other job has this identity."""
 
 
 class WindowSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +63,8 @@ class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     """Location of the run, which exists unless `create` is set."""
     create: NewRun | None = None
-    """Run to create; the monitor then also removes the spool at the end."""
+    """Run to create, or to join if another process of the job has created it; the monitor then also
+    removes the spool at the end."""
     spool: str
     spool_limit_bytes: int = DEFAULT_SPOOL_LIMIT_BYTES
     job_pid: int

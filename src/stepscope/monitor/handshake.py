@@ -44,6 +44,8 @@ class StopSignal(msgspec.Struct, frozen=True, kw_only=True):
     """Rule that requested the stop."""
     by: str | None = None
     """Person who requested the stop."""
+    node: str | None = None
+    """Node of the same job that was stopped first; None if that is this one."""
 
     @property
     def is_requested(self) -> bool:
@@ -53,10 +55,13 @@ class StopSignal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def reason(self) -> str:
         """Reason for the stop, as a sentence."""
+        location = "" if self.node is None else f" on node {self.node}"
         if self.rule is not None:
-            return f"the rule {self.rule} fired and stopped the job (signal {self.signal})"
+            return (
+                f"the rule {self.rule} fired{location} and stopped the job (signal {self.signal})"
+            )
         if self.by is not None:
-            return f"{self.by} stopped the job (signal {self.signal})"
+            return f"{self.by} stopped the job{location} (signal {self.signal})"
         return f"signal {self.signal} was forwarded to the job"
 
 
@@ -66,6 +71,7 @@ class Handshake:
     def __init__(self, spool: Path) -> None:
         self._exit = spool / "job-exit.json"
         self._stop = spool / "job-stop.json"
+        self._elsewhere = spool / "job-stop-elsewhere.json"
         self._detached = spool / "detached"
 
     def reserve(self) -> None:
@@ -84,6 +90,10 @@ class Handshake:
         """Report a signal to the job."""
         _replace(self._stop, msgspec.json.encode(stop))
 
+    def write_stop_elsewhere(self, stop: StopSignal) -> None:
+        """Ask the launcher to stop the job as well: it was stopped on another node."""
+        _replace(self._elsewhere, msgspec.json.encode(stop))
+
     def write_detached(self) -> None:
         """Report that the monitor continues with orphaned processes of the command."""
         _replace(self._detached, b"")
@@ -101,10 +111,18 @@ class Handshake:
 
     def read_stop(self) -> StopSignal | None:
         """Read the signal to the job; None without one."""
-        try:
-            return msgspec.json.decode(self._stop.read_bytes(), type=StopSignal)
-        except (FileNotFoundError, *MALFORMED_JSON):
-            return None
+        return _read_signal(self._stop)
+
+    def read_stop_elsewhere(self) -> StopSignal | None:
+        """Read the request to stop the job as another node has done; None without one."""
+        return _read_signal(self._elsewhere)
+
+
+def _read_signal(path: Path) -> StopSignal | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=StopSignal)
+    except (OSError, *MALFORMED_JSON):
+        return None
 
 
 def _replace(path: Path, data: bytes) -> None:

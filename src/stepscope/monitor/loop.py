@@ -27,6 +27,7 @@ from stepscope.monitor.samplers.processes import JobTree, children_of
 from stepscope.monitor.sampling import Sampling
 from stepscope.monitor.spool_lock import SpoolLock
 from stepscope.monitor.spool_size import SpoolSize
+from stepscope.monitor.stop_relay import StopRelay
 from stepscope.monitor.uploading import Uploader
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
@@ -117,6 +118,7 @@ class Monitor:
         )
         self._reconfiguration = Reconfiguration(config.run, self._windows)
         self._stuck = self._writer.watch_progress(config.stuck_after_s)
+        self._stops = StopRelay(config.run, config.launcher, self._handshake)
         self._next_poll_ns = self._last_sample_ns = 0
         if earlier is not None:  # of the monitor that this one replaces
             self._last_sample_ns = (earlier.end_ns or earlier.started_ns) - info.epoch_offset_ns
@@ -187,10 +189,8 @@ class Monitor:
             return
         status = end.read_wait_status()
         if status is not None:
-            try:
+            with suppress(OSError):  # the spool is full: the exit status stays unknown
                 self._handshake.write_exit(JobExit.of(status))
-            except OSError:  # the spool is full: the exit status stays unknown
-                pass
 
     def _wait_for_tick(self, end: ProcessEnd, next_tick_s: float) -> None:
         """Wait until the next sample is due, or the job has ended.
@@ -232,6 +232,8 @@ class Monitor:
         )
         self._sample()
         self._record_attached(AttachedRecorder.finish)
+        with suppress(OSError):
+            retry(self._stops.poll)
         try:
             if has_ended:
                 retry(self._store_rest)
@@ -344,10 +346,8 @@ class Monitor:
             flush_s = self._first_flush_s if is_early else self._sampling.throttle.flush_s
             self._next_flush_s = now_s + flush_s
         elif now_s >= self._next_heartbeat_s:
-            try:
+            with suppress(OSError):  # the next flush meets the same error and notes it
                 self._put_status()
-            except OSError:  # the next flush meets the same error and notes it
-                pass
 
     def _reconfigure(self) -> None:
         """Apply new changes of the configuration."""
@@ -363,6 +363,7 @@ class Monitor:
                 f"the configuration cannot be changed at the moment: {error}"
             )
         with suppress(OSError):  # the run cannot be written: the next flush notes it
+            self._stops.poll()
             self._stuck.poll(self._writer.drain.processes.values())
 
     def _set_interval(self, interval_ms: int) -> None:

@@ -1,9 +1,10 @@
 """Watch of a node's ranks for progress: is the job stuck, and where is each rank?
 
-A rank makes progress when a step or a collective ends. If no rank of the node has made any for some
-time, while one waits in a collective or has died, every rank is asked for the state of its recorder
-and its stack (`spool.collective_page`), and the answers are written into the run. The ranks of
-other nodes are asked by their monitors, and readers join the accounts.
+A rank makes progress when a step or a collective ends, or when it starts a transfer to or from
+another rank. If no rank of the node has made any for some time, while one waits in a collective,
+has transfers or has died, every rank is asked for the state of its recorder and its stack
+(`spool.collective_page`), and the answers are written into the run. The ranks of other nodes are
+asked by their monitors, and readers join the accounts.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from __future__ import annotations
 import linecache
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
 import msgspec
 
-from stepscope.importers import RecordedCall, join_sizes
+from stepscope.importers import RecordedCall, make_called_collective
 from stepscope.masking import mask_text
-from stepscope.monitor.collective_dumps import DumpHeader
+from stepscope.monitor.collective_dumps import DumpHeader, StartedTransfer
 from stepscope.monitor.process_logs import ProcessLogs
 from stepscope.monitor.stack_dump import TIMEOUT_S, dump_stack
 from stepscope.schema import (
@@ -38,6 +39,7 @@ from stepscope.spool import (
     QUESTION_WORD,
     STARTED_WORD,
     STEPS_WORD,
+    TRANSFERS_WORD,
     CollectivePage,
     DumpReason,
     Heartbeat,
@@ -63,8 +65,8 @@ class _Rank:
     process: ProcessLogs
     page: CollectivePage
     heartbeat: Heartbeat | None = None
-    progress: tuple[int, int] = (-1, -1)
-    """Steps and collectives that have ended."""
+    progress: tuple[int, int, int] = (-1, -1, -1)
+    """Steps and collectives that have ended, and transfers that were started."""
     changes: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MAX_STEPS))
     """Monotonic time and number of steps, at some changes."""
 
@@ -73,12 +75,17 @@ class _Rank:
         """True while a collective that it has started has not ended."""
         return self.page.words[STARTED_WORD] > self.page.words[ENDED_WORD]
 
+    @property
+    def has_transfers(self) -> bool:
+        """True if it has sent to other ranks or received from them: it may wait for one."""
+        return self.page.words[TRANSFERS_WORD] > 0
+
     def look(self, now_ns: int) -> bool:
         """Read the pages; True if the rank has made progress."""
         if self.heartbeat is None:
             self.heartbeat = Heartbeat.open(str(self.process.directory))
         steps = 0 if self.heartbeat is None else self.heartbeat.words[STEPS_WORD]
-        progress = steps, self.page.words[ENDED_WORD]
+        progress = steps, self.page.words[ENDED_WORD], self.page.words[TRANSFERS_WORD]
         if progress == self.progress:
             return False
         if steps != self.progress[0]:
@@ -135,7 +142,7 @@ class StuckWatch:
         self._written_ns: int | None = None
         self._last: StuckNode | None = None
         self._stuck_count = 0
-        """Steps and collectives of all ranks that had ended when it was last stuck."""
+        """Steps, collectives and transfers of all ranks when it was last stuck."""
 
     @property
     def limit_ns(self) -> int:
@@ -206,12 +213,14 @@ class StuckWatch:
         return [rank for rank in self._ranks.values() if rank.process.is_alive()]
 
     def _is_someone_held_up(self) -> bool:
-        """True if a rank waits in a collective, or runs on after another one has died."""
+        """True if a rank waits in a collective or may wait for a transfer, or runs on after another
+        one has died."""
         alive = self._alive()
         has_died = any(
             rank not in alive and rank.process.end is None for rank in self._ranks.values()
         )
-        return any(rank.is_waiting for rank in alive) or (has_died and bool(alive))
+        may_wait = any(rank.is_waiting or rank.has_transfers for rank in alive)
+        return may_wait or (has_died and bool(alive))
 
     def _ask(self) -> None:
         self._asked_ns = self._now_ns()
@@ -250,7 +259,7 @@ class StuckWatch:
                 calls += recorded
             for call in calls:
                 descriptions[call.process_group[0]] = call.process_group[1]
-            account = self._describe_rank(rank, calls, header, deadline_ns)
+            account = self._describe_rank(rank, calls, header, groups, deadline_ns)
             if account is not None:
                 accounts.append(account)
         accounts.sort(key=lambda account: account.rank)
@@ -270,6 +279,7 @@ class StuckWatch:
         rank: _Rank,
         calls: list[RecordedCall],
         header: DumpHeader | None,
+        groups: Mapping[str, list[int]],
         deadline_ns: int,
     ) -> RankAccount | None:
         process = rank.process
@@ -297,7 +307,7 @@ class StuckWatch:
             state=state,
             detail=detail,
             frames=frames[:MAX_FRAMES],
-            calls=[_make_call(call, shift_ns) for call in calls if not call.is_p2p],
+            calls=_make_calls(calls, process.dumps.transfers, groups, shift_ns, self._offset_ns),
             is_last_read=is_last or state is RankState.ANSWERED,
             started_count=rank.page.words[STARTED_WORD],
         )
@@ -317,17 +327,34 @@ def _find_state(process: ProcessLogs, *, has_answered: bool) -> tuple[RankState,
     return (RankState.FAILED, str(exception)) if exception else (RankState.FINISHED, "")
 
 
-def _make_call(call: RecordedCall, shift_ns: int) -> CalledCollective:
-    sizes, dtypes = call.input_sizes, call.input_dtypes
-    return CalledCollective(
-        group=call.process_group[0],
-        number=call.number,
-        kind=call.kind,
-        sizes=join_sizes(sizes or call.output_sizes),
-        dtypes=";".join(dtypes or call.output_dtypes),
-        has_ended=call.has_ended,
-        t_ns=call.time_created_ns + shift_ns,
-    )
+def _make_calls(
+    recorded: Iterable[RecordedCall],
+    transfers: Iterable[StartedTransfer],
+    groups: Mapping[str, Sequence[int]],
+    shift_ns: int,
+    offset_ns: int,
+) -> list[CalledCollective]:
+    """Make the calls of a rank. Of transfers, PyTorch's recorder knows more where it has any."""
+    calls = [
+        make_called_collective(call, groups, shift_ns)
+        for call in recorded
+        if not call.is_p2p or call.peer is not None
+    ]
+    if all(call.peer is None for call in calls):
+        calls += [
+            CalledCollective(
+                group=transfer.group,
+                number=transfer.number,
+                kind=transfer.kind,
+                sizes=transfer.sizes,
+                dtypes=transfer.dtypes,
+                has_ended=transfer.has_ended,
+                t_ns=transfer.t_ns + offset_ns,
+                peer=transfer.peer,
+            )
+            for transfer in transfers
+        ]
+    return sorted(calls, key=lambda call: call.t_ns)
 
 
 def _make_frame(file: str, line: int, function: str) -> StackFrame:

@@ -11,12 +11,16 @@ from stepscope.analysis import RankArrivals
 from stepscope.intervals import Int
 from stepscope.run.rank_exchange import HOST_BACKENDS
 from stepscope.run.run import Run
-from stepscope.schema import FlightRecorderFact
+from stepscope.schema import UNTIMED_INSPECTOR_LOG, FlightRecorderFact
 
 NO_RECORDER = (
     "the version of PyTorch in this job has no recorder of collectives, or it is off "
     "(TORCH_FR_BUFFER_SIZE=0): only collectives that the script calls itself, and the account of "
     "DistributedDataParallel, are recorded"
+)
+NO_TIMES = (
+    "the logs of NCCL Inspector do not have the times of the calls: record them with "
+    "NCCL_INSPECTOR_DUMP_VERBOSE=1"
 )
 _COLUMNS = (
     *("node", "process", "log", "seq", "t_ns", "rank", "group", "kind", "number", "backend"),
@@ -60,9 +64,12 @@ def read_recorded_collectives(run: Run) -> RecordedCollectives | str:
     columns = run.reader.table(
         "collective_calls",
         _COLUMNS,
-        condition=f"{run.period.condition('t_ns')} AND is_p2p = 0 AND rank IS NOT NULL",
+        condition=f"{run.period.condition('t_ns')} AND is_p2p = 0 AND rank IS NOT NULL "
+        f"AND log <> '{UNTIMED_INSPECTOR_LOG}'",
         encoded=("node", "process", "log", "group", "kind", "backend"),
     )
+    if not len(columns["seq"]) and _has_untimed_calls(run):
+        return NO_TIMES
     ranks, rank = np.unique(np.ma.getdata(columns["rank"]), return_inverse=True)
     rank = rank.astype(np.int64)
     group = columns["group"].codes.astype(np.int64)
@@ -102,13 +109,18 @@ def read_recorded_collectives(run: Run) -> RecordedCollectives | str:
     )
 
 
+def _has_untimed_calls(run: Run) -> bool:
+    logs = run.reader.table("collective_calls", ("log",), encoded=("log",))["log"]
+    return UNTIMED_INSPECTOR_LOG in logs.values
+
+
 def count_skipped_calls(run: Run) -> int:
     """Count the calls of a process before its last recorded one that are not in the run: the
-    recorder numbers them from 0. Imported dumps hold the latest calls only."""
+    recorder numbers them from 0. Imported dumps and logs may lack the first ones."""
     rows = run.reader.sql(
         "SELECT coalesce(sum(missing), 0) AS missing FROM ("
         "SELECT max(seq) + 1 - count(DISTINCT seq) AS missing FROM collective_calls "
-        "WHERE log <> 'import' GROUP BY process, log)"
+        "WHERE log <> 'import' AND log NOT LIKE 'inspector%' GROUP BY process, log)"
     )
     return int(rows["missing"][0])
 

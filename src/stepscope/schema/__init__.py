@@ -71,7 +71,7 @@ from stepscope.schema.finding import (
     RuleStatus,
 )
 from stepscope.schema.json_schemas import make_schemas
-from stepscope.schema.launchers import Incarnation, LauncherInfo, Lease, RankClaim
+from stepscope.schema.launchers import Incarnation, JobStop, LauncherInfo, Lease, RankClaim
 from stepscope.schema.malformed import MALFORMED_JSON
 from stepscope.schema.nan_facts import (
     NanFollower,
@@ -109,7 +109,11 @@ from stepscope.schema.stuck import (
     StuckNode,
 )
 from stepscope.schema.table import RECORD_KEY, Column, Table
-from stepscope.schema.tables.collective_calls import COLLECTIVE_CALLS
+from stepscope.schema.tables.collective_calls import (
+    COLLECTIVE_CALLS,
+    INSPECTOR_LOG,
+    UNTIMED_INSPECTOR_LOG,
+)
 from stepscope.schema.tables.collectives import COLLECTIVES
 from stepscope.schema.tables.counters import COUNTERS
 from stepscope.schema.tables.devices import DEVICES
@@ -161,6 +165,7 @@ __all__ = [
     "FACT_TYPES",
     "GRAPH_LAUNCH",
     "IDENTITY_FIELDS",
+    "INSPECTOR_LOG",
     "INTERVALS_MS",
     "MALFORMED_JSON",
     "MEMORY_ACTIONS",
@@ -180,6 +185,7 @@ __all__ = [
     "TABLES",
     "TRACE_SUFFIXES",
     "TRACE_TABLES",
+    "UNTIMED_INSPECTOR_LOG",
     "WORK_LAUNCHES",
     "XPLANE_SUFFIX",
     "Argument",
@@ -209,6 +215,7 @@ __all__ = [
     "JobConfiguration",
     "JobState",
     "JobStatus",
+    "JobStop",
     "LauncherInfo",
     "Lease",
     "LoaderSettings",

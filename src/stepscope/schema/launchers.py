@@ -45,6 +45,22 @@ class RankClaim(msgspec.Struct, frozen=True, kw_only=True):
     process: str
 
 
+class JobStop(msgspec.Struct, frozen=True, kw_only=True):
+    """`stops/<number>.json`: a request of a rule or a person that has stopped the job on one node,
+    for the launchers of the others; written once."""
+
+    node: str
+    """Node on which it was stopped."""
+    incarnation: int
+    """Latest incarnation at that time. Launchers of later ones are not meant."""
+    rule: str | None = None
+    """Rule that has requested it."""
+    by: str | None = None
+    """Person who has requested it."""
+    stopped_ns: int
+    """Epoch nanoseconds."""
+
+
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """`leases/<number>.json`: the node that evaluates rules and writes the verdict, written once.
 

@@ -50,6 +50,8 @@ class CalledCollective(msgspec.Struct, frozen=True, kw_only=True):
     has_ended: bool = True
     t_ns: int = 0
     """Time of the call, epoch nanoseconds."""
+    peer: int | None = None
+    """Other rank of a transfer between two ranks; null for a collective."""
 
 
 class RankAccount(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +66,7 @@ class RankAccount(msgspec.Struct, frozen=True, kw_only=True):
     frames: list[StackFrame] = []
     """Stack of the main thread, innermost first."""
     calls: list[CalledCollective] = []
-    """Latest collectives, in the order of the calls."""
+    """Latest collectives and transfers between two ranks, in the order of the calls."""
     is_last_read: bool = False
     """True if the calls are complete: the process was read when it was asked, or when it ended."""
     started_count: int | None = None

@@ -39,6 +39,7 @@ from stepscope.spool.collective_page import (
     QUESTION_WORD,
     READ_WORD,
     STARTED_WORD,
+    TRANSFERS_WORD,
     CollectivePage,
 )
 from stepscope.spool.drops import (
@@ -166,6 +167,7 @@ __all__ = [
     "TENSORS_VARIABLE",
     "TENSOR_ELEMENTS",
     "TENSOR_VALUES",
+    "TRANSFERS_WORD",
     "UNKNOWN_CAUSE",
     "CollectivePage",
     "Depth",

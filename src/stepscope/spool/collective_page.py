@@ -6,6 +6,7 @@
     word 3   monotonic ns at which word 1 or 2 changed last
     word 4   monotonic ns at which the process read its recorder last
     word 5   number of the last answered question
+    word 6   sends and receives between two ranks that the process has started
     word 8   number of the last question                  written by the monitor
 
 A question asks the process for the state of its recorder and the Python stacks of its threads; the
@@ -23,6 +24,7 @@ ENDED_WORD = 2
 CHANGED_WORD = 3
 READ_WORD = 4
 ANSWER_WORD = 5
+TRANSFERS_WORD = 6
 QUESTION_WORD = 8
 
 
@@ -56,9 +58,10 @@ class CollectivePage:
             return None
         return page if page.words[0] == MAGIC else None
 
-    def put_progress(self, started: int, ended: int, now_ns: int) -> None:
+    def put_progress(self, started: int, ended: int, now_ns: int, *, transfers: int = 0) -> None:
         """Write the progress of the process."""
         words = self.words
+        words[TRANSFERS_WORD] = transfers
         if (words[STARTED_WORD], words[ENDED_WORD]) != (started, ended):
             words[STARTED_WORD], words[ENDED_WORD] = started, ended
             words[CHANGED_WORD] = now_ns

@@ -1,12 +1,40 @@
-"""Age of heartbeats by the clock of the observer: the clocks of nodes may differ by years."""
+"""Age of heartbeats by the clock of the observer, or of the file system: the clocks of nodes may
+differ by years."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
+import msgspec
+
+from stepscope.schema import SILENT_NS, JobStatus
+
 HEARTBEAT_TIMEOUT_S = 60.0
 """Time without a heartbeat after which another node takes over the work of a monitor."""
+
+
+COPY_TOLERANCE_NS = 2_000_000_000
+
+
+def correct_heartbeat(status: JobStatus, *, written_ns: int, run_written_ns: int) -> JobStatus:
+    """Replace the time of a heartbeat by that of the file system, where the clock of the node
+    differs from it.
+
+    In a copy of a run the times of its files tell nothing: they are all those of the copy, while in
+    the original as much time lies between the files as the job has taken.
+
+    Args:
+        status: status of a node.
+        written_ns: time at which its file was written, by the file system.
+        run_written_ns: the same of `run.json`, the first file of the run.
+    """
+    if status.state.is_final or status.elapsed_ns is None:
+        return status
+    is_copy = written_ns - run_written_ns < status.elapsed_ns - COPY_TOLERANCE_NS
+    if is_copy or abs(written_ns - status.heartbeat_ns) <= SILENT_NS:
+        return status
+    return msgspec.structs.replace(status, heartbeat_ns=written_ns)
 
 
 class Heartbeats:

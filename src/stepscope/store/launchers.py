@@ -4,6 +4,7 @@ launchers/<node>.json                   a launcher, whose node has this name in 
 incarnations/<number>.json              a start of the training processes
 rank-claims/<incarnation>-<rank>.json   the process that is this rank
 leases/<number>.json                    the node that evaluates rules and writes the verdict
+stops/<number>.json                     a stop of the job on one node, for the others
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from stepscope.schema import (
     MALFORMED_JSON,
     Incarnation,
     JobStatus,
+    JobStop,
     LauncherInfo,
     Lease,
     RankClaim,
@@ -32,6 +34,7 @@ LAUNCHERS = "launchers"
 INCARNATIONS = "incarnations"
 RANK_CLAIMS = "rank-claims"
 LEASES = "leases"
+STOPS = "stops"
 
 Document = TypeVar("Document", bound=msgspec.Struct)
 
@@ -96,6 +99,23 @@ class SharedRun:
         if self._add(RANK_CLAIMS, name, claim):
             return claim
         return self._get(layout.document_key(RANK_CLAIMS, name), RankClaim) or claim
+
+    def find_latest_incarnation(self) -> int:
+        """Find the number of the latest incarnation that a launcher or a process has begun."""
+        launchers = (launcher.incarnation for launcher in self.list_launchers())
+        return max([1, *launchers, *(one.number for one in self.list_incarnations())])
+
+    # --- stops ---------------------------------------------------------------------------------
+
+    def read_stop(self, number: int) -> JobStop | None:
+        """Read the stop of a number, counted from 1; None if there is none yet."""
+        return self._get(layout.document_key(STOPS, str(number)), JobStop)
+
+    def add_stop(self, stop: JobStop) -> None:
+        """Add a stop under the next free number."""
+        number = 1
+        while not self._add(STOPS, str(number), stop):
+            number += 1
 
     # --- lease ---------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from stepscope.schema import MALFORMED_JSON, TABLES, JobStatus, NodeInfo, Proces
 from stepscope.store import layout
 from stepscope.store.columns import Array, find_table
 from stepscope.store.engine import available_cores, identifier, select
+from stepscope.store.heartbeats import correct_heartbeat
 from stepscope.store.local import LocalStore
 from stepscope.store.objectstore import ObjectStore
 from stepscope.store.queries import (
@@ -119,9 +120,22 @@ class RunReader:
         return {layout.node_of_key(key): info for key, info in manifests.items()}
 
     def statuses(self) -> dict[str, JobStatus]:
-        """Return the status of the job by node, as its monitor wrote it."""
+        """Return the status of the job by node, as its monitor wrote it. Where its clock differs
+        from that of the file system, the latter has the time of the heartbeat."""
         manifests = self._read_manifests(layout.NODES, "/status.json", JobStatus)
-        return {layout.node_of_key(key): status for key, status in manifests.items()}
+        return {
+            layout.node_of_key(key): self._correct_heartbeat(key, status)
+            for key, status in manifests.items()
+        }
+
+    def _correct_heartbeat(self, key: str, status: JobStatus) -> JobStatus:
+        if not self.is_local or status.state.is_final:
+            return status
+        try:
+            times = [self._store.local_path(k).stat().st_mtime_ns for k in (key, layout.RUN_KEY)]
+        except OSError:  # it is being replaced
+            return status
+        return correct_heartbeat(status, written_ns=times[0], run_written_ns=times[1])
 
     def processes(self) -> list[ProcessInfo]:
         """Return the manifests of the job's processes."""

@@ -1,29 +1,51 @@
 """Training of a small model on several ranks, one of which does something else at one step.
 
-faulty_job.py FAULT [SECONDS]     one of the faults below, for rank 1; `none` for no fault
+faulty_job.py FAULT [SECONDS [RANK STEP]]     one of the faults below, by default for rank 1 at step
+12; `none` for no fault
 """
 
+import io
 import os
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-STEPS, FAULTY_STEP = 30, 12
+STEPS = 30
 CHECKPOINT = "checkpoint"
+"""Beginning of the names of faults that are none: rank 0 writes a checkpoint."""
 
 
-def save_slowly(path, seconds):
-    """Write a checkpoint of parts that take some time."""
+def save_slowly(fault, model, seconds):
+    """Write a checkpoint into a pipe whose reader takes some time."""
+    directory = tempfile.mkdtemp()
+    path = Path(directory) / "model.pt"
+    os.mkfifo(path)
+    drain = f"import sys, time; file = open(sys.argv[1], 'rb'); time.sleep({seconds}); file.read()"
+    reader = subprocess.Popen([sys.executable, "-c", drain, path])
+    state = {**model.state_dict(), "more": torch.zeros(1 << 20)}
+    if fault == CHECKPOINT:
+        with path.open("wb") as file:
+            torch.save(state, file)
+    else:
+        save_checkpoint(state, path)
+    reader.wait()
+    shutil.rmtree(directory)
 
-    class Slow:
-        def __reduce__(self):
-            time.sleep(seconds)
-            return int, (1,)
 
-    torch.save({"slow": Slow()}, path)
+def save_checkpoint(state, path):
+    """Write a checkpoint by hand, as some scripts do."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(0)
+    with path.open("wb") as file:
+        shutil.copyfileobj(buffer, file)
 
 
 def misbehave(fault, second, seconds):
@@ -44,7 +66,9 @@ def misbehave(fault, second, seconds):
 
 
 def main():
-    fault, seconds = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 600.0
+    fault, *rest = sys.argv[1:]
+    seconds = float(rest[0]) if rest else 600.0
+    faulty_rank, faulty_step = map(int, rest[1:] or (1, 12))
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     model = torch.nn.Linear(8, 8)
@@ -55,9 +79,10 @@ def main():
         time.sleep(0.02)
         dist.all_reduce(model.weight.grad)
         second = model.bias.grad
-        if step == FAULTY_STEP and fault == CHECKPOINT and rank == 0:
-            save_slowly(os.devnull, seconds)
-        if step == FAULTY_STEP and rank == 1 and fault not in {"none", CHECKPOINT}:
+        if step == faulty_step and rank == 0 and fault.startswith(CHECKPOINT):
+            save_slowly(fault, model, seconds)
+        is_faulty = fault != "none" and not fault.startswith(CHECKPOINT)
+        if step == faulty_step and rank == faulty_rank and is_faulty:
             misbehave(fault, second, seconds)
         else:
             dist.all_reduce(second)

@@ -16,9 +16,12 @@ import pytest
 
 import stepscope
 from stepscope.capture import library, session
+from stepscope.capture.run_location import find_location
 from stepscope.errors import RunExistsError, UsageError
+from stepscope.job_environment import JobIdentity, identify_job
 from stepscope.schema import JobState
 from stepscope.store import open_run
+from tests.support.shared_runs import SharedJob
 from tests.support.waiting import wait_until
 
 TRAINS = """
@@ -292,3 +295,39 @@ def test_a_script_in_a_directory_that_was_deleted(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
     assert "the job is not recorded: [Errno 2]" not in done.stderr
     assert "the job is not recorded: " in done.stderr
+
+
+@pytest.fixture
+def two_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> JobIdentity:
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "night"}.items():
+        monkeypatch.setenv(name, value)
+    identity = identify_job(os.environ, ())
+    assert identity is not None
+    return identity
+
+
+def test_processes_of_a_job_agree_on_the_name_of_their_run(
+    tmp_path: Path, two_ranks: JobIdentity
+) -> None:
+    runs = tmp_path / "stepscope-runs"
+    assert find_location(None, two_ranks) == str(runs / "torchrun-night")
+    job = SharedJob(runs / "torchrun-night", "torchrun night")
+    job.beat("a")
+    assert find_location(None, two_ranks) == str(job.path)
+    job.beat("a", JobState.COMPLETED)  # the next job has the same name
+    assert find_location(None, two_ranks) == str(runs / "torchrun-night-2")
+
+
+def test_a_run_of_another_job_is_not_joined(tmp_path: Path, two_ranks: JobIdentity) -> None:
+    SharedJob(tmp_path / "other", "slurm 1.0")
+    sentence = "already holds a run of the job slurm 1.0, and this process belongs to the job "
+    with pytest.raises(
+        RunExistsError, match=sentence + "torchrun night, or that job has completed"
+    ):
+        find_location("other", two_ranks)
+    SharedJob(tmp_path / "single", None)
+    with pytest.raises(RunExistsError, match=r"already holds a run\. Use a new directory"):
+        find_location("single", two_ranks)
+    with pytest.raises(RunExistsError, match=r"already holds a run\. Use a new directory"):
+        find_location("other", None)

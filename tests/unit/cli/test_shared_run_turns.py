@@ -6,21 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.cli import shared_run
 from stepscope.cli.shared_run import (
-    CONFIRM_S,
     LOST_AFTER_S,
     OTHERS_TIMEOUT_S,
     POLL_S,
     SILENT_AFTER_S,
     await_turn,
-    check_join,
     describe_registration,
     find_identity,
-    register_launcher,
 )
 from stepscope.errors import RunExistsError
 from stepscope.job_environment import JobIdentity
+from stepscope.monitor import check_join, register_launcher, registration as registering
+from stepscope.monitor.registration import CONFIRM_S
 from stepscope.schema import Incarnation, JobState
 from stepscope.store import HEARTBEAT_TIMEOUT_S
 from tests.support.shared_runs import SharedJob, SteppedTime
@@ -202,7 +200,7 @@ def test_launchers_that_are_started_again_share_an_incarnation(
 def test_what_a_launcher_says_about_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSCOPE_NODE", "gpu01")
     monkeypatch.setenv("RANK", "1")
-    monkeypatch.setattr(shared_run, "_machine", lambda: "here")
+    monkeypatch.setattr(registering, "_machine", lambda: "here")
     job = SharedJob(tmp_path / "run")
     job.add("gpu01", slot="gpu01 rank 0")
     job.beat("gpu01")

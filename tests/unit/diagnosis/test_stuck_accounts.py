@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -18,6 +19,7 @@ from stepscope.schema import (
     RankAccount,
     RankState,
     RunInfo,
+    StackFrame,
     StuckNode,
 )
 from stepscope.store import RunWriter, create_run, open_run
@@ -154,3 +156,72 @@ def test_nothing_is_said_of_a_rank_whose_host_was_lost(tmp_path: Path) -> None:
     with RunWriter(files.path, "a") as writer:
         writer.put_document(STUCK, "a", ended)
     assert find_stuck(Run(open_run(files.path))) is None
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "is_checkpoint"),
+    [
+        ("/env/torch/serialization.py", "_save", True),
+        ("/env/safetensors/torch.py", "save_file", True),
+        ("/env/numpy/lib/_npyio_impl.py", "savez", True),
+        ("/env/torch/distributed/checkpoint/state_dict_saver.py", "save", True),
+        ("/job/train.py", "Trainer.save_checkpoint", True),
+        ("/job/train.py", "write_checkpoint", True),
+        ("/env/torch/serialization.py", "load", False),
+        ("/env/torch/utils/checkpoint.py", "checkpoint", False),
+        ("/job/train.py", "save_metrics", False),
+    ],
+)
+def test_a_rank_that_writes_a_checkpoint_is_no_fault(
+    file: str, function: str, *, is_checkpoint: bool
+) -> None:
+    frames = [StackFrame(file="/job/io.py", line=3, function="copy")]
+    frames.append(StackFrame(file=file, line=9, function=function))
+    saving = msgspec.structs.replace(account(1, 4, waits=False), frames=frames)
+    stuck = explain_stuck({"a": node("a", [FIRST, saving], age_s=LIMIT_S + 5)})
+    assert stuck is not None
+    assert (stuck.kind == "checkpoint", stuck.is_stuck) == (is_checkpoint, not is_checkpoint)
+
+
+def test_a_rank_that_saves_while_another_one_waits_for_its_transfer_is_no_fault() -> None:
+    stuck = explain_stuck({"a": node("a", [make_receiver(0, 1), make_saver(1)], age_s=40)})
+    assert stuck is not None
+    assert stuck.kind == "checkpoint"
+    assert stuck.headline == (
+        "Not stuck: rank 1 writes a checkpoint, for which rank 0 has waited 40 s at "
+        "irecv (4 float32) from rank 1."
+    )
+
+
+def test_a_rank_that_waits_for_a_transfer_is_not_blamed_for_a_collective() -> None:
+    """Rank 1 has not called the all-reduce because it waits for rank 2."""
+    waiting = make_receiver(1, 2)
+    sleeping = account(2, 4, waits=False)
+    stuck = explain_stuck({"a": node("a", [FIRST, waiting, sleeping], age_s=LIMIT_S + 5)})
+    assert stuck is not None
+    assert stuck.culprits == [2]
+    assert stuck.headline.endswith("at which rank 1 waits: rank 2 has not sent it.")
+
+
+def test_a_transfer_of_a_rank_that_was_not_read_blames_nobody() -> None:
+    assert explain_stuck({"a": node("a", [make_receiver(0, 1)], age_s=LIMIT_S + 5)}) is None
+
+
+def make_receiver(rank: int, peer: int) -> RankAccount:
+    """Account of a rank that waits for a transfer."""
+    call = CalledCollective(
+        group="0",
+        number=3,
+        kind="irecv",
+        sizes="4",
+        dtypes="float32",
+        has_ended=False,
+        peer=peer,
+    )
+    frame = StackFrame(file="/job/train.py", line=5, function="main", text="work.wait()")
+    return msgspec.structs.replace(account(rank, 0, waits=False), calls=[call], frames=[frame])
+
+
+def make_saver(rank: int) -> RankAccount:
+    frame = StackFrame(file="/env/torch/serialization.py", line=5, function="save")
+    return msgspec.structs.replace(account(rank, 0, waits=False), frames=[frame])

@@ -8,11 +8,20 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
 from stepscope.diagnosis import find_stuck
-from stepscope.importers import FLIGHT_RECORDER, Recorded, Refused, import_files, load_plain
+from stepscope.importers import (
+    FLIGHT_RECORDER,
+    Recorded,
+    RecordedCall,
+    Refused,
+    import_files,
+    load_plain,
+    make_called_collective,
+)
 from stepscope.importers.flight_recorder.plain_pickle import NotPlainError, check_plain
 from stepscope.run import Run
 from stepscope.store import open_run
@@ -141,3 +150,19 @@ def test_plain_data_are_read_as_pickle_reads_them(value: Any, protocol: int) -> 
     content = pickle.dumps(value, protocol)
     check_plain(content)
     assert load_plain(content) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "peer"),
+    [
+        ("nccl:recv 0<-1", "recv", 5),
+        ("nccl:send 1->0", "send", 4),
+        ("nccl:all_reduce", "all_reduce", None),
+        ("nccl:recv 0<-anysource", "recv 0<-anysource", None),
+    ],
+)
+def test_a_transfer_names_the_other_rank_of_the_job(name: str, kind: str, peer: int | None) -> None:
+    entry = make_dump(1, ended=0)["entries"][0]
+    call = msgspec.convert({**entry, "profiling_name": name}, RecordedCall)
+    called = make_called_collective(call, {call.process_group[0]: [4, 5]})
+    assert (called.kind, called.peer) == (kind, peer)

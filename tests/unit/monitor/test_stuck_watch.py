@@ -202,3 +202,26 @@ def test_slow_stacks_do_not_keep_the_monitor_from_its_work(
     assert "py-spy could not read its stack" in node.written[0].ranks[0].detail
     assert "there was no time to read its stack" in node.written[0].ranks[1].detail
     assert (tmp_path / "calls").read_text() == "\n"
+
+
+def test_ranks_that_only_send_and_receive_are_asked_when_steps_do_not_end(node: Node) -> None:
+    for page in node.pages:
+        page.put_progress(0, 0, 0, transfers=7)
+    node.pass_time(LIMIT_S)
+    assert [page.words[QUESTION_WORD] for page in node.pages] == [0, 0]
+    node.pages[0].put_progress(0, 0, 0, transfers=8)  # progress, too
+    node.pass_time(LIMIT_S)
+    assert [page.words[QUESTION_WORD] for page in node.pages] == [0, 0]
+    node.pass_time(2)
+    assert [page.words[QUESTION_WORD] for page in node.pages] == [1, 1]
+    one = {"number": 8, "kind": "irecv", "peer": 1, "group": "0", "sizes": "4", "dtypes": "int64"}
+    transfers = [{**one, "has_ended": False, "t_ns": 5}]
+    for rank, page in enumerate(node.pages):
+        directory = node.processes[rank].directory
+        fields = {"rank": rank, "reason": "question", "question": 1, "transfers": transfers}
+        write(directory, 1, [], **fields)
+        page.words[ANSWER_WORD] = 1
+    node.pass_time(1)
+    (account,) = node.written
+    (call,) = account.ranks[0].calls
+    assert (call.peer, call.kind, call.has_ended, call.t_ns) == (1, "irecv", False, 5)

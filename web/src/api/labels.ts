@@ -1968,7 +1968,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     since_ns: {"title":"last progress","unit":"epoch_ns"},
     duration_ns: {"title":"duration","unit":"ns","description":"Time without progress."},
     group: {"title":"group","unit":"none","description":"Name of the process group."},
-    number: {"title":"number","unit":"none","display":"identifier","description":"Number of the collective within the group, from 1."},
+    number: {"title":"number","unit":"none","display":"identifier","description":"Number of the collective within the group, or of the transfer within its rank, from 1."},
     collective: {"title":"collective","unit":"none","description":"Kind, sizes and types."},
     culprits: {"title":"culprits","unit":"none","display":"identifier","description":"Ranks that have not arrived, differ or ended first; empty where nothing tells."},
     ranks: {"title":"ranks","unit":"none"},

@@ -314,7 +314,7 @@ export interface Stage {
   share_ratio: number;
 }
 
-/** Collective at which a job is stuck or has failed, and the ranks that are to blame. */
+/** Collective or transfer at which a job is stuck or has failed, and the ranks to blame. */
 export interface StuckAccount {
   /** missing, differs, ended first, or checkpoint: ranks wait for one that writes a checkpoint, which is no fault. */
   kind: "checkpoint" | "differs" | "ended first" | "missing";
@@ -326,7 +326,7 @@ export interface StuckAccount {
   duration_ns: number;
   /** Name of the process group. */
   group: string;
-  /** Number of the collective within the group, from 1. */
+  /** Number of the collective within the group, or of the transfer within its rank, from 1. */
   number: number;
   /** Kind, sizes and types. */
   collective: string;

@@ -1,4 +1,4 @@
-"""Rows of the table `collective_calls`."""
+"""Rows of the table `collective_calls`, and calls as the account of a stuck job has them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.importers.flight_recorder.dump import RecordedCall
+from stepscope.schema import CalledCollective
 from stepscope.store import DictColumn
 
 
@@ -45,6 +46,31 @@ def make_call_columns(
         "ended_ns": _shifted([call.time_discovered_completed_ns for call in calls], shift_ns),
         "state": DictColumn.encode(call.state_name for call in calls),
     }
+
+
+def make_called_collective(
+    call: RecordedCall, groups: Mapping[str, Sequence[int]], shift_ns: int = 0
+) -> CalledCollective:
+    """Describe a call for the account of a stuck job.
+
+    Args:
+        call: the call.
+        groups: ranks of process groups by name.
+        shift_ns: added to the time of the call.
+    """
+    group, peer = call.process_group[0], call.peer
+    if peer is not None and peer < len(groups.get(group, ())):
+        peer = groups[group][peer]
+    return CalledCollective(
+        group=group,
+        number=call.number,
+        kind=call.kind if peer is None else call.kind.partition(" ")[0],
+        sizes=join_sizes(call.input_sizes or call.output_sizes),
+        dtypes=";".join(call.input_dtypes or call.output_dtypes),
+        has_ended=call.has_ended,
+        t_ns=call.time_created_ns + shift_ns,
+        peer=peer,
+    )
 
 
 def join_sizes(sizes: Sequence[Sequence[int]]) -> str:

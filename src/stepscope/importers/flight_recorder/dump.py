@@ -15,6 +15,8 @@ import msgspec
 MAJOR_VERSION = 2
 """Major version of the format; minor versions add members."""
 ENDED, SCHEDULED, STARTED = "ended", "scheduled", "started"
+_PEER = re.compile(r":(?:send \d+->|recv \d+<-)(\d+)$")
+"""Other rank in the name of a transfer between two ranks, such as `nccl:recv 0<-1`."""
 
 
 class CallFrame(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +72,12 @@ class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
     def backend(self) -> str | None:
         """Communication backend; None where the name has none."""
         return self.profiling_name.rpartition(":")[0] or None
+
+    @property
+    def peer(self) -> int | None:
+        """Other rank of a transfer between two ranks, as its group numbers them."""
+        match = _PEER.search(self.profiling_name)
+        return None if match is None else int(match[1])
 
     @property
     def number(self) -> int:

@@ -19,7 +19,10 @@ import msgspec
 import numpy as np
 
 from stepscope.importers.content import read_content, read_head
-from stepscope.importers.flight_recorder.call_columns import join_sizes, make_call_columns
+from stepscope.importers.flight_recorder.call_columns import (
+    make_call_columns,
+    make_called_collective,
+)
 from stepscope.importers.flight_recorder.dump import FlightDump, RecordedCall, parse_flight_dump
 from stepscope.importers.flight_recorder.plain_pickle import check_plain, load_plain
 from stepscope.importers.results import (
@@ -33,7 +36,6 @@ from stepscope.importers.results import (
 from stepscope.schema import (
     MALFORMED_JSON,
     STUCK,
-    CalledCollective,
     ImportedFact,
     ProcessInfo,
     RankAccount,
@@ -169,7 +171,11 @@ def _describe_rank(rank: int, dump: FlightDump) -> RankAccount:
         pid=0,
         state=RankState.ANSWERED,
         frames=[] if last is None else _make_frames(last),
-        calls=[_describe_call(call) for call in dump.calls[-MAX_CALLS:] if not call.is_p2p],
+        calls=[
+            make_called_collective(call, dump.groups)
+            for call in dump.calls[-MAX_CALLS:]
+            if not call.is_p2p or call.peer is not None
+        ],
         is_last_read=True,
     )
 
@@ -179,15 +185,3 @@ def _make_frames(call: RecordedCall) -> list[StackFrame]:
         StackFrame(file=frame.filename, line=frame.line, function=frame.name)
         for frame in call.frames
     ]
-
-
-def _describe_call(call: RecordedCall) -> CalledCollective:
-    return CalledCollective(
-        group=call.process_group[0],
-        number=call.number,
-        kind=call.kind,
-        sizes=join_sizes(call.input_sizes or call.output_sizes),
-        dtypes=";".join(call.input_dtypes or call.output_dtypes),
-        has_ended=call.has_ended,
-        t_ns=call.time_created_ns,
-    )

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from stepscope.schema.table import PROVENANCE, RECORD_KEY, Table, column
 
+INSPECTOR_LOG = "inspector"
+"""`log` of calls from a verbose log of NCCL Inspector, which has their times."""
+UNTIMED_INSPECTOR_LOG = "inspector-untimed"
+"""`log` of calls from another log of NCCL Inspector: `t_ns` is the time at which a line was written
+minus the duration, so that it tells nothing about who was late."""
+
 COLLECTIVE_CALLS = Table(
     name="collective_calls",
     doc="One row per collective that a process has called, from the flight recorder of PyTorch. "
     "Calls with the same group and number are one collective. `log` is the recorder (`fr`, or "
-    "`nccl` in builds with CUDA), `seq` the number of the call in it: a gap is a call that was "
+    "`nccl` in builds with CUDA; `inspector` and `inspector-untimed` are logs of NCCL Inspector, "
+    "whose sizes are bytes), `seq` the number of the call in it: a gap is a call that was "
     "overwritten before it was read.",
     key=RECORD_KEY,
     columns=(

@@ -14,6 +14,7 @@ pickled object, and torch.compile traces the original functions.
     copies        host to device
     checkpoints   torch.save, safetensors
     collectives   torch.distributed calls of the script, and overlap statistics of DDP
+    transfers     latest sends and receives between two ranks
     flight_recorder  every collective, from PyTorch's recorder
     compiling     compilations of torch.compile
     ranks         rank of the process

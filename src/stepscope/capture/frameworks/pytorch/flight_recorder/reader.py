@@ -25,6 +25,7 @@ from stepscope.capture.frameworks.pytorch.flight_recorder.recorders import (
     ring_size,
 )
 from stepscope.capture.frameworks.pytorch.flight_recorder.stacks import OWN_THREADS, read_stacks
+from stepscope.capture.frameworks.pytorch.transfers import count_transfers, describe_transfers
 from stepscope.capture.guard import Probe
 from stepscope.spool import ANSWER_WORD, QUESTION_WORD, CollectivePage, DumpReason, write_dump
 
@@ -97,8 +98,8 @@ class _Reader:
         """Write a last dump of what is new."""
         self._read_progress()
         for ring in self._rings:
-            if ring.progress[0]:
-                self._dump(ring, DumpReason.END)
+            if ring.progress[0] or (ring is self._rings[0] and count_transfers()):
+                self._dump(ring, DumpReason.END, transfers=describe_transfers())
 
     def _run(self) -> None:
         poll = _probe.protect(self._poll)
@@ -137,14 +138,21 @@ class _Reader:
         # The watchdog of NCCL ends with the groups, and may leave their last collectives open.
         has_left = _has_left_groups()
         ended = started if has_left else sum(ring.progress[1] for ring in self._rings)
-        self._page.put_progress(started, ended, time.monotonic_ns())
+        now_ns, transfers = time.monotonic_ns(), count_transfers()
+        self._page.put_progress(started, ended, now_ns, transfers=transfers)
 
     def _answer(self, question: int) -> None:
         """Dump the recorders and all stacks."""
-        stacks = read_stacks()
+        stacks, transfers = read_stacks(), describe_transfers()
         for ring in self._rings:
             if ring.progress[0] or ring is self._rings[0]:
-                self._dump(ring, DumpReason.QUESTION, question=question, stacks=stacks)
+                self._dump(
+                    ring,
+                    DumpReason.QUESTION,
+                    question=question,
+                    stacks=stacks,
+                    transfers=transfers,
+                )
         self._page.words[ANSWER_WORD] = question
 
     def _dump(self, ring: _Ring, reason: str, **fields: Any) -> None:

@@ -1,0 +1,218 @@
+"""Account of a job that is stuck: its form, and the sentences on a rank and a call.
+
+`stuck` and `stuck_in_transfers` make them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+
+from stepscope.analysis import Call
+from stepscope.quantities import count_of, duration
+from stepscope.schema import (
+    CalledCollective,
+    RankAccount,
+    RankState,
+    StackFrame,
+    field_label,
+    library_of,
+)
+
+CHECKPOINT_FILES = ("torch/serialization.py", "safetensors/torch.py")
+CHECKPOINT_PACKAGES = ("torch/distributed/checkpoint/", "numpy/lib/")
+CHECKPOINT, CHECKPOINT_VERBS = "checkpoint", ("save", "write")
+"""Words in the name of a function that writes a checkpoint, by whatever means."""
+MAX_LISTED = 8
+"""Ranks that are described one by one."""
+
+RankRole = Literal["waits", "missing", "differs", "ended first", "elsewhere"]
+StuckKind = Literal["missing", "differs", "ended first", "checkpoint"]
+
+
+class StuckRank(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank of a job that is stuck."""
+
+    rank: int
+    node: str
+    role: RankRole
+    """waits (for others), missing (has not called the collective), differs (has called something
+    else), ended first, or elsewhere."""
+    state: RankState
+    collective: str
+    """Last collective that it has called; empty if unknown."""
+    location: str
+    """Line of the user's code at which it is; empty if unknown."""
+    text: str
+    """Sentence on the rank."""
+
+
+class StuckAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """Collective or transfer at which a job is stuck or has failed, and the ranks to blame."""
+
+    kind: StuckKind
+    """missing, differs, ended first, or checkpoint: ranks wait for one that writes a checkpoint,
+    which is no fault."""
+    headline: str
+    has_ended: bool
+    """True if the job has ended; false while it is stuck."""
+    since_ns: Annotated[int, field_label("last progress", unit="epoch_ns")]
+    duration_ns: int
+    """Time without progress."""
+    group: str
+    """Name of the process group."""
+    number: Annotated[int, field_label(display="identifier")]
+    """Number of the collective within the group, or of the transfer within its rank, from 1."""
+    collective: str
+    """Kind, sizes and types."""
+    culprits: Annotated[list[int], field_label(display="identifier")]
+    """Ranks that have not arrived, differ or ended first; empty where nothing tells."""
+    ranks: list[StuckRank]
+
+    @property
+    def is_stuck(self) -> bool:
+        """True while the job is stuck; False for a checkpoint, and after the end."""
+        return not self.has_ended and self.kind != "checkpoint"
+
+    @property
+    def lines(self) -> list[str]:
+        """Sentences on the ranks, those that are to blame first."""
+        order = sorted(self.ranks, key=lambda rank: (rank.rank not in self.culprits, rank.rank))
+        lines = [rank.text for rank in order[:MAX_LISTED]]
+        more = len(order) - MAX_LISTED
+        return [*lines, f"{count_of(more, 'more rank')}."] if more > 0 else lines
+
+
+def make_calls(account: RankAccount) -> list[Call]:
+    """Return the collectives of a rank for `analysis`, in the order of the calls."""
+    return [_make_call(call) for call in account.calls if call.peer is None]
+
+
+def make_transfers(account: RankAccount) -> list[Call]:
+    """Return the transfers of a rank for `analysis`, in the order of the calls."""
+    return [_make_call(call) for call in account.calls if call.peer is not None]
+
+
+def _make_call(call: CalledCollective) -> Call:
+    return Call(
+        call.group,
+        call.number,
+        call.kind,
+        call.sizes,
+        call.dtypes,
+        call.has_ended,
+        call.t_ns,
+        call.peer,
+    )
+
+
+def make_rank(rank: int, node: str, account: RankAccount, role: RankRole, action: str) -> StuckRank:
+    """Make the description of a rank.
+
+    Args:
+        rank, node: the rank and its node.
+        account: what is known of it.
+        role: its part in why the job is stuck.
+        action: the same in words, which follow "Rank 3".
+    """
+    frame = find_user_frame(account.frames)
+    last = account.calls[-1] if account.calls else None
+    return StuckRank(
+        rank=rank,
+        node=node,
+        role=role,
+        state=account.state,
+        collective="" if last is None else name_call(_make_call(last)),
+        location="" if frame is None else f"{frame.file}:{frame.line}",
+        text=_write_rank(rank, role, action, account, frame),
+    )
+
+
+def _write_rank(
+    rank: int, role: RankRole, action: str, account: RankAccount, frame: StackFrame | None
+) -> str:
+    state = describe_state(account)
+    if state and role != "ended first":
+        action += f"; {state}"
+    if checkpoint_frame(account.frames) is not None:
+        action += "; it writes a checkpoint"
+    if frame is None:
+        return f"Rank {rank} {action}."
+    code = f": {frame.text}" if frame.text else ""
+    return f"Rank {rank} {action}; it is at {frame.file}:{frame.line} in {frame.function}{code}."
+
+
+def begin_headline(duration_ns: int, *, has_ended: bool, was_stuck: bool) -> str:
+    """Write the beginning of the sentence on a job."""
+    if not was_stuck:
+        return "The job failed"
+    return f"The job {'was' if has_ended else 'is'} stuck for {duration(duration_ns)}"
+
+
+def describe_state(account: RankAccount) -> str:
+    """Describe the state of a rank that did not answer or has ended; empty for others."""
+    match account.state:
+        case RankState.SUSPENDED:
+            return f"process {account.pid} is suspended (kill -CONT {account.pid} resumes it)"
+        case RankState.SILENT:
+            return account.detail
+        case RankState.KILLED | RankState.FAILED:
+            return f"it {describe_end(account)}"
+        case RankState.FINISHED:
+            return "its script has ended"
+        case RankState.ANSWERED:
+            return ""
+
+
+def describe_end(account: RankAccount) -> str:
+    """Describe how a rank has ended."""
+    if account.state is RankState.FAILED:
+        return f"ended with {account.detail}"
+    return "was killed"
+
+
+def checkpoint_frame(frames: Sequence[StackFrame]) -> StackFrame | None:
+    """Find the frame that writes a checkpoint: that of torch.save, of a library for them, or of a
+    function that is called so, such as save_checkpoint."""
+    for frame in frames:
+        file, function = frame.file.replace("\\", "/"), frame.function.lower()
+        is_library = any(package in file for package in CHECKPOINT_PACKAGES)
+        if (file.endswith(CHECKPOINT_FILES) or is_library) and "save" in function:
+            return frame
+        if CHECKPOINT in function and any(verb in function for verb in CHECKPOINT_VERBS):
+            return frame
+    return None
+
+
+def find_user_frame(frames: Sequence[StackFrame]) -> StackFrame | None:
+    """Find the innermost frame of the user's code; the innermost of all without one."""
+    return next((f for f in frames if not library_of(f.file)), frames[0] if frames else None)
+
+
+def name_call(call: Call) -> str:
+    """Name a call with its sizes and types, a transfer with the other rank."""
+    details = " ".join(part for part in (call.sizes, call.dtypes) if part)
+    name = f"{call.kind} ({details})" if details else call.kind
+    if call.peer is None:
+        return name
+    return f"{name} {'from' if is_receive(call) else 'to'} rank {call.peer}"
+
+
+def is_receive(call: Call) -> bool:
+    """Return True for a transfer in which the rank receives."""
+    return "recv" in call.kind.lower()
+
+
+def list_ranks(ranks: Sequence[int]) -> str:
+    """List ranks in words.
+
+    >>> list_ranks([1]), list_ranks([0, 2, 5])
+    ('rank 1', 'ranks 0, 2 and 5')
+    """
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) > MAX_LISTED:
+        return f"{len(ranks)} ranks (first {ranks[0]})"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"

@@ -1,0 +1,149 @@
+"""Logs of NCCL Inspector: every line a row, ranks of the job, and what a log does not tell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepscope.importers import NCCL_INSPECTOR, Recorded, Refused, import_files
+from stepscope.run import Run, read_recorded_collectives
+from stepscope.store import open_run
+from stepscope.testing import RunBuilder
+
+US = 1_748_030_377_000_000
+
+
+def make_line(
+    number: int,
+    *,
+    rank: int,
+    pid: int,
+    group: str = "0x7f",
+    size: int = 2,
+    kind: str = "AllReduce",
+    is_verbose: bool = False,
+    version: str = "v4.0",
+) -> str:
+    """Make a line as the README of the plugin shows it."""
+    start_us = US + 1000 * number + rank
+    performance: dict[str, Any] = {
+        "coll": kind,
+        "coll_sn": number,
+        "coll_msg_size_bytes": 4096,
+        "coll_exec_time_us": 70,
+        "coll_timing_source": "kernel_gpu",
+        "coll_algobw_gbs": 277.210914,
+        "coll_busbw_gbs": 485.119099,
+    }
+    if is_verbose:
+        kernels = [
+            {"channel_id": n, "kernel_start_ts": start_us + 10 + n, "kernel_stop_ts": start_us + 50}
+            for n in range(2)
+        ]
+        times = {"coll_start_ts": start_us, "coll_stop_ts": start_us + 5, "kernel_events": kernels}
+        performance["event_trace_ts"] = times
+    record = {
+        "header": {"id": group, "rank": rank, "n_ranks": size, "nnodes": 1},
+        "metadata": {
+            "inspector_output_format_version": version,
+            "git_rev": "",
+            "rec_mechanism": "profiler_plugin",
+            "dump_timestamp_us": start_us + 100,
+            "hostname": "gpu01",
+            "pid": pid,
+        },
+        "coll_perf": performance,
+    }
+    return json.dumps(record)
+
+
+def import_logs(tmp_path: Path, logs: dict[str, list[str]]) -> tuple[Path, list[Any]]:
+    run = RunBuilder(tmp_path / "run").write()
+    paths = []
+    for name, lines in logs.items():
+        paths.append(tmp_path / name)
+        paths[-1].write_text("\n".join(lines) + "\n")
+    return run, import_files(paths, run, "imported")
+
+
+def read(run: Path, *names: str) -> list[tuple[Any, ...]]:
+    """Read columns of the rows, in the order of rank, group and number."""
+    columns = open_run(run).table(
+        "collective_calls", tuple(dict.fromkeys(("rank", "group", "number", *names)))
+    )
+    index = list(columns)
+    rows = sorted(zip(*(column.tolist() for column in columns.values()), strict=True))
+    return [tuple(row[index.index(name)] for name in names) for row in rows]
+
+
+@pytest.mark.parametrize("is_verbose", [False, True])
+def test_lines_become_rows(tmp_path: Path, *, is_verbose: bool) -> None:
+    logs = {
+        f"gpu01-pid{40 + rank}.log": [
+            make_line(number, rank=rank, pid=40 + rank, is_verbose=is_verbose) for number in (1, 2)
+        ]
+        for rank in (0, 1)
+    }
+    run, results = import_logs(tmp_path, logs)
+    assert [(r.form, r.event_count, r.lost) for r in results] == [(NCCL_INSPECTOR, 2, None)] * 2
+    names = ("rank", "number", "kind", "backend", "input_sizes", "group_ranks", "t_ns", "ended_ns")
+    log = "inspector" if is_verbose else "inspector-untimed"
+    expected = []
+    for rank in (0, 1):
+        for number in (1, 2):
+            start_us = US + 1000 * number + rank
+            t_us = start_us if is_verbose else start_us + 100 - 70
+            ended_ns = 1000 * (start_us + 50) if is_verbose else None
+            row = (rank, number, "all_reduce", "nccl", "4096", "0,1", 1000 * t_us, ended_ns)
+            expected.append((*row, log))
+    assert read(run, *names, "log") == expected
+    calls = read_recorded_collectives(Run(open_run(run)))
+    if is_verbose:
+        assert not isinstance(calls, str)
+        assert (calls.ranks, calls.skipped_count) == ([0, 1], 0)
+    else:
+        assert calls == (
+            "the logs of NCCL Inspector do not have the times of the calls: record them with "
+            "NCCL_INSPECTOR_DUMP_VERBOSE=1"
+        )
+
+
+def test_the_rank_is_that_of_the_largest_communicator(tmp_path: Path) -> None:
+    """Process 41 is rank 1 of the job and rank 0 of a group, whose other log is missing."""
+    lines = [
+        make_line(1, rank=0, pid=41, group="pair", size=2, kind="ReduceScatter"),
+        make_line(1, rank=1, pid=41, group="world", size=4),
+    ]
+    run, _ = import_logs(tmp_path, {"one.log": lines})
+    assert read(run, "rank", "kind", "group_ranks", "group") == [
+        (1, "reduce_scatter", None, "pair"),
+        (1, "all_reduce", None, "world"),
+    ]
+
+
+def test_a_cut_line_is_left_out_and_counted(tmp_path: Path) -> None:
+    complete = make_line(1, rank=0, pid=41)
+    _, (result,) = import_logs(tmp_path, {"cut.log": [complete, complete[:200]]})
+    assert isinstance(result, Recorded)
+    assert (result.event_count, result.lost) == (1, "1 damaged line")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (
+            make_line(1, rank=0, pid=1, version="v9.0"),
+            "it has version v9.0; this version reads v4.x",
+        ),
+        (make_line(1, rank=0, pid=1)[:-9], "it has no complete line of NCCL Inspector"),
+    ],
+)
+def test_other_versions_and_damaged_logs_are_refused(
+    tmp_path: Path, line: str, reason: str
+) -> None:
+    _, (result,) = import_logs(tmp_path, {"bad.log": [line]})
+    assert isinstance(result, Refused)
+    assert result.reason == f"{result.path} was not imported: {reason}."
