@@ -215,14 +215,16 @@ def _spoil_argument(event: Members, chance: random.Random) -> None:
         if key == "args" and isinstance(args, list) and args:
             index = chance.randrange(len(args))
             name = args[index][0]
-            other = chance.choice(_BEYOND[_ARGUMENTS[name].type])
+            argument = _ARGUMENTS[name]
+            other = chance.choice(_BEYOND[argument.type])
+            again = chance.choice((other, _draw_value(argument, chance)))
+            if argument.nullable:
+                again = "null"
             match chance.randrange(4):
                 case 0:
                     args.append((chance.choice(_KEYS), chance.choice(_VALUES)))
                 case 1:
-                    args.append(
-                        (name, chance.choice((other, _draw_value(_ARGUMENTS[name], chance))))
-                    )
+                    args.append((name, again))
                 case _:
                     args[index] = (name, other)
 
