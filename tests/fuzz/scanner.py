@@ -195,18 +195,18 @@ def _draw_place(chance: random.Random) -> Members:
     pid, tid = chance.choice(
         (("1", "2"), ("1", "3"), ('"Spans"', '"a"'), ("0", "7"), ("-1", '"7"'))
     )
-    place: Members = [("pid", pid), ("tid", tid), ("ts", _draw_time(chance, 10**15))]
-    return place if chance.random() < 0.9 else place[chance.randint(1, 2) :]
+    thread: Members = [("pid", pid), ("tid", tid), ("ts", _draw_time(chance, 10**15))]
+    return thread if chance.random() < 0.9 else thread[chance.randint(1, 2) :]
 
 
 def _draw_time(chance: random.Random, limit: int) -> str:
     """Draw microseconds: with three decimals as of most recorders, or with any number of them."""
-    whole = f"{chance.choice(('', '', '', '-'))}{chance.randrange(limit)}"
+    integer = f"{chance.choice(('', '', '', '-'))}{chance.randrange(limit)}"
     decimals = chance.choice((0, 3, 3, 1, 2, 4, 5, 6))
     digits = "".join(chance.choice("0123456789") for _ in range(decimals))
     if decimals > 3 and chance.random() < 0.5:
         digits = digits[:3] + "5" + digits[4:]  # the border of rounding
-    return f"{whole}.{digits}" if decimals else whole
+    return f"{integer}.{digits}" if decimals else integer
 
 
 def _spoil_argument(event: Members, chance: random.Random) -> None:
@@ -216,8 +216,8 @@ def _spoil_argument(event: Members, chance: random.Random) -> None:
             index = chance.randrange(len(args))
             name = args[index][0]
             argument = _ARGUMENTS[name]
-            other = chance.choice(_BEYOND[argument.type])
-            again = chance.choice((other, _draw_value(argument, chance)))
+            unreadable = chance.choice(_BEYOND[argument.type])
+            again = chance.choice((unreadable, _draw_value(argument, chance)))
             if argument.nullable:
                 again = "null"
             match chance.randrange(4):
@@ -226,7 +226,7 @@ def _spoil_argument(event: Members, chance: random.Random) -> None:
                 case 1:
                     args.append((name, again))
                 case _:
-                    args[index] = (name, other)
+                    args[index] = (name, unreadable)
 
 
 def _damage(text: str, chance: random.Random) -> str:
