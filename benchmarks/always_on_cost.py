@@ -5,7 +5,7 @@
     capture   the same loop under `stepscope run`, with recording switched on and off every ten
               steps within one process. On a noisy machine, only this figure resolves 1%. The cost
               of the monitor outside the job is the number of cores it uses
-    pair      one annotation pair while a run is recorded
+    pair      one annotation pair while a run is recorded, and with nothing recording
     import    `import stepscope` compared with bare Python
 
 Every round of `step` runs all variants once, in rotating order; the ratio of a round is the median
@@ -133,14 +133,18 @@ def main():
         bare_ms, ratios = measure_steps(arguments.rounds, work)
         capture, cores = measure_capture(arguments.rounds, work)
         out = work / "pair.json"
-        pair_ns = measure([*stepscope(), sys.executable, str(ANNOTATION), str(out)], out)
+        pair_command = [sys.executable, str(ANNOTATION), str(out)]
+        pairs_ns = {
+            "annotation_pair_ns": measure([*stepscope(), *pair_command], out),
+            "idle_annotation_pair_ns": measure(pair_command, out),
+        }
         import_ms = measure_import(4 * arguments.rounds)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    report(bare_ms, ratios, (capture, cores), pair_ns, import_ms)
+    report(bare_ms, ratios, (capture, cores), pairs_ns, import_ms)
 
 
-def report(bare_ms, ratios, captured, pair_ns, import_ms):
+def report(bare_ms, ratios, captured, pairs_ns, import_ms):
     capture, cores = captured
     result = {
         "machine": {"cores": os.cpu_count(), "python": sys.version.split()[0]},
@@ -149,7 +153,7 @@ def report(bare_ms, ratios, captured, pair_ns, import_ms):
         "step_ratio": {},
         "capture_ratio": {"quartiles": quartiles(capture), "pairs": len(capture)},
         "monitor_cores": statistics.mean(cores),
-        "annotation_pair_ns": quartiles(pair_ns),
+        **{name: quartiles(values) for name, values in pairs_ns.items()},
         "import_ms": quartiles(import_ms),
     }
     print(f"\nbare step: {statistics.median(bare_ms):.2f} ms (median of {len(bare_ms)} rounds)\n")
@@ -172,6 +176,7 @@ def report(bare_ms, ratios, captured, pair_ns, import_ms):
     print(f"{'monitor':<20}{result['monitor_cores']:>16.3f} cores")
     for name, key, unit in (
         ("annotation pair", "annotation_pair_ns", "ns"),
+        ("  nothing recording", "idle_annotation_pair_ns", "ns"),
         ("import stepscope", "import_ms", "ms"),
     ):
         low, middle, high = result[key]

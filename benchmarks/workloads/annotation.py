@@ -1,4 +1,4 @@
-"""Cost of one annotation pair in nanoseconds while a run is recorded.
+"""Cost of one annotation pair in nanoseconds, with or without a run that is recorded.
 
 Usage: annotation.py OUT.json
 """

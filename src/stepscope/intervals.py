@@ -352,8 +352,10 @@ class _Row:
 
     def is_free(self, extent: tuple[int, int]) -> bool:
         """Return True if no range of the row is in the way of another one."""
+        if not len(self.fixed.start):  # as below the rows of nested ranges
+            return _is_free(self.moved, extent)
         start, _ = extent
-        first, last = np.searchsorted(self.fixed.start, extent).tolist()
+        first, last = self.fixed.start.searchsorted(extent).tolist()
         if first and self.fixed.end[first - 1] > start:
             return False
         if last > first and self.fixed.end[last - 1] > start:

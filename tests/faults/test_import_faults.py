@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.importers.kineto._scan import scanner_state
 from stepscope.run.traces import load_traces
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import create_run, open_run
@@ -26,6 +27,10 @@ SMALL_BLOCKS = """
     blocks.BLOCK_BYTES = 20_000
     reading.SERIAL_BYTES = 0
     importer.available_cores = lambda: 2
+"""
+IN_PROCESSES = f"""{SMALL_BLOCKS}
+    import os
+    os.environ["STEPSCOPE_SCANNER"] = "python"  # with the compiled scanner, threads decode
 """
 KILL_A_DECODER = """
     import os
@@ -94,7 +99,7 @@ def big(tmp_path: Path) -> Path:
 
 
 def test_a_decoder_is_killed(tmp_path: Path, big: Path) -> None:
-    process = import_with(tmp_path, SMALL_BLOCKS + KILL_A_DECODER, "big.json", "-o", "run")
+    process = import_with(tmp_path, IN_PROCESSES + KILL_A_DECODER, "big.json", "-o", "run")
     assert "big.json: a process that decoded it was killed" in one_sentence(process)
     assert not (tmp_path / "run").exists()
     assert is_group_empty(process)
@@ -102,7 +107,7 @@ def test_a_decoder_is_killed(tmp_path: Path, big: Path) -> None:
 
 def test_one_of_several_importers_is_killed(tmp_path: Path, big: Path) -> None:
     (tmp_path / "small.json").write_bytes(trace(*training()))
-    changes = SMALL_BLOCKS + KILL_A_DECODER + "    reading.decode_all = pool.decode_all\n"
+    changes = IN_PROCESSES + KILL_A_DECODER + "    reading.decode_all = pool.decode_all\n"
     process = import_with(tmp_path, changes, "small.json", "big.json", "-o", "run")
     assert "was killed" in one_sentence(process)
     assert not (tmp_path / "run").exists()
@@ -114,7 +119,7 @@ def test_one_of_several_importers_is_killed(tmp_path: Path, big: Path) -> None:
 def test_interrupted(tmp_path: Path, big: Path, sources: list[str], number: signal.Signals) -> None:
     """SIGINT is sent to the process group, as by a terminal; SIGTERM only to the command."""
     (tmp_path / "copy.json").write_bytes(big.read_bytes())
-    process = import_with(tmp_path, SMALL_BLOCKS + WAIT_FOREVER, *sources, "-o", "run")
+    process = import_with(tmp_path, IN_PROCESSES + WAIT_FOREVER, *sources, "-o", "run")
     waiting = tmp_path / "waiting"
     wait_until(
         lambda: waiting.exists() and len(waiting.read_text()) == 2, waiting_for="two workers"
@@ -124,6 +129,31 @@ def test_interrupted(tmp_path: Path, big: Path, sources: list[str], number: sign
     assert process.returncode == 128 + number
     assert "Traceback" not in errors
     assert is_group_empty(process)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(not scanner_state()[0], reason="the compiled scanner is not built")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_while_threads_decode(
+    tmp_path: Path, big: Path, number: signal.Signals
+) -> None:
+    changes = """
+    import pathlib, threading
+    from stepscope.importers.kineto import pool
+    decode = pool.decode_block
+    def decode_slowly(block):
+        pathlib.Path("thread").write_text(threading.current_thread().name)
+        threading.Event().wait(0.5)  # much longer than the signal takes
+        return decode(block)
+    pool.decode_block = decode_slowly
+    """
+    process = import_with(tmp_path, SMALL_BLOCKS + changes, "big.json", "-o", "run")
+    wait_until((tmp_path / "thread").exists, waiting_for="a thread")
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "Traceback" not in errors
+    assert (tmp_path / "thread").read_text().startswith("ThreadPoolExecutor")
     assert not (tmp_path / "run").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def test_the_scanner_and_python_decode_alike(
     library = tmp_path / "built.so"
     assert LIBRARY.build(library) is None
     monkeypatch.setenv(SCANNER_VARIABLE, str(library))
-    monkeypatch.setattr(scanning, "_scanners", {})
+    monkeypatch.setattr(scanning, "_scanners", threading.local())
     for text in cases(500, seed=1):
         check(text)
 

@@ -22,6 +22,7 @@ from stepscope.spool import (
     SPOOL_VARIABLE,
     DropCounts,
     Journal,
+    Kind,
     RowLog,
     SpanLog,
     SpoolTree,
@@ -102,7 +103,7 @@ class Session:
             raise
         self.drops = DropCounts.create(self.directory)
         self.journal = Journal(f"{self.directory}/journal.jsonl")
-        self.metas: dict[Key, int] = {}
+        self.metas: dict[Key | str, int] = {}
         self._names: dict[tuple[str, str | None], int] = {}
         self._name_numbers = count(1)
         self._segment_numbers: dict[tuple[int, str], count[int]] = {}
@@ -131,13 +132,15 @@ class Session:
             self._row_log = RowLog(self.tree, self.directory, thread, self.drops)
         return self._row_log
 
-    def meta(self, key: Key) -> int:
+    def meta(self, key: Key | str) -> int:
         """Return the meta word for records of this kind, name and labels; interns the name.
+
+        A text alone is the name of an annotation without labels.
 
         The hot path looks it up in `metas` first. If the name cannot be journalled (the disk is
         full), the record is written without a name instead of being dropped.
         """
-        kind, name, labels = key
+        kind, name, labels = (Kind.ANNOTATION, key, None) if isinstance(key, str) else key
         try:
             if len(self._names) < NAMES_LIMIT:
                 meta = self.metas[key] = make_meta(self._intern((name, labels)), kind)

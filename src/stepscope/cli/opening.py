@@ -1,4 +1,7 @@
-"""Opening of RUN, which may be a trace: it is imported into a cache once, and used from there."""
+"""Opening of RUN, which may be a trace: it is imported into a cache once, and used from there.
+
+Runs are opened often: what only other directories and traces need is imported where it is used.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,7 @@ from stepscope.cli.output import say
 from stepscope.cli.suggestion import locate, suggest
 from stepscope.errors import NotARunError
 from stepscope.run import Engine, LocalEngine, Run, explain_recovery
-from stepscope.run.catalog import find_event_files, find_traces, walk_directories
-from stepscope.store import (
-    RUN_KEY,
-    CachedRun,
-    RunReader,
-    create_run,
-    describe_source,
-    is_remote,
-    repeated_runs,
-)
+from stepscope.store import RUN_KEY, RunReader, is_remote, repeated_runs
 
 MAX_NAMED_RUNS = 3
 
@@ -55,6 +49,8 @@ def _find_runs(root: Path) -> list[Path]:
     """Find the first runs below a directory, one more than are named."""
     if not root.is_dir():
         return []
+    from stepscope.run.catalog import walk_directories
+
     directories = walk_directories(root.resolve(), [])
     runs = (directory.path for directory in directories if directory.created_ns is not None)
     return sorted(islice(runs, MAX_NAMED_RUNS + 1))
@@ -82,19 +78,21 @@ def resolve_run(location: str) -> str:
         return str(_cached_import(path, [path]))
     if not path.is_dir() or (path / RUN_KEY).exists() or repeated_runs(path) != [location]:
         return location
+    from stepscope.run.catalog import find_event_files, find_traces
+
     traces = [*find_traces(path), *find_event_files(path)]
     return str(_cached_import(path, traces)) if traces else location
 
 
 def _cached_import(source: Path, files: Sequence[Path]) -> Path:
-    cached = CachedRun(map(describe_source, files), __version__)
+    cached = store.CachedRun(map(store.describe_source, files), __version__)
     if cached.use():
         say(f"{source} has not changed since its import into {cached.path}.")
         return cached.path
     from stepscope.cli.importing import describe_import, ended_by_sigterm, import_all  # 40 ms
 
     with ended_by_sigterm(), cached.create() as staged:
-        create_run(staged, describe_import(source.resolve().name, [str(source)], files))
+        store.create_run(staged, describe_import(source.resolve().name, [str(source)], files))
         import_all(files, staged, f"None of the {len(files)} files in {source} can be imported.")
     say(f"{source} was imported into {cached.path}, which further commands use as well.")
     return cached.path

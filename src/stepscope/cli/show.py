@@ -15,7 +15,6 @@ from stepscope.cli.opening import open_run
 from stepscope.cli.options import json_option, run_argument
 from stepscope.cli.output import print_json, say
 from stepscope.errors import UsageError, name_similar
-from stepscope.exporters import choose_table, describe_tables, tabulate, write_csv, write_workbook
 from stepscope.output_files import atomic_write
 from stepscope.quantities import duration
 from stepscope.run import Run, choose_engine
@@ -182,6 +181,8 @@ def _check_range(run: Run, options: ViewOptions) -> None:
 
 
 def _write_csv(payload: msgspec.Struct, view: str, file_name: str, table_name: str | None) -> None:
+    from stepscope.exporters import choose_table, describe_tables, tabulate, write_csv  # 20 ms
+
     tables = tabulate(payload)
     table = choose_table(tables, view, table_name)
     missing = getattr(payload, "missing", None)
@@ -199,6 +200,8 @@ def _write_csv(payload: msgspec.Struct, view: str, file_name: str, table_name: s
 
 
 def _write_workbook(payload: msgspec.Struct, view: str, path: Path) -> None:
+    from stepscope.exporters import describe_tables, tabulate, write_workbook
+
     tables = tabulate(payload)
     with atomic_write(path) as file:
         write_workbook(file, {table.name: table for table in tables})

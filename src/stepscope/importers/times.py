@@ -65,6 +65,8 @@ def parse_times(texts: Sequence[bytes]) -> NDArray[np.int64]:
     separators = np.flatnonzero((digits < 48) | (digits > 57))
     characters = digits[separators]
     count = len(texts)
+    if len(digits) == count - 1:  # all are missing
+        return np.full(count, INVALID)
     if len(separators) == count - 1 and (characters == 32).all():
         values = _split_integers(joined, count)
         if values is not None and abs(values).max() < _LIMIT // 1000:

@@ -9,28 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stepscope.analysis import (
-    PHASE_OF_KIND,
-    STEP_END_KINDS,
-    BatchCreation,
-    ComputeProfile,
-    Contention,
-    DataWait,
-    Fetcher,
-    HostWork,
-    Spans,
-    StackSamples,
-    Steps,
-    attribute_host_work,
-    average_present,
-    charge_busy_workers,
-    measure_batch_creation,
-    measure_contention,
-    measure_core_delays,
-    pack_steps,
-    select_window_steps,
-    split_data_wait,
-)
+from stepscope import analysis
+from stepscope.analysis import PHASE_OF_KIND, STEP_END_KINDS
 from stepscope.errors import UsageError
 from stepscope.intervals import EMPTY, Int, Intervals, contains, union
 from stepscope.quantities import duration
@@ -76,12 +56,12 @@ class Rank:
     table: StepTable
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> analysis.Steps:
         """Steps of the process."""
         return self.run.unpack_steps(self)
 
     @property
-    def spans(self) -> Spans:
+    def spans(self) -> analysis.Spans:
         """Phases, steps and other spans of the training thread."""
         return self.run.step_spans(self.process)
 
@@ -91,22 +71,22 @@ class Rank:
         return self.process.title
 
     @cached_property
-    def waiting(self) -> DataWait:
+    def waiting(self) -> analysis.DataWait:
         """Waiting time of the measured steps by reason."""
         if self.table.waiting is not None:
             return self.table.waiting
-        return split_data_wait(self.spans, self.steps, self.steps.measured())
+        return analysis.split_data_wait(self.spans, self.steps, self.steps.measured())
 
     @cached_property
-    def late_batches(self) -> DataWait:
+    def late_batches(self) -> analysis.DataWait:
         """Waiting time by the reason for late batches."""
         wall_ns = int(self.steps.wall_ns[self.steps.measured()].sum())
-        return charge_busy_workers(self.waiting, self.making, wall_ns)
+        return analysis.charge_busy_workers(self.waiting, self.making, wall_ns)
 
     @cached_property
-    def making(self) -> BatchCreation | None:
+    def making(self) -> analysis.BatchCreation | None:
         """Creation of the training batches; None where it was not recorded."""
-        return measure_batch_creation(self.run.fetchers_of(self.process), self.steps)
+        return analysis.measure_batch_creation(self.run.fetchers_of(self.process), self.steps)
 
     @cached_property
     def core_delays(self) -> dict[str, float] | None:
@@ -114,7 +94,7 @@ class Rank:
         delays = self.run.core_delays(self.process)
         if delays is None:
             return None
-        return measure_core_delays(self.spans, delays, self.steps, self.waiting_threads)
+        return analysis.measure_core_delays(self.spans, delays, self.steps, self.waiting_threads)
 
     @cached_property
     def waiting_threads(self) -> float:
@@ -126,15 +106,15 @@ class Rank:
         return during.mean("process_waiting_threads", str(self.process.pid)) or 0.0
 
     @cached_property
-    def host_work(self) -> HostWork | None:
+    def host_work(self) -> analysis.HostWork | None:
         """Work of the training thread between phases; None without stack samples."""
         samples = self.run.stack_samples(self.process)
         if not len(samples.t_ns):
             return None
-        return attribute_host_work(self.spans, samples, self.steps)
+        return analysis.attribute_host_work(self.spans, samples, self.steps)
 
     @cached_property
-    def compute_profile(self) -> ComputeProfile | None:
+    def compute_profile(self) -> analysis.ComputeProfile | None:
         """Compute phases as seen in a profiler window; None without one."""
         trace = self.run.window_of(self.process)
         windows = self.window_extent(trace) if trace is not None else EMPTY
@@ -153,7 +133,9 @@ class Rank:
 
     def steps_in(self, trace: Trace) -> WatchedSteps:
         """Return the steps of a window of this process; see `analysis.steps_of_window`."""
-        numbers, extent = select_window_steps(self.spans, self.steps, self.window_extent(trace))
+        numbers, extent = analysis.select_window_steps(
+            self.spans, self.steps, self.window_extent(trace)
+        )
         window = trace.window_facts
         # Where several optimizers take turns, the process counts more steps than there are.
         if window is not None and window.step_count == len(numbers):
@@ -203,8 +185,8 @@ class Run:
         self.whole_run = whole_run or self
         self.period = period
         self.engine: Engine = engine or Engine()
-        self._span_cache = SizedCache[Spans](MAX_CACHED_SPANS)
-        self._step_cache = SizedCache[Steps](MAX_CACHED_STEPS)
+        self._span_cache = SizedCache[analysis.Spans](MAX_CACHED_SPANS)
+        self._step_cache = SizedCache[analysis.Steps](MAX_CACHED_STEPS)
         self._derived: dict[Callable[[Run], Any], Any] = {}
 
     @property
@@ -273,7 +255,7 @@ class Run:
         """Training processes with at least one complete step that starts in the range."""
         if not self.is_whole:
             return [
-                replace(rank, run=self, table=StepTable(pack_steps(steps)))
+                replace(rank, run=self, table=StepTable(analysis.pack_steps(steps)))
                 for rank in self.whole_run.all_ranks
                 if len(steps := rank.steps.starting_within(*self.period))
             ]
@@ -292,7 +274,7 @@ class Run:
         ranks = {process: table for part in tables for process, table in part.items()}
         return [Rank(self, p, ranks[p.process]) for p in processes if p.process in ranks]
 
-    def unpack_steps(self, rank: Rank) -> Steps:
+    def unpack_steps(self, rank: Rank) -> analysis.Steps:
         """Return the steps of a rank of this run."""
         return self._step_cache.get(rank.process.process, rank.table.steps.unpack)
 
@@ -308,7 +290,7 @@ class Run:
         return float(self.measured_step_ns.mean())
 
     @cached_property
-    def compute_profile(self) -> ComputeProfile | None:
+    def compute_profile(self) -> analysis.ComputeProfile | None:
         """Profile of the first rank with a window, used for all ranks; None without one."""
         return next((p for rank in self.ranks if (p := rank.compute_profile) is not None), None)
 
@@ -363,7 +345,7 @@ class Run:
 
     def mean_over_nodes(self, metric: str) -> float | None:
         """Compute the mean over nodes of the mean over devices; None where never sampled."""
-        return average_present(
+        return analysis.average_present(
             metrics.mean_over_devices(metric) for metrics in self.metrics.values()
         )
 
@@ -379,14 +361,14 @@ class Run:
         return metrics.between(int(first.steps.start[0]), int(first.steps.end[-1]))
 
     @cached_property
-    def contention(self) -> Contention | None:
+    def contention(self) -> analysis.Contention | None:
         """CPU contention on the first rank's node during training; None without samples."""
         during = self._training_metrics
         if during is None:
             return None
         node = self.ranks[0].process.node
         pids = [rank.process.pid for rank in self.ranks if rank.process.node == node]
-        return measure_contention(during, pids)
+        return analysis.measure_contention(during, pids)
 
     def process_cores(self, process: ProcessInfo) -> float | None:
         """Compute the mean cores that a process used during training; None without samples."""
@@ -410,7 +392,9 @@ class Run:
             return 0.0
         workers = self.workers_of(rank.process)
         return (
-            average_present(metrics.mean("process_runqueue_ratio", str(w.pid)) for w in workers)
+            analysis.average_present(
+                metrics.mean("process_runqueue_ratio", str(w.pid)) for w in workers
+            )
             or 0.0
         )
 
@@ -432,7 +416,7 @@ class Run:
         node = self.nodes.get(self.ranks[0].process.node) if self.ranks else None
         return node.cores_available if node else None
 
-    def step_spans(self, process: ProcessInfo) -> Spans:
+    def step_spans(self, process: ProcessInfo) -> analysis.Spans:
         """Return the spans by which steps are found; of a range those that reach into its steps."""
         if self.is_whole:
             return self._read_step_spans(process)
@@ -442,12 +426,12 @@ class Run:
             return spans.take(self.period.contains(spans.start))
         return spans.take((spans.start < rank.steps.end[-1]) & (spans.end > rank.steps.start[0]))
 
-    def _read_step_spans(self, process: ProcessInfo) -> Spans:
+    def _read_step_spans(self, process: ProcessInfo) -> analysis.Spans:
         """Read the spans by which steps are found. Those of a long job of many ranks exceed memory:
         the least recently used are dropped and read again on demand."""
         return self._span_cache.get(process.process, lambda: self._spans(process, STEP_KINDS))
 
-    def fetchers_of(self, process: ProcessInfo) -> list[Fetcher]:
+    def fetchers_of(self, process: ProcessInfo) -> list[analysis.Fetcher]:
         """Return the processes that create batches for one training process, itself included.
 
         Of a range the batches that were started in it, with all their spans and samples.
@@ -458,7 +442,7 @@ class Run:
             fetches, started = spans.is_kind("fetch"), self.period.contains(spans.start)
             if (fetches & started).any():
                 fetchers.append(
-                    Fetcher(
+                    analysis.Fetcher(
                         process=candidate.process,
                         worker=candidate is not process,
                         spans=spans.take(started | ~fetches),
@@ -472,14 +456,14 @@ class Run:
                 )
         return fetchers
 
-    def core_delays(self, process: ProcessInfo) -> Spans | None:
+    def core_delays(self, process: ProcessInfo) -> analysis.Spans | None:
         """Return the times without a core of the sampled thread; None where not recorded."""
         if not any(sampler.counts_delays for sampler in process.facts_of(StackSamplerFact)):
             return None
         delays = self._spans(process, ("run_queue",))
         return delays.take(self.period.contains(delays.start))
 
-    def stack_samples(self, process: ProcessInfo) -> StackSamples:
+    def stack_samples(self, process: ProcessInfo) -> analysis.StackSamples:
         """Read the stack samples of one process in the range, weighted by the time in which the
         thread did not wait for a core."""
         samples, delays = read_stack_samples(self.reader, process), self.core_delays(process)
@@ -492,6 +476,6 @@ class Run:
         windows = [trace for trace in self.whole_run.traces if trace.process == process.process]
         return min(windows, key=lambda trace: trace.start_ns, default=None)
 
-    def _spans(self, process: ProcessInfo, kinds: tuple[str, ...]) -> Spans:
+    def _spans(self, process: ProcessInfo, kinds: tuple[str, ...]) -> analysis.Spans:
         rows = read_spans(self.reader, [process.process], kinds, node=process.node)
         return spans_of(rows.get(process.process))

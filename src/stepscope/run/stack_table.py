@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stepscope.analysis import StackSamples, weigh_samples
+from stepscope import analysis
 from stepscope.intervals import Int
 from stepscope.run.period import Period
 from stepscope.schema import FunctionFact, ProcessInfo, SourceLineFact, StackSamplerFact
@@ -19,7 +19,7 @@ def sampling_period_ns(process: ProcessInfo) -> int | None:
     return periods[0] if periods else None
 
 
-def read_stack_samples(reader: RunReader, process: ProcessInfo) -> StackSamples:
+def read_stack_samples(reader: RunReader, process: ProcessInfo) -> analysis.StackSamples:
     """Read the stack samples of one process."""
     rows = reader.table(
         "stacks",
@@ -29,9 +29,9 @@ def read_stack_samples(reader: RunReader, process: ProcessInfo) -> StackSamples:
         order_by="t_ns",
         encoded=("stack",),
     )
-    return StackSamples(
+    return analysis.StackSamples(
         t_ns=rows["t_ns"],
-        weight_ns=weigh_samples(rows["t_ns"], sampling_period_ns(process) or 0),
+        weight_ns=analysis.weigh_samples(rows["t_ns"], sampling_period_ns(process) or 0),
         stack=rows["stack"].codes,
         stacks=[value or "" for value in rows["stack"].values],
         user_line=rows["user_line"],

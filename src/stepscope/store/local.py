@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -91,7 +90,7 @@ class LocalStore:
         """Create an empty file in the object's directory, so that publishing it is a rename."""
         target = self._path(key)
         _make_directory(target.parent)
-        staged = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        staged = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
         staged.touch(exist_ok=False)
         return staged
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from stepscope.errors import UsageError
 from stepscope.store.local import LocalStore
 from stepscope.store.objectstore import ObjectStore
-from stepscope.store.remote import RemoteStore
 
 _REMOTE_SCHEMES = ("s3:", "gs:", "az:")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)//")
@@ -44,6 +43,8 @@ def open_store(location: str | Path) -> ObjectStore:
             installed.
     """
     if is_remote(location):
+        from stepscope.store.remote import RemoteStore  # 10 ms, for buckets alone
+
         return RemoteStore(str(location))
     if isinstance(location, Path) and location.parts[:1] and location.parts[0] in _REMOTE_SCHEMES:
         raise UsageError(

@@ -8,7 +8,6 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from stepscope.diagnosis import Verdict
 from stepscope.schema import Payload, labels_of
 
 PayloadT = TypeVar("PayloadT", bound=Payload)
@@ -33,6 +32,8 @@ def _withhold(value: Any) -> Any:
 
     A verdict stays: it abstains where its own tables are damaged.
     """
+    from stepscope.diagnosis import Verdict  # 10 ms, which most views do not need
+
     if isinstance(value, Verdict):
         return value
     if isinstance(value, msgspec.Struct):

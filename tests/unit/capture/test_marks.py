@@ -79,6 +79,18 @@ class TestIntervals:
         assert all(b.inside(a) for a, b in pairwise(nested))
         assert after.depth == 0
 
+    def test_an_object_that_was_open_twice_can_be_used_again(self, recording: Any) -> None:
+        timer = stepscope.annotate("again")
+        with timer, timer:
+            pass
+        timer.__exit__()  # without effect
+        with timer:
+            stepscope.step(1)
+        outer, inner, later = recording.drain().of("annotation")
+        assert inner.inside(outer)
+        assert outer.end <= later.start
+        assert (later.depth, later.end is None) == (0, False)
+
     def test_one_object_may_be_open_in_several_threads(self, recording: Any) -> None:
         timer = stepscope.annotate("shared")
         inside, may_leave = threading.Barrier(4), [threading.Event() for _ in range(4)]

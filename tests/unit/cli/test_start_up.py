@@ -72,6 +72,17 @@ def test_the_overview_imports_neither_rules_nor_other_views(
     assert not {f"stepscope.{module}" for module in unused} & imported
 
 
+def test_a_view_imports_nothing_for_buckets_exports_or_other_views(
+    new_run: Callable[..., RunBuilder], tmp_path: Path
+) -> None:
+    new_run().open()
+    imported = list_imported(f"show {tmp_path / 'run'} gpu-time --json")
+    assert "stepscope.views.gpu_time" in imported
+    unused = {"store.bucket", "run.catalog", "exporters", "diagnosis", "analysis.host_work"}
+    assert not {f"stepscope.{module}" for module in unused} & imported
+    assert "rich" not in imported
+
+
 @pytest.mark.parametrize("name", WRITERS)
 def test_each_writer_is_that_of_its_payload(name: str) -> None:
     payload = next(

@@ -20,6 +20,7 @@ are noticed instead of lost.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +44,8 @@ _decode_raw = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 _decode_any = msgspec.json.Decoder().decode
 _categories = KnownCategories()
 """State of this process; it changes how fast blocks are decoded, never the result."""
+_python_lock = threading.Lock()
+"""Held while Python decodes a block: threads share the state, and run one at a time anyway."""
 
 
 def decode_block(block: Block, *, complete: bool = False) -> Chunk:
@@ -55,7 +58,14 @@ def decode_block(block: Block, *, complete: bool = False) -> Chunk:
     array = block.in_brackets()
     chunk = scan_block(array, _decode_odd)
     if chunk is None:
-        chunk = _decode_known(array)
+        with _python_lock:
+            chunk = _decode_by_python(array, complete=complete)
+    chunk.gap = block.gap
+    return chunk
+
+
+def _decode_by_python(array: bytes | bytearray | memoryview, *, complete: bool) -> Chunk:
+    chunk = _decode_known(array)
     if chunk is None:
         chunk = Chunk()
         try:
@@ -68,7 +78,6 @@ def decode_block(block: Block, *, complete: bool = False) -> Chunk:
         groups = _group(events)
         irregular = _fill(chunk, events, groups)
         _categories.learn(groups.categories, irregular)
-    chunk.gap = block.gap
     return chunk
 
 

@@ -1,4 +1,8 @@
-"""Parallel decoding of blocks; results come in the order of the blocks."""
+"""Parallel decoding of blocks; results come in the order of the blocks.
+
+Where the compiled scanner understands the first block, threads decode the others: it runs without
+Python's lock, and nothing is sent between processes. Otherwise forked processes decode.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,18 @@ import gc
 import mmap
 import os
 import pickle
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain, islice
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from stepscope.importers.kineto.blocks import BLOCK_BYTES, Block
 from stepscope.importers.kineto.columns import Chunk
 from stepscope.importers.kineto.decode import decode_block
+from stepscope.importers.kineto.scanning import is_scannable
 from stepscope.importers.workers import start_worker
 
 QUEUED_PER_WORKER = 2
@@ -41,17 +48,23 @@ class DecodingStoppedError(OSError):
 def decode_all(
     blocks: Iterable[Block], workers: int, on_start: Callable[[], object] = lambda: None
 ) -> Iterator[Chunk]:
-    """Yield the chunks of all blocks, in order; decodes in this process when `workers` is 0.
+    """Yield the chunks of all blocks, in order; decodes in this thread when `workers` is 0.
 
     Args:
         blocks: blocks of one file.
-        workers: number of processes that decode.
-        on_start: called after they are forked; until then this process must have no thread.
+        workers: number of threads or processes that decode.
+        on_start: called after processes are forked; until then this process must have no thread.
     """
+    source = iter(blocks)
     if not workers:
         on_start()
-        for block in blocks:
-            yield decode_block(block)
+        yield from map(decode_block, source)
+        return
+    first = list(islice(source, 1))
+    blocks = chain(first, source)
+    if all(is_scannable(block.in_brackets()) for block in first):
+        on_start()
+        yield from _decode_in_threads(blocks, workers)
         return
     pool = _Pool(workers)
     try:
@@ -59,6 +72,22 @@ def decode_all(
         yield from pool.map(blocks)
     finally:
         pool.close()
+
+
+def _decode_in_threads(blocks: Iterable[Block], workers: int) -> Iterator[Chunk]:
+    """Yield the chunks of blocks; few are decoded in advance, as in `_Pool`."""
+    pending: deque[Future[Chunk]] = deque()
+    with ThreadPoolExecutor(workers) as threads:
+        try:
+            for block in _prefetch(blocks):
+                pending.append(threads.submit(decode_block, block))
+                if len(pending) > workers * QUEUED_PER_WORKER:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
 
 
 def _prefetch(blocks: Iterable[Block]) -> Iterator[Block]:

@@ -199,8 +199,25 @@ def _repair_values(text: bytes) -> bytes:
     halves of characters are replaced, control characters become blanks.
     """
     text = text.translate(_CONTROL).decode("utf-8", "replace").encode()
-    text = _LONE_SURROGATE.sub(lambda match: match[1] + (match[2] or rb"\ufffd"), text)
-    return _NO_VALUE.sub(lambda match: match[1] or (b"" if match[2] else b"null"), text)
+    text = _replace(_LONE_SURROGATE, lambda m: None if m[2] else m[1] + rb"\ufffd", text)
+    return _replace(_NO_VALUE, lambda m: None if m[1] else b"" if m[2] else b"null", text)
+
+
+def _replace(
+    pattern: re.Pattern[bytes], substitute: Callable[[re.Match[bytes]], bytes | None], text: bytes
+) -> bytes:
+    """Replace matches for which `substitute` does not return None.
+
+    `re.sub` would keep a piece of text per match, a string of two bytes included, until its end.
+    """
+    result = bytearray()
+    done = 0
+    for match in pattern.finditer(text):
+        substituted = substitute(match)
+        if substituted is not None:
+            result += text[done : match.start()] + substituted
+            done = match.end()
+    return bytes(result + text[done:]) if done else text
 
 
 def _repair_strings(text: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import threading
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -18,8 +18,8 @@ _BLOCK_RULE_KINDS = frozenset(
     kind for kind in EVENT_KINDS if any(a.older_key or a.only_with for a in kind.arguments)
 )
 """Kinds with columns that depend on all events of a block."""
-_scanners: dict[int, Scanner | None] = {}
-"""Scanner by process: a forked one has memory of its own."""
+_scanners = threading.local()
+"""`.scanner` is that of the running thread, from its first block on; None where there is none."""
 
 
 def scan_block(
@@ -36,11 +36,7 @@ def scan_block(
     Returns:
         None when the whole block is left to Python.
     """
-    process = os.getpid()
-    if process not in _scanners:
-        _scanners[process] = load_scanner()
-    scanner = _scanners[process]
-    block = None if scanner is None else scanner.scan(array)
+    block = _scan(array)
     if block is None:
         return None
     if not block.odd_extents:
@@ -49,6 +45,19 @@ def scan_block(
     if odd is None or (odd.columns.keys() & _BLOCK_RULE_KINDS) or block.has_block_rules:
         return None
     return _complete(block, odd)
+
+
+def is_scannable(array: bytes | bytearray | memoryview) -> bool:
+    """Return True if the compiled scanner is in use and understands most events of a block."""
+    return _scan(array) is not None
+
+
+def _scan(array: bytes | bytearray | memoryview) -> ScannedBlock | None:
+    try:
+        scanner: Scanner | None = _scanners.scanner
+    except AttributeError:
+        scanner = _scanners.scanner = load_scanner()
+    return None if scanner is None else scanner.scan(array)
 
 
 def _complete(block: ScannedBlock, odd: Chunk) -> Chunk:

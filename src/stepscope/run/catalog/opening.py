@@ -1,4 +1,7 @@
-"""Catalog of a directory or URL, and functions that depend on which of them it is."""
+"""Catalog of a directory or URL, and functions that depend on which of them it is.
+
+Modules for buckets are imported where a URL is given: they take 10 ms.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,8 @@ from typing import TypeVar
 
 from stepscope.errors import UsageError
 from stepscope.run.catalog.base import Catalog, CatalogRun
-from stepscope.run.catalog.bucket import BucketCatalog, resolve_url
 from stepscope.run.catalog.directory import DirectoryCatalog
-from stepscope.store import RUN_KEY, is_remote, map_parallel
+from stepscope.store import RUN_KEY, is_remote
 
 R = TypeVar("R")
 
@@ -25,6 +27,8 @@ def resolve_root(location: str) -> Path | str:
         OSError: the bucket cannot be reached.
     """
     if is_remote(location):
+        from stepscope.run.catalog.bucket import resolve_url
+
         return resolve_url(location)
     root = Path(location)
     if not root.is_dir():
@@ -39,7 +43,11 @@ def resolve_root(location: str) -> Path | str:
 
 def open_catalog(root: Path | str) -> Catalog:
     """Open the catalog of a root from `resolve_root`."""
-    return DirectoryCatalog(root) if isinstance(root, Path) else BucketCatalog(root)
+    if isinstance(root, Path):
+        return DirectoryCatalog(root)
+    from stepscope.run.catalog.bucket import BucketCatalog
+
+    return BucketCatalog(root)
 
 
 def map_runs(
@@ -48,6 +56,8 @@ def map_runs(
     """Apply a function to runs and their revisions; in parallel for runs in buckets, where the
     network is the limit, not the cores."""
     if any(is_remote(run.location) for run, _ in runs):
+        from stepscope.store import map_parallel
+
         return map_parallel(lambda item: work(*item), runs)
     return [work(run, revision) for run, revision in runs]
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert LIBRARY.build(path) is None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SCANNER_VARIABLE, str(path))
-        patch.setattr("stepscope.importers.kineto.scanning._scanners", {})
+        patch.setattr("stepscope.importers.kineto.scanning._scanners", threading.local())
         yield path
 
 

@@ -208,6 +208,15 @@ def numbered(count: int, gap: bytes = b",") -> Iterator[Block]:
         yield Block(text=msgspec.json.encode(event), gap=gap)
 
 
+@pytest.fixture(params=["threads", "processes"])
+def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Decode in threads, by the compiled scanner where it is built, or in processes, by Python."""
+    way: str = request.param
+    monkeypatch.setattr(pool, "is_scannable", lambda _: way == "threads")
+    return way
+
+
+@pytest.mark.usefixtures("by")
 @pytest.mark.parametrize("gap", [b",", b"," + b" " * 2_000_000])
 def test_chunks_come_in_order(gap: bytes) -> None:
     chunks = list(decode_all(numbered(20, gap), 2))
@@ -215,6 +224,7 @@ def test_chunks_come_in_order(gap: bytes) -> None:
     assert all(chunk.gap == gap for chunk in chunks)
 
 
+@pytest.mark.usefixtures("by")
 def test_a_slow_block_limits_the_blocks_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     block_count = 0
 

@@ -1,0 +1,70 @@
+"""The bound on hostile traces: memory and time of the whole command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stepscope.importers.kineto.blocks import MAX_BLOCK_BYTES
+
+SIZE = 2 << 20
+MAX_PEAK_BYTES = 300_000_000 + 2 * MAX_BLOCK_BYTES
+MAX_CPU_S_PER_MB = 1.0
+CASES: dict[str, Callable[[int], bytes]] = {
+    "braces": lambda _: b"{",
+    "open events": lambda _: b'{"ph":"X",',
+    "open brackets": lambda _: b'{"ph":"X","args":{"a":[',
+    "deep nesting": lambda _: b'{"ph":"X","args":' + b"[" * 900 + b"]" * 900 + b"},",
+    "backslashes": lambda _: b"\\",
+    "quotes": lambda _: b'"',
+    "invalid values": lambda _: b'{"ph":"X","ts":tru},',
+    "half events": lambda _: b'{"ph":"X","name":"a},',
+    "borders in a string": lambda n: b'},{\\"ph\\":\\"X\\"' if n else b'{"ph":"X","name":"',
+    "one string": lambda n: b"a" if n else b'{"ph":"X","name":"',
+    "threads": lambda n: b'{"ph":"X","name":"a","pid":%d,"tid":%d,"ts":%d,"dur":1},' % (n, n, n),
+    "categories": lambda n: b'{"ph":"X","cat":"c%d","name":"a","ts":%d,"dur":1},' % (n, n),
+    "overlapping ranges": lambda n: (
+        b'{"ph":"X","cat":"cpu_op","name":"a","ts":%d,"dur":%d},' % (n, 100_000 + n % 977 * 1_000)
+    ),
+}
+"""Text by number, repeated in the list of events."""
+
+
+def measure_import(directory: Path, content: bytes) -> tuple[int, float, int, str]:
+    """Import a trace; return exit status, CPU seconds, peak bytes and standard error."""
+    (directory / "trace.json").write_bytes(content)
+    command = [sys.executable, "-m", "stepscope", "import", "trace.json", "-o", "run"]
+    with (directory / "errors").open("wb") as errors:
+        process = subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL, stderr=errors)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    text = (directory / "errors").read_text()
+    cpu_s = usage.ru_utime + usage.ru_stime
+    return process.returncode, cpu_s, usage.ru_maxrss * 1024, text
+
+
+@pytest.fixture(scope="module")
+def start_s(tmp_path_factory: pytest.TempPathFactory) -> float:
+    """Return the CPU seconds of an import of one event."""
+    event = b'[{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":1}]'
+    return measure_import(tmp_path_factory.mktemp("start"), event)[1]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", CASES)
+def test_memory_and_time_of_hostile_traces(tmp_path: Path, name: str, start_s: float) -> None:
+    parts, size = [b'{"traceEvents":['], 0
+    while size < SIZE:
+        parts.append(CASES[name](len(parts) - 1))
+        size += len(parts[-1])
+    code, cpu_s, peak_bytes, errors = measure_import(tmp_path, b"".join(parts))
+    assert peak_bytes <= MAX_PEAK_BYTES
+    assert cpu_s - start_s <= MAX_CPU_S_PER_MB * size / 1e6
+    assert code in {0, 2}
+    assert len(errors.splitlines()) <= 1, errors
+    assert code == 0 or errors.startswith("stepscope: trace.json ")
