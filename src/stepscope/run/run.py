@@ -13,7 +13,7 @@ import numpy as np
 from stepscope.analysis import (
     COMPUTE_PHASES,
     PHASE_OF_KIND,
-    STEP_END_KINDS,
+    STEP_SOURCES,
     BatchCreation,
     ComputeProfile,
     Contention,
@@ -268,7 +268,8 @@ class Run:
             ]
             return [rank for rank in within if len(rank.steps)]
         # In a job with optimizers, other processes may only compute gradients for them.
-        return self._find_ranks(STEP_END_KINDS) or self._find_ranks(("backward",))
+        ranks = (self._find_ranks(kinds) for kinds in STEP_SOURCES)
+        return next(filter(None, ranks), [])
 
     def _find_ranks(self, end_kinds: tuple[str, ...]) -> list[Rank]:
         """Find the training processes by the kinds of spans that end their steps."""

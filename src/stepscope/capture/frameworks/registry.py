@@ -34,6 +34,7 @@ ADAPTERS = {
     "safetensors.torch": f"{_HERE}.pytorch.checkpoints:install_safetensors",
     "torch.distributed.checkpoint": f"{_HERE}.pytorch.checkpoints:install_distributed",
     "xgboost": f"{_HERE}.xgboost:install",
+    "jax": f"{_HERE}.jax:install",
     "lightning.pytorch.trainer.trainer": f"{_HERE}.lightning:install",
     "pytorch_lightning.trainer.trainer": f"{_HERE}.lightning:install_standalone",
     "transformers.trainer": f"{_HERE}.transformers:install",

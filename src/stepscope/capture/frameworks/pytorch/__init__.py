@@ -4,7 +4,6 @@
 of torch that training scripts call once per batch or step; it changes no model, optimizer or
 pickled object, and torch.compile traces the original functions.
 
-    progress      step boundaries, for code that acts on them
     modules       forward: the outermost module call
     models        description of the models and their inputs
     autograd      backward
@@ -29,7 +28,9 @@ pickled object, and torch.compile traces the original functions.
 
 from __future__ import annotations
 
-from stepscope.capture import garbage, session, stacks
+from stepscope.capture import session
+from stepscope.capture.frameworks import samplers
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import (
     autograd,
     checkpoints,
@@ -47,7 +48,6 @@ from stepscope.capture.frameworks.pytorch import (
     window,
 )
 from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler
-from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.guard import Probe
 from stepscope.capture.import_hooks import after_import
 
@@ -71,14 +71,8 @@ def install() -> None:
     after_import("torch._dynamo.callback", compiling.install)
     progress.on_some_boundaries(_probe.protect(_record_versions))
     progress.on_some_boundaries(_probe.protect(_record_rank))
-    progress.on_boundary(_watch_stacks)
-    progress.on_some_boundaries(_probe.protect(garbage.watch_this_process))
+    samplers.install()
     _probe.protect(hide_from_compiler)()
-
-
-def _watch_stacks() -> None:
-    """Start the stack sampler. Called at every step, because a fork of the job stops it."""
-    stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
 
 
 def _record_versions() -> None:

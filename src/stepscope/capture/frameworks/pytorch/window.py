@@ -28,11 +28,11 @@ import torch
 from torch.utils.data import get_worker_info
 
 from stepscope.capture import session
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import libkineto
 from stepscope.capture.frameworks.pytorch.libkineto import LibkinetoRecorder
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.profiler import ProfilerRecorder
-from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.guard import OpenSpan, Probe
 from stepscope.spool import (
     BOUNDARY_WORD,
