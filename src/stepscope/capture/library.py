@@ -119,7 +119,7 @@ class _LibraryRun:
 
     def end(self, *, exit_code: int | None, signal: int | None) -> None:
         """Pass the exit status to the monitor, and wait until the run is complete."""
-        window = sys.modules.get("stepscope.capture.frameworks.pytorch.window")
+        window = sys.modules.get("stepscope.capture.frameworks.windows")
         if window is not None:
             window.finish()
         stacks = sys.modules.get("stepscope.capture.stacks")

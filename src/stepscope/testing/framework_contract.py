@@ -47,7 +47,7 @@ if os.environ.get("STEPSCOPE_SPOOL"):
     original = session.Session.meta
 
     def meta(self, key):
-        if key[0] == Kind.OPTIMIZER:
+        if key[0] in (Kind.OPTIMIZER, Kind.DISPATCH):
             raise RuntimeError("{PLANTED_ERROR}")
         return original(self, key)
 

@@ -19,7 +19,7 @@ import jax
 
 from stepscope.capture import session
 from stepscope.capture.frameworks import samplers
-from stepscope.capture.frameworks.jax import calls, compilations, waits
+from stepscope.capture.frameworks.jax import calls, compilations, profiler, waits
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.guard import Probe
 from stepscope.job_environment import read_ranks
@@ -34,7 +34,7 @@ def install() -> None:
     if _installed:
         return
     _installed = True
-    for adapter in (calls, waits, compilations):
+    for adapter in (calls, waits, compilations, profiler):
         _probe.protect(adapter.install)()
     samplers.install()
     progress.on_some_boundaries(_probe.protect(_record_versions))

@@ -41,6 +41,11 @@ def install() -> None:
     patch(jax.stages.Compiled, "__call__", _timed_compiled)
 
 
+def has_calls() -> bool:
+    """Return True if the process has called compiled functions."""
+    return any(function.call_count for function in _functions.values())
+
+
 class Function:
     """Compiled functions of one name."""
 

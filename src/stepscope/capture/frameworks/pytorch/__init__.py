@@ -20,7 +20,7 @@ pickled object, and torch.compile traces the original functions.
     tensors       statistics of weights, gradients and losses, on request
     nan_search    origin of NaN and infinite numbers, on request
     device_clock  phase times on the device
-    window        detailed windows, as planned by the monitor
+    window        detailed windows with PyTorch's profilers
     libkineto     recorder of windows: threads of libkineto
     profiler      recorder of windows: the framework's profiler
     patching      replacement of functions, transparent to pickle, inspect and torch.compile
