@@ -12,6 +12,7 @@ import sys
 import time
 
 from stepscope.capture import session
+from stepscope.capture.notebook import LAUNCHER, show_verdict
 from stepscope.errors import RunExistsError, UsageError, explain_os_error
 from stepscope.spool import (
     SHARED_MEMORY_FACTOR,
@@ -79,14 +80,15 @@ def start_profiling(
 
 
 def stop_profiling() -> None:
-    """Stop recording and complete a run that `start_profiling` created.
+    """Stop recording and complete a run that `start_profiling` created; in a notebook, show its
+    verdict under the cell.
 
     Also called at exit. A second call does nothing.
     """
     if _library_run is None or _library_run.pid != os.getpid():
         session.pause()
     else:
-        _end(exit_code=0, signal=None)
+        _end(exit_code=0, signal=None, in_cell=True)
 
 
 class _LibraryRun:
@@ -117,8 +119,12 @@ class _LibraryRun:
         session.attach(self.spool, limit)
         activate()
 
-    def end(self, *, exit_code: int | None, signal: int | None) -> None:
-        """Pass the exit status to the monitor, and wait until the run is complete."""
+    def end(self, *, exit_code: int | None, signal: int | None, in_cell: bool) -> None:
+        """Pass the exit status to the monitor, and wait until the run is complete.
+
+        Args:
+            in_cell: the script ends the run, in a cell if it is a notebook.
+        """
         window = sys.modules.get("stepscope.capture.frameworks.windows")
         if window is not None:
             window.finish()
@@ -137,7 +143,7 @@ class _LibraryRun:
             self._write_exit(status)
         except OSError as error:
             session.warn(f"cannot notify the monitor that the job has ended: {error}")
-        self._await_monitor()
+        self._await_monitor(in_cell=in_cell)
 
     def _start_monitor(
         self, limit: int, interval_ms: int, schedule: StepSchedule | None, *, windows: bool
@@ -189,7 +195,7 @@ class _LibraryRun:
             json.dump(status, file)
         os.replace(path + ".new", path)
 
-    def _await_monitor(self) -> None:
+    def _await_monitor(self, *, in_cell: bool) -> None:
         import subprocess
 
         try:
@@ -201,7 +207,8 @@ class _LibraryRun:
             import shlex
 
             command = [sys.executable, "-m", "stepscope", "diagnose", self.location]
-            session.warn(f"run recorded. For the verdict: {shlex.join(command)}")
+            if not (in_cell and show_verdict(self.location, shlex.join(command))):
+                session.warn(f"run recorded. For the verdict: {shlex.join(command)}")
         else:
             session.warn(
                 f"the monitor failed ({_last_line(self._log)}). The records are in {self.spool}"
@@ -229,15 +236,16 @@ def _at_exit() -> None:
         _end(exit_code=1, signal=None)
 
 
-def _end(*, exit_code: int | None, signal: int | None) -> None:
+def _end(*, exit_code: int | None, signal: int | None, in_cell: bool = False) -> None:
     global _library_run
     if _library_run is not None:
         run, _library_run = _library_run, None
-        run.end(exit_code=exit_code, signal=signal)
+        run.end(exit_code=exit_code, signal=signal, in_cell=in_cell)
 
 
 def _free_location() -> str:
     script = os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] else "job")
+    script = "notebook" if script == LAUNCHER else script
     stem = "".join(c if c.isalnum() or c in "._-" else "-" for c in script.removesuffix(".py"))
     name = f"{RUNS_DIRECTORY}/{time.strftime('%Y%m%d-%H%M%S')}-{stem[:40]}"
     number, location = 1, name
