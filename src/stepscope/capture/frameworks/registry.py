@@ -35,6 +35,7 @@ ADAPTERS = {
     "torch.distributed.checkpoint": f"{_HERE}.pytorch.checkpoints:install_distributed",
     "xgboost": f"{_HERE}.xgboost:install",
     "jax": f"{_HERE}.jax:install",
+    "ray.train": f"{_HERE}.ray:install",
     "grain._src.python.dataset.dataset": f"{_HERE}.grain:install",
     "lightning.pytorch.trainer.trainer": f"{_HERE}.lightning:install",
     "pytorch_lightning.trainer.trainer": f"{_HERE}.lightning:install_standalone",
