@@ -39,7 +39,8 @@ def load(kind, samples):
     if kind == "grain":
         import grain
 
-        return grain.MapDataset.source(samples).batch(BATCH)
+        options = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)  # load in the loop
+        return grain.MapDataset.source(samples).batch(BATCH).to_iter_dataset(options)
     from torch.utils.data import DataLoader, default_collate
 
     def collate(pairs):

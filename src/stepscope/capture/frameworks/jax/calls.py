@@ -9,6 +9,7 @@ one function ends a step: the one that returns the most state, of those that are
 from __future__ import annotations
 
 import functools
+import operator
 import time
 from collections.abc import Callable
 from typing import Any
@@ -128,7 +129,7 @@ class JittedFunction:
         return self if instance is None else functools.partial(self, instance)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self._original.__reduce_ex__(protocol)
+        return operator.itemgetter(0), ((self._original,),)
 
     def __repr__(self) -> str:
         return repr(self._original)
