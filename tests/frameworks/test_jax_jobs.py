@@ -41,8 +41,8 @@ assert power._cache_size() == 1
 assert power.eval_shape(jnp.arange(3), 2).shape == (3,)
 try:
     pickle.dumps(power)
-except AttributeError as error:  # that of JAX
-    assert "_cpp_pjit" in str(error)
+except pickle.PicklingError as error:  # that of JAX
+    assert "not the same object as __main__.power" in str(error)
 donated = jax.jit(lambda x: x + 1, donate_argnums=0)
 x = jnp.arange(3)
 donated(x)
