@@ -25,6 +25,7 @@ class TensorFlowContract(FrameworkContract):
         return find_python("tensorflow")
 
 
+@pytest.mark.seed("SMP-06", "DBP-16")
 class TestCompiledStep(TensorFlowContract):
     arguments: ClassVar = ("function",)
 
