@@ -34,6 +34,24 @@ def make_dataset(count, is_slow):
     return tf.data.Dataset.from_tensor_slices(inputs).map(prepare_in_graph).prefetch(2)
 
 
+class TimedBatches:
+    """Batches of a dataset, and the time that they were waited for."""
+
+    def __init__(self):
+        self.waited_s = 0.0
+
+    def of(self, dataset):
+        """Yield the batches."""
+        batches = iter(dataset)
+        while True:
+            start = time.perf_counter()
+            batch = next(batches, None)
+            self.waited_s += time.perf_counter() - start
+            if batch is None:
+                return
+            yield batch
+
+
 def main():
     parser = argparse.ArgumentParser(description="Trains a small network with TensorFlow.")
     parser.add_argument("kind", choices=("function", "eager", "split"))
@@ -69,17 +87,18 @@ def main():
     if arguments.kind == "split":
         compute = tf.function(compute)
 
-    losses = []
+    losses, timed = [], TimedBatches()
     train_data = make_dataset(arguments.steps // EPOCHS, arguments.slow_loader)
     test_data = make_dataset(4, False)
     for _ in range(EPOCHS):
-        losses += [float(train_step(*batch)) for batch in train_data]
+        losses += [float(train_step(*batch)) for batch in timed.of(train_data)]
         if arguments.evaluate:
             losses += [float(test_step(*batch)) for batch in test_data]
     digest = hashlib.sha256("".join(loss.hex() for loss in losses).encode())
     for weights in model.get_weights():
         digest.update(weights.tobytes())
     print(f"result {digest.hexdigest()}")
+    print(f"waited {timed.waited_s}")
 
 
 main()
