@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 BATCH = 8
-SLOW_S = 0.04
+SLOW_S = 0.1
 EPOCHS = 2
 
 
@@ -63,7 +63,7 @@ def main():
     tf.keras.utils.set_random_seed(0)
     layers = [tf.keras.layers.Dense(64, activation="relu"), tf.keras.layers.Dense(1)]
     model = tf.keras.Sequential([tf.keras.Input((16,)), *layers])
-    optimizer = tf.keras.optimizers.Adam(0.01)
+    optimizer = tf.keras.optimizers.SGD(0.01)
 
     def compute(inputs, targets):
         noisy = inputs + tf.random.normal(tf.shape(inputs), stddev=0.01)

@@ -47,7 +47,8 @@ def _find_hooks(backend: str) -> tuple[Callable[[], bool], Callable[[], None]]:
     if backend == "torch":
         from stepscope.capture.frameworks.pytorch.progress import progress
 
-        progress.has_optimizer = True
+        base = sys.modules["keras.src.optimizers.base_optimizer"].BaseOptimizer
+        patch(base, "__init__", _noticed(progress))
         return lambda: True, progress.notify_optimizer_step
     if backend == "tensorflow":
         from stepscope.capture.frameworks.tensorflow import functions
@@ -55,6 +56,17 @@ def _find_hooks(backend: str) -> tuple[Callable[[], bool], Callable[[], None]]:
         return functions.is_eager_step, watch_training
     in_stateless_scope = sys.modules["keras.src.backend.common.stateless_scope"].in_stateless_scope
     return lambda: not in_stateless_scope(), watch_training
+
+
+def _noticed(progress: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def make_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            progress.has_optimizer = True  # as those of torch note it
+            original(self, *args, **kwargs)
+
+        return __init__
+
+    return make_wrapper
 
 
 def _timed_apply(
