@@ -46,3 +46,23 @@ class TestDistributedDataParallel(DistributedContract):
 
 class TestFullyShardedDataParallel(DistributedContract):
     arguments: ClassVar = ("fsdp",)
+
+
+class TrainerContract(FrameworkContract):
+    script = CONTRACTS / "trainer_training.py"
+    phases = frozenset({"data_wait", "forward", "backward", "optimizer"})
+
+
+class TestLightning(TrainerContract):
+    arguments: ClassVar = ("lightning",)
+    modules: ClassVar = ("torch", "lightning")
+
+
+class TestTransformers(TrainerContract):
+    arguments: ClassVar = ("transformers",)
+    modules: ClassVar = ("torch", "transformers")
+
+
+class TestAccelerate(TrainerContract):
+    arguments: ClassVar = ("accelerate",)
+    modules: ClassVar = ("torch", "accelerate")

@@ -24,9 +24,9 @@ def packages_in(directory: Path) -> set[str]:
     return {path.parent.name for path in directory.glob("*/__init__.py")}
 
 
-def pytorch_and_xgboost_on_linux() -> None:
+def frameworks_on_linux() -> None:
     trainers = {"lightning", "transformers", "accelerate"}
-    recorded = {"pytorch", "xgboost", "jax", "grain", *trainers}
+    recorded = {"pytorch", "tensorflow", "keras", "jax", "grain", "xgboost", *trainers}
     launchers = {"ray"}
     assert packages_in(Path(frameworks.__file__).parent) == recorded | launchers
     systems = re.findall(r'"Operating System :: (.+)"', (ROOT / "pyproject.toml").read_text())
@@ -67,7 +67,7 @@ def nothing_is_sent() -> None:
 
 
 CHECKS: dict[str, Callable[..., None]] = {
-    "It records no framework other than PyTorch": pytorch_and_xgboost_on_linux,
+    "It records no framework other than PyTorch": frameworks_on_linux,
     "It does not trace every kernel of a run": no_kernel_trace_of_a_whole_run,
     "It imports no traces other than": importers_by_name,
     "It does not record into an object store": no_recording_into_a_store,

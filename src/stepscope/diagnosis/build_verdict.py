@@ -225,8 +225,9 @@ def _explain_missing_steps(run: Run) -> str:
         return "the imported files contain no event of a training process"
     if not processes:
         return (
-            "no process of the job recorded anything; no Python process that imports PyTorch "
-            "or XGBoost trained or used a stepscope annotation, or none could write to the spool"
+            "no process of the job recorded anything; no Python process that imports PyTorch, "
+            "TensorFlow, Keras or XGBoost trained or used a stepscope annotation, or none could "
+            "write to the spool"
         )
     notes = [note for process in processes for note in process.notes]
     if notes:

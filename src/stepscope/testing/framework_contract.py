@@ -14,7 +14,8 @@ The script trains a small model with the framework. It accepts these options:
     --slow-loader   load data so slowly that it takes most of a step
 
 and prints a line `result TEXT` per rank at its end, in which TEXT is the same for equal losses and
-weights, to the last bit.
+weights, to the last bit. If it can, it prints `waited SECONDS` as well: the time that its training
+thread has waited for batches, by a clock around them.
 
 Tests run the script several times, `stepscope` in the interpreter of the tests and the script in
 `python`, which needs no stepscope.
@@ -33,6 +34,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+import stepscope
 from stepscope.store import open_run
 
 __all__ = ["FrameworkContract"]
@@ -54,6 +56,7 @@ if os.environ.get("STEPSCOPE_SPOOL"):
     session.Session.meta = meta
 """
 _SUM_TOLERANCE = 1e-6
+_CLOCK_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,14 @@ class FrameworkContract:
 
     @pytest.fixture(scope="class")
     @classmethod
+    def slow_job(cls, python: str, tmp_path_factory: pytest.TempPathFactory) -> _Job:
+        """Run the script with the slow loader."""
+        job = cls._run(python, tmp_path_factory.mktemp(cls.__name__), "--slow-loader")
+        assert job.code == 0, job.stderr
+        return job
+
+    @pytest.fixture(scope="class")
+    @classmethod
     def job(cls, python: str, tmp_path_factory: pytest.TempPathFactory) -> _Job:
         """Run the script, with evaluation, in strict mode: errors of probes reach the job."""
         directory = tmp_path_factory.mktemp(cls.__name__)
@@ -170,11 +181,18 @@ class FrameworkContract:
         assert len(notes) >= self.rank_count  # two probes of one process may record the same kind
         assert all(note.startswith("stopped recording ") for note in notes)
 
-    def test_a_slow_loader_is_named(self, python: str, tmp_path: Path) -> None:
-        job = self._run(python, tmp_path, "--slow-loader")
-        assert job.code == 0, job.stderr
-        verdict = job.payload("diagnose")
+    def test_a_slow_loader_is_named(self, slow_job: _Job) -> None:
+        verdict = slow_job.payload("diagnose")
         assert verdict["suspect"] == "data_pipeline", verdict["headline"]
+
+    def test_waits_are_those_of_a_clock_in_the_script(self, slow_job: _Job) -> None:
+        lines = [line.split() for line in slow_job.stdout.splitlines()]
+        waited_s = sum(float(line[1]) for line in lines if line[:1] == ["waited"])
+        if not waited_s:
+            pytest.skip("the script measures no waits")
+        spans = [*stepscope.open(slow_job.run).framework(kind="data_wait").rows()]
+        recorded_ns = sum(span["end_ns"] - span["start_ns"] for span in spans)
+        assert recorded_ns / 1e9 == pytest.approx(waited_s, rel=_CLOCK_TOLERANCE)
 
     @classmethod
     def _run(cls, python: str, directory: Path, *options: str, **variables: str) -> _Job:

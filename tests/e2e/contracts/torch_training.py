@@ -19,7 +19,7 @@ SLOW_S = 0.02
 
 
 class Samples(Dataset):
-    """Random samples; slow ones keep the loader busy for most of a step."""
+    """Random samples; slow ones take most of a step."""
 
     def __init__(self, count, is_slow):
         generator = torch.Generator().manual_seed(1)
@@ -31,10 +31,26 @@ class Samples(Dataset):
 
     def __getitem__(self, index):
         if self.is_slow:
-            end = time.perf_counter() + SLOW_S / BATCH
-            while time.perf_counter() < end:
-                pass
+            time.sleep(SLOW_S / BATCH)
         return self.inputs[index], self.inputs[index].sum(dim=0, keepdim=True).tanh()
+
+
+class TimedLoader:
+    """A loader, and the time that its batches were waited for."""
+
+    def __init__(self, loader):
+        self.loader = loader
+        self.waited_s = 0.0
+
+    def __iter__(self):
+        batches = iter(self.loader)
+        while True:
+            start = time.perf_counter()
+            batch = next(batches, None)
+            self.waited_s += time.perf_counter() - start
+            if batch is None:
+                return
+            yield batch
 
 
 def wrap(model, kind):
@@ -61,13 +77,14 @@ def find_digest(model):
 
 
 def train(kind, model, arguments):
-    """Train and return the losses."""
+    """Train and return the losses, and the time of waits in seconds."""
     called = wrap(model, kind)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     scaler = torch.amp.GradScaler("cpu", enabled=kind == "amp")
     data = Samples(arguments.steps * BATCH, arguments.slow_loader)
     losses = []
-    for step, (inputs, targets) in enumerate(DataLoader(data, batch_size=BATCH)):
+    loader = TimedLoader(DataLoader(data, batch_size=BATCH))
+    for step, (inputs, targets) in enumerate(loader):
         optimizer.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind == "amp"):
             loss = nn.functional.mse_loss(called(inputs).float(), targets)
@@ -77,7 +94,7 @@ def train(kind, model, arguments):
         losses.append(loss.item())
         if arguments.evaluate and step % 10 == 9:
             losses.append(evaluate(called))
-    return losses
+    return losses, loader.waited_s
 
 
 def evaluate(model):
@@ -105,12 +122,12 @@ def main():
     if is_distributed:
         dist.init_process_group("gloo")
     model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 1))
-    losses = train(arguments.kind, model, arguments)
+    losses, waited_s = train(arguments.kind, model, arguments)
     rank = dist.get_rank() if is_distributed else 0
     # One write: the ranks share a pipe.
     text = "".join(loss.hex() for loss in losses)
     result = hashlib.sha256(f"{text} {find_digest(model)}".encode()).hexdigest()
-    os.write(1, f"result {rank} {result}\n".encode())
+    os.write(1, f"result {rank} {result}\nwaited {waited_s}\n".encode())
     if is_distributed:
         dist.barrier()
         dist.destroy_process_group()

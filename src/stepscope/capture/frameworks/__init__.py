@@ -2,7 +2,7 @@
 
 registry    which adapter is installed after which import
 progress    step boundaries, for code that acts on them
-samplers    samplers of the training thread
+sampling    started by adapters with the first step
 windows     detailed windows, as planned by the monitor
 trainers    shared by the adapters of trainers: callbacks by class, modes, logged numbers
 """

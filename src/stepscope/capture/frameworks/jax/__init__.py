@@ -18,9 +18,9 @@ from __future__ import annotations
 import jax
 
 from stepscope.capture import session
-from stepscope.capture.frameworks import samplers
 from stepscope.capture.frameworks.jax import calls, compilations, profiler, waits
 from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.frameworks.sampling import watch_steps
 from stepscope.capture.guard import Probe
 from stepscope.job_environment import read_ranks
 
@@ -36,7 +36,7 @@ def install() -> None:
     _installed = True
     for adapter in (calls, waits, compilations, profiler):
         _probe.protect(adapter.install)()
-    samplers.install()
+    watch_steps()
     progress.on_some_boundaries(_probe.protect(_record_versions))
     progress.on_some_boundaries(_probe.protect(_record_rank))
 

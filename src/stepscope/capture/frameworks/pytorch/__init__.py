@@ -29,7 +29,6 @@ pickled object, and torch.compile traces the original functions.
 from __future__ import annotations
 
 from stepscope.capture import session
-from stepscope.capture.frameworks import samplers
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import (
     autograd,
@@ -48,6 +47,7 @@ from stepscope.capture.frameworks.pytorch import (
     window,
 )
 from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler
+from stepscope.capture.frameworks.sampling import watch_steps
 from stepscope.capture.guard import Probe
 from stepscope.capture.import_hooks import after_import
 
@@ -71,7 +71,7 @@ def install() -> None:
     after_import("torch._dynamo.callback", compiling.install)
     progress.on_some_boundaries(_probe.protect(_record_versions))
     progress.on_some_boundaries(_probe.protect(_record_rank))
-    samplers.install()
+    watch_steps()
     _probe.protect(hide_from_compiler)()
 
 

@@ -10,8 +10,8 @@ import sys
 from typing import Any
 
 from stepscope.capture import session
-from stepscope.capture.frameworks import samplers
 from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.frameworks.sampling import watch_steps
 from stepscope.capture.guard import Probe
 
 _probe = Probe("ranks of Ray Train")
@@ -20,7 +20,7 @@ _probe = Probe("ranks of Ray Train")
 @_probe.protect
 def install() -> None:
     """Record ranks and watch the training thread, from the first step on."""
-    samplers.install()
+    watch_steps()
     progress.on_some_boundaries(_probe.protect(_record_rank))
 
 
