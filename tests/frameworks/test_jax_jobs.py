@@ -108,7 +108,7 @@ def test_jitted_functions_behave_as_without_stepscope(tmp_path: Path) -> None:
         options=("--no-rules", "--window", "off"),
     )
     assert job.code == 0, job.stderr
-    assert "Array has been deleted" in job.stdout
+    assert "called on deleted or donated buffer" in job.stdout
 
 
 def test_an_error_of_the_script_is_the_same(tmp_path: Path) -> None:
