@@ -20,6 +20,7 @@ from queue import Empty, SimpleQueue
 
 from jax import Array
 
+from stepscope.capture.frameworks.jax import waits
 from stepscope.capture.guard import Probe
 from stepscope.spool import Kind
 
@@ -71,8 +72,9 @@ class DeviceTimes:
         while (first := self._queue.get()) is not None:
             (result, start_ns) = first
             try:
-                # A device computes in order: what is queued by now has kept it busy.
+                # A device computes in order: what is queued behind a result keeps it busy.
                 while (newer := self._queue.get_nowait()) is not None:
+                    start_ns = newer[1] if waits.is_ready(result) else start_ns
                     result = newer[0]
                 return
             except Empty:
@@ -81,10 +83,10 @@ class DeviceTimes:
             time.sleep(PAUSE_S)
 
     def _await(self, result: Array, start_ns: int) -> None:
+        if waits.is_ready(result):  # since when is not known
+            return
         try:
-            if result.is_ready():  # since when is not known
-                return
-            result.block_until_ready()
+            waits.await_unrecorded(result)
         except RuntimeError:  # a later call was given the array, or the computation failed
             return
         now_ns = _now()

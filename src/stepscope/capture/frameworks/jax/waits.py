@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -13,15 +14,19 @@ from stepscope.capture.patching import patch
 from stepscope.spool import Kind
 
 _probe = Probe("waits for the device", coarse=True)
+await_unrecorded: Callable[[Any], Any] = operator.methodcaller("block_until_ready")
+"""Wait for an array without a record of it."""
 
 
 @_probe.protect
 def install() -> None:
     """Patch `jax.block_until_ready`, and the method and the property of arrays that wait."""
+    global await_unrecorded
     from jax._src.array import ArrayImpl  # here, so that without it only this probe fails
 
     patch(jax, "block_until_ready", _timed)
     arrays: Any = ArrayImpl  # whose methods are compiled, and have no names that `patch` could copy
+    await_unrecorded = arrays.block_until_ready
     arrays.block_until_ready = _timed_method(arrays.block_until_ready)
     # Conversions to numbers and to arrays of NumPy all read this property.
     arrays._value = property(_timed_method(arrays._value.fget))
@@ -40,7 +45,7 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _timed_method(original: Callable[..., Any]) -> Callable[..., Any]:
     def block_until_ready(array: Any) -> Any:
-        if not session.live or _is_ready(array):
+        if not session.live or is_ready(array):
             return original(array)
         span = _probe.start(Kind.DEVICE_WAIT, "array")
         try:
@@ -51,9 +56,9 @@ def _timed_method(original: Callable[..., Any]) -> Callable[..., Any]:
     return block_until_ready
 
 
-def _is_ready(array: Any) -> bool:
+def is_ready(array: Any) -> bool:
+    """Return True if an array is computed, or has been donated: then nothing waits for it."""
     try:
-        is_ready: bool = array.is_ready()
-    except RuntimeError:  # it was donated, which the original tells the script
+        return bool(array.is_ready())
+    except RuntimeError:
         return True
-    return is_ready
