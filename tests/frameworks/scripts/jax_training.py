@@ -49,6 +49,24 @@ def load(kind, samples):
     return DataLoader(samples, batch_size=BATCH, collate_fn=collate)
 
 
+class Clock:
+    """Iterator over batches, with the time that they were waited for."""
+
+    def __init__(self, batches):
+        self.batches = iter(batches)
+        self.waited_s = 0.0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        start = time.perf_counter()
+        try:
+            return next(self.batches)
+        finally:
+            self.waited_s += time.perf_counter() - start
+
+
 def predict(params, inputs):
     """Return the output of a network with one hidden layer."""
     hidden = jax.nn.relu(inputs @ params["w1"] + params["b1"])
@@ -125,8 +143,8 @@ def main():
     state, train_step, evaluate = make_flax() if arguments.kind == "flax" else make_plain()
     data = Samples(arguments.steps * BATCH, arguments.slow_loader)
     held_out = Samples(2 * BATCH, False)
-    losses = []
-    for step, (inputs, targets) in enumerate(load(arguments.kind, data)):
+    losses, batches = [], Clock(load(arguments.kind, data))
+    for step, (inputs, targets) in enumerate(batches):
         state, loss = train_step(state, inputs, targets)
         losses.append(float(loss))
         if arguments.evaluate and step % 10 == 9:
@@ -135,6 +153,7 @@ def main():
     for leaf in jax.tree.leaves(state):
         digest.update(np.asarray(leaf).tobytes())
     print("result", digest.hexdigest())
+    print("waited", batches.waited_s)
 
 
 main()
