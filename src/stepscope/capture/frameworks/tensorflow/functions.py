@@ -11,6 +11,7 @@ call: `Contents` of the functions that are being traced. An outermost call is re
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import time
@@ -49,6 +50,8 @@ class _Calls(threading.local):
 
 
 _calls = _Calls()
+_open: dict[int, list[Any]] = {}
+"""Functions of each thread that calls one: a strategy traces its replicas in threads without."""
 _contents: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _trace_counts: dict[str, int] = {}
 wait_listener: Callable[[int, int], None] | None = None
@@ -80,8 +83,9 @@ def is_tracing() -> bool:
 
 
 def add_contents(bits: int) -> None:
-    """Add to the contents of the functions that this thread traces."""
-    for function in _calls.functions:
+    """Add to the contents of the functions that are being traced by this thread, or, if it has
+    called none, by the others."""
+    for function in _calls.functions or [*itertools.chain(*_open.values())]:
         _contents[function] = _contents.get(function, 0) | bits
 
 
@@ -107,11 +111,14 @@ def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
         if not is_eager() or self._run_functions_eagerly:
             return original(self, *args, **kwargs)
         functions.append(self)
+        thread = threading.get_ident()
+        _open[thread] = functions
         start_ns = _now()
         try:
             result = original(self, *args, **kwargs)
         finally:
             functions.pop()
+            _open.pop(thread, None)
         if session.live:
             _record(self, start_ns, _now())
         return result
