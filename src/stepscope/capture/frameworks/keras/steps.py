@@ -45,7 +45,7 @@ def _find_hooks(backend: str) -> tuple[Callable[[], bool], Callable[[], None]]:
     """Return functions of a backend: is the code that runs no trace of a compiler, and what to
     call after a step."""
     if backend == "torch":
-        from stepscope.capture.frameworks.pytorch.progress import progress
+        from stepscope.capture.frameworks.progress import progress
 
         base = sys.modules["keras.src.optimizers.base_optimizer"].BaseOptimizer
         patch(base, "__init__", _noticed(progress))
