@@ -8,6 +8,7 @@
 #   make web     the front end: what the report's page is drawn by
 #   make generate   write the parts of docs and web/src/api that follow from the code
 #   make fix     let the formatter and linter repair what they can
+#   make test-frameworks   training jobs of TensorFlow, Keras and others, each in an environment of its own
 #   make faults PYTHONS="python3.12 python3.13"   the tests of faults, with jobs on these interpreters
 #   make bench   the always-on cost, measured against doing nothing and against peers
 #   make bench-diagnosis   two hours of training jobs with planted causes: does the verdict find them?
@@ -33,7 +34,10 @@ NATIVE := src/stepscope/native_library.py
 # Tests start thousands of interpreters; without bytecode each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix native scan-sanitize bench \
+# An environment for each file: requirements/frameworks/NAME.txt
+FRAMEWORKS := $(patsubst requirements/frameworks/%.txt,.venv-frameworks/%.ready,$(wildcard requirements/frameworks/*.txt))
+
+.PHONY: demo test test-frameworks check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix native scan-sanitize bench \
 	bench-diagnosis soak soak-hours write-faults slow-faults fuzz gpu-check audit clean
 
 demo: $(VENV)/demo.ready
@@ -79,6 +83,15 @@ $(AZURITE)/node_modules/ready: $(AZURITE)/package-lock.json
 jobs: web native
 	$(PY) -m pytest -n 4 --dist worksteal -m "not quiet" tests/golden tests/gpu tests/faults tests/e2e
 	$(PY) -m pytest -m quiet tests/e2e
+
+# What cannot be installed is skipped: tests are named after the framework that they lack.
+test-frameworks: $(VENV)/test.ready $(FRAMEWORKS)
+	$(PY) -m pytest tests/frameworks
+.venv-frameworks/%.ready: requirements/frameworks/%.txt requirements/torch.txt
+	@mkdir -p $(@D) && python3 -m venv $(basename $@)
+	@if $(basename $@)/bin/python -m pip install --quiet --disable-pip-version-check -r $<; \
+	  then touch $@; \
+	  else rm -rf $(basename $@); echo "$* cannot be installed: its tests are skipped"; fi
 
 # With jobs on other interpreters; stepscope itself runs in $(VENV), which PY=… changes.
 faults: $(VENV)/test.ready
@@ -173,4 +186,4 @@ $(VENV)/test.ready: $(VENV)/base.ready requirements/test.txt requirements/demo.t
 	@touch $@
 
 clean:
-	rm -rf $(VENV) web/node_modules $(AZURITE)/node_modules src/stepscope/assets/web build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .venv-frameworks web/node_modules $(AZURITE)/node_modules src/stepscope/assets/web build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from stepscope.capture.frameworks.pytorch.progress import progress
 from torch import nn
 
 from stepscope.capture import session
 from stepscope.capture.frameworks.pytorch import install, tensors
-from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.tensors.recorder import TensorRecorder
 from stepscope.spool import TensorPlan
 

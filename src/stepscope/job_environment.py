@@ -257,6 +257,12 @@ TORCHRUN = JobLauncher(
 LAUNCHERS = (
     TORCHRUN,
     JobLauncher(
+        "horovod",  # over Gloo; over MPI it is a job of that
+        rank=("HOROVOD_RANK",),
+        local_rank=("HOROVOD_LOCAL_RANK",),
+        world_size=("HOROVOD_SIZE",),
+    ),
+    JobLauncher(
         "openmpi",
         rank=("OMPI_COMM_WORLD_RANK",),
         local_rank=("OMPI_COMM_WORLD_LOCAL_RANK",),

@@ -8,6 +8,10 @@ from stepscope.job_environment import LAUNCHERS, JobIdentity, Ranks, identify_jo
 
 RANKS = {
     "torchrun": ({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}, Ranks(3, 1, 4)),
+    "horovod": (
+        {"HOROVOD_RANK": "3", "HOROVOD_LOCAL_RANK": "1", "HOROVOD_SIZE": "4"},
+        Ranks(3, 1, 4),
+    ),
     "openmpi": (
         {
             "OMPI_COMM_WORLD_RANK": "5",

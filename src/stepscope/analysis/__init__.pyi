@@ -56,6 +56,7 @@ from .columns import (
     none_if_negative as none_if_negative,
     round_significant as round_significant,
 )
+from .compiled_steps import find_training_calls as find_training_calls
 from .confusion import (
     ConfusionScores as ConfusionScores,
     Scores as Scores,
@@ -471,6 +472,7 @@ from .step_work import (
 )
 from .steps import (
     STEP_END_KINDS as STEP_END_KINDS,
+    STEP_SOURCES as STEP_SOURCES,
     VALUED_KINDS as VALUED_KINDS,
     Steps as Steps,
     find_losses as find_losses,

@@ -197,11 +197,11 @@ def _is_tokeniser(frame: Frame) -> bool:
 
 
 def runs_tensors(frames: Sequence[Frame]) -> bool:
-    """Return True if torch runs below the innermost function of user code, other than to make a
-    batch of samples."""
+    """Return True if torch or JAX runs below the innermost function of user code, other than to
+    make a batch of samples."""
     user = [index for index, frame in enumerate(frames) if not frame.library]
     return any(
-        frame.library == "torch" and not _COLLATES.search(frame.file)
+        frame.library in {"torch", "jax"} and not _COLLATES.search(frame.file)
         for frame in frames[user[-1] if user else 0 :]
     )
 

@@ -21,6 +21,9 @@ Any other run of predictions, between two pieces of training, is judged by its m
 An agent that collects experience predicts from the start as well, and fewer elements at a time than
 it trains on. These predictions are no evaluation, however rare. The exception are batches of a
 DataLoader.
+
+Of the functions that JAX compiles only those that return state train. Calls of others are
+predictions where their batch is fetched for them alone; elsewhere they may be anything.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.analysis.compiled_steps import find_training_calls
 from stepscope.analysis.phases import FETCH_KINDS, WORK_KINDS, PhaseSpans
 from stepscope.analysis.spans import (
     FLAG_EVAL_MODE,
@@ -46,6 +50,9 @@ RECORDING_MODE = "RECORDING"
 """Mode in which stepscope computes figures of the model: work that the job does not have alone."""
 _MIN_RUN_LENGTH = 2
 """Fewer predictions in a row, without evaluation mode, are part of training."""
+_MAX_METRICS_RATIO = 1 / 64
+"""State of a compiled function, as a share of that of the one that trains, that is no more than
+sums of metrics."""
 _COLLECTING_RATIO = 0.5
 """Predictions of fewer elements than this share of the training's median may collect experience."""
 
@@ -62,6 +69,8 @@ def find_evaluation(spans: Spans, phases: PhaseSpans, first_end_ns: int) -> Inte
     top = phases.select_outermost(*WORK_KINDS)
     predicts = _find_predictions(top)
     trains = top.is_kind("backward", "optimizer") | (top.is_kind("forward") & ~predicts)
+    if not trains.any() and top.is_kind("dispatch").any():
+        return unite(marked, *_find_evaluated_calls(top))
     if not trains.any() or not predicts.any():
         return unite(marked)  # no predictions; or nothing else, and they are the job's purpose
     is_fetched = _is_fetched(top, trains)
@@ -71,7 +80,8 @@ def find_evaluation(spans: Spans, phases: PhaseSpans, first_end_ns: int) -> Inte
         return unite(marked)
     inferred = [_find_evaluation_runs(work)]
     if top.is_kind("data_wait").any():
-        inferred += [_find_evaluated_fetches(work), _find_predictions_after_training(work)]
+        inferred += [_find_evaluated_fetches(top, trains, work.predicts)]
+        inferred += [_find_predictions_after_training(work)]
     return unite(marked, *inferred)
 
 
@@ -244,9 +254,10 @@ def _find_rare_predictions(work: _Work, run: Int) -> NDArray[np.bool_]:
     return is_rare
 
 
-def _find_evaluated_fetches(work: _Work) -> Intervals:
+def _find_evaluated_fetches(
+    top: Spans, trains: NDArray[np.bool_], predicts: NDArray[np.bool_]
+) -> Intervals:
     """Find runs of fetches whose batches are only predicted."""
-    top, trains, predicts = work.top, work.trains, work.predicts
     is_fetch = top.is_kind(*FETCH_KINDS)
     first = np.flatnonzero(is_fetch)
     group = np.cumsum(is_fetch) - 1  # -1 for spans before the first fetch
@@ -268,6 +279,15 @@ def _find_evaluated_fetches(work: _Work) -> Intervals:
     next_start = np.append(top.start, top.end[-1])[last + 1]
     ends = np.where(last + 1 < len(top), next_start, top.end[last])
     return Intervals(top.start[first[starts]], ends)
+
+
+def _find_evaluated_calls(top: Spans) -> list[Intervals]:
+    """Find the fetches whose batches are only passed to compiled functions that do not train."""
+    calls, training = top.is_kind("dispatch"), find_training_calls(top)
+    if not len(training) or not top.is_kind("data_wait").any():
+        return []
+    trains = calls & (top.value > _MAX_METRICS_RATIO * training.value.max())
+    return [_find_evaluated_fetches(top, trains, calls & ~trains)]
 
 
 def _find_predictions_after_training(work: _Work) -> Intervals:

@@ -35,7 +35,7 @@ HOST_CAUSE_LABELS: dict[HostCause, str] = {
     "logging": "logging",
     "data_preparation": "preparing batches",
     "checkpoint": "writing checkpoints",
-    "framework": "calls of torch",
+    "framework": "calls of the framework",
     "python": "other Python",
 }
 

@@ -6,9 +6,12 @@
     loss           from the end of the last forward pass to the start of the backward pass
     backward       the autograd engine, including gradient exchange of DDP
     optimizer      optimizer steps
+    dispatch       JAX: calls of compiled functions, while the device is idle
+    execution      JAX: the device executes compiled functions, or the host waits for it
     communication  collectives that the script calls itself
     checkpoint     saves
-    compilation    torch.compile compiles: usually inside a forward pass, again for new shapes
+    compilation    torch.compile or JAX compiles: usually inside a forward pass or a call, again for
+                   new shapes
     garbage_collection
                    Python's garbage collector runs, inside any other phase
     other          everything else that the training thread does
@@ -52,6 +55,8 @@ PHASE_OF_KIND = {
     "forward": "forward",
     "backward": "backward",
     "optimizer": "optimizer",
+    "dispatch": "dispatch",
+    "device_wait": "execution",
     "communication": "communication",
     "checkpoint": "checkpoint",
     "compile": "compilation",
@@ -66,6 +71,8 @@ PHASES = (
     "loss",
     "backward",
     "optimizer",
+    "dispatch",
+    "execution",
     "communication",
     "checkpoint",
     "compilation",
@@ -74,7 +81,7 @@ PHASES = (
 )
 """Phases in their order within a step."""
 COMPUTE_PHASES = ("forward", "loss", "backward", "optimizer")
-DEVICE_PHASES = ("forward", "backward", "optimizer")
+DEVICE_PHASES = ("forward", "backward", "optimizer", "execution")
 """Phases that are timed on a device."""
 FETCH_KINDS = ("data_wait", "loader_start")
 

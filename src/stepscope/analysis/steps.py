@@ -4,7 +4,8 @@ A step is the time between two boundaries. If the script marks steps, the marks 
 boundaries. Otherwise a boundary is the end of an optimizer step that is followed by new work: a
 fetch of training data, or another step of the same optimizer (so that two optimizers stepping in
 turn make one step, as in a GAN). In a process without optimizer steps it is the end of the last
-backward pass of an iteration (`analysis.backward_steps`). The first step starts with the first
+backward pass of an iteration (`analysis.backward_steps`), in one that uses JAX the end of each call
+of one compiled function (`analysis.compiled_steps`). The first step starts with the first
 recorded work, and the first of a further model of XGBoost with its first round: the time between
 two trainings is in no step.
 
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.backward_steps import find_backward_boundaries, find_round_ends
+from stepscope.analysis.compiled_steps import find_call_boundaries
 from stepscope.analysis.evaluation import find_evaluation, find_recording
 from stepscope.analysis.phases import (
     FETCH_KINDS,
@@ -40,11 +42,13 @@ from stepscope.intervals import (
     unite,
 )
 
-VALUED_KINDS = ("optimizer", "backward")
+VALUED_KINDS = ("optimizer", "backward", "dispatch")
 """Kinds of spans whose values matter for finding steps."""
 STEP_END_KINDS = ("step", "optimizer")
 """Kinds of spans that end steps: marks, or else optimizer steps."""
-STEP_START_KINDS = (*FETCH_KINDS, "forward", "step")
+STEP_SOURCES = (STEP_END_KINDS, ("backward",), ("dispatch",))
+"""The same for a job, by precedence: those of a row count where no process has any before it."""
+STEP_START_KINDS = (*FETCH_KINDS, "forward", "dispatch", "step")
 """Kinds of spans that show a running process that a step starts."""
 
 
@@ -53,7 +57,8 @@ class Steps:
     """Steps of one rank; arrays have one entry per step."""
 
     source: str
-    """`marked` by the script, or derived from the `optimizer` or, without one, `backward`."""
+    """`marked` by the script, or derived from the `optimizer` or, without one, `backward` or
+    `dispatch`."""
     clock: str
     """`host`, or `device` if phases were timed on a device."""
     thread: int
@@ -129,8 +134,9 @@ def find_steps(spans: Spans, end_kinds: tuple[str, ...] = STEP_END_KINDS) -> Ste
     """Find the steps of one process; None if it has no complete step.
 
     Args:
-        end_kinds: the kinds of spans that may end steps, by precedence. Include `backward` only for
-            a job without optimizer steps: a process may compute gradients for another one.
+        end_kinds: the kinds of spans that may end steps, by precedence. Include others than
+            those only for a job without them (`STEP_SOURCES`): a process may compute gradients for
+            another one.
     """
     training = find_training_thread(spans, end_kinds)
     if training is None:
@@ -176,6 +182,8 @@ def _find_boundaries(phases: PhaseSpans, spans: Spans, end_kind: str, evaluation
             return spans.of("step").start
         case "optimizer":
             return _find_optimizer_boundaries(phases, evaluation)
+        case "dispatch":
+            return find_call_boundaries(phases, evaluation)
         case _:
             return find_backward_boundaries(phases, evaluation)
 

@@ -38,6 +38,8 @@ from stepscope.analysis.device_work import MEMCPY, MEMSET, DeviceWork, RuntimeCa
 from stepscope.intervals import EMPTY, Int, Intervals, overlap, union, unite
 
 STEP_PREFIX = "ProfilerStep#"
+TF_DATA_FETCH = "IteratorGetNextOp::DoCompute"
+"""Range in which TensorFlow waits for a batch of tf.data."""
 CATEGORIES = (
     "kernel",
     "memcpy",
@@ -108,7 +110,7 @@ def is_data_loader(name: str) -> bool:
     >>> is_data_loader("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
     True
     """
-    return name.startswith("enumerate(DataPipe)#") or (
+    return name.startswith(("enumerate(DataPipe)#", TF_DATA_FETCH)) or (
         name.startswith("enumerate(DataLoader)#") and name.endswith(".__next__")
     )
 

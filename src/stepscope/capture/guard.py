@@ -146,6 +146,15 @@ class Probe:
         except Exception as error:  # noqa: BLE001 - the guard
             self.fail(error)
 
+    def note(self, text: str) -> None:
+        """Record that data is missing, and the reason, as a sentence. Never raises."""
+        try:
+            current = session.current()
+            if current is not None:
+                current.note(text)
+        except Exception as error:  # noqa: BLE001 - the guard
+            self.fail(error)
+
     def protect(self, function: Callable[Arguments, object]) -> Callable[Arguments, None]:
         """Wrap a function so that it is safe to call from the job; its result is discarded."""
 

@@ -12,6 +12,7 @@ import sys
 import time
 
 from stepscope.capture import session
+from stepscope.capture.notebook import show_verdict
 from stepscope.capture.run_location import find_location
 from stepscope.errors import UsageError, explain_os_error
 from stepscope.job_environment import identify_job
@@ -82,14 +83,15 @@ def start_profiling(
 
 
 def stop_profiling() -> None:
-    """Stop recording and complete a run that `start_profiling` created.
+    """Stop recording and complete a run that `start_profiling` created; in a notebook, show its
+    verdict under the cell.
 
     Also called at exit. A second call does nothing.
     """
     if _library_run is None or _library_run.pid != os.getpid():
         session.pause()
     else:
-        _end(exit_code=0, signal=None)
+        _end(exit_code=0, signal=None, in_cell=True)
 
 
 class _LibraryRun:
@@ -127,9 +129,13 @@ class _LibraryRun:
         session.attach(self.spool, limit)
         activate()
 
-    def end(self, *, exit_code: int | None, signal: int | None) -> None:
-        """Pass the exit status to the monitor, and wait until the run is complete."""
-        window = sys.modules.get("stepscope.capture.frameworks.pytorch.window")
+    def end(self, *, exit_code: int | None, signal: int | None, in_cell: bool) -> None:
+        """Pass the exit status to the monitor, and wait until the run is complete.
+
+        Args:
+            in_cell: the script ends the run, in a cell if it is a notebook.
+        """
+        window = sys.modules.get("stepscope.capture.frameworks.windows")
         if window is not None:
             window.finish()
         stacks = sys.modules.get("stepscope.capture.stacks")
@@ -147,7 +153,7 @@ class _LibraryRun:
             self._write_exit(status)
         except OSError as error:
             session.warn(f"cannot notify the monitor that the job has ended: {error}")
-        self._await_monitor()
+        self._await_monitor(in_cell=in_cell)
 
     def _start_monitor(
         self, limit: int, interval_ms: int, schedule: StepSchedule | None, *, windows: bool
@@ -201,7 +207,7 @@ class _LibraryRun:
             json.dump(status, file)
         os.replace(path + ".new", path)
 
-    def _await_monitor(self) -> None:
+    def _await_monitor(self, *, in_cell: bool) -> None:
         import subprocess
 
         try:
@@ -213,7 +219,8 @@ class _LibraryRun:
             import shlex
 
             command = [sys.executable, "-m", "stepscope", "diagnose", self.location]
-            session.warn(f"run recorded. For the verdict: {shlex.join(command)}")
+            if not (in_cell and show_verdict(self.location, shlex.join(command))):
+                session.warn(f"run recorded. For the verdict: {shlex.join(command)}")
         else:
             session.warn(
                 f"the monitor failed ({_last_line(self._log)}). The records are in {self.spool}"
@@ -241,11 +248,11 @@ def _at_exit() -> None:
         _end(exit_code=1, signal=None)
 
 
-def _end(*, exit_code: int | None, signal: int | None) -> None:
+def _end(*, exit_code: int | None, signal: int | None, in_cell: bool = False) -> None:
     global _library_run
     if _library_run is not None:
         run, _library_run = _library_run, None
-        run.end(exit_code=exit_code, signal=signal)
+        run.end(exit_code=exit_code, signal=signal, in_cell=in_cell)
 
 
 def _make_spool(limit_bytes: int) -> str:

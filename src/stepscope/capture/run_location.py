@@ -11,6 +11,7 @@ import os
 import sys
 import time
 
+from stepscope.capture.notebook import LAUNCHER
 from stepscope.errors import RunExistsError
 
 TYPE_CHECKING = False
@@ -87,5 +88,6 @@ def _read(*parts: str) -> dict[str, Any] | None:
 
 def _name_by_time() -> str:
     script = os.path.basename(sys.argv[0] if sys.argv and sys.argv[0] else "job")
+    script = "notebook" if script == LAUNCHER else script
     stem = "".join(c if c.isalnum() or c in "._-" else "-" for c in script.removesuffix(".py"))
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{stem[:40]}"

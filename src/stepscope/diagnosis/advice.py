@@ -10,6 +10,7 @@ from stepscope.diagnosis.fact_fixes import (
     PREPARE_BESIDE,
     PREPARE_ONCE,
     SPARSE_UPDATES,
+    FixText,
 )
 from stepscope.diagnosis.fix_changes import list_changes
 from stepscope.diagnosis.fix_reliability import is_often_wrong
@@ -25,6 +26,7 @@ from stepscope.diagnosis.fix_titles import (
     PIN,
     TOKENISE_ONCE,
 )
+from stepscope.diagnosis.jax_fixes import JAX_FIXES
 from stepscope.diagnosis.job_facts import JobFacts
 from stepscope.diagnosis.pipeline_model import WorkerEstimate
 from stepscope.diagnosis.verdict import CAUSES, MIN_SAVING_RATIO, ContributingCause, Fix
@@ -97,7 +99,7 @@ def _make_straggler_fix(reason: str, what_if: WhatIf, facts: JobFacts) -> Fix:
 
 
 def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts) -> list[Fix]:
-    texts = FACT_FIXES[cause](facts) if cause in FACT_FIXES else CAUSE_FIXES.get(cause, [])
+    texts = _list_texts(cause, facts)
     without_cause = what_if.predict_without(cause)
     special = {
         COMPILE: what_if.predict_without("dispatch_overhead"),
@@ -117,6 +119,12 @@ def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts)
         for title, instructions in texts
         if title != PREPARE_BESIDE or not what_if.is_inline_even
     ]
+
+
+def _list_texts(cause: str, facts: JobFacts) -> list[FixText]:
+    if facts.uses_jax and cause in JAX_FIXES:
+        return JAX_FIXES[cause]
+    return FACT_FIXES[cause](facts) if cause in FACT_FIXES else CAUSE_FIXES.get(cause, [])
 
 
 def _describe_tables(facts: JobFacts) -> str:

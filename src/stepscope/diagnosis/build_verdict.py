@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from stepscope.analysis import explain_unknown_time
+from stepscope.analysis import explain_unknown_time, find_training_calls
 from stepscope.diagnosis.accuracy import estimate_accuracy
 from stepscope.diagnosis.advice import list_even_changes, list_fixes
 from stepscope.diagnosis.attribution import (
@@ -225,8 +225,9 @@ def _explain_missing_steps(run: Run) -> str:
         return "the imported files contain no event of a training process"
     if not processes:
         return (
-            "no process of the job recorded anything; no Python process that imports PyTorch "
-            "or XGBoost trained or used a stepscope annotation, or none could write to the spool"
+            "no process of the job recorded anything; no Python process that imports PyTorch, "
+            "TensorFlow, Keras or XGBoost trained or used a stepscope annotation, or none could "
+            "write to the spool"
         )
     notes = [note for process in processes for note in process.notes]
     if notes:
@@ -341,6 +342,8 @@ def _list_notes(run: Run, attribution: Attribution, split: PhaseSplit, shares: S
     notes += _explain_recording(run)
     if is_boosting(run, shares):
         notes.append(BOOSTING_NOTE)
+    elif shares.uses_jax:
+        notes += _explain_inferred_steps(run)
     elif not split.has_window and attribution.suspect in NEED_A_WINDOW:
         notes.append(
             "No profiler window was recorded: overhead inside the compute phases cannot be "
@@ -359,6 +362,18 @@ def _explain_recording(run: Run) -> list[str]:
     return [
         f"The recording of --tensors took {duration(recording_ns)}, {percent(share)} of the time "
         "of steps and recording; it is in no step. Try a larger --tensors-every."
+    ]
+
+
+def _explain_inferred_steps(run: Run) -> list[str]:
+    """Tell which compiled function ends the steps, if the script does not mark them."""
+    rank = run.ranks[0]
+    if rank.steps.source != "dispatch":
+        return []
+    calls = find_training_calls(rank.spans.take(rank.spans.thread == rank.steps.thread))
+    return [
+        f"The steps are inferred: each call of {calls.name_of(0)} ends one, because it returns the "
+        "largest state. stepscope.steps(loader) marks them."
     ]
 
 

@@ -62,6 +62,8 @@ class JobFacts:
     """True if a window shows that the model calls its operators in a loop over elements."""
     is_boosting: bool
     """True if the job trains with XGBoost, and not with torch."""
+    uses_jax: bool
+    """True if functions compiled by JAX train."""
     has_fused_attention: bool
     """True if a window shows an operator of fused attention."""
 
@@ -95,6 +97,7 @@ class JobFacts:
             environment_line=next((line for line in python_lines if line.line.source), None),
             is_boosting=is_boosting(run, inputs.shares),
             has_loop=profile is not None and has_loop(first, profile),
+            uses_jax=inputs.shares.uses_jax,
             has_fused_attention=any(map(_FUSED_ATTENTION.search, names)),
         )
 

@@ -43,6 +43,8 @@ PHASE_WORDS = {
     "loss": "a slow loss",
     "backward": "slow backward passes",
     "optimizer": "slow optimizer steps",
+    "dispatch": "slow calls of compiled functions",
+    "execution": "slow execution of compiled functions",
     "checkpoint": "checkpoints",
     "compilation": "compilation",
     "garbage_collection": "garbage collection",

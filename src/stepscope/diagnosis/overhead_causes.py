@@ -43,6 +43,7 @@ from stepscope.diagnosis.stalls import (
     describe_checkpoints,
     describe_collections,
     describe_compilations,
+    describe_compiled_calls,
     name_collections,
 )
 from stepscope.diagnosis.unknown_causes import describe_utilization, explain_missing_lines
@@ -62,8 +63,9 @@ _PART_NAMES = {
     "checkpoint": "writing checkpoints",
     "compilation": "compiling",
     "garbage_collection": "collecting garbage",
+    "compiled_calls": "calls of compiled functions",
     "between_phases": "Python between the phases",
-    "framework_calls": "calls of torch between the phases",
+    "framework_calls": "calls of the framework between the phases",
     "debug_switch": "anomaly detection of autograd",
 }
 _PHASE_NAMES = {
@@ -89,6 +91,9 @@ def find_overhead_cause(inputs: CauseInputs) -> CauseFinding:
         case "garbage_collection":
             evidence = describe_collections(inputs.run)
             finding = CauseFinding(cause="garbage_collection", evidence=evidence)
+        case "compiled_calls":
+            evidence = describe_compiled_calls(inputs.run)
+            finding = CauseFinding(cause="dispatch_overhead", evidence=evidence)
         case "debug_switch":
             finding = _find_anomaly_cause(inputs)
         case "inside_compute":
@@ -177,6 +182,7 @@ def list_overhead_causes(inputs: CauseInputs) -> list[tuple[str, float, str]]:
         ("checkpoint", parts["checkpoint"], "writing checkpoints"),
         ("recompilation", parts["compilation"], "compiling"),
         ("garbage_collection", parts["garbage_collection"], name_collections(inputs.run)),
+        ("dispatch_overhead", parts["compiled_calls"], _PART_NAMES["compiled_calls"]),
         ("debug_switch", parts["debug_switch"], _PART_NAMES["debug_switch"]),
     ]
     profile, inside_compute = inputs.run.compute_profile, parts["inside_compute"]

@@ -35,6 +35,8 @@ SUSPECT_OF_PHASE: dict[str, Suspect] = {
     "loss": "model",
     "backward": "model",
     "optimizer": "model",
+    "dispatch": "framework_overhead",
+    "execution": "model",
     "checkpoint": "framework_overhead",
     "compilation": "framework_overhead",
     "garbage_collection": "framework_overhead",

@@ -16,11 +16,13 @@ _PHASES: Mapping[str, str] = {
     "collectives": "communication",
     "Python between the phases": "other",
     "garbage collection": "garbage_collection",
+    "calls of compiled functions": "dispatch",
 }
 """Phase of a part of another name."""
 _OVERHEAD_NAMES = {
     "between_phases": "Python between the phases",
-    "framework_calls": "calls of torch between the phases",
+    "framework_calls": "calls of the framework between the phases",
+    "compiled_calls": "calls of compiled functions",
     "inside_compute": "dispatch inside the compute phases",
     "slow_rank": _WAITING,
 }

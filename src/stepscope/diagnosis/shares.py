@@ -8,9 +8,10 @@ four suspects together have all of it, except batches delayed by other processes
     communication    collectives of the script, and the gradient exchange that DDP reports as
                      exposed (not hidden behind its backward pass)
     overhead         the rest of the time between phases; checkpoints, including all work of the
-                     functions that write them; compilations; garbage collections; and the time in
-                     the compute phases in which no sizeable operator runs
-    model            the rest of the compute phases
+                     functions that write them; compilations; garbage collections; calls of
+                     compiled functions while the device is idle (JAX); and the time in the compute
+                     phases in which no sizeable operator runs
+    model            the rest of the compute phases, and the execution of compiled functions
 
 Two corrections follow. Time in which the training thread was runnable without a core because the
 loader's workers had them moves to the data pipeline; where other processes had the cores while a
@@ -58,7 +59,7 @@ class PhaseSplit:
     inline_saving: float
     """Share of the time between phases spent in functions that write checkpoints."""
     framework_calls: float
-    """Share of the time between phases spent in calls of torch."""
+    """Share of the time between phases spent in calls of the framework."""
     largest_host_cause: float
     """Share of the overhead between phases that its largest cause has; 1 where not sampled."""
     evaluation: float
@@ -83,13 +84,14 @@ class Shares:
     without that which workers cause."""
     suspects: dict[Suspect, float]
     overhead_parts: dict[str, float]
-    """checkpoint, compilation, garbage_collection, between_phases, framework_calls: calls of torch
-    between the phases, inside_compute, debug_switch: anomaly detection in the passes, and
-    slow_rank: waiting for the overhead of the slowest rank."""
+    """checkpoint, compilation, garbage_collection, compiled_calls, between_phases, framework_calls:
+    calls of the framework between the phases, inside_compute, debug_switch: anomaly detection in
+    the passes, and slow_rank: waiting for the overhead of the slowest rank."""
     largest_overhead: float
     """The largest cause of overhead."""
     compute_work: dict[str, float]
-    """Time of sizeable operators, by compute phase; the model's own share."""
+    """Time of sizeable operators, by compute phase, and of executing compiled functions; the
+    model's own share."""
     compute_overhead: dict[str, float]
     """The rest of each compute phase; sums to `inside_compute`."""
     inline_data: float
@@ -117,12 +119,18 @@ class Shares:
 
     @property
     def dispatch(self) -> float:
-        """Calling operators, in the compute phases and between the phases."""
-        return self.overhead_parts["inside_compute"] + self.overhead_parts["framework_calls"]
+        """Calling operators, in the compute phases and between them, or compiled functions."""
+        names = ("inside_compute", "framework_calls", "compiled_calls")
+        return sum(self.overhead_parts[name] for name in names)
+
+    @property
+    def uses_jax(self) -> bool:
+        """True if functions compiled by JAX take time of the step."""
+        return self.phases["dispatch"] + self.phases["execution"] > 0
 
     @property
     def is_dispatch_between_phases(self) -> bool:
-        """True if calls of torch between the phases are the larger part of `dispatch`."""
+        """True if calls of the framework between the phases are the larger part of `dispatch`."""
         return self.overhead_parts["framework_calls"] > self.overhead_parts["inside_compute"]
 
 
@@ -241,7 +249,7 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
     }
     compute_work = {
         name: share - inline[name] - compute_overhead[name] for name, share in compute.items()
-    }
+    } | {"execution": phase["execution"]}
     inline_data = sum(inline.values())
     saving = phase["other"] * split.inline_saving
     calling = phase["other"] * split.framework_calls
@@ -252,6 +260,7 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
         "checkpoint": phase["checkpoint"] + saving,
         "compilation": phase["compilation"],
         "garbage_collection": phase["garbage_collection"],
+        "compiled_calls": phase["dispatch"],
         "between_phases": max(0.0, phase["other"] - inline["other"] - saving - calling),
         "framework_calls": calling,
         "inside_compute": sum(compute_overhead.values()),

@@ -1,4 +1,5 @@
-"""Evidence of stalls of the training thread: checkpoints, compilations, garbage collections."""
+"""Evidence of stalls of the training thread: checkpoints, compilations, calls of compiled
+functions, garbage collections."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from numpy.typing import NDArray
 
 from stepscope.analysis import Spans, summarize
 from stepscope.diagnosis.verdict import Evidence
-from stepscope.intervals import Intervals, contains, union
-from stepscope.quantities import count, count_of, duration, file_size, percent
+from stepscope.intervals import Intervals, contains, overlap, union
+from stepscope.quantities import count, count_of, duration, file_size, number, percent
 from stepscope.run import Rank, Run
 
 MOSTLY_RATIO = 0.995
@@ -41,24 +42,62 @@ def describe_checkpoints(run: Run) -> list[Evidence]:
 
 def describe_compilations(run: Run) -> list[Evidence]:
     """Describe the compilations in the measured steps, and how many were recompilations."""
-    durations, recompilation_count = [], 0
+    durations, recompilation_count, ns_by_function = [], 0, Counter[str]()
     for rank in run.ranks:
         spans, _ = _select_measured(rank, "compile")
         durations.append(spans.duration)
         recompilation_count += int((spans.value > 0).sum())
+        _count_names(spans, spans.duration, ns_by_function)
     summary = summarize(np.concatenate(durations))
     if summary is None:
         return []
+    uses_jax = any(len(rank.spans.of("dispatch")) for rank in run.ranks)
+    compiler = "JAX compiled" if uses_jax else "torch.compile ran"
+    reason = "shapes, types or static arguments" if uses_jax else "input shapes"
+    text = (
+        f"{compiler} {count_of(summary.count, 'time')} in the measured steps and took "
+        f"{duration(summary.mean)} on average; {count(recompilation_count)} were recompilations "
+        f"for new {reason}."
+    )
+    if uses_jax:
+        function, function_ns = max(ns_by_function.items(), key=lambda item: item[1])
+        text += f" {function} takes {percent(function_ns / ns_by_function.total())} of that time."
+    return [Evidence(text=text, value=summary.count, unit="count", source="steps")]
+
+
+def describe_compiled_calls(run: Run) -> list[Evidence]:
+    """Describe the calls of functions compiled by JAX: their number and mean duration, without the
+    compilations in them."""
+    count_by_name, total_ns, call_count, step_count = Counter[str](), 0, 0, 0
+    for rank in run.ranks:
+        spans, measured_count = _select_measured(rank, "dispatch")
+        _count_names(spans, np.ones(len(spans), dtype=np.int64), count_by_name)
+        total_ns += int(spans.duration.sum() - overlap(spans.intervals, _compilations(rank)).sum())
+        call_count += len(spans)
+        step_count += measured_count
+    if not call_count:
+        return []
+    ((function, most_count),) = count_by_name.most_common(1)
     return [
         Evidence(
-            text=f"torch.compile ran {count_of(summary.count, 'time')} in the measured steps and "
-            f"took {duration(summary.mean)} on average; {count(recompilation_count)} were "
-            "recompilations for new input shapes.",
-            value=summary.count,
+            text=f"{number(call_count / step_count)} calls of compiled functions per step take "
+            f"{duration(total_ns / call_count)} each, {percent(most_count / call_count)} of them "
+            f"of {function}.",
+            value=call_count / step_count,
             unit="count",
             source="steps",
         )
     ]
+
+
+def _compilations(rank: Rank) -> Intervals:
+    return union(rank.spans.of("compile").intervals)
+
+
+def _count_names(spans: Spans, amounts: NDArray[np.int64], totals: Counter[str]) -> None:
+    """Add an amount per span to the total of its name."""
+    for name, amount in zip(spans.name.tolist(), amounts.tolist(), strict=True):
+        totals[spans.names[name]] += amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +120,7 @@ def _find_collections(run: Run) -> _GarbageCollections:
         spans = spans.take(spans.thread == rank.steps.thread)
         durations.append(spans.duration)
         step_count += measured_count
-        for name, duration_ns in zip(spans.name.tolist(), spans.duration.tolist(), strict=True):
-            ns_by_line[spans.names[name]] += duration_ns
+        _count_names(spans, spans.duration, ns_by_line)
     line, line_ns = max(ns_by_line.items(), key=lambda item: item[1], default=("", 0))
     return _GarbageCollections(
         durations=np.concatenate(durations),

@@ -173,7 +173,7 @@ class WhatIf:
         return Prediction.from_step(self._step_ns * ratio, self._step_ns, condition)
 
     def predict_without_framework_calls(self) -> Prediction:
-        """Predict the step without calls of torch between the phases."""
+        """Predict the step without calls of the framework between the phases."""
         step_ns = self._step_ns * (1 - self._shares.overhead_parts["framework_calls"])
         condition = "the loop called torch only in the phases"
         return Prediction.from_step(step_ns, self._step_ns, condition, is_bound=True)

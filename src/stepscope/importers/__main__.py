@@ -13,6 +13,8 @@ from pathlib import Path
 
 from stepscope.errors import StepscopeError
 from stepscope.importers.kineto import Identity, import_trace
+from stepscope.importers.xplane import import_window
+from stepscope.schema import XPLANE_SUFFIX
 from stepscope.store import RunWriter, open_run
 
 TEMPORARY_FAILURE = 75
@@ -46,7 +48,9 @@ def main() -> int:
             rank=arguments.rank,
         )
         with RunWriter(arguments.run, arguments.node) as writer:
-            import_trace(arguments.file, writer, identity, scratch=Path(arguments.run))
+            is_xplane = arguments.file.name.endswith(XPLANE_SUFFIX)
+            import_file = import_window if is_xplane else import_trace
+            import_file(arguments.file, writer, identity, scratch=Path(arguments.run))
     except StepscopeError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return error.exit_code

@@ -11,7 +11,7 @@ from stepscope.analysis import (
     FLAG_NEW_MODEL,
     FLAG_NO_OPTIMIZER,
     PHASE_OF_KIND,
-    STEP_END_KINDS,
+    STEP_SOURCES,
     VALUED_KINDS,
     Spans,
     Steps,
@@ -65,8 +65,8 @@ class StepFinder:
         self._read_until = _FIRST
         self.unsettled = UnsettledSteps(reader)
         """Steps that were found, until their exchange is known."""
-        self._has_optimizers = False
-        """True if an optimizer or a mark of any process has ended a step."""
+        self._source = len(STEP_SOURCES) - 1
+        """Index in `STEP_SOURCES` of what ends steps: the first that any process has had."""
 
     def read(self, processes: Iterable[ProcessInfo], end_ns: int, *, final: bool) -> StepRows:
         """Read the next range.
@@ -82,11 +82,13 @@ class StepFinder:
         stepping = {name for name, position in self._positions.items() if position.stepping}
         if by_name.keys() - stepping:
             period = Period(since, end_ns)
-            ended = find_processes(self._reader, STEP_END_KINDS, period)
-            self._has_optimizers |= bool(ended)
-            if not self._has_optimizers:
-                ended = find_processes(self._reader, ("backward",), period, flag=FLAG_NO_OPTIMIZER)
-            stepping |= ended
+            for index, kinds in enumerate(STEP_SOURCES[: self._source + 1]):
+                flag = FLAG_NO_OPTIMIZER if "backward" in kinds else None
+                ended = find_processes(self._reader, kinds, period, flag=flag)
+                stepping |= ended
+                if ended:
+                    self._source = index
+                    break
         if final:  # steps that were held back are complete now
             stepping |= self._positions.keys()
         spans = self._read(sorted(stepping & by_name.keys()), end_ns)
@@ -117,7 +119,7 @@ class StepFinder:
         )
         if position.marked and not spans.is_kind("step").any():
             return None
-        steps = find_steps(spans, STEP_END_KINDS if self._has_optimizers else ("backward",))
+        steps = find_steps(spans, STEP_SOURCES[self._source])
         if steps is None:
             return None
         position.marked = steps.source == "marked"

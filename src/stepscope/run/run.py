@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from stepscope import analysis
-from stepscope.analysis import PHASE_OF_KIND, STEP_END_KINDS
+from stepscope.analysis import PHASE_OF_KIND, STEP_SOURCES
 from stepscope.errors import UsageError
 from stepscope.intervals import EMPTY, Int, Intervals, contains, union
 from stepscope.quantities import duration
@@ -260,7 +260,8 @@ class Run:
                 if len(steps := rank.steps.starting_within(*self.period))
             ]
         # In a job with optimizers, other processes may only compute gradients for them.
-        return self._find_ranks(STEP_END_KINDS) or self._find_ranks(("backward",))
+        ranks = (self._find_ranks(kinds) for kinds in STEP_SOURCES)
+        return next(filter(None, ranks), [])
 
     def _find_ranks(self, end_kinds: tuple[str, ...]) -> list[Rank]:
         """Find the training processes by the kinds of spans that end their steps."""

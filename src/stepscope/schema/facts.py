@@ -366,6 +366,8 @@ class VersionsFact(Fact, frozen=True, kw_only=True, tag="versions"):
     """Version of CUDA that torch was built for."""
     hip: str | UnsetType = UNSET
     """Version of HIP that torch was built for."""
+    jax: str | UnsetType = UNSET
+    """Version of JAX."""
 
 
 class ShardedTensorsFact(Fact, frozen=True, kw_only=True, tag="sharded_tensors"):

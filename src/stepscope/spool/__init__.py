@@ -19,7 +19,8 @@ A spool is one local directory per node and run:
         collectives                        page: progress of the collectives of the process
         collectives-<n>.dump               content of the framework's recorder of collectives
         plan-<n>.json                      window, of the monitor or of the schedule
-        window-<n>_<pid>.json              trace that the framework's profiler captured in it
+        window-<n>_<pid>.json              trace that the framework's profiler captured in it;
+                                           .xplane.pb of JAX
 
 Every record is written in place in a mapped file, so it survives any end of the process.
 """

@@ -141,6 +141,6 @@ def window_file(directory: str, number: int) -> str:
     return f"{directory}/window-{number}.json"
 
 
-def finished_file(directory: str, number: int, pid: int) -> str:
+def finished_file(directory: str, number: int, pid: int, suffix: str = ".json") -> str:
     """Return the path of the finished file of a window; `.tmp` is appended during the write."""
-    return f"{directory}/window-{number}_{pid}.json"
+    return f"{directory}/window-{number}_{pid}{suffix}"

@@ -74,6 +74,8 @@ class Kind:
     COMPILE: Final = 20
     GARBAGE_COLLECTION: Final = 21
     RUN_QUEUE: Final = 22
+    DISPATCH: Final = 23
+    DEVICE_WAIT: Final = 24
     STACK: Final = 100
     """A stack sample. name: the stack; value: thread id << 32 | line."""
     SCALAR: Final = 101

@@ -7,6 +7,9 @@ Does not belong here: anything that a command needs.
     runs              `RunBuilder`: threads, processes and nodes as a run directory
     browser           a real Chromium, for the pages of a run; needs Playwright
     store_contract    `StoreContract`: test suite of an object store, to inherit; needs pytest
+    framework_contract
+                      `FrameworkContract`: test suite of an adapter of a framework, to inherit;
+                      needs pytest
 """
 
 from __future__ import annotations

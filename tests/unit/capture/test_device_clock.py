@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("torch")
 
 from stepscope.capture import guard
+from stepscope.capture.frameworks.progress import Progress
 from stepscope.capture.frameworks.pytorch import copies, device_clock
 from stepscope.capture.frameworks.pytorch.device_clock import DeviceClock
-from stepscope.capture.frameworks.pytorch.progress import Progress
 
 MS = 1_000_000
 HOST_START = 5_000_000_000_000

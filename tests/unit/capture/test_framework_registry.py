@@ -69,6 +69,22 @@ def test_an_adapter_is_installed_after_the_import(
     assert ("KeyError('on purpose')" in notes) is not adapted
 
 
+def test_an_adapter_that_fails_does_not_stop_others(
+    spool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_package(tmp_path)
+    (tmp_path / "another.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    adapters = {"another": "its_adapter:fail", "framework": "its_adapter:install"}
+    done = spool.run(
+        "import another, framework; print(framework.adapted)",
+        **{ADAPTERS_VARIABLE: encode_adapters(adapters), "STEPSCOPE_STRICT": ""},
+    )
+    assert done.stdout == "True\n", done.stderr
+    (note,) = spool.drain().notes
+    assert note.startswith("stopped recording what the adapter of another records after an error")
+
+
 def test_adapters_exist() -> None:
     """Each function that the registry names is there, found without importing its framework."""
     source = Path(sys.modules["stepscope"].__file__ or "").parents[1]

@@ -21,7 +21,7 @@ SCRIPT = """
 import os, stepscope, torch
 from torch import nn
 from torch.func import functional_call, grad
-from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.frameworks.progress import progress
 
 model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 1))
 inputs = torch.ones(2, 4)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 COLLECTIONS = frozenset({"labels", "predictions", "inputs"})
 _TORCH_BATCHES = "stepscope.capture.frameworks.pytorch.tensors.batches"
-_PROGRESS = "stepscope.capture.frameworks.pytorch.progress"
+_PROGRESS = "stepscope.capture.frameworks.progress"
 _RANKS = "stepscope.capture.frameworks.pytorch.ranks"
 
 _probe = Probe("labels, predictions and inputs of the script")

@@ -1,5 +1,8 @@
 """Adapters: one package per framework, each importing its framework only when installed.
 
 registry    which adapter is installed after which import
+progress    step boundaries, for code that acts on them
+sampling    started by adapters with the first step
+windows     detailed windows, as planned by the monitor
 trainers    shared by the adapters of trainers: callbacks by class, modes, logged numbers
 """

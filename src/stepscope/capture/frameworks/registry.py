@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import sys
 
+from stepscope.capture.guard import Probe
 from stepscope.capture.import_hooks import after_import
 
 TYPE_CHECKING = False
@@ -34,10 +35,15 @@ ADAPTERS = {
     "safetensors.torch": f"{_HERE}.pytorch.checkpoints:install_safetensors",
     "torch.distributed.checkpoint": f"{_HERE}.pytorch.checkpoints:install_distributed",
     "xgboost": f"{_HERE}.xgboost:install",
+    "jax": f"{_HERE}.jax:install",
+    "ray.train": f"{_HERE}.ray:install",
+    "grain._src.python.dataset.dataset": f"{_HERE}.grain:install",
     "lightning.pytorch.trainer.trainer": f"{_HERE}.lightning:install",
     "pytorch_lightning.trainer.trainer": f"{_HERE}.lightning:install_standalone",
     "transformers.trainer": f"{_HERE}.transformers:install",
     "accelerate.accelerator": f"{_HERE}.accelerate:install",
+    "keras": f"{_HERE}.keras:install",
+    "tensorflow": f"{_HERE}.tensorflow:install",
 }
 """Adapters of stepscope, by the module that wakes them."""
 
@@ -45,7 +51,9 @@ ADAPTERS = {
 def install_after_imports() -> None:
     """Install each adapter as soon as the job has imported its module."""
     for module, adapter in {**ADAPTERS, **_other_adapters()}.items():
-        after_import(module, _Installation(adapter))
+        # One probe for each: that an adapter fails must not stop others.
+        probe = Probe(f"what the adapter of {module} records")
+        after_import(module, probe.protect(_Installation(adapter)))
 
 
 def find_other_adapters() -> dict[str, str]:

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.patching import patch
-from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.guard import Probe
 from stepscope.capture.import_hooks import after_import
 from stepscope.capture.trial.plan import TrialPlan

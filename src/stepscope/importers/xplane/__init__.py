@@ -14,6 +14,6 @@ https://github.com/openxla/xla/blob/main/third_party/tsl/tsl/profiler/protobuf/x
 
 from __future__ import annotations
 
-from stepscope.importers.xplane.importer import XPlaneImporter
+from stepscope.importers.xplane.importer import XPlaneImporter, import_window
 
-__all__ = ["XPlaneImporter"]
+__all__ = ["XPlaneImporter", "import_window"]

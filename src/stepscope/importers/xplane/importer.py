@@ -10,7 +10,14 @@ from pathlib import Path
 
 from stepscope.errors import UnreadableTraceError
 from stepscope.importers.content import read_content, read_head
-from stepscope.importers.kineto import Gathered, Header, Reading, identify_files, store_reading
+from stepscope.importers.kineto import (
+    Gathered,
+    Header,
+    Identity,
+    Reading,
+    identify_files,
+    store_reading,
+)
 from stepscope.importers.results import (
     ProgressCallback,
     Refused,
@@ -67,6 +74,25 @@ class XPlaneImporter:
                 finally:
                     gathered.close()
         return results
+
+
+def import_window(path: Path, writer: RunWriter, identity: Identity, *, scratch: Path) -> None:
+    """Import the file of a window of a watched job.
+
+    Args:
+        path: the file.
+        writer: writer of the run.
+        identity: the window.
+        scratch: directory for what does not fit into memory.
+
+    Raises:
+        UnreadableTraceError: the file cannot be read, is damaged, or has no events.
+    """
+    gathered = Gathered(scratch)
+    try:
+        store_reading(_gather(_read(path), gathered, path), writer, identity)
+    finally:
+        gathered.close()
 
 
 def _read(path: Path) -> Space:

@@ -25,7 +25,7 @@ UNOBSERVED_NS = 2_000_000_000
 """Time after which a process without an observation counts as one with long steps."""
 WARMUP_STEPS = 5
 
-_FINISHED = re.compile(r"window-(\d+)_\d+\.json")
+_FINISHED = re.compile(r"window-(\d+)_\d+\.(?:json|xplane\.pb)")
 _UNFINISHED = re.compile(r"window-(\d+)_\d+\.json\.tmp")
 
 

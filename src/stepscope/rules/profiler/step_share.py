@@ -176,7 +176,9 @@ class StepShare(PerRankRule[P, RankShareState, RankStates[RankShareState, T]], G
                 part_share_ratio=rank.part_ns / rank.wall_ns,
                 highest_window_share_ratio=rank.highest_ratio or None,
                 steps_above_threshold_count=rank.violation_count,
-                compute_share_ratio=sum(rank.phase_ns.get(p, 0) for p in COMPUTE_PHASES)
+                compute_share_ratio=sum(
+                    rank.phase_ns.get(phase, 0) for phase in (*COMPUTE_PHASES, "execution")
+                )
                 / rank.wall_ns,
                 phase_share_ratio=shares_of_total(rank.phase_ns),
             )

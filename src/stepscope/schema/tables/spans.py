@@ -46,8 +46,11 @@ SPAN_KINDS: dict[str, str] = {
     "h2d": "Copy from host to device. value: bytes.",
     "communication": "Collective that the script calls itself. value: bytes, 0 if unknown.",
     "checkpoint": "Write of a checkpoint. value: bytes, 0 if unknown.",
-    "compile": "Compilation by torch.compile; the name is the cause. value: earlier compilations "
-    "of the same code.",
+    "dispatch": "Call of a function that JAX compiles; the name is that of the function. value: "
+    "bytes of the results that have the shape and type of an argument.",
+    "device_wait": "Wait of a thread for results of JAX.",
+    "compile": "Compilation: by torch.compile, where the name is the cause, or by JAX, where it is "
+    "that of the function. value: earlier compilations of the same code.",
     "garbage_collection": "Garbage collection by Python of 0.1 ms or longer; the name is the line "
     "of user code that was running. value: the generation.",
     "run_queue": "Time since a stack sample in which the sampled thread was runnable without a "

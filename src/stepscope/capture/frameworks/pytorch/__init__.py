@@ -4,7 +4,6 @@
 of torch that training scripts call once per batch or step; it changes no model, optimizer or
 pickled object, and torch.compile traces the original functions.
 
-    progress      step boundaries, for code that acts on them
     modules       forward: the outermost module call
     models        description of the models and their inputs
     autograd      backward
@@ -22,7 +21,7 @@ pickled object, and torch.compile traces the original functions.
     tensors       statistics of weights, gradients and losses, on request
     nan_search    origin of NaN and infinite numbers, on request
     device_clock  phase times on the device
-    window        detailed windows, as planned by the monitor
+    window        detailed windows with PyTorch's profilers
     libkineto     recorder of windows: threads of libkineto
     profiler      recorder of windows: the framework's profiler
     patching      replacement of functions, transparent to pickle, inspect and torch.compile
@@ -30,7 +29,8 @@ pickled object, and torch.compile traces the original functions.
 
 from __future__ import annotations
 
-from stepscope.capture import garbage, session, stacks
+from stepscope.capture import session
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import (
     autograd,
     checkpoints,
@@ -48,7 +48,7 @@ from stepscope.capture.frameworks.pytorch import (
     window,
 )
 from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler
-from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.frameworks.sampling import watch_steps
 from stepscope.capture.guard import Probe
 from stepscope.capture.import_hooks import after_import
 
@@ -72,14 +72,8 @@ def install() -> None:
     after_import("torch._dynamo.callback", compiling.install)
     progress.on_some_boundaries(_probe.protect(_record_versions))
     progress.on_some_boundaries(_probe.protect(_record_rank))
-    progress.on_boundary(_watch_stacks)
-    progress.on_some_boundaries(_probe.protect(garbage.watch_this_process))
+    watch_steps()
     _probe.protect(hide_from_compiler)()
-
-
-def _watch_stacks() -> None:
-    """Start the stack sampler. Called at every step, because a fork of the job stops it."""
-    stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
 
 
 def _record_versions() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import device_clock, nan_search, tensors, updates
 from stepscope.capture.frameworks.pytorch.modules import ReentryGuard, module_call
 from stepscope.capture.frameworks.pytorch.patching import patch
-from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.guard import Probe
 from stepscope.spool import Flag, Kind
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import flight_recorder, transfers
 from stepscope.capture.frameworks.pytorch.job_objects import read_attribute
 from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler, patch
-from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.guard import Probe
 from stepscope.spool import Flag, Kind
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.copies import device_driver_present
-from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.guard import Probe
 from stepscope.spool import Kind
 

@@ -19,10 +19,10 @@ from torch.utils.data import _utils, dataloader, get_worker_info
 from torch.utils.data._utils import fetch as fetching
 
 from stepscope.capture import stacks
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.job_objects import name_of, read_attribute
 from stepscope.capture.frameworks.pytorch.modules import ReentryGuard, module_call
 from stepscope.capture.frameworks.pytorch.patching import patch
-from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.transforms import ChainTimes, watch_chains
 from stepscope.capture.guard import Probe
 from stepscope.capture.thinning import COLD_FACTOR, Thinning

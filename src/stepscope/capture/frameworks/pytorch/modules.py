@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import (
     collectives,
     device_clock,
@@ -21,7 +22,6 @@ from stepscope.capture.frameworks.pytorch import (
     updates,
 )
 from stepscope.capture.frameworks.pytorch.patching import patch
-from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.guard import Probe
 from stepscope.spool import Flag, Kind, pack_forward
 

@@ -14,9 +14,9 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import device_clock, tensors
 from stepscope.capture.frameworks.pytorch.patching import patch
-from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.guard import OpenSpan, Probe
 from stepscope.spool import Kind
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from stepscope.capture.debug_variables import DEBUG_VARIABLES
-from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.window import is_job_profiling
 from stepscope.capture.guard import Probe
 

@@ -13,7 +13,7 @@ from itertools import islice
 
 import torch
 
-from stepscope.capture.frameworks.pytorch.progress import progress
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.guard import Probe
 
 MAX_MODULES = 31

@@ -9,7 +9,8 @@ from typing import Any
 
 from xgboost import Booster, training
 
-from stepscope.capture import garbage, session, stacks
+from stepscope.capture import session
+from stepscope.capture.frameworks.sampling import watch_training
 from stepscope.capture.frameworks.xgboost import tensors
 from stepscope.capture.frameworks.xgboost.models import SPAN_NAME, Model, describe, find_model
 from stepscope.capture.guard import Probe
@@ -87,8 +88,7 @@ def _begin_model(model: Model, booster: Booster) -> None:
 
 @_probe.protect
 def _end_round(model: Model, booster: Booster, data: Any) -> None:
-    stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
-    garbage.watch_this_process()
+    watch_training()
     model.round_count += 1
     if model.round_count == 1:
         describe(model, booster, data)

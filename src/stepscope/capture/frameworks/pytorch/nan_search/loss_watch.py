@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import torch
 
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
-from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies
 
 MAX_COPIES = 16

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.nan_search.call_sites import CallSite, ModelNames
 from stepscope.capture.frameworks.pytorch.nan_search.operators import (
     has_infinite_constant,
@@ -31,7 +32,6 @@ from stepscope.capture.frameworks.pytorch.nan_search.values import (
     is_finite,
     is_mask,
 )
-from stepscope.capture.frameworks.pytorch.progress import progress
 
 MAX_INPUTS = 8
 """Arguments that an origin describes."""

@@ -19,6 +19,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
 from stepscope.capture.frameworks.pytorch.nan_search.dispatch import CheckMode, has_dispatch_mode
 from stepscope.capture.frameworks.pytorch.nan_search.loss_watch import LossWatch
@@ -32,7 +33,6 @@ from stepscope.capture.frameworks.pytorch.nan_search.operators import (
 from stepscope.capture.frameworks.pytorch.nan_search.origins import Origin, Origins, unseen_phase
 from stepscope.capture.frameworks.pytorch.nan_search.values import Range, find_range, is_finite
 from stepscope.capture.frameworks.pytorch.patching import patch
-from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.tensors.losses import ScaledLosses, patch_scaler
 from stepscope.capture.guard import Probe
 from stepscope.spool import FROM_START

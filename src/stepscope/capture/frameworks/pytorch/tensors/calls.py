@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from stepscope.capture import batches, session
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.models import MAX_DEPTH, find_tensors
-from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.tensors.naming import (
     find_class_name,
     holds,

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.patching import patch
-from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.tensors.device_scalars import DeviceScalars
 from stepscope.capture.frameworks.pytorch.tensors.host_copies import choose_device
 from stepscope.capture.frameworks.pytorch.tensors.plain_execution import is_plain_execution

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 
 from stepscope.capture import session
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
-from stepscope.capture.frameworks.pytorch.progress import progress
 from stepscope.capture.frameworks.pytorch.tensors.elements import ElementWriter
 from stepscope.capture.frameworks.pytorch.tensors.naming import ParameterNames, is_bias
 from stepscope.capture.frameworks.pytorch.tensors.rows import Moment, RowWriter

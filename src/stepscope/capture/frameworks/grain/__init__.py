@@ -1,0 +1,89 @@
+"""Input pipelines of Grain: waits for batches at the outermost iterator.
+
+Every pipeline, that of a `DataLoader` too, gets a last stage from Grain itself, which makes the
+iterator that the script calls. Its class is replaced by a subclass of the same name, so that the
+iterators inside it, in prefetch threads and in worker processes are not recorded.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from stepscope.capture import session
+from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.guard import Probe
+from stepscope.capture.patching import patch
+from stepscope.spool import Flag, Kind
+
+DATASET_MODULE = "grain._src.python.dataset.dataset"
+_WORKER_MODULE = "grain._src.python.dataset.transformations.process_prefetch"
+
+_probe = Probe("waiting for batches of Grain", coarse=True)
+_now = time.monotonic_ns
+_timed_classes: dict[type, type] = {}
+
+
+@_probe.protect
+def install() -> None:
+    """Patch the last stage of pipelines."""
+    patch(sys.modules[DATASET_MODULE]._OutputIterDataset, "__iter__", _timed_iter)
+
+
+def _timed_iter(original: Callable[..., Any]) -> Callable[..., Any]:
+    def __iter__(self: Any) -> Any:  # noqa: N807
+        if not session.live or _is_in_worker():
+            return original(self)
+        progress.notify_work_start()
+        start_ns = _now()
+        span = _probe.start(Kind.LOADER_START, "grain")
+        try:
+            iterator = original(self)
+        finally:
+            _probe.end(span)
+            progress.data_wait_ns += _now() - start_ns
+        _watch(iterator)
+        return iterator
+
+    return __iter__
+
+
+def _is_in_worker() -> bool:
+    workers = sys.modules.get(_WORKER_MODULE)
+    return workers is not None and bool(workers.is_in_worker_process())
+
+
+@_probe.protect
+def _watch(iterator: Any) -> None:
+    iterator_class = type(iterator)
+    if iterator_class not in _timed_classes.values():
+        if iterator_class not in _timed_classes:
+            _timed_classes[iterator_class] = _make_timed(iterator_class)
+        iterator.__class__ = _timed_classes[iterator_class]
+
+
+def _make_timed(iterator_class: Any) -> Any:
+    def __next__(self: Any) -> Any:  # noqa: N807
+        if not session.live:
+            return iterator_class.__next__(self)
+        progress.notify_work_start()
+        start_ns = _now()
+        span = _probe.start(Kind.DATA_WAIT, "grain", -1)
+        try:
+            batch = iterator_class.__next__(self)
+        except BaseException:
+            _probe.end(span, flags=Flag.NO_RESULT)
+            raise
+        _probe.end(span)
+        progress.data_wait_ns += _now() - start_ns
+        return batch
+
+    attributes = {
+        "__next__": __next__,
+        "__module__": iterator_class.__module__,
+        "__qualname__": iterator_class.__qualname__,
+        "__doc__": iterator_class.__doc__,
+    }
+    return type(iterator_class)(iterator_class.__name__, (iterator_class,), attributes)

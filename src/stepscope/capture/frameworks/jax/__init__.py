@@ -1,0 +1,54 @@
+"""Steps and phases of an unmodified JAX script.
+
+`install` runs once, right after `import jax`. It replaces `jax.jit` by a function whose results
+behave like those of the original and record their calls; and methods of arrays that wait for the
+device. Functions that JAX itself compiles, such as those of `jax.numpy`, are left alone, and under
+a transformation (`jit`, `grad`, `vmap`, `scan`) the originals run.
+
+    calls           calls of compiled functions; the one that trains ends steps
+    call_shape      what one call of a function tells of it: its state, its smallest result
+    waits           waits of the host for results
+    device_times    when the device is busy, as a thread sees that waits for results
+    compilations    compilations, from the events of `jax.monitoring`
+    profiler        recorder of windows: `jax.profiler`
+"""
+
+from __future__ import annotations
+
+import jax
+
+from stepscope.capture import session
+from stepscope.capture.frameworks.jax import calls, compilations, profiler, waits
+from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.frameworks.sampling import watch_steps
+from stepscope.capture.guard import Probe
+from stepscope.job_environment import read_ranks
+
+_probe = Probe("JAX")
+_installed = False
+
+
+def install() -> None:
+    """Patch the imported jax. Idempotent."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    for adapter in (calls, waits, compilations, profiler):
+        _probe.protect(adapter.install)()
+    watch_steps()
+    progress.on_some_boundaries(_probe.protect(_record_versions))
+    progress.on_some_boundaries(_probe.protect(_record_rank))
+
+
+def _record_versions() -> None:
+    """Record the version at the first step, when the process is known to train."""
+    if progress.step_count == 1:
+        _probe.fact("versions", jax=jax.__version__)
+
+
+def _record_rank() -> None:
+    """Record the rank of a process that JAX has joined to others since its start."""
+    current, count = session.current(), jax.process_count()
+    if current is not None and count > 1 and read_ranks().rank is None:
+        _probe.fact("rank", rank=jax.process_index(), world_size=count)

@@ -1,0 +1,76 @@
+"""State and smallest result of a compiled function, from the shapes and types of one call."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from jax import Array
+from jax.tree_util import DictKey, GetAttrKey, SequenceKey, tree_flatten_with_path, tree_leaves
+
+
+class CallShape(NamedTuple):
+    """Arguments and results of a call of one function."""
+
+    state_bytes: int
+    """Bytes of the results that have the shape and type of an argument: parameters, their
+    gradients, the state of an optimizer. A function that trains returns most of its arguments."""
+    find_result: Callable[[Any], Array | None]
+    """Function from a result to its smallest array, preferably one that is no state: an array that
+    the next call is given may be donated to it. It returns None where there is none."""
+
+
+def describe_call(arguments: Any, result: Any) -> CallShape:
+    """Describe a call.
+
+    Args:
+        arguments: the arguments, which may have been donated.
+        result: what it returned.
+    """
+    inputs = Counter(_key(leaf) for leaf in tree_leaves(arguments) if isinstance(leaf, Array))
+    state_bytes = 0
+    arrays: list[tuple[bool, int, int, list[Callable[[Any], Any]]]] = []
+    for path, leaf in tree_flatten_with_path(result)[0]:
+        if not isinstance(leaf, Array):
+            continue
+        is_state = inputs[_key(leaf)] > 0
+        if is_state:
+            inputs[_key(leaf)] -= 1
+            state_bytes += leaf.nbytes
+        steps = [step for key in path if (step := _make_step(key)) is not None]
+        if len(steps) == len(path) and hasattr(leaf, "is_ready"):  # random keys cannot tell
+            arrays.append((is_state, leaf.nbytes, len(arrays), steps))
+    smallest = min(arrays, default=None)
+    return CallShape(
+        state_bytes, find_nothing if smallest is None else partial(_follow, smallest[-1])
+    )
+
+
+def find_nothing(result: Any) -> Array | None:
+    """Return None: the result has no array that could be found again."""
+    return None
+
+
+def _key(array: Array) -> tuple[tuple[int, ...], str]:
+    return array.shape, str(array.dtype)
+
+
+def _make_step(key: object) -> Callable[[Any], Any] | None:
+    match key:
+        case SequenceKey():
+            return operator.itemgetter(key.idx)
+        case DictKey():
+            return operator.itemgetter(key.key)
+        case GetAttrKey():
+            return operator.attrgetter(key.name)
+        case _:  # a container that only its own functions open
+            return None
+
+
+def _follow(steps: list[Callable[[Any], Any]], result: Any) -> Array | None:
+    for step in steps:
+        result = step(result)
+    return result if isinstance(result, Array) else None

@@ -1,0 +1,64 @@
+"""Waits of the host for results: `block_until_ready`, and values of arrays that are read."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from stepscope.capture import session
+from stepscope.capture.guard import Probe
+from stepscope.capture.patching import patch
+from stepscope.spool import Kind
+
+_probe = Probe("waits for the device", coarse=True)
+await_unrecorded: Callable[[Any], Any] = operator.methodcaller("block_until_ready")
+"""Wait for an array without a record of it."""
+
+
+@_probe.protect
+def install() -> None:
+    """Patch `jax.block_until_ready`, and the method and the property of arrays that wait."""
+    global await_unrecorded
+    from jax._src.array import ArrayImpl  # here, so that without it only this probe fails
+
+    patch(jax, "block_until_ready", _timed)
+    arrays: Any = ArrayImpl  # whose methods are compiled, and have no names that `patch` could copy
+    await_unrecorded = arrays.block_until_ready
+    arrays.block_until_ready = _timed_method(arrays.block_until_ready)
+    # Conversions to numbers and to arrays of NumPy all read this property.
+    arrays._value = property(_timed_method(arrays._value.fget))
+
+
+def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
+    def block_until_ready(values: Any) -> Any:
+        span = _probe.start(Kind.DEVICE_WAIT, "block_until_ready")
+        try:
+            return original(values)
+        finally:
+            _probe.end(span)
+
+    return block_until_ready
+
+
+def _timed_method(original: Callable[..., Any]) -> Callable[..., Any]:
+    def block_until_ready(array: Any) -> Any:
+        if not session.live or is_ready(array):
+            return original(array)
+        span = _probe.start(Kind.DEVICE_WAIT, "array")
+        try:
+            return original(array)
+        finally:
+            _probe.end(span)
+
+    return block_until_ready
+
+
+def is_ready(array: Any) -> bool:
+    """Return True if an array is computed, or has been donated: then nothing waits for it."""
+    try:
+        return bool(array.is_ready())
+    except RuntimeError:
+        return True

@@ -1,0 +1,38 @@
+"""Keras 3 on PyTorch, TensorFlow and JAX.
+
+`install` runs once, right after `import keras`. Phases within a step are those of the backend.
+
+    training   modes, epochs, callbacks, checkpoints and logged numbers, on every backend
+    steps      optimizer steps, and the compiled steps of JAX
+    passes     forward passes on TensorFlow
+    datasets   batches of a PyDataset, in its workers; the wait for batches on JAX
+"""
+
+from __future__ import annotations
+
+import sys
+
+from stepscope.capture.frameworks.keras import datasets, passes, steps, training
+from stepscope.capture.guard import Probe
+
+OLDEST_MAJOR_VERSION = 3
+_probe = Probe("Keras")
+
+
+def install() -> None:
+    """Patch the imported keras."""
+    _install()
+
+
+@_probe.protect
+def _install() -> None:
+    keras = sys.modules["keras"]
+    if int(keras.__version__.partition(".")[0]) < OLDEST_MAJOR_VERSION:
+        _probe.note(f"Keras {keras.__version__} is not recorded: Keras 3 or later is required.")
+        return
+    backend = keras.backend.backend()
+    training.install()
+    steps.install(backend)
+    datasets.install(backend)
+    if backend == "tensorflow":
+        passes.install()

@@ -1,0 +1,125 @@
+"""Optimizer steps of Keras, and the compiled steps of JAX.
+
+On PyTorch, and where the script runs eagerly, `Optimizer.apply` updates the weights. On TensorFlow
+a compiled step is a call of a `tf.function`, which the adapter of TensorFlow records. On JAX it is
+a call of the model's `train_function`, which only starts the work of the device.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from stepscope.capture.frameworks.sampling import watch_training
+from stepscope.capture.guard import Probe
+from stepscope.capture.patching import patch
+from stepscope.spool import Kind
+
+_probe = Probe("optimizer steps of Keras", coarse=True)
+
+
+def install(backend: str) -> None:
+    """Patch the optimizers, and the trainer of JAX.
+
+    Args:
+        backend: `torch`, `tensorflow`, `jax` or another one.
+    """
+    _patch_optimizers(backend)
+    if backend == "jax":
+        _patch_trainer()
+
+
+@_probe.protect
+def _patch_optimizers(backend: str) -> None:
+    modules = sys.modules
+    optimizers = [modules["keras.src.optimizers.base_optimizer"].BaseOptimizer]
+    # It calls the optimizer that it has unless gradients have overflown.
+    optimizers.append(modules["keras.src.optimizers.loss_scale_optimizer"].LossScaleOptimizer)
+    is_eager, after_step = _find_hooks(backend)
+    for optimizer in optimizers:
+        patch(optimizer, "apply", _timed_apply(is_eager, after_step))
+
+
+def _find_hooks(backend: str) -> tuple[Callable[[], bool], Callable[[], None]]:
+    """Return functions of a backend: is the code that runs no trace of a compiler, and what to
+    call after a step."""
+    if backend == "torch":
+        from stepscope.capture.frameworks.progress import progress
+
+        base = sys.modules["keras.src.optimizers.base_optimizer"].BaseOptimizer
+        patch(base, "__init__", _noticed(progress))
+        return lambda: True, progress.notify_optimizer_step
+    if backend == "tensorflow":
+        from stepscope.capture.frameworks.tensorflow import functions
+
+        return functions.is_eager_step, watch_training
+    in_stateless_scope = sys.modules["keras.src.backend.common.stateless_scope"].in_stateless_scope
+    return lambda: not in_stateless_scope(), watch_training
+
+
+def _noticed(progress: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def make_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            progress.has_optimizer = True  # as those of torch note it
+            original(self, *args, **kwargs)
+
+        return __init__
+
+    return make_wrapper
+
+
+def _timed_apply(
+    is_eager: Callable[[], bool], after_step: Callable[[], None]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def make_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not is_eager():
+                return original(self, *args, **kwargs)
+            span = _probe.start(Kind.OPTIMIZER, type(self).__name__, id(self))
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                _probe.end(span)
+                after_step()
+
+        return apply
+
+    return make_wrapper
+
+
+@_probe.protect
+def _patch_trainer() -> None:
+    trainer = sys.modules["keras.src.backend.jax.trainer"].JAXTrainer
+    patch(trainer, "make_train_function", _times_train_function)
+
+
+def _times_train_function(original: Callable[..., Any]) -> Callable[..., Any]:
+    @_probe.protect
+    def time_function(model: Any) -> None:
+        function = model.train_function
+        if not hasattr(function, "_is_timed"):
+            model.train_function = _timed_function(function, type(model).__name__, id(model))
+
+    def make_train_function(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        time_function(self)
+        return result
+
+    return make_train_function
+
+
+def _timed_function(function: Callable[..., Any], name: str, identity: int) -> Callable[..., Any]:
+    def train_function(*args: Any) -> Any:
+        span = _probe.start(Kind.OPTIMIZER, name, identity)
+        try:
+            result = function(*args)
+        except BaseException:  # the end of the epoch, too
+            _probe.abandon(span)
+            raise
+        _probe.end(span)
+        watch_training()
+        return result
+
+    train_function._is_timed = True  # type: ignore[attr-defined]
+    return train_function

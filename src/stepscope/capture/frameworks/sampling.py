@@ -1,0 +1,31 @@
+"""Samplers that an adapter starts with the first step of a process."""
+
+from __future__ import annotations
+
+from stepscope.capture import garbage, stacks
+from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.guard import Probe
+
+_probe = Probe("stack samples and garbage collections")
+_is_watching = False
+
+
+def watch_steps() -> None:
+    """Do the same as `watch_training` at every step boundary from now on. Idempotent."""
+    global _is_watching
+    if not _is_watching:
+        _is_watching = True
+        progress.on_boundary(_watch_stacks)
+        progress.on_some_boundaries(_probe.protect(garbage.watch_this_process))
+
+
+def _watch_stacks() -> None:
+    stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
+
+
+@_probe.protect
+def watch_training() -> None:
+    """Sample the stacks of this thread, and record garbage collections. To call after every step,
+    because a fork of the job stops the sampler."""
+    stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
+    garbage.watch_this_process()

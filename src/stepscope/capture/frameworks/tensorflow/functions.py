@@ -1,0 +1,156 @@
+"""Calls of `tf.function`: training steps, gradients and predictions.
+
+While a function is traced, its Python code runs. What it calls then is what its graph does in every
+call: `Contents` of the functions that are being traced. An outermost call is recorded by them:
+
+    it updates weights      optimizer step: the whole step is one call
+    it computes gradients   backward pass, with the forward pass before it
+    it calls a model        forward pass without gradients
+    anything else           not recorded
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from stepscope.capture import session
+from stepscope.capture.frameworks.sampling import watch_training
+from stepscope.capture.guard import Probe
+from stepscope.capture.patching import patch
+from stepscope.spool import Flag, Kind
+
+_FUNCTIONS = "tensorflow.python.eager.polymorphic_function"
+_probe = Probe("calls of tf.function", coarse=True)
+_trace_probe = Probe("tracing of tf.function")
+_now = time.monotonic_ns
+_context: Any = sys.modules["tensorflow.python.eager.context"]
+
+
+class Contents:
+    """Bits of what a function does."""
+
+    UPDATE = 1
+    GRADIENT = 2
+    MODEL = 4
+    WAIT = 8
+    """It takes batches from an iterator, and measures the wait."""
+
+
+class _Calls(threading.local):
+    """Functions that a thread calls, the outermost first; inner ones only while it traces."""
+
+    def __init__(self) -> None:
+        self.functions: list[Any] = []
+
+
+_calls = _Calls()
+_open: dict[int, list[Any]] = {}
+"""Functions of each thread that calls one: a strategy traces its replicas in threads without."""
+_contents: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_trace_counts: dict[str, int] = {}
+wait_listener: Callable[[int, int], None] | None = None
+"""Called with start and end of each recorded call that takes batches from an iterator."""
+
+
+def install() -> None:
+    """Patch `Function.__call__`, and the tracing of functions."""
+    function = sys.modules[f"{_FUNCTIONS}.polymorphic_function"].Function
+    patch(function, "__call__", _recorded)
+    _patch_tracing()
+
+
+@_trace_probe.protect
+def _patch_tracing() -> None:
+    patch(
+        sys.modules[f"{_FUNCTIONS}.tracing_compilation"], "_create_concrete_function", _timed_trace
+    )
+
+
+def is_eager() -> bool:
+    """Return True if operations run where Python calls them, and not in a graph."""
+    return bool(_context.executing_eagerly())
+
+
+def is_tracing() -> bool:
+    """Return True while this thread traces a function that the job calls."""
+    return bool(_calls.functions) and not is_eager()
+
+
+def add_contents(bits: int) -> None:
+    """Add to the contents of the functions that are being traced by this thread, or, if it has
+    called none, by the others."""
+    for function in _calls.functions or [*itertools.chain(*_open.values())]:
+        _contents[function] = _contents.get(function, 0) | bits
+
+
+def is_eager_step() -> bool:
+    """Return True if an update of weights runs eagerly; else note that the functions that are
+    being traced update weights."""
+    if is_eager():
+        return True
+    add_contents(Contents.UPDATE)
+    return False
+
+
+def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        functions = _calls.functions
+        if functions:
+            functions.append(self)
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                functions.pop()
+                add_contents(_contents.get(self, 0))  # it may have been traced before
+        if not is_eager() or self._run_functions_eagerly:
+            return original(self, *args, **kwargs)
+        functions.append(self)
+        thread = threading.get_ident()
+        _open[thread] = functions
+        start_ns = _now()
+        try:
+            result = original(self, *args, **kwargs)
+        finally:
+            functions.pop()
+            _open.pop(thread, None)
+        if session.live:
+            _record(self, start_ns, _now())
+        return result
+
+    return __call__
+
+
+@_probe.protect
+def _record(function: Any, start_ns: int, end_ns: int) -> None:
+    contents, name = _contents.get(function, 0), str(function._name)
+    if contents & Contents.UPDATE:
+        _probe.write(Kind.OPTIMIZER, name, start_ns, end_ns, id(function))
+        watch_training()
+    elif contents & Contents.GRADIENT:
+        _probe.write(Kind.BACKWARD, name, start_ns, end_ns)
+    elif contents & Contents.MODEL:
+        _probe.write(Kind.FORWARD, name, start_ns, end_ns, id(function), Flag.NO_GRAD)
+    if contents & Contents.WAIT and wait_listener is not None:
+        wait_listener(start_ns, end_ns)
+
+
+def _timed_trace(original: Callable[..., Any]) -> Callable[..., Any]:
+    def trace(*args: Any, **kwargs: Any) -> Any:
+        if len(_calls.functions) != 1:  # a part of another one, or none that the job calls
+            return original(*args, **kwargs)
+        name = str(_calls.functions[0]._name)
+        count = _trace_counts.get(name, 0)
+        _trace_counts[name] = count + 1
+        span = _trace_probe.start(Kind.COMPILE, f"tf.function {name}", count)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _trace_probe.end(span)
+
+    return trace

@@ -1,0 +1,129 @@
+"""The wait for tf.data: in Python, and in compiled functions that take batches themselves.
+
+A compiled function, such as that of `Model.fit`, waits inside its graph. Where it takes a batch
+from an iterator, two operations that read the clock are added to the graph, and their difference is
+added to a variable that no model has. It is read after each call. The batches stay as they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from stepscope.capture.frameworks.tensorflow import functions
+from stepscope.capture.frameworks.tensorflow.functions import Contents
+from stepscope.capture.guard import Probe
+from stepscope.capture.patching import patch
+from stepscope.spool import Flag, Kind
+
+NAME = "tf.data"
+UNKNOWN_COUNT = -1
+"""Batches that are ready, which tf.data does not tell."""
+_probe = Probe("waits for tf.data", coarse=True)
+_clock_probe = Probe("waits for tf.data in compiled functions", coarse=True)
+
+
+class _GraphClock:
+    """Clock inside graphs: the sum of the waits."""
+
+    def __init__(self) -> None:
+        self._start: Any = None
+        """Tensor with the time before the batch that is being taken; None without one."""
+        self._sum_s: Any = None
+        """Variable of TensorFlow, in seconds."""
+        self._known_s = 0.0
+
+    def start(self) -> None:
+        """Add an operation that reads the clock to the graph that is being traced."""
+        tf = sys.modules["tensorflow"]
+        self._start = None
+        if tf.distribute.has_strategy():  # a variable would be on several devices
+            return
+        if self._sum_s is None:
+            with tf.init_scope(), tf.device("CPU:0"):
+                self._sum_s = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        self._start = tf.timestamp()
+
+    def measure(self, take: Callable[[], Any], tensors_of: Callable[[Any], Any]) -> Any:
+        """Take a batch in the graph, and measure the wait for it."""
+        _start_clock()
+        start, self._start = self._start, None
+        if start is None:
+            return take()
+        with sys.modules["tensorflow"].control_dependencies([start]):
+            batch = take()
+        _end_clock(start, tensors_of(batch))
+        return batch
+
+    def end(self, start: Any, tensors: Any) -> None:
+        """Add the time since the start to the sum once the tensors of the batch are there."""
+        tf = sys.modules["tensorflow"]
+        with tf.control_dependencies(tensors):
+            wait_s = tf.timestamp() - start
+        self._sum_s.assign_add(wait_s)
+        functions.add_contents(Contents.WAIT)
+
+    def record(self, start_ns: int, end_ns: int) -> None:
+        """Record the wait of a call that has ended, at its start."""
+        sum_s = float(self._sum_s.numpy())
+        wait_ns = round((sum_s - self._known_s) * 1e9)
+        self._known_s = sum_s
+        end_ns = min(start_ns + wait_ns, end_ns)
+        _clock_probe.write(Kind.DATA_WAIT, NAME, start_ns, end_ns, UNKNOWN_COUNT)
+
+
+_clock = _GraphClock()
+_start_clock = _clock_probe.protect(_clock.start)
+_end_clock = _clock_probe.protect(_clock.end)
+
+
+def install() -> None:
+    """Patch the iterators of datasets."""
+    iterator = sys.modules["tensorflow.python.data.ops.iterator_ops"].OwnedIterator
+    patch(iterator, "_next_internal", _timed_next)
+    patch(iterator, "get_next_as_optional", _timed_optional)
+    patch(iterator, "_create_iterator", _timed_start)
+    functions.wait_listener = _clock_probe.protect(_clock.record)
+
+
+def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _next_internal(self: Any) -> Any:
+        if functions.is_tracing():
+            return _clock.measure(lambda: original(self), _flatten)
+        if not functions.is_eager():
+            return original(self)
+        span = _probe.start(Kind.DATA_WAIT, NAME, UNKNOWN_COUNT)
+        try:
+            batch = original(self)
+        except BaseException:
+            _probe.end(span, flags=Flag.NO_RESULT)
+            raise
+        _probe.end(span)
+        return batch
+
+    return _next_internal
+
+
+def _timed_start(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _create_iterator(self: Any, *args: Any, **kwargs: Any) -> Any:
+        span = _probe.start(Kind.LOADER_START, NAME)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _probe.end(span)
+
+    return _create_iterator
+
+
+def _timed_optional(original: Callable[..., Any]) -> Callable[..., Any]:
+    def get_next_as_optional(self: Any) -> Any:
+        if not functions.is_tracing():
+            return original(self)
+        return _clock.measure(lambda: original(self), lambda batch: [batch._variant_tensor])
+
+    return get_next_as_optional
+
+
+def _flatten(batch: Any) -> Any:
+    return sys.modules["tensorflow"].nest.flatten(batch, expand_composites=True)

@@ -1,0 +1,68 @@
+"""The adapter of PyTorch, and those of trainers on it, under `FrameworkContract`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from tests.support.under_stepscope import E2E, TORCHRUN
+
+pytest.register_assert_rewrite("stepscope.testing.framework_contract")
+from stepscope.testing.framework_contract import FrameworkContract  # noqa: E402
+
+pytestmark = pytest.mark.e2e
+
+CONTRACTS = E2E / "contracts"
+TORCH_PHASES = frozenset({"data_wait", "forward", "loss", "backward", "optimizer"})
+
+
+class TorchContract(FrameworkContract):
+    script = CONTRACTS / "torch_training.py"
+    modules: ClassVar = ("torch",)
+    phases = TORCH_PHASES
+
+
+class TestPlainLoop(TorchContract):
+    arguments: ClassVar = ("plain",)
+
+
+class TestMixedPrecision(TorchContract):
+    arguments: ClassVar = ("amp",)
+
+
+class TestCompiledModel(TorchContract):
+    arguments: ClassVar = ("compile",)
+
+
+class DistributedContract(TorchContract):
+    launcher: ClassVar = TORCHRUN[1:]
+    rank_count = 2
+
+
+class TestDistributedDataParallel(DistributedContract):
+    arguments: ClassVar = ("ddp",)
+
+
+class TestFullyShardedDataParallel(DistributedContract):
+    arguments: ClassVar = ("fsdp",)
+
+
+class TrainerContract(FrameworkContract):
+    script = CONTRACTS / "trainer_training.py"
+    phases = frozenset({"data_wait", "forward", "backward", "optimizer"})
+
+
+class TestLightning(TrainerContract):
+    arguments: ClassVar = ("lightning",)
+    modules: ClassVar = ("torch", "lightning")
+
+
+class TestTransformers(TrainerContract):
+    arguments: ClassVar = ("transformers",)
+    modules: ClassVar = ("torch", "transformers")
+
+
+class TestAccelerate(TrainerContract):
+    arguments: ClassVar = ("accelerate",)
+    modules: ClassVar = ("torch", "accelerate")

@@ -1,0 +1,66 @@
+"""Training loops of JAX with a planted property, named by the first argument.
+
+recompile   a number that changes in every step is a static argument
+hidden      batches take half as long as the device needs for a step, which runs meanwhile
+ahead       the step is compiled ahead of time, and steps are marked
+"""
+
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import stepscope
+
+SIZE = 256
+STEPS = {"recompile": 24, "hidden": 60, "ahead": 40}
+
+
+def update(weights, inputs, rounds, rate):
+    """Take one step of gradient descent on a network of equal layers."""
+
+    def find_loss(weights):
+        hidden = inputs
+        for _ in range(rounds):
+            hidden = jnp.tanh(hidden @ weights)
+        return jnp.mean(hidden**2)
+
+    loss, gradient = jax.value_and_grad(find_loss)(weights)
+    return weights - rate * gradient, loss
+
+
+recompiled = jax.jit(update, static_argnums=(2, 3))
+compiled = jax.jit(update, static_argnums=2)
+
+
+def main():
+    kind = sys.argv[1]
+    weights = jnp.eye(SIZE)
+    inputs = np.ones((SIZE, SIZE), np.float32)
+    if kind == "recompile":
+        for step in range(STEPS[kind]):
+            weights, loss = recompiled(weights, inputs, 2, 0.1 / (step + 1))
+            loss.block_until_ready()
+    elif kind == "hidden":
+        inputs = np.ones((16 * SIZE, SIZE), np.float32)
+        weights, _ = jax.block_until_ready(compiled(weights, inputs, 8, 0.1))
+        start = time.perf_counter()
+        for _ in range(3):
+            weights, loss = compiled(weights, inputs, 8, 0.1)
+        loss.block_until_ready()
+        batch_s = (time.perf_counter() - start) / 6
+        for _ in range(STEPS[kind] - 4):
+            with stepscope.annotate("batch"):
+                time.sleep(batch_s)
+            weights, loss = compiled(weights, inputs, 8, 0.1)
+        loss.block_until_ready()
+    else:
+        ahead = compiled.lower(weights, inputs, 2, 0.1).compile()
+        for _ in stepscope.steps(range(STEPS[kind])):
+            weights, loss = ahead(weights, inputs, 0.1)
+            float(loss)
+
+
+main()

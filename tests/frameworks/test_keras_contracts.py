@@ -1,0 +1,55 @@
+"""Keras on its three backends under `FrameworkContract`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from tests.support.framework_environments import find_python
+
+pytest.register_assert_rewrite("stepscope.testing.framework_contract")
+from stepscope.testing.framework_contract import FrameworkContract  # noqa: E402
+
+pytestmark = pytest.mark.e2e
+
+
+class KerasContract(FrameworkContract):
+    script = Path(__file__).parent / "scripts" / "keras_training.py"
+    arguments: ClassVar = ("fit",)
+    environment: ClassVar[str]
+    backend: ClassVar[str]
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def python(cls) -> str:
+        return find_python(cls.environment)
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _backend(cls) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("KERAS_BACKEND", cls.backend)
+            yield
+
+
+class TestKerasOnTorch(KerasContract):
+    environment = "keras-torch"
+    backend = "torch"
+    modules: ClassVar = ("keras", "torch")
+    phases = frozenset({"data_wait", "forward", "loss", "backward", "optimizer"})
+
+
+@pytest.mark.seed("DBP-16")
+class TestKerasOnTensorFlow(KerasContract):
+    environment = "tensorflow"
+    backend = "tensorflow"
+    modules: ClassVar = ("keras", "tensorflow")
+
+
+class TestKerasOnJax(KerasContract):
+    environment = "keras-jax"
+    backend = "jax"
+    modules: ClassVar = ("keras", "jax")
+    step_count = 120  # at the first end of an epoch JAX compiles for over a second
