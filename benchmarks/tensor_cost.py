@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from stepscope.capture.frameworks.pytorch.progress import progress
 from torch import nn
 
 from stepscope.capture import session
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import install, tensors
 from stepscope.capture.frameworks.pytorch.tensors.recorder import TensorRecorder
 from stepscope.spool import TensorPlan
