@@ -42,7 +42,7 @@ def importers_by_name() -> None:
     of_tensors = {"TensorBoardImporter", "DebuggerTensorImporter"}
     assert names == {
         *("KinetoImporter", "MemoryTimelineImporter", "SMDebugImporter", "StageOperationsImporter"),
-        *("XPlaneImporter", "FlightRecorderImporter"),
+        *("XPlaneImporter", "FlightRecorderImporter", "NcclInspectorImporter"),
         *of_tensors,
     }
 

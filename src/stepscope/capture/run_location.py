@@ -6,7 +6,6 @@ without a directory, its name follows from the identity of the job, so that all 
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -78,6 +77,8 @@ def _has_completed(location: str) -> bool:
 
 
 def _read(*parts: str) -> dict[str, Any] | None:
+    import json  # only where a run is begun
+
     try:
         with open(os.path.join(*parts), encoding="utf-8") as file:
             content = json.load(file)

@@ -182,7 +182,9 @@ class TestImportHook:
         done = self.run(spool, tmp_path, "import torch; print(torch.value)")
         assert (done.stdout, done.stderr) == ("1\n", "")
         (note,) = spool.drain().notes
-        assert note.startswith("stopped recording framework imports after an error: ")
+        assert note.startswith(
+            "stopped recording what the adapter of torch records after an error: "
+        )
 
     def test_an_import_that_fails_can_be_tried_again(self, spool: Any, tmp_path: Path) -> None:
         done = self.run(
