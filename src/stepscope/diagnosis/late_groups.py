@@ -70,7 +70,8 @@ def find_inherited_lateness(
         )
         origin = int(weight.argmax())
         is_other = origin != index and origin in culprits and origin not in inherited
-        if is_other and weight[origin] >= MIN_INHERITED_RATIO * weight.sum():
+        total_ns = weight.sum()
+        if is_other and total_ns > 0 and weight[origin] >= MIN_INHERITED_RATIO * total_ns:
             inherited[index] = origin
     return inherited
 
