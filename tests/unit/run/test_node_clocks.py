@@ -115,10 +115,12 @@ def test_a_clock_that_was_set_is_not_known(new_run: RunMaker) -> None:
         ("forward", "gloo:all_reduce"),
         ("backward", "gloo:broadcast"),
         ("backward", "nccl:all_reduce"),
+        ("backward", "all_reduce"),
     ],
 )
 def test_without_ends_no_clock_is_known(new_run: RunMaker, kind: str, name: str) -> None:
-    """A collective whose end is unknown, whose root may leave early, or that runs on a device."""
+    """A collective whose end is unknown, whose root may leave early, that runs on a device, or
+    whose backend is not recorded."""
     run = draw(new_run, [0, 2], kind=kind, name=name)
     assert align_node_clocks(run) == NO_SHARED_COLLECTIVES
     assert (show_nodes(run).clocks or "").lower() == f"{NO_SHARED_COLLECTIVES}."
