@@ -33,7 +33,7 @@ def draw(
         late: ranks that are late, in turn.
         offset_ns: clock of the second node minus that of the first.
         set_at: step before which the second clock is set by 100 ms.
-        kind: kind of span that ends when the collective has ended.
+        kind: kind of span that ends when the collective has ended, and spans inside it.
         name: backend and kind of the collective.
     """
     builder = new_run()
@@ -45,12 +45,21 @@ def draw(
                 rank.now += 100 * MS
             late_ms = LATE_MS * (late[step % len(late)] == number)
             exchange_ms = TRANSFER_MS + LATE_MS - late_ms
-            rank.draw(f"wait {10 + late_ms} | forward 20 | {kind} {exchange_ms} | optimizer 10")
+            outer, _, inner = kind.partition(" ")
+            rank.draw(f"wait {10 + late_ms} | forward 20")
+            rank.draw(f"{outer} {exchange_ms} {inner} | optimizer 10")
             rank.collective(10 + exchange_ms, name=name)
     return builder.open()
 
 
-@pytest.mark.parametrize("kind", ["backward", "communication"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "backward",
+        "communication",
+        "backward ( backward 1 )",  # a reentrant checkpoint
+    ],
+)
 def test_the_offset_of_a_node_is_recovered(new_run: RunMaker, kind: str) -> None:
     clocks = align_node_clocks(draw(new_run, [0, 2, 1, 3], kind=kind))
     assert isinstance(clocks, NodeClocks)
@@ -113,6 +122,7 @@ def test_a_clock_that_was_set_is_not_known(new_run: RunMaker) -> None:
     ("kind", "name"),
     [
         ("forward", "gloo:all_reduce"),
+        ("backward ( async 1 )", "gloo:all_reduce"),
         ("backward", "gloo:broadcast"),
         ("backward", "nccl:all_reduce"),
         ("backward", "all_reduce"),
