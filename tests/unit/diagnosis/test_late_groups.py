@@ -67,8 +67,7 @@ def test_ranks_that_are_late_by_themselves_are_all_named(new_run: RunMaker) -> N
     payload = show_ranks(draw(new_run, late=(0, 1)).open())
     assert [row.made_late_by for row in payload.ranks] == [None] * 4
     assert payload.sentence == (
-        "All ranks of data coordinate 0 (dp) are late, by 20 ms: more work there than elsewhere, "
-        "not a slow worker."
+        "All ranks of data coordinate 0 (dp) are late by 20 ms: slow data loading."
     )
 
 

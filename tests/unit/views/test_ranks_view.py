@@ -23,6 +23,7 @@ EVEN = "wait 10 | forward 30 | communication 30 | optimizer 10"
 SLOW_LOADING = "wait 21 | forward 30 | communication 19 | optimizer 10"
 SLOW_FORWARD = "wait 10 | forward 41 | communication 19 | optimizer 10"
 SLOW_UPDATE = "wait 10 | forward 30 | communication 19 | optimizer 21"
+SLOW_IN_PARTS = "wait 14 | forward 34 | communication 19 | optimizer 13"
 COLLECTION = "wait 10 | forward 30 | garbage_collection 11 | communication 19 | optimizer 10"
 
 
@@ -142,13 +143,23 @@ def test_an_even_job_names_no_rank(new_run: RunMaker) -> None:
     assert all(rank.persistence is None and rank.cause is None for rank in payload.ranks)
 
 
-def test_a_pipeline_stage_is_told_from_a_slow_worker(new_run: RunMaker) -> None:
-    lines = [SLOW_FORWARD if number % 4 == 3 else EVEN for number in range(16)]
+@pytest.mark.parametrize(
+    ("late", "cause"),
+    [
+        ([SLOW_FORWARD] * 4, "slow forward passes"),
+        ([SLOW_FORWARD, SLOW_FORWARD, SLOW_LOADING, SLOW_FORWARD], "slow forward passes"),
+        ([SLOW_FORWARD, SLOW_FORWARD, SLOW_LOADING, SLOW_LOADING], "cause not found"),
+        ([SLOW_FORWARD, SLOW_FORWARD, SLOW_IN_PARTS, SLOW_IN_PARTS], "cause not found"),
+    ],
+)
+def test_a_pipeline_stage_that_is_late_is_named_with_the_cause_of_most_of_its_ranks(
+    new_run: RunMaker, late: list[str], cause: str
+) -> None:
+    lines = [late[number // 4] if number % 4 == 3 else EVEN for number in range(16)]
     builder = draw(new_run, *lines)
     payload = show_ranks(builder.open(), ViewOptions(mesh="dp=4,pp=4"))
     assert payload.sentence == (
-        "All ranks of pipeline coordinate 3 (pp) are late, by 11 ms: more work there than "
-        "elsewhere, not a slow worker."
+        f"All ranks of pipeline coordinate 3 (pp) are late by 11 ms: {cause}."
     )
     assert payload.ranks[0].coordinates in {f"dp={n} pp=3" for n in range(4)}
 
