@@ -48,9 +48,9 @@ def find_inherited_lateness(
     t_ns = recorded.arrivals.t_ns
     if len(set(recorded.nodes)) > 1:
         alignment = align_node_clocks(run)
-        if not isinstance(alignment, NodeClocks) or alignment.residual_ns is None:
+        if not isinstance(alignment, NodeClocks) or alignment.difference_residual_ns is None:
             return {}
-        min_lateness_ns = max(min_lateness_ns, alignment.residual_ns)
+        min_lateness_ns = max(min_lateness_ns, alignment.difference_residual_ns)
         t_ns = alignment.to_reference(recorded)
     index_of = {rank.process.process: index for index, rank in enumerate(ranks)}
     indices = np.array([index_of.get(name, -1) for name in recorded.processes])

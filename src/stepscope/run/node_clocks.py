@@ -37,10 +37,11 @@ class NodeClocks:
     set during the job."""
 
     @property
-    def residual_ns(self) -> float | None:
-        """Largest possible error of a time of any node; None if a clock is not known."""
+    def difference_residual_ns(self) -> float | None:
+        """Largest possible error of the difference between times of any two nodes, the sum of their
+        residuals; None if a clock is not known."""
         residuals = [clock.residual_ns for clock in self.clocks.values() if clock is not None]
-        return max(residuals) if len(residuals) == len(self.clocks) else None
+        return sum(sorted(residuals)[-2:]) if len(residuals) == len(self.clocks) else None
 
     def to_reference(self, recorded: RecordedCollectives) -> Int:
         """Convert the times of calls to the clock of the reference node. Times of nodes without a
