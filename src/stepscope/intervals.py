@@ -216,6 +216,17 @@ def union(intervals: Intervals) -> Intervals:
     return Intervals(start[opens], reach[closes])
 
 
+def take_outermost(intervals: Intervals) -> Intervals:
+    """Select the intervals that start in no earlier one.
+
+    Args:
+        intervals: in nesting order.
+    """
+    is_outermost = np.ones(len(intervals.start), dtype=np.bool_)
+    is_outermost[1:] = intervals.start[1:] >= np.maximum.accumulate(intervals.end)[:-1]
+    return Intervals(intervals.start[is_outermost], intervals.end[is_outermost])
+
+
 def unite(*sets: Intervals) -> Intervals:
     """Unite several sets of intervals into one union."""
     starts, ends = zip(*sets, strict=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.intervals import Int, Intervals
+from stepscope.intervals import Int, Intervals, take_outermost
 from stepscope.schema import DdpFact
 
 MIN_RECORDED_RATIO = 0.5
@@ -39,7 +39,8 @@ def measure_exchange(
 
     Args:
         steps: steps of the rank, in order.
-        passes: its backward passes, in order.
+        passes: its backward passes, in order; those inside others, such as the passes of reentrant
+            checkpoints, do not count.
         calls: its collectives.
         explicit: collectives of its script, whose time is communication anyway.
 
@@ -47,6 +48,7 @@ def measure_exchange(
         Nanoseconds by step; NaN for a step whose calls are not all recorded, and for the last ones,
         without a call after them.
     """
+    passes, explicit = take_outermost(passes), take_outermost(explicit)
     t_ns = calls.t_ns
     gaps = np.concatenate([[0], np.cumsum(np.diff(calls.seq) != 1)])
     before = np.maximum(np.searchsorted(t_ns, steps.start) - 1, 0)

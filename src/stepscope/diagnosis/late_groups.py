@@ -48,9 +48,9 @@ def find_inherited_lateness(
     t_ns = recorded.arrivals.t_ns
     if len(set(recorded.nodes)) > 1:
         alignment = align_node_clocks(run)
-        if not isinstance(alignment, NodeClocks) or alignment.residual_ns is None:
+        if not isinstance(alignment, NodeClocks) or alignment.difference_residual_ns is None:
             return {}
-        min_lateness_ns = max(min_lateness_ns, alignment.residual_ns)
+        min_lateness_ns = max(min_lateness_ns, alignment.difference_residual_ns)
         t_ns = alignment.to_reference(recorded)
     index_of = {rank.process.process: index for index, rank in enumerate(ranks)}
     indices = np.array([index_of.get(name, -1) for name in recorded.processes])
@@ -70,7 +70,8 @@ def find_inherited_lateness(
         )
         origin = int(weight.argmax())
         is_other = origin != index and origin in culprits and origin not in inherited
-        if is_other and weight[origin] >= MIN_INHERITED_RATIO * weight.sum():
+        total_ns = weight.sum()
+        if is_other and total_ns > 0 and weight[origin] >= MIN_INHERITED_RATIO * total_ns:
             inherited[index] = origin
     return inherited
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -51,6 +52,7 @@ PHASE_WORDS = {
     "other": "other work of its training thread",
 }
 """What a rank does that is slow in a phase."""
+CAUSE_NOT_FOUND = "cause not found"
 Persistence = Literal["persistent", "since", "transient"]
 
 
@@ -114,7 +116,7 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
         steps=steps,
         late=late,
         culprits=culprits,
-        causes=causes,
+        causes={index: cause.kind + cause.detail for index, cause in causes.items()},
         inherited=inherited,
         mesh=mesh,
         sentence=" ".join(
@@ -141,6 +143,15 @@ def classify_persistence(rank: LateRank, step_count: int) -> Persistence | None:
 
 
 # --- cause ---------------------------------------------------------------------------------------
+
+
+class _Cause(NamedTuple):
+    """Activity of a late rank while the others wait."""
+
+    kind: str
+    """Words that all ranks with this cause have in common."""
+    detail: str = ""
+    """Figures of the rank, which follow these words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +182,7 @@ def _find_cause(
     index: int,
     late: LateRank,
     work_ns: Sequence[float],
-) -> str | None:
+) -> _Cause | None:
     """Find what a late rank does while the others wait; None where nothing explains half of it."""
     enough_ns = MIN_EXPLAINED_RATIO * late.lateness_ns
     excess = late.excess_ns
@@ -179,7 +190,7 @@ def _find_cause(
     input_ratio = compute_input_ratio(ranks[index], peers)
     compute_ns = sum(excess[phase] for phase in ("forward", "loss", "backward"))
     if input_ratio is not None and input_ratio >= MIN_INPUT_RATIO and compute_ns >= enough_ns:
-        return f"larger inputs, {multiple(input_ratio)} those of the other ranks"
+        return _Cause("larger inputs", f", {multiple(input_ratio)} those of the other ranks")
     condition = conditions[index]
     peer_conditions = [peer for number, peer in enumerate(conditions) if number != index]
     clock = condition.clock_megahertz
@@ -187,16 +198,13 @@ def _find_cause(
     if clock is not None and peer_clocks and compute_ns >= enough_ns:
         clock_ratio = clock / float(np.median(peer_clocks))
         if clock_ratio <= MIN_CLOCK_RATIO:
-            return f"a slow GPU clock, {percent(clock_ratio)} of that of the other ranks"
+            detail = f", {percent(clock_ratio)} of that of the other ranks"
+            return _Cause("a slow GPU clock", detail)
     contention_ns = _measure_contention(conditions, index, work_ns)
     if contention_ns is not None and contention_ns >= enough_ns:
-        return f"no free core for {duration(contention_ns)} of a step"
-    return _find_phase(excess, enough_ns)
-
-
-def _find_phase(excess_ns: Mapping[str, float], enough_ns: float) -> str | None:
-    phase = max(excess_ns, key=lambda name: excess_ns[name])
-    return PHASE_WORDS[phase] if excess_ns[phase] >= enough_ns else None
+        return _Cause("no free core", f" for {duration(contention_ns)} of a step")
+    phase = max(excess, key=lambda name: excess[name])
+    return _Cause(PHASE_WORDS[phase]) if excess[phase] >= enough_ns else None
 
 
 def _measure_contention(
@@ -231,7 +239,7 @@ def _write_sentence(  # noqa: PLR0917
     steps: SharedSteps,
     late: LateRanks,
     culprits: Sequence[int],
-    causes: Mapping[int, str],
+    causes: Mapping[int, _Cause],
     mesh: RankMesh | None,
 ) -> str:
     if not culprits:
@@ -243,20 +251,25 @@ def _write_sentence(  # noqa: PLR0917
     group = mesh and _find_group(ranks, culprits, mesh)
     if group is not None:
         lateness_ns = float(np.median([late.ranks[index].lateness_ns for index in culprits]))
-        return (
-            f"All ranks of {group} are late, by {duration(lateness_ns)}: more work there than "
-            "elsewhere, not a slow worker."
-        )
+        common = _find_common_cause(causes, len(culprits)) or CAUSE_NOT_FOUND
+        return f"All ranks of {group} are late by {duration(lateness_ns)}: {common}."
     index = culprits[0]
     rank, title = late.ranks[index], ranks[index].name
     when = _describe_time(rank, steps)
-    cause = causes.get(index, "cause not found")
-    sentence = f"{title[:1].upper()}{title[1:]} {when} by {duration(_lateness(rank))}: {cause}."
+    cause = causes.get(index, _Cause(CAUSE_NOT_FOUND))
+    lateness = duration(_lateness(rank))
+    sentence = f"{title[:1].upper()}{title[1:]} {when} by {lateness}: {cause.kind}{cause.detail}."
     if len(culprits) > 1:
         names = ", ".join(ranks[number].name for number in culprits[1:4])
         more = f" and {len(culprits) - 4} more" if len(culprits) > 4 else ""
         sentence += f" So are, for less in total, {names}{more}."
     return sentence
+
+
+def _find_common_cause(causes: Mapping[int, _Cause], rank_count: int) -> str | None:
+    """Find the cause that more than half of the late ranks have; None if there is none."""
+    counts = Counter(cause.kind for cause in causes.values())
+    return next((kind for kind, count in counts.items() if count > rank_count / 2), None)
 
 
 def _describe_inherited(

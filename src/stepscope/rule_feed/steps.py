@@ -96,6 +96,7 @@ class StepFinder:
 
     def find(self, rows: StepRows) -> list[RankStepTimes]:
         """Find the steps that ended in a range and were not found before, by rank."""
+        self.unsettled.discard(self._read_until)
         self._read_until = max(self._read_until, rows.end_ns)
         steps_by_rank = []
         for name, read in rows.spans.items():

@@ -48,6 +48,16 @@ class UnsettledSteps:
         chunk = _Chunk(times, on_thread, steps.clock == "host")
         self._chunks[times.process.process].append(chunk)
 
+    def discard(self, end_ns: int) -> None:
+        """Discard the steps that `settle` would have returned for a range with this end.
+
+        No rule reads settled steps then.
+        """
+        for name, chunks in self._chunks.items():
+            self._chunks[name] = [
+                chunk for chunk in chunks if chunk.times.end_ns[-1] >= end_ns - MAX_WAIT_NS
+            ]
+
     def settle(self, end_ns: int, *, final: bool) -> list[RankStepTimes]:
         """Return the steps whose exchange is known or will not be, in the order of their numbers.
 

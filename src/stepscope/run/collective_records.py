@@ -86,7 +86,8 @@ def read_recorded_collectives(run: Run) -> RecordedCollectives | str:
     )
     nodes, backend = columns["node"], columns["backend"]
     names = [nodes.values[code] or "" for code in nodes.codes.tolist()]
-    on_host = np.array([value in HOST_BACKENDS for value in backend.values], dtype=np.bool_)
+    # The code of a missing backend is -1.
+    is_host_backend = np.array([*(value in HOST_BACKENDS for value in backend.values), False])
     first_rows = [int(np.flatnonzero(rank == index)[0]) for index in range(len(ranks))]
     return RecordedCollectives(
         ranks=ranks.tolist(),
@@ -96,7 +97,7 @@ def read_recorded_collectives(run: Run) -> RecordedCollectives | str:
         process=process.astype(np.int64),
         processes=[name or "" for name in columns["process"].values],
         kinds=[name or "" for name in columns["kind"].values],
-        is_on_host=on_host[backend.codes] & (backend.codes >= 0),
+        is_on_host=is_host_backend[backend.codes],
         ended_ns=np.ma.filled(columns["ended_ns"], -1),
         arrivals=RankArrivals(
             rank=rank,

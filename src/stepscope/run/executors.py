@@ -45,7 +45,7 @@ class ProcessEngine(Engine):
             raise StepscopeError(
                 "A process that read a part of the run was killed, probably because memory ran "
                 "out. Close other programs, or read the run on other machines with "
-                "--scheduler ADDRESS."
+                "`stepscope show RUN VIEW --scheduler ADDRESS`."
             ) from None
 
 

@@ -17,7 +17,7 @@ from stepscope.analysis import (
     align_clocks,
     classify_collective,
 )
-from stepscope.intervals import Int, Intervals
+from stepscope.intervals import Int, Intervals, contains, take_outermost, union
 from stepscope.run.collective_records import RecordedCollectives, read_recorded_collectives
 from stepscope.run.run import Run
 
@@ -37,10 +37,11 @@ class NodeClocks:
     set during the job."""
 
     @property
-    def residual_ns(self) -> float | None:
-        """Largest possible error of a time of any node; None if a clock is not known."""
+    def difference_residual_ns(self) -> float | None:
+        """Largest possible error of the difference between times of any two nodes, the sum of their
+        residuals; None if a clock is not known."""
         residuals = [clock.residual_ns for clock in self.clocks.values() if clock is not None]
-        return max(residuals) if len(residuals) == len(self.clocks) else None
+        return sum(sorted(residuals)[-2:]) if len(residuals) == len(self.clocks) else None
 
     def to_reference(self, recorded: RecordedCollectives) -> Int:
         """Convert the times of calls to the clock of the reference node. Times of nodes without a
@@ -103,8 +104,10 @@ def _find_ends(run: Run, recorded: RecordedCollectives) -> tuple[Int, NDArray[np
     """Find the time by which each call had ended, -1 if unknown, and where it is its end.
 
     The recorder has only the time of the call for backends that send from the host. A call of the
-    script that is not asynchronous ends with its span, and one in a backward pass by the end of the
-    pass. For other backends it is the time at which the watchdog saw that the call had ended.
+    script that is not asynchronous ends with its span, and one that the framework makes in a
+    backward pass by the end of the pass. An asynchronous one of the script, such as a hook of a
+    gradient makes in the pass, may end after both. For other backends it is the time at which the
+    watchdog saw that the call had ended.
     """
     end_ns = np.where(recorded.is_on_host, -1, recorded.ended_ns)
     is_exact = np.zeros(len(end_ns), dtype=np.bool_)
@@ -114,7 +117,8 @@ def _find_ends(run: Run, recorded: RecordedCollectives) -> tuple[Int, NDArray[np
         rows = np.flatnonzero((recorded.process == code) & recorded.is_on_host)
         if not len(rows) or name not in processes:
             continue
-        passes, calls = _find_extents(run.step_spans(processes[name]), steps.get(name))
+        spans = run.step_spans(processes[name])
+        passes, calls = _find_extents(spans, steps.get(name))
         times = recorded.arrivals.t_ns[rows]
         for extents in (passes, calls):  # a call of the script in a pass ends earlier
             index = np.searchsorted(extents.start, times, side="right") - 1
@@ -122,6 +126,9 @@ def _find_ends(run: Run, recorded: RecordedCollectives) -> tuple[Int, NDArray[np
             is_inside[is_inside] = times[is_inside] < extents.end[index[is_inside]]
             end_ns[rows[is_inside]] = extents.end[index[is_inside]]
             is_exact[rows[is_inside]] = True
+        is_async = spans.is_kind("communication") & spans.has_flag(FLAG_ASYNC)
+        started = rows[contains(union(spans.take(is_async).intervals), times)]
+        end_ns[started], is_exact[started] = -1, False
     return end_ns, is_exact
 
 
@@ -130,4 +137,5 @@ def _find_extents(spans: Spans, steps: Steps | None) -> tuple[Intervals, Interva
     if steps is not None:
         spans = spans.take(spans.thread == steps.thread)
     spans = spans.take(~spans.unfinished & ~spans.has_flag(FLAG_ASYNC))
-    return spans.of("backward").intervals, spans.of("communication").intervals
+    passes, calls = spans.of("backward").intervals, spans.of("communication").intervals
+    return take_outermost(passes), take_outermost(calls)

@@ -32,6 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.analysis import (
+    FLAG_ASYNC,
     FLAG_EVAL_MODE,
     FLAG_NEW_MODEL,
     FLAG_NO_GRAD,
@@ -52,6 +53,7 @@ SHORTHAND = {
     "test": ("forward", FLAG_EVAL_MODE),
     "hand": ("backward", FLAG_NO_OPTIMIZER),
     "new_model": ("optimizer", FLAG_NEW_MODEL),
+    "async": ("communication", FLAG_ASYNC),
     "save": ("checkpoint", 0),
     "mark": ("step", 0),
 }

@@ -71,11 +71,11 @@ def _measure_on_nodes(
     arrivals, count = recorded.arrivals, len(recorded.ranks)
     if isinstance(alignment, str):
         reason = alignment
-    elif alignment.residual_ns is None:
+    elif alignment.difference_residual_ns is None:
         names = ", ".join(name for name, clock in alignment.clocks.items() if clock is None)
         reason = f"the clock of {names} could not be aligned with that of {alignment.reference}"
     else:
-        residual_ns = alignment.residual_ns
+        residual_ns = alignment.difference_residual_ns
         lateness = measure_lateness(replace(arrivals, t_ns=alignment.to_reference(recorded)))
         ranks = summarize_lateness(arrivals.rank, lateness, count)
         largest_ns = max((rank.median_ns or 0.0 for rank in ranks), default=0.0)

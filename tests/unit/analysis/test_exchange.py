@@ -81,6 +81,19 @@ def test_passes_of_one_step_add_up_and_one_without_a_call_exchanges_nothing() ->
     assert exchange.tolist() == [(20 - 15) + (90 - 70), 0]
 
 
+def test_passes_inside_others_do_not_count() -> None:
+    """Each reentrant checkpoint runs a backward pass inside that of the script."""
+    passes = intervals((10, 90), (20, 40), (30, 35), (50, 80))
+    exchange = measure_exchange(intervals((0, 100)), passes, calls(32, 60, 85, 150), EMPTY)
+    assert exchange.tolist() == [90 - 85]
+
+
+def test_calls_inside_others_of_the_script_are_communication_anyway() -> None:
+    explicit = intervals((140, 170), (145, 150))
+    exchange = measure_exchange(STEPS, PASSES, calls(30, 160, 280, 350), explicit)
+    assert exchange.tolist() == [60 - 30, 0, 290 - 280]
+
+
 def test_the_exchange_of_a_step_without_all_calls_is_unknown() -> None:
     lost = measure_exchange(STEPS, PASSES, calls(50, 140, 280, 350, seq=[0, 1, 3, 4]), EMPTY)
     assert np.isnan(lost).tolist() == [False, True, True]  # the lost call is of either of the two

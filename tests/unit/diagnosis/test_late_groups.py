@@ -67,9 +67,25 @@ def test_ranks_that_are_late_by_themselves_are_all_named(new_run: RunMaker) -> N
     payload = show_ranks(draw(new_run, late=(0, 1)).open())
     assert [row.made_late_by for row in payload.ranks] == [None] * 4
     assert payload.sentence == (
-        "All ranks of data coordinate 0 (dp) are late, by 20 ms: more work there than elsewhere, "
-        "not a slow worker."
+        "All ranks of data coordinate 0 (dp) are late by 20 ms: slow data loading."
     )
+
+
+def test_a_late_rank_that_is_never_the_last_is_late_by_itself(new_run: RunMaker) -> None:
+    """No rank waits for rank 5: rank 0 is later in the same exchange."""
+    builder = new_run()
+    every_rank = tuple(range(8))
+    for number in every_rank:
+        late_ms = {0: 100, 5: 50}.get(number, 0)
+        rank = builder.rank(number, world_size=8)
+        for _ in range(STEPS):
+            rank.draw(f"wait {10 + late_ms} | forward 30 | communication {105 - late_ms}")
+            for group, before_ms in (("1", 105 - late_ms), ("2", 1)):
+                rank.collective(before_ms, group=group, purpose="undefined", ranks=every_rank)
+            rank.draw("optimizer 5")
+    rows = {row.rank: row for row in show_ranks(builder.open()).ranks}
+    assert [rows[f"rank {number}"].persistence for number in (0, 5)] == ["persistent"] * 2
+    assert [row.made_late_by for row in rows.values()] == [None] * 8
 
 
 def test_groups_without_a_known_purpose_give_no_coordinates(new_run: RunMaker) -> None:

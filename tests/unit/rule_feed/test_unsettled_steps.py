@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from stepscope.rule_feed.feed import RuleFeed
+from stepscope.rule_feed.steps import StepFinder
 from stepscope.schema import JobState
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
+from stepscope.testing.runs import EPOCH_NS
 
 STEP_MS = 80
 SECOND_NS = 1_000_000_000
@@ -61,3 +63,15 @@ def test_the_end_of_a_job_settles_all_steps(feed: Callable[[int], RuleFeed]) -> 
     rest = [steps for inputs in ranges.ranges(final=True) for steps in inputs.settled_steps]
     numbers = np.concatenate([steps.number for steps in (*first, *rest)])
     assert numbers.tolist() == list(range(500))
+
+
+def test_steps_that_no_rule_reads_are_not_kept(tmp_path: Path) -> None:
+    reader = open_run(draw(tmp_path / "run", is_recorded_until=500))
+    finder = StepFinder(reader)
+    for second in range(1, 41):
+        end_ns = EPOCH_NS + second * SECOND_NS
+        finder.find(finder.read(reader.processes(), end_ns, final=False))
+    settled = finder.unsettled.settle(end_ns, final=True)
+    ends_ns = np.concatenate([steps.end_ns for steps in settled])
+    # Until the range before the last one, steps wait for 20 seconds.
+    assert end_ns - 22 * SECOND_NS < ends_ns.min() < end_ns - 18 * SECOND_NS

@@ -125,7 +125,9 @@ def test_few_parts_start_no_process(job: Path) -> None:
 
 
 def test_a_process_that_is_killed(job: Path) -> None:
-    with pytest.raises(StepscopeError, match="A process that read a part of the run was killed"):
+    advice = "with `stepscope show RUN VIEW --scheduler ADDRESS`"
+    message = f"A process that read a part of the run was killed.*{advice}"
+    with pytest.raises(StepscopeError, match=message):
         ProcessEngine().map(Run(open_run(job)), die, [0, 1])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from stepscope.quantities import duration
 from stepscope.run import NO_SHARED_COLLECTIVES, NodeClocks, Run, align_node_clocks
 from stepscope.testing import RunBuilder
 from stepscope.views.collective_arrivals import show_arrivals
@@ -22,35 +23,46 @@ def draw(
     new_run: RunMaker,
     late: Sequence[int],
     *,
+    nodes: int = 2,
     offset_ns: int = OFFSET_NS,
     set_at: int | None = None,
     kind: str = "backward",
     name: str = "gloo:all_reduce",
 ) -> Run:
-    """Draw two ranks on each of two nodes, of which one is late in each step.
+    """Draw two ranks on each of several nodes, of which one is late in each step.
 
     Args:
         late: ranks that are late, in turn.
-        offset_ns: clock of the second node minus that of the first.
+        nodes: their count.
+        offset_ns: clock of a node minus that of the previous one.
         set_at: step before which the second clock is set by 100 ms.
-        kind: kind of span that ends when the collective has ended.
+        kind: kind of span that ends when the collective has ended, and spans inside it.
         name: backend and kind of the collective.
     """
     builder = new_run()
-    for number in range(4):
-        rank = builder.rank(number, node=f"n{number // 2}", world_size=4)
+    for number in range(2 * nodes):
+        rank = builder.rank(number, node=f"n{number // 2}", world_size=2 * nodes)
         rank.now += offset_ns * (number // 2)
         for step in range(STEPS):
             if step == set_at and number > 1:
                 rank.now += 100 * MS
             late_ms = LATE_MS * (late[step % len(late)] == number)
             exchange_ms = TRANSFER_MS + LATE_MS - late_ms
-            rank.draw(f"wait {10 + late_ms} | forward 20 | {kind} {exchange_ms} | optimizer 10")
+            outer, _, inner = kind.partition(" ")
+            rank.draw(f"wait {10 + late_ms} | forward 20")
+            rank.draw(f"{outer} {exchange_ms} {inner} | optimizer 10")
             rank.collective(10 + exchange_ms, name=name)
     return builder.open()
 
 
-@pytest.mark.parametrize("kind", ["backward", "communication"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "backward",
+        "communication",
+        "backward ( backward 1 )",  # a reentrant checkpoint
+    ],
+)
 def test_the_offset_of_a_node_is_recovered(new_run: RunMaker, kind: str) -> None:
     clocks = align_node_clocks(draw(new_run, [0, 2, 1, 3], kind=kind))
     assert isinstance(clocks, NodeClocks)
@@ -61,7 +73,7 @@ def test_the_offset_of_a_node_is_recovered(new_run: RunMaker, kind: str) -> None
     # Each node is the last in turn: times differ from the truth by the transfer at most, and by
     # what a drift between two of these steps may add.
     assert TRANSFER_MS * MS <= clock.residual_ns <= 1.1 * TRANSFER_MS * MS
-    assert clocks.residual_ns == clock.residual_ns
+    assert clocks.difference_residual_ns == clock.residual_ns
 
 
 def test_lateness_is_measured_across_nodes(new_run: RunMaker) -> None:
@@ -74,6 +86,19 @@ def test_lateness_is_measured_across_nodes(new_run: RunMaker) -> None:
     assert arrivals.notes[0].startswith(
         "times are on the clock of n0: clocks of nodes are aligned by collectives, to within 2."
     )
+
+
+def test_the_error_of_two_nodes_is_the_sum_of_theirs(new_run: RunMaker) -> None:
+    """Neither is the reference: their clocks may differ from its clock in opposite directions."""
+    run = draw(new_run, [0, 2, 4], nodes=3)
+    clocks = align_node_clocks(run)
+    assert isinstance(clocks, NodeClocks)
+    residuals = [clock.residual_ns for clock in clocks.clocks.values() if clock is not None]
+    assert residuals[0] == 0
+    assert min(residuals[1:]) >= TRANSFER_MS * MS
+    assert clocks.difference_residual_ns == residuals[1] + residuals[2]
+    error = duration(residuals[1] + residuals[2])
+    assert f"are aligned to within {error} only" in show_arrivals(run).notes[0]
 
 
 def test_ranks_of_nodes_are_not_compared_if_the_error_is_as_large(new_run: RunMaker) -> None:
@@ -113,12 +138,15 @@ def test_a_clock_that_was_set_is_not_known(new_run: RunMaker) -> None:
     ("kind", "name"),
     [
         ("forward", "gloo:all_reduce"),
+        ("backward ( async 1 )", "gloo:all_reduce"),
         ("backward", "gloo:broadcast"),
         ("backward", "nccl:all_reduce"),
+        ("backward", "all_reduce"),
     ],
 )
 def test_without_ends_no_clock_is_known(new_run: RunMaker, kind: str, name: str) -> None:
-    """A collective whose end is unknown, whose root may leave early, or that runs on a device."""
+    """A collective whose end is unknown, whose root may leave early, that runs on a device, or
+    whose backend is not recorded."""
     run = draw(new_run, [0, 2], kind=kind, name=name)
     assert align_node_clocks(run) == NO_SHARED_COLLECTIVES
     assert (show_nodes(run).clocks or "").lower() == f"{NO_SHARED_COLLECTIVES}."

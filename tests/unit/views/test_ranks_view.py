@@ -23,6 +23,7 @@ EVEN = "wait 10 | forward 30 | communication 30 | optimizer 10"
 SLOW_LOADING = "wait 21 | forward 30 | communication 19 | optimizer 10"
 SLOW_FORWARD = "wait 10 | forward 41 | communication 19 | optimizer 10"
 SLOW_UPDATE = "wait 10 | forward 30 | communication 19 | optimizer 21"
+SLOW_IN_PARTS = "wait 14 | forward 34 | communication 19 | optimizer 13"
 COLLECTION = "wait 10 | forward 30 | garbage_collection 11 | communication 19 | optimizer 10"
 
 
@@ -142,13 +143,23 @@ def test_an_even_job_names_no_rank(new_run: RunMaker) -> None:
     assert all(rank.persistence is None and rank.cause is None for rank in payload.ranks)
 
 
-def test_a_pipeline_stage_is_told_from_a_slow_worker(new_run: RunMaker) -> None:
-    lines = [SLOW_FORWARD if number % 4 == 3 else EVEN for number in range(16)]
+@pytest.mark.parametrize(
+    ("late", "cause"),
+    [
+        ([SLOW_FORWARD] * 4, "slow forward passes"),
+        ([SLOW_FORWARD, SLOW_FORWARD, SLOW_LOADING, SLOW_FORWARD], "slow forward passes"),
+        ([SLOW_FORWARD, SLOW_FORWARD, SLOW_LOADING, SLOW_LOADING], "cause not found"),
+        ([SLOW_FORWARD, SLOW_FORWARD, SLOW_IN_PARTS, SLOW_IN_PARTS], "cause not found"),
+    ],
+)
+def test_a_pipeline_stage_that_is_late_is_named_with_the_cause_of_most_of_its_ranks(
+    new_run: RunMaker, late: list[str], cause: str
+) -> None:
+    lines = [late[number // 4] if number % 4 == 3 else EVEN for number in range(16)]
     builder = draw(new_run, *lines)
     payload = show_ranks(builder.open(), ViewOptions(mesh="dp=4,pp=4"))
     assert payload.sentence == (
-        "All ranks of pipeline coordinate 3 (pp) are late, by 11 ms: more work there than "
-        "elsewhere, not a slow worker."
+        f"All ranks of pipeline coordinate 3 (pp) are late by 11 ms: {cause}."
     )
     assert payload.ranks[0].coordinates in {f"dp={n} pp=3" for n in range(4)}
 
@@ -238,16 +249,20 @@ def test_the_map_says_what_it_leaves_out(
     ]
 
 
-def draw_exchange(new_run: RunMaker, count: int = 150, **exchange_ms: float) -> RunBuilder:
+def draw_exchange(
+    new_run: RunMaker, count: int = 150, *, recorded_count: int = 1000, **exchange_ms: float
+) -> RunBuilder:
     """Draw two ranks whose gradient exchange DDP timed in its first steps alone, when rank 1 was
-    late; its recorded collectives begin the given time before the end of each backward pass."""
+    late; its recorded collectives, in the first steps, begin the given time before the end of each
+    backward pass."""
     builder = new_run()
     for number in range(2):
         rank = builder.rank(number, world_size=2)
         rank.ddp(exchange_ms=20 - 10 * number, hidden_ms=0, compute_ms=20 + 10 * number)
-        for _ in range(count):
+        for step in range(count):
             rank.draw("wait 10 | forward 20 | backward 40 | optimizer 10")
-            rank.collective(10 + exchange_ms.get(f"rank_{number}", 20))
+            if step < recorded_count:
+                rank.collective(10 + exchange_ms.get(f"rank_{number}", 20))
     return builder
 
 
@@ -269,3 +284,14 @@ def test_a_rank_with_a_slow_backward_pass_is_named_by_its_collectives(new_run: R
     (finding,) = check_rules(run.reader, [RankStraggler()]).findings
     assert finding.ranks == ["rank 0"]
     assert finding.details["ranks"]["rank 0"]["mean_own_work_s"] == pytest.approx(0.071)
+
+
+@pytest.mark.parametrize(("recorded_count", "own_work_s"), [(200, 0.071), (100, 0.040)])
+def test_own_work_is_reported_as_measured_for_more_of_the_steps(
+    new_run: RunMaker, recorded_count: int, own_work_s: float
+) -> None:
+    """Of 200 compared steps, the exchange in backward passes is known of the first 149 or 49."""
+    builder = draw_exchange(new_run, 250, recorded_count=recorded_count, rank_0=9)
+    (finding,) = check_rules(builder.open().reader, [RankStraggler()]).findings
+    assert finding.ranks == ["rank 0"]
+    assert finding.details["ranks"]["rank 0"]["mean_own_work_s"] == pytest.approx(own_work_s)

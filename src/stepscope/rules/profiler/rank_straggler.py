@@ -47,8 +47,11 @@ class RankWork(msgspec.Struct, frozen=True, kw_only=True):
     """Own work of one rank over the compared steps."""
 
     mean_own_work_s: float = 0.0
-    """Mean of the wall time without the backward pass and communication."""
+    """Mean of the wall time without communication and the recorded exchange in backward passes;
+    without these passes where their exchange was not recorded for most steps. In traces, all but
+    exposed communication."""
     mean_step_s: float = 0.0
+    """Mean of the wall time of all compared steps."""
     slowest_in_count: int = 0
     """Steps in which the rank finished its own work last."""
     straggler_block_count: int = 0
@@ -65,15 +68,17 @@ class RankStragglerDetails(msgspec.Struct, frozen=True, kw_only=True):
 class _ComparedRank(RankState):
     pending: Int = field(default_factory=lambda: np.empty((0, 7), dtype=np.int64))
     """Rows that have not been compared: columns of `_rows`."""
-    work_ns: int = 0
+    work_ns: list[int] = field(default_factory=lambda: [0, 0])
+    """Own work by its definition, as of `_State.work_counts`."""
     wall_ns: int = 0
     slowest_count: int = 0
 
 
 @dataclass(slots=True)
 class _State(RankStates[_ComparedRank, msgspec.Struct]):
-    compared_count: int = 0
-    """Steps compared."""
+    work_counts: list[int] = field(default_factory=lambda: [0, 0])
+    """Steps compared, by definition of own work: without backward passes, and without the recorded
+    exchange in them."""
     block_count: int = 0
     incarnation: int = 1
     """Incarnation of the job whose ranks are compared: the latest."""
@@ -84,10 +89,19 @@ class _State(RankStates[_ComparedRank, msgspec.Struct]):
     trace_ends: Trigger = field(default_factory=Trigger)
     """Scans in which these traces end."""
 
+    @property
+    def compared_count(self) -> int:
+        """Steps compared."""
+        return sum(self.work_counts)
+
+    def mean_work_ns(self, name: str) -> float:
+        """Own work of a rank per step, by the definition of more steps."""
+        definition = int(np.argmax(self.work_counts))
+        return self.ranks[name].work_ns[definition] / self.work_counts[definition]
+
     def peer_work_ns(self, name: str) -> float:
         """Own work per step of the other ranks than *name*, their median."""
-        peers = [rank.work_ns for peer, rank in self.ranks.items() if peer != name]
-        return float(np.median(peers)) / self.compared_count
+        return float(np.median([self.mean_work_ns(peer) for peer in self.ranks if peer != name]))
 
 
 class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State]):
@@ -97,14 +111,14 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
     The own work of a rank in a step is its wall time without communication, in which it may wait
     for others. Gradients are exchanged in backward passes: from the last collective that the rank
     calls in one to its end, as the recorder of collectives has it. Where that is not known, the
-    whole backward pass is left out. Steps of all ranks are compared by number, `window` of them at
-    a time: a rank is late in a step if its own work exceeds the median of the other ranks' by more
-    than `threshold` percent of the step, and a straggler if it is late in more than three quarters
-    of the steps. The view `ranks` measures lateness in the same way, from 5% on. Datapoints are
-    steps that all ranks have completed. The details list the ranks by own work, and the number of
-    steps in which each finished its own work last. In imported traces, own work is all but exposed
-    communication, and the steps that the traces of all ranks have in common, at least three, are
-    compared at once.
+    whole backward pass is left out; own work is reported as measured for more of the steps. Steps
+    of all ranks are compared by number, `window` of them at a time: a rank is late in a step if its
+    own work exceeds the median of the other ranks' by more than `threshold` percent of the step,
+    and a straggler if it is late in more than three quarters of the steps. The view `ranks`
+    measures lateness in the same way, from 5% on. Datapoints are steps that all ranks have
+    completed. The details list the ranks by own work, and the number of steps in which each
+    finished its own work last. In imported traces, own work is all but exposed communication, and
+    the steps that the traces of all ranks have in common, at least three, are compared at once.
 
     ## Why it matters
     Ranks that exchange gradients proceed at the pace of the slowest. On the other ranks the loss
@@ -151,7 +165,7 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             incarnation = steps.process.incarnation
             if incarnation > state.incarnation:  # the others will not reach its steps any more
                 state.ranks.clear()
-                state.compared_count = state.block_count = 0
+                state.work_counts, state.block_count = [0, 0], 0
                 state.incarnation = incarnation
                 state.trigger = Trigger()
             elif incarnation < state.incarnation:
@@ -201,7 +215,8 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             True if it has a straggler.
         """
         has_exchange = (rows[:, :, 6] != _UNKNOWN).all(axis=0)
-        if has_exchange.mean() >= MIN_RECORDED_RATIO:
+        is_recorded = bool(has_exchange.mean() >= MIN_RECORDED_RATIO)
+        if is_recorded:
             rows = rows[:, has_exchange]
             work = rows[:, :, 1] - rows[:, :, 6]
         else:
@@ -211,13 +226,13 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
         is_late = compare_with_others(work.astype(float)) > limit
         is_straggler = (~is_late).mean(axis=1) < MAX_PUNCTUAL_RATIO
         slowest = np.bincount(work.argmax(axis=0), minlength=len(state.ranks))
-        state.compared_count += work.shape[1]
+        state.work_counts[is_recorded] += work.shape[1]
         state.block_count += 1
         sums = np.stack([work.sum(axis=1), wall.sum(axis=1), slowest, is_straggler], axis=1)
         for rank, (work_ns, wall_ns, slowest_count, violations) in zip(
             state.ranks.values(), sums.tolist(), strict=True
         ):
-            rank.work_ns += work_ns
+            rank.work_ns[is_recorded] += work_ns
             rank.wall_ns += wall_ns
             rank.slowest_count += slowest_count
             rank.violation_count += violations
@@ -255,11 +270,11 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
         return state.compared_count
 
     def details(self, state: _State, ranks: Ranks[_ComparedRank]) -> RankStragglerDetails:
-        ordered = sorted(state.ranks.items(), key=lambda item: -item[1].work_ns)
+        ordered = sorted(state.ranks.items(), key=lambda item: -state.mean_work_ns(item[0]))
         return RankStragglerDetails(
             ranks={
                 name: RankWork(
-                    mean_own_work_s=rank.work_ns / state.compared_count / 1e9,
+                    mean_own_work_s=state.mean_work_ns(name) / 1e9,
                     mean_step_s=rank.wall_ns / state.compared_count / 1e9,
                     slowest_in_count=rank.slowest_count,
                     straggler_block_count=rank.violation_count,
@@ -280,7 +295,7 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             )
             yield (
                 f"{name}: straggler {blocks}. Its own work takes "
-                f"{duration(rank.work_ns / state.compared_count)} per step, that of the others "
+                f"{duration(state.mean_work_ns(name))} per step, that of the others "
                 f"{duration(state.peer_work_ns(name))} in the median."
             )
 
