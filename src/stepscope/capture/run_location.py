@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 
 from stepscope.capture.notebook import LAUNCHER
-from stepscope.errors import RunExistsError
+from stepscope.errors import RunExistsError, UsageError
 from stepscope.spool import machine_id, process_parent, process_start_ticks
 
 TYPE_CHECKING = False
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 RUNS_DIRECTORY = "stepscope-runs"
 COMPLETED, IN_PROGRESS, STOPPING = "Completed", "InProgress", "Stopping"
 """States of a job in the status of a node."""
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 HEARTBEAT_TIMEOUT_NS = 60_000_000_000
 """Time without a heartbeat after which a process on another machine counts as ended."""
 
@@ -37,9 +39,15 @@ def find_location(run: str | None, identity: JobIdentity | None) -> str:
 
     Raises:
         RunExistsError: the directory holds a run that this process cannot join.
+        UsageError: it is a URL.
     """
     if run is None:
         return _find_default(identity)
+    if _URL.match(run):
+        raise UsageError(
+            f"start_profiling cannot record into {run}: it needs a directory. To record into an "
+            "object store, start the script with `stepscope run --out URL -- CMD`."
+        )
     location = os.path.abspath(run)
     info = _read(location, "run.json")
     if info is not None and not _may_join(location, info, identity):

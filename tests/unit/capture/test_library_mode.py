@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -365,6 +366,19 @@ def test_a_process_elsewhere_without_heartbeats_is_not_joined(
     assert find_location(None, two_ranks) == str(job.path)  # by the clock of the file system
     os.utime(status, (1, 1))
     assert find_location(None, two_ranks) == str(job.path) + "-2"
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a", "http://host/a", "abfss://c@host/a"])
+def test_a_url_is_no_directory(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("STEPSCOPE_SPOOL", raising=False)
+    sentence = (
+        f"start_profiling cannot record into {url}: it needs a directory. To record into an "
+        "object store, start the script with `stepscope run --out URL -- CMD`."
+    )
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        stepscope.start_profiling(url)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_of_another_job_is_not_joined(tmp_path: Path, two_ranks: JobIdentity) -> None:
