@@ -1,9 +1,9 @@
 """Importer of the logs of NCCL Inspector, the profiler plugin of NCCL: a JSON object per line and
 collective (https://github.com/NVIDIA/nccl/tree/master/ext-profiler/inspector).
 
-A line names the communicator and the rank within it. The rank in the job is that of the largest
-communicator of the process. Only verbose logs have the times of the calls; of others, the time at
-which a line was written is known, which tells nothing about who was late.
+A line names the communicator and the rank within it. The rank in the job is that in the largest
+communicator, if that has all processes. Only verbose logs have the times of the calls; of others,
+the time at which a line was written is known, which tells nothing about who was late.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import secrets
 import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from stepscope.schema import (
 from stepscope.store import DictColumn, RunWriter
 
 VERSION_PREFIX = "v4."
+UNKNOWN_RANKS = "the ranks are unknown: no communicator of the largest size has all processes"
 TRANSFERS = ("send", "recv")
 _LINE = re.compile(rb'\s*\{\s*"header"\s*:.{0,2000}"inspector_output_format_version"', re.DOTALL)
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -140,8 +142,11 @@ class NcclInspectorImporter:
                 )
             progress(index, 1.0)
         if records:
+            ranks = _find_ranks(records)
             with RunWriter(run, node) as writer:
-                _store(writer, records)
+                _store(writer, records, ranks)
+            if not ranks:
+                results = [_note_unknown_ranks(result) for result in results]
         return results
 
 
@@ -170,15 +175,22 @@ def _parse(content: bytes) -> tuple[list[_Record], int]:
     return records, damaged_count
 
 
-def _store(writer: RunWriter, records: Sequence[_Record]) -> None:
-    ranks = _find_ranks(records)
+def _note_unknown_ranks(result: Result) -> Result:
+    if not isinstance(result, Recorded):
+        return result
+    return replace(result, lost="; ".join(filter(None, [result.lost, UNKNOWN_RANKS])))
+
+
+def _store(
+    writer: RunWriter, records: Sequence[_Record], ranks: dict[tuple[str, int], int]
+) -> None:
     members = _find_members(records, ranks)
     by_process: dict[tuple[str, int], list[_Record]] = {}
     for record in records:
         by_process.setdefault(record.process, []).append(record)
     for (host, pid), rows in by_process.items():
-        rank = ranks[host, pid]
-        process = f"inspector-{rank}-{secrets.token_hex(4)}"
+        rank = ranks.get((host, pid))
+        process = f"inspector-{pid if rank is None else rank}-{secrets.token_hex(4)}"
         columns = _make_columns(rows, process, host, rank, members)
         writer.append("collective_calls", columns)
         writer.put_process(
@@ -197,22 +209,29 @@ def _store(writer: RunWriter, records: Sequence[_Record]) -> None:
 
 
 def _find_ranks(records: Iterable[_Record]) -> dict[tuple[str, int], int]:
-    """Find the rank of each process: that in its largest communicator."""
-    largest: dict[tuple[str, int], tuple[int, int]] = {}
+    """Find the rank of each process: that in a communicator of the largest size that has all of the
+    processes, each at a rank of its own. Without one the ranks are unknown, and the result empty.
+    """
+    positions: dict[tuple[int, str], dict[tuple[str, int], int]] = {}
     for record in records:
-        size, rank = record.header.n_ranks, record.header.rank
-        if size > largest.get(record.process, (0, 0))[0]:
-            largest[record.process] = size, rank
-    return {process: rank for process, (_, rank) in largest.items()}
+        header = record.header
+        positions.setdefault((header.n_ranks, header.id), {})[record.process] = header.rank
+    processes = {process for ranks in positions.values() for process in ranks}
+    largest = max(size for size, _ in positions)
+    for (size, _), ranks in positions.items():
+        if size == largest and ranks.keys() == processes and len({*ranks.values()}) == len(ranks):
+            return ranks
+    return {}
 
 
 def _find_members(
     records: Iterable[_Record], ranks: dict[tuple[str, int], int]
 ) -> dict[str, str | None]:
-    """Find the ranks of each communicator in the job, if the log of each of them is there."""
+    """Find the ranks of each communicator in the job, if they are known and the log of each of them
+    is there."""
     by_group: dict[str, dict[int, int]] = {}
     sizes: dict[str, int] = {}
-    for record in records:
+    for record in records if ranks else ():
         group = record.header.id
         by_group.setdefault(group, {})[record.header.rank] = ranks[record.process]
         sizes[group] = record.header.n_ranks
@@ -225,7 +244,11 @@ def _find_members(
 
 
 def _make_columns(
-    rows: Sequence[_Record], process: str, host: str, rank: int, members: dict[str, str | None]
+    rows: Sequence[_Record],
+    process: str,
+    host: str,
+    rank: int | None,
+    members: dict[str, str | None],
 ) -> dict[str, Any]:
     count = len(rows)
     kinds = [_name_kind(row.coll_perf.coll) for row in rows]
@@ -247,10 +270,10 @@ def _make_columns(
             ],
             dtype=np.int64,
         ),
-        "rank": np.full(count, rank, dtype=np.int32),
+        "rank": np.ma.MaskedArray(np.full(count, rank or 0, dtype=np.int32), mask=rank is None),
         "group": DictColumn.encode(row.header.id for row in rows),
         "group_description": DictColumn.encode([None] * count),
-        "group_ranks": DictColumn.encode(members[row.header.id] for row in rows),
+        "group_ranks": DictColumn.encode(members.get(row.header.id) for row in rows),
         "kind": DictColumn.encode(kinds),
         "backend": DictColumn.constant("nccl", count),
         "number": np.array([row.coll_perf.coll_sn for row in rows], dtype=np.int64),

@@ -75,7 +75,7 @@ def read(run: Path, *names: str) -> list[tuple[Any, ...]]:
         "collective_calls", tuple(dict.fromkeys(("rank", "group", "number", *names)))
     )
     index = list(columns)
-    rows = sorted(zip(*(column.tolist() for column in columns.values()), strict=True))
+    rows = sorted(zip(*(column.tolist() for column in columns.values()), strict=True), key=str)
     return [tuple(row[index.index(name)] for name in names) for row in rows]
 
 
@@ -122,6 +122,45 @@ def test_the_rank_is_that_of_the_largest_communicator(tmp_path: Path) -> None:
         (1, "reduce_scatter", None, "pair"),
         (1, "all_reduce", None, "world"),
     ]
+
+
+def test_ranks_are_unknown_where_no_communicator_has_all_processes(tmp_path: Path) -> None:
+    """Four processes in pairs, two of them at each position of a communicator of two."""
+    logs = {
+        f"{pid}.log": [
+            make_line(1, rank=pid % 2, pid=40 + pid, group=f"tp{pid // 2}", is_verbose=True),
+            make_line(1, rank=pid // 2, pid=40 + pid, group=f"dp{pid % 2}", is_verbose=True),
+        ]
+        for pid in range(4)
+    }
+    run, results = import_logs(tmp_path, logs)
+    sentence = "the ranks are unknown: no communicator of the largest size has all processes"
+    assert [result.lost for result in results] == [sentence] * 4
+    assert read(run, "rank", "group_ranks") == [(None, None)] * 8
+    imported = [p for p in open_run(run).processes() if p.process.startswith("inspector-")]
+    assert [process.rank for process in imported] == [None] * 4
+    assert {process.pid for process in imported} == {40, 41, 42, 43}
+    assert read_recorded_collectives(Run(open_run(run))) == (
+        "the ranks of the processes that have called the recorded collectives are unknown"
+    )
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [
+        [("world", 0, 3), ("world", 1, 3), ("pair", 0, 2)],  # the third may be any rank
+        [("a", 0, 4), ("a", 1, 4), ("b", 2, 4)],  # of two communicators of one size
+        [("a", 0, 2), ("a", 1, 2), ("a", 1, 2)],
+    ],
+)
+def test_no_rank_is_assumed(tmp_path: Path, positions: list[tuple[str, int, int]]) -> None:
+    lines = [
+        make_line(1, rank=rank, pid=pid, group=group, size=size)
+        for pid, (group, rank, size) in enumerate(positions, 40)
+    ]
+    run, (result,) = import_logs(tmp_path, {"a.log": [*lines, lines[0][:200]]})
+    assert result.lost.startswith("1 damaged line; the ranks are unknown: no communicator")
+    assert read(run, "rank") == [(None,)] * 3
 
 
 def test_a_cut_line_is_left_out_and_counted(tmp_path: Path) -> None:
