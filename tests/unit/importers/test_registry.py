@@ -109,6 +109,7 @@ def test_kineto_is_asked_last() -> None:
         "MemoryTimelineImporter",
         "FlightRecorderImporter",
         "XPlaneImporter",
+        "NcclInspectorImporter",
         "StageOperationsImporter",
         "KinetoImporter",
     ]
