@@ -64,7 +64,7 @@ def start_profiling(
 
     Raises:
         RunExistsError: the directory already contains a run, and not of this job.
-        UsageError: the interval is out of range.
+        UsageError: the interval is out of range, or `run` is a URL.
     """
     global _library_run
     if os.environ.get(SPOOL_VARIABLE):

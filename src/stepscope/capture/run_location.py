@@ -7,11 +7,13 @@ without a directory, its name follows from the identity of the job, so that all 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 
 from stepscope.capture.notebook import LAUNCHER
-from stepscope.errors import RunExistsError
+from stepscope.errors import RunExistsError, UsageError
+from stepscope.spool import machine_id, process_parent, process_start_ticks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +22,11 @@ if TYPE_CHECKING:
     from stepscope.job_environment import JobIdentity
 
 RUNS_DIRECTORY = "stepscope-runs"
-COMPLETED = "Completed"
-"""State of a job in the status of a node."""
+COMPLETED, IN_PROGRESS, STOPPING = "Completed", "InProgress", "Stopping"
+"""States of a job in the status of a node."""
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+HEARTBEAT_TIMEOUT_NS = 60_000_000_000
+"""Time without a heartbeat after which a process on another machine counts as ended."""
 
 
 def find_location(run: str | None, identity: JobIdentity | None) -> str:
@@ -33,9 +38,15 @@ def find_location(run: str | None, identity: JobIdentity | None) -> str:
 
     Raises:
         RunExistsError: the directory holds a run that this process cannot join.
+        UsageError: it is a URL.
     """
     if run is None:
         return _find_default(identity)
+    if _URL.match(run):
+        raise UsageError(
+            f"start_profiling cannot record into {run}: it needs a directory. To record into an "
+            "object store, start the script with `stepscope run --out URL -- CMD`."
+        )
     location = os.path.abspath(run)
     info = _read(location, "run.json")
     if info is not None and not _may_join(location, info, identity):
@@ -43,7 +54,7 @@ def find_location(run: str | None, identity: JobIdentity | None) -> str:
             raise RunExistsError(f"{location} already holds a run. Use a new directory.")
         raise RunExistsError(
             f"{location} already holds a run of the job {info['job']}, and this process belongs to "
-            f"the job {identity.text}, or that job has completed. Use a new directory."
+            f"the job {identity.text}, or that job has ended. Use a new directory."
         )
     return location
 
@@ -66,14 +77,49 @@ def _may_join(location: str, info: dict[str, Any], identity: JobIdentity | None)
     if identity is None or info.get("job") != identity.text:
         return False
     # The next job may have the same name where a person has chosen it.
-    return identity.is_unique or not _has_completed(location)
+    return identity.is_unique or _is_of_this_start(location)
 
 
-def _has_completed(location: str) -> bool:
-    nodes = os.path.join(location, "nodes")
-    names = os.listdir(nodes) if os.path.isdir(nodes) else []
-    states = [(_read(nodes, name, "status.json") or {}).get("state") for name in names]
-    return bool(states) and all(state == COMPLETED for state in states)
+def _is_of_this_start(location: str) -> bool:
+    """Return True unless the job of a run has ended.
+
+    After a failure it goes on where the agent that has started one of its processes, such as that
+    of torchrun, has started this one, too.
+    """
+    launchers = _list_launchers(location)
+    if not launchers or any(_is_alive(*launcher) for launcher in launchers):
+        return True
+    has_completed = all(status.get("state") == COMPLETED for _, status in launchers)
+    agents = [(launcher.get("machine"), launcher.get("parent")) for launcher, _ in launchers]
+    return not has_completed and (machine_id(), process_parent()) in agents
+
+
+def _list_launchers(location: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """List the launchers of a run, each with the status of its node, empty before the first; a
+    heartbeat is as late as the file system or the clock of the node says."""
+    directory = os.path.join(location, "launchers")
+    launchers = []
+    for name in os.listdir(directory) if os.path.isdir(directory) else []:
+        launcher = _read(directory, name)
+        path = os.path.join(location, "nodes", name.removesuffix(".json"), "status.json")
+        status = _read(path)
+        if launcher is not None and status is not None:
+            written_ns = os.stat(path).st_mtime_ns
+            heartbeat_ns = max(written_ns, status.get("heartbeat_ns", 0))
+            launchers.append((launcher, {**status, "heartbeat_ns": heartbeat_ns}))
+        elif launcher is not None:
+            launchers.append((launcher, {}))
+    return launchers
+
+
+def _is_alive(launcher: dict[str, Any], status: dict[str, Any]) -> bool:
+    """Return True if a launcher runs; on another machine, if its latest heartbeat is recent."""
+    if launcher.get("machine") == machine_id():
+        ticks = process_start_ticks(launcher.get("pid", 0))
+        return ticks is not None and ticks == launcher.get("start_ticks")
+    heard_ns = status.get("heartbeat_ns") or launcher.get("registered_ns", 0)
+    is_final = status.get("state", IN_PROGRESS) not in {IN_PROGRESS, STOPPING}
+    return not is_final and time.time_ns() - heard_ns <= HEARTBEAT_TIMEOUT_NS
 
 
 def _read(*parts: str) -> dict[str, Any] | None:

@@ -109,19 +109,27 @@ class JobRun:
             say(f"Another node writes the verdict of this job. It will be in the run: {diagnose}")
         return False
 
-    def conclude(self, complete: bool | None, end: UploadEnd | None) -> None:
+    def conclude(
+        self, complete: bool | None, end: UploadEnd | None, *, is_read: bool = False
+    ) -> None:
         """Upload the rest of a run for an object store, unless its monitor still does, and remove
         what is uploaded.
 
         Args:
             complete: as above.
             end: result of `upload_records`, after which this machine has nothing to add.
+            is_read: another process still reads the recording, and may add findings: it stays.
         """
         if self.staging is None or not complete:
             return
         if end is None:
             end = finish_upload(self.staging)
-        if end.complete:
+        if end.complete and is_read:
+            say(
+                f"The recording stays in {self.staging.directory} while rules are evaluated. "
+                f"Upload their findings, and remove it, with: {self.staging.recovery}"
+            )
+        elif end.complete:
             from stepscope.monitor import discard_staging
 
             discard_staging(self.staging.directory)

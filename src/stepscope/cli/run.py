@@ -348,13 +348,7 @@ class _Session:
         watching = (
             None
             if self._rules is None
-            else Watching(
-                self._run.location,
-                self._rules,
-                self._stopping.request_path,
-                self._watch_budget,
-                node=self._run.node,
-            )
+            else Watching(self._run, self._rules, self._stopping.request_path, self._watch_budget)
         )
         launcher = Launcher(
             handshake=Handshake(self._spool),
@@ -393,7 +387,8 @@ class _Session:
         finally:
             if complete:
                 remove_spool(self._spool)
-            self._run.conclude(complete, uploaded)
+            is_read = watching is not None and watching.is_left_running
+            self._run.conclude(complete, uploaded, is_read=is_read)
         return job_exit
 
     def _report(

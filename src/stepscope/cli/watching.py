@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from stepscope.budget import Budget
+from stepscope.cli.job_run import JobRun
 from stepscope.cli.launcher import Companion, stop_is_pending
 from stepscope.cli.options import FIRED
 from stepscope.cli.output import say
@@ -29,30 +30,28 @@ class Watching:
     """The rules of one job.
 
     Args:
-        location: the run.
+        run: the run; if its launchers are on several nodes, the one that holds the lease evaluates
+            the rules.
         plan: rules and actions that the user requested.
         stop_request: file in which the process requests to stop the job.
         budget: CPU time and memory of the process.
-        node: this node, if the launchers of several nodes share the run; the one that holds the
-            lease evaluates the rules.
     """
 
     def __init__(
         self,
-        location: Path,
+        run: JobRun,
         plan: RulePlan,
         stop_request: Path,
         budget: Budget,
-        *,
-        node: str | None = None,
     ) -> None:
-        self._node = node
-        self._location = location
+        self._run = run
         self._plan = plan
         self._budget = budget
         self._log = open_log()
         self._stop_request = stop_request
         self._made_s = time.time()
+        self.is_left_running = False
+        """True if the process still evaluated rules when the wait for it was over."""
         self.companion = Companion(lambda _job_pid: self._start())
 
     def conclude(self, job_exit: JobExit, *, complete: bool | None) -> JobExit:
@@ -123,7 +122,8 @@ class Watching:
             code = self._wait()
         record = self._current()
         if code is None:
-            later = suggest("rules", "check", locate(self._location))
+            self.is_left_running = True
+            later = suggest("rules", "check", locate(self._run.name))
             say(f"Rules are still being evaluated. Later: {later}")
         elif code or record is None or record.progress == "running":
             say(f"Some findings are missing in the run ({last_line(self._log)}).")
@@ -133,7 +133,7 @@ class Watching:
         from stepscope.rule_feed import recorded_rules
         from stepscope.store import open_run
 
-        return recorded_rules(open_run(self._location))
+        return recorded_rules(open_run(self._run.location))
 
     def _wait(self) -> int | None:
         """Return the exit status of the process, None if it still runs."""
@@ -157,8 +157,9 @@ class Watching:
             kind="stop", address=str(self._stop_request), target="the job", rules=rules
         )
         config = WatchConfig(
-            run=str(self._location),
-            node=self._node,
+            run=str(self._run.location),
+            shown=str(self._run.name),
+            node=self._run.node,
             launcher_pid=os.getpid(),
             scan_ns=round(1e9 * plan.scan_s),
             selection=plan.selection,

@@ -1,9 +1,9 @@
 """Importer of the logs of NCCL Inspector, the profiler plugin of NCCL: a JSON object per line and
 collective (https://github.com/NVIDIA/nccl/tree/master/ext-profiler/inspector).
 
-A line names the communicator and the rank within it. The rank in the job is that of the largest
-communicator of the process. Only verbose logs have the times of the calls; of others, the time at
-which a line was written is known, which tells nothing about who was late.
+A line names the communicator and the rank within it. The rank in the job is that in the largest
+communicator, if that has all processes. Only verbose logs have the times of the calls; of others,
+the time at which a line was written is known, which tells nothing about who was late.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 import secrets
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -38,39 +39,49 @@ from stepscope.schema import (
 from stepscope.store import DictColumn, RunWriter
 
 VERSION_PREFIX = "v4."
+UNKNOWN_RANKS = "the ranks are unknown: no communicator of the largest size has all processes"
 TRANSFERS = ("send", "recv")
 _LINE = re.compile(rb'\s*\{\s*"header"\s*:.{0,2000}"inspector_output_format_version"', re.DOTALL)
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
+_MAX_INT64 = np.iinfo(np.int64).max
+_Rank = Annotated[int, msgspec.Meta(ge=0, le=np.iinfo(np.int32).max)]
+_Number = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT64)]
+_Microseconds = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT64 // 1000)]
+"""Time that the run can hold in nanoseconds; a line with another one is damaged."""
+_Duration = Annotated[float, msgspec.Meta(ge=0, le=2.0**52)]
+"""Microseconds, up to 143 years, which is exact."""
+
+
 class _Header(msgspec.Struct):
     id: str
-    rank: int
-    n_ranks: int
+    rank: _Rank
+    n_ranks: _Rank
 
 
 class _Metadata(msgspec.Struct):
     inspector_output_format_version: str
-    dump_timestamp_us: int
+    dump_timestamp_us: _Microseconds
     hostname: str
-    pid: int
+    pid: _Number
 
 
 class _Kernel(msgspec.Struct):
-    kernel_start_ts: int = 0
-    kernel_stop_ts: int = 0
+    kernel_start_ts: _Microseconds = 0
+    kernel_stop_ts: _Microseconds = 0
 
 
 class _Times(msgspec.Struct):
-    coll_start_ts: int = 0
+    coll_start_ts: _Microseconds = 0
     kernel_events: list[_Kernel] = []
 
 
 class _Performance(msgspec.Struct):
     coll: str
-    coll_sn: int
-    coll_msg_size_bytes: int
-    coll_exec_time_us: float
+    coll_sn: _Number
+    coll_msg_size_bytes: _Number
+    coll_exec_time_us: _Duration
     event_trace_ts: _Times | None = None
 
 
@@ -106,6 +117,12 @@ class _Record(msgspec.Struct):
         return [] if times is None else times.kernel_events
 
 
+_Process = tuple[str, int]
+"""Machine and number of a process."""
+_Communicator = tuple[int, str]
+"""Size and identifier of a communicator."""
+
+
 class NcclInspectorImporter:
     """Importer of logs; see `registry.Importer`."""
 
@@ -122,26 +139,29 @@ class NcclInspectorImporter:
     ) -> list[Result]:
         """Import logs, from all of which the ranks follow; see `registry.Importer`."""
         results: list[Result] = []
-        records: list[_Record] = []
+        calls = _Calls()
         for index, path in enumerate(files):
             try:
-                parsed, damaged_count = _parse(read_content(path))
+                records, damaged_count = _parse(read_content(path))
             except (OSError, EOFError, zlib.error) as error:
                 results.append(Refused(path, f"{path} cannot be read: {error}."))
             except ValueError as error:
                 results.append(Refused(path, f"{path} was not imported: {error}."))
             else:
-                records += parsed
+                calls.add(records)
                 lost = f"{count_of(damaged_count, 'damaged line')}" if damaged_count else None
                 results.append(
                     Recorded(
-                        name=path.name, form=NCCL_INSPECTOR, event_count=len(parsed), lost=lost
+                        name=path.name, form=NCCL_INSPECTOR, event_count=len(records), lost=lost
                     )
                 )
             progress(index, 1.0)
-        if records:
+        if calls.columns:
+            ranks = calls.find_ranks()
             with RunWriter(run, node) as writer:
-                _store(writer, records)
+                _store(writer, calls, ranks)
+            if not ranks:
+                results = [_note_unknown_ranks(result) for result in results]
         return results
 
 
@@ -170,17 +190,72 @@ def _parse(content: bytes) -> tuple[list[_Record], int]:
     return records, damaged_count
 
 
-def _store(writer: RunWriter, records: Sequence[_Record]) -> None:
-    ranks = _find_ranks(records)
-    members = _find_members(records, ranks)
-    by_process: dict[tuple[str, int], list[_Record]] = {}
-    for record in records:
-        by_process.setdefault(record.process, []).append(record)
-    for (host, pid), rows in by_process.items():
-        rank = ranks[host, pid]
-        process = f"inspector-{rank}-{secrets.token_hex(4)}"
-        columns = _make_columns(rows, process, host, rank, members)
-        writer.append("collective_calls", columns)
+class _Calls:
+    """Calls of all logs: columns, and the positions of processes in communicators."""
+
+    def __init__(self) -> None:
+        self.columns: dict[_Process, list[dict[str, Any]]] = {}
+        """Columns of the calls of each process, one item per log."""
+        self._positions: dict[_Communicator, dict[_Process, int]] = {}
+
+    def add(self, records: Sequence[_Record]) -> None:
+        """Add the lines of a log."""
+        by_process: dict[_Process, list[_Record]] = {}
+        for record in records:
+            header, process = record.header, record.process
+            by_process.setdefault(process, []).append(record)
+            self._positions.setdefault((header.n_ranks, header.id), {})[process] = header.rank
+        for process, rows in by_process.items():
+            self.columns.setdefault(process, []).append(_make_columns(rows))
+
+    def find_ranks(self) -> dict[_Process, int]:
+        """Find the rank of each process: that in a communicator of the largest size that has all of
+        the processes, each at a rank of its own. Without one the ranks are unknown, and the result
+        is empty."""
+        largest = max(size for size, _ in self._positions)
+        for (size, _), ranks in self._positions.items():
+            is_common = ranks.keys() == self.columns.keys()
+            if size == largest and is_common and len({*ranks.values()}) == len(ranks):
+                return ranks
+        return {}
+
+    def find_members(self, ranks: Mapping[_Process, int]) -> dict[str | None, str]:
+        """Find the ranks of each communicator in the job, if they are known and the log of each of
+        them is there."""
+        members: dict[str | None, str] = {}
+        for (size, group), positions in self._positions.items() if ranks else ():
+            by_position = {position: ranks[process] for process, position in positions.items()}
+            if len(by_position) == size:
+                members[group] = ",".join(str(rank) for _, rank in sorted(by_position.items()))
+        return members
+
+
+def _note_unknown_ranks(result: Result) -> Result:
+    if not isinstance(result, Recorded):
+        return result
+    return replace(result, lost="; ".join(filter(None, [result.lost, UNKNOWN_RANKS])))
+
+
+def _store(writer: RunWriter, calls: _Calls, ranks: Mapping[_Process, int]) -> None:
+    members = calls.find_members(ranks)
+    for (host, pid), parts in calls.columns.items():
+        rank = ranks.get((host, pid))
+        process = f"inspector-{pid if rank is None else rank}-{secrets.token_hex(4)}"
+        first = 0
+        for columns in parts:
+            count = len(columns["t_ns"])
+            groups = columns["group"].decode()
+            constants = {
+                "node": DictColumn.constant(host, count),
+                "process": DictColumn.constant(process, count),
+                "seq": np.arange(first, first + count, dtype=np.int64),
+                "rank": np.ma.MaskedArray(
+                    np.full(count, rank or 0, dtype=np.int32), mask=rank is None
+                ),
+                "group_ranks": DictColumn.encode(members.get(group) for group in groups),
+            }
+            writer.append("collective_calls", columns | constants)
+            first += count
         writer.put_process(
             ProcessInfo(
                 process=process,
@@ -189,73 +264,38 @@ def _store(writer: RunWriter, records: Sequence[_Record]) -> None:
                 parent_pid=0,
                 role="main",
                 rank=rank,
-                started_ns=int(columns["t_ns"].min()),
-                ended_ns=int(columns["t_ns"].max()),
+                started_ns=min(int(columns["t_ns"].min()) for columns in parts),
+                ended_ns=max(int(columns["t_ns"].max()) for columns in parts),
                 facts=[msgspec.to_builtins(ImportedFact(form=NCCL_INSPECTOR))],
             )
         )
 
 
-def _find_ranks(records: Iterable[_Record]) -> dict[tuple[str, int], int]:
-    """Find the rank of each process: that in its largest communicator."""
-    largest: dict[tuple[str, int], tuple[int, int]] = {}
-    for record in records:
-        size, rank = record.header.n_ranks, record.header.rank
-        if size > largest.get(record.process, (0, 0))[0]:
-            largest[record.process] = size, rank
-    return {process: rank for process, (_, rank) in largest.items()}
-
-
-def _find_members(
-    records: Iterable[_Record], ranks: dict[tuple[str, int], int]
-) -> dict[str, str | None]:
-    """Find the ranks of each communicator in the job, if the log of each of them is there."""
-    by_group: dict[str, dict[int, int]] = {}
-    sizes: dict[str, int] = {}
-    for record in records:
-        group = record.header.id
-        by_group.setdefault(group, {})[record.header.rank] = ranks[record.process]
-        sizes[group] = record.header.n_ranks
-    return {
-        group: ",".join(str(rank) for _, rank in sorted(ranks_by_position.items()))
-        if len(ranks_by_position) == sizes[group]
-        else None
-        for group, ranks_by_position in by_group.items()
-    }
-
-
-def _make_columns(
-    rows: Sequence[_Record], process: str, host: str, rank: int, members: dict[str, str | None]
-) -> dict[str, Any]:
+def _make_columns(rows: Sequence[_Record]) -> dict[str, Any]:
+    """Make the columns of a process that its log tells."""
     count = len(rows)
     kinds = [_name_kind(row.coll_perf.coll) for row in rows]
-    sizes = DictColumn.encode(str(row.coll_perf.coll_msg_size_bytes) for row in rows)
     no_text = DictColumn.constant("", count)
-    written_us = [row.metadata.dump_timestamp_us for row in rows]
     return {
-        "node": DictColumn.constant(host, count),
-        "process": DictColumn.constant(process, count),
         "log": DictColumn.encode(
             INSPECTOR_LOG if row.called_us else UNTIMED_INSPECTOR_LOG for row in rows
         ),
-        "seq": np.arange(count, dtype=np.int64),
         "t_ns": 1000
         * np.array(
             [
-                row.called_us or written - round(row.coll_perf.coll_exec_time_us)
-                for row, written in zip(rows, written_us, strict=True)
+                row.called_us
+                or row.metadata.dump_timestamp_us - round(row.coll_perf.coll_exec_time_us)
+                for row in rows
             ],
             dtype=np.int64,
         ),
-        "rank": np.full(count, rank, dtype=np.int32),
         "group": DictColumn.encode(row.header.id for row in rows),
-        "group_description": DictColumn.encode([None] * count),
-        "group_ranks": DictColumn.encode(members[row.header.id] for row in rows),
+        "group_description": DictColumn.constant(None, count),
         "kind": DictColumn.encode(kinds),
         "backend": DictColumn.constant("nccl", count),
         "number": np.array([row.coll_perf.coll_sn for row in rows], dtype=np.int64),
         "is_p2p": np.array([kind in TRANSFERS for kind in kinds], dtype=np.int16),
-        "input_sizes": sizes,
+        "input_sizes": DictColumn.encode(str(row.coll_perf.coll_msg_size_bytes) for row in rows),
         "input_dtypes": DictColumn.constant("Byte", count),
         "output_sizes": no_text,
         "output_dtypes": no_text,

@@ -83,7 +83,7 @@ def _recover_node(
     except (FileNotFoundError, NotADirectoryError):
         return _conclude_without_spool(location, reader, node, spool)
     if not is_free:
-        return _no_recovery(reader, node, _describe_holder(lock.find_holder()))
+        return _no_recovery(reader, node, _describe_holder(lock.find_holder()), complete=False)
     try:
         recovery = _drain(location, reader, node, spool, launcher)
         if recovery.complete:
@@ -182,12 +182,12 @@ def _remove(spool: Path) -> None:
         remove_spool(spool)
 
 
-def _no_recovery(reader: RunReader, node: str, reason: str) -> Recovery:
+def _no_recovery(reader: RunReader, node: str, reason: str, *, complete: bool = True) -> Recovery:
     status = reader.statuses().get(node)
     return Recovery(
         spool=None,
         row_count=0,
         state=status.state if status is not None else None,
-        complete=True,
+        complete=complete,
         reason=reason,
     )

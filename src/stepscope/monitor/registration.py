@@ -18,7 +18,7 @@ from stepscope.errors import RunExistsError
 from stepscope.job_environment import JobIdentity, read_ranks
 from stepscope.monitor.host import node_name
 from stepscope.schema import JobState, JobStatus, LauncherInfo
-from stepscope.spool import process_start_ticks
+from stepscope.spool import machine_id, process_parent, process_start_ticks
 from stepscope.store import HEARTBEAT_TIMEOUT_S, SharedRun
 
 CONFIRM_S = 6.0
@@ -56,14 +56,14 @@ class Participant:
     def is_known_here(self) -> bool:
         """True if this machine can tell whether the launcher runs."""
         is_final = self.status is not None and self.status.state.is_final
-        return is_final or self.launcher.machine == _machine()
+        return is_final or self.launcher.machine == machine_id()
 
     def is_over(self) -> bool:
         """Return True if the launcher has ended, as far as this machine can tell. Of another
         machine, whose clock may differ, heartbeats tell."""
         if self.status is not None and self.status.state.is_final:
             return True
-        if self.launcher.machine == _machine():
+        if self.launcher.machine == machine_id():
             return process_start_ticks(self.launcher.pid) != self.launcher.start_ticks
         if self.status is not None:
             return self.status.is_silent(time.time_ns())
@@ -147,9 +147,10 @@ def register_launcher(
             slot=slot,
             incarnation=incarnation,
             registered_ns=time.time_ns(),
-            machine=_machine(),
+            machine=machine_id(),
             pid=pid,
             start_ticks=process_start_ticks(pid) or 0,
+            parent=process_parent(pid),
         ),
     )
     return Registration(launcher, [participant.launcher for participant in participants])
@@ -202,12 +203,3 @@ def read_participants(run: SharedRun) -> list[Participant]:
     return [
         Participant(launcher, run.read_status(launcher.node)) for launcher in run.list_launchers()
     ]
-
-
-def _machine() -> str:
-    """Identify this machine since its last start, and the space of process ids."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
-    except OSError:
-        return f"unknown/{os.getpid()}"

@@ -1,7 +1,8 @@
 """Stops of a job on all of its nodes: the node that is asked to stop the job tells the others.
 
 The launcher of a node looks for requests in its spool only, so that a slow run never makes it wait.
-The monitors pass them on through the run.
+The monitors pass them on through the run; where that is in an object store, the uploads of the
+nodes exchange them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class StopRelay:
         """
         if self._run is None or self._launcher is None:
             return
-        while (stop := self._run.read_stop(self._count + 1)) is not None:
+        for stop in self._run.read_stops(self._count + 1):
             if stop.node != self._launcher.node and stop.incarnation >= self._launcher.incarnation:
                 self._handshake.write_stop_elsewhere(
                     StopSignal(signal=signal.SIGTERM, rule=stop.rule, by=stop.by, node=stop.node)

@@ -22,6 +22,7 @@ NO_TIMES = (
     "the logs of NCCL Inspector do not have the times of the calls: record them with "
     "NCCL_INSPECTOR_DUMP_VERBOSE=1"
 )
+NO_RANKS = "the ranks of the processes that have called the recorded collectives are unknown"
 _COLUMNS = (
     *("node", "process", "log", "seq", "t_ns", "rank", "group", "kind", "number", "backend"),
     "ended_ns",
@@ -68,8 +69,12 @@ def read_recorded_collectives(run: Run) -> RecordedCollectives | str:
         f"AND log <> '{UNTIMED_INSPECTOR_LOG}'",
         encoded=("node", "process", "log", "group", "kind", "backend"),
     )
-    if not len(columns["seq"]) and _has_untimed_calls(run):
-        return NO_TIMES
+    if not len(columns["seq"]):
+        logs = run.reader.table("collective_calls", ("log", "rank"), encoded=("log",))
+        if UNTIMED_INSPECTOR_LOG in logs["log"].values:
+            return NO_TIMES
+        if np.ma.getmaskarray(logs["rank"]).all():
+            return NO_RANKS
     ranks, rank = np.unique(np.ma.getdata(columns["rank"]), return_inverse=True)
     rank = rank.astype(np.int64)
     group = columns["group"].codes.astype(np.int64)
@@ -108,11 +113,6 @@ def read_recorded_collectives(run: Run) -> RecordedCollectives | str:
         ),
         skipped_count=count_skipped_calls(run),
     )
-
-
-def _has_untimed_calls(run: Run) -> bool:
-    logs = run.reader.table("collective_calls", ("log",), encoded=("log",))["log"]
-    return UNTIMED_INSPECTOR_LOG in logs.values
 
 
 def count_skipped_calls(run: Run) -> int:

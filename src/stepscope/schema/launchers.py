@@ -24,6 +24,9 @@ class LauncherInfo(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     start_ticks: int
     """Clock ticks from the start of the machine to that of the launcher."""
+    parent: str | None = None
+    """Process that has started the launcher, as `<pid>-<start in clock ticks>`: the agent of
+    torchrun, for a script that profiles itself; null if unknown."""
 
 
 class Incarnation(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,6 +43,25 @@ def process_start_ticks(pid: int | str = "self") -> int | None:
     return int(fields[19])
 
 
+def process_parent(pid: int | str = "self") -> str | None:
+    """Identify the parent of a process by pid and start; None if it is unknown."""
+    fields = read_process_fields(pid)
+    if fields is None:
+        return None
+    parent_pid = int(fields[1])
+    ticks = process_start_ticks(parent_pid)
+    return None if ticks is None else f"{parent_pid}-{ticks}"
+
+
+def machine_id() -> str:
+    """Identify this machine since its last start, and the space of process ids."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()}/{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return f"unknown/{os.getpid()}"
+
+
 def is_monitor(pid: int) -> bool:
     """Return True if a process is a monitor, and not another one that has got its pid."""
     try:

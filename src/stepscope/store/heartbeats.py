@@ -17,9 +17,11 @@ HEARTBEAT_TIMEOUT_S = 60.0
 COPY_TOLERANCE_NS = 2_000_000_000
 
 
-def correct_heartbeat(status: JobStatus, *, written_ns: int, run_written_ns: int) -> JobStatus:
-    """Replace the time of a heartbeat by that of the file system, where the clock of the node
-    differs from it.
+def correct_heartbeat(
+    status: JobStatus, *, written_ns: int, run_written_ns: int, now_ns: int
+) -> JobStatus:
+    """Choose the time of a heartbeat, where the clock of the node differs from that of the file
+    system: the later one of those that are not in the future. If both are, it is the latter.
 
     In a copy of a run the times of its files tell nothing: they are all those of the copy, while in
     the original as much time lies between the files as the job has taken.
@@ -28,13 +30,16 @@ def correct_heartbeat(status: JobStatus, *, written_ns: int, run_written_ns: int
         status: status of a node.
         written_ns: time at which its file was written, by the file system.
         run_written_ns: the same of `run.json`, the first file of the run.
+        now_ns: time of the observer, epoch nanoseconds.
     """
     if status.state.is_final or status.elapsed_ns is None:
         return status
     is_copy = written_ns - run_written_ns < status.elapsed_ns - COPY_TOLERANCE_NS
     if is_copy or abs(written_ns - status.heartbeat_ns) <= SILENT_NS:
         return status
-    return msgspec.structs.replace(status, heartbeat_ns=written_ns)
+    times = (status.heartbeat_ns, written_ns)
+    heartbeat_ns = max((t for t in times if t <= now_ns + SILENT_NS), default=written_ns)
+    return msgspec.structs.replace(status, heartbeat_ns=heartbeat_ns)
 
 
 class Heartbeats:

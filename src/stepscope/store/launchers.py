@@ -107,9 +107,12 @@ class SharedRun:
 
     # --- stops ---------------------------------------------------------------------------------
 
-    def read_stop(self, number: int) -> JobStop | None:
-        """Read the stop of a number, counted from 1; None if there is none yet."""
-        return self._get(layout.document_key(STOPS, str(number)), JobStop)
+    def read_stops(self, first: int = 1) -> list[JobStop]:
+        """Read the stops from a number on, counted from 1."""
+        stops: list[JobStop] = []
+        while (stop := self._get(_stop_key(first + len(stops)), JobStop)) is not None:
+            stops.append(stop)
+        return stops
 
     def add_stop(self, stop: JobStop) -> None:
         """Add a stop under the next free number."""
@@ -142,3 +145,7 @@ class SharedRun:
         self._store.refresh()
         documents = (self._get(key, document) for key in self._store.list(f"{kind}/"))
         return [one for one in documents if one is not None]
+
+
+def _stop_key(number: int) -> str:
+    return layout.document_key(STOPS, str(number))

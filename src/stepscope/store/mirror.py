@@ -10,6 +10,8 @@ files to the store, in an order in which a reader never misses what a file refer
     nodes/, processes/, …          documents, replaced if no other writer has changed them
     nodes/<node>/status.json       last, so that a final state is of a complete run
 
+Stops of a job are exchanged with the other machines in both directions.
+
 Segments that were merged before they were sent are not sent, and those that were sent before they
 were merged are removed once the wider one is there and listed. Every put has a condition, so that a
 request that arrives late, or twice, changes nothing.
@@ -26,11 +28,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from stepscope.schema import MALFORMED_JSON, JobState, RunInfo
+from stepscope.schema import MALFORMED_JSON, JobState, JobStop, RunInfo
 from stepscope.store import layout
 from stepscope.store.bucket import Bucket, BucketLocation, UnreachableError, Version, map_parallel
 from stepscope.store.configuration import CONFIGURATION_DECISIONS, CONFIGURATION_REQUESTS
-from stepscope.store.launchers import INCARNATIONS, LAUNCHERS, LEASES, RANK_CLAIMS, SharedRun
+from stepscope.store.launchers import INCARNATIONS, LAUNCHERS, LEASES, RANK_CLAIMS, STOPS, SharedRun
 from stepscope.store.layout import Segment
 from stepscope.store.local import LocalStore
 from stepscope.store.mirror_journal import Upload, UploadJournal, read_target
@@ -83,6 +85,8 @@ class RunMirror:
         self._source = LocalStore(directory)
         self._is_unique = target.is_unique
         self._info: RunInfo | None = None
+        self._stops: list[JobStop] = []
+        """Stops in the store that were read."""
         self._bucket: Bucket | None = None
 
     @property
@@ -129,6 +133,8 @@ class RunMirror:
         pending = self.list_pending()
         if any(file.key == layout.RUN_KEY for file in pending):
             self._claim_run()
+        if self._is_shared:
+            self._exchange_stops()
         data = [file for file in pending if _rank(file.key) < _LIST_RANK]
         documents = [file for file in pending if _rank(file.key) > _LIST_RANK]
         self._send_all((file for file in data if file.key != layout.RUN_KEY), should_stop)
@@ -152,9 +158,10 @@ class RunMirror:
 
     def _is_mirrored(self, key: str) -> bool:
         """Return False for what concerns this machine alone: in a shared run, the lease among its
-        launchers, and findings from its part of the records."""
+        launchers, and findings from its part of the records; stops, whose numbers are those of this
+        machine, are exchanged."""
         kind = key.partition("/")[0]
-        return not (self._is_shared and kind in {LEASES, _FINDINGS})
+        return not (self._is_shared and kind in {LEASES, STOPS, _FINDINGS})
 
     def _examine(self, key: str) -> PendingFile | None:
         """Return a file as it is now; None if it was merged meanwhile."""
@@ -327,6 +334,22 @@ class RunMirror:
             raise UploadRefusedError(
                 f"{self.url} already holds a run of the job {info.job}, which has completed"
             )
+
+    def _exchange_stops(self) -> None:
+        """Add stops of the other machines to the directory, and those of this machine to the store.
+
+        A stop from before the recording on this machine is of an earlier start of the job.
+        """
+        here, there = SharedRun(self._directory), SharedRun(self.url)
+        self._stops += there.read_stops(len(self._stops) + 1)
+        local = here.read_stops()
+        for stop in self._stops:
+            if stop not in local and stop.stopped_ns >= self.info.created_ns:
+                here.add_stop(stop)
+        for stop in local:
+            if stop not in self._stops:
+                there.add_stop(stop)
+                self.sent_count += 1
 
     def _has_completed(self) -> bool:
         run = SharedRun(self.url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,7 +122,8 @@ class RunReader:
 
     def statuses(self) -> dict[str, JobStatus]:
         """Return the status of the job by node, as its monitor wrote it. Where its clock differs
-        from that of the file system, the latter has the time of the heartbeat."""
+        from that of the file system, the time of the heartbeat is that of the clock that is right
+        (`correct_heartbeat`)."""
         manifests = self._read_manifests(layout.NODES, "/status.json", JobStatus)
         return {
             layout.node_of_key(key): self._correct_heartbeat(key, status)
@@ -135,7 +137,9 @@ class RunReader:
             times = [self._store.local_path(k).stat().st_mtime_ns for k in (key, layout.RUN_KEY)]
         except OSError:  # it is being replaced
             return status
-        return correct_heartbeat(status, written_ns=times[0], run_written_ns=times[1])
+        return correct_heartbeat(
+            status, written_ns=times[0], run_written_ns=times[1], now_ns=time.time_ns()
+        )
 
     def processes(self) -> list[ProcessInfo]:
         """Return the manifests of the job's processes."""

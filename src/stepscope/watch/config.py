@@ -31,6 +31,9 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True):
     machine can read command lines."""
 
     run: str
+    shown: str | None = None
+    """Location of the run in alerts, if it is another one: the URL of a run that is recorded for an
+    object store."""
     node: str | None = None
     """This node, if the launchers of several nodes share the run: the one that holds the lease
     evaluates the rules. None for the only node."""

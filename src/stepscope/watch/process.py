@@ -18,7 +18,7 @@ from stepscope.budget import MemoryLimit
 from stepscope.errors import UsageError, explain_os_error
 from stepscope.rule_feed import RULES_DOCUMENT, choose_rules, recorded_rules
 from stepscope.rules import Rule
-from stepscope.schema import RuleRecord, RuleSelection
+from stepscope.schema import Finding, RuleRecord, RuleSelection
 from stepscope.store import ConfigurationChanges, RunWriter, open_run
 from stepscope.watch.actions import make_action, make_alert
 from stepscope.watch.config import STUCK_ALERT, WatchConfig
@@ -109,10 +109,7 @@ class Watch:
             self._recorded_ns.setdefault(finding.rule, record.written_ns)
         self._write()
         for finding in record.fired:
-            alert = make_alert(
-                self._run_id, self._config.run, finding, self._recorded_ns[finding.rule]
-            )
-            self._deliveries.announce(alert, stop_obstacle=self._stop_obstacle())
+            self._announce(finding, self._recorded_ns[finding.rule])
         if self._report is not None and record.progress == "running":
             self._report.refresh(self._selection)
 
@@ -146,7 +143,12 @@ class Watch:
             self._recorded_ns.pop(STUCK_ALERT, None)
             self._deliveries.forget(STUCK_ALERT)
         recorded_ns = self._recorded_ns.setdefault(STUCK_ALERT, time.time_ns())
-        alert = make_alert(self._run_id, self._config.run, make_stuck_finding(account), recorded_ns)
+        self._announce(make_stuck_finding(account), recorded_ns)
+
+    def _announce(self, finding: Finding, recorded_ns: int) -> None:
+        """Tell the receivers of a finding."""
+        run = self._config.shown or self._config.run
+        alert = make_alert(self._run_id, run, finding, recorded_ns)
         self._deliveries.announce(alert, stop_obstacle=self._stop_obstacle())
 
     def _change_rules(self) -> bool:

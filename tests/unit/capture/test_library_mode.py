@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,7 +20,8 @@ from stepscope.capture import library, session
 from stepscope.capture.run_location import find_location
 from stepscope.errors import RunExistsError, UsageError
 from stepscope.job_environment import JobIdentity, identify_job
-from stepscope.schema import JobState
+from stepscope.schema import JobState, LauncherInfo
+from stepscope.spool import machine_id, process_parent, process_start_ticks
 from stepscope.store import open_run
 from tests.support.shared_runs import SharedJob
 from tests.support.waiting import wait_until
@@ -313,18 +315,76 @@ def test_processes_of_a_job_agree_on_the_name_of_their_run(
     runs = tmp_path / "stepscope-runs"
     assert find_location(None, two_ranks) == str(runs / "torchrun-night")
     job = SharedJob(runs / "torchrun-night", "torchrun night")
+    assert find_location(None, two_ranks) == str(job.path)
+    job.add("a")
     job.beat("a")
     assert find_location(None, two_ranks) == str(job.path)
     job.beat("a", JobState.COMPLETED)  # the next job has the same name
     assert find_location(None, two_ranks) == str(runs / "torchrun-night-2")
 
 
+@pytest.mark.parametrize(
+    ("launcher", "state", "is_joined"),
+    [
+        ({}, JobState.FAILED, False),
+        ({"parent": process_parent()}, JobState.FAILED, True),
+        ({"parent": process_parent()}, JobState.COMPLETED, False),
+        ({"pid": os.getpid(), "start_ticks": process_start_ticks()}, JobState.IN_PROGRESS, True),
+        ({}, JobState.IN_PROGRESS, False),  # it was killed
+        ({"machine": "elsewhere"}, JobState.IN_PROGRESS, True),
+        ({"machine": "elsewhere"}, JobState.FAILED, False),
+        ({"machine": "elsewhere", "parent": process_parent()}, JobState.FAILED, False),
+    ],
+)
+def test_a_name_of_a_person_means_the_job_that_runs(
+    tmp_path: Path,
+    two_ranks: JobIdentity,
+    launcher: dict[str, Any],
+    state: JobState,
+    *,
+    is_joined: bool,
+) -> None:
+    """After a failure, only the agent of its processes goes on with a job."""
+    job = SharedJob(tmp_path / "stepscope-runs" / "torchrun-night", "torchrun night")
+    fields = {"pid": 1, "start_ticks": 0, "parent": "1-0", "machine": machine_id(), **launcher}
+    job.run.register("a", lambda name: LauncherInfo(
+        node=name, host="a", slot="a", incarnation=1, registered_ns=1, **fields
+    ))  # fmt: skip
+    job.beat("a", state)
+    assert find_location(None, two_ranks) == str(job.path) + ("" if is_joined else "-2")
+    unique = two_ranks._replace(is_unique=True)
+    assert find_location(None, unique) == str(job.path)
+
+
+def test_a_process_elsewhere_without_heartbeats_is_not_joined(
+    tmp_path: Path, two_ranks: JobIdentity
+) -> None:
+    job = SharedJob(tmp_path / "stepscope-runs" / "torchrun-night", "torchrun night")
+    job.add("a")
+    job.beat("a", age_s=3600)
+    status = job.path / "nodes" / "a" / "status.json"
+    assert find_location(None, two_ranks) == str(job.path)  # by the clock of the file system
+    os.utime(status, (1, 1))
+    assert find_location(None, two_ranks) == str(job.path) + "-2"
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a", "http://host/a", "abfss://c@host/a"])
+def test_a_url_is_no_directory(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("STEPSCOPE_SPOOL", raising=False)
+    sentence = (
+        f"start_profiling cannot record into {url}: it needs a directory. To record into an "
+        "object store, start the script with `stepscope run --out URL -- CMD`."
+    )
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        stepscope.start_profiling(url)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_run_of_another_job_is_not_joined(tmp_path: Path, two_ranks: JobIdentity) -> None:
     SharedJob(tmp_path / "other", "slurm 1.0")
     sentence = "already holds a run of the job slurm 1.0, and this process belongs to the job "
-    with pytest.raises(
-        RunExistsError, match=sentence + "torchrun night, or that job has completed"
-    ):
+    with pytest.raises(RunExistsError, match=sentence + "torchrun night, or that job has ended"):
         find_location("other", two_ranks)
     SharedJob(tmp_path / "single", None)
     with pytest.raises(RunExistsError, match=r"already holds a run\. Use a new directory"):

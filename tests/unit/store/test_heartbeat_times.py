@@ -17,8 +17,11 @@ YEAR_S = 365 * 86400.0
 ELAPSED_S = 300.0
 
 
-def write(path: Path, *, clock_s: float, age_s: float, is_copy: bool = False) -> JobStatus:
-    """Write a run whose node has sent a heartbeat some time ago, by a clock that differs.
+def write(
+    path: Path, *, clock_s: float, age_s: float, is_copy: bool = False, server_s: float = 0.0
+) -> JobStatus:
+    """Write a run whose node has sent a heartbeat some time ago, by a clock that differs, to a
+    file server whose clock differs by `server_s`.
 
     Returns:
         The status as it is read.
@@ -33,9 +36,9 @@ def write(path: Path, *, clock_s: float, age_s: float, is_copy: bool = False) ->
     )
     with RunWriter(path, "n") as writer:
         writer.put_status(status)
-    written_s = now_s if not is_copy else time.time()
+    written_s = now_s + server_s if not is_copy else time.time()
     os.utime(path / "nodes/n/status.json", (written_s, written_s))
-    created_s = written_s if is_copy else now_s - ELAPSED_S - 1
+    created_s = written_s if is_copy else written_s - ELAPSED_S - 1
     os.utime(path / "run.json", (created_s, created_s))
     return open_run(path).statuses()["n"]
 
@@ -52,6 +55,15 @@ def test_a_node_that_writes_no_more_is_silent_whatever_its_clock_says(
     status = write(tmp_path / "run", clock_s=clock_s, age_s=120)
     assert status.is_silent(time.time_ns())
     assert time.time_ns() - status.heartbeat_ns == pytest.approx(120e9, abs=30e9)
+
+
+@pytest.mark.parametrize("server_s", [-YEAR_S, -120.0, 120.0, YEAR_S])
+@pytest.mark.parametrize(("age_s", "is_silent"), [(1.0, False), (60.0, True)])
+def test_the_clock_of_the_file_server_does_not_matter(
+    tmp_path: Path, server_s: float, age_s: float, *, is_silent: bool
+) -> None:
+    status = write(tmp_path / "run", clock_s=0.0, age_s=age_s, server_s=server_s)
+    assert status.is_silent(time.time_ns()) == is_silent
 
 
 def test_a_copy_of_a_run_does_not_run(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stepscope.schema import JobState, RunInfo
+from stepscope.schema import JobState, JobStop, RunInfo
 from stepscope.store import (
     Bucket,
     BucketLocation,
@@ -223,6 +223,26 @@ def test_two_machines_record_one_run(bucket: TestBucket, tmp_path: Path) -> None
     assert sorted(reader.statuses()) == ["a", "b"]
     assert seqs(url) == [0, 1, 2, 0, 1, 2]
     assert SharedRun(url).read_lease() is None  # that of one machine says nothing about the other
+
+
+def test_two_machines_exchange_stops(bucket: TestBucket, tmp_path: Path) -> None:
+    url = bucket.url("runs/a")
+    machines = [Staged(tmp_path / node, url, JOB, node) for node in ("a", "b")]
+    stops = [
+        JobStop(node=machine.node, incarnation=1, rule="Stuck", stopped_ns=number)
+        for number, machine in enumerate(machines, 2)
+    ]
+    for machine, stop in zip(machines, stops, strict=True):
+        SharedRun(machine.directory).add_stop(stop)  # both are stops/1.json of their machine
+        machine.send()
+    machines[0].send()
+    late = Staged(tmp_path / "c", url, msgspec.structs.replace(JOB, created_ns=3), "c")
+    late.send()  # the first stop is from before its start
+    machines[1].mirror = RunMirror(machines[1].directory)  # its monitor was started again
+    machines[1].send()
+    assert SharedRun(url).read_stops() == stops
+    local = [SharedRun(machine.directory).read_stops() for machine in (*machines, late)]
+    assert local == [stops, stops[::-1], stops[1:]]
 
 
 def test_two_machines_of_one_name(bucket: TestBucket, tmp_path: Path) -> None:

@@ -42,10 +42,15 @@ def loading(tmp_path: Path) -> RunBuilder:
 
 
 def watch(
-    run: Path, *actions: ActionConfig, launcher_pid: int | None = None, **rules: list[str]
+    run: Path,
+    *actions: ActionConfig,
+    launcher_pid: int | None = None,
+    shown: str | None = None,
+    **rules: list[str],
 ) -> subprocess.Popen[bytes]:
     config = WatchConfig(
         run=str(run),
+        shown=shown,
         launcher_pid=launcher_pid or os.getpid(),
         scan_ns=10 * SECOND_NS,
         selection=RuleSelection(**({"names": ["DataloaderBottleneck"]} | rules)),
@@ -89,6 +94,11 @@ def test_a_finished_run_is_evaluated_recorded_and_delivered_once(
         ("stop", DeliveryState.FAILED),
         ("webhook", DeliveryState.SENT),
     ]
+
+
+def test_an_alert_names_the_run_as_its_user_does(loading: RunBuilder, receiver: Any) -> None:
+    assert watch(loading.write(), hook(receiver.url), shown="s3://bucket/a").wait(30) == 0
+    assert [body["run"] for body in receiver.bodies] == ["s3://bucket/a"]
 
 
 def test_a_process_started_after_kill_9_repeats_nothing(loading: RunBuilder, receiver: Any) -> None:
