@@ -14,6 +14,7 @@ from stepscope.diagnosis.stuck_account import (
     begin_headline,
     checkpoint_frame,
     is_receive,
+    is_starting,
     list_ranks,
     make_rank,
     make_transfers,
@@ -89,8 +90,11 @@ def _make_account(
     duration_ns = max(0, max(node.seen_ns for node in nodes.values()) - since_ns)
     has_ended = all(node.has_ended for node in nodes.values())
     saving = [rank for rank in stuck.missing if checkpoint_frame(accounts[rank][1].frames)]
-    kind: StuckKind = "checkpoint" if saving and saving == stuck.missing else "missing"
+    kind: StuckKind = "starting" if is_starting(nodes) else "missing"
+    if saving and saving == stuck.missing:
+        kind = "checkpoint"
     verb = begin_headline(
+        kind,
         duration_ns,
         has_ended=has_ended,
         was_stuck=any(node.was_stuck for node in nodes.values()),

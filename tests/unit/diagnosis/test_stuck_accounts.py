@@ -68,6 +68,26 @@ def test_a_rank_that_is_not_heard_of_is_not_said_to_be_missing() -> None:
     assert stuck.headline.endswith("number 5 of process group 0: nothing is known of rank 1.")
 
 
+def test_ranks_that_wait_for_the_first_step_are_described_and_not_stuck() -> None:
+    ranks = [FIRST, account(1, 4, waits=False)]
+    starting = node("a", ranks, age_s=LIMIT_S - 1)
+    stuck = explain_stuck({"a": starting})
+    assert stuck is not None
+    assert (stuck.kind, stuck.is_stuck, stuck.culprits) == ("starting", False, [1])
+    assert stuck.headline == (
+        "No step has ended yet, and the job has waited 29 s at all_reduce, number 5 of process "
+        "group 0: rank 1 has not called it."
+    )
+    later = node("b", [], age_s=LIMIT_S)  # a step has ended there
+    stuck = explain_stuck({"a": starting, "b": later})
+    assert stuck is not None
+    assert stuck.is_stuck
+    receiving = [make_receiver(0, 1), account(1, 0, waits=False)]
+    stuck = explain_stuck({"a": node("a", receiving, age_s=LIMIT_S - 1)})
+    assert stuck is not None
+    assert (stuck.kind, stuck.is_stuck) == ("starting", False)
+
+
 @pytest.mark.parametrize(("incarnation", "is_current"), [(1, False), (2, True)])
 def test_a_restart_ends_the_accounts_of_nodes_that_do_not_take_part(
     tmp_path: Path, incarnation: int, is_current: bool

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.monitor.process_logs import ProcessLogs
-from stepscope.monitor.stuck_watch import StuckWatch
+from stepscope.monitor.stuck_watch import FIRST_STEP_FACTOR, MIN_CALLS, StuckWatch
 from stepscope.schema import JobState, RankState, StuckNode
 from stepscope.spool import (
     ANSWER_WORD,
@@ -30,7 +30,7 @@ LIMIT_S = 30.0
 class Node:
     """Two ranks of one node, of which only the processes are real."""
 
-    def __init__(self, tmp_path: Path, pids: list[int]) -> None:
+    def __init__(self, tmp_path: Path, pids: list[int], *, has_begun: bool = True) -> None:
         self.now_s = 1000.0
         self.written: list[StuckNode] = []
         self.incarnations: dict[str, int] = {}
@@ -49,6 +49,7 @@ class Node:
             directory.mkdir()
             self.pages.append(CollectivePage.create(str(directory)))
             self.hearts.append(Heartbeat.create(str(directory)))
+            self.hearts[-1].words[STEPS_WORD] = int(has_begun)
             process = ProcessLogs(name, directory)
             process.description = {"rank": rank}
             self.processes.append(process)
@@ -133,6 +134,53 @@ def test_a_rank_that_does_not_answer_is_described_from_outside(node: Node, pids:
     node.pass_time(6)
     states = {rank.rank: rank.state for rank in node.written[0].ranks}
     assert states == {0: RankState.ANSWERED, 1: RankState.SUSPENDED}
+
+
+@pytest.fixture
+def starting_node(tmp_path: Path, pids: list[int]) -> Node:
+    return Node(tmp_path, pids, has_begun=False)
+
+
+def ask_before_the_first_step(node: Node) -> StuckNode:
+    node.progress(0, 5, 4)
+    node.progress(1, 4, 4)
+    node.pass_time(LIMIT_S + 2)
+    node.answer(0, 10)
+    node.answer(1, 20)
+    node.pass_time(1)
+    return node.written[-1]
+
+
+def test_before_the_first_step_ranks_are_asked_long_before_the_job_counts_as_stuck(
+    starting_node: Node,
+) -> None:
+    first = ask_before_the_first_step(starting_node)
+    assert [rank.frames[0].line for rank in first.ranks] == [10, 20]
+    assert first.limit_ns == FIRST_STEP_FACTOR * LIMIT_S * 1e9
+    assert not first.has_reached_limit
+    starting_node.pass_time(FIRST_STEP_FACTOR * LIMIT_S + 20)
+    assert starting_node.written[-1].has_reached_limit
+
+
+@pytest.mark.parametrize(
+    ("state", "was_stuck"), [(JobState.STOPPED, True), (JobState.FAILED, False)]
+)
+def test_a_job_that_fails_before_its_first_step_was_not_stuck(
+    starting_node: Node, state: JobState, *, was_stuck: bool
+) -> None:
+    ask_before_the_first_step(starting_node)
+    starting_node.watch.finish(starting_node.processes, state)
+    last = starting_node.written[-1]
+    assert (last.has_ended, last.was_stuck) == (True, was_stuck)
+
+
+def test_many_collectives_count_as_a_step(starting_node: Node) -> None:
+    starting_node.progress(1, MIN_CALLS - 1, MIN_CALLS - 1)
+    starting_node.pass_time(1)
+    assert starting_node.watch.limit_ns == FIRST_STEP_FACTOR * LIMIT_S * 1e9
+    starting_node.progress(1, MIN_CALLS, MIN_CALLS)
+    starting_node.pass_time(1)
+    assert starting_node.watch.limit_ns == LIMIT_S * 1e9
 
 
 def test_long_steps_take_long_to_count_as_stuck(node: Node) -> None:
