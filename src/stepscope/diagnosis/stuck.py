@@ -203,7 +203,7 @@ def _make_account(
     differing = [one.rank for one in stuck.differing]
     culprits = [] if stuck.is_tied else sorted({*stuck.missing, *differing})
     saving = [rank for rank in stuck.missing if _is_checkpoint(accounts, rank)]
-    kind: StuckKind = "differs" if differing else "missing"
+    kind: StuckKind = "differs" if differing else "missing" if stuck.missing else "unknown"
     if is_starting(nodes):
         kind = "starting"
     if first is not None:

@@ -30,8 +30,8 @@ MAX_LISTED = 8
 """Ranks that are described one by one."""
 
 RankRole = Literal["waits", "missing", "differs", "ended first", "elsewhere"]
-StuckKind = Literal["missing", "differs", "ended first", "checkpoint", "starting"]
-HARMLESS_KINDS = ("checkpoint", "starting")
+StuckKind = Literal["missing", "differs", "ended first", "checkpoint", "starting", "unknown"]
+HARMLESS_KINDS = ("checkpoint", "starting", "unknown")
 """Kinds for which no job is stopped."""
 
 
@@ -57,7 +57,8 @@ class StuckAccount(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: StuckKind
     """missing, differs, ended first; or what stops no job: checkpoint (ranks wait for one that
-    writes a checkpoint), or starting (no step has ended yet)."""
+    writes a checkpoint), starting (no step has ended yet), or unknown (the others wait for ranks of
+    which nothing is known)."""
     headline: str
     has_ended: bool
     """True if the job has ended; false while it is stuck."""

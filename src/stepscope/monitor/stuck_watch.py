@@ -4,7 +4,8 @@ A rank makes progress when a step or a collective ends, or when it starts a tran
 another rank. If no rank of the node has made any for some time, while one waits in a collective,
 has transfers or has died, every rank is asked for the state of its recorder and its stack
 (`spool.collective_page`), and the answers are written into the run. The ranks of other nodes are
-asked by their monitors, and readers join the accounts.
+asked by their monitors, and readers join the accounts. A rank for which those of another node wait
+does not wait itself, so a node asks, too, where the run has an account of another one.
 
 Before the first step, jobs wait for long: for one rank that downloads, loads or compiles. The ranks
 are asked as early as later on, but the limit from which the job counts as stuck is much longer.
@@ -61,6 +62,8 @@ ANSWER_TIMEOUT_S = 4.0
 """Time for ranks to answer; a thread that does not hold the interpreter lock needs one second."""
 REPEAT_S = 15.0
 """Interval at which the ranks of a stuck job are asked again."""
+LOOK_INTERVAL_S = 2.0
+"""Interval at which an idle node reads the accounts of other nodes."""
 MAX_FRAMES = 60
 MAX_END_COUNT = 2
 """Steps and collectives of a rank that may end while a stuck job is ended."""
@@ -126,6 +129,7 @@ class StuckWatch:
         stuck_after_s: time without progress from which the job is stuck.
         epoch_offset_ns: epoch time minus monotonic time of the node.
         write: stores an account.
+        read: reads the accounts of all nodes in the run by name.
         incarnation_of: start of the job that a process is of. Only ranks of the latest count.
         now_ns: monotonic clock.
     """
@@ -135,15 +139,17 @@ class StuckWatch:
         node: str,
         stuck_after_s: float,
         epoch_offset_ns: int,
-        write: Callable[[StuckNode], None],
-        incarnation_of: Callable[[ProcessLogs], int],
         *,
+        write: Callable[[StuckNode], None],
+        read: Callable[[], Mapping[str, StuckNode]],
+        incarnation_of: Callable[[ProcessLogs], int],
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._node = node
         self._stuck_after_ns = round(1e9 * stuck_after_s)
         self._offset_ns = epoch_offset_ns
         self._write = write
+        self._read = read
         self._incarnation_of = incarnation_of
         self._now_ns = now_ns
         self._known: dict[str, _Rank] = {}
@@ -154,6 +160,9 @@ class StuckWatch:
         self._question = 0
         self._asked_ns: int | None = None
         self._written_ns: int | None = None
+        self._next_look_ns = 0
+        self._is_other_stuck = False
+        """True if another node has an account that is not resolved, when it was read last."""
         self._last: StuckNode | None = None
         self._stuck_count = 0
         """Steps, collectives and transfers of all ranks when it was last stuck."""
@@ -195,8 +204,22 @@ class StuckWatch:
 
     def _has_question(self, idle_ns: int) -> bool:
         """True if ranks that have made no progress for some time have to tell where they are."""
+        if idle_ns < self._stuck_after_ns:
+            return False
         limit_ns = self.limit_ns if self._has_begun else self._stuck_after_ns
-        return idle_ns >= limit_ns and self._is_someone_held_up()
+        return (idle_ns >= limit_ns and self._is_someone_held_up()) or self._look_at_others()
+
+    def _look_at_others(self) -> bool:
+        """True if another node is stuck, as far as its account was read."""
+        now_ns = self._now_ns()
+        if now_ns >= self._next_look_ns:
+            self._next_look_ns = now_ns + round(1e9 * LOOK_INTERVAL_S)
+            self._is_other_stuck = any(
+                node.resolved_ns is None and not node.has_ended
+                for name, node in self._read().items()
+                if name != self._node
+            )
+        return self._is_other_stuck
 
     def finish(self, processes: Iterable[ProcessLogs], state: JobState) -> None:
         """Store the last account of a job that has ended.

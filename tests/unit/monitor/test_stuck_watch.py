@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from stepscope.monitor.process_logs import ProcessLogs
@@ -33,13 +34,16 @@ class Node:
     def __init__(self, tmp_path: Path, pids: list[int], *, has_begun: bool = True) -> None:
         self.now_s = 1000.0
         self.written: list[StuckNode] = []
+        self.accounts: dict[str, StuckNode] = {}
+        """Of all nodes, in the run."""
         self.incarnations: dict[str, int] = {}
         self.watch = StuckWatch(
             "n",
             LIMIT_S,
             0,
-            self.written.append,
-            lambda process: self.incarnations.get(process.name, 1),
+            write=self.store,
+            read=lambda: self.accounts,
+            incarnation_of=lambda process: self.incarnations.get(process.name, 1),
             now_ns=lambda: round(1e9 * self.now_s),
         )
         self.processes, self.pages, self.hearts = [], [], []
@@ -53,6 +57,10 @@ class Node:
             process = ProcessLogs(name, directory)
             process.description = {"rank": rank}
             self.processes.append(process)
+
+    def store(self, account: StuckNode) -> None:
+        self.written.append(account)
+        self.accounts[account.node] = account
 
     def pass_time(self, seconds: float) -> None:
         for _ in range(round(seconds)):
@@ -201,6 +209,25 @@ def test_a_job_in_which_no_rank_waits_is_not_stuck(node: Node) -> None:
     node.pass_time(200)
     assert [page.words[QUESTION_WORD] for page in node.pages] == [0, 0]
     assert node.written == []
+
+
+def test_a_node_in_which_no_rank_waits_asks_while_another_one_is_stuck(node: Node) -> None:
+    waiting = StuckNode(node="m", since_ns=0, seen_ns=1, limit_ns=1)
+    for n, fields in enumerate([{}, {"resolved_ns": 1}, {"has_ended": True}]):
+        node.accounts["m"] = msgspec.structs.replace(waiting, **fields)
+        node.progress(0, n + 1, n + 1)
+        node.pass_time(LIMIT_S - 1)
+        before = len(node.written)
+        question = node.pages[0].words[QUESTION_WORD]
+        node.pass_time(3)
+        is_asked = node.pages[0].words[QUESTION_WORD] > question
+        assert is_asked is (not fields)
+        if is_asked:
+            node.answer(0, 10)
+            node.answer(1, 20)
+        node.pass_time(5)
+        assert len(node.written) == before + is_asked
+    assert [rank.frames[0].line for rank in node.written[0].ranks] == [10, 20]
 
 
 def test_a_dead_rank_holds_the_others_up(node: Node, pids: list[int]) -> None:
