@@ -191,7 +191,8 @@ class RunOptions(ScheduleOptions):
     show_default=True,
     metavar="S",
     help="Seconds without a finished step or collective, while a rank waits for another, from "
-    "which the job counts as stuck; ten times the median step if that is longer.",
+    "which the job counts as stuck; ten times the median step if that is longer, and 20 times as "
+    "many seconds before the first step.",
 )
 @click.option(
     "--allow-stop",

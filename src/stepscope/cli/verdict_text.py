@@ -91,9 +91,7 @@ def write_verdict(out: Console, verdict: Verdict, location: str = "RUN") -> None
 def write_stuck(out: Console, stuck: StuckAccount) -> None:
     """Write at which collective a job is stuck or has failed, and where its ranks are."""
     out.print()
-    out.print(
-        Text(stuck.headline, style="bold yellow" if stuck.kind == "checkpoint" else "bold red")
-    )
+    out.print(Text(stuck.headline, style="bold yellow" if stuck.is_harmless else "bold red"))
     for line in stuck.lines:
         _write_item(out, Text(line))
 

@@ -23,6 +23,7 @@ from stepscope.diagnosis.stuck_account import (
     begin_headline,
     checkpoint_frame,
     describe_end,
+    is_starting,
     list_ranks,
     make_calls,
     make_rank,
@@ -202,7 +203,9 @@ def _make_account(
     differing = [one.rank for one in stuck.differing]
     culprits = [] if stuck.is_tied else sorted({*stuck.missing, *differing})
     saving = [rank for rank in stuck.missing if _is_checkpoint(accounts, rank)]
-    kind: StuckKind = "differs" if differing else "missing"
+    kind: StuckKind = "differs" if differing else "missing" if stuck.missing else "unknown"
+    if is_starting(nodes):
+        kind = "starting"
     if first is not None:
         kind = "ended first"
     elif saving and not differing and saving == stuck.missing:
@@ -257,10 +260,10 @@ def _write_headline(
             f"Not stuck: {names} {'write' if len(blamed) > 1 else 'writes'} a checkpoint, for "
             f"which the others have waited {duration(duration_ns)} at {location}."
         )
-    verb = begin_headline(duration_ns, has_ended=has_ended, was_stuck=was_stuck)
+    verb = begin_headline(kind, duration_ns, has_ended=has_ended, was_stuck=was_stuck)
     if stuck.is_tied:
         return f"{verb} at {location}: ranks have called different collectives."
-    if kind == "differs":
+    if stuck.differing:
         differing = stuck.differing[0]
         action = "left it out and called" if differing.has_skipped else "called"
         rest = [one.rank for one in stuck.differing]

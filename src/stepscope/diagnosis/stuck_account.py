@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -17,6 +17,7 @@ from stepscope.schema import (
     RankAccount,
     RankState,
     StackFrame,
+    StuckNode,
     field_label,
     library_of,
 )
@@ -29,7 +30,9 @@ MAX_LISTED = 8
 """Ranks that are described one by one."""
 
 RankRole = Literal["waits", "missing", "differs", "ended first", "elsewhere"]
-StuckKind = Literal["missing", "differs", "ended first", "checkpoint"]
+StuckKind = Literal["missing", "differs", "ended first", "checkpoint", "starting", "unknown"]
+HARMLESS_KINDS = ("checkpoint", "starting", "unknown")
+"""Kinds for which no job is stopped."""
 
 
 class StuckRank(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +56,9 @@ class StuckAccount(msgspec.Struct, frozen=True, kw_only=True):
     """Collective or transfer at which a job is stuck or has failed, and the ranks to blame."""
 
     kind: StuckKind
-    """missing, differs, ended first, or checkpoint: ranks wait for one that writes a checkpoint,
-    which is no fault."""
+    """missing, differs, ended first; or what stops no job: checkpoint (ranks wait for one that
+    writes a checkpoint), starting (no step has ended yet), or unknown (the others wait for ranks of
+    which nothing is known)."""
     headline: str
     has_ended: bool
     """True if the job has ended; false while it is stuck."""
@@ -73,8 +77,13 @@ class StuckAccount(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_stuck(self) -> bool:
-        """True while the job is stuck; False for a checkpoint, and after the end."""
-        return not self.has_ended and self.kind != "checkpoint"
+        """True while the job is stuck, as far as anything tells; False after the end."""
+        return not self.has_ended and not self.is_harmless
+
+    @property
+    def is_harmless(self) -> bool:
+        """True for an account that accuses no rank of a fault."""
+        return self.kind in HARMLESS_KINDS
 
     @property
     def lines(self) -> list[str]:
@@ -144,10 +153,18 @@ def _write_rank(
     return f"Rank {rank} {action}; it is at {frame.file}:{frame.line} in {frame.function}{code}."
 
 
-def begin_headline(duration_ns: int, *, has_ended: bool, was_stuck: bool) -> str:
+def is_starting(nodes: Mapping[str, StuckNode]) -> bool:
+    """Check that a job waits as jobs do before their first step: no node has reached its limit."""
+    has_ended = all(node.has_ended for node in nodes.values())
+    return not has_ended and not any(node.has_reached_limit for node in nodes.values())
+
+
+def begin_headline(kind: StuckKind, duration_ns: int, *, has_ended: bool, was_stuck: bool) -> str:
     """Write the beginning of the sentence on a job."""
     if not was_stuck:
         return "The job failed"
+    if kind == "starting":
+        return f"No step has ended yet, and the job has waited {duration(duration_ns)}"
     return f"The job {'was' if has_ended else 'is'} stuck for {duration(duration_ns)}"
 
 

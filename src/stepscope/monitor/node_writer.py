@@ -149,8 +149,16 @@ class NodeWriter:
         def put(account: StuckNode) -> None:
             self._writer.put_document(STUCK, info.node, account)
 
+        def read() -> dict[str, StuckNode]:
+            return self._reader.documents(STUCK, StuckNode)
+
         return StuckWatch(
-            info.node, stuck_after_s, info.epoch_offset_ns, put, self._incarnations.of
+            info.node,
+            stuck_after_s,
+            info.epoch_offset_ns,
+            write=put,
+            read=read,
+            incarnation_of=self._incarnations.of,
         )
 
     def flush(self, *, final: bool = False) -> int:

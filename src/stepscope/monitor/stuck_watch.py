@@ -4,7 +4,11 @@ A rank makes progress when a step or a collective ends, or when it starts a tran
 another rank. If no rank of the node has made any for some time, while one waits in a collective,
 has transfers or has died, every rank is asked for the state of its recorder and its stack
 (`spool.collective_page`), and the answers are written into the run. The ranks of other nodes are
-asked by their monitors, and readers join the accounts.
+asked by their monitors, and readers join the accounts. A rank for which those of another node wait
+does not wait itself, so a node asks, too, where the run has an account of another one.
+
+Before the first step, jobs wait for long: for one rank that downloads, loads or compiles. The ranks
+are asked as early as later on, but the limit from which the job counts as stuck is much longer.
 """
 
 from __future__ import annotations
@@ -48,11 +52,18 @@ from stepscope.spool import (
 
 STEP_FACTOR = 10
 """A job is stuck only after this multiple of its median step."""
+FIRST_STEP_FACTOR = 20
+"""Multiple of the time without progress from which a job is stuck before its first step."""
+MIN_CALLS = 1000
+"""Collectives and transfers of a rank that count as a first step, in jobs without known steps. Jobs
+that broadcast each parameter at the start have some hundreds."""
 MAX_STEPS = 64
 ANSWER_TIMEOUT_S = 4.0
 """Time for ranks to answer; a thread that does not hold the interpreter lock needs one second."""
 REPEAT_S = 15.0
 """Interval at which the ranks of a stuck job are asked again."""
+LOOK_INTERVAL_S = 2.0
+"""Interval at which an idle node reads the accounts of other nodes."""
 MAX_FRAMES = 60
 MAX_END_COUNT = 2
 """Steps and collectives of a rank that may end while a stuck job is ended."""
@@ -79,6 +90,12 @@ class _Rank:
     def has_transfers(self) -> bool:
         """True if it has sent to other ranks or received from them: it may wait for one."""
         return self.page.words[TRANSFERS_WORD] > 0
+
+    @property
+    def has_begun(self) -> bool:
+        """True once it has ended a step, or as much as one."""
+        steps, *calls = self.progress
+        return steps > 0 or sum(calls) >= MIN_CALLS
 
     def look(self, now_ns: int) -> bool:
         """Read the pages; True if the rank has made progress."""
@@ -112,6 +129,7 @@ class StuckWatch:
         stuck_after_s: time without progress from which the job is stuck.
         epoch_offset_ns: epoch time minus monotonic time of the node.
         write: stores an account.
+        read: reads the accounts of all nodes in the run by name.
         incarnation_of: start of the job that a process is of. Only ranks of the latest count.
         now_ns: monotonic clock.
     """
@@ -121,15 +139,17 @@ class StuckWatch:
         node: str,
         stuck_after_s: float,
         epoch_offset_ns: int,
-        write: Callable[[StuckNode], None],
-        incarnation_of: Callable[[ProcessLogs], int],
         *,
+        write: Callable[[StuckNode], None],
+        read: Callable[[], Mapping[str, StuckNode]],
+        incarnation_of: Callable[[ProcessLogs], int],
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._node = node
         self._stuck_after_ns = round(1e9 * stuck_after_s)
         self._offset_ns = epoch_offset_ns
         self._write = write
+        self._read = read
         self._incarnation_of = incarnation_of
         self._now_ns = now_ns
         self._known: dict[str, _Rank] = {}
@@ -140,6 +160,9 @@ class StuckWatch:
         self._question = 0
         self._asked_ns: int | None = None
         self._written_ns: int | None = None
+        self._next_look_ns = 0
+        self._is_other_stuck = False
+        """True if another node has an account that is not resolved, when it was read last."""
         self._last: StuckNode | None = None
         self._stuck_count = 0
         """Steps, collectives and transfers of all ranks when it was last stuck."""
@@ -147,8 +170,14 @@ class StuckWatch:
     @property
     def limit_ns(self) -> int:
         """Time without progress from which the job is stuck."""
+        if not self._has_begun:
+            return FIRST_STEP_FACTOR * self._stuck_after_ns
         steps = [step for rank in self._ranks.values() if (step := rank.step_ns()) is not None]
         return max(self._stuck_after_ns, round(STEP_FACTOR * max(steps, default=0.0)))
+
+    @property
+    def _has_begun(self) -> bool:
+        return any(rank.has_begun for rank in self._ranks.values())
 
     def poll(self, processes: Iterable[ProcessLogs]) -> None:
         """Look for progress; ask the ranks where there is none, and store their answers.
@@ -163,7 +192,7 @@ class StuckWatch:
             self._progress_ns = now_ns
             self._resolve()
             return
-        if now_ns - self._progress_ns < self.limit_ns or not self._is_someone_held_up():
+        if not self._has_question(now_ns - self._progress_ns):
             return
         if self._asked_ns is None:
             if self._written_ns is None or now_ns - self._written_ns >= 1e9 * REPEAT_S:
@@ -172,6 +201,25 @@ class StuckWatch:
             self._store(self._describe())
             self._stuck_count = sum(sum(rank.progress) for rank in self._ranks.values())
             self._asked_ns, self._written_ns = None, now_ns
+
+    def _has_question(self, idle_ns: int) -> bool:
+        """True if ranks that have made no progress for some time have to tell where they are."""
+        if idle_ns < self._stuck_after_ns:
+            return False
+        limit_ns = self.limit_ns if self._has_begun else self._stuck_after_ns
+        return (idle_ns >= limit_ns and self._is_someone_held_up()) or self._look_at_others()
+
+    def _look_at_others(self) -> bool:
+        """True if another node is stuck, as far as its account was read."""
+        now_ns = self._now_ns()
+        if now_ns >= self._next_look_ns:
+            self._next_look_ns = now_ns + round(1e9 * LOOK_INTERVAL_S)
+            self._is_other_stuck = any(
+                node.resolved_ns is None and not node.has_ended
+                for name, node in self._read().items()
+                if name != self._node
+            )
+        return self._is_other_stuck
 
     def finish(self, processes: Iterable[ProcessLogs], state: JobState) -> None:
         """Store the last account of a job that has ended.
@@ -186,12 +234,21 @@ class StuckWatch:
         self._find_ranks(processes)
         if state is JobState.COMPLETED:
             self._resolve()
-        elif self._last is not None and self._is_stuck_again():
+        elif (
+            self._last is not None and self._is_stuck_again() and self._is_cause(self._last, state)
+        ):
             fields = {"resolved_ns": None, "has_ended": True}
             self._store(msgspec.structs.replace(self._last, **fields))
         elif state is JobState.FAILED and self._ranks:
             account = self._describe()
             self._store(msgspec.structs.replace(account, has_ended=True, was_stuck=False))
+
+    def _is_cause(self, last: StuckNode, state: JobState) -> bool:
+        """True if the job may have ended because it was stuck, rather than for another cause while
+        it waited for its first step."""
+        is_open = last.resolved_ns is None
+        is_first_step = state is JobState.FAILED and not self._has_begun
+        return last.has_reached_limit or (is_open and not is_first_step)
 
     def _is_stuck_again(self) -> bool:
         """True if the job has hardly moved since it was stuck: when one rank is killed, the others

@@ -88,9 +88,15 @@ class StuckNode(msgspec.Struct, frozen=True, kw_only=True):
     was_stuck: bool = True
     """False for an account of a job that did not get stuck before it failed."""
     limit_ns: int
-    """Time without progress from which the job counts as stuck."""
+    """Time without progress from which the job counts as stuck. Ranks are asked earlier before the
+    first step, and where another node is stuck."""
     groups: dict[str, list[int]] = {}
     """Ranks of process groups by name."""
     descriptions: dict[str, str] = {}
     """Purpose of process groups by name."""
     ranks: list[RankAccount] = []
+
+    @property
+    def has_reached_limit(self) -> bool:
+        """True once the node has made no progress for so long that its job counts as stuck."""
+        return self.seen_ns - self.since_ns >= self.limit_ns

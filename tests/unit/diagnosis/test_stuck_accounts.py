@@ -64,8 +64,28 @@ def test_no_rank_is_blamed_before_its_node_has_told_where_it_is() -> None:
 def test_a_rank_that_is_not_heard_of_is_not_said_to_be_missing() -> None:
     stuck = explain_stuck({"a": node("a", [FIRST], age_s=LIMIT_S + 20)})
     assert stuck is not None
-    assert stuck.culprits == []
+    assert (stuck.culprits, stuck.kind, stuck.is_stuck) == ([], "unknown", False)
     assert stuck.headline.endswith("number 5 of process group 0: nothing is known of rank 1.")
+
+
+def test_ranks_that_wait_for_the_first_step_are_described_and_not_stuck() -> None:
+    ranks = [FIRST, account(1, 4, waits=False)]
+    starting = node("a", ranks, age_s=LIMIT_S - 1)
+    stuck = explain_stuck({"a": starting})
+    assert stuck is not None
+    assert (stuck.kind, stuck.is_stuck, stuck.culprits) == ("starting", False, [1])
+    assert stuck.headline == (
+        "No step has ended yet, and the job has waited 29 s at all_reduce, number 5 of process "
+        "group 0: rank 1 has not called it."
+    )
+    later = node("b", [], age_s=LIMIT_S)  # a step has ended there
+    stuck = explain_stuck({"a": starting, "b": later})
+    assert stuck is not None
+    assert stuck.is_stuck
+    receiving = [make_receiver(0, 1), account(1, 0, waits=False)]
+    stuck = explain_stuck({"a": node("a", receiving, age_s=LIMIT_S - 1)})
+    assert stuck is not None
+    assert (stuck.kind, stuck.is_stuck) == ("starting", False)
 
 
 @pytest.mark.parametrize(("incarnation", "is_current"), [(1, False), (2, True)])
@@ -205,6 +225,39 @@ def test_a_rank_that_waits_for_a_transfer_is_not_blamed_for_a_collective() -> No
 
 def test_a_transfer_of_a_rank_that_was_not_read_blames_nobody() -> None:
     assert explain_stuck({"a": node("a", [make_receiver(0, 1)], age_s=LIMIT_S + 5)}) is None
+
+
+C10D = "/env/torch/distributed/distributed_c10d.py"
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "text", "waits"),
+    [
+        (C10D, "recv", "", False),  # for what it receives, not for its open send
+        (C10D, "send", "", True),
+        (C10D, "isend", "", True),
+        (C10D, "batch_isend_irecv", "", True),
+        (C10D, "init_process_group", "", False),
+        ("/env/torch/distributed/pipelining/schedules.py", "_wait_batch_p2p", "", True),
+        ("/env/torch/distributed/checkpoint/storage.py", "read", "", False),
+        ("/env/torch/distributed/rpc/api.py", "_wait_all", "", False),
+        ("/env/trio/_core.py", "wait_readable", "", False),
+        ("/usr/lib/python3.12/threading.py", "Condition.wait", "", False),
+        ("/job/train.py", "main", "for work in works: work.wait()", True),
+        ("/job/train.py", "main", "rows = await reader.read()", False),
+        ("/job/train.py", "wait_for_data", "time.sleep(1)  # wait", False),
+    ],
+)
+def test_a_rank_waits_for_its_open_send_only_in_a_call_that_waits(
+    file: str, function: str, text: str, *, waits: bool
+) -> None:
+    """Rank 1 has not received, and rank 0 has sent to it in the background."""
+    frame = StackFrame(file=file, line=7, function=function, text=text)
+    sender = make_receiver(0, 1)
+    calls = [msgspec.structs.replace(sender.calls[0], kind="isend")]
+    sender = msgspec.structs.replace(sender, calls=calls, frames=[frame])
+    stuck = explain_stuck({"a": node("a", [sender, account(1, 0, waits=False)], age_s=40)})
+    assert (None if stuck is None else stuck.culprits) == ([1] if waits else None)
 
 
 def make_receiver(rank: int, peer: int) -> RankAccount:

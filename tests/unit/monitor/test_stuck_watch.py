@@ -9,10 +9,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from stepscope.monitor.process_logs import ProcessLogs
-from stepscope.monitor.stuck_watch import StuckWatch
+from stepscope.monitor.stuck_watch import FIRST_STEP_FACTOR, MIN_CALLS, StuckWatch
 from stepscope.schema import JobState, RankState, StuckNode
 from stepscope.spool import (
     ANSWER_WORD,
@@ -30,16 +31,19 @@ LIMIT_S = 30.0
 class Node:
     """Two ranks of one node, of which only the processes are real."""
 
-    def __init__(self, tmp_path: Path, pids: list[int]) -> None:
+    def __init__(self, tmp_path: Path, pids: list[int], *, has_begun: bool = True) -> None:
         self.now_s = 1000.0
         self.written: list[StuckNode] = []
+        self.accounts: dict[str, StuckNode] = {}
+        """Of all nodes, in the run."""
         self.incarnations: dict[str, int] = {}
         self.watch = StuckWatch(
             "n",
             LIMIT_S,
             0,
-            self.written.append,
-            lambda process: self.incarnations.get(process.name, 1),
+            write=self.store,
+            read=lambda: self.accounts,
+            incarnation_of=lambda process: self.incarnations.get(process.name, 1),
             now_ns=lambda: round(1e9 * self.now_s),
         )
         self.processes, self.pages, self.hearts = [], [], []
@@ -49,9 +53,14 @@ class Node:
             directory.mkdir()
             self.pages.append(CollectivePage.create(str(directory)))
             self.hearts.append(Heartbeat.create(str(directory)))
+            self.hearts[-1].words[STEPS_WORD] = int(has_begun)
             process = ProcessLogs(name, directory)
             process.description = {"rank": rank}
             self.processes.append(process)
+
+    def store(self, account: StuckNode) -> None:
+        self.written.append(account)
+        self.accounts[account.node] = account
 
     def pass_time(self, seconds: float) -> None:
         for _ in range(round(seconds)):
@@ -135,6 +144,53 @@ def test_a_rank_that_does_not_answer_is_described_from_outside(node: Node, pids:
     assert states == {0: RankState.ANSWERED, 1: RankState.SUSPENDED}
 
 
+@pytest.fixture
+def starting_node(tmp_path: Path, pids: list[int]) -> Node:
+    return Node(tmp_path, pids, has_begun=False)
+
+
+def ask_before_the_first_step(node: Node) -> StuckNode:
+    node.progress(0, 5, 4)
+    node.progress(1, 4, 4)
+    node.pass_time(LIMIT_S + 2)
+    node.answer(0, 10)
+    node.answer(1, 20)
+    node.pass_time(1)
+    return node.written[-1]
+
+
+def test_before_the_first_step_ranks_are_asked_long_before_the_job_counts_as_stuck(
+    starting_node: Node,
+) -> None:
+    first = ask_before_the_first_step(starting_node)
+    assert [rank.frames[0].line for rank in first.ranks] == [10, 20]
+    assert first.limit_ns == FIRST_STEP_FACTOR * LIMIT_S * 1e9
+    assert not first.has_reached_limit
+    starting_node.pass_time(FIRST_STEP_FACTOR * LIMIT_S + 20)
+    assert starting_node.written[-1].has_reached_limit
+
+
+@pytest.mark.parametrize(
+    ("state", "was_stuck"), [(JobState.STOPPED, True), (JobState.FAILED, False)]
+)
+def test_a_job_that_fails_before_its_first_step_was_not_stuck(
+    starting_node: Node, state: JobState, *, was_stuck: bool
+) -> None:
+    ask_before_the_first_step(starting_node)
+    starting_node.watch.finish(starting_node.processes, state)
+    last = starting_node.written[-1]
+    assert (last.has_ended, last.was_stuck) == (True, was_stuck)
+
+
+def test_many_collectives_count_as_a_step(starting_node: Node) -> None:
+    starting_node.progress(1, MIN_CALLS - 1, MIN_CALLS - 1)
+    starting_node.pass_time(1)
+    assert starting_node.watch.limit_ns == FIRST_STEP_FACTOR * LIMIT_S * 1e9
+    starting_node.progress(1, MIN_CALLS, MIN_CALLS)
+    starting_node.pass_time(1)
+    assert starting_node.watch.limit_ns == LIMIT_S * 1e9
+
+
 def test_long_steps_take_long_to_count_as_stuck(node: Node) -> None:
     for step in range(1, 6):
         node.hearts[0].words[STEPS_WORD] = step
@@ -153,6 +209,25 @@ def test_a_job_in_which_no_rank_waits_is_not_stuck(node: Node) -> None:
     node.pass_time(200)
     assert [page.words[QUESTION_WORD] for page in node.pages] == [0, 0]
     assert node.written == []
+
+
+def test_a_node_in_which_no_rank_waits_asks_while_another_one_is_stuck(node: Node) -> None:
+    waiting = StuckNode(node="m", since_ns=0, seen_ns=1, limit_ns=1)
+    for n, fields in enumerate([{}, {"resolved_ns": 1}, {"has_ended": True}]):
+        node.accounts["m"] = msgspec.structs.replace(waiting, **fields)
+        node.progress(0, n + 1, n + 1)
+        node.pass_time(LIMIT_S - 1)
+        before = len(node.written)
+        question = node.pages[0].words[QUESTION_WORD]
+        node.pass_time(3)
+        is_asked = node.pages[0].words[QUESTION_WORD] > question
+        assert is_asked is (not fields)
+        if is_asked:
+            node.answer(0, 10)
+            node.answer(1, 20)
+        node.pass_time(5)
+        assert len(node.written) == before + is_asked
+    assert [rank.frames[0].line for rank in node.written[0].ranks] == [10, 20]
 
 
 def test_a_dead_rank_holds_the_others_up(node: Node, pids: list[int]) -> None:

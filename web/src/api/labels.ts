@@ -1962,7 +1962,7 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
     depth_curve: {"title":"depth over time","unit":"count","display":"curve","description":"Largest depth in each bucket."},
   },
   StuckAccount: {
-    kind: {"title":"kind","unit":"none","description":"missing, differs, ended first, or checkpoint: ranks wait for one that writes a checkpoint, which is no fault."},
+    kind: {"title":"kind","unit":"none","description":"missing, differs, ended first; or what stops no job: checkpoint (ranks wait for one that writes a checkpoint), starting (no step has ended yet), or unknown (the others wait for ranks of which nothing is known)."},
     headline: {"title":"headline","unit":"none"},
     has_ended: {"title":"has ended","unit":"none","description":"True if the job has ended; false while it is stuck."},
     since_ns: {"title":"last progress","unit":"epoch_ns"},

@@ -316,8 +316,8 @@ export interface Stage {
 
 /** Collective or transfer at which a job is stuck or has failed, and the ranks to blame. */
 export interface StuckAccount {
-  /** missing, differs, ended first, or checkpoint: ranks wait for one that writes a checkpoint, which is no fault. */
-  kind: "checkpoint" | "differs" | "ended first" | "missing";
+  /** missing, differs, ended first; or what stops no job: checkpoint (ranks wait for one that writes a checkpoint), starting (no step has ended yet), or unknown (the others wait for ranks of which nothing is known). */
+  kind: "checkpoint" | "differs" | "ended first" | "missing" | "starting" | "unknown";
   headline: string;
   /** True if the job has ended; false while it is stuck. */
   has_ended: boolean;

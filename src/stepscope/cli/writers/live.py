@@ -62,7 +62,7 @@ def _head(view: LiveView) -> Text:
 def _stuck_lines(view: LiveView) -> list[Text]:
     if view.stuck is None:
         return []
-    style = "bold yellow" if view.stuck.kind == "checkpoint" else "bold red"
+    style = "bold yellow" if view.stuck.is_harmless else "bold red"
     return [
         Text(view.stuck.headline, style=style),
         *(Text(f"  - {line}") for line in view.stuck.lines),

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.patching import patch
+from stepscope.capture.patching import patch, patch_in_place
 
-__all__ = ["hide_from_compiler", "patch"]
+__all__ = ["hide_from_compiler", "patch", "patch_in_place"]
 
 STEPSCOPE_PACKAGES = ("stepscope.capture.", "stepscope.spool.")
 

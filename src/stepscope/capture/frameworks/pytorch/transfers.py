@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from stepscope.capture.frameworks.pytorch.patching import patch
+from stepscope.capture.frameworks.pytorch.patching import patch_in_place
 from stepscope.capture.guard import Probe
 
 _probe = Probe("transfers between ranks")
@@ -42,14 +42,12 @@ _count = 0
 
 
 def install() -> None:
-    """Patch the transfers of `torch.distributed`, which checks that those of its batches are the
+    """Patch the transfers of `torch.distributed`, which compares those of its batches with the
     functions of one of its modules."""
     from torch.distributed import distributed_c10d
 
-    distributed: Any = torch.distributed
     for name, peer, group_peer in (("isend", "dst", "group_dst"), ("irecv", "src", "group_src")):
-        patch(distributed_c10d, name, _noting(peer, group_peer))
-        setattr(distributed, name, getattr(distributed_c10d, name))
+        patch_in_place(getattr(distributed_c10d, name), _noting(peer, group_peer))
 
 
 def count_transfers() -> int:
