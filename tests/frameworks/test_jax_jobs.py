@@ -99,6 +99,14 @@ def test_functions_compiled_ahead_and_marked_steps(tmp_path: Path) -> None:
     assert ["20", "21", "22"] in [[step["step"] for step in trace["steps"]] for trace in windows]
 
 
+def test_functions_of_one_name_are_told_apart_by_their_results(tmp_path: Path) -> None:
+    job = run("namesakes", tmp_path)
+    assert job.steps()["step_count"] == 40
+    opened = stepscope.open(job.run)
+    calls = Counter(row["name"] for row in opened.framework(kind="dispatch").rows())
+    assert calls["jit(step)"] == 60
+
+
 def test_jitted_functions_behave_as_without_stepscope(tmp_path: Path) -> None:
     script = tmp_path / "jitted.py"
     script.write_text(JITTED)
