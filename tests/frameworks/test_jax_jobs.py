@@ -33,7 +33,13 @@ assert type(power) is JittedFunction
 assert isinstance(power, jax.stages.Wrapped)
 assert (power.__name__, power.__doc__) == ("power", "Raise to a power.")
 assert power(jnp.arange(3), 2).tolist() == [0, 1, 4]
-assert Layer().double(jnp.arange(3)).tolist() == [0, 2, 4]
+layer = Layer()
+assert layer.double(jnp.arange(3)).tolist() == [0, 2, 4]
+assert (layer.double.__name__, layer.double.__self__) == ("double", layer)
+assert layer.double.eval_shape(layer, jnp.arange(3)).shape == (3,)  # as that of JAX, unbound
+assert layer.double.lower(layer, jnp.arange(3)).compile()(jnp.arange(3)).tolist() == [0, 2, 4]
+layer.double.clear_cache()
+assert layer.double._cache_size() == 0
 assert jax.grad(lambda x: power(x, 3))(2.0) == 12.0
 assert jax.vmap(lambda x: power(x, 2))(jnp.arange(3)).tolist() == [0, 1, 4]
 assert power.lower(jnp.arange(3), 2).compile()(jnp.arange(3)).tolist() == [0, 1, 4]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 import time
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -146,7 +147,7 @@ class JittedFunction:
         return self._function.call(self._original, args, kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else types.MethodType(self, instance)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return operator.itemgetter(0), ((self._original,),)
