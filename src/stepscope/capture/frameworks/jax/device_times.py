@@ -36,12 +36,19 @@ _probe = Probe("times of the device", coarse=True)
 _now = time.monotonic_ns
 
 
-class DeviceTimes:
-    """The waiting thread, its queue, and the intervals that it has seen."""
+class _Caller(threading.local):
+    """Thread that makes calls: the intervals of its calls that are not written yet."""
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[tuple[Array, int] | None] = SimpleQueue()
-        self._seen: deque[tuple[int, int]] = deque()
+        self.intervals: deque[tuple[int, int]] = deque()
+
+
+class DeviceTimes:
+    """The waiting thread, its queue, and the threads whose calls it watches."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[tuple[Array, int, deque[tuple[int, int]]] | None] = SimpleQueue()
+        self._caller = _Caller()
         self._ready_ns = 0
         self._thread = threading.Thread(target=self._wait, name="stepscope-device", daemon=True)
         self._thread.start()
@@ -53,13 +60,14 @@ class DeviceTimes:
             result: result of a call; None if there is none to watch.
             start_ns: start of the call, monotonic; None if something was compiled in it.
         """
-        for _ in range(len(self._seen)):
-            _probe.write(Kind.DEVICE, PHASE, *self._seen.popleft())
+        intervals = self._caller.intervals
+        while intervals:
+            _probe.write(Kind.DEVICE, PHASE, *intervals.popleft())
         if result is None:
             return
         now_ns = _now()
         if not result.is_ready():
-            self._queue.put((result, now_ns))
+            self._queue.put((result, now_ns, intervals))
         elif start_ns is not None and now_ns - start_ns >= MIN_INLINE_NS:
             _probe.write(Kind.DEVICE, PHASE, max(start_ns, self._ready_ns), now_ns)
 
@@ -70,19 +78,20 @@ class DeviceTimes:
 
     def _wait(self) -> None:
         while (first := self._queue.get()) is not None:
-            (result, start_ns) = first
+            (result, start_ns, intervals) = first
             try:
                 # A device computes in order: what is queued behind a result keeps it busy.
                 while (newer := self._queue.get_nowait()) is not None:
-                    start_ns = newer[1] if waits.is_ready(result) else start_ns
-                    result = newer[0]
+                    is_behind = newer[2] is intervals and not waits.is_ready(result)
+                    start_ns = start_ns if is_behind else newer[1]
+                    result, intervals = newer[0], newer[2]
                 return
             except Empty:
-                self._await(result, start_ns)
+                self._await(result, start_ns, intervals)
             del first, result  # before the thread rests: it must not keep memory
             time.sleep(PAUSE_S)
 
-    def _await(self, result: Array, start_ns: int) -> None:
+    def _await(self, result: Array, start_ns: int, intervals: deque[tuple[int, int]]) -> None:
         if waits.is_ready(result):  # since when is not known
             return
         try:
@@ -90,7 +99,7 @@ class DeviceTimes:
         except RuntimeError:  # a later call was given the array, or the computation failed
             return
         now_ns = _now()
-        self._seen.append((max(start_ns, self._ready_ns), now_ns))
+        intervals.append((max(start_ns, self._ready_ns), now_ns))
         self._ready_ns = now_ns
 
 
