@@ -44,13 +44,32 @@ times.observe(array, None)
 array.awaited.wait()
 now_ns = 30
 array.ready.set()
-times.stop()
-thread = threading.Thread(target=times.observe, args=(None, None))
+thread = threading.Thread(target=times.stop)
 thread.start()
 thread.join()
 assert not recorder.intervals, recorder.intervals
 times.observe(None, None)
 assert recorder.intervals == [(True, 10, 30)], recorder.intervals
+print("done")
+"""
+RESTING = """
+resting, is_rested = threading.Event(), threading.Event()
+device_times.time.sleep = lambda _: (resting.set(), is_rested.wait())
+arrays = [Array() for _ in range(4)]
+for now_ns, array in zip((10, 20, 30), arrays):
+    times.observe(array, None)
+arrays[0].awaited.wait()
+now_ns = 40
+arrays[0].ready.set()
+resting.wait()
+now_ns = 50
+times.observe(arrays[3], None)
+now_ns = 60
+for array in arrays:
+    array.ready.set()
+is_rested.set()
+times.stop()
+assert recorder.intervals == [(True, 10, 40), (True, 40, 50)], recorder.intervals
 print("done")
 """
 
@@ -68,3 +87,7 @@ def run_code(code: str) -> None:
 
 def test_an_interval_is_written_by_the_thread_whose_call_it_was() -> None:
     run_code(OTHER_THREAD)
+
+
+def test_the_device_is_busy_until_the_last_call_that_found_it_busy() -> None:
+    run_code(RESTING)

@@ -92,6 +92,22 @@ def test_a_batch_that_the_device_does_not_wait_for_is_not_named(tmp_path: Path) 
     assert job.verdict["suspect"] != "data_pipeline"
 
 
+def test_a_device_that_is_always_busy_is_no_dispatch_overhead(tmp_path: Path) -> None:
+    job = run("donated", tmp_path)
+    shares = {phase["name"]: phase["share_ratio"] for phase in job.steps()["phases"]}
+    assert shares["execution"] > 0.7
+    assert job.verdict["suspect"] != "framework_overhead"
+
+
+def test_a_thread_that_prepares_batches_does_not_train(tmp_path: Path) -> None:
+    job = run("prefetch", tmp_path)
+    steps = job.steps()
+    assert steps["step_count"] == 60
+    shares = {phase["name"]: phase["share_ratio"] for phase in steps["phases"]}
+    assert shares["execution"] > 0.7
+    assert job.verdict["suspect"] != "framework_overhead"
+
+
 def test_functions_compiled_ahead_and_marked_steps(tmp_path: Path) -> None:
     job = run("ahead", tmp_path, "--start-step", "20", "--num-steps", "3")
     steps = job.steps()

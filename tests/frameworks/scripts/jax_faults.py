@@ -2,11 +2,15 @@
 
 recompile   a number that changes in every step is a static argument
 hidden      batches take half as long as the device needs for a step, which runs meanwhile
+prefetch    a thread prepares batches with a compiled function, and the device is always busy
+donated     the weights are donated to the next call, and no loss is read before the end
 ahead       the step is compiled ahead of time, and steps are marked
 namesakes   functions of the same name, of which one trains, return different containers
 """
 
+import queue
 import sys
+import threading
 import time
 
 import jax
@@ -16,7 +20,14 @@ import numpy as np
 import stepscope
 
 SIZE = 256
-STEPS = {"recompile": 24, "hidden": 60, "ahead": 40, "namesakes": 40}
+STEPS = {
+    "recompile": 24,
+    "hidden": 60,
+    "donated": 120,
+    "prefetch": 60,
+    "ahead": 40,
+    "namesakes": 40,
+}
 
 
 def update(weights, inputs, rounds, rate):
@@ -34,6 +45,20 @@ def update(weights, inputs, rounds, rate):
 
 recompiled = jax.jit(update, static_argnums=(2, 3))
 compiled = jax.jit(update, static_argnums=2)
+donating = jax.jit(update, static_argnums=2, donate_argnums=0)
+
+
+@jax.jit
+def normalise(pixels):
+    """Scale pixels."""
+    return pixels / jnp.float32(255)
+
+
+def prepare(count, batches):
+    """Prepare batches of parts, each with a call of a compiled function."""
+    for _ in range(count):
+        parts = [normalise(np.ones((SIZE, SIZE), np.uint8)) for _ in range(6)]
+        batches.put(np.concatenate(parts))
 
 
 def find_mean(weights):
@@ -91,6 +116,20 @@ def main():
                 time.sleep(batch_s)
             weights, loss = compiled(weights, inputs, 8, 0.1)
         loss.block_until_ready()
+    elif kind == "donated":
+        inputs = np.ones((2 * SIZE, SIZE), np.float32)
+        losses = []
+        for _ in range(STEPS[kind]):
+            weights, loss = donating(weights, inputs, 4, 0.1)
+            losses.append(loss)
+        jax.block_until_ready(losses)
+    elif kind == "prefetch":
+        batches = queue.Queue(2)
+        thread = threading.Thread(target=prepare, args=(STEPS[kind], batches))
+        thread.start()
+        for _ in range(STEPS[kind]):
+            weights, loss = compiled(weights, batches.get(), 8, 0.1)
+        thread.join()
     elif kind == "namesakes":
         train = name_step(update, 2)
         evaluate, check = name_step(find_mean), name_step(find_means, 1)
