@@ -33,7 +33,13 @@ assert type(power) is JittedFunction
 assert isinstance(power, jax.stages.Wrapped)
 assert (power.__name__, power.__doc__) == ("power", "Raise to a power.")
 assert power(jnp.arange(3), 2).tolist() == [0, 1, 4]
-assert Layer().double(jnp.arange(3)).tolist() == [0, 2, 4]
+layer = Layer()
+assert layer.double(jnp.arange(3)).tolist() == [0, 2, 4]
+assert (layer.double.__name__, layer.double.__self__) == ("double", layer)
+assert layer.double.eval_shape(layer, jnp.arange(3)).shape == (3,)  # as that of JAX, unbound
+assert layer.double.lower(layer, jnp.arange(3)).compile()(jnp.arange(3)).tolist() == [0, 2, 4]
+layer.double.clear_cache()
+assert layer.double._cache_size() == 0
 assert jax.grad(lambda x: power(x, 3))(2.0) == 12.0
 assert jax.vmap(lambda x: power(x, 2))(jnp.arange(3)).tolist() == [0, 1, 4]
 assert power.lower(jnp.arange(3), 2).compile()(jnp.arange(3)).tolist() == [0, 1, 4]
@@ -86,6 +92,22 @@ def test_a_batch_that_the_device_does_not_wait_for_is_not_named(tmp_path: Path) 
     assert job.verdict["suspect"] != "data_pipeline"
 
 
+def test_a_device_that_is_always_busy_is_no_dispatch_overhead(tmp_path: Path) -> None:
+    job = run("donated", tmp_path)
+    shares = {phase["name"]: phase["share_ratio"] for phase in job.steps()["phases"]}
+    assert shares["execution"] > 0.7
+    assert job.verdict["suspect"] != "framework_overhead"
+
+
+def test_a_thread_that_prepares_batches_does_not_train(tmp_path: Path) -> None:
+    job = run("prefetch", tmp_path)
+    steps = job.steps()
+    assert steps["step_count"] == 60
+    shares = {phase["name"]: phase["share_ratio"] for phase in steps["phases"]}
+    assert shares["execution"] > 0.7
+    assert job.verdict["suspect"] != "framework_overhead"
+
+
 def test_functions_compiled_ahead_and_marked_steps(tmp_path: Path) -> None:
     job = run("ahead", tmp_path, "--start-step", "20", "--num-steps", "3")
     steps = job.steps()
@@ -97,6 +119,14 @@ def test_functions_compiled_ahead_and_marked_steps(tmp_path: Path) -> None:
     assert traces
     windows = job.payload("show", "steps")["traces"]
     assert ["20", "21", "22"] in [[step["step"] for step in trace["steps"]] for trace in windows]
+
+
+def test_functions_of_one_name_are_told_apart_by_their_results(tmp_path: Path) -> None:
+    job = run("namesakes", tmp_path)
+    assert job.steps()["step_count"] == 40
+    opened = stepscope.open(job.run)
+    calls = Counter(row["name"] for row in opened.framework(kind="dispatch").rows())
+    assert calls["jit(step)"] == 60
 
 
 def test_jitted_functions_behave_as_without_stepscope(tmp_path: Path) -> None:

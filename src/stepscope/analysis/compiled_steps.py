@@ -27,7 +27,7 @@ def find_training_calls(spans: Spans) -> Spans:
     """Find the calls of the function that trains; empty if no function returns state.
 
     Args:
-        spans: spans of the training thread.
+        spans: spans of the training thread, or of all threads.
     """
     calls = spans.of("dispatch")
     calls = calls.take((calls.value > 0) & ~calls.unfinished)

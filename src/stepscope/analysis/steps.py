@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.backward_steps import find_backward_boundaries, find_round_ends
-from stepscope.analysis.compiled_steps import find_call_boundaries
+from stepscope.analysis.compiled_steps import find_call_boundaries, find_training_calls
 from stepscope.analysis.evaluation import find_evaluation, find_recording
 from stepscope.analysis.phases import (
     FETCH_KINDS,
@@ -122,9 +122,10 @@ def find_training_thread(
     spans: Spans, end_kinds: tuple[str, ...] = STEP_END_KINDS
 ) -> tuple[int, str] | None:
     """Find the thread that trains, the one with most spans of the first kind that there is, and
-    that kind; None without any."""
+    that kind; None without any. Of calls of compiled functions only those count that train."""
     for kind in end_kinds:
-        threads, counts = np.unique(spans.thread[spans.is_kind(kind)], return_counts=True)
+        ends = find_training_calls(spans) if kind == "dispatch" else spans.of(kind)
+        threads, counts = np.unique(ends.thread, return_counts=True)
         if len(threads):
             return int(threads[np.argmax(counts)]), kind
     return None

@@ -68,7 +68,7 @@ def is_batch_small_for(run: Run, shares: Shares, profile: ComputeProfile) -> boo
 
 
 def is_batch_sufficient(run: Run, shares: Shares) -> bool:
-    """Return whether dispatch is the largest overhead and cannot be reduced: the operators of the
+    """Return whether calling operators is the largest overhead and cannot be reduced: those of the
     model are called once per batch, and twice the batch would save little.
 
     A compiler merges few operators of a model on a CPU. On a GPU one launch can replace all of a
@@ -79,7 +79,7 @@ def is_batch_sufficient(run: Run, shares: Shares) -> bool:
         return False
     if largest_model(rank) is None or samples_at_a_time(rank) is None or has_loop(rank, profile):
         return False
-    is_largest = shares.dispatch >= shares.largest_overhead
+    is_largest = shares.operator_calls >= shares.largest_overhead
     is_once_per_batch = _count_calls(rank) <= MAX_CALLS and not is_dispatch_in_optimizer(shares)
     is_enough = measure_doubling_saving(run, shares) < MIN_SAVING
     return is_largest and is_once_per_batch and is_enough
@@ -88,7 +88,7 @@ def is_batch_sufficient(run: Run, shares: Shares) -> bool:
 def is_dispatch_in_optimizer(shares: Shares) -> bool:
     """Return whether most of the dispatch is the optimizer's: its many tensors are the reason, not
     the batch."""
-    return shares.compute_overhead["optimizer"] > OPTIMIZER_RATIO * shares.dispatch
+    return shares.compute_overhead["optimizer"] > OPTIMIZER_RATIO * shares.operator_calls
 
 
 def is_python_bound(profile: ComputeProfile | None) -> bool:

@@ -188,7 +188,7 @@ def _find_cause(
     excess = late.excess_ns
     peers = [rank for number, rank in enumerate(ranks) if number != index]
     input_ratio = compute_input_ratio(ranks[index], peers)
-    compute_ns = sum(excess[phase] for phase in ("forward", "loss", "backward"))
+    compute_ns = sum(excess[phase] for phase in ("forward", "loss", "backward", "execution"))
     if input_ratio is not None and input_ratio >= MIN_INPUT_RATIO and compute_ns >= enough_ns:
         return _Cause("larger inputs", f", {multiple(input_ratio)} those of the other ranks")
     condition = conditions[index]

@@ -79,7 +79,7 @@ def find_overhead_cause(inputs: CauseInputs) -> CauseFinding:
     """Find the largest part of the overhead; other large parts contribute."""
     parts = inputs.shares.overhead_parts
     if inputs.run.compute_profile is not None:
-        parts = parts | {"inside_compute": inputs.shares.dispatch, "framework_calls": 0.0}
+        parts = parts | {"inside_compute": inputs.shares.operator_calls, "framework_calls": 0.0}
     largest = max((*_PART_NAMES, "inside_compute"), key=lambda name: parts[name])
     match largest:
         case "checkpoint":
@@ -190,7 +190,7 @@ def list_overhead_causes(inputs: CauseInputs) -> list[tuple[str, float, str]]:
     is_python = is_python_bound(profile) and bool(_list_compute_lines(inputs))
     if profile is not None and not is_python_bound(profile):
         cause = _name_dispatch_cause(inputs, profile)
-        causes.append((cause, shares.dispatch, "dispatching operators"))
+        causes.append((cause, shares.operator_calls, "dispatching operators"))
     else:
         causes.append(("dispatch_overhead", framework_calls, _PART_NAMES["framework_calls"]))
     for host_cause in HOST_CAUSES:

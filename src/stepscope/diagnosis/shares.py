@@ -118,10 +118,14 @@ class Shares:
         return any(self.phases[name] > 0 for name in PASSES)
 
     @property
+    def operator_calls(self) -> float:
+        """Calling operators, in the compute phases and between them."""
+        return _sum_operator_calls(self.overhead_parts)
+
+    @property
     def dispatch(self) -> float:
-        """Calling operators, in the compute phases and between them, or compiled functions."""
-        names = ("inside_compute", "framework_calls", "compiled_calls")
-        return sum(self.overhead_parts[name] for name in names)
+        """Calling operators or compiled functions."""
+        return self.operator_calls + self.overhead_parts["compiled_calls"]
 
     @property
     def uses_jax(self) -> bool:
@@ -130,7 +134,8 @@ class Shares:
 
     @property
     def is_dispatch_between_phases(self) -> bool:
-        """True if calls of the framework between the phases are the larger part of `dispatch`."""
+        """True if calls of the framework between the phases are the larger part of
+        `operator_calls`."""
         return self.overhead_parts["framework_calls"] > self.overhead_parts["inside_compute"]
 
 
@@ -170,12 +175,16 @@ def _compute_largest_host_cause(ranks: Sequence[Rank]) -> float:
     return max(ratios) / sum(ratios) if sum(ratios) else 1.0
 
 
+def _sum_operator_calls(parts: Mapping[str, float]) -> float:
+    return parts["inside_compute"] + parts["framework_calls"]
+
+
 def _compute_largest_overhead(parts: Mapping[str, float], split: PhaseSplit) -> float:
-    dispatch = parts["inside_compute"] + parts["framework_calls"]
+    operator_calls = _sum_operator_calls(parts)
     between_phases = parts["between_phases"] * split.largest_host_cause
     merged = {"inside_compute", "framework_calls", "between_phases"}
     single = [share for name, share in parts.items() if name not in merged]
-    return max(dispatch, between_phases, *single)
+    return max(operator_calls, between_phases, *single)
 
 
 def _compute_inline_data(ranks: Sequence[Rank]) -> dict[str, float]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from stepscope.analysis.compiled_steps import find_training_calls
-from stepscope.analysis.steps import STEP_SOURCES, Steps, find_steps
+from stepscope.analysis.steps import STEP_SOURCES, Steps, find_steps, find_training_thread
 from stepscope.testing import Drawing
 
 MS = 1_000_000
@@ -47,6 +49,15 @@ def test_micro_batches_are_no_steps() -> None:
     steps = steps_in(Drawing().draw(text, 5))
     assert len(steps) == 5
     assert steps.fetches.tolist() == [2] * 5
+
+
+def test_a_thread_with_more_calls_that_return_no_state_does_not_train() -> None:
+    loading = "dispatch:normalise 1 | dispatch:shuffle=3 1 | dispatch:normalise 1"
+    spans = Drawing().draw(f"{STEP} | {loading}", 5).table()
+    is_loading = spans.is_named("normalise") | spans.is_named("shuffle")
+    spans = replace(spans, thread=np.where(is_loading, 2, 1))
+    assert find_training_thread(spans, SOURCES) == (1, "dispatch")
+    assert find_training_thread(spans.take(spans.is_named("normalise")), SOURCES) is None
 
 
 def test_without_state_there_are_no_steps() -> None:

@@ -121,3 +121,16 @@ def test_dispatch_once_per_sufficient_batch_is_no_bottleneck(
     assert verdict.suspect == suspect
     reasons = " ".join(reason.why for reason in verdict.ruled_out)
     assert ("a sample would take only 16% less" in reasons) == (batch is not None)
+
+
+def test_calls_of_compiled_functions_are_no_calls_of_operators(new_run: RunMaker) -> None:
+    """Of 150 ms, 50 call compiled functions and 30 of the passes call operators."""
+    run = new_run()
+    passes = " | ".join(["op:mm 3.5 | do 1.5"] * 10)
+    step = "dispatch:normalise 50 | forward 50 | backward 50 | optimizer 0.1"
+    window = f"forward 50 ( {passes} ) | backward 50 ( {passes} ) | optimizer 0.1"
+    draw_window(run, step, window, tensors=8, batch=16)
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", "dispatch_overhead")
+    texts = [evidence.text for evidence in verdict.evidence]
+    assert any("calls of compiled functions per step take 50 ms each" in text for text in texts)

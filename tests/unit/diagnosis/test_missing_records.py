@@ -86,3 +86,16 @@ def test_a_verdict_begins_with_the_loss(new_run: RunMaker) -> None:
     assert verdict.suspect == "healthy"
     assert verdict.headline.startswith("3 of 603 records were dropped because the file system of ")
     assert ". No bottleneck found: " in verdict.headline
+
+
+def test_compiled_functions_without_state(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank().draw("wait 1 | dispatch:predict 5", 9)
+    headline = diagnose(run.open()).headline
+    assert "no compiled function that was called returns state" in headline
+    assert "mark the steps with stepscope.steps(loader)" in headline
+
+
+def test_a_job_of_which_no_process_recorded_anything(new_run: RunMaker) -> None:
+    headline = diagnose(new_run().open()).headline
+    assert "imports PyTorch, TensorFlow, Keras, JAX or XGBoost" in headline

@@ -421,3 +421,9 @@ def test_a_scan_counts_once_for_any_number_of_devices() -> None:
 def test_text_of_a_device() -> None:
     assert str(Device("n0", "3")) == "n0/3"
     assert Evaluation([]).findings() == []
+
+
+def test_calls_and_execution_of_compiled_functions_are_training() -> None:
+    inputs = FakeRuleInputs().rank(data_wait=np.full(20, 0.25), dispatch=0.05, execution=0.7)
+    details = check_rule(OverallFrameworkMetrics(), inputs).details
+    assert details["phase_share_ratio"] == pytest.approx({"TRAIN": 0.75, "others": 0.25})

@@ -93,11 +93,12 @@ def test_a_rank_with_more_to_do_waits_longer_for_a_core_too(new_run: RunMaker) -
     assert (payload.ranks[0].rank, payload.ranks[0].cause) == ("rank 1", "slow forward passes")
 
 
-def test_larger_inputs_are_told_from_a_slow_rank(new_run: RunMaker) -> None:
+@pytest.mark.parametrize("work", ["forward", "device_wait"])
+def test_larger_inputs_are_told_from_a_slow_rank(new_run: RunMaker, work: str) -> None:
     builder = new_run()
     for number, line in enumerate((EVEN, SLOW_FORWARD)):
         rank = builder.rank(number)
-        rank.draw(line, 100)
+        rank.draw(line.replace("forward", work), 100)
         shape = [32 * (1 + number), 8]
         rank.fact(
             "model_inputs", model=1, inputs=[{"name": "x", "shape": shape, "dtype": "float32"}]

@@ -18,7 +18,10 @@ from stepscope.rules.traces import imported_steps
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
 
-TRAINING_PHASES = ("h2d", "forward", "loss", "backward", "optimizer", "communication")
+TRAINING_PHASES = (
+    *("h2d", "forward", "loss", "backward", "optimizer", "dispatch", "execution"),
+    "communication",
+)
 """Phases that count as TRAIN; waits, checkpoints and the time between phases are `others`."""
 MIN_LISTED_SHARE = 0.02
 """Operators with at most this share of the total are not listed."""
@@ -69,11 +72,12 @@ class OverallFrameworkMetrics(IncrementalRule[NoParameters, _State]):
     """Summarizes the time of phases, operators and kernels; never fires.
 
     ## What it checks
-    Time of all ranks by TRAIN (batch copies, forward, loss, backward, optimizer, communication),
-    EVAL and others (waits for batches, checkpoints, time between phases); forward against
-    backward; and, over all traces of the framework's profiler, operators on the host by self time
-    and kernels by name. Tables list entries above 2% of their total, and the listed entries add up
-    to 100%. Of imported traces, also the parts of their steps. Datapoints are steps.
+    Time of all ranks by TRAIN (batch copies, forward, loss, backward, optimizer, calls and
+    execution of functions compiled by JAX, communication), EVAL and others (waits for batches,
+    checkpoints, time between phases); forward against backward; and, over all traces of the
+    framework's profiler, operators on the host by self time and kernels by name. Tables list
+    entries above 2% of their total, and the listed entries add up to 100%. Of imported traces, also
+    the parts of their steps. Datapoints are steps.
 
     ## Why it matters
     Most of the time should be spent in training phases, and the first operator of a table is the

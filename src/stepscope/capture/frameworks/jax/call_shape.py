@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 from jax import Array
@@ -18,9 +17,21 @@ class CallShape(NamedTuple):
     state_bytes: int
     """Bytes of the results that have the shape and type of an argument: parameters, their
     gradients, the state of an optimizer. A function that trains returns most of its arguments."""
-    find_result: Callable[[Any], Array | None]
-    """Function from a result to its smallest array, preferably one that is no state: an array that
-    the next call is given may be donated to it. It returns None where there is none."""
+    steps: list[Callable[[Any], Any]] | None
+    """Steps from the result to its smallest array, preferably one that is no state: an array that
+    the next call is given may be donated to it. None without an array that can be found again."""
+
+    def find_result(self, result: Any) -> Array | None:
+        """Find the smallest array of a result; None if there is none, or the result has another
+        structure."""
+        return None if self.steps is None else _follow(self.steps, result)
+
+    def fits(self, result: Any) -> bool:
+        """Return False if a result lacks the array of the call that was described."""
+        return self.steps is None or _follow(self.steps, result) is not None
+
+
+NO_STATE = CallShape(0, None)
 
 
 def describe_call(arguments: Any, result: Any) -> CallShape:
@@ -41,17 +52,11 @@ def describe_call(arguments: Any, result: Any) -> CallShape:
             inputs[_key(leaf)] -= 1
             state_bytes += leaf.nbytes
         steps = [step for key in path if (step := _make_step(key)) is not None]
-        if len(steps) == len(path) and hasattr(leaf, "is_ready"):  # random keys cannot tell
+        is_found = len(steps) == len(path) and _follow(steps, result) is leaf
+        if is_found and hasattr(leaf, "is_ready"):  # random keys cannot tell
             arrays.append((is_state, leaf.nbytes, len(arrays), steps))
     smallest = min(arrays, default=None)
-    return CallShape(
-        state_bytes, find_nothing if smallest is None else partial(_follow, smallest[-1])
-    )
-
-
-def find_nothing(result: Any) -> Array | None:
-    """Return None: the result has no array that could be found again."""
-    return None
+    return CallShape(state_bytes, None if smallest is None else smallest[-1])
 
 
 def _key(array: Array) -> tuple[tuple[int, ...], str]:
@@ -71,6 +76,9 @@ def _make_step(key: object) -> Callable[[Any], Any] | None:
 
 
 def _follow(steps: list[Callable[[Any], Any]], result: Any) -> Array | None:
-    for step in steps:
-        result = step(result)
+    try:
+        for step in steps:
+            result = step(result)
+    except (AttributeError, LookupError, TypeError):
+        return None
     return result if isinstance(result, Array) else None

@@ -11,6 +11,8 @@ from __future__ import annotations
 import functools
 import operator
 import time
+import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +20,7 @@ import jax
 
 from stepscope.capture import session
 from stepscope.capture.frameworks.jax import compilations, device_times
-from stepscope.capture.frameworks.jax.call_shape import CallShape, describe_call, find_nothing
+from stepscope.capture.frameworks.jax.call_shape import NO_STATE, CallShape, describe_call
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
@@ -44,18 +46,34 @@ def install() -> None:
 
 def has_calls() -> bool:
     """Return True if the process has called compiled functions."""
-    return any(function.call_count for function in _functions.values())
+    return any(calls.call_count for calls in _calls.values())
+
+
+class Calls:
+    """Calls of the functions of one name, whose records cannot be told apart."""
+
+    __slots__ = ("call_count", "state_bytes", "state_call_count")
+
+    def __init__(self) -> None:
+        self.call_count = 0
+        self.state_call_count = 0
+        """Calls that returned state."""
+        self.state_bytes = 0
+        """State that a call returned, the most of all calls."""
+
+
+_calls: dict[str, Calls] = {}
 
 
 class Function:
-    """Compiled functions of one name."""
+    """Compiled function."""
 
-    __slots__ = ("call_count", "name", "shape")
+    __slots__ = ("_calls", "_shape", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.call_count = 0
-        self.shape = CallShape(0, find_nothing)
+        self._calls = _calls.setdefault(name, Calls())
+        self._shape: CallShape | None = None
 
     def call(self, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call the original and record the call."""
@@ -69,39 +87,42 @@ class Function:
             _probe.abandon(span)
             raise
         if span is not None:
-            if not self.call_count:
-                self._describe((args, kwargs), result)
-            _probe.end(span, value=self.shape.state_bytes)
+            self._describe((args, kwargs), result)
+            shape = self._shape or NO_STATE  # which the probe that fails has not described
+            _probe.end(span, value=shape.state_bytes)
             is_new = compilations.counter.count != compilation_count
-            self._follow(result, None if is_new else start_ns)
+            self._follow(shape, result, None if is_new else start_ns)
         return result
 
     @_probe.protect
     def _describe(self, arguments: Any, result: Any) -> None:
-        self.shape = describe_call(arguments, result)
+        """Describe the first call, and each whose result has another structure than the last."""
+        if self._shape is None or not self._shape.fits(result):
+            self._shape = describe_call(arguments, result)
 
     @_probe.protect
-    def _follow(self, result: Any, start_ns: int | None) -> None:
+    def _follow(self, shape: CallShape, result: Any, start_ns: int | None) -> None:
         """Watch a result, and end a step if this is the function that trains.
 
         Args:
-            result: what a call returned.
+            shape: description of the call.
+            result: what it returned.
             start_ns: start of the call, monotonic; None if something was compiled in it.
         """
-        self.call_count += 1
-        device_times.observe(self.shape.find_result(result), start_ns)
-        if self.shape.state_bytes and self is _find_training_function():
-            progress.notify_optimizer_step()
+        calls = self._calls
+        calls.call_count += 1
+        device_times.observe(shape.find_result(result), start_ns)
+        if shape.state_bytes:
+            calls.state_call_count += 1
+            calls.state_bytes = max(calls.state_bytes, shape.state_bytes)
+            if calls is _find_training_calls():
+                progress.notify_optimizer_step()
 
 
-_functions: dict[str, Function] = {}
-
-
-def _find_training_function() -> Function:
-    functions = [function for function in _functions.values() if function.shape.state_bytes]
-    limit = MIN_CALL_RATIO * max(function.call_count for function in functions)
-    regular = [function for function in functions if function.call_count >= limit]
-    return max(regular, key=lambda function: (function.shape.state_bytes, function.call_count))
+def _find_training_calls() -> Calls:
+    limit = MIN_CALL_RATIO * max(calls.state_call_count for calls in _calls.values())
+    regular = [calls for calls in _calls.values() if calls.state_call_count >= limit]
+    return max(regular, key=lambda calls: (calls.state_bytes, calls.state_call_count))
 
 
 class JittedFunction:
@@ -118,7 +139,7 @@ class JittedFunction:
         self.__wrapped__ = getattr(original, "__wrapped__", original)
         self._original = original
         name = f"jit({getattr(original, '__name__', type(original).__name__)})"
-        self._function = _functions.setdefault(name, Function(name))
+        self._function = Function(name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not session.live or not self.is_outermost():
@@ -126,7 +147,7 @@ class JittedFunction:
         return self._function.call(self._original, args, kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else types.MethodType(self, instance)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return operator.itemgetter(0), ((self._original,),)
@@ -166,12 +187,16 @@ def _recording_jit(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _timed_compiled(original: Callable[..., Any]) -> Callable[..., Any]:
+    functions: weakref.WeakKeyDictionary[Any, Function] = weakref.WeakKeyDictionary()
+
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not session.live or not JittedFunction.is_outermost():
             return original(self, *args, **kwargs)
-        executable = getattr(self, "_executable", None)
-        name = getattr(getattr(executable, "unsafe_call", None), "name", "compiled function")
-        function = _functions.setdefault(name, Function(name))
+        function = functions.get(self)
+        if function is None:
+            executable = getattr(self, "_executable", None)
+            name = getattr(getattr(executable, "unsafe_call", None), "name", "compiled function")
+            function = functions[self] = Function(name)
         return function.call(original, (self, *args), kwargs)
 
     return call
