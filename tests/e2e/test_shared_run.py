@@ -302,6 +302,30 @@ def test_a_stop_stops_the_job_on_all_nodes(tmp_path: Path) -> None:
     assert statuses["host0"].reason == "ann stopped the job on node host1 (signal 15)"
 
 
+def test_a_rank_alone_on_its_node_tells_where_it_is(tmp_path: Path) -> None:
+    """It waits for nothing, while the rank of the other node waits for it."""
+    run, address = tmp_path / "run", f"--master-port={free_port()}"
+    job = Path(__file__).parent / "stuck" / "faulty_job.py"
+    module = (sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1")
+    launchers = [
+        start(
+            run, f"host{node}", *module, f"--node-rank={node}", "--master-addr=127.0.0.1", address,
+            str(job), "sleep",
+            options=("--stuck-after", "4", "--on-stuck", "stop", "--stop-grace", "1"),
+            OMP_NUM_THREADS="1",
+        )
+        for node in range(2)
+    ]  # fmt: skip
+    errors = [finish(launcher).stderr for launcher in launchers]
+    stuck = command_json("diagnose", run=run)["stuck"]
+    assert stuck is not None, errors
+    assert (stuck["culprits"], stuck["kind"]) == ([1], "missing")
+    line = 1 + next(n for n, text in enumerate(job.read_text().splitlines()) if "# asleep" in text)
+    (culprit,) = (rank for rank in stuck["ranks"] if rank["rank"] == 1)
+    assert (culprit["node"], culprit["location"]) == ("host1", f"{job}:{line}")
+    assert "the rule Stuck fired and stopped the job" in errors[0]
+
+
 @pytest.mark.parametrize("shift_s", [-31_536_000, 31_536_000])
 def test_a_node_whose_clock_is_a_year_off_runs(tmp_path: Path, shift_s: int) -> None:
     """The clock of all processes of stepscope on one node differs, as Python reads it."""

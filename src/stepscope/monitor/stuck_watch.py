@@ -40,13 +40,12 @@ from stepscope.schema import (
 from stepscope.spool import (
     ANSWER_WORD,
     ENDED_WORD,
+    FINISHED_STEPS_WORD,
     QUESTION_WORD,
     STARTED_WORD,
-    STEPS_WORD,
     TRANSFERS_WORD,
     CollectivePage,
     DumpReason,
-    Heartbeat,
     is_suspended,
 )
 
@@ -75,7 +74,6 @@ class _Rank:
 
     process: ProcessLogs
     page: CollectivePage
-    heartbeat: Heartbeat | None = None
     progress: tuple[int, int, int] = (-1, -1, -1)
     """Steps and collectives that have ended, and transfers that were started."""
     changes: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MAX_STEPS))
@@ -98,11 +96,10 @@ class _Rank:
         return steps > 0 or sum(calls) >= MIN_CALLS
 
     def look(self, now_ns: int) -> bool:
-        """Read the pages; True if the rank has made progress."""
-        if self.heartbeat is None:
-            self.heartbeat = Heartbeat.open(str(self.process.directory))
-        steps = 0 if self.heartbeat is None else self.heartbeat.words[STEPS_WORD]
-        progress = steps, self.page.words[ENDED_WORD], self.page.words[TRANSFERS_WORD]
+        """Read the page; True if the rank has made progress."""
+        words = self.page.words
+        steps = words[FINISHED_STEPS_WORD]
+        progress = steps, words[ENDED_WORD], words[TRANSFERS_WORD]
         if progress == self.progress:
             return False
         if steps != self.progress[0]:

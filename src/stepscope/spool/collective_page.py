@@ -7,6 +7,7 @@
     word 4   monotonic ns at which the process read its recorder last
     word 5   number of the last answered question
     word 6   sends and receives between two ranks that the process has started
+    word 7   steps that have ended
     word 8   number of the last question                  written by the monitor
 
 A question asks the process for the state of its recorder and the Python stacks of its threads; the
@@ -25,6 +26,7 @@ CHANGED_WORD = 3
 READ_WORD = 4
 ANSWER_WORD = 5
 TRANSFERS_WORD = 6
+FINISHED_STEPS_WORD = 7
 QUESTION_WORD = 8
 
 
@@ -58,10 +60,13 @@ class CollectivePage:
             return None
         return page if page.words[0] == MAGIC else None
 
-    def put_progress(self, started: int, ended: int, now_ns: int, *, transfers: int = 0) -> None:
+    def put_progress(
+        self, started: int, ended: int, now_ns: int, *, transfers: int = 0, steps: int = 0
+    ) -> None:
         """Write the progress of the process."""
         words = self.words
         words[TRANSFERS_WORD] = transfers
+        words[FINISHED_STEPS_WORD] = steps
         if (words[STARTED_WORD], words[ENDED_WORD]) != (started, ended):
             words[STARTED_WORD], words[ENDED_WORD] = started, ended
             words[CHANGED_WORD] = now_ns

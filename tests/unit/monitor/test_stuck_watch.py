@@ -17,10 +17,9 @@ from stepscope.monitor.stuck_watch import FIRST_STEP_FACTOR, MIN_CALLS, StuckWat
 from stepscope.schema import JobState, RankState, StuckNode
 from stepscope.spool import (
     ANSWER_WORD,
+    FINISHED_STEPS_WORD,
     QUESTION_WORD,
-    STEPS_WORD,
     CollectivePage,
-    Heartbeat,
     process_start_ticks,
 )
 from tests.unit.monitor.test_collective_dumps import entry, write
@@ -46,14 +45,14 @@ class Node:
             incarnation_of=lambda process: self.incarnations.get(process.name, 1),
             now_ns=lambda: round(1e9 * self.now_s),
         )
-        self.processes, self.pages, self.hearts = [], [], []
+        self.processes, self.pages = [], []
         for rank, pid in enumerate(pids):
             name = f"{pid}-{process_start_ticks(pid)}-0"
             directory = tmp_path / f"p-{name}"
             directory.mkdir()
             self.pages.append(CollectivePage.create(str(directory)))
-            self.hearts.append(Heartbeat.create(str(directory)))
-            self.hearts[-1].words[STEPS_WORD] = int(has_begun)
+            self.steps = int(has_begun)
+            self.pages[-1].words[FINISHED_STEPS_WORD] = self.steps
             process = ProcessLogs(name, directory)
             process.description = {"rank": rank}
             self.processes.append(process)
@@ -68,7 +67,8 @@ class Node:
             self.watch.poll(self.processes)
 
     def progress(self, rank: int, started: int, ended: int) -> None:
-        self.pages[rank].put_progress(started, ended, round(1e9 * self.now_s))
+        now_ns = round(1e9 * self.now_s)
+        self.pages[rank].put_progress(started, ended, now_ns, steps=self.steps)
 
     def answer(self, rank: int, line: int) -> None:
         """Answer as the reader of a rank does."""
@@ -193,7 +193,7 @@ def test_many_collectives_count_as_a_step(starting_node: Node) -> None:
 
 def test_long_steps_take_long_to_count_as_stuck(node: Node) -> None:
     for step in range(1, 6):
-        node.hearts[0].words[STEPS_WORD] = step
+        node.steps = step
         node.progress(0, step + 1, step)
         node.pass_time(20)
     assert node.watch.limit_ns == 10 * 20_000_000_000
@@ -281,10 +281,10 @@ def test_slow_stacks_do_not_keep_the_monitor_from_its_work(
 
 def test_ranks_that_only_send_and_receive_are_asked_when_steps_do_not_end(node: Node) -> None:
     for page in node.pages:
-        page.put_progress(0, 0, 0, transfers=7)
+        page.put_progress(0, 0, 0, transfers=7, steps=1)
     node.pass_time(LIMIT_S)
     assert [page.words[QUESTION_WORD] for page in node.pages] == [0, 0]
-    node.pages[0].put_progress(0, 0, 0, transfers=8)  # progress, too
+    node.pages[0].put_progress(0, 0, 0, transfers=8, steps=1)  # progress, too
     node.pass_time(LIMIT_S)
     assert [page.words[QUESTION_WORD] for page in node.pages] == [0, 0]
     node.pass_time(2)

@@ -19,6 +19,7 @@ import time
 from typing import Any
 
 from stepscope.capture import session
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.flight_recorder.recorders import (
     Recorder,
     find_recorders,
@@ -139,7 +140,8 @@ class _Reader:
         has_left = _has_left_groups()
         ended = started if has_left else sum(ring.progress[1] for ring in self._rings)
         now_ns, transfers = time.monotonic_ns(), count_transfers()
-        self._page.put_progress(started, ended, now_ns, transfers=transfers)
+        steps = progress.finished_step_count
+        self._page.put_progress(started, ended, now_ns, transfers=transfers, steps=steps)
 
     def _answer(self, question: int) -> None:
         """Dump the recorders and all stacks."""
