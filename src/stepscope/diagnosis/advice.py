@@ -29,6 +29,7 @@ from stepscope.diagnosis.fix_titles import (
 from stepscope.diagnosis.jax_fixes import JAX_FIXES
 from stepscope.diagnosis.job_facts import JobFacts
 from stepscope.diagnosis.pipeline_model import WorkerEstimate
+from stepscope.diagnosis.tensorflow_fixes import TENSORFLOW_FIXES
 from stepscope.diagnosis.verdict import CAUSES, MIN_SAVING_RATIO, ContributingCause, Fix
 from stepscope.diagnosis.what_if import WhatIf
 from stepscope.quantities import count_of, duration, number, percent
@@ -124,6 +125,8 @@ def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts)
 def _list_texts(cause: str, facts: JobFacts) -> list[FixText]:
     if facts.uses_jax and cause in JAX_FIXES:
         return JAX_FIXES[cause]
+    if facts.uses_tensorflow and cause in TENSORFLOW_FIXES:
+        return TENSORFLOW_FIXES[cause]
     return FACT_FIXES[cause](facts) if cause in FACT_FIXES else CAUSE_FIXES.get(cause, [])
 
 

@@ -96,6 +96,8 @@ def _name_thread_counts(facts: JobFacts) -> str:
     """Name the settings by which a job limits its threads and processes."""
     if facts.is_boosting:
         return "XGBoost's nthread (n_jobs of its classes for scikit-learn, or OMP_NUM_THREADS)"
+    if facts.uses_tensorflow:
+        return "tf.config.threading.set_intra_op_parallelism_threads and num_parallel_calls"
     return "torch.set_num_threads and num_workers"
 
 

@@ -12,6 +12,7 @@ from stepscope.diagnosis.cause import CauseInputs
 from stepscope.diagnosis.data_causes import name_dataset_function
 from stepscope.diagnosis.host_lines import StepLine, list_framework_lines, list_lines
 from stepscope.diagnosis.shares import Shares
+from stepscope.diagnosis.stalls import traces_functions
 from stepscope.run import Run, embedding_ratio, largest_model
 from stepscope.schema import (
     BoostedModelFact,
@@ -64,6 +65,8 @@ class JobFacts:
     """True if the job trains with XGBoost, and not with torch."""
     uses_jax: bool
     """True if functions compiled by JAX train."""
+    uses_tensorflow: bool
+    """True if TensorFlow traces functions."""
     has_fused_attention: bool
     """True if a window shows an operator of fused attention."""
 
@@ -98,6 +101,7 @@ class JobFacts:
             is_boosting=is_boosting(run, inputs.shares),
             has_loop=profile is not None and has_loop(first, profile),
             uses_jax=inputs.shares.uses_jax,
+            uses_tensorflow=traces_functions(run.ranks),
             has_fused_attention=any(map(_FUSED_ATTENTION.search, names)),
         )
 

@@ -4,6 +4,7 @@ functions, garbage collections."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,8 @@ from stepscope.run import Rank, Run
 
 MOSTLY_RATIO = 0.995
 """From this share on, a line accounts for all of the time."""
+_TRACING_PREFIX = "tf.function "
+"""Start of the names of compilations that TensorFlow's tracing of functions is."""
 
 
 def describe_checkpoints(run: Run) -> list[Evidence]:
@@ -52,8 +55,12 @@ def describe_compilations(run: Run) -> list[Evidence]:
     if summary is None:
         return []
     uses_jax = any(len(rank.spans.of("dispatch")) for rank in run.ranks)
-    compiler = "JAX compiled" if uses_jax else "torch.compile ran"
-    reason = "shapes, types or static arguments" if uses_jax else "input shapes"
+    if uses_jax:
+        compiler, reason = "JAX compiled", "shapes, types or static arguments"
+    elif traces_functions(run.ranks):
+        compiler, reason = "TensorFlow traced functions", "shapes, types or Python arguments"
+    else:
+        compiler, reason = "torch.compile ran", "input shapes"
     text = (
         f"{compiler} {count_of(summary.count, 'time')} in the measured steps and took "
         f"{duration(summary.mean)} on average; {count(recompilation_count)} were recompilations "
@@ -63,6 +70,16 @@ def describe_compilations(run: Run) -> list[Evidence]:
         function, function_ns = max(ns_by_function.items(), key=lambda item: item[1])
         text += f" {function} takes {percent(function_ns / ns_by_function.total())} of that time."
     return [Evidence(text=text, value=summary.count, unit="count", source="steps")]
+
+
+def traces_functions(ranks: Iterable[Rank]) -> bool:
+    """Return True if TensorFlow traced functions."""
+    return any(
+        spans.names[name].startswith(_TRACING_PREFIX)
+        for rank in ranks
+        for spans in [rank.spans.of("compile")]
+        for name in set(spans.name.tolist())
+    )
 
 
 def describe_compiled_calls(run: Run) -> list[Evidence]:

@@ -208,3 +208,21 @@ def test_calls_of_torch_between_the_phases_are_called_less_often(tmp_path: Path)
     assert "train.py" in first.instructions
     assert first.prediction is not None
     assert first.prediction.saving_ratio == pytest.approx(0.4, abs=0.01)
+
+
+def test_tracing_of_tensorflow_is_not_told_as_torch_compile(new_run: RunMaker) -> None:
+    run = new_run()
+    rank = run.rank().draw("wait 2 | optimizer 60 ( compile=1 40 )", 60)
+    rank.spans[:] = [
+        span._replace(name="tf.function train_step") if span.kind == "compile" else span
+        for span in rank.spans
+    ]
+    verdict = diagnose(run.open())
+    assert verdict.cause == "recompilation"
+    text = next(evidence.text for evidence in verdict.evidence if "recompilations" in evidence.text)
+    assert text.startswith("TensorFlow traced functions 54 times in the measured steps and took 40")
+    assert "for new shapes, types or Python arguments." in text
+    instructions = " ".join(fix.instructions for fix in verdict.fixes)
+    assert "reduce_retracing=True" in instructions
+    assert "input_signature=[tf.TensorSpec(" in instructions
+    assert "torch" not in instructions
