@@ -14,6 +14,8 @@ from stepscope.diagnosis import explain_stuck
 from stepscope.schema import StuckNode
 from tests.support.under_stepscope import E2E, TORCHRUN, FinishedJob, run_under
 
+pytestmark = pytest.mark.quiet  # beside other jobs, a rank may not have begun when another waits
+
 JOB = E2E / "stuck" / "faulty_job.py"
 PIPELINE = E2E / "stuck" / "pipeline_job.py"
 FAULTY_NUMBER = 26

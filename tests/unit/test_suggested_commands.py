@@ -54,7 +54,7 @@ EXECUTED = {
     "import",
 }  # fmt: skip
 ELSEWHERE = re.compile(
-    "s3:|https:|tcp:|\\.toml|quiet.py|memory.raw|job\\.parquet|execution_trace|graphs|nccl_trace"
+    "s3:|https:|tcp:|--scheduler|\\.toml|quiet.py|memory.raw|job\\.parquet|execution_trace|graphs|nccl_trace"
 )
 """What only exists in other tests."""
 SUGGESTIONS = find_suggestions()
