@@ -68,4 +68,9 @@ def main():
     dist.destroy_process_group()
 
 
-main()
+try:
+    main()
+finally:
+    # The ranks that a killed one leaves behind end later than their stacks are sampled.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(0.3)
