@@ -223,6 +223,7 @@ class SpoolDrain:
         except FileNotFoundError:
             return []
         self._read_dumps(process, files)
+        process.open_collective_page()
         for path in files:
             name = LogName.parse(path.name)
             if name is None or not path.is_file():

@@ -17,6 +17,7 @@ from stepscope.spool import (
     DROPS_FILE,
     PAGE_BYTES,
     UNKNOWN_CAUSE,
+    CollectivePage,
     Journal,
     parse_drops,
     process_is_alive,
@@ -101,6 +102,7 @@ class ProcessLogs:
     segments: dict[str, LogSegment] = field(default_factory=dict)
     row_files: dict[str, RowFile] = field(default_factory=dict)
     dumps: CollectiveDumps = field(init=False)
+    _page: CollectivePage | None = None
     unreadable: set[str] = field(default_factory=set)
     """Names of damaged files of rows."""
     drops: SharedFile | None = None
@@ -130,6 +132,13 @@ class ProcessLogs:
     def pid(self) -> int:
         """Process id."""
         return self.key[0]
+
+    def open_collective_page(self) -> CollectivePage | None:
+        """Open the page of its collectives, which stays readable when the directory is gone; None
+        without one."""
+        if self._page is None:
+            self._page = CollectivePage.open(str(self.directory))
+        return self._page
 
     def is_alive(self) -> bool:
         """Check whether the process that created the directory runs; its pid may be reused."""

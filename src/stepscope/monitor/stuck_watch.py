@@ -255,10 +255,9 @@ class StuckWatch:
 
     def _find_ranks(self, processes: Iterable[ProcessLogs]) -> None:
         for process in processes:
-            if process.name not in self._known:
-                page = CollectivePage.open(str(process.directory))
-                if page is not None:
-                    self._known[process.name] = _Rank(process, page)
+            page = process.open_collective_page()
+            if page is not None and process.name not in self._known:
+                self._known[process.name] = _Rank(process, page)
         numbers = {name: self._incarnation_of(rank.process) for name, rank in self._known.items()}
         latest = max(numbers.values(), default=1)
         self._ranks = {n: rank for n, rank in self._known.items() if numbers[n] == latest}

@@ -11,6 +11,7 @@ import pytest
 from stepscope.monitor import process_logs
 from stepscope.monitor.drain import SpoolDrain
 from stepscope.monitor.process_logs import SharedFile
+from stepscope.spool import FINISHED_STEPS_WORD, CollectivePage
 
 
 def count_open_below(directory: Path) -> int:
@@ -64,3 +65,22 @@ def test_ended_processes_leave_no_file_open(spool: Any) -> None:
     drain.remove_drained()
     assert count_open_below(spool.path) == 0
     assert list(spool.path.iterdir()) == []
+
+
+def test_the_collectives_of_a_process_that_is_gone_are_known(spool: Any) -> None:
+    """The watch for stuck jobs looks less often than directories are removed."""
+    directory = spool.path / "p-7-1-0"
+    directory.mkdir()
+    CollectivePage.create(str(directory)).put_progress(5, 4, 1000, steps=3)
+    drain = SpoolDrain(
+        spool.tree,
+        node="n",
+        epoch_offset_ns=0,
+        stored=lambda *_: np.empty(0, dtype=np.int64),
+    )
+    drain.collect()
+    drain.remove_drained()
+    assert not directory.exists()
+    page = drain.processes["7-1-0"].open_collective_page()
+    assert page is not None
+    assert page.words[FINISHED_STEPS_WORD] == 3
