@@ -28,6 +28,7 @@ from stepscope.importers.results import (
     Refused,
     Result,
     ignore_progress,
+    refuse,
 )
 from stepscope.intervals import Int
 from stepscope.schema import MALFORMED_JSON, MEMORY_ACTIONS, MEMORY_CATEGORY_NAMES
@@ -81,7 +82,7 @@ def _import_file(path: Path, writer: RunWriter, name: str) -> Result:
     try:
         content = read_content(path)
     except (OSError, EOFError, zlib.error) as error:
-        return Refused(path, f"{path} cannot be read: {error}.")
+        return refuse(path, error)
     if _EMPTY.match(content):
         return Refused(path, f"{path} has no memory: its device allocated none while it profiled.")
     try:

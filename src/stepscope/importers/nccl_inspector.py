@@ -24,9 +24,9 @@ from stepscope.importers.results import (
     NCCL_INSPECTOR,
     ProgressCallback,
     Recorded,
-    Refused,
     Result,
     ignore_progress,
+    refuse,
 )
 from stepscope.quantities import count_of
 from stepscope.schema import (
@@ -143,10 +143,8 @@ class NcclInspectorImporter:
         for index, path in enumerate(files):
             try:
                 records, damaged_count = _parse(read_content(path))
-            except (OSError, EOFError, zlib.error) as error:
-                results.append(Refused(path, f"{path} cannot be read: {error}."))
-            except ValueError as error:
-                results.append(Refused(path, f"{path} was not imported: {error}."))
+            except (OSError, EOFError, zlib.error, ValueError) as error:
+                results.append(refuse(path, error))
             else:
                 calls.add(records)
                 lost = f"{count_of(damaged_count, 'damaged line')}" if damaged_count else None

@@ -43,6 +43,13 @@ class Refused:
     reason: str
 
 
+def refuse(path: Path, error: Exception) -> Refused:
+    """Refuse a file that cannot be read, or with a ValueError one whose content is damaged."""
+    if isinstance(error, ValueError):
+        return Refused(path, f"{path} was not imported: {error}.")
+    return Refused(path, f"{path} cannot be read: {error}.")
+
+
 Result = Imported | Recorded | Refused
 EXECUTION_TRACE = "execution trace"
 """`Recorded.form` of execution traces."""

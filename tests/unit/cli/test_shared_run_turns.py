@@ -200,7 +200,7 @@ def test_launchers_that_are_started_again_share_an_incarnation(
 def test_what_a_launcher_says_about_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSCOPE_NODE", "gpu01")
     monkeypatch.setenv("RANK", "1")
-    monkeypatch.setattr(registering, "_machine", lambda: "here")
+    monkeypatch.setattr(registering, "machine_id", lambda: "here")
     job = SharedJob(tmp_path / "run")
     job.add("gpu01", slot="gpu01 rank 0")
     job.beat("gpu01")

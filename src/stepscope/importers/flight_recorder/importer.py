@@ -29,9 +29,9 @@ from stepscope.importers.results import (
     FLIGHT_RECORDER,
     ProgressCallback,
     Recorded,
-    Refused,
     Result,
     ignore_progress,
+    refuse,
 )
 from stepscope.schema import (
     MALFORMED_JSON,
@@ -77,10 +77,8 @@ class FlightRecorderImporter:
             for index, path in enumerate(files):
                 try:
                     dump = _read(path)
-                except (OSError, EOFError, zlib.error) as error:
-                    results.append(Refused(path, f"{path} cannot be read: {error}."))
-                except ValueError as error:
-                    results.append(Refused(path, f"{path} was not imported: {error}."))
+                except (OSError, EOFError, zlib.error, ValueError) as error:
+                    results.append(refuse(path, error))
                 else:
                     rank = _find_rank(path)
                     _store(writer, node, rank, dump)

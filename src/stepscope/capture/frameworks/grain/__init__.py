@@ -14,9 +14,10 @@ from typing import Any
 
 from stepscope.capture import session
 from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.frameworks.waits import take_batch
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
-from stepscope.spool import Flag, Kind
+from stepscope.spool import Kind
 
 DATASET_MODULE = "grain._src.python.dataset.dataset"
 _WORKER_MODULE = "grain._src.python.dataset.transformations.process_prefetch"
@@ -70,13 +71,7 @@ def _make_timed(iterator_class: Any) -> Any:
             return iterator_class.__next__(self)
         progress.notify_work_start()
         start_ns = _now()
-        span = _probe.start(Kind.DATA_WAIT, "grain", -1)
-        try:
-            batch = iterator_class.__next__(self)
-        except BaseException:
-            _probe.end(span, flags=Flag.NO_RESULT)
-            raise
-        _probe.end(span)
+        batch = take_batch(_probe, "grain", lambda: iterator_class.__next__(self))
         progress.data_wait_ns += _now() - start_ns
         return batch
 

@@ -25,15 +25,10 @@ from stepscope.capture.guard import Probe
 from stepscope.job_environment import read_ranks
 
 _probe = Probe("JAX")
-_installed = False
 
 
 def install() -> None:
-    """Patch the imported jax. Idempotent."""
-    global _installed
-    if _installed:
-        return
-    _installed = True
+    """Patch the imported jax."""
     for adapter in (calls, waits, compilations, profiler):
         _probe.protect(adapter.install)()
     watch_steps()

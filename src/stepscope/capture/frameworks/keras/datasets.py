@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from stepscope.capture.frameworks.waits import take_batch
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
-from stepscope.spool import Flag, Kind
+from stepscope.spool import Kind
 
-UNKNOWN_COUNT = -1
-"""Batches that are ready, which a plain iterator does not tell."""
 _wait_probe = Probe("waits for data of Keras", coarse=True)
 _fetch_probe = Probe("batches of a PyDataset")
 _timed_classes: set[type] = set()
@@ -79,14 +78,8 @@ def _times_waits(original: Callable[..., Any]) -> Callable[..., Any]:
 def timed_iterator(iterator: Iterator[Any], name: str) -> Iterator[Any]:
     """Yield the batches of an iterator, and record the wait for each."""
     while True:
-        span = _wait_probe.start(Kind.DATA_WAIT, name, UNKNOWN_COUNT)
         try:
-            batch = next(iterator)
+            batch = take_batch(_wait_probe, name, lambda: next(iterator))
         except StopIteration:
-            _wait_probe.end(span, flags=Flag.NO_RESULT)
             return
-        except BaseException:
-            _wait_probe.end(span, flags=Flag.NO_RESULT)
-            raise
-        _wait_probe.end(span)
         yield batch

@@ -53,15 +53,10 @@ from stepscope.capture.guard import Probe
 from stepscope.capture.import_hooks import after_import
 
 _probe = Probe("PyTorch")
-_installed = False
 
 
 def install() -> None:
-    """Patch the imported torch. Idempotent."""
-    global _installed
-    if _installed:
-        return
-    _installed = True
+    """Patch the imported torch."""
     adapters = (
         modules, autograd, optimizers, loading, copies, checkpoints, device_clock, settings,
         tensors, nan_search, window,

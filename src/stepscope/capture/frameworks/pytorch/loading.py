@@ -24,14 +24,13 @@ from stepscope.capture.frameworks.pytorch.job_objects import name_of, read_attri
 from stepscope.capture.frameworks.pytorch.modules import ReentryGuard, module_call
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.transforms import ChainTimes, watch_chains
+from stepscope.capture.frameworks.waits import UNKNOWN_COUNT
 from stepscope.capture.guard import Probe
 from stepscope.capture.thinning import COLD_FACTOR, Thinning
 from stepscope.spool import Flag, Kind
 
 SLOW_SAMPLE_NS = 100_000
 """Samples that take at least this long get a separate record, which costs 1% of that time."""
-UNKNOWN_COUNT = -1
-"""Number of finished batches where it is unknown, or there are no workers."""
 NOT_DETAILED = -1
 """Value of a fetch whose CPU time, samples, transforms and collation are not recorded."""
 CALIBRATION_ROUNDS = 8

@@ -14,14 +14,9 @@ from stepscope.capture.frameworks.tensorflow import functions, gradients, iterat
 from stepscope.capture.guard import Probe
 
 _probe = Probe("TensorFlow")
-_installed = False
 
 
 def install() -> None:
-    """Patch the imported tensorflow. Idempotent."""
-    global _installed
-    if _installed:
-        return
-    _installed = True
+    """Patch the imported tensorflow."""
     for adapter in (functions, gradients, iterators):
         _probe.protect(adapter.install)()

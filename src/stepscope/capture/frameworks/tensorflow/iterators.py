@@ -13,13 +13,12 @@ from typing import Any
 
 from stepscope.capture.frameworks.tensorflow import functions
 from stepscope.capture.frameworks.tensorflow.functions import Contents
+from stepscope.capture.frameworks.waits import UNKNOWN_COUNT, take_batch
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
-from stepscope.spool import Flag, Kind
+from stepscope.spool import Kind
 
 NAME = "tf.data"
-UNKNOWN_COUNT = -1
-"""Batches that are ready, which tf.data does not tell."""
 _probe = Probe("waits for tf.data", coarse=True)
 _clock_probe = Probe("waits for tf.data in compiled functions", coarse=True)
 
@@ -93,14 +92,7 @@ def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:
             return _clock.measure(lambda: original(self), _flatten)
         if not functions.is_eager():
             return original(self)
-        span = _probe.start(Kind.DATA_WAIT, NAME, UNKNOWN_COUNT)
-        try:
-            batch = original(self)
-        except BaseException:
-            _probe.end(span, flags=Flag.NO_RESULT)
-            raise
-        _probe.end(span)
-        return batch
+        return take_batch(_probe, NAME, lambda: original(self))
 
     return _next_internal
 

@@ -15,14 +15,9 @@ from stepscope.capture.frameworks.xgboost import rounds, tensors
 from stepscope.capture.guard import Probe
 
 _probe = Probe("XGBoost")
-_installed = False
 
 
 def install() -> None:
-    """Patch the imported xgboost. Idempotent."""
-    global _installed
-    if _installed:
-        return
-    _installed = True
+    """Patch the imported xgboost."""
     for adapter in (rounds, tensors):
         _probe.protect(adapter.install)()

@@ -18,6 +18,7 @@ from stepscope.capture.frameworks.pytorch.tensors.host_reductions import (
     is_readable,
     open_reductions,
     reduce,
+    subtract_mean,
 )
 from stepscope.spool import POWER_BINS
 
@@ -170,18 +171,12 @@ def _is_comparable(before: torch.Tensor | None) -> bool:
 
 
 def _sum_deviations(block: torch.Tensor, total: float) -> float:
-    """Return the sum of the squares of deviations from the mean.
-
-    It is the difference of the sum of the squares and the square of the sum divided by the count,
-    where that costs at most one bit.
-    """
-    square_sum = torch.dot(block, block).item()
-    mean = total / block.numel()
-    of_mean = mean * total
-    if math.isfinite(square_sum) and 2 * of_mean <= square_sum:
-        return square_sum - of_mean
-    deviation = block - mean
-    return torch.dot(deviation, deviation).item()
+    """Return the sum of the squares of deviations from the mean."""
+    deviations = subtract_mean(torch.dot(block, block).item(), total, block.numel())
+    if deviations is None:
+        deviation = block - total / block.numel()
+        deviations = torch.dot(deviation, deviation).item()
+    return deviations
 
 
 def _between(count: int, total: float, more_count: int, more_total: float) -> float:

@@ -88,9 +88,19 @@ def reduce(
     )
     if not totals.finite_count:
         return totals, 0.0
-    mean = totals.sum / totals.finite_count
-    of_mean = mean * totals.sum
-    # Their difference costs at most one bit then.
-    if 2 * of_mean <= totals.square_sum:
-        return totals, totals.square_sum - of_mean
-    return totals, library.stepscope_sum_square_deviations(address, element_count, mean)
+    deviations = subtract_mean(totals.square_sum, totals.sum, totals.finite_count)
+    if deviations is None:
+        mean = totals.sum / totals.finite_count
+        deviations = library.stepscope_sum_square_deviations(address, element_count, mean)
+    return totals, deviations
+
+
+def subtract_mean(square_sum: float, total: float, count: int) -> float | None:
+    """Return the sum of the squares of deviations from the mean.
+
+    It is the difference of the sum of the squares and the square of the sum divided by the count;
+    None where that costs more than one bit, so that the deviations have to be squared.
+    """
+    of_mean = total / count * total
+    is_exact = math.isfinite(square_sum) and 2 * of_mean <= square_sum
+    return square_sum - of_mean if is_exact else None
