@@ -19,7 +19,8 @@ from benchmarks.late_ranks.hosts import Host, find_free_port, make_hosts
 
 JOB = Path(__file__).with_name("job.py")
 TIMEOUT_S = 600
-BURNER_COUNT = 6
+BURNER_COUNT = 12
+"""Processes that share the core of the rank: it needs more than a thirteenth of a core."""
 HEALTHY = "none"
 CAUSES = {
     "compute": ("slow forward passes",),

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +15,7 @@ from stepscope.monitor.samplers.base import Rates, Sample, Unavailable
 from stepscope.monitor.samplers.disk import DiskSampler
 from stepscope.monitor.samplers.memory import MemorySampler, memory_total_bytes
 from stepscope.monitor.samplers.network import NetworkSampler
+from stepscope.monitor.samplers.processes import JobTree
 from stepscope.monitor.samplers.send_queue import SendQueueSampler
 
 S = 1_000_000_000
@@ -90,29 +96,64 @@ def test_every_used_interface_except_loopback(tmp_path: Path) -> None:
     ]
 
 
-TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid
-   0: 0100007F:8821 0100007F:1F90 01 00000100:00000000 00:00000000 00000000     0
-   1: 0107D50A:8821 0207D50A:1F90 01 00002000:00000010 01:00000014 00000000     0
-   2: 0107D50A:8822 0207D50A:1F91 01 00000001:00000000 00:00000000 00000000     0
-   3: 0107D50A:8823 0207D50A:1F92 06 00000400:00000000 00:00000000 00000000     0
+TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt uid time inode
+   0: 0100007F:8821 0100007F:1F90 01 00000100:00000000 00:00000000 00000000     0        0 700 1
+   1: 0107D50A:8821 0207D50A:1F90 01 00002000:00000010 01:00000014 00000000     0        0 701 2
+   2: 0107D50A:8822 0207D50A:1F91 01 00000001:00000000 00:00000000 00000000     0        0 702 1
+   3: 0107D50A:8823 0207D50A:1F92 06 00000400:00000000 00:00000000 00000000     0        0 703 1
+   4: 0107D50A:8824 0307D50A:1F92 01 00000800:00000000 00:00000000 00000000     0        0 799 1
 """
-TCP6 = """  sl  local_address                         remote_address                   st tx_queue
-   0: 0000000000000000FFFF00000100007F:1F90 0000000000000000FFFF00000100007F:8821 01 00000040:0
-   1: 0000000000000000FFFF00000107D50A:1F90 0000000000000000FFFF00000207D50A:8821 01 00000004:0
+OWN6, LOOPBACK6, REMOTE6 = (
+    f"0000000000000000FFFF0000{address}:1F90" for address in ("0107D50A", "0100007F", "0207D50A")
+)
+TCP6 = f"""  sl local remote st tx_queue rx_queue tr tm->when retrnsmt uid time inode
+   0: {LOOPBACK6} {LOOPBACK6} 01 00000040:00000000 00:00000000 00000000     0        0 704 1
+   1: {OWN6} {REMOTE6} 01 00000004:00000000 00:00000000 00000000     0        0 705 1
 """
 
 
-def test_what_waits_to_be_sent_to_other_hosts(tmp_path: Path) -> None:
+def test_what_the_job_waits_to_send_to_other_hosts(tmp_path: Path) -> None:
+    job = JobTree(os.getpid(), lambda: (), lambda: ())
     with pytest.raises(Unavailable, match="net/tcp cannot be read: No such file or directory"):
-        SendQueueSampler(proc=str(tmp_path))
+        SendQueueSampler(job, proc=str(tmp_path))
     (tmp_path / "net").mkdir()
     (tmp_path / "net" / "tcp").write_text(TCP)
-    sampler = SendQueueSampler(proc=str(tmp_path))
+    sampler = SendQueueSampler(job, proc=str(tmp_path))
+    assert list(sampler.sample(0)) == [Sample("network_unsent_bytes", "", 0)], "no socket is its"
+    descriptors = tmp_path / str(os.getpid()) / "fd"
+    descriptors.mkdir(parents=True)
+    for number in range(700, 706):  # but not 799: that is another process's
+        (descriptors / str(number)).symlink_to(f"socket:[{number}]")
     # Established connections, without those to the node itself.
-    assert list(sampler.sample(0)) == [Sample("network_unsent_bytes", "", 0x2001)]
+    assert list(sampler.sample(100 * S)) == [Sample("network_unsent_bytes", "", 0x2001)]
     (tmp_path / "net" / "tcp6").write_text(TCP6)
-    assert list(sampler.sample(1)) == [], "reading takes at most a thousandth of the time"
-    assert list(sampler.sample(100 * S)) == [Sample("network_unsent_bytes", "", 0x2001 + 4)]
+    assert list(sampler.sample(100 * S + 1)) == [], "reading takes a thousandth of the time"
+    assert list(sampler.sample(200 * S)) == [Sample("network_unsent_bytes", "", 0x2001 + 4)]
+
+
+def test_only_connections_of_the_job_count(idle_process: int) -> None:
+    job, other = (JobTree(pid, lambda: (), lambda: ()) for pid in (os.getpid(), idle_process))
+    # Only 127.0.0.1 counts as the node itself.
+    with (
+        socket.create_server(("127.0.0.2", 0)) as server,
+        socket.create_connection(server.getsockname()) as sender,
+        server.accept()[0],
+    ):
+        sender.setblocking(False)
+        sent_bytes = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sent_bytes += sender.send(bytes(1 << 16))
+        (of_job,) = SendQueueSampler(job).sample(0)
+        assert 0 < of_job.value <= sent_bytes
+        assert list(SendQueueSampler(other).sample(0)) == [Sample("network_unsent_bytes", "", 0)]
+
+
+@pytest.fixture
+def idle_process() -> Iterator[int]:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process.pid
+        process.kill()
 
 
 def test_memory_is_bytes_and_adds_up(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def build_samplers(job: JobTree, *, proc: str = "/proc") -> tuple[list[Sampler],
         "disk": lambda: [disk.DiskSampler(proc=proc)],
         "network": lambda: [
             network.NetworkSampler(proc=proc),
-            send_queue.SendQueueSampler(proc=proc),
+            send_queue.SendQueueSampler(job, proc=proc),
         ],
         "processes": lambda: [processes.ProcessSampler(job), threads.ThreadSampler(job, proc=proc)],
         "cpu_counters": lambda: [counters.CounterSampler(job, proc=proc)],
