@@ -2,6 +2,8 @@
 // tested on tests/golden/quantities.json. Rounding happens here and nowhere else on the page.
 
 export const MISSING = "n/a";
+/** Text where there is nothing of a kind, in contrast to what is unknown. */
+export const NONE = "none";
 
 const BINARY_PREFIXES = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
 const FILE_PREFIXES = ["", "k", "M", "G", "T", "P"];

@@ -10,6 +10,7 @@ import { useView } from "../state/fetch";
 import { columns } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
 import { EmptyState, QualityNotes, ResourceView } from "../widgets/resource_view";
+import { rankFields } from "./ranks/fields";
 import { latenessGrid } from "./ranks/figures";
 
 export default function Ranks() {
@@ -42,10 +43,7 @@ function LateRanks({ payload }: { payload: RanksView }) {
         description={`${basis} ${payload.persistence_of}.`}
         rows={payload.ranks}
         keyOf={(row: RankLateness) => rowKey(row.rank)}
-        fields={columns(
-          "RankLateness", "rank", "node", "coordinates", "late_ratio", "last_ratio", "lateness_ns",
-          "mean_lateness_ns", "mean_waiting_ns", "persistence", "cause", "made_late_by",
-        )}
+        fields={rankFields(payload.ranks)}
       />
     </>
   );

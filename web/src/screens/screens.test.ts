@@ -1,13 +1,14 @@
 // @vitest-environment jsdom
 import { describe, expect, test, vi } from "vitest";
 
-import type { JobRow, MetricSeries, RankTime, RooflineGroup, StepChanges, SystemHeatView, SystemSeriesView } from "../api/views";
+import type { JobRow, MetricSeries, RankLateness, RankTime, RooflineGroup, StepChanges, SystemHeatView, SystemSeriesView } from "../api/views";
 
 vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: vi.fn() }));
 
 const { stepWaterfall } = await import("./compare/waterfall");
 const { rankTimeFigure, stepNames, transferFigure } = await import("./distributed/figures");
 const { filterJobs } = await import("./jobs/filters");
+const { rankFields } = await import("./ranks/fields");
 const { rooflinePlot } = await import("./roofline/figure");
 const { heatMapFigure } = await import("./system/heat_map");
 const { parseCores, metricPlots } = await import("./system/figures");
@@ -49,6 +50,19 @@ test("a waterfall leads from one mean step to the other", () => {
   expect(parts.map(({ values }) => values)).toEqual([
     [100, null, null, 80], [null, null, 10, null], [null, 30, null, null],
   ]);
+});
+
+test("late ranks have columns for what any of them has", () => {
+  const row = (persistence: string | null, cause: string | null, made_late_by: string | null = null) =>
+    partial<RankLateness>({ coordinates: "", persistence, cause, made_late_by });
+  const texts = (rows: RankLateness[]) =>
+    rankFields(rows).slice(-2).map((field) => [field.name, ...rows.map((one) => field.value(one))]);
+  expect(texts([row(null, null), row("persistent", "slow data loading"), row("since", null)])).toEqual([
+    ["persistence", "none", "persistent", "since"], ["cause", "none", "slow data loading", "not found"],
+  ]);
+  const inherited = [row(null, null), row(null, null, "rank 0")];
+  expect(texts(inherited)[1]).toEqual(["made_late_by", "none", "rank 0"]);
+  expect(rankFields(inherited).map(({ name }) => name)).not.toContain("coordinates");
 });
 
 describe("ranks", () => {

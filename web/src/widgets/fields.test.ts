@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { expect, describe, test } from "vitest";
 
-import type { Statistics } from "../api/views";
+import type { NodeRow, Statistics } from "../api/views";
 
 import { cellText, column, columns, entries, filterRows, formatValue, innerColumns, sortRows, tile } from "./fields";
 
@@ -49,6 +49,12 @@ describe("columns", () => {
     const [value] = columns<"FigureChange", { unit: string; base: number }>("FigureChange", "base");
     expect(value && cellText({ unit: "ratio", base: 0.5 }, value)).toBe("50.0%");
   });
+});
+
+test("lists of names are one text", () => {
+  const [ranks] = columns("NodeRow", "ranks");
+  const texts = [["rank 0", "rank 1"], []].map((names) => ranks && cellText({ ranks: names } as unknown as NodeRow, ranks));
+  expect(texts).toEqual(["rank 0, rank 1", "none"]);
 });
 
 test("entries and tiles of fields have titles, values and explanations", () => {

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 
 import { LABELS, type FieldLabel, type TypeName, type Types } from "../api/labels";
-import { MISSING, change, fileSize, inUnit, relativeChange } from "../base/quantities";
+import { MISSING, NONE, change, fileSize, inUnit, relativeChange } from "../base/quantities";
 import { capitalize, dateTime } from "../base/text";
 import type { Entry } from "./key_values";
 import { RatioBar } from "./ratio_bar";
@@ -113,6 +113,7 @@ function toValue(value: unknown): Value {
   if (value === null || value === undefined) return null;
   if (typeof value === "string" || typeof value === "number" || typeof value === "boolean")
     return value;
+  if (Array.isArray(value) && value.every((item) => typeof item === "string")) return value.join(", ") || NONE;
   return JSON.stringify(value);
 }
 
