@@ -16,6 +16,7 @@ import tensorflow as tf
 BATCH = 8
 SLOW_S = 0.1
 EPOCHS = 2
+STEPS_PER_SHORT_EPOCH = 4
 
 
 def make_dataset(count, is_slow):
@@ -58,6 +59,7 @@ def main():
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--evaluate", action="store_true")
     parser.add_argument("--slow-loader", action="store_true")
+    parser.add_argument("--validate-often", action="store_true")
     arguments = parser.parse_args()
 
     tf.keras.utils.set_random_seed(0)
@@ -88,11 +90,12 @@ def main():
         compute = tf.function(compute)
 
     losses, timed = [], TimedBatches()
-    train_data = make_dataset(arguments.steps // EPOCHS, arguments.slow_loader)
-    test_data = make_dataset(4, False)
-    for _ in range(EPOCHS):
+    epochs = arguments.steps // STEPS_PER_SHORT_EPOCH if arguments.validate_often else EPOCHS
+    train_data = make_dataset(arguments.steps // epochs, arguments.slow_loader)
+    test_data = make_dataset(32 if arguments.validate_often else 4, False)
+    for _ in range(epochs):
         losses += [float(train_step(*batch)) for batch in timed.of(train_data)]
-        if arguments.evaluate:
+        if arguments.evaluate or arguments.validate_often:
             losses += [float(test_step(*batch)) for batch in test_data]
     digest = hashlib.sha256("".join(loss.hex() for loss in losses).encode())
     for weights in model.get_weights():

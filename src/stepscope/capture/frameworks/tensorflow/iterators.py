@@ -11,9 +11,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.tensorflow import functions
 from stepscope.capture.frameworks.tensorflow.functions import Contents
-from stepscope.capture.frameworks.waits import UNKNOWN_COUNT, take_batch
+from stepscope.capture.frameworks.waits import UNKNOWN_COUNT, start_iterator, take_batch
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
 from stepscope.spool import Kind
@@ -69,6 +70,7 @@ class _GraphClock:
         wait_ns = round((sum_s - self._known_s) * 1e9)
         self._known_s = sum_s
         end_ns = min(start_ns + wait_ns, end_ns)
+        progress.data_wait_ns += end_ns - start_ns
         _clock_probe.write(Kind.DATA_WAIT, NAME, start_ns, end_ns, UNKNOWN_COUNT)
 
 
@@ -99,11 +101,7 @@ def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _timed_start(original: Callable[..., Any]) -> Callable[..., Any]:
     def _create_iterator(self: Any, *args: Any, **kwargs: Any) -> Any:
-        span = _probe.start(Kind.LOADER_START, NAME)
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            _probe.end(span)
+        return start_iterator(_probe, NAME, lambda: original(self, *args, **kwargs))
 
     return _create_iterator
 
