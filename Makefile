@@ -85,8 +85,10 @@ jobs: web native
 	$(PY) -m pytest -m quiet tests/e2e
 
 # What cannot be installed is skipped: tests are named after the framework that they lack.
-test-frameworks: $(VENV)/test.ready $(FRAMEWORKS)
-	$(PY) -m pytest tests/frameworks
+# The tests of a class share jobs, so that they stay with one worker.
+test-frameworks: $(VENV)/test.ready
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(FRAMEWORKS)
+	$(PY) -m pytest -n 2 --dist loadscope tests/frameworks
 .venv-frameworks/%.ready: requirements/frameworks/%.txt requirements/torch.txt
 	@mkdir -p $(@D) && python3 -m venv $(basename $@)
 	@if $(basename $@)/bin/python -m pip install --quiet --disable-pip-version-check -r $<; \

@@ -15,12 +15,14 @@ pytestmark = pytest.mark.e2e
 
 CONTRACTS = E2E / "contracts"
 TORCH_PHASES = frozenset({"data_wait", "forward", "loss", "backward", "optimizer"})
+TORCH_VERSIONS = frozenset({"torch"})
 
 
 class TorchContract(FrameworkContract):
     script = CONTRACTS / "torch_training.py"
     modules: ClassVar = ("torch",)
     phases = TORCH_PHASES
+    versions = TORCH_VERSIONS
 
 
 class TestPlainLoop(TorchContract):
@@ -51,6 +53,7 @@ class TestFullyShardedDataParallel(DistributedContract):
 class TrainerContract(FrameworkContract):
     script = CONTRACTS / "trainer_training.py"
     phases = frozenset({"data_wait", "forward", "backward", "optimizer"})
+    versions = TORCH_VERSIONS
 
 
 class TestLightning(TrainerContract):

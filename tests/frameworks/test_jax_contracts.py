@@ -19,6 +19,8 @@ class JaxContract(FrameworkContract):
     script = Path(__file__).parent / "scripts" / "jax_training.py"
     modules: ClassVar = ("jax", "jaxlib", "grain", "flax", "optax")
     phases = frozenset({"data_wait", "dispatch", "execution"})
+    validates_often = True
+    versions = frozenset({"jax"})
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -73,6 +73,23 @@ assert recorder.intervals == [(True, 10, 40), (True, 40, 50)], recorder.interval
 print("done")
 """
 
+STOPPED = """
+array = Array()
+times.observe(array, None)
+array.awaited.wait()
+join = times._thread.join
+
+def join_and_compute(*limit):
+    assert not limit, limit
+    array.ready.set()
+    join()
+
+times._thread.join = join_and_compute
+times.stop()
+assert not times._thread.is_alive()
+print("done")
+"""
+
 
 def run_code(code: str) -> None:
     done = subprocess.run(
@@ -91,3 +108,8 @@ def test_an_interval_is_written_by_the_thread_whose_call_it_was() -> None:
 
 def test_the_device_is_busy_until_the_last_call_that_found_it_busy() -> None:
     run_code(RESTING)
+
+
+def test_a_long_computation_at_the_end_is_awaited() -> None:
+    """A thread that is left in it would abort the process."""
+    run_code(STOPPED)

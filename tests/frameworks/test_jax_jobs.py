@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import stepscope
+from tests.support.command import run_command
 from tests.support.framework_environments import find_python
 from tests.support.under_stepscope import FinishedJob, run_under
 
@@ -69,13 +71,17 @@ def run(kind: str, directory: Path, *options: str) -> FinishedJob:
     return job
 
 
-def test_compiling_in_every_step_is_named(tmp_path: Path) -> None:
-    job = run("recompile", tmp_path)
-    verdict = job.verdict
+@pytest.fixture(scope="module")
+def recompiling(tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
+    return run("recompile", tmp_path_factory.mktemp("recompile"))
+
+
+def test_compiling_in_every_step_is_named(recompiling: FinishedJob) -> None:
+    verdict = recompiling.verdict
     assert verdict["cause"] == "recompilation"
     texts = [evidence["text"] for evidence in verdict["evidence"]]
-    (text,) = [text for text in texts if text.startswith("JAX compiled 22 times in the measured ")]
-    assert "; 22 were recompilations for new shapes, types or static arguments. jit(update)" in text
+    (text,) = [text for text in texts if text.startswith("JAX compiled 58 times in the measured ")]
+    assert "; 58 were recompilations for new shapes, types or static arguments. jit(update)" in text
     titles = [fix["title"] for fix in verdict["fixes"]]
     assert "Keep shapes, types and static arguments the same" in titles
     notes = [note for note in verdict["notes"] if note.startswith("The steps are inferred: ")]
@@ -83,6 +89,22 @@ def test_compiling_in_every_step_is_named(tmp_path: Path) -> None:
         "The steps are inferred: each call of jit(update) ends one, because it returns the largest "
         "state. stepscope.steps(loader) marks them."
     ]
+
+
+def test_the_rule_counts_the_compilations_of_a_function(recompiling: FinishedJob) -> None:
+    directory = recompiling.run.parent
+    done = run_command(directory, "rules", "check", "run", "--rule", "RecompileStorm", "--json")
+    (finding,) = json.loads(done.stdout)["findings"]
+    compilations = finding["Details"]["ranks"]
+    ((name, function),) = [
+        item for rank in compilations.values() for item in rank["functions"].items()
+    ]
+    assert (name, function["count"]) == ("jit(update)", 64 - 50)  # the first 50 steps do not count
+    opened = stepscope.open(recompiling.run).framework(kind="compile")
+    last = sorted(
+        (row["start_ns"], row["end_ns"]) for row in opened.rows() if row["name"] == "jit(update)"
+    )[-function["count"] :]
+    assert function["total_ns"] == sum(end - start for start, end in last)
 
 
 def test_a_batch_that_the_device_does_not_wait_for_is_not_named(tmp_path: Path) -> None:

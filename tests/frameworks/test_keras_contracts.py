@@ -20,6 +20,8 @@ class KerasContract(FrameworkContract):
     arguments: ClassVar = ("fit",)
     environment: ClassVar[str]
     backend: ClassVar[str]
+    callback = "SlowCallback.on_train_batch_end"
+    validates_often = True
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -35,8 +37,9 @@ class KerasContract(FrameworkContract):
 
 
 class TestKerasOnTorch(KerasContract):
-    environment = "keras-torch"
+    environment = "jax"
     backend = "torch"
+    versions = frozenset({"keras", "keras_backend", "torch"})
     modules: ClassVar = ("keras", "torch")
     phases = frozenset({"data_wait", "forward", "loss", "backward", "optimizer"})
 
@@ -45,11 +48,13 @@ class TestKerasOnTorch(KerasContract):
 class TestKerasOnTensorFlow(KerasContract):
     environment = "tensorflow"
     backend = "tensorflow"
+    versions = frozenset({"keras", "keras_backend", "tensorflow"})
     modules: ClassVar = ("keras", "tensorflow")
 
 
 class TestKerasOnJax(KerasContract):
-    environment = "keras-jax"
+    environment = "jax"
     backend = "jax"
+    versions = frozenset({"keras", "keras_backend", "jax"})
     modules: ClassVar = ("keras", "jax")
     step_count = 120  # at the first end of an epoch JAX compiles for over a second

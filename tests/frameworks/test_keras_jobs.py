@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).parent / "scripts" / "keras_layers.py"
 def test_steps_that_only_compute_on_jax_are_no_dispatch_overhead(tmp_path: Path) -> None:
     job = run_under(
         tmp_path / "run",
-        *(find_python("keras-jax"), str(SCRIPT)),
+        *(find_python("jax"), str(SCRIPT)),
         options=("--no-rules", "--window", "off"),
         KERAS_BACKEND="jax",
     )

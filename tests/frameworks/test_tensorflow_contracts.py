@@ -18,6 +18,8 @@ pytestmark = pytest.mark.e2e
 class TensorFlowContract(FrameworkContract):
     script = Path(__file__).parent / "scripts" / "tensorflow_training.py"
     modules: ClassVar = ("tensorflow", "keras")
+    validates_often = True
+    versions = frozenset({"tensorflow", "keras", "keras_backend"})
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -29,3 +29,5 @@ def test_steps_operators_and_batches(tmp_path: Path) -> None:
     (operators,) = command_json("show", "operators", run=tmp_path / "run")["traces"]
     calls = {row["name"]: row["calls"] for row in operators["operators"]}
     assert calls["AssignSubVariableOp"] == STEPS
+    stages = command_json("show", "input-pipeline", run=tmp_path / "run")["tf_data"]
+    assert {stage["name"]: stage["call_count"] for stage in stages}["ForeverRepeat"] == STEPS

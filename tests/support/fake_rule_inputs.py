@@ -194,6 +194,7 @@ class FakeRuleInputs:
     batches: list[Batches] = field(default_factory=list)
     traces: list[FakeTrace] = field(default_factory=list)
     compiler_time: dict[str, Series] = field(default_factory=dict)
+    compilations: dict[str, dict[str, Series]] = field(default_factory=dict)
     tensors: list[TensorSeries] = field(default_factory=list)
     scalars: list[LoggedScalars] = field(default_factory=list)
     values: list[TensorValues] = field(default_factory=list)
@@ -237,7 +238,7 @@ class FakeRuleInputs:
         node: str = "n0",
         from_s: float = 0,
         facts: Sequence[dict[str, object]] = (),
-        profiled: ArrayLike | None = None,
+        profiled: ArrayLike = False,
         **phases_s: ArrayLike,
     ) -> FakeRuleInputs:
         """Add consecutive steps; phases in seconds, a scalar applies to every step."""
@@ -270,9 +271,7 @@ class FakeRuleInputs:
                 end_ns=end,
                 wall_ns=wall,
                 phase_ns=phase_ns,
-                profiled=np.broadcast_to(
-                    np.asarray(False if profiled is None else profiled), (count,)
-                ).copy(),
+                profiled=np.broadcast_to(profiled, (count,)).copy(),
             )
         )
         if node not in self.nodes:
@@ -289,9 +288,8 @@ class FakeRuleInputs:
         length = np.rint(np.asarray(duration_s, dtype=np.float64) * 1e9).astype(np.int64)
         duration_ns = np.broadcast_to(length, start.shape)
         number = np.broadcast_to(np.asarray(process, dtype=np.int64), start.shape)
-        self.batches.append(
-            Batches(node=node, start_ns=start_ns, duration_ns=duration_ns, process=number)
-        )
+        batches = Batches(node=node, start_ns=start_ns, duration_ns=duration_ns, process=number)
+        self.batches.append(batches)
         if node not in self.nodes:
             self.node(node)
         self.end_ns = max(self.end_ns, int((start_ns + duration_ns).max()) + 1)
@@ -431,13 +429,16 @@ class FakeRuleInputs:
             selected = is_inside(series.t_ns)
             return Series(series.t_ns[selected], series.value[selected])
 
+        def cut_all(by_name: dict[str, Series]) -> dict[str, Series]:
+            return {name: cut_series(series) for name, series in by_name.items()}
+
         return replace(
             self,
             start_ns=start_ns,
             end_ns=end_ns,
             every_series={
-                metric: {d: cut_series(s) for d, s in by_device.items() if is_inside(s.t_ns).any()}
-                for metric, by_device in self.every_series.items()
+                metric: {d: cut for d, s in series.items() if len((cut := cut_series(s)).t_ns)}
+                for metric, series in self.every_series.items()
             },
             steps=[cut for s in self.steps if len(cut := _take(s, is_inside(s.end_ns)))],
             batches=[
@@ -452,7 +453,8 @@ class FakeRuleInputs:
                 if (selected := is_inside(b.start_ns + b.duration_ns)).any()
             ],
             traces=[t for t in self.traces if start_ns < t.end_ns <= end_ns],
-            compiler_time={rank: cut_series(s) for rank, s in self.compiler_time.items()},
+            compiler_time=cut_all(self.compiler_time),
+            compilations={rank: cut_all(names) for rank, names in self.compilations.items()},
             tensors=[
                 replace(
                     t,

@@ -52,8 +52,10 @@ LAG_NS = 2_000_000_000
 """Samples this close before the latest one may not have been written yet."""
 ALIVE_NS = 60_000_000_000
 """A node without a heartbeat for longer is not waited for."""
-MAX_BATCH_NS = 600_000_000_000
-_USUAL_NAMES = frozenset({"steps", "batches", "compiler_time", RULE_METRICS[0]})
+MAX_DURATION_NS = 600_000_000_000
+"""Batches and compilations that take longer are not found."""
+_COMPUTED_NAMES = ("steps", "batches", "compiler_time", "compilations")
+_USUAL_NAMES = frozenset({*_COMPUTED_NAMES, RULE_METRICS[0]})
 COMPILER_FRAMES = ("%torch/_dynamo/convert_frame%", "%torch/_inductor/compile_fx%")
 
 
@@ -330,7 +332,7 @@ class RangeInputs:
         threaded = {p.process for p in self.run.processes if _creates_in_threads(p)}
         by_node: dict[str, list[EndedSpans]] = {}
         for spans in read_ended_spans(
-            self.run.reader, "fetch", self.run.period, max_ns=MAX_BATCH_NS
+            self.run.reader, "fetch", self.run.period, max_ns=MAX_DURATION_NS
         ):
             by_node.setdefault(spans.node, []).append(spans)
         return [
@@ -359,6 +361,23 @@ class RangeInputs:
                 series.setdefault(process.title, []).append(Series(t_ns, weight))
         return {rank: merge_series(parts) for rank, parts in series.items()}
 
+    @cached_property
+    def compilations(self) -> dict[str, dict[str, Series]]:
+        """Compilations that ended in the range, by rank and name."""
+        titles = {process.process: process.title for process in self._training_processes}
+        parts: dict[str, dict[str, list[Series]]] = {}
+        for spans in read_ended_spans(
+            self.run.reader, "compile", self.run.period, max_ns=MAX_DURATION_NS
+        ):
+            if spans.process in titles:  # a restarted rank has two processes
+                by_name = parts.setdefault(titles[spans.process], {})
+                series = Series(spans.start_ns, spans.duration_ns.astype(np.float64))
+                by_name.setdefault(spans.name, []).append(series)
+        return {
+            rank: {name: merge_series(series) for name, series in by_name.items()}
+            for rank, by_name in parts.items()
+        }
+
     def series(self, metric: str) -> Mapping[Device, Series]:
         """Return the samples of a metric by device."""
         if metric not in self._series:
@@ -368,8 +387,8 @@ class RangeInputs:
 
     @property
     def used(self) -> frozenset[str]:
-        """Names of the inputs that rules used: `steps`, `batches`, `compiler_time` and metrics."""
-        computed = {name for name in ("steps", "batches", "compiler_time") if name in self.__dict__}
+        """Names of the inputs that rules used: those that are computed once, and metrics."""
+        computed = {name for name in _COMPUTED_NAMES if name in self.__dict__}
         return frozenset({*computed, *self._series})
 
     def read(self, names: frozenset[str]) -> None:
@@ -377,7 +396,7 @@ class RangeInputs:
         for name in sorted(names):
             if name == "steps":
                 self._step_rows = self._read_steps()
-            elif name in {"batches", "compiler_time"}:
+            elif name in _COMPUTED_NAMES:
                 getattr(self, name)
             else:
                 self.series(name)

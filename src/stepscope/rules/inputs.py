@@ -101,6 +101,11 @@ class RuleInputs(Protocol):
         """
 
     @property
+    def compilations(self) -> Mapping[str, Mapping[str, Series]]:
+        """Recorded compilations that ended in the range, by rank and name: start and duration in
+        nanoseconds. The name is the function, of torch.compile the cause."""
+
+    @property
     def tensors(self) -> Sequence[TensorSeries]:
         """Statistics of tensors that became readable, by process, tensor and mode."""
 

@@ -238,6 +238,10 @@ from .tensor_series import (
     select_tensors as select_tensors,
 )
 from .tensor_values import select_tensor_values as select_tensor_values
+from .tf_data import (
+    TfDataStage as TfDataStage,
+    measure_tf_data as measure_tf_data,
+)
 from .trace_devices import (
     DeviceFacts as DeviceFacts,
     count_multiprocessors as count_multiprocessors,

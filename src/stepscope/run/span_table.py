@@ -65,10 +65,11 @@ def read_spans(
 
 
 class EndedSpans(NamedTuple):
-    """Spans of one process that ended in a range of time, in no particular order."""
+    """Spans of one process and name that ended in a range of time, in no particular order."""
 
     node: str
     process: str
+    name: str
     start_ns: Int
     duration_ns: Int
 
@@ -76,7 +77,7 @@ class EndedSpans(NamedTuple):
 def read_ended_spans(
     reader: RunReader, kind: str, period: Period, *, max_ns: int
 ) -> list[EndedSpans]:
-    """Read the spans of one kind that ended in a range of time, by node and process.
+    """Read the spans of one kind that ended in a range of time, by node, process and name.
 
     Args:
         reader: the run.
@@ -86,18 +87,19 @@ def read_ended_spans(
     """
     started = Period(period.start_ns - max_ns, period.end_ns)
     rows = reader.sql(
-        "SELECT node, process, list(start_ns) AS start_ns, "  # noqa: S608 - only numbers are inserted
+        "SELECT node, process, name, list(start_ns) AS start_ns, "  # noqa: S608 - only numbers are inserted
         "list(end_ns - start_ns) AS duration_ns FROM spans "
         f"WHERE kind = ? AND {started.condition('start_ns')} AND {period.condition('end_ns')} "
-        "GROUP BY node, process ORDER BY node, process",
+        "GROUP BY node, process, name ORDER BY node, process, name",
         (kind,),
         within=started,
     )
+    groups = [rows[column].tolist() for column in ("node", "process", "name")]
     times = [
         [np.asarray(values, dtype=np.int64) for values in rows[column]]
         for column in ("start_ns", "duration_ns")
     ]
-    return list(map(EndedSpans, rows["node"].tolist(), rows["process"].tolist(), *times))
+    return list(map(EndedSpans, *groups, *times))
 
 
 def find_processes(

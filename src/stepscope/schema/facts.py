@@ -358,7 +358,7 @@ class FunctionFact(Fact, frozen=True, kw_only=True, tag="function"):
 
 
 class VersionsFact(Fact, frozen=True, kw_only=True, tag="versions"):
-    """Versions of the framework; the monitor moves them to `ProcessInfo.versions`."""
+    """Versions of the frameworks; the monitor moves them to `ProcessInfo.versions`."""
 
     torch: str | UnsetType = UNSET
     """Version of torch."""
@@ -368,6 +368,12 @@ class VersionsFact(Fact, frozen=True, kw_only=True, tag="versions"):
     """Version of HIP that torch was built for."""
     jax: str | UnsetType = UNSET
     """Version of JAX."""
+    tensorflow: str | UnsetType = UNSET
+    """Version of TensorFlow."""
+    keras: str | UnsetType = UNSET
+    """Version of Keras."""
+    keras_backend: str | UnsetType = UNSET
+    """Backend of Keras: `torch`, `tensorflow` or `jax`."""
 
 
 class ShardedTensorsFact(Fact, frozen=True, kw_only=True, tag="sharded_tensors"):

@@ -13,6 +13,11 @@ The script trains a small model with the framework. It accepts these options:
     --evaluate      evaluate the model during or after the training
     --slow-loader   load data so slowly that it takes most of a step
 
+and, if the class says so,
+
+    --slow-callback     have a callback that takes most of a step
+    --validate-often    evaluate so often that it takes longer than the steps
+
 and prints a line `result TEXT` per rank at its end, in which TEXT is the same for equal losses and
 weights, to the last bit. If it can, it prints `waited SECONDS` as well: the time that its training
 thread has waited for batches, by a clock around them.
@@ -112,6 +117,12 @@ class FrameworkContract:
     rank_count: ClassVar[int] = 1
     phases: ClassVar[frozenset[str]] = frozenset({"data_wait", "optimizer"})
     """Phases that the adapter records in every step of this script."""
+    callback: ClassVar[str | None] = None
+    """Callback of `--slow-callback`, as `CLASS.METHOD`; None for a framework without callbacks."""
+    validates_often: ClassVar[bool] = False
+    """The script accepts `--validate-often`."""
+    versions: ClassVar[frozenset[str]] = frozenset()
+    """Names of the versions that are recorded, as `ProcessInfo.versions` has them."""
     timeout_s: ClassVar[float] = 300.0
     """Time after which a job is taken for stuck."""
 
@@ -152,6 +163,12 @@ class FrameworkContract:
     def test_evaluation_is_apart(self, job: _Job) -> None:
         assert all(rank["evaluation_ns"] > 0 for rank in job.ranks)
 
+    def test_versions_are_recorded(self, job: _Job) -> None:
+        ranks = [process for process in open_run(job.run).processes() if process.role == "main"]
+        recorded = [process.versions.keys() for process in ranks if len(process.versions) > 1]
+        assert len(recorded) == self.rank_count
+        assert all(names >= self.versions for names in recorded)
+
     def test_the_result_is_the_same_without_stepscope(
         self, python: str, job: _Job, tmp_path: Path
     ) -> None:
@@ -185,6 +202,20 @@ class FrameworkContract:
         verdict = slow_job.payload("diagnose")
         assert verdict["suspect"] == "data_pipeline", verdict["headline"]
 
+    def test_a_slow_callback_is_named(self, python: str, tmp_path: Path) -> None:
+        if self.callback is None:
+            pytest.skip("the framework has no callbacks")
+        verdict = self._diagnose(python, tmp_path, "--slow-callback")
+        assert verdict["cause"] == "python_overhead", verdict["headline"]
+        texts = [evidence["text"] for evidence in verdict["evidence"]]
+        assert any(text.startswith(f"The callback {self.callback} takes") for text in texts), texts
+
+    def test_too_frequent_validation_is_named(self, python: str, tmp_path: Path) -> None:
+        if not self.validates_often:
+            pytest.skip("the script has no option --validate-often")
+        verdict = self._diagnose(python, tmp_path, "--validate-often")
+        assert verdict["cause"] == "evaluation", verdict["headline"]
+
     def test_waits_are_those_of_a_clock_in_the_script(self, slow_job: _Job) -> None:
         lines = [line.split() for line in slow_job.stdout.splitlines()]
         waited_s = sum(float(line[1]) for line in lines if line[:1] == ["waited"])
@@ -193,6 +224,12 @@ class FrameworkContract:
         spans = [*stepscope.open(slow_job.run).framework(kind="data_wait").rows()]
         recorded_ns = sum(span["end_ns"] - span["start_ns"] for span in spans)
         assert recorded_ns / 1e9 == pytest.approx(waited_s, rel=_CLOCK_TOLERANCE)
+
+    @classmethod
+    def _diagnose(cls, python: str, directory: Path, option: str) -> dict[str, Any]:
+        job = cls._run(python, directory, option)
+        assert job.code == 0, job.stderr
+        return job.payload("diagnose")
 
     @classmethod
     def _run(cls, python: str, directory: Path, *options: str, **variables: str) -> _Job:

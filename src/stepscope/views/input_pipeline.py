@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from stepscope.analysis import BatchCreation, DataWait
-from stepscope.run import Rank, Run, divide_traces, measure_fetches
+from stepscope.run import Rank, Run, divide_traces, measure_fetches, measure_tf_data
 from stepscope.schema import field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.ranges import Ranged
@@ -84,6 +84,17 @@ class TracePipeline(msgspec.Struct, frozen=True, kw_only=True):
     """Share of step time in copies to the device that no other work hides."""
 
 
+class TfDataStageView(msgspec.Struct, frozen=True, kw_only=True):
+    """Stage of tf.data in one trace."""
+
+    trace: str
+    name: Annotated[str, field_label("stage")]
+    call_count: Annotated[int, field_label("calls")]
+    call_ns: Annotated[float, field_label("per call")]
+    """Mean time of a call, without that of other stages that it calls in the same thread. It
+    includes waits for other threads."""
+
+
 class InputPipelineView(Ranged, frozen=True, kw_only=True):
     """Payload of `input-pipeline`."""
 
@@ -91,6 +102,8 @@ class InputPipelineView(Ranged, frozen=True, kw_only=True):
     ranks: list[RankPipeline]
     traces: list[TracePipeline]
     """Imported traces that contain fetches of a DataLoader."""
+    tf_data: list[TfDataStageView]
+    """Stages of tf.data by trace, the one that takes longest first."""
     missing: str | None
 
 
@@ -98,6 +111,7 @@ def show_input_pipeline(run: Run, _options: ViewOptions = DEFAULTS) -> InputPipe
     """Show batch creation and the data wait of the training thread."""
     ranks = [_show_rank(run, rank) for rank in run.ranks]
     traces = [] if ranks else _show_traces(run)
+    tf_data = _show_tf_data(run)
     missing = NO_FETCHES if run.traces else NO_STEPS
     return InputPipelineView(
         share_of="wall time of the rank's measured steps without evaluation"
@@ -105,7 +119,8 @@ def show_input_pipeline(run: Run, _options: ViewOptions = DEFAULTS) -> InputPipe
         else "step time in the trace, until the device work of a step is done",
         ranks=ranks,
         traces=traces,
-        missing=None if ranks or traces else missing,
+        tf_data=tf_data,
+        missing=None if ranks or traces or tf_data else missing,
     )
 
 
@@ -127,6 +142,19 @@ def _show_traces(run: Run) -> list[TracePipeline]:
                 )
             )
     return shown
+
+
+def _show_tf_data(run: Run) -> list[TfDataStageView]:
+    return [
+        TfDataStageView(
+            trace=trace.label,
+            name=stage.name,
+            call_count=stage.call_count,
+            call_ns=stage.total_ns / stage.call_count,
+        )
+        for trace in run.traces
+        for stage in measure_tf_data(trace)
+    ]
 
 
 def _show_rank(run: Run, rank: Rank) -> RankPipeline:

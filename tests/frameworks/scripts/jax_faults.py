@@ -21,7 +21,7 @@ import stepscope
 
 SIZE = 256
 STEPS = {
-    "recompile": 24,
+    "recompile": 64,
     "hidden": 60,
     "donated": 120,
     "prefetch": 60,

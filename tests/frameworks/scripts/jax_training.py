@@ -138,16 +138,19 @@ def main():
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--evaluate", action="store_true")
     parser.add_argument("--slow-loader", action="store_true")
+    parser.add_argument("--validate-often", action="store_true")
     arguments = parser.parse_args()
 
     state, train_step, evaluate = make_flax() if arguments.kind == "flax" else make_plain()
     data = Samples(arguments.steps * BATCH, arguments.slow_loader)
-    held_out = Samples(2 * BATCH, False)
+    held_out = Samples((32 if arguments.validate_often else 2) * BATCH, False)
+    steps_between = 4 if arguments.validate_often else 10
     losses, batches = [], Clock(load(arguments.kind, data))
     for step, (inputs, targets) in enumerate(batches):
         state, loss = train_step(state, inputs, targets)
         losses.append(float(loss))
-        if arguments.evaluate and step % 10 == 9:
+        is_due = step % steps_between == steps_between - 1
+        if is_due and (arguments.evaluate or arguments.validate_often):
             losses += [float(evaluate(state, *batch)) for batch in load(arguments.kind, held_out)]
     digest = hashlib.sha256("".join(loss.hex() for loss in losses).encode())
     for leaf in jax.tree.leaves(state):

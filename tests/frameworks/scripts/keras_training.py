@@ -15,7 +15,9 @@ import numpy as np
 
 BATCH = 8
 SLOW_S = 0.04
+SLOW_CALLBACK_S = 0.04
 EPOCHS = 2
+STEPS_PER_SHORT_EPOCH = 4
 
 
 class Samples(keras.utils.PyDataset):
@@ -36,6 +38,15 @@ class Samples(keras.utils.PyDataset):
         return batch, np.tanh(batch.sum(axis=1, keepdims=True))
 
 
+class SlowCallback(keras.callbacks.Callback):
+    """A callback that takes most of a step."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        end = time.perf_counter() + SLOW_CALLBACK_S
+        while time.perf_counter() < end:
+            pass
+
+
 def make_model():
     """Return a compiled model."""
     layers = [
@@ -50,9 +61,19 @@ def make_model():
 
 def fit(model, arguments):
     """Train by `fit` and return the logged losses."""
-    data = Samples(arguments.steps // EPOCHS, arguments.slow_loader)
-    validation = Samples(4, False) if arguments.evaluate else None
-    history = model.fit(data, epochs=EPOCHS, validation_data=validation, verbose=0, shuffle=False)
+    epochs = arguments.steps // STEPS_PER_SHORT_EPOCH if arguments.validate_often else EPOCHS
+    data = Samples(arguments.steps // epochs, arguments.slow_loader)
+    validation = None
+    if arguments.evaluate or arguments.validate_often:
+        validation = Samples(32 if arguments.validate_often else 4, False)
+    history = model.fit(
+        data,
+        epochs=epochs,
+        validation_data=validation,
+        verbose=0,
+        shuffle=False,
+        callbacks=[SlowCallback()] if arguments.slow_callback else None,
+    )
     return [loss for losses in history.history.values() for loss in losses]
 
 
@@ -71,6 +92,8 @@ def main():
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--evaluate", action="store_true")
     parser.add_argument("--slow-loader", action="store_true")
+    parser.add_argument("--slow-callback", action="store_true")
+    parser.add_argument("--validate-often", action="store_true")
     arguments = parser.parse_args()
 
     keras.utils.set_random_seed(0)

@@ -14,17 +14,19 @@ import numpy as np
 import tensorflow as tf
 
 BATCH = 8
-SLOW_S = 0.1
+SLOW_STEPS = 3
+MIN_SLOW_S = 0.1
 EPOCHS = 2
+STEPS_PER_SHORT_EPOCH = 4
 
 
-def make_dataset(count, is_slow):
-    """Return a dataset of batches; slow ones take most of a step."""
+def make_dataset(count, timed=None):
+    """Return a dataset of batches; with the times of steps, each takes as long as several steps."""
     inputs = np.random.default_rng(1).normal(size=(count, BATCH, 16)).astype("float32")
 
     def prepare(batch):
-        if is_slow:
-            time.sleep(SLOW_S)
+        if timed is not None:
+            time.sleep(max(MIN_SLOW_S, SLOW_STEPS * timed.step_s))
         return batch, np.tanh(batch.sum(axis=1, keepdims=True))
 
     def prepare_in_graph(batch):
@@ -35,10 +37,11 @@ def make_dataset(count, is_slow):
 
 
 class TimedBatches:
-    """Batches of a dataset, and the time that they were waited for."""
+    """Batches of a dataset, the time that they were waited for, and that of the last step."""
 
     def __init__(self):
         self.waited_s = 0.0
+        self.step_s = 0.0
 
     def of(self, dataset):
         """Yield the batches."""
@@ -46,10 +49,14 @@ class TimedBatches:
         while True:
             start = time.perf_counter()
             batch = next(batches, None)
-            self.waited_s += time.perf_counter() - start
+            if batch is None:
+                del batches  # which waits for the threads of the pipeline
+            end = time.perf_counter()
+            self.waited_s += end - start
             if batch is None:
                 return
             yield batch
+            self.step_s = time.perf_counter() - end
 
 
 def main():
@@ -58,6 +65,7 @@ def main():
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--evaluate", action="store_true")
     parser.add_argument("--slow-loader", action="store_true")
+    parser.add_argument("--validate-often", action="store_true")
     arguments = parser.parse_args()
 
     tf.keras.utils.set_random_seed(0)
@@ -88,11 +96,12 @@ def main():
         compute = tf.function(compute)
 
     losses, timed = [], TimedBatches()
-    train_data = make_dataset(arguments.steps // EPOCHS, arguments.slow_loader)
-    test_data = make_dataset(4, False)
-    for _ in range(EPOCHS):
+    epochs = arguments.steps // STEPS_PER_SHORT_EPOCH if arguments.validate_often else EPOCHS
+    train_data = make_dataset(arguments.steps // epochs, timed if arguments.slow_loader else None)
+    test_data = make_dataset(32 if arguments.validate_often else 4)
+    for _ in range(epochs):
         losses += [float(train_step(*batch)) for batch in timed.of(train_data)]
-        if arguments.evaluate:
+        if arguments.evaluate or arguments.validate_often:
             losses += [float(test_step(*batch)) for batch in test_data]
     digest = hashlib.sha256("".join(loss.hex() for loss in losses).encode())
     for weights in model.get_weights():

@@ -124,7 +124,7 @@ def test_a_rank_that_pauses_keeps_its_last_step(tmp_path: Path) -> None:
 
 def test_a_scan_opens_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule_steps, "LOOK_BACK_NS", 10 * SECOND_NS)
-    monkeypatch.setattr(rule_signals, "MAX_BATCH_NS", 10 * SECOND_NS)
+    monkeypatch.setattr(rule_signals, "MAX_DURATION_NS", 10 * SECOND_NS)
     reader = drawn(tmp_path / "run")
     opened: list[tuple[int, int] | None] = []
     ask = RunReader.sql

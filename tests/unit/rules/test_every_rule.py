@@ -161,7 +161,7 @@ def test_survives_a_poor_run(rule: type[Rule[Any]]) -> None:
 @every_rule
 def test_survives_inputs_of_a_single_kind(rule: type[Rule[Any]]) -> None:
     poor = poor_run()
-    for kind in ("every_series", "steps", "batches", "compiler_time"):
+    for kind in ("every_series", "steps", "batches", "compiler_time", "compilations"):
         inputs = FakeRuleInputs(nodes=poor.nodes, end_ns=poor.end_ns)
         setattr(inputs, kind, getattr(poor, kind))
         evaluation = Evaluation([rule()])

@@ -999,6 +999,8 @@ export interface InputPipelineView {
   ranks: RankPipeline[];
   /** Imported traces that contain fetches of a DataLoader. */
   traces: TracePipeline[];
+  /** Stages of tf.data by trace, the one that takes longest first. */
+  tf_data: TfDataStageView[];
   missing: string | null;
 }
 
@@ -2796,6 +2798,15 @@ export interface TensorsView {
   /** Number of steps before its step. */
   nan_origin_step: number | null;
   missing: string | null;
+}
+
+/** Stage of tf.data in one trace. */
+export interface TfDataStageView {
+  trace: string;
+  name: string;
+  call_count: number;
+  /** Mean time of a call, without that of other stages that it calls in the same thread. It includes waits for other threads. */
+  call_ns: number;
 }
 
 /** Range of time that a payload is about. */

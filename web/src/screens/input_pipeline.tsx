@@ -1,5 +1,5 @@
 // Input pipeline: waiting for batches, and a breakdown of batch creation.
-import type { InputPipelineView, MakingView, RankPipeline, TracePipeline, WaitingView } from "../api/views";
+import type { InputPipelineView, MakingView, RankPipeline, TfDataStageView, TracePipeline, WaitingView } from "../api/views";
 import { count, countOf, percent } from "../base/quantities";
 import { words } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
@@ -28,6 +28,7 @@ function Content({ payload }: { payload: InputPipelineView }) {
       <QualityNotes quality={[]} range={payload.range} />
       {rank === undefined ? null : <Rank rank={rank} />}
       {payload.traces.length === 0 ? null : <TraceTable traces={payload.traces} />}
+      {payload.tf_data.length === 0 ? null : <TfDataTable stages={payload.tf_data} />}
       {payload.missing === null ? null : <EmptyState text={payload.missing} />}
       {ranks.length < 2 ? null : <RankTable ranks={ranks} />}
     </>
@@ -135,6 +136,18 @@ function TraceTable({ traces }: { traces: readonly TracePipeline[] }) {
         ["has_workers", { value: (row) => row.has_workers ? "workers" : "training process" }],
         "fetches_per_step", "fetch_step_ns", "exposed_ratio", "copy_ratio",
       )}
+    />
+  );
+}
+
+function TfDataTable({ stages }: { stages: readonly TfDataStageView[] }) {
+  return (
+    <LinkedTable
+      title="Stages of tf.data"
+      testid="table-tf-data"
+      description="Time without stages that are called in the same thread, with waits for other threads."
+      rows={stages}
+      fields={columns("TfDataStageView", "trace", "name", "call_count", "call_ns")}
     />
   );
 }

@@ -4,5 +4,8 @@ registry    which adapter is installed after which import
 progress    step boundaries, for code that acts on them
 sampling    started by adapters with the first step
 windows     detailed windows, as planned by the monitor
+xplane      recorders of windows that write XPlane files
+waits       waits for batches
+versions    versions of frameworks
 trainers    shared by the adapters of trainers: callbacks by class, modes, logged numbers
 """

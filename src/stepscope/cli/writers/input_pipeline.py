@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from stepscope.cli.text import bar, table
-from stepscope.quantities import duration, percent
+from stepscope.quantities import count, duration, percent
 from stepscope.views import InputPipelineView, MakingView, RankPipeline
 
 
@@ -18,6 +18,8 @@ def write_input_pipeline(out: Console, payload: InputPipelineView) -> None:
         _write_rank_pipeline(out, rank, payload.share_of)
     if payload.traces:
         _write_traces(out, payload)
+    if payload.tf_data:
+        _write_tf_data(out, payload)
 
 
 def _write_traces(out: Console, payload: InputPipelineView) -> None:
@@ -32,6 +34,15 @@ def _write_traces(out: Console, payload: InputPipelineView) -> None:
         )
     out.print(rows)
     out.print(f"Shares are of {payload.share_of}.")
+
+
+def _write_tf_data(out: Console, payload: InputPipelineView) -> None:
+    rows = table("trace", "stage of tf.data", "calls", "per call")
+    for stage in payload.tf_data:
+        calls = count(stage.call_count), duration(stage.call_ns)
+        rows.add_row(escape(stage.trace), escape(stage.name), *calls)
+    out.print(rows)
+    out.print("[dim]without stages called in the same thread, with waits for other threads[/dim]")
 
 
 def _write_rank_pipeline(out: Console, rank: RankPipeline, share_of: str) -> None:

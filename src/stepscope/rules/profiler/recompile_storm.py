@@ -1,16 +1,17 @@
-"""Repeated compilation by torch.compile."""
+"""Repeated compilation by torch.compile, JAX or the tracing of TensorFlow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from stepscope.analysis import Series
+from stepscope.analysis import Series, merge_series
 from stepscope.intervals import Int
-from stepscope.quantities import percent
+from stepscope.quantities import count_of, duration, percent
 from stepscope.rules.base import NotApplicable
 from stepscope.rules.inputs import RankStepTimes, RuleInputs
 from stepscope.rules.parameters import Count
@@ -23,6 +24,7 @@ MAX_LISTED = 200
 MIN_TRACED_STEPS = 3
 """A trace of fewer steps does not show that compilation repeats."""
 NO_STACKS = "no stack samples of a training thread, and no trace with regions of torch.compile"
+_SAMPLES = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,13 @@ class RecompileStormParameters:
     """First steps of each rank, in which everything is compiled once, that are left out."""
 
 
+class FunctionCompilation(msgspec.Struct, frozen=True, kw_only=True):
+    """Recorded compilations of one function in the steps that count."""
+
+    count: int = 0
+    total_ns: int = 0
+
+
 class RankCompilation(msgspec.Struct, frozen=True, kw_only=True):
     """Compilation on one rank."""
 
@@ -44,6 +53,8 @@ class RankCompilation(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of the first 200 steps with compilation."""
     compiling_share_ratio: float = 0.0
     """Share of the wall time of the steps that count."""
+    functions: dict[str, FunctionCompilation] = {}
+    """By function, of torch.compile by cause."""
 
 
 class TraceVariants(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,46 +84,42 @@ class _CompilingRank(RankState):
     """Numbers of steps with compilation."""
     compiling_ns: int = 0
     wall_ns: int = 0
-    pending_t_ns: Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    pending_ns: Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """Samples of steps that have not ended."""
-
-    def add_samples(self, samples: Series) -> None:
-        """Add stack samples in a compiler, to be attributed to steps later."""
-        new = sort_series(samples)
-        t_ns = np.concatenate([self.pending_t_ns, new.t_ns])
-        order = np.argsort(t_ns, kind="stable")
-        self.pending_t_ns = t_ns[order]
-        self.pending_ns = np.concatenate([self.pending_ns, new.value.astype(np.int64)])[order]
+    functions: dict[str, FunctionCompilation] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _State(RankStates[_CompilingRank, TraceVariants]):
-    sampled: set[str] = field(default_factory=set)
-    """Ranks whose stacks are sampled."""
-    early_samples: dict[str, list[Series]] = field(default_factory=dict)
-    """Samples of ranks without any step so far."""
+    pending: dict[str, dict[str, Series]] = field(default_factory=dict)
+    """What ranks have compiled in steps that have not ended, by rank: recorded compilations by
+    function, and under `_SAMPLES` stack samples in a compiler. A rank without is not watched."""
+
+    def add(self, rank: str, name: str, series: Series) -> None:
+        """Add compilations of a rank, to be attributed to steps later."""
+        pending = self.pending.setdefault(rank, {})
+        earlier = [pending[name]] if name in pending else []
+        pending[name] = sort_series(merge_series([*earlier, series]))
 
 
 class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _State]):
-    """Checks whether torch.compile compiles repeatedly.
+    """Checks whether torch.compile or JAX compiles, or TensorFlow traces functions, repeatedly.
 
     ## What it checks
-    Stack samples of the training thread inside torch's compiler, by step; the first `patience`
-    steps do not count. More than `recompiles` steps with compilation fire the rule. So does a trace
-    in which more variants than that of one compiled frame ran, and an imported trace with more such
-    steps in which a compiler runs while the device has no work, or if all of its steps are, at
-    least three. Datapoints are steps, traces with compiled regions and imported traces with steps;
-    violations are those steps and traces.
+    Recorded compilations, and stack samples of the training thread inside torch's compiler, by
+    step; the first `patience` steps do not count. More than `recompiles` steps with compilation
+    fire the rule. So does a trace in which more variants than that of one compiled frame ran, and
+    an imported trace with more such steps in which a compiler runs while the device has no work, or
+    if all of its steps are, at least three. Datapoints are steps, traces with compiled regions and
+    imported traces with steps; violations are those steps and traces.
 
     ## Why it matters
     Each recompilation takes seconds in which the devices are idle. After a few of them torch gives
     up and runs the frame uncompiled.
 
     ## What to do
-    TORCH_LOGS=recompiles shows the guards that failed. Pad inputs to a few shapes, mark dynamic
-    dimensions (torch._dynamo.mark_dynamic), compile with dynamic=True, and keep Python numbers that
-    change from step to step out of the compiled function.
+    TORCH_LOGS=recompiles shows the guards that failed, JAX_EXPLAIN_CACHE_MISSES=1 the reason for
+    which JAX compiles. Pad inputs to a few shapes, and keep Python numbers and static arguments
+    that change from step to step out of the compiled function. With torch, mark dynamic dimensions
+    (torch._dynamo.mark_dynamic), or compile with dynamic=True.
 
     ## Where the numbers differ from SageMaker Debugger's
     Debugger has no such rule.
@@ -121,8 +128,8 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
     topic = "framework overhead"
     parameters_type = RecompileStormParameters
     recommendation = (
-        "Run with TORCH_LOGS=recompiles. Pad inputs to a few shapes, mark dynamic dimensions, or "
-        "compile with dynamic=True."
+        "Pad inputs to a few shapes, and pass numbers that change as tensors or arrays. "
+        "TORCH_LOGS=recompiles and JAX_EXPLAIN_CACHE_MISSES=1 show why functions compile."
     )
     evidence = ("steps", "operators")
     plots = ("step",)
@@ -132,17 +139,14 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
         return _State()
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
-        state.sampled |= set(inputs.compiler_time)
+        for rank, samples in inputs.compiler_time.items():
+            state.add(rank, _SAMPLES, samples)
+        for rank, functions in inputs.compilations.items():
+            for name, compilations in functions.items():
+                state.add(rank, name, compilations)
         for steps in inputs.steps:
             if len(steps) and steps.rank not in state.ranks:
-                rank = state.ranks[steps.rank] = _CompilingRank(node=steps.node)
-                for samples in state.early_samples.pop(steps.rank, []):
-                    rank.add_samples(samples)
-        for name, samples in inputs.compiler_time.items():
-            if name in state.ranks:
-                state.ranks[name].add_samples(samples)
-            else:
-                state.early_samples.setdefault(name, []).append(samples)
+                state.ranks[steps.rank] = _CompilingRank(node=steps.node)
         super().update(state, inputs)
         for trace in sort_traces(inputs):
             variants = _measure_compilation(trace)
@@ -152,24 +156,31 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
         return state
 
     def update_rank(self, state: _State, steps: RankStepTimes, inputs: RuleInputs) -> None:
-        """Attribute the samples of a rank to its steps."""
+        """Attribute the compilations of a rank to its steps."""
         if not len(steps):
             return
         p, rank = self.parameters, state.ranks[steps.rank]
         counts = steps.number >= p.patience
         rank.step_count += int(counts.sum())
         rank.wall_ns += int(steps.wall_ns[counts].sum())
-        cumulative_ns = np.concatenate([[0], np.cumsum(rank.pending_ns)])
-        first = np.searchsorted(rank.pending_t_ns, steps.start_ns)
-        end = np.searchsorted(rank.pending_t_ns, steps.end_ns)
-        compiles = counts & (end > first)
-        rank.compiling_ns += int((cumulative_ns[end] - cumulative_ns[first])[counts].sum())
+        pending = state.pending.get(steps.rank, {})
+        by_name = {name: _take(pending, name, steps) for name in [*pending]}
+        compiling_ns = steps.phase_ns["compilation"].copy()
+        if _SAMPLES in by_name:  # each stands for some of the same time
+            compiling_ns = np.maximum(compiling_ns, by_name.pop(_SAMPLES).ns)
+        compiles = counts & (compiling_ns > 0)
+        rank.compiling_ns += int(compiling_ns[compiles].sum())
+        for name, function in by_name.items():
+            count = int(function.calls[compiles].sum())
+            if count:
+                earlier = rank.functions.get(name, FunctionCompilation())
+                rank.functions[name] = FunctionCompilation(
+                    count=earlier.count + count,
+                    total_ns=earlier.total_ns + int(function.ns[compiles].sum()),
+                )
         previous_count = rank.violation_count
         rank.steps += steps.number[compiles].tolist()
         rank.violation_count = len(rank.steps)
-        attributed = int(end[-1])
-        rank.pending_t_ns = rank.pending_t_ns[attributed:]
-        rank.pending_ns = rank.pending_ns[attributed:]
         excess = np.flatnonzero(compiles)[max(0, p.recompiles - previous_count) :]
         excess_end_ns = steps.end_ns[excess]
         rank.triggered |= len(excess_end_ns) > 0
@@ -184,7 +195,7 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
 
     def evaluated_ranks(self, state: _State) -> dict[str, _CompilingRank]:
         ranks = sorted(state.ranks.items())
-        return {name: r for name, r in ranks if name in state.sampled and r.step_count}
+        return {name: r for name, r in ranks if name in state.pending and r.step_count}
 
     def require_inputs(self, state: _State) -> None:
         if not self.evaluated_ranks(state) and not state.traces.details:
@@ -201,6 +212,7 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
                     compiling_step_count=len(rank.steps),
                     compiling_steps=rank.steps[:MAX_LISTED],
                     compiling_share_ratio=rank.compiling_ns / max(1, rank.wall_ns),
+                    functions=rank.functions,
                 )
                 for name, rank in ranks.items()
             },
@@ -216,6 +228,12 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
                 f"first {self.parameters.patience}, {percent(rank.compiling_ns / rank.wall_ns, 1)} "
                 "of their time."
             )
+            if rank.functions:
+                function, total = max(rank.functions.items(), key=lambda item: item[1].total_ns)
+                yield (
+                    f"{name}: most of it is {function}, compiled {count_of(total.count, 'time')} "
+                    f"in {duration(total.total_ns)}."
+                )
         for name in state.traces.triggered:
             trace = state.traces.details[name]
             if _count_variants(trace) > self.parameters.recompiles:
@@ -226,6 +244,22 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
                     f"{trace.step_count} steps, {percent(trace.compiling_share_ratio, 1)} of their "
                     "time."
                 )
+
+
+class _InSteps(NamedTuple):
+    """Number and time of compilations by step."""
+
+    calls: Int
+    ns: Int
+
+
+def _take(pending: dict[str, Series], name: str, steps: RankStepTimes) -> _InSteps:
+    """Take the compilations that started before the end of the last step, by step."""
+    t_ns, ns = pending[name].t_ns, pending[name].value.astype(np.int64)
+    first, end = np.searchsorted(t_ns, steps.start_ns), np.searchsorted(t_ns, steps.end_ns)
+    cumulative_ns = np.concatenate([[0], np.cumsum(ns)])
+    pending[name] = Series(t_ns[end[-1] :], pending[name].value[end[-1] :])
+    return _InSteps(end - first, cumulative_ns[end] - cumulative_ns[first])
 
 
 def _count_variants(trace: TraceVariants) -> int:

@@ -144,3 +144,23 @@ def test_files_without_content(tmp_path: Path, content: bytes, says: str) -> Non
     assert done.returncode != 0
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_stages_of_tf_data_are_without_the_stages_that_they_call(tmp_path: Path) -> None:
+    space = XSpace()
+    host = PlaneWriter(space, "/host:CPU")
+    python, worker = host.line("python", 1), host.line("tf_data_iterator_resource/2", 2)
+    for step in range(3):
+        start = 1000 * step
+        host.event(python, "Iterator::Prefetch", start, 100)
+        host.event(worker, "Iterator::BatchV2", start, 400)
+        for sample in range(4):
+            host.event(worker, "Iterator::BatchV2::Map", start + 10 + 90 * sample, 80)
+            host.event(worker, "other", start + 10 + 90 * sample, 5)
+    import_file(tmp_path, space.SerializeToString())
+    done = run_command(tmp_path, "show", "run", "input-pipeline", "--json")
+    rows = json.loads(done.stdout)["tf_data"]
+    stages = [(row["name"], row["call_count"], row["call_ns"]) for row in rows]
+    assert stages == [("BatchV2::Map", 12, 80), ("Prefetch", 3, 100), ("BatchV2", 3, 80)]
+    text = run_command(tmp_path, "show", "run", "input-pipeline").stdout
+    assert "without stages called in the same thread, with waits for other threads" in text

@@ -8,22 +8,18 @@ iterators inside it, in prefetch threads and in worker processes are not recorde
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 from stepscope.capture import session
-from stepscope.capture.frameworks.progress import progress
-from stepscope.capture.frameworks.waits import take_batch
+from stepscope.capture.frameworks.waits import start_iterator, take_batch
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
-from stepscope.spool import Kind
 
 DATASET_MODULE = "grain._src.python.dataset.dataset"
 _WORKER_MODULE = "grain._src.python.dataset.transformations.process_prefetch"
 
 _probe = Probe("waiting for batches of Grain", coarse=True)
-_now = time.monotonic_ns
 _timed_classes: dict[type, type] = {}
 
 
@@ -37,14 +33,7 @@ def _timed_iter(original: Callable[..., Any]) -> Callable[..., Any]:
     def __iter__(self: Any) -> Any:  # noqa: N807
         if not session.live or _is_in_worker():
             return original(self)
-        progress.notify_work_start()
-        start_ns = _now()
-        span = _probe.start(Kind.LOADER_START, "grain")
-        try:
-            iterator = original(self)
-        finally:
-            _probe.end(span)
-            progress.data_wait_ns += _now() - start_ns
+        iterator = start_iterator(_probe, "grain", lambda: original(self))
         _watch(iterator)
         return iterator
 
@@ -69,11 +58,7 @@ def _make_timed(iterator_class: Any) -> Any:
     def __next__(self: Any) -> Any:  # noqa: N807
         if not session.live:
             return iterator_class.__next__(self)
-        progress.notify_work_start()
-        start_ns = _now()
-        batch = take_batch(_probe, "grain", lambda: iterator_class.__next__(self))
-        progress.data_wait_ns += _now() - start_ns
-        return batch
+        return take_batch(_probe, "grain", lambda: iterator_class.__next__(self))
 
     attributes = {
         "__next__": __next__,

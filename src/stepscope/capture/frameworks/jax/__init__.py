@@ -21,6 +21,7 @@ from stepscope.capture import session
 from stepscope.capture.frameworks.jax import calls, compilations, profiler, waits
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.sampling import watch_steps
+from stepscope.capture.frameworks.versions import record_versions
 from stepscope.capture.guard import Probe
 from stepscope.job_environment import read_ranks
 
@@ -32,14 +33,8 @@ def install() -> None:
     for adapter in (calls, waits, compilations, profiler):
         _probe.protect(adapter.install)()
     watch_steps()
-    progress.on_some_boundaries(_probe.protect(_record_versions))
+    record_versions(lambda: {"jax": jax.__version__})
     progress.on_some_boundaries(_probe.protect(_record_rank))
-
-
-def _record_versions() -> None:
-    """Record the version at the first step, when the process is known to train."""
-    if progress.step_count == 1:
-        _probe.fact("versions", jax=jax.__version__)
 
 
 def _record_rank() -> None:

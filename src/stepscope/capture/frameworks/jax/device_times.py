@@ -32,7 +32,6 @@ PAUSE_S = 0.002
 MIN_INLINE_NS = 1_000_000
 """Shortest call of which a result that is there at its end shows that the call itself computed it,
 as on a host whose dispatch is synchronous."""
-EXIT_TIMEOUT_S = 5.0
 
 _probe = Probe("times of the device", coarse=True)
 _now = time.monotonic_ns
@@ -92,14 +91,15 @@ class DeviceTimes:
             _probe.write(Kind.DEVICE, PHASE, max(start_ns, self._ready_ns), now_ns)
 
     def stop(self) -> None:
-        """End the thread, which must not wait outside of Python while the interpreter ends, and
-        write the last intervals of the calling thread.
+        """End the thread, and write the last intervals of the calling thread.
 
-        What is still queued is not waited for: it is computed after all calls.
+        A thread that waits outside of Python while the interpreter ends would abort the process. So
+        the result that it waits for is awaited, however long that takes, as JAX itself does when
+        the process ends. What is still queued is not: it is computed after all calls.
         """
         self._is_stopping = True
         self._queue.put(None)
-        self._thread.join(EXIT_TIMEOUT_S)
+        self._thread.join()
         self._write_intervals()
 
     def _write_intervals(self) -> None:

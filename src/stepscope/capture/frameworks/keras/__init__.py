@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 
 from stepscope.capture.frameworks.keras import datasets, passes, steps, training
+from stepscope.capture.frameworks.versions import record_versions
 from stepscope.capture.guard import Probe
 
 OLDEST_MAJOR_VERSION = 3
@@ -31,6 +32,7 @@ def _install() -> None:
         _probe.note(f"Keras {keras.__version__} is not recorded: Keras 3 or later is required.")
         return
     backend = keras.backend.backend()
+    record_versions(lambda: {"keras": keras.__version__, "keras_backend": backend})
     training.install()
     steps.install(backend)
     datasets.install(backend)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
 from stepscope.spool import Flag, Kind
@@ -45,6 +46,7 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
         if not functions.is_eager():
             functions.add_contents(functions.Contents.MODEL)
         elif not (args and _is_symbolic(args[0], symbol)):  # of a model that is being built
+            progress.notify_work_start()
             span = _probe.start(Kind.FORWARD, type(self).__name__, id(self))
         flags = Flag.NO_GRAD if has_no_tape() else 0
         _call.is_active = True

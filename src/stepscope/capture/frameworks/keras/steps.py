@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from stepscope.capture.frameworks.sampling import watch_training
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
 from stepscope.spool import Kind
@@ -45,28 +45,23 @@ def _find_hooks(backend: str) -> tuple[Callable[[], bool], Callable[[], None]]:
     """Return functions of a backend: is the code that runs no trace of a compiler, and what to
     call after a step."""
     if backend == "torch":
-        from stepscope.capture.frameworks.progress import progress
-
         base = sys.modules["keras.src.optimizers.base_optimizer"].BaseOptimizer
-        patch(base, "__init__", _noticed(progress))
+        patch(base, "__init__", _noticed)
         return lambda: True, progress.notify_optimizer_step
     if backend == "tensorflow":
         from stepscope.capture.frameworks.tensorflow import functions
 
-        return functions.is_eager_step, watch_training
+        return functions.is_eager_step, functions.note_step
     in_stateless_scope = sys.modules["keras.src.backend.common.stateless_scope"].in_stateless_scope
-    return lambda: not in_stateless_scope(), watch_training
+    return lambda: not in_stateless_scope(), progress.notify_optimizer_step
 
 
-def _noticed(progress: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def make_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            progress.has_optimizer = True  # as those of torch note it
-            original(self, *args, **kwargs)
+def _noticed(original: Callable[..., Any]) -> Callable[..., Any]:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        progress.has_optimizer = True  # as those of torch note it
+        original(self, *args, **kwargs)
 
-        return __init__
-
-    return make_wrapper
+    return __init__
 
 
 def _timed_apply(
@@ -118,7 +113,7 @@ def _timed_function(function: Callable[..., Any], name: str, identity: int) -> C
             _probe.abandon(span)
             raise
         _probe.end(span)
-        watch_training()
+        progress.notify_optimizer_step()
         return result
 
     train_function._is_timed = True  # type: ignore[attr-defined]

@@ -49,6 +49,7 @@ from stepscope.capture.frameworks.pytorch import (
 )
 from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler
 from stepscope.capture.frameworks.sampling import watch_steps
+from stepscope.capture.frameworks.versions import record_versions
 from stepscope.capture.guard import Probe
 from stepscope.capture.import_hooks import after_import
 
@@ -65,23 +66,18 @@ def install() -> None:
         _probe.protect(adapter.install)()
     after_import("torch.distributed", collectives.install)
     after_import("torch._dynamo.callback", compiling.install)
-    progress.on_some_boundaries(_probe.protect(_record_versions))
+    record_versions(_find_versions)
     progress.on_some_boundaries(_probe.protect(_record_rank))
     watch_steps()
     _probe.protect(hide_from_compiler)()
 
 
-def _record_versions() -> None:
-    """Record versions at the first step, when the process is known to train."""
+def _find_versions() -> dict[str, str]:
     import torch
 
-    if progress.step_count == 1:
-        fields = {"torch": str(torch.__version__)}
-        if torch.version.cuda is not None:
-            fields["cuda"] = torch.version.cuda
-        if torch.version.hip is not None:
-            fields["hip"] = torch.version.hip
-        _probe.fact("versions", **fields)
+    versions = {"cuda": torch.version.cuda, "hip": torch.version.hip}
+    present = {name: version for name, version in versions.items() if version is not None}
+    return {"torch": str(torch.__version__), **present}
 
 
 def _record_rank() -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stepscope.capture import session
-from stepscope.capture.frameworks.sampling import watch_training
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
 from stepscope.spool import Flag, Kind
@@ -54,6 +54,7 @@ _open: dict[int, list[Any]] = {}
 """Functions of each thread that calls one: a strategy traces its replicas in threads without."""
 _contents: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _trace_counts: dict[str, int] = {}
+_has_trained = False
 wait_listener: Callable[[int, int], None] | None = None
 """Called with start and end of each recorded call that takes batches from an iterator."""
 
@@ -98,6 +99,18 @@ def is_eager_step() -> bool:
     return False
 
 
+def note_step() -> None:
+    """Note that weights have been updated."""
+    global _has_trained
+    _has_trained = True
+    progress.notify_optimizer_step()
+
+
+def has_trained() -> bool:
+    """Return True if weights have been updated."""
+    return _has_trained
+
+
 def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         functions = _calls.functions
@@ -110,6 +123,7 @@ def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
                 add_contents(_contents.get(self, 0))  # it may have been traced before
         if not is_eager() or self._run_functions_eagerly:
             return original(self, *args, **kwargs)
+        progress.notify_work_start()
         functions.append(self)
         thread = threading.get_ident()
         _open[thread] = functions
@@ -131,7 +145,7 @@ def _record(function: Any, start_ns: int, end_ns: int) -> None:
     contents, name = _contents.get(function, 0), str(function._name)
     if contents & Contents.UPDATE:
         _probe.write(Kind.OPTIMIZER, name, start_ns, end_ns, id(function))
-        watch_training()
+        note_step()
     elif contents & Contents.GRADIENT:
         _probe.write(Kind.BACKWARD, name, start_ns, end_ns)
     elif contents & Contents.MODEL:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from stepscope.capture.frameworks.sampling import watch_training
 from stepscope.capture.frameworks.tensorflow import functions
 from stepscope.capture.frameworks.tensorflow.functions import Contents
 from stepscope.capture.guard import Probe
@@ -55,6 +54,6 @@ def _timed_update(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, *args, **kwargs)
         finally:
             _update_probe.end(span)
-            watch_training()
+            functions.note_step()
 
     return apply_gradients

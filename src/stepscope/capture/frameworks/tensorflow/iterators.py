@@ -3,6 +3,9 @@
 A compiled function, such as that of `Model.fit`, waits inside its graph. Where it takes a batch
 from an iterator, two operations that read the clock are added to the graph, and their difference is
 added to a variable that no model has. It is read after each call. The batches stay as they are.
+
+When an iterator is destroyed, at the end of an epoch, the thread that drops it waits for the
+threads of the pipeline: for seconds on a busy machine. It is recorded as a wait without a batch.
 """
 
 from __future__ import annotations
@@ -11,15 +14,18 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from stepscope.capture import session
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.tensorflow import functions
 from stepscope.capture.frameworks.tensorflow.functions import Contents
-from stepscope.capture.frameworks.waits import UNKNOWN_COUNT, take_batch
+from stepscope.capture.frameworks.waits import UNKNOWN_COUNT, start_iterator, take_batch
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
-from stepscope.spool import Kind
+from stepscope.spool import Flag, Kind
 
 NAME = "tf.data"
 _probe = Probe("waits for tf.data", coarse=True)
+_end_probe = Probe("the end of iterators of tf.data", coarse=True)
 _clock_probe = Probe("waits for tf.data in compiled functions", coarse=True)
 
 
@@ -69,6 +75,7 @@ class _GraphClock:
         wait_ns = round((sum_s - self._known_s) * 1e9)
         self._known_s = sum_s
         end_ns = min(start_ns + wait_ns, end_ns)
+        progress.data_wait_ns += end_ns - start_ns
         _clock_probe.write(Kind.DATA_WAIT, NAME, start_ns, end_ns, UNKNOWN_COUNT)
 
 
@@ -83,6 +90,8 @@ def install() -> None:
     patch(iterator, "_next_internal", _timed_next)
     patch(iterator, "get_next_as_optional", _timed_optional)
     patch(iterator, "_create_iterator", _timed_start)
+    if not hasattr(iterator, "__del__"):
+        iterator.__del__ = _end_probe.protect(_destroy)
     functions.wait_listener = _clock_probe.protect(_clock.record)
 
 
@@ -99,11 +108,7 @@ def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _timed_start(original: Callable[..., Any]) -> Callable[..., Any]:
     def _create_iterator(self: Any, *args: Any, **kwargs: Any) -> Any:
-        span = _probe.start(Kind.LOADER_START, NAME)
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            _probe.end(span)
+        return start_iterator(_probe, NAME, lambda: original(self, *args, **kwargs))
 
     return _create_iterator
 
@@ -115,6 +120,15 @@ def _timed_optional(original: Callable[..., Any]) -> Callable[..., Any]:
         return _clock.measure(lambda: original(self), lambda batch: [batch._variant_tensor])
 
     return get_next_as_optional
+
+
+def _destroy(iterator: Any) -> None:
+    """Destroy the resource of an iterator that the script created, and record the wait."""
+    if not session.live or "_dataset" not in vars(iterator) or not functions.is_eager():
+        return
+    span = _end_probe.start(Kind.DATA_WAIT, NAME, UNKNOWN_COUNT)
+    vars(iterator).pop("_iterator_resource", None)
+    _end_probe.end(span, flags=Flag.NO_RESULT)
 
 
 def _flatten(batch: Any) -> Any:

@@ -1,0 +1,54 @@
+"""Windows with TensorFlow's profiler."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from stepscope.capture.frameworks import windows
+from stepscope.capture.frameworks.tensorflow import functions
+from stepscope.capture.frameworks.xplane import XPlaneProfiler, guard_start
+from stepscope.capture.guard import Probe
+from stepscope.capture.patching import patch
+
+_probe = Probe("windows of TensorFlow", coarse=True)
+
+
+@_probe.protect
+def install() -> None:
+    """Follow the monitor's plans, unless windows are disabled."""
+    if windows.is_enabled():
+        module = sys.modules["tensorflow.python.profiler.profiler_v2"]
+        windows.install(TensorFlowProfiler(module))
+        patch(module, "start", guard_start)
+        sys.modules["tensorflow"].profiler.experimental.start = module.start
+
+
+class TensorFlowProfiler(XPlaneProfiler):
+    """Profiler of TensorFlow.
+
+    Args:
+        module: `tf.profiler.experimental`, with its state.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def start(self, directory: str, *, host_level: int, python_level: int) -> None:
+        """Start recording."""
+        options = self._module.ProfilerOptions(
+            host_tracer_level=host_level, python_tracer_level=python_level
+        )
+        self._module.start(directory, options)
+
+    def stop(self) -> None:
+        """Stop recording and write the file."""
+        self._module.stop()
+
+    def is_active(self) -> bool:
+        """Return True while the job records a profile."""
+        return self._module._profiler is not None
+
+    def will_train(self) -> bool:
+        """Return True if the process has updated weights."""
+        return functions.has_trained()

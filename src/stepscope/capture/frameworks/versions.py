@@ -1,0 +1,22 @@
+"""Versions of frameworks, recorded at the first step, when the process is known to train."""
+
+from __future__ import annotations
+
+from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.guard import Probe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_probe = Probe("versions of frameworks")
+
+
+def record_versions(find: Callable[[], dict[str, str]]) -> None:
+    """Record the versions that *find* returns, by the fields of `VersionsFact`, at a first step."""
+
+    def record() -> None:
+        if progress.step_count == 1:
+            _probe.fact("versions", **find())
+
+    progress.on_some_boundaries(_probe.protect(record))

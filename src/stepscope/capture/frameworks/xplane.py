@@ -1,0 +1,109 @@
+"""Recorders of windows whose profilers write XPlane files, in-process.
+
+The monitor imports the file. The profiler writes it in the thread that stops it; that time is
+marked and counts for no step.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+from stepscope.capture.frameworks import windows
+from stepscope.capture.guard import Probe
+from stepscope.spool import Depth, Kind, WindowPlan, finished_file
+
+SUFFIX = ".xplane.pb"
+_FULL, _LIGHT = 2, 1
+"""Levels of events of the host."""
+_probe = Probe("files of windows", coarse=True)
+
+
+class XPlaneProfiler:
+    """Base class of such profilers; see `windows.FrameworkProfiler`."""
+
+    def start(self, directory: str, *, host_level: int, python_level: int) -> None:
+        """Start recording.
+
+        Args:
+            directory: where the profiler writes the file.
+            host_level: level of events of the host, 1 or 2.
+            python_level: 1 to record calls of Python functions, else 0.
+        """
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Stop recording and write the file."""
+        raise NotImplementedError
+
+    def make_recorder(self, plan: WindowPlan, directory: str) -> windows.WindowRecorder:
+        """Make the only recorder, whatever the plan names."""
+        return _Recorder(self, plan, directory)
+
+    def start_process(self) -> None:
+        """Do nothing."""
+
+    def exit_without_cleanup(self) -> None:
+        """Do nothing: an open trace does not keep the process from exiting."""
+
+    def leave_to_parent(self) -> None:
+        """Do nothing: these frameworks do not work in a forked child."""
+
+
+class _Recorder:
+    """Recorder of one window."""
+
+    warm_up_steps = 0
+
+    def __init__(self, profiler: XPlaneProfiler, plan: WindowPlan, directory: str) -> None:
+        self._profiler = profiler
+        self._path = finished_file(directory, plan.number, os.getpid(), SUFFIX)
+        self._directory = f"{self._path}.trace"
+        self._host_level = _FULL if plan.depth == Depth.FULL else _LIGHT
+        self._python_level = int("stacks" in plan.options)
+
+    def prepare(self) -> bool:
+        """Return True: there is no warm-up."""
+        return True
+
+    def start(self) -> None:
+        """Start recording."""
+        self._profiler.start(
+            self._directory, host_level=self._host_level, python_level=self._python_level
+        )
+
+    def stop(self) -> None:
+        """Stop recording and write the file."""
+        span = _probe.start(Kind.MODE, "RECORDING")
+        try:
+            self._profiler.stop()
+            (file,) = glob.glob(f"{self._directory}/**/*{SUFFIX}", recursive=True)
+            os.rename(file, self._path)
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            _probe.end(span)
+
+    def is_written(self) -> bool:
+        """Return True: `stop` has written the file."""
+        return True
+
+    def release(self) -> None:
+        """Do nothing."""
+
+    def finish(self, timeout_s: float) -> bool:
+        """Return True: `stop` has written the file."""
+        return True
+
+
+def guard_start(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the function that starts the framework's profiler for the job close a window first."""
+
+    def start(*args: Any, **kwargs: Any) -> Any:
+        if not windows.is_opening():
+            windows.finish("the job started a profiler")
+        return original(*args, **kwargs)
+
+    return start

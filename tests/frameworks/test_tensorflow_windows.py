@@ -1,0 +1,47 @@
+"""Detailed windows of TensorFlow jobs, at exactly their steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stepscope.schema import WindowFact
+from stepscope.store import open_run
+from tests.support.framework_environments import find_python
+from tests.support.under_stepscope import FinishedJob, run_under
+
+pytestmark = pytest.mark.e2e
+SCRIPT = Path(__file__).parent / "scripts" / "tensorflow_windows.py"
+
+
+def run(kind: str, directory: Path, start: int, count: int) -> FinishedJob:
+    job = run_under(
+        directory / "run",
+        *(find_python("tensorflow"), str(SCRIPT), kind),
+        options=("--no-rules", "--start-step", str(start), "--num-steps", str(count)),
+        KERAS_BACKEND="tensorflow",
+    )
+    assert job.code == 0, job.stderr
+    return job
+
+
+@pytest.mark.parametrize("kind", ["fit", "loop"])
+def test_a_scheduled_window(kind: str, tmp_path: Path) -> None:
+    job = run(kind, tmp_path, 20, 3)
+    assert job.steps()["step_count"] == 60
+    windows = job.payload("show", "steps")["traces"]
+    assert ["20", "21", "22"] in [[step["step"] for step in trace["steps"]] for trace in windows]
+    (operators,) = job.payload("show", "operators")["traces"]
+    calls = {row["name"]: row["calls"] for row in operators["operators"]}
+    assert calls["MatMul"] >= 3 * 2
+    stages = job.payload("show", "input-pipeline")["tf_data"]
+    assert any("Batch" in stage["name"] for stage in stages)
+
+
+def test_a_window_ends_before_the_job_profiles(tmp_path: Path) -> None:
+    job = run("profiled", tmp_path, 25, 20)
+    processes = open_run(job.run).processes()
+    (window,) = [fact for process in processes for fact in process.facts_of(WindowFact)]
+    assert (window.first_step, window.step_count) == (25, 5)
+    assert window.deviation == "the job started a profiler"
