@@ -227,8 +227,14 @@ def measure(command: Sequence[str]) -> Measurement:
     return Measurement(time.perf_counter() - start_s, cpu_s, peak_bytes / 1e6)
 
 
-def sum_memory(pid: int) -> int:
-    """Sum the proportional set sizes of a process and all its descendants, in bytes."""
+def sum_memory(pid: int, parent_sizes: str = "") -> int:
+    """Sum the proportional set sizes of a process and all its descendants, in bytes.
+
+    Args:
+        pid: the process.
+        parent_sizes: sizes of its parent, which it has itself before it executes its program: until
+            then it shares all memory of the parent (vfork).
+    """
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -238,10 +244,12 @@ def sum_memory(pid: int) -> int:
                 children += (thread / "children").read_text().split()
     except (OSError, ProcessLookupError):
         return 0
+    if text == parent_sizes:
+        return 0
     size_bytes = 1024 * sum(
         int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")
     )
-    return size_bytes + sum(sum_memory(int(child)) for child in children)
+    return size_bytes + sum(sum_memory(int(child), text) for child in children)
 
 
 def show(run: Path, view: str, *options: str) -> Measurement:

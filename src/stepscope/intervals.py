@@ -193,11 +193,16 @@ def segments(start: Int, end: Int, parent: Int) -> Segments:
     count = len(start)
     if not count:
         return Segments(*(np.empty(0, dtype=np.int64) for _ in range(3)))
-    # At equal times, ends come first, inner before outer; then starts, outer before inner.
-    times = np.concatenate([end[::-1], start])
-    order = np.argsort(times, kind="stable")
-    owner = np.concatenate([parent[::-1], np.arange(count, dtype=np.int64)]).take(order)
-    cuts = times.take(order)
+    index = np.arange(count, dtype=np.int64)
+    if (end[:-1] <= start[1:]).all():  # consecutive
+        cuts = np.stack([start, end], axis=1).reshape(-1)
+        owner = np.stack([index, np.full(count, -1, dtype=np.int64)], axis=1).reshape(-1)
+    else:
+        # At equal times, ends come first, inner before outer; then starts, outer before inner.
+        times = np.concatenate([end[::-1], start])
+        order = np.argsort(times, kind="stable")
+        owner = np.concatenate([parent[::-1], index]).take(order)
+        cuts = times.take(order)
     pieces = np.flatnonzero(cuts[1:] > cuts[:-1])
     return Segments(cuts.take(pieces), cuts.take(pieces + 1), owner.take(pieces))
 

@@ -137,7 +137,10 @@ def _measure_excess(
     excess = {}
     for name in phase_ns:
         times = phase_ns[name]  # of thousands of ranks, one phase at a time fits into memory
-        rows = compare_with_others(times) if times.any() else times
+        if not times.any():
+            excess[name] = [0.0] * len(times)
+            continue
+        rows = compare_with_others(times)
         excess[name] = [float(row[steps].mean()) for row, steps in zip(rows, compared, strict=True)]
     return excess
 
@@ -151,16 +154,19 @@ def compare_with_others(values: Float) -> Float:
     count = len(values)
     if count == 2:
         return values - values[::-1]
-    low, high = (count - 2) // 2, (count - 1) // 2
+    middle = (count - 1) // 2
     difference = np.empty_like(values)
     width = max(1, _BLOCK_VALUES // count)
     for first in range(0, values.shape[1], width):
         block = values[:, first : first + width]
-        ranked = np.partition(block, sorted({low, high, high + 1}), axis=0)
-        median = np.zeros_like(block)
-        for index in (low, high):
-            is_before = block <= ranked[index]
-            median += np.where(is_before, ranked[index + 1], ranked[index]) / 2
+        # With one pivot, a partition takes a third of the time that it takes with three. Adding 0
+        # turns -0.0 into 0.0.
+        ranked = np.partition(block, middle, axis=0)
+        pivot, above = ranked[middle] + 0.0, ranked[middle + 1 :].min(axis=0) + 0.0
+        median = np.where(block <= pivot, above, pivot)
+        if count % 2:
+            below = ranked[:middle].max(axis=0)
+            median = np.where(block <= below, pivot, below) / 2 + median / 2
         difference[:, first : first + width] = block - median
     return difference
 

@@ -61,6 +61,10 @@ class PackedSteps:
         """As of `Steps`, of one phase."""
         return self._widen(self.phases[phase])
 
+    def has_phase(self, phase: str) -> bool:
+        """Return True if a step has time in a phase."""
+        return bool(self.phases[phase].any())
+
     def _widen(self, values: NDArray[Any]) -> Int:
         wide = values.astype(np.int64)
         return wide if len(wide) == self.count else np.full(self.count, wide[0])

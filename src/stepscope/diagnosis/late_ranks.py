@@ -104,13 +104,7 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
     min_lateness_ns = MIN_LATE_RATIO * float(np.median(steps.wall_ns))
     inherited = find_inherited_lateness(run, ranks, culprits, min_lateness_ns)
     culprits = [index for index in culprits if index not in inherited]
-    conditions = map_ranks(_measure_condition, run, tables=("spans", "metrics")) if culprits else []
-    work_ns = np.mean(sum(steps.phase_ns.values(), np.zeros_like(steps.wall_ns)), axis=1).tolist()
-    causes = {
-        index: cause
-        for index in culprits
-        if (cause := _find_cause(ranks, conditions, index, late.ranks[index], work_ns))
-    }
+    causes = _find_causes(run, steps, culprits, late) if culprits else {}
     return LateReport(
         ranks=ranks,
         steps=steps,
@@ -174,6 +168,19 @@ def _measure_condition(rank: Rank) -> _Condition:
         if local_rank is not None and metrics is not None
         else None,
     )
+
+
+def _find_causes(
+    run: Run, steps: SharedSteps, culprits: Sequence[int], late: LateRanks
+) -> dict[int, _Cause]:
+    """Find what late ranks do while the others wait; without those of which that is not found."""
+    conditions = map_ranks(_measure_condition, run, tables=("spans", "metrics"))
+    work_ns = np.mean(sum(steps.phase_ns.values(), np.zeros_like(steps.wall_ns)), axis=1).tolist()
+    return {
+        index: cause
+        for index in culprits
+        if (cause := _find_cause(run.ranks, conditions, index, late.ranks[index], work_ns))
+    }
 
 
 def _find_cause(

@@ -63,7 +63,7 @@ def measure_step_exchange(
 def read_exchange(ranks: Sequence[Rank]) -> list[NDArray[np.float64] | None]:
     """Read the exposed exchange of the steps of each rank; None without calls, and for phases on
     the clock of a device: the end of a pass on the host tells nothing then."""
-    on_host = [rank for rank in ranks if rank.steps.clock == "host"]
+    on_host = [rank for rank in ranks if rank.table.steps.frame.clock == "host"]
     calls = read_calls(ranks[0].run.reader, [rank.process.process for rank in on_host])
     return [
         measure_step_exchange(

@@ -30,6 +30,9 @@ class StepTable(NamedTuple):
 class SpanSource(Protocol):
     """Run, as far as tables are made of it."""
 
+    def cache_step_spans(self, processes: Sequence[ProcessInfo]) -> None:
+        """Read the spans by which steps are found, of processes of one node."""
+
     def step_spans(self, process: ProcessInfo) -> Spans:
         """Return the spans by which steps are found."""
 
@@ -44,6 +47,7 @@ def find_step_tables(
         processes: processes of one node.
         end_kinds: as of `find_steps`.
     """
+    run.cache_step_spans(processes)
     tables = {}
     for process in processes:
         spans = run.step_spans(process)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -431,6 +431,21 @@ class Run:
         """Read the spans by which steps are found. Those of a long job of many ranks exceed memory:
         the least recently used are dropped and read again on demand."""
         return self._span_cache.get(process.process, lambda: self._spans(process, STEP_KINDS))
+
+    def cache_step_spans(self, processes: Sequence[ProcessInfo]) -> None:
+        """Read the spans by which steps are found, of processes of one node: in one query if they
+        fit into the cache."""
+        missing = [process for process in processes if process.process not in self._span_cache]
+        if len(missing) < 2 or self._count_spans(missing[0].node) > MAX_CACHED_SPANS:
+            return
+        names = [process.process for process in missing]
+        rows = read_spans(self.reader, names, STEP_KINDS, node=missing[0].node)
+        for name in names:
+            self._span_cache.get(name, partial(spans_of, rows.pop(name, None)))
+
+    def _count_spans(self, node: str) -> int:
+        """Count the spans of a node; the counts are in the footers of its segments."""
+        return int(self.reader.sql("SELECT count(*) AS n FROM spans", node=node)["n"][0])
 
     def fetchers_of(self, process: ProcessInfo) -> list[analysis.Fetcher]:
         """Return the processes that create batches for one training process, itself included.

@@ -62,6 +62,8 @@ class SharedSteps:
 
     def own_work_ns(self, phase: str) -> Float:
         """Own work of one phase."""
+        if not any(rank.table.steps.has_phase(phase) for rank in self._ranks):
+            return np.broadcast_to(0.0, self.wall_ns.shape)
         times = self._stack(lambda steps: steps.phase_ns(phase))
         if phase == "backward" and self._has_exchange:
             return self._estimate_compute(times)
@@ -117,8 +119,9 @@ def read_shared_steps(ranks: Sequence[Rank]) -> SharedSteps | None:
         return None
     numbers = ranks[0].steps.number[ranks[0].steps.measured()]
     for rank in ranks[1:]:
-        steps = rank.steps
-        numbers = np.intersect1d(numbers, steps.number[steps.measured()], assume_unique=True)
+        measured = rank.steps.number[rank.steps.measured()]
+        if not np.array_equal(measured, numbers):
+            numbers = np.intersect1d(numbers, measured, assume_unique=True)
     if not len(numbers):
         return None
     recorded_ns = _read_recorded_exchange(ranks, numbers)

@@ -21,6 +21,9 @@ class SizedCache(Generic[ValueT]):
         self._values: OrderedDict[str, ValueT] = OrderedDict()
         self._size = 0
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
     def get(self, key: str, make: Callable[[], ValueT]) -> ValueT:
         """Return the value of a key, made if it is not in the cache."""
         if key in self._values:

@@ -53,32 +53,17 @@ class SegmentFilter:
     Args:
         within: first and last time, the last one excluded, in the table's time column.
         traces: numbers of traces; empty for all.
-        node: the node of the rows; None for all.
     """
 
-    def __init__(
-        self,
-        within: tuple[int, int] | None = None,
-        traces: Sequence[int] = (),
-        node: str | None = None,
-    ) -> None:
+    def __init__(self, within: tuple[int, int] | None = None, traces: Sequence[int] = ()) -> None:
         self._within = within
         self._traces = sorted(traces)
-        self._node = node
 
     def applies_to(self, table: Table) -> bool:
         """Return True if the condition can exclude segments of a table."""
-        return self._node is not None or self.needs_extents(table)
-
-    def needs_extents(self, table: Table) -> bool:
-        """Return True if the extents of segments of a table can exclude them."""
         return (self._within is not None and table.time_column is not None) or (
             bool(self._traces) and TRACE_COLUMN in table.column_names
         )
-
-    def select_node(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Select the segments of the node."""
-        return [s for s in segments if self._node is None or s.node == self._node]
 
     def may_match(self, table: Table, extents: Extents) -> bool:
         """Return True unless the extents of a segment exclude every row."""
@@ -110,7 +95,7 @@ class TableQueries:
         self._gaps: dict[str, list[Segment]] = {}
         self._continued: set[str] = set()  # tables that several writers of a node have written
         self._repeating: set[str] = set()  # those in whose current views records are repeated
-        self._extents: dict[str, dict[Segment, Extents]] = {}
+        self._extents: dict[tuple[str, str | None], dict[Segment, Extents]] = {}
         self._lock = threading.Lock()
         self._reset_connection()
 
@@ -135,8 +120,13 @@ class TableQueries:
         """Count segments that another process could not read."""
         self._broken.update(segments)
 
-    def run(self, tables: Sequence[str], query: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-        """Run a query over the current segments of some tables.
+    def run(
+        self,
+        tables: Sequence[str],
+        query: Callable[[duckdb.DuckDBPyConnection], T],
+        node: str | None = None,
+    ) -> T:
+        """Run a query over the current segments of some tables, of all nodes or of one.
 
         It repeats the query if a segment is damaged, or was merged into another one meanwhile.
         """
@@ -147,8 +137,8 @@ class TableQueries:
         with self._lock:
             for attempt in range(_MAX_ATTEMPTS):
                 is_last = attempt + 1 == _MAX_ATTEMPTS
-                segments = {table: self.list_segments(table) for table in tables}
-                self._forget_stale_files(segments)
+                segments = {table: self.list_segments(table, node) for table in tables}
+                self._forget_stale_files(segments, node)
                 try:
                     self._create_views(segments)
                     return query(self._engine())
@@ -161,44 +151,47 @@ class TableQueries:
                         raise
         raise AssertionError("unreachable")
 
-    def list_segments(self, table: str) -> list[Segment]:
-        """List the readable segments of a table in the order of their rows.
+    def list_segments(self, table: str, node: str | None = None) -> list[Segment]:
+        """List the readable segments of a table in the order of their rows, of all nodes or of one.
 
         Listing a directory takes time: a listing during a merge may miss the new file and the old
         ones too. Flushes are numbered, so that shows as a gap.
         """
         segments: list[Segment] = []
+        gaps = self._gaps.get(table, [])
+        elsewhere = [gap for gap in gaps if node not in {None, gap.node}]
         for _ in range(_MAX_LISTINGS):
-            keys = list(self._store.list(layout.table_prefix(table)))
+            keys = list(self._store.list(layout.table_prefix(table, node)))
             if layout.is_continued(keys):
                 self._continued.add(table)
             segments = layout.select_visible(
                 segment for key in keys if (segment := layout.parse_segment(key)) is not None
             )
-            self._gaps[table] = layout.find_gaps(segments)
-            if not self._gaps[table]:
+            gaps = layout.find_gaps(segments)
+            self._gaps[table] = sorted(elsewhere + gaps)
+            if not gaps:
                 break
             self._store.refresh()
         return [segment for segment in segments if segment.key not in self._broken]
 
     # --- inside a query: the callback of `run` calls these -----------------------------------
 
-    def filtered_tables(self, tables: Sequence[str], condition: SegmentFilter) -> dict[str, str]:
+    def filtered_tables(
+        self, tables: Sequence[str], condition: SegmentFilter, node: str | None = None
+    ) -> dict[str, str]:
         """Return queries of the rows that may match, for tables with segments to skip."""
         queries = {}
         for name in tables:
             table, segments = TABLES[name], self._views[name]
             if not condition.applies_to(table):
                 continue
-            matching = condition.select_node(segments)
-            if condition.needs_extents(table):
-                extents = self.segment_extents(name)
-                matching = [s for s in matching if condition.may_match(table, extents[s])]
+            extents = self.segment_extents(name, node)
+            matching = [s for s in segments if condition.may_match(table, extents[s])]
             if matching != segments:
                 queries[name] = self._view(table, matching)
         return queries
 
-    def segment_extents(self, table: str) -> dict[Segment, Extents]:
+    def segment_extents(self, table: str, node: str | None = None) -> dict[Segment, Extents]:
         """Return the extents of each segment of a table; only new footers are read."""
         segments = self._views[table]
         columns = [
@@ -206,13 +199,13 @@ class TableQueries:
             for column in TABLES[table].columns
             if column.unit == "epoch_ns" or column.name == TRACE_COLUMN
         ]
-        cached = self._extents.get(table, {})
+        cached = self._extents.get((table, node), {})
         self._paths(s for s in segments if s not in cached)  # fetches them concurrently
         extents = {
             segment: cached[segment] if segment in cached else self._read_extents(segment, columns)
             for segment in segments
         }
-        self._extents[table] = extents
+        self._extents[table, node] = extents
         return extents
 
     def _read_extents(self, segment: Segment, columns: Sequence[str]) -> Extents:
@@ -278,20 +271,20 @@ class TableQueries:
 
     # --- connection --------------------------------------------------------------------------
 
-    def _forget_stale_files(self, segments: dict[str, list[Segment]]) -> None:
+    def _forget_stale_files(self, segments: dict[str, list[Segment]], node: str | None) -> None:
         """Open a new connection if the present one has read many files that were merged since.
 
         Its cache of footers would grow by each file of a growing run.
         """
         for table, table_segments in segments.items():
             current = set(table_segments)
-            self._stale_count += len(self._read.get(table, current) - current)
-            self._read[table] = current
+            self._stale_count += len(self._read.get((table, node), current) - current)
+            self._read[table, node] = current
         if self._stale_count > _MAX_STALE_FILES:
             self._reset_connection()
 
     def _reset_connection(self) -> None:
-        self._read: dict[str, set[Segment]] = {}
+        self._read: dict[tuple[str, str | None], set[Segment]] = {}
         self._stale_count = 0
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._process = os.getpid()

@@ -282,9 +282,14 @@ class RunReader:
 
         return self._run([name], fetch)
 
-    def _run(self, tables: Sequence[str], query: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+    def _run(
+        self,
+        tables: Sequence[str],
+        query: Callable[[duckdb.DuckDBPyConnection], T],
+        node: str | None = None,
+    ) -> T:
         self._used.update(tables)
-        return self._queries.run(tables, query)
+        return self._queries.run(tables, query, node)
 
     def times(self, table: str) -> dict[str, Extents]:
         """First and last value of each time column by node, from the Parquet footers."""
@@ -338,14 +343,14 @@ class RunReader:
             within: if the query selects only rows between two times (the second one excluded) of
                 the first time column of their table: these times. Other segments are not opened.
             traces: if the query selects only rows of some traces: their numbers, likewise.
-            node: if the query selects only rows of one node: its name, likewise.
+            node: query the rows of this node alone.
         """
         tables = [table for table in TABLES if table in query.lower()]
-        condition = SegmentFilter(within, traces, node)
+        condition = SegmentFilter(within, traces)
 
         def fetch(engine: duckdb.DuckDBPyConnection) -> dict[str, Array]:
-            filtered = self._queries.filtered_tables(tables, condition)
+            filtered = self._queries.filtered_tables(tables, condition, node)
             return engine.execute(with_tables(filtered, query), list(parameters)).fetchnumpy()
 
-        result = self._run(tables, fetch)
+        result = self._run(tables, fetch, node)
         return {name: unmask_objects(values) for name, values in result.items()}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -10,8 +12,9 @@ import pytest
 
 from stepscope.run import Run, run as run_module
 from stepscope.run.node_metrics import NodeMetrics
+from stepscope.run.span_table import read_spans
 from stepscope.schema import IntervalChange
-from stepscope.store import open_run
+from stepscope.store import RunReader, open_run
 from stepscope.testing import RunBuilder
 
 STEP = "wait 20 | forward 30 | backward 60 | optimizer 10"
@@ -79,6 +82,29 @@ def test_spans_that_memory_cannot_hold_are_read_again(
     assert again is not first
     assert again.start.tolist() == first.start.tolist()
     assert last.spans.end.tolist() == second.end.tolist()
+
+
+def test_spans_of_a_node_are_read_at_once_if_memory_can_hold_them(
+    run: RunBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = open_run(run.write())
+    reads: list[Sequence[str]] = []
+
+    def read(reader: RunReader, processes: Sequence[str], *args: Any, **options: Any) -> Any:
+        reads.append(processes)
+        return read_spans(reader, processes, *args, **options)
+
+    monkeypatch.setattr(run_module, "read_spans", read)
+    together = Run(reader)
+    spans = [rank.spans for rank in together.ranks]
+    names = [process.process for process in together.processes if process.role == "main"]
+    assert reads == [names]
+    monkeypatch.setattr(run_module, "MAX_CACHED_SPANS", max(map(len, spans)))
+    for rank, expected in zip(Run(reader).ranks, spans, strict=True):
+        assert rank.spans.start.tolist() == expected.start.tolist()
+        assert rank.spans.end.tolist() == expected.end.tolist()
+        assert rank.spans.kind.tolist() == expected.kind.tolist()
+    assert all(len(processes) == 1 for processes in reads[1:])
 
 
 def test_workers_belong_to_the_process_of_their_own_node(tmp_path: Path) -> None:
