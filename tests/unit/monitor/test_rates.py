@@ -132,7 +132,7 @@ def test_what_the_job_waits_to_send_to_other_hosts(tmp_path: Path) -> None:
 
 
 def test_only_connections_of_the_job_count(idle_process: int) -> None:
-    job, other = (JobTree(pid, lambda: (), lambda: ()) for pid in (os.getpid(), idle_process))
+    job, idle_job = (JobTree(pid, lambda: (), lambda: ()) for pid in (os.getpid(), idle_process))
     # Only 127.0.0.1 counts as the node itself.
     with (
         socket.create_server(("127.0.0.2", 0)) as server,
@@ -146,7 +146,7 @@ def test_only_connections_of_the_job_count(idle_process: int) -> None:
                 sent_bytes += sender.send(bytes(1 << 16))
         (of_job,) = SendQueueSampler(job).sample(0)
         assert 0 < of_job.value <= sent_bytes
-        assert list(SendQueueSampler(other).sample(0)) == [Sample("network_unsent_bytes", "", 0)]
+        assert list(SendQueueSampler(idle_job).sample(0)) == [Sample("network_unsent_bytes", "", 0)]
 
 
 @pytest.fixture
