@@ -86,11 +86,11 @@ def test_memory_and_time_of_hostile_traces(tmp_path: Path, name: str, start_s: f
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", AROUND)
-@pytest.mark.parametrize("place", ["before", "after"])
+@pytest.mark.parametrize("comes_first", [True, False])
 def test_memory_and_time_of_hostile_text_around_events(
-    tmp_path: Path, name: str, place: str, start_s: float
+    tmp_path: Path, name: str, comes_first: bool, start_s: float
 ) -> None:
     filler = b'"a":[' + AROUND[name] * (SIZE // len(AROUND[name])) + b"1]"
     events = b'"traceEvents":[' + EVENT + b"]"
-    members = [filler, events] if place == "before" else [events, filler]
+    members = [filler, events] if comes_first else [events, filler]
     check_bound(tmp_path, b"{" + b",".join(members) + b"}", start_s)
