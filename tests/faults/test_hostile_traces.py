@@ -11,11 +11,12 @@ import pytest
 
 from stepscope.importers.kineto.blocks import MAX_BLOCK_BYTES
 
-SIZE = 2 << 20
+SIZE = 6 << 20
 MAX_PEAK_BYTES = 300_000_000 + 2 * MAX_BLOCK_BYTES
 MAX_CPU_S_PER_MB = 1.0
 CASES: dict[str, Callable[[int], bytes]] = {
     "braces": lambda _: b"{",
+    "empty objects": lambda _: b"{},",
     "open events": lambda _: b'{"ph":"X",',
     "open brackets": lambda _: b'{"ph":"X","args":{"a":[',
     "deep nesting": lambda _: b'{"ph":"X","args":' + b"[" * 900 + b"]" * 900 + b"},",
@@ -32,6 +33,9 @@ CASES: dict[str, Callable[[int], bytes]] = {
     ),
 }
 """Text by number, repeated in the list of events."""
+AROUND = {"backslashes": b"\\", "lists": b"[],", "objects": b"{},"}
+"""Text that is repeated in a list beside the events."""
+EVENT = b'{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":1}'
 
 
 # A process begins with the peak of the one that started it, and that of a test runner is large.
@@ -58,8 +62,16 @@ def measure_import(directory: Path, content: bytes) -> tuple[int, float, int, st
 @pytest.fixture(scope="module")
 def start_s(tmp_path_factory: pytest.TempPathFactory) -> float:
     """Return the CPU seconds of an import of one event."""
-    event = b'[{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":1}]'
-    return measure_import(tmp_path_factory.mktemp("start"), event)[1]
+    return measure_import(tmp_path_factory.mktemp("start"), b"[" + EVENT + b"]")[1]
+
+
+def check_bound(directory: Path, content: bytes, start_s: float) -> None:
+    code, cpu_s, peak_bytes, errors = measure_import(directory, content)
+    assert peak_bytes <= MAX_PEAK_BYTES
+    assert cpu_s - start_s <= MAX_CPU_S_PER_MB * len(content) / 1e6
+    assert code in {0, 2}
+    assert len(errors.splitlines()) <= 1, errors
+    assert code == 0 or errors.startswith("stepscope: trace.json ")
 
 
 @pytest.mark.timeout(300)
@@ -69,9 +81,16 @@ def test_memory_and_time_of_hostile_traces(tmp_path: Path, name: str, start_s: f
     while size < SIZE:
         parts.append(CASES[name](len(parts) - 1))
         size += len(parts[-1])
-    code, cpu_s, peak_bytes, errors = measure_import(tmp_path, b"".join(parts))
-    assert peak_bytes <= MAX_PEAK_BYTES
-    assert cpu_s - start_s <= MAX_CPU_S_PER_MB * size / 1e6
-    assert code in {0, 2}
-    assert len(errors.splitlines()) <= 1, errors
-    assert code == 0 or errors.startswith("stepscope: trace.json ")
+    check_bound(tmp_path, b"".join(parts), start_s)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", AROUND)
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_memory_and_time_of_hostile_text_around_events(
+    tmp_path: Path, name: str, comes_first: bool, start_s: float
+) -> None:
+    filler = b'"a":[' + AROUND[name] * (SIZE // len(AROUND[name])) + b"1]"
+    events = b'"traceEvents":[' + EVENT + b"]"
+    members = [filler, events] if comes_first else [events, filler]
+    check_bound(tmp_path, b"{" + b",".join(members) + b"}", start_s)

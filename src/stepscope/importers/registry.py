@@ -13,10 +13,11 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Protocol
 
+from stepscope.entry_points import entry_points
 from stepscope.errors import UnreadableTraceError
 from stepscope.importers.results import ProgressCallback, Result, ignore_progress
 
@@ -75,7 +76,7 @@ def installed_importers() -> list[Importer]:
         *(_DEBUGGER_TENSORS, _TENSORBOARD, _MEMORY_TIMELINE, _FLIGHT_RECORDER, _XPLANE),
         *(_NCCL_INSPECTOR, _STAGE_OPERATIONS, _KINETO),
     ]
-    offers = [_SMDEBUG, *entry_points(group=GROUP), *built_in]
+    offers = [_SMDEBUG, *entry_points(GROUP), *built_in]
     return list(filter(None, map(_load, offers)))
 
 

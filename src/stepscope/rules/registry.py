@@ -10,15 +10,18 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterable, Iterator
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
+from stepscope.entry_points import entry_points
 from stepscope.errors import UsageError, name_similar
 from stepscope.rules.base import Rule
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.profiler import PROFILER_REPORT, RULES as PROFILER_RULES
 from stepscope.rules.tensor import RULES as TENSOR_RULES
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "stepscope.rules"
 PROFILER_REPORT_NAME = "ProfilerReport"
@@ -77,7 +80,7 @@ def is_profiler_report(name: str) -> bool:
 def installed_rules() -> Registry:
     """Return the built-in rules and those of installed packages."""
     registry = Registry(BUILT_IN_RULES)
-    for entry_point in entry_points(group=GROUP):
+    for entry_point in entry_points(GROUP):
         registry.register(_load_entry_point(entry_point))
     return registry
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from stepscope.entry_points import entry_points
 from stepscope.views.options import (
     COUNTER_GROUPS,
     KERNEL_GROUPS,
@@ -24,6 +25,9 @@ from stepscope.views.options import (
     ShowFunction,
     View,
 )
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "stepscope.views"
 
@@ -130,7 +134,7 @@ BUILT_IN_VIEWS: dict[str, View] = {
 def installed_views() -> dict[str, View]:
     """Return the built-in views and those of installed packages, by name."""
     views = dict(BUILT_IN_VIEWS)
-    for offer in entry_points(group=GROUP):
+    for offer in entry_points(GROUP):
         view = _load(offer)
         if view is not None:
             views.setdefault(offer.name, view)

@@ -52,6 +52,10 @@ def test_help_and_version_import_no_command(arguments: str) -> None:
     assert not modules & imported
 
 
+def test_views_are_listed_without_the_metadata_of_all_packages() -> None:
+    assert not {"duckdb", "importlib.metadata"} & list_imported("show --help")
+
+
 def test_a_job_starts_before_its_end_is_prepared(tmp_path_factory: pytest.TempPathFactory) -> None:
     out = tmp_path_factory.mktemp("runs") / "run"
     imported = list_imported(f"run --out {out} --spool {out.parent} -- true")

@@ -17,14 +17,14 @@ long for every process.
 from __future__ import annotations
 
 import os
-import sys
 
 from stepscope.capture.guard import Probe
 from stepscope.capture.import_hooks import after_import
+from stepscope.entry_points import entry_points
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 GROUP = "stepscope.frameworks"
 ADAPTERS_VARIABLE = "STEPSCOPE_ADAPTERS"
@@ -57,34 +57,8 @@ def install_after_imports() -> None:
 
 
 def find_other_adapters() -> dict[str, str]:
-    """Return the adapters that installed packages offer, by module.
-
-    Importing `importlib.metadata` takes ten times as long as this look for the group's name.
-    """
-    if not any(map(_has_group, _entry_point_files())):
-        return {}
-    from importlib.metadata import entry_points
-
-    return {entry.name: entry.value for entry in entry_points(group=GROUP)}
-
-
-def _entry_point_files() -> Iterator[str]:
-    for directory in sys.path:
-        try:
-            names = os.listdir(directory or ".")
-        except OSError:
-            continue
-        for name in names:
-            if name.endswith((".dist-info", ".egg-info")):
-                yield os.path.join(directory, name, "entry_points.txt")
-
-
-def _has_group(path: str) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return f"[{GROUP}]".encode() in file.read()
-    except OSError:
-        return False
+    """Return the adapters that installed packages offer, by module."""
+    return {entry.name: entry.value for entry in entry_points(GROUP)}
 
 
 def encode_adapters(adapters: Mapping[str, str]) -> str:

@@ -56,6 +56,9 @@ from each quote in it, that would take quadratic time."""
 _COLON = re.compile(rb"\s*:")
 _MAX_EVENT_BYTES = 1 << 20
 _SCANNED_BYTES = 4 << 20
+"""Text that is searched for a border at most."""
+_CANDIDATE_BYTES = 64
+"""Bytes that can be searched in the time that a look at one position takes, however short it is."""
 _ARRAY_END = re.compile(rb"(?:\}|\[)\s*+(?:,\s*+)?\](?=\s*+(?:,\s*+\"|\}|$))")
 
 
@@ -369,7 +372,7 @@ def _first_border(
         if is_event:
             return border
         first = first or border
-        scanned += reached - border.end()
+        scanned += _CANDIDATE_BYTES + reached - border.end()
         if scanned > _SCANNED_BYTES:
             return first
     return None

@@ -32,7 +32,7 @@ class AnyEvent(msgspec.Struct, gc=False):
     kind: ClassVar[Kind | None] = None
     """Kind of all events of the struct; None where the phase or the name tells."""
 
-    ph: str = ""
+    ph: str
     name: str = ""
     pid: int | str | None = ""
     tid: int | str | None = ""
@@ -46,6 +46,20 @@ class Event(AnyEvent, gc=False):
     """Event of any category."""
 
     cat: str = ""
+
+
+class RawEvent(msgspec.Struct, gc=False):
+    """Event whose name, thread and so on may be of any type."""
+
+    ph: Raw
+    cat: Raw = EMPTY
+    name: Raw = EMPTY
+    pid: Raw = EMPTY
+    tid: Raw = EMPTY
+    ts: Raw = EMPTY
+    dur: Raw = EMPTY
+    id: Raw = EMPTY
+    args: Raw = EMPTY
 
 
 class _Range(msgspec.Struct, gc=False):

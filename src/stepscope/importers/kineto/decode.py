@@ -27,12 +27,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import Raw
 
 from stepscope.importers.kineto import repair
 from stepscope.importers.kineto.arguments import compact
 from stepscope.importers.kineto.blocks import Block
-from stepscope.importers.kineto.categories import Event, KnownCategories
+from stepscope.importers.kineto.categories import Event, KnownCategories, RawEvent
 from stepscope.importers.kineto.columns import Chunk, ChunkBuilder, Int, Interner, codes_of
 from stepscope.importers.kineto.kinds import Kind, instant_kind, kind_of
 from stepscope.importers.kineto.scanning import scan_block
@@ -40,7 +39,7 @@ from stepscope.importers.times import InexactTimeError
 from stepscope.schema import MALFORMED_JSON
 
 _decode_events = msgspec.json.Decoder(list[Event]).decode
-_decode_raw = msgspec.json.Decoder(list[dict[str, Raw]]).decode
+_decode_raw = msgspec.json.Decoder(list[RawEvent]).decode
 _decode_any = msgspec.json.Decoder().decode
 _categories = KnownCategories()
 """State of this process; it changes how fast blocks are decoded, never the result."""
@@ -118,25 +117,24 @@ def _decode_any_event(array: bytes) -> list[Event]:
     try:
         return _decode_events(array)
     except msgspec.ValidationError:
-        return [_plain_event(items) for items in _decode_raw(array)]
+        return list(map(_plain_event, _decode_raw(array)))
 
 
-def _plain_event(items: dict[str, Raw]) -> Event:
-    event = Event()
-    for key, raw in items.items():
-        if key in {"ph", "cat", "name"}:
-            setattr(event, key, compact(bytes(raw)))
-        elif key in {"pid", "tid", "id"}:
-            setattr(event, key, _identifier(raw))
-        elif key in {"ts", "dur", "args"}:
-            setattr(event, key, raw)
+def _plain_event(raw: RawEvent) -> Event:
+    event = Event(ph=compact(bytes(raw.ph)), ts=raw.ts, dur=raw.dur, args=raw.args)
+    for key in ("cat", "name"):
+        if text := bytes(getattr(raw, key)):
+            setattr(event, key, compact(text))
+    for key in ("pid", "tid", "id"):
+        if text := bytes(getattr(raw, key)):
+            setattr(event, key, _identifier(text))
     return event
 
 
-def _identifier(raw: Raw) -> int | str | None:
-    value = _decode_any(raw)
+def _identifier(text: bytes) -> int | str | None:
+    value = _decode_any(text)
     is_plain = isinstance(value, int | str) and not isinstance(value, bool)
-    return value if value is None or is_plain else compact(bytes(raw))
+    return value if value is None or is_plain else compact(text)
 
 
 @dataclass(slots=True)

@@ -36,6 +36,8 @@ _COMPRESSION = 10
 _UTF8_MARK = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n\0"
 _COMMAS = b" \t\r\n,"
+_MAX_HEADER_BYTES = 4 << 20
+"""Text around the events that is decoded: what any recorder writes there, many times over."""
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})(?!\d)')
 Progress = Callable[[float], None]
 """Called with the share of the work that is done, 0 to 1."""
@@ -168,7 +170,7 @@ def _is_end(frame: Frame, rest: bytes) -> bool:
         return False
     try:
         after = rest.strip(_BLANK).removeprefix(b",")
-        msgspec.json.decode(b"{" + after, type=dict[str, Any])
+        msgspec.json.decode(b"{" + after, type=dict[str, msgspec.Raw])
     except MALFORMED_JSON:
         return False
     return True
@@ -178,16 +180,18 @@ def _header(frame: Frame, rest: bytes) -> Header:
     """Parse the object around the events from its two halves."""
     if frame.bare_array:
         return Header()
-    before = frame.header.strip().removeprefix(_UTF8_MARK).strip().removeprefix(b"{").strip(_COMMAS)
-    after = rest.strip(_BLANK).strip(_COMMAS).removesuffix(b"}").strip(_COMMAS)
-    header = b"{" + b",".join(part for part in (before, after) if part) + b"}"
-    for text in (header, repair.repair_object(header)):
-        try:
-            check_nesting(text)
-            return Header(msgspec.json.decode(text, type=dict[str, Any]))
-        except MALFORMED_JSON:
-            continue
-    base = _BASE.search(header)
+    if len(frame.header) + len(rest) <= _MAX_HEADER_BYTES:
+        before = frame.header.strip().removeprefix(_UTF8_MARK).strip()
+        before = before.removeprefix(b"{").strip(_COMMAS)
+        after = rest.strip(_BLANK).strip(_COMMAS).removesuffix(b"}").strip(_COMMAS)
+        header = b"{" + b",".join(part for part in (before, after) if part) + b"}"
+        for text in (header, repair.repair_object(header)):
+            try:
+                check_nesting(text)
+                return Header(msgspec.json.decode(text, type=dict[str, Any]))
+            except MALFORMED_JSON:
+                continue
+    base = _BASE.search(frame.header) or _BASE.search(rest)
     return Header({"baseTimeNanoseconds": int(base[1])} if base else {}, readable=False)
 
 

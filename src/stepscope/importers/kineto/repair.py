@@ -35,15 +35,18 @@ _STRING_VALUE = re.compile(
 )
 _BAD_ESCAPE = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _LONE_SURROGATE = re.compile(
-    rb"(?<!\\)((?:\\\\)*)"
-    rb"(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+    rb"(?:\\\\)++"
+    rb"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+    rb"|\\.",
+    re.DOTALL,
 )
+"""Backslashes, a pair of surrogates, half of one, or another escape."""
 _MAX_QUOTED_BYTES = 64 << 10
 """Text in which quotes inside strings are searched: the search takes quadratic time."""
 _WORK_FACTOR = 4
 """Bytes that are searched and repaired per byte of a block, so that any text takes linear time."""
-_FAILURE_BYTES = 2_000
+_FAILURE_BYTES = 4_000
 """Bytes that can be searched in the time that an unreadable object takes, however short it is."""
 _MAX_JOIN = 4
 """Pieces that are joined at most when a border turns out to be inside an event."""
@@ -199,7 +202,7 @@ def _repair_values(text: bytes) -> bytes:
     halves of characters are replaced, control characters become blanks.
     """
     text = text.translate(_CONTROL).decode("utf-8", "replace").encode()
-    text = _replace(_LONE_SURROGATE, lambda m: None if m[2] else m[1] + rb"\ufffd", text)
+    text = _replace(_LONE_SURROGATE, lambda m: rb"\ufffd" if m[1] else None, text)
     return _replace(_NO_VALUE, lambda m: None if m[1] else b"" if m[2] else b"null", text)
 
 
