@@ -323,7 +323,9 @@ def test_a_rank_alone_on_its_node_tells_where_it_is(tmp_path: Path) -> None:
     line = 1 + next(n for n, text in enumerate(job.read_text().splitlines()) if "# asleep" in text)
     (culprit,) = (rank for rank in stuck["ranks"] if rank["rank"] == 1)
     assert (culprit["node"], culprit["location"]) == ("host1", f"{job}:{line}")
-    assert "the rule Stuck fired and stopped the job" in errors[0]
+    # Either node may hold the lease, and the other one repeats what it did.
+    stops = ("the rule Stuck fired and stopped the job", "the rule Stuck fired on node host")
+    assert [sum(stop in error for error in errors) for stop in stops] == [1, 1], errors
 
 
 @pytest.mark.parametrize("shift_s", [-31_536_000, 31_536_000])
