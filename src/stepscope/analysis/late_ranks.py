@@ -10,10 +10,12 @@ nodes do not matter:
                they are; negative if it is earlier
 
 A rank is late in a step if its lateness exceeds a share of the step. An episode is a range of steps
-of which more than three quarters are late: a maximal scoring subsequence of +1 for a late step and
--3 for another one (Ruzzo and Tompa, "A linear time algorithm for finding all maximal scoring
-subsequences", ISMB 1999). Among n steps in which a rank is late by a coin toss, one of score s is
-as likely as n / 2**s, so an episode needs a score of log2(n) + 10.
+of which more than two thirds are late: a maximal scoring subsequence of +1 for a late step and -2
+for another one (Ruzzo and Tompa, "A linear time algorithm for finding all maximal scoring
+subsequences", ISMB 1999). It counts if chance does not explain it. If a share p of m steps is late,
+the likelihood of that exceeds that of a coin toss by m (1 - H(p)) bits, where H is the binary
+entropy (https://en.wikipedia.org/wiki/Binary_entropy_function). An episode has at least
+log2(n) + 10 bits in a run of n steps.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ Float = NDArray[np.float64]
 
 MIN_LATE_RATIO = 0.05
 """A rank is late in a step from this share of the step on."""
-MISS_SCORE = 3
-"""Late steps that make up for one that is not: three quarters of an episode are late."""
-SURE_SCORE = 10
-"""A late rank by chance has a score of log2(steps) + 10 once in a thousand runs."""
+MISS_SCORE = 2
+"""Late steps that make up for one that is not: two thirds of an episode are late."""
+SURE_BITS = 10
+"""A rank that is late by a coin toss has an episode once in a thousand runs."""
 PERSISTENT_RATIO = 0.75
 """Share of the steps in episodes from which lateness is persistent."""
 _BLOCK_VALUES = 1 << 20
@@ -146,7 +148,9 @@ def _measure_excess(
 
 
 def compare_with_others(values: Float) -> Float:
-    """Subtract from each row the median of the other rows, by column; there are at least two rows.
+    """Subtract from each row the median of the other rows, by column.
+
+    There are at least two rows, and no value is NaN.
 
     Without row i, the sorted values of a column from its place on move up by one, so that the two
     middle values of the others are among three of all values.
@@ -179,28 +183,35 @@ def find_episodes(is_late: NDArray[np.bool_], lateness_ns: Float) -> list[Episod
         lateness_ns: by step.
     """
     count = len(is_late)
-    min_score = math.log2(max(count, 2)) + SURE_SCORE
-    if is_late.sum() < min_score:
+    min_bits = math.log2(max(count, 2)) + SURE_BITS
+    if is_late.sum() < min_bits:
         return []
     edges = np.flatnonzero(np.diff(is_late.astype(np.int8), prepend=1 - int(is_late[0]))).tolist()
     runs = zip(edges, [*edges[1:], count], strict=True)
     scores = [
         (start, end, (end - start) * (1 if is_late[start] else -MISS_SCORE)) for start, end in runs
     ]
-    return [
-        Episode(
-            first=first,
-            last=end - 1,
-            late_count=int(is_late[first:end].sum()),
-            lateness_ns=float(np.median(lateness_ns[first:end][is_late[first:end]])),
-        )
-        for first, end, score in _find_maximal(scores)
-        if score >= min_score
-    ]
+    episodes = []
+    for first, end in _find_maximal(scores):
+        is_late_inside = is_late[first:end]
+        late_count = int(is_late_inside.sum())
+        if _exceed_chance(late_count, end - first) >= min_bits:
+            lateness = float(np.median(lateness_ns[first:end][is_late_inside]))
+            episodes.append(
+                Episode(first=first, last=end - 1, late_count=late_count, lateness_ns=lateness)
+            )
+    return episodes
 
 
-def _find_maximal(runs: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Find all maximal scoring subsequences of runs of (start, end, score)."""
+def _exceed_chance(late_count: int, step_count: int) -> float:
+    """Return the bits by which the likelihood of late steps exceeds that of a coin toss."""
+    shares = (late_count / step_count, 1 - late_count / step_count)
+    entropy = -sum(share * math.log2(share) for share in shares if share > 0)
+    return step_count * (1 - entropy)
+
+
+def _find_maximal(runs: Sequence[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    """Find start and end of all maximal scoring subsequences of runs of (start, end, score)."""
     candidates: list[tuple[int, int, int, int]] = []  # start, end, sum before, sum with it
     total = 0
     for start, end, score in runs:
@@ -217,4 +228,4 @@ def _find_maximal(runs: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, 
             candidate = (candidates[index][0], end, candidates[index][2], total)
             del candidates[index:]
         candidates.append(candidate)
-    return [(start, end, after - before) for start, end, before, after in candidates]
+    return [(start, end) for start, end, _, _ in candidates]

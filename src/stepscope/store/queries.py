@@ -95,6 +95,7 @@ class TableQueries:
         self._gaps: dict[str, list[Segment]] = {}
         self._continued: set[str] = set()  # tables that several writers of a node have written
         self._repeating: set[str] = set()  # those in whose current views records are repeated
+        self._checked: dict[tuple[str, str | None], tuple[list[Segment], bool]] = {}  # for that
         self._extents: dict[tuple[str, str | None], dict[Segment, Extents]] = {}
         self._lock = threading.Lock()
         self._reset_connection()
@@ -140,7 +141,7 @@ class TableQueries:
                 segments = {table: self.list_segments(table, node) for table in tables}
                 self._forget_stale_files(segments, node)
                 try:
-                    self._create_views(segments)
+                    self._create_views(segments, node)
                     return query(self._engine())
                 except FileNotFoundError:  # removed from the bucket since the listing
                     if is_last:
@@ -224,12 +225,12 @@ class TableQueries:
 
     # --- views -------------------------------------------------------------------------------
 
-    def _create_views(self, segments: dict[str, list[Segment]]) -> None:
+    def _create_views(self, segments: dict[str, list[Segment]], node: str | None) -> None:
         for table, table_segments in segments.items():
             if self._views.get(table) != table_segments:
                 self._views.pop(table, None)
                 self._repeating.discard(table)
-                if table in self._continued and self._has_repeats(table, table_segments):
+                if table in self._continued and self._find_repeats(table, node, table_segments):
                     self._repeating.add(table)
                 view = self._view(TABLES[table], table_segments)
                 self._engine().execute(f"CREATE OR REPLACE TEMP VIEW {table} AS {view}")
@@ -242,6 +243,14 @@ class TableQueries:
         # Naming the columns here makes a file that lacks one fail at once.
         columns = ", ".join(map(_column_expression, table.columns))
         return select(columns, f"({self._rows(table.name, segments)})")
+
+    def _find_repeats(self, table: str, node: str | None, segments: list[Segment]) -> bool:
+        """Check once whether a record is in the segments of a node, or of all, twice."""
+        checked, repeats = self._checked.get((table, node), (None, False))
+        if checked != segments:
+            repeats = self._has_repeats(table, segments)
+            self._checked[table, node] = (segments, repeats)
+        return repeats
 
     def _has_repeats(self, table: str, segments: Sequence[Segment]) -> bool:
         """Check whether a record is in the segments twice, as two writers at once leave it.

@@ -35,7 +35,7 @@ PERSISTENCE_OF = (
 
 
 class LateEpisode(msgspec.Struct, frozen=True, kw_only=True):
-    """Range of steps of which a rank is late in three quarters at least."""
+    """Range of steps of which a rank is late in more than two thirds."""
 
     first_step: Annotated[int, field_label(display="identifier")]
     last_step: Annotated[int, field_label(display="identifier")]

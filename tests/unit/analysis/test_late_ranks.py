@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,24 +15,45 @@ from stepscope.analysis import compare_with_others, find_episodes, find_late_ran
 MS = 1e6
 
 
-@given(st.lists(st.booleans(), min_size=2, max_size=60))
-def test_an_episode_is_no_shorter_range_with_a_larger_score(late: list[bool]) -> None:
-    """Every episode is late in more than three quarters, and nothing that is as sure is missed."""
+def list_maximal(scores: list[int], first: int = 0) -> list[tuple[int, int]]:
+    """List the ranges with the largest score, and those before and after each, as defined."""
+    sums = [0, *itertools.accumulate(scores)]
+    ranges = [(a, b) for a in range(len(scores)) for b in range(a + 1, len(scores) + 1)]
+    # Of equal ones, the shortest: an extension by a score of 0 adds nothing.
+    a, b = max(ranges, key=lambda ends: (sums[ends[1]] - sums[ends[0]], ends[0] - ends[1]))
+    if sums[b] - sums[a] <= 0:
+        return []
+    before = list_maximal(scores[:a], first) if a else []
+    after = list_maximal(scores[b:], first + b) if b < len(scores) else []
+    return [*before, (first + a, first + b), *after]
+
+
+def bits_beyond_chance(late: int, count: int) -> float:
+    """Likelihood of the most likely share against a coin toss, in bits."""
+    share = Fraction(late, count)
+    likelihood = share**late * (1 - share) ** (count - late)
+    return math.log2(likelihood * 2**count)
+
+
+@given(st.lists(st.sampled_from([True, True, False]), min_size=2, max_size=40))
+def test_episodes_are_the_maximal_ranges_that_chance_does_not_explain(late: list[bool]) -> None:
     is_late = np.array(late * 2)
     episodes = find_episodes(is_late, np.ones(len(is_late)))
-    scores = np.where(is_late, 1, -3)
-    sums = np.concatenate([[0], np.cumsum(scores)])
-    best = max(int(sums[b] - sums[a]) for a in range(len(sums)) for b in range(a + 1, len(sums)))
-    episode_scores = [int(sums[e.last + 1] - sums[e.first]) for e in episodes]
-    assert max(episode_scores, default=0) == (best if best >= math.log2(len(is_late)) + 10 else 0)
-    for episode in episodes:
-        inside = is_late[episode.first : episode.last + 1]
-        assert episode.late_count == inside.sum()
-        assert inside.mean() > 0.75
-        assert inside[0]
-        assert inside[-1]
-    for earlier, later in itertools.pairwise(episodes):
-        assert earlier.last < later.first
+    min_bits = math.log2(len(is_late)) + 10
+    expected = []
+    for start, end in list_maximal(np.where(is_late, 1, -2).tolist()):
+        late_count = int(is_late[start:end].sum())
+        if bits_beyond_chance(late_count, end - start) >= min_bits:
+            expected.append((start, end - 1, late_count))
+    assert [(e.first, e.last, e.late_count) for e in episodes] == expected
+    assert all(e.late_count > 2 / 3 * (e.last - e.first + 1) for e in episodes)
+
+
+def test_a_coin_toss_makes_no_rank_late() -> None:
+    random = np.random.default_rng(0)
+    tosses = random.random((4000, 100)) < 0.5
+    runs_with_episodes = sum(bool(find_episodes(row, np.ones(100))) for row in tosses)
+    assert runs_with_episodes <= 4000 * 2 / 1000
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 8])

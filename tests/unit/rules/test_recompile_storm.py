@@ -49,7 +49,25 @@ def test_the_function_is_named_with_count_and_time(scans: list[int]) -> None:
     assert finding.details["ranks"]["rank 0"]["functions"] == {
         "jit(update)": {"count": count, "total_ns": count * COMPILE_S * SECOND_NS}
     }
-    assert "rank 0: most of it is jit(update), compiled 30 times in 7.5 s." in finding.sentences
+    assert "rank 0: jit(update) took 7.5 s in 30 compilations." in finding.sentences
+
+
+def test_functions_without_a_name_are_no_samples() -> None:
+    """PyTorch does not always name them; samples in a compiler are of the same time."""
+    inputs = compiling_steps(0)
+    functions = inputs.compilations["rank 0"]
+    update = functions.pop("jit(update)")
+    inputs.compilations["rank 0"] = {
+        "": update,
+        **functions,
+        "jit(loss)": Series(update.t_ns[1:], update.value[1:]),
+    }
+    inputs.compiler_time["rank 0"] = update
+    finding = evaluate(inputs, [])
+    ratio = pytest.approx(COMPILE_S)
+    assert finding.details["ranks"]["rank 0"]["compiling_share_ratio"] == ratio
+    sentence = "a function without a name took 7.5 s in 30 compilations, the most of 2 functions."
+    assert f"rank 0: {sentence}" in finding.sentences
 
 
 def test_steps_that_compile_once_in_a_while_are_no_storm() -> None:

@@ -1265,7 +1265,7 @@ export interface LabelDistribution {
   bins: LabelBin[];
 }
 
-/** Range of steps of which a rank is late in three quarters at least. */
+/** Range of steps of which a rank is late in more than two thirds. */
 export interface LateEpisode {
   first_step: number;
   last_step: number;

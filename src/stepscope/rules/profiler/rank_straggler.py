@@ -26,7 +26,7 @@ MAX_PENDING = 100_000
 MIN_TRACED_STEPS = 3
 """Minimum number of steps that the traces of all ranks have in common."""
 MAX_PUNCTUAL_RATIO = 0.25
-"""A straggler is late in the other steps of a block, as in an episode of the view `ranks`."""
+"""A straggler is late in the other steps of a block: by a coin toss once in 7,000 blocks of 50."""
 _UNKNOWN = -1
 
 

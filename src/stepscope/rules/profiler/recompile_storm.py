@@ -23,8 +23,10 @@ MAX_LISTED = 200
 """Steps per rank in the details."""
 MIN_TRACED_STEPS = 3
 """A trace of fewer steps does not show that compilation repeats."""
-NO_STACKS = "no stack samples of a training thread, and no trace with regions of torch.compile"
-_SAMPLES = ""
+NO_STACKS = (
+    "no recorded compilation, no stack samples of a training thread, and no trace with regions of "
+    "torch.compile"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +91,11 @@ class _CompilingRank(RankState):
 
 @dataclass(slots=True)
 class _State(RankStates[_CompilingRank, TraceVariants]):
-    pending: dict[str, dict[str, Series]] = field(default_factory=dict)
+    pending: dict[str, dict[str | None, Series]] = field(default_factory=dict)
     """What ranks have compiled in steps that have not ended, by rank: recorded compilations by
-    function, and under `_SAMPLES` stack samples in a compiler. A rank without is not watched."""
+    function, and under None stack samples in a compiler. A rank without is not watched."""
 
-    def add(self, rank: str, name: str, series: Series) -> None:
+    def add(self, rank: str, name: str | None, series: Series) -> None:
         """Add compilations of a rank, to be attributed to steps later."""
         pending = self.pending.setdefault(rank, {})
         earlier = [pending[name]] if name in pending else []
@@ -140,7 +142,7 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
         for rank, samples in inputs.compiler_time.items():
-            state.add(rank, _SAMPLES, samples)
+            state.add(rank, None, samples)
         for rank, functions in inputs.compilations.items():
             for name, compilations in functions.items():
                 state.add(rank, name, compilations)
@@ -164,13 +166,15 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
         rank.step_count += int(counts.sum())
         rank.wall_ns += int(steps.wall_ns[counts].sum())
         pending = state.pending.get(steps.rank, {})
-        by_name = {name: _take(pending, name, steps) for name in [*pending]}
         compiling_ns = steps.phase_ns["compilation"].copy()
-        if _SAMPLES in by_name:  # each stands for some of the same time
-            compiling_ns = np.maximum(compiling_ns, by_name.pop(_SAMPLES).ns)
+        if None in pending:  # each sample stands for some of the same time
+            compiling_ns = np.maximum(compiling_ns, _take(pending, None, steps).ns)
         compiles = counts & (compiling_ns > 0)
         rank.compiling_ns += int(compiling_ns[compiles].sum())
-        for name, function in by_name.items():
+        for name in [*pending]:
+            if name is None:
+                continue
+            function = _take(pending, name, steps)
             count = int(function.calls[compiles].sum())
             if count:
                 earlier = rank.functions.get(name, FunctionCompilation())
@@ -230,9 +234,11 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
             )
             if rank.functions:
                 function, total = max(rank.functions.items(), key=lambda item: item[1].total_ns)
+                comparison = f", the most of {len(rank.functions)} functions"
                 yield (
-                    f"{name}: most of it is {function}, compiled {count_of(total.count, 'time')} "
-                    f"in {duration(total.total_ns)}."
+                    f"{name}: {function or 'a function without a name'} took "
+                    f"{duration(total.total_ns)} in {count_of(total.count, 'compilation')}"
+                    f"{comparison if len(rank.functions) > 1 else ''}."
                 )
         for name in state.traces.triggered:
             trace = state.traces.details[name]
@@ -253,7 +259,7 @@ class _InSteps(NamedTuple):
     ns: Int
 
 
-def _take(pending: dict[str, Series], name: str, steps: RankStepTimes) -> _InSteps:
+def _take(pending: dict[str | None, Series], name: str | None, steps: RankStepTimes) -> _InSteps:
     """Take the compilations that started before the end of the last step, by step."""
     t_ns, ns = pending[name].t_ns, pending[name].value.astype(np.int64)
     first, end = np.searchsorted(t_ns, steps.start_ns), np.searchsorted(t_ns, steps.end_ns)
