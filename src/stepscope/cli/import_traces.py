@@ -6,9 +6,8 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -37,6 +36,9 @@ from stepscope.masking import mask_text
 from stepscope.quantities import count, count_of, file_size
 from stepscope.schema import RunInfo
 from stepscope.store import Download, check_free, create_run, download_files, is_remote, upload_run
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 T = TypeVar("T")
 _SILENCE_S = 60

@@ -7,14 +7,15 @@ are loaded already, and a fork takes a few milliseconds where a new interpreter 
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import signal
-from collections.abc import Callable
-from multiprocessing.connection import Connection
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-Worker = tuple[Connection, Any]
-"""The pipe to a process, and the process."""
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    Worker = tuple[Connection, Any]
+    """The pipe to a process, and the process."""
 
 
 def start_worker(work: Callable[..., None], pipes: list[Connection], *arguments: Any) -> Worker:
@@ -25,6 +26,8 @@ def start_worker(work: Callable[..., None], pipes: list[Connection], *arguments:
         pipes: pipes to other workers; the new worker closes its copies.
         arguments: further arguments of `work`.
     """
+    import multiprocessing  # takes 20 ms, and most imports start no worker
+
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     process = context.Process(
@@ -39,6 +42,13 @@ def start_worker(work: Callable[..., None], pipes: list[Connection], *arguments:
             gc.enable()
     theirs.close()
     return ours, process
+
+
+def wait_for(pipes: Sequence[Connection], timeout_s: float | None = None) -> list[Connection]:
+    """Wait until pipes have messages or have ended, and return these; none at the timeout."""
+    from multiprocessing.connection import wait
+
+    return wait(pipes, timeout_s)  # type: ignore[return-value]
 
 
 def _run(

@@ -9,9 +9,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepscope.errors import UnreadableTraceError
 from stepscope.importers.kineto.describe import Identity
@@ -31,8 +30,11 @@ from stepscope.importers.results import (
     Result,
     ignore_progress,
 )
-from stepscope.importers.workers import start_worker
+from stepscope.importers.workers import start_worker, wait_for
 from stepscope.store import RunWriter, available_cores
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 Outcome = Imported | Refused
 
@@ -169,8 +171,7 @@ def _import_in_parallel(job: _Job, progress: ProgressCallback) -> list[Outcome]:
             processes.append(process)
             pipe.send(waiting.pop())
         while len(outcomes) < len(job.files):
-            ready: list[Connection] = wait(pipes)  # type: ignore[assignment]
-            for pipe in ready:
+            for pipe in wait_for(pipes):
                 index, message = _receive(pipe)
                 if isinstance(message, float):
                     progress(index, message)

@@ -16,14 +16,16 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain, islice
-from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepscope.importers.kineto.blocks import BLOCK_BYTES, Block
 from stepscope.importers.kineto.columns import Chunk
 from stepscope.importers.kineto.decode import decode_block
 from stepscope.importers.kineto.scanning import is_scannable
-from stepscope.importers.workers import start_worker
+from stepscope.importers.workers import start_worker, wait_for
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 QUEUED_PER_WORKER = 2
 """Blocks sent in advance, so that no worker waits while the parent is busy."""
@@ -147,10 +149,10 @@ class _Pool:
                 return
             if following not in waiting:
                 busy = [pipe for pipe, count in queued.items() if count]
-                for ready in wait(busy, _MAX_WAIT_S):
-                    number, chunk = self._receive(ready)  # type: ignore[arg-type]
+                for ready in wait_for(busy, _MAX_WAIT_S):
+                    number, chunk = self._receive(ready)
                     chunk.gap = gaps.pop(number)
-                    queued[ready] -= 1  # type: ignore[index]
+                    queued[ready] -= 1
                     waiting[number] = chunk
             while following in waiting:
                 yield waiting.pop(following)

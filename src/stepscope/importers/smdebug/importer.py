@@ -7,7 +7,6 @@ from pathlib import Path
 
 from stepscope.importers.results import ProgressCallback, Result, ignore_progress
 from stepscope.importers.smdebug.forms import detect_form
-from stepscope.importers.smdebug.output import import_output
 
 
 class SMDebugImporter:
@@ -25,5 +24,7 @@ class SMDebugImporter:
         progress: ProgressCallback = ignore_progress,
     ) -> list[Result]:
         """Import the files of one job together; see `registry.Importer.import_files`."""
+        from stepscope.importers.smdebug.output import import_output  # only for such files
+
         forms = [(path, form) for path in files if (form := detect_form(path)) is not None]
         return import_output(forms, run, node, progress)
