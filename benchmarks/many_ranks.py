@@ -2,13 +2,16 @@
 
     python -m benchmarks.many_ranks always-on [--ranks 1024] [--steps 10000] [--directory DIR]
     python -m benchmarks.many_ranks traces [--ranks 8 64 512] [--copies 2] [--directory DIR]
+                                           [--hta PYTHON]
     python -m benchmarks.many_ranks dask [--ranks 1024] [--steps 10000] [--directory DIR]
 
 always-on   `stepscope show RUN ranks` of a generated run of spans alone, eight ranks on each node,
             one of them late; and the size of the run per rank and hour
 traces      import and `stepscope show RUN distributed` of a trace per rank, made of a recording in
             ../shared/traces by its tool; exponent of the growth of CPU time with the ranks, and
-            memory relative to that of the fewest ranks
+            memory relative to that of the fewest ranks; with --hta, the path of a Python that has
+            HolisticTraceAnalysis, it loads the same traces and computes what `distributed` shows:
+            temporal breakdown, overlap of communication, and kernels
 dask        `ranks` of the run of always-on by a Dask scheduler with one worker and with two
 
 Measured of each command: seconds, CPU time and the largest sum of the proportional set sizes of its
@@ -49,6 +52,14 @@ LATE_RANK_SHARE = 3
 PARTS = {"data_wait": 0.05, "forward": 0.25, "backward": 0.40, "communication": 0.20}
 """Share of a step that its spans take on a rank that is not late; the optimizer takes the rest."""
 SAMPLE_S = 0.02
+HTA = """
+import sys
+from hta.trace_analysis import TraceAnalysis
+traces = TraceAnalysis(trace_dir=sys.argv[1])
+traces.get_temporal_breakdown(visualize=False)
+traces.get_comm_comp_overlap(visualize=False)
+traces.get_gpu_kernel_breakdown(visualize=False)
+"""
 
 
 class Measurement(msgspec.Struct):
@@ -75,6 +86,8 @@ class TraceCost(msgspec.Struct):
     ranks: int
     import_traces: Measurement
     show: Measurement
+    hta: Measurement | None = None
+    """HolisticTraceAnalysis on the same traces."""
 
 
 class TraceResult(msgspec.Struct):
@@ -270,8 +283,10 @@ def measure_always_on(directory: Path, ranks: int, steps: int) -> AlwaysOnResult
     )
 
 
-def measure_traces(directory: Path, rank_counts: Sequence[int], copies: int) -> TraceResult:
-    """Measure import and `distributed` of different numbers of traces."""
+def measure_traces(
+    directory: Path, rank_counts: Sequence[int], copies: int, hta: str | None
+) -> TraceResult:
+    """Measure import and `distributed` of different numbers of traces, and HTA on the same ones."""
     costs = []
     for ranks in rank_counts:
         traces, run = (
@@ -285,7 +300,10 @@ def measure_traces(directory: Path, rank_counts: Sequence[int], copies: int) -> 
             subprocess.run([*tool, recording, str(traces), *options], check=True)
         shutil.rmtree(run, ignore_errors=True)
         command = [sys.executable, "-m", "stepscope", "import", str(traces), "-o", str(run)]
-        costs.append(TraceCost(ranks, measure(command), show(run, "distributed")))
+        cost = TraceCost(ranks, measure(command), show(run, "distributed"))
+        if hta is not None:
+            cost.hta = measure([hta, "-c", HTA, str(traces)])
+        costs.append(cost)
     return TraceResult(
         copies=copies,
         costs=costs,
@@ -319,6 +337,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", help="default: 1024; of traces 8 64 512")
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--copies", type=int, default=2, help="of the recording in each trace")
+    parser.add_argument("--hta", metavar="PYTHON", help="that has HolisticTraceAnalysis")
     parser.add_argument("--directory", type=Path, help="where inputs are kept; default: a new one")
     arguments = parser.parse_args()
     result = msgspec.json.decode(RESULT.read_bytes(), type=Result) if RESULT.exists() else Result()
@@ -332,7 +351,7 @@ def main() -> None:
             result.dask = measure_dask(directory, ranks[0], arguments.steps)
         else:
             rank_counts = arguments.ranks or [8, 64, 512]
-            result.traces = measure_traces(directory, rank_counts, arguments.copies)
+            result.traces = measure_traces(directory, rank_counts, arguments.copies, arguments.hta)
     RESULT.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
     print(RESULT.read_text(), end="")
 
