@@ -80,8 +80,9 @@ class _Recorder:
         span = _probe.start(Kind.MODE, "RECORDING")
         try:
             self._profiler.stop()
-            (file,) = glob.glob(f"{self._directory}/**/*{SUFFIX}", recursive=True)
-            os.rename(file, self._path)
+            pattern = f"{glob.escape(self._directory)}/**/*{SUFFIX}"
+            newest = max(glob.glob(pattern, recursive=True), key=os.path.getmtime)
+            os.rename(newest, self._path)
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
             _probe.end(span)
