@@ -10,6 +10,7 @@ import pytest
 
 from stepscope.capture import session
 from stepscope.capture.frameworks import windows
+from stepscope.capture.frameworks.profilers import FrameworkProfiler, WindowRecorder
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.xplane import XPlaneProfiler
 from stepscope.spool import STEPS_WORD, Depth, Heartbeat, Recorder, WindowPlan, WindowState
@@ -18,12 +19,15 @@ from stepscope.spool import STEPS_WORD, Depth, Heartbeat, Recorder, WindowPlan, 
 class FakeProfiler(XPlaneProfiler):
     """A profiler that writes files, but whose first call of one function fails."""
 
-    def __init__(self, failing: str = "", *, trains: bool = True) -> None:
+    def __init__(
+        self, failing: str = "", *, trains: bool = True, content: bytes = b"trace"
+    ) -> None:
         self._failing = failing
+        self._content = content
         self._trains = trains
         self._file = Path()
 
-    def make_recorder(self, plan: WindowPlan, directory: str) -> windows.WindowRecorder:
+    def make_recorder(self, plan: WindowPlan, directory: str) -> WindowRecorder:
         self._fail_once("make")
         return super().make_recorder(plan, directory)
 
@@ -34,7 +38,7 @@ class FakeProfiler(XPlaneProfiler):
     def stop(self) -> None:
         self._fail_once("stop")
         self._file.parent.mkdir(parents=True)
-        self._file.write_bytes(b"trace")
+        self._file.write_bytes(self._content)
 
     def is_active(self) -> bool:
         return False
@@ -51,7 +55,7 @@ class FakeProfiler(XPlaneProfiler):
 class Job:
     """Steps of a process with a window plan for each odd step."""
 
-    def __init__(self, *profilers: windows.FrameworkProfiler) -> None:
+    def __init__(self, *profilers: FrameworkProfiler) -> None:
         self._follower = windows._Follower()
         self._follower.profilers.extend(profilers)
         self._follower._has_exit_handler = True
@@ -122,3 +126,31 @@ def test_a_directory_whose_name_is_a_pattern(
     job.record_step()
     assert [path.read_bytes() for path in job.directory.glob("*.xplane.pb")] == [b"trace"]
     assert not spool.drain().notes
+
+
+@pytest.mark.parametrize(
+    ("first_trains", "second_trains", "recorder", "content"),
+    [
+        (True, False, Recorder.LIBKINETO, b"first"),
+        (False, True, Recorder.PROFILER, b"second"),
+        (True, True, Recorder.LIBKINETO, b"second"),
+        (False, False, Recorder.LIBKINETO, b"second"),
+        (False, False, Recorder.PROFILER, b"first"),
+    ],
+)
+def test_the_framework_that_trains_or_that_the_plan_names_records(
+    start_job: Callable[..., Job],
+    recording: Any,
+    first_trains: bool,
+    second_trains: bool,
+    recorder: str,
+    content: bytes,
+) -> None:
+    first = FakeProfiler(trains=first_trains, content=b"first")
+    second = FakeProfiler(trains=second_trains, content=b"second")
+    second.recorders = (Recorder.LIBKINETO, Recorder.PROFILER)
+    job = start_job(first, second)
+    job.record_step(recorder)
+    assert [path.read_bytes() for path in job.directory.glob("*.xplane.pb")] == [content]
+    (window,) = recording.drain().facts("window")
+    assert window["recorder"] == Recorder.PROFILER  # the only one of both, whatever the plan names

@@ -22,9 +22,10 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from stepscope.capture import session
+from stepscope.capture.frameworks.profilers import FrameworkProfiler, WindowRecorder
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.guard import OpenSpan, Probe
 from stepscope.spool import (
@@ -54,53 +55,6 @@ _close_probe = Probe("the end of detailed windows", coarse=True)
 """A separate probe, because the job cannot exit with an open window if the other one has failed."""
 _now = time.monotonic_ns
 T = TypeVar("T")
-
-
-class WindowRecorder(Protocol):
-    """Recorder of one window."""
-
-    warm_up_steps: int
-
-    def prepare(self) -> bool:
-        """Start the warm-up; False while that is not possible yet."""
-
-    def start(self) -> None:
-        """Start recording."""
-
-    def stop(self) -> None:
-        """Stop recording."""
-
-    def is_written(self) -> bool:
-        """Return True if the file is complete, or its writing has failed."""
-
-    def release(self) -> None:
-        """Undo what the recorder has changed in the training thread."""
-
-    def finish(self, timeout_s: float) -> bool:
-        """Wait until the file is complete; False at the timeout."""
-
-
-class FrameworkProfiler(Protocol):
-    """Profiler of one framework, as windows use it."""
-
-    def make_recorder(self, plan: WindowPlan, directory: str) -> WindowRecorder:
-        """Make the recorder of a plan that writes into the directory of the process."""
-
-    def is_active(self) -> bool:
-        """Return True while a profiler of the job records or warms up."""
-
-    def will_train(self) -> bool:
-        """Return True if steps of this framework will follow: a process that only runs inference,
-        or loads data, would never reach the end of a window that starts before the first step."""
-
-    def start_process(self) -> None:
-        """Prepare a process, which may be a forked one, before its first step."""
-
-    def exit_without_cleanup(self) -> None:
-        """Let the process exit although a window of it is not written."""
-
-    def leave_to_parent(self) -> None:
-        """Leave an open window to the parent, in a forked child."""
 
 
 def install(profiler: FrameworkProfiler) -> None:
@@ -289,7 +243,7 @@ class Window:
             "window",
             number=plan.number,
             reason=plan.reason,
-            recorder=plan.recorder,
+            recorder=self._recorder.kind,
             depth=plan.depth,
             options=list(plan.options),
             first_step=self._first_step,
@@ -482,10 +436,15 @@ class _Follower:
         if not self._has_exit_handler:
             self._has_exit_handler = True
             atexit.register(_close_probe.protect(self.close_at_exit))
-        training = (profiler for profiler in self.profilers if profiler.will_train())
-        profiler = next(training, self.profilers[0])
-        self._window = Window(plan, profiler, self._directory, heartbeat)
+        self._window = Window(plan, self._choose_profiler(plan), self._directory, heartbeat)
         return self._window
+
+    def _choose_profiler(self, plan: WindowPlan) -> FrameworkProfiler:
+        """Choose the profiler of the framework that trains; without one, that which the plan names.
+
+        Of several, it is that of the framework that was imported first.
+        """
+        return max(self.profilers, key=lambda p: (p.will_train(), plan.recorder in p.recorders))
 
 
 _follower = _Follower()

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from stepscope.capture.frameworks import windows
+from stepscope.capture.frameworks.profilers import WindowRecorder
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import libkineto
 from stepscope.capture.frameworks.pytorch.libkineto import LibkinetoRecorder
@@ -36,9 +37,11 @@ def is_job_profiling() -> bool:
 
 
 class TorchProfiler:
-    """Profiler of PyTorch; see `windows.FrameworkProfiler`."""
+    """Profiler of PyTorch; see `FrameworkProfiler`."""
 
-    def make_recorder(self, plan: WindowPlan, directory: str) -> windows.WindowRecorder:
+    recorders: tuple[str, ...] = (Recorder.LIBKINETO, Recorder.PROFILER)
+
+    def make_recorder(self, plan: WindowPlan, directory: str) -> WindowRecorder:
         """Make the recorder that the plan names."""
         recorder = LibkinetoRecorder if plan.recorder == Recorder.LIBKINETO else ProfilerRecorder
         return recorder(plan, directory)
