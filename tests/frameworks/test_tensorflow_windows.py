@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,18 @@ from tests.support.under_stepscope import FinishedJob, run_under
 
 pytestmark = pytest.mark.e2e
 SCRIPT = Path(__file__).parent / "scripts" / "tensorflow_windows.py"
+INFERENCE = """
+import keras
+import tensorflow as tf
+from stepscope.capture.frameworks.tensorflow import functions
+
+data = tf.ones((4, 8))
+tf.function(lambda data: 2 * data)(data)
+print(functions.has_worked())
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+tf.function(lambda data: model(data))(data)
+print(functions.has_worked(), functions.has_trained())
+"""
 
 
 def run(kind: str, directory: Path, start: int, count: int, *, strict: bool = True) -> FinishedJob:
@@ -57,3 +70,8 @@ def test_a_window_that_tensorflow_refuses_leaves_the_profiler_to_the_job(tmp_pat
     assert (missed.first_step, missed.why) == (20, "its recorder failed")
     (note,) = process.notes
     assert note.startswith("stopped recording detailed window 0 after an error: AlreadyExistsError")
+
+
+def test_a_process_that_only_calls_models_works_with_tensorflow(spool: Any) -> None:
+    done = spool.run(INFERENCE, python=find_python("tensorflow"), KERAS_BACKEND="tensorflow")
+    assert done.stdout.split() == ["False", "True", "False"]

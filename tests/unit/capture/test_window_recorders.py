@@ -20,11 +20,11 @@ class FakeProfiler(XPlaneProfiler):
     """A profiler that writes files, but whose first call of one function fails."""
 
     def __init__(
-        self, failing: str = "", *, trains: bool = True, content: bytes = b"trace"
+        self, failing: str = "", *, does: str = "trains", content: bytes = b"trace"
     ) -> None:
         self._failing = failing
         self._content = content
-        self._trains = trains
+        self._does = does
         self._file = Path()
 
     def make_recorder(self, plan: WindowPlan, directory: str) -> WindowRecorder:
@@ -44,7 +44,10 @@ class FakeProfiler(XPlaneProfiler):
         return False
 
     def will_train(self) -> bool:
-        return self._trains
+        return self._does == "trains"
+
+    def has_worked(self) -> bool:
+        return self._does != ""
 
     def _fail_once(self, name: str) -> None:
         if self._failing == name:
@@ -129,27 +132,27 @@ def test_a_directory_whose_name_is_a_pattern(
 
 
 @pytest.mark.parametrize(
-    ("first_trains", "second_trains", "recorder", "content"),
+    ("first", "second", "recorder", "content"),
     [
-        (True, False, Recorder.LIBKINETO, b"first"),
-        (False, True, Recorder.PROFILER, b"second"),
-        (True, True, Recorder.LIBKINETO, b"second"),
-        (False, False, Recorder.LIBKINETO, b"second"),
-        (False, False, Recorder.PROFILER, b"first"),
+        ("trains", "works", Recorder.LIBKINETO, b"first"),
+        ("works", "trains", Recorder.PROFILER, b"second"),
+        ("trains", "trains", Recorder.LIBKINETO, b"second"),
+        ("", "works", Recorder.PROFILER, b"second"),
+        ("works", "", Recorder.LIBKINETO, b"first"),
+        ("", "", Recorder.LIBKINETO, b"second"),
     ],
 )
-def test_the_framework_that_trains_or_that_the_plan_names_records(
+def test_the_framework_that_works_or_that_the_plan_names_records(
     start_job: Callable[..., Job],
     recording: Any,
-    first_trains: bool,
-    second_trains: bool,
+    first: str,
+    second: str,
     recorder: str,
     content: bytes,
 ) -> None:
-    first = FakeProfiler(trains=first_trains, content=b"first")
-    second = FakeProfiler(trains=second_trains, content=b"second")
-    second.recorders = (Recorder.LIBKINETO, Recorder.PROFILER)
-    job = start_job(first, second)
+    torch = FakeProfiler(does=second, content=b"second")
+    torch.recorders = (Recorder.LIBKINETO, Recorder.PROFILER)
+    job = start_job(FakeProfiler(does=first, content=b"first"), torch)
     job.record_step(recorder)
     assert [path.read_bytes() for path in job.directory.glob("*.xplane.pb")] == [content]
     (window,) = recording.drain().facts("window")

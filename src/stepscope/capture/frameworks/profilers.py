@@ -49,6 +49,9 @@ class FrameworkProfiler(Protocol):
         """Return True if steps of this framework will follow: a process that only runs inference,
         or loads data, would never reach the end of a window that starts before the first step."""
 
+    def has_worked(self) -> bool:
+        """Return True if the process has called models or functions of this framework."""
+
     def start_process(self) -> None:
         """Prepare a process, which may be a forked one, before its first step."""
 

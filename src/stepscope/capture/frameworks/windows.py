@@ -440,11 +440,14 @@ class _Follower:
         return self._window
 
     def _choose_profiler(self, plan: WindowPlan) -> FrameworkProfiler:
-        """Choose the profiler of the framework that trains; without one, that which the plan names.
+        """Choose the profiler of the framework that trains, or else works, or that the plan names.
 
         Of several, it is that of the framework that was imported first.
         """
-        return max(self.profilers, key=lambda p: (p.will_train(), plan.recorder in p.recorders))
+        return max(
+            self.profilers,
+            key=lambda p: (p.will_train(), p.has_worked(), plan.recorder in p.recorders),
+        )
 
 
 _follower = _Follower()

@@ -42,6 +42,14 @@ class XPlaneProfiler:
         """Stop recording and write the file."""
         raise NotImplementedError
 
+    def will_train(self) -> bool:
+        """Return True if the process has trained."""
+        raise NotImplementedError
+
+    def has_worked(self) -> bool:
+        """Return True if the process has trained, or called anything that may train."""
+        return self.will_train()
+
     def make_recorder(self, plan: WindowPlan, directory: str) -> WindowRecorder:
         """Make the only recorder, whatever the plan names."""
         return _Recorder(self, plan, directory)

@@ -16,7 +16,7 @@ from torch.utils.data import get_worker_info
 from stepscope.capture.frameworks import windows
 from stepscope.capture.frameworks.profilers import WindowRecorder
 from stepscope.capture.frameworks.progress import progress
-from stepscope.capture.frameworks.pytorch import libkineto
+from stepscope.capture.frameworks.pytorch import libkineto, models
 from stepscope.capture.frameworks.pytorch.libkineto import LibkinetoRecorder
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.profiler import ProfilerRecorder
@@ -55,6 +55,10 @@ class TorchProfiler:
     def will_train(self) -> bool:
         """Return True for a process with an optimizer that is no worker of a DataLoader."""
         return progress.has_optimizer and get_worker_info() is None
+
+    def has_worked(self) -> bool:
+        """Return True if the process has called a model."""
+        return models.has_calls()
 
     def start_process(self) -> None:
         """Let libkineto count steps."""

@@ -58,3 +58,7 @@ class TensorFlowProfiler(XPlaneProfiler):
     def will_train(self) -> bool:
         """Return True if the process has updated weights."""
         return functions.has_trained()
+
+    def has_worked(self) -> bool:
+        """Return True if the process has updated weights, or called models or gradients."""
+        return functions.has_worked()
