@@ -36,6 +36,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # An environment for each file: requirements/frameworks/NAME.txt
 FRAMEWORKS := $(patsubst requirements/frameworks/%.txt,.venv-frameworks/%.ready,$(wildcard requirements/frameworks/*.txt))
+INDEX_ANSWERS = $(PY) -m pip download --quiet --disable-pip-version-check --no-cache-dir --no-deps \
+	--dest $(@D)/index pip
 
 .PHONY: demo test test-frameworks check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix native scan-sanitize bench \
 	bench-diagnosis soak soak-hours write-faults slow-faults fuzz gpu-check audit clean
@@ -84,16 +86,20 @@ jobs: web native
 	$(PY) -m pytest -n 4 --dist worksteal -m "not quiet" tests/golden tests/gpu tests/faults tests/e2e
 	$(PY) -m pytest -m quiet tests/e2e
 
-# What cannot be installed is skipped: tests are named after the framework that they lack.
+# What cannot be installed is skipped, and named at the end. With FRAMEWORKS_REQUIRED=1 that is an error,
+# unless the package index cannot be reached.
 # The tests of a class share jobs, so that they stay with one worker.
 test-frameworks: $(VENV)/test.ready
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(FRAMEWORKS)
 	$(PY) -m pytest -n 2 --dist loadscope tests/frameworks
+	@for ready in $(FRAMEWORKS); do test -e $$ready || echo "skipped: the tests in $${ready%.ready}"; done
 .venv-frameworks/%.ready: requirements/frameworks/%.txt requirements/torch.txt
 	@mkdir -p $(@D) && python3 -m venv $(basename $@)
 	@if $(basename $@)/bin/python -m pip install --quiet --disable-pip-version-check -r $<; \
 	  then touch $@; \
-	  else rm -rf $(basename $@); echo "$* cannot be installed: its tests are skipped"; fi
+	  else rm -rf $(basename $@); \
+	    if [ -n "$(FRAMEWORKS_REQUIRED)" ] && $(INDEX_ANSWERS); then echo "$* cannot be installed"; exit 1; fi; \
+	    echo "$* cannot be installed: its tests are skipped"; fi
 
 # With jobs on other interpreters; stepscope itself runs in $(VENV), which PY=… changes.
 faults: $(VENV)/test.ready

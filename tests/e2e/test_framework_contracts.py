@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.support.under_stepscope import E2E, TORCHRUN
 
 pytest.register_assert_rewrite("stepscope.testing.framework_contract")
-from stepscope.testing.framework_contract import FrameworkContract  # noqa: E402
+from stepscope.testing.framework_contract import FrameworkContract, _Job  # noqa: E402
 
 pytestmark = pytest.mark.e2e
 
@@ -69,3 +70,9 @@ class TestTransformers(TrainerContract):
 class TestAccelerate(TrainerContract):
     arguments: ClassVar = ("accelerate",)
     modules: ClassVar = ("torch", "accelerate")
+
+
+def test_an_adapter_may_record_no_versions() -> None:
+    run_without_versions = _Job(Path("run"), 0, "", "")
+    with pytest.raises(pytest.skip.Exception, match="the adapter records no versions"):
+        FrameworkContract().test_versions_are_recorded(run_without_versions)

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from stepscope.schema import WindowFact
+from stepscope.schema import WindowFact, WindowMissedFact
 from stepscope.store import open_run
 from tests.support.framework_environments import find_python
 from tests.support.under_stepscope import FinishedJob, run_under
 
 pytestmark = pytest.mark.e2e
 SCRIPT = Path(__file__).parent / "scripts" / "tensorflow_windows.py"
+INFERENCE = """
+import keras
+import tensorflow as tf
+from stepscope.capture.frameworks.tensorflow import functions
+
+data = tf.ones((4, 8))
+tf.function(lambda data: 2 * data)(data)
+print(functions.has_worked())
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+tf.function(lambda data: model(data))(data)
+print(functions.has_worked(), functions.has_trained())
+"""
 
 
-def run(kind: str, directory: Path, start: int, count: int) -> FinishedJob:
+def run(kind: str, directory: Path, start: int, count: int, *, strict: bool = True) -> FinishedJob:
     job = run_under(
         directory / "run",
         *(find_python("tensorflow"), str(SCRIPT), kind),
         options=("--no-rules", "--start-step", str(start), "--num-steps", str(count)),
         KERAS_BACKEND="tensorflow",
+        strict=strict,
     )
     assert job.code == 0, job.stderr
     return job
@@ -39,9 +53,25 @@ def test_a_scheduled_window(kind: str, tmp_path: Path) -> None:
     assert any("Batch" in stage["name"] for stage in stages)
 
 
-def test_a_window_ends_before_the_job_profiles(tmp_path: Path) -> None:
-    job = run("profiled", tmp_path, 25, 20)
+@pytest.mark.parametrize("kind", ["profiled", "v2"])
+def test_a_window_ends_before_the_job_profiles(kind: str, tmp_path: Path) -> None:
+    job = run(kind, tmp_path, 25, 20)
     processes = open_run(job.run).processes()
     (window,) = [fact for process in processes for fact in process.facts_of(WindowFact)]
     assert (window.first_step, window.step_count) == (25, 5)
     assert window.deviation == "the job started a profiler"
+
+
+def test_a_window_that_tensorflow_refuses_leaves_the_profiler_to_the_job(tmp_path: Path) -> None:
+    job = run("served", tmp_path, 20, 3, strict=False)
+    assert job.steps()["step_count"] == 60
+    (process,) = [process for process in open_run(job.run).processes() if process.versions]
+    (missed,) = process.facts_of(WindowMissedFact)
+    assert (missed.first_step, missed.why) == (20, "its recorder failed")
+    (note,) = process.notes
+    assert note.startswith("stopped recording detailed window 0 after an error: AlreadyExistsError")
+
+
+def test_a_process_that_only_calls_models_works_with_tensorflow(spool: Any) -> None:
+    done = spool.run(INFERENCE, python=find_python("tensorflow"), KERAS_BACKEND="tensorflow")
+    assert done.stdout.split() == ["False", "True", "False"]

@@ -265,10 +265,13 @@ def _find_evaluated_fetches(
     inside = group >= 0
     has_training = np.bincount(group[inside], weights=trains[inside], minlength=count) > 0
     has_prediction = np.bincount(group[inside], weights=predicts[inside], minlength=count) > 0
+    is_last = top.has_flag(FLAG_NO_RESULT)[first]
+    # The end of an older iterator is waited for after the start of the one that replaces it.
+    is_last[1:] &= ~top.is_kind("loader_start")[first[:-1]]
     evaluates = _spread_to_empty(
         has_prediction & ~has_training,
         has_training | has_prediction,
-        is_last=top.has_flag(FLAG_NO_RESULT)[first],
+        is_last=is_last,
     )
     starts, stops = _find_runs(evaluates)
     # A run ends with its last prediction, or with the fetch after it that found no more batches.

@@ -122,7 +122,8 @@ class FrameworkContract:
     validates_often: ClassVar[bool] = False
     """The script accepts `--validate-often`."""
     versions: ClassVar[frozenset[str]] = frozenset()
-    """Names of the versions that are recorded, as `ProcessInfo.versions` has them."""
+    """Names of the versions that are recorded, as `ProcessInfo.versions` has them; empty if the
+    adapter records none."""
     timeout_s: ClassVar[float] = 300.0
     """Time after which a job is taken for stuck."""
 
@@ -164,6 +165,8 @@ class FrameworkContract:
         assert all(rank["evaluation_ns"] > 0 for rank in job.ranks)
 
     def test_versions_are_recorded(self, job: _Job) -> None:
+        if not self.versions:
+            pytest.skip("the adapter records no versions")
         ranks = [process for process in open_run(job.run).processes() if process.role == "main"]
         recorded = [process.versions.keys() for process in ranks if len(process.versions) > 1]
         assert len(recorded) == self.rank_count

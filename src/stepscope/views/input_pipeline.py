@@ -89,10 +89,12 @@ class TfDataStageView(msgspec.Struct, frozen=True, kw_only=True):
 
     trace: str
     name: Annotated[str, field_label("stage")]
+    total_ns: Annotated[int, field_label("in total")]
+    """Time of all calls, without that of other stages that they call in the same thread. It
+    includes waits for other threads."""
     call_count: Annotated[int, field_label("calls")]
     call_ns: Annotated[float, field_label("per call")]
-    """Mean time of a call, without that of other stages that it calls in the same thread. It
-    includes waits for other threads."""
+    """Mean time of a call, of `total_ns`."""
 
 
 class InputPipelineView(Ranged, frozen=True, kw_only=True):
@@ -149,6 +151,7 @@ def _show_tf_data(run: Run) -> list[TfDataStageView]:
         TfDataStageView(
             trace=trace.label,
             name=stage.name,
+            total_ns=stage.total_ns,
             call_count=stage.call_count,
             call_ns=stage.total_ns / stage.call_count,
         )

@@ -3,6 +3,8 @@
 fit       Keras's `Model.fit`
 loop      a compiled step in a loop of the script
 profiled  the same, in which the script itself profiles some steps
+v2        the same, with the function of `tf.compat.v2`
+served    the same, after a session like that of a profiler server until those steps
 """
 
 import os
@@ -13,6 +15,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import tensorflow as tf
+from tensorflow.python.profiler.internal import _pywrap_profiler
 
 STEPS = 60
 PROFILED = range(30, 40)
@@ -37,13 +40,19 @@ def main():
         optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
         return loss
 
+    profiler = (tf.compat.v2 if kind == "v2" else tf).profiler.experimental
     with tempfile.TemporaryDirectory() as directory:
+        if kind == "served":
+            session = _pywrap_profiler.ProfilerSession()
+            session.start(directory, {})
         for step, batch in enumerate(data):
-            if kind == "profiled" and step == PROFILED.start:
-                tf.profiler.experimental.start(directory)
+            if kind != "loop" and step == PROFILED.start:
+                if kind == "served":
+                    session.export_to_tb()
+                profiler.start(directory)
             train_step(*batch)
-            if kind == "profiled" and step == PROFILED.stop:
-                tf.profiler.experimental.stop()
+            if kind != "loop" and step == PROFILED.stop:
+                profiler.stop()
 
 
 main()

@@ -52,6 +52,13 @@ class TestAfterEveryStep:
         steps = steps_of("wait 1", STEP, "evaluate:Net=128 5", times=10)
         assert evaluation_ms(steps) == 50
 
+    def test_begins_with_the_start_of_its_iterator_which_replaces_an_older_one(self) -> None:
+        """The wait for the end of the older one, as of tf.data, follows that start."""
+        train = ["start 1", "exhausted 3", *[f"wait 1 | {STEP}"] * 8, "exhausted 1"]
+        evaluate = ["start 2", "exhausted 3", *["wait 1 | evaluate:Net=32 2"] * 4, "exhausted 1"]
+        steps = steps_of(*train, *evaluate, times=3)
+        assert evaluation_ms(steps) == 3 * (2 + 3 + 4 * 3 + 1)
+
 
 class TestBeforeTraining:
     """Predictions that training uses come before it, from the first iteration on."""

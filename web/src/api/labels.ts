@@ -2124,8 +2124,9 @@ export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = {
   TfDataStageView: {
     trace: {"title":"trace","unit":"none"},
     name: {"title":"stage","unit":"none"},
+    total_ns: {"title":"in total","unit":"ns","description":"Time of all calls, without that of other stages that they call in the same thread. It includes waits for other threads."},
     call_count: {"title":"calls","unit":"count"},
-    call_ns: {"title":"per call","unit":"ns","description":"Mean time of a call, without that of other stages that it calls in the same thread. It includes waits for other threads."},
+    call_ns: {"title":"per call","unit":"ns","description":"Mean time of a call, of `total_ns`."},
   },
   TimeRange: {
     from_after_ns: {"title":"from after","unit":"ns","description":"Start, after the run's origin."},

@@ -2804,8 +2804,10 @@ export interface TensorsView {
 export interface TfDataStageView {
   trace: string;
   name: string;
+  /** Time of all calls, without that of other stages that they call in the same thread. It includes waits for other threads. */
+  total_ns: number;
   call_count: number;
-  /** Mean time of a call, without that of other stages that it calls in the same thread. It includes waits for other threads. */
+  /** Mean time of a call, of `total_ns`. */
   call_ns: number;
 }
 

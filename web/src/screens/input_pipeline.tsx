@@ -147,7 +147,7 @@ function TfDataTable({ stages }: { stages: readonly TfDataStageView[] }) {
       testid="table-tf-data"
       description="Time without stages that are called in the same thread, with waits for other threads."
       rows={stages}
-      fields={columns("TfDataStageView", "trace", "name", "call_count", "call_ns")}
+      fields={columns("TfDataStageView", "trace", "name", "total_ns", "call_count", "call_ns")}
     />
   );
 }

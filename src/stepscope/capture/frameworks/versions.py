@@ -9,14 +9,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_probe = Probe("versions of frameworks")
-
 
 def record_versions(find: Callable[[], dict[str, str]]) -> None:
     """Record the versions that *find* returns, by the fields of `VersionsFact`, at a first step."""
+    probe = Probe("versions of frameworks")  # one for each framework
 
     def record() -> None:
         if progress.step_count == 1:
-            _probe.fact("versions", **find())
+            probe.fact("versions", **find())
 
-    progress.on_some_boundaries(_probe.protect(record))
+    progress.on_some_boundaries(probe.protect(record))

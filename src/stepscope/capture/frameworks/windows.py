@@ -16,14 +16,16 @@ starts one during a window, the window is closed first.
 from __future__ import annotations
 
 import atexit
+import functools
 import math
 import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from stepscope.capture import session
+from stepscope.capture.frameworks.profilers import FrameworkProfiler, WindowRecorder
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.guard import OpenSpan, Probe
 from stepscope.spool import (
@@ -48,57 +50,11 @@ FINISH_TIMEOUT_S = 30.0
 """Maximum time that the job's exit, or its profiler, waits for the file of a window."""
 
 _probe = Probe("detailed windows", coarse=True)
+_heartbeat_probe = Probe("the progress of training", coarse=True)
 _close_probe = Probe("the end of detailed windows", coarse=True)
 """A separate probe, because the job cannot exit with an open window if the other one has failed."""
 _now = time.monotonic_ns
 T = TypeVar("T")
-
-
-class WindowRecorder(Protocol):
-    """Recorder of one window."""
-
-    warm_up_steps: int
-
-    def prepare(self) -> bool:
-        """Start the warm-up; False while that is not possible yet."""
-
-    def start(self) -> None:
-        """Start recording."""
-
-    def stop(self) -> None:
-        """Stop recording."""
-
-    def is_written(self) -> bool:
-        """Return True if the file is complete, or its writing has failed."""
-
-    def release(self) -> None:
-        """Undo what the recorder has changed in the training thread."""
-
-    def finish(self, timeout_s: float) -> bool:
-        """Wait until the file is complete; False at the timeout."""
-
-
-class FrameworkProfiler(Protocol):
-    """Profiler of one framework, as windows use it."""
-
-    def make_recorder(self, plan: WindowPlan, directory: str) -> WindowRecorder:
-        """Make the recorder of a plan that writes into the directory of the process."""
-
-    def is_active(self) -> bool:
-        """Return True while a profiler of the job records or warms up."""
-
-    def will_train(self) -> bool:
-        """Return True if steps of this framework will follow: a process that only runs inference,
-        or loads data, would never reach the end of a window that starts before the first step."""
-
-    def start_process(self) -> None:
-        """Prepare a process, which may be a forked one, before its first step."""
-
-    def exit_without_cleanup(self) -> None:
-        """Let the process exit although a window of it is not written."""
-
-    def leave_to_parent(self) -> None:
-        """Leave an open window to the parent, in a forked child."""
 
 
 def install(profiler: FrameworkProfiler) -> None:
@@ -109,9 +65,12 @@ def install(profiler: FrameworkProfiler) -> None:
     _follower.profilers.append(profiler)
     if len(_follower.profilers) > 1:
         return
-    follow = _probe.protect(_follower.on_boundary)
-    progress.on_boundary(follow)
-    progress.on_work(follow)
+    for act in (
+        _heartbeat_probe.protect(_follower.beat),
+        _probe.protect(_follower.follow_plans),
+    ):
+        progress.on_boundary(act)
+        progress.on_work(act)
     os.register_at_fork(after_in_child=_close_probe.protect(_follower.leave_to_parent))
 
 
@@ -140,7 +99,7 @@ def finish(reason: str = "the recording ended") -> None:
 
 
 class Window:
-    """A plan in progress."""
+    """A plan in progress. It ends if its recorder fails; later plans are carried out."""
 
     def __init__(
         self, plan: WindowPlan, profiler: FrameworkProfiler, directory: str, heartbeat: Heartbeat
@@ -148,8 +107,9 @@ class Window:
         self.plan = plan
         self.prepared = False
         self._profiler = profiler
-        self._recorder = profiler.make_recorder(plan, directory)
+        self._directory = directory
         self._heartbeat = heartbeat
+        self._probe = Probe(f"detailed window {plan.number}", coarse=True)
         self._thread = threading.get_ident()
         self._due_ns = 0
         self._first_step = 0
@@ -159,6 +119,10 @@ class Window:
         self.state = WindowState.NONE
         self._enter(WindowState.WAITING)
 
+    @functools.cached_property
+    def _recorder(self) -> WindowRecorder:
+        return self._profiler.make_recorder(self.plan, self._directory)
+
     def advance(self, step: int, now: int) -> None:
         """Do the work that is due at a step boundary.
 
@@ -166,8 +130,28 @@ class Window:
             step: number of steps that have ended.
             now: monotonic nanoseconds.
         """
-        if not self._is_owner_thread():
+        if self._is_owner_thread():
+            self._probe.protect(self._advance)(step, now)
+            self._end_if_failed()
+
+    def close(self, reason: str) -> None:
+        """End the window now and wait for its file.
+
+        Args:
+            reason: why it ends now, as a clause.
+        """
+        self._probe.protect(self._close)(reason)
+        self._end_if_failed()
+
+    def _end_if_failed(self) -> None:
+        if self._probe.alive or self.state == WindowState.OVER:
             return
+        _probe.abandon(self._span)
+        self._miss("its recorder failed")
+        if self.prepared:
+            _close_probe.protect(self._recorder.release)()
+
+    def _advance(self, step: int, now: int) -> None:
         if self.state == WindowState.WAITING:
             self._wait(step, now)
         elif self.state == WindowState.RECORDING:
@@ -186,12 +170,7 @@ class Window:
             self._thread = thread  # the thread that started the window has ended
         return thread == self._thread
 
-    def close(self, reason: str) -> None:
-        """End the window now and wait for its file.
-
-        Args:
-            reason: why it ends now, as a clause.
-        """
+    def _close(self, reason: str) -> None:
         step = progress.finished_step_count
         if self.prepared and self.state == WindowState.WAITING:
             self._start(step, _now())
@@ -225,15 +204,19 @@ class Window:
         if not is_busy:
             self._obstacle = "libkineto did not respond in time"
         if now - self._due_ns > START_TIMEOUT_NS:
-            _probe.fact(
-                "window_missed",
-                number=plan.number,
-                first_step=plan.first_step,
-                reason=plan.reason,
-                request=plan.request,
-                why=self._obstacle,
-            )
-            self._enter(WindowState.OVER)
+            self._miss(self._obstacle)
+
+    def _miss(self, why: str) -> None:
+        plan = self.plan
+        _probe.fact(
+            "window_missed",
+            number=plan.number,
+            first_step=plan.first_step,
+            reason=plan.reason,
+            request=plan.request,
+            why=why,
+        )
+        self._enter(WindowState.OVER)
 
     def _start(self, step: int, now: int) -> None:
         self._span = _probe.start(Kind.WINDOW, self.plan.reason, self.plan.number)
@@ -250,6 +233,7 @@ class Window:
 
     def _stop(self, step: int, reason: str) -> None:
         _probe.end(self._span)
+        self._span = None
         self._recorder.stop()
         plan, step_count = self.plan, step - self._first_step
         is_late = plan.first_step is not None and self._first_step > plan.first_step
@@ -259,7 +243,7 @@ class Window:
             "window",
             number=plan.number,
             reason=plan.reason,
-            recorder=plan.recorder,
+            recorder=self._recorder.kind,
             depth=plan.depth,
             options=list(plan.options),
             first_step=self._first_step,
@@ -272,8 +256,8 @@ class Window:
         self._enter(WindowState.WRITING)
 
     def _end(self) -> None:
-        self._recorder.release()
         self._enter(WindowState.OVER)
+        self._recorder.release()
 
     def _enter(self, state: int) -> None:
         self.state = state
@@ -290,6 +274,7 @@ class _Follower:
         self._generation = 0
         self._directory = ""
         self._heartbeat: Heartbeat | None = None
+        self._is_new_process = False
         self._plans_read = 0
         self._issued_word = 0
         """Last value of the word that the monitor writes, and its parts: the number of the
@@ -312,18 +297,26 @@ class _Follower:
         """True while a window is prepared or records."""
         return self._window is not None and self._window.prepared
 
-    def on_boundary(self) -> None:
-        """Update the heartbeat and the window, at a step boundary or at work without steps."""
+    def beat(self) -> None:
+        """Update the heartbeat, at a step boundary or at work without steps."""
         if self._generation != session.generation:
             self._start_generation()
+        if self._heartbeat is not None:
+            words, step = self._heartbeat.words, progress.step_count
+            words[DATA_WAIT_WORD] = progress.data_wait_ns
+            words[STEPS_WORD] = step
+            words[BOUNDARY_WORD] = _now()
+            progress.reports_work = not step
+
+    def follow_plans(self) -> None:
+        """Advance the window, after the heartbeat."""
         heartbeat = self._heartbeat
-        if heartbeat is None:
+        if heartbeat is None or self._generation != session.generation:
             return
-        words, step, now = heartbeat.words, progress.step_count, _now()
-        words[DATA_WAIT_WORD] = progress.data_wait_ns
-        words[STEPS_WORD] = step
-        words[BOUNDARY_WORD] = now
-        progress.reports_work = not step
+        if self._is_new_process:
+            self._start_process()
+        words, step = heartbeat.words, progress.step_count
+        now = words[BOUNDARY_WORD]
         if words[ISSUED_WORD] != self._issued_word:
             self._read_issued(heartbeat, step)
         if step >= self._due_step:
@@ -373,13 +366,17 @@ class _Follower:
         self._issued_word = self._schedule_number = self._plans_issued = 0
         self._due_step, self._pace_start = math.inf, None
         current = session.current()
+        self._is_new_process = current is not None
         if current is not None:
-            for profiler in self.profilers:
-                profiler.start_process()
             self._directory = current.directory
             self._heartbeat = Heartbeat.create(current.directory)
             self._spool = current.tree.root
-            self._read_schedules(progress.step_count)
+
+    def _start_process(self) -> None:
+        self._is_new_process = False
+        for profiler in self.profilers:
+            profiler.start_process()
+        self._read_schedules(progress.step_count)
 
     def _read_issued(self, heartbeat: Heartbeat, step: int) -> None:
         """Read what the monitor has announced: plans, or a change of the schedules."""
@@ -439,10 +436,18 @@ class _Follower:
         if not self._has_exit_handler:
             self._has_exit_handler = True
             atexit.register(_close_probe.protect(self.close_at_exit))
-        training = (profiler for profiler in self.profilers if profiler.will_train())
-        profiler = next(training, self.profilers[0])
-        self._window = Window(plan, profiler, self._directory, heartbeat)
+        self._window = Window(plan, self._choose_profiler(plan), self._directory, heartbeat)
         return self._window
+
+    def _choose_profiler(self, plan: WindowPlan) -> FrameworkProfiler:
+        """Choose the profiler of the framework that trains, or else works, or that the plan names.
+
+        Of several, it is that of the framework that was imported first.
+        """
+        return max(
+            self.profilers,
+            key=lambda p: (p.will_train(), p.has_worked(), plan.recorder in p.recorders),
+        )
 
 
 _follower = _Follower()

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from stepscope.capture.frameworks import windows
+from stepscope.capture.frameworks.profilers import WindowRecorder
 from stepscope.capture.guard import Probe
-from stepscope.spool import Depth, Kind, WindowPlan, finished_file
+from stepscope.spool import Depth, Kind, Recorder, WindowPlan, finished_file
 
 SUFFIX = ".xplane.pb"
 _FULL, _LIGHT = 2, 1
@@ -23,7 +24,9 @@ _probe = Probe("files of windows", coarse=True)
 
 
 class XPlaneProfiler:
-    """Base class of such profilers; see `windows.FrameworkProfiler`."""
+    """Base class of such profilers; see `FrameworkProfiler`."""
+
+    recorders: tuple[str, ...] = (Recorder.PROFILER,)
 
     def start(self, directory: str, *, host_level: int, python_level: int) -> None:
         """Start recording.
@@ -39,7 +42,15 @@ class XPlaneProfiler:
         """Stop recording and write the file."""
         raise NotImplementedError
 
-    def make_recorder(self, plan: WindowPlan, directory: str) -> windows.WindowRecorder:
+    def will_train(self) -> bool:
+        """Return True if the process has trained."""
+        raise NotImplementedError
+
+    def has_worked(self) -> bool:
+        """Return True if the process has trained, or called anything that may train."""
+        return self.will_train()
+
+    def make_recorder(self, plan: WindowPlan, directory: str) -> WindowRecorder:
         """Make the only recorder, whatever the plan names."""
         return _Recorder(self, plan, directory)
 
@@ -56,6 +67,7 @@ class XPlaneProfiler:
 class _Recorder:
     """Recorder of one window."""
 
+    kind = Recorder.PROFILER
     warm_up_steps = 0
 
     def __init__(self, profiler: XPlaneProfiler, plan: WindowPlan, directory: str) -> None:
@@ -80,8 +92,9 @@ class _Recorder:
         span = _probe.start(Kind.MODE, "RECORDING")
         try:
             self._profiler.stop()
-            (file,) = glob.glob(f"{self._directory}/**/*{SUFFIX}", recursive=True)
-            os.rename(file, self._path)
+            pattern = f"{glob.escape(self._directory)}/**/*{SUFFIX}"
+            newest = max(glob.glob(pattern, recursive=True), key=os.path.getmtime)
+            os.rename(newest, self._path)
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
             _probe.end(span)

@@ -37,10 +37,10 @@ def _write_traces(out: Console, payload: InputPipelineView) -> None:
 
 
 def _write_tf_data(out: Console, payload: InputPipelineView) -> None:
-    rows = table("trace", "stage of tf.data", "calls", "per call")
+    rows = table("trace", "stage of tf.data", "in total", "calls", "per call")
     for stage in payload.tf_data:
-        calls = count(stage.call_count), duration(stage.call_ns)
-        rows.add_row(escape(stage.trace), escape(stage.name), *calls)
+        times = duration(stage.total_ns), count(stage.call_count), duration(stage.call_ns)
+        rows.add_row(escape(stage.trace), escape(stage.name), *times)
     out.print(rows)
     out.print("[dim]without stages called in the same thread, with waits for other threads[/dim]")
 

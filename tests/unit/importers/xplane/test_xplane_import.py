@@ -160,7 +160,11 @@ def test_stages_of_tf_data_are_without_the_stages_that_they_call(tmp_path: Path)
     import_file(tmp_path, space.SerializeToString())
     done = run_command(tmp_path, "show", "run", "input-pipeline", "--json")
     rows = json.loads(done.stdout)["tf_data"]
-    stages = [(row["name"], row["call_count"], row["call_ns"]) for row in rows]
-    assert stages == [("BatchV2::Map", 12, 80), ("Prefetch", 3, 100), ("BatchV2", 3, 80)]
+    stages = [(row["name"], row["total_ns"], row["call_count"], row["call_ns"]) for row in rows]
+    assert stages == [
+        ("BatchV2::Map", 960, 12, 80),
+        ("Prefetch", 300, 3, 100),
+        ("BatchV2", 240, 3, 80),
+    ]
     text = run_command(tmp_path, "show", "run", "input-pipeline").stdout
     assert "without stages called in the same thread, with waits for other threads" in text

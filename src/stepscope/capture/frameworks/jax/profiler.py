@@ -10,7 +10,7 @@ from stepscope.capture.frameworks import windows
 from stepscope.capture.frameworks.jax import calls
 from stepscope.capture.frameworks.xplane import XPlaneProfiler, guard_start
 from stepscope.capture.guard import Probe
-from stepscope.capture.patching import patch
+from stepscope.capture.patching import patch_in_place
 
 _probe = Probe("windows of JAX", coarse=True)
 
@@ -23,8 +23,7 @@ def install() -> None:
     from jax._src import profiler  # here, so that without it only this probe fails
 
     windows.install(JaxProfiler(profiler._profile_state))
-    patch(profiler, "start_trace", guard_start)
-    jax.profiler.start_trace = profiler.start_trace
+    patch_in_place(profiler.start_trace, guard_start)
 
 
 class JaxProfiler(XPlaneProfiler):

@@ -31,7 +31,7 @@ import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks
 
 from stepscope.capture.kineto_daemon import DIRECTORY_VARIABLE
-from stepscope.spool import Depth, WindowPlan, finished_file
+from stepscope.spool import Depth, Recorder, WindowPlan, finished_file
 
 POLL_S = 0.01
 THREAD_NAME = "Kineto Activity"
@@ -66,6 +66,7 @@ def start_counting() -> None:
 class LibkinetoRecorder:
     """Recorder of one window with libkineto."""
 
+    kind = Recorder.LIBKINETO
     warm_up_steps = 1
 
     def __init__(self, plan: WindowPlan, directory: str) -> None:

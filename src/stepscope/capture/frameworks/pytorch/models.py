@@ -63,6 +63,11 @@ def describe(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         _describe(module, args, kwargs)
 
 
+def has_calls() -> bool:
+    """Return True if a model has been called."""
+    return bool(_described)
+
+
 @_probe.protect
 def _describe(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
     state = _states.get(module)

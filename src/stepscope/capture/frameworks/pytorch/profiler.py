@@ -14,12 +14,13 @@ from typing import Any
 import torch
 
 from stepscope.capture.frameworks.pytorch.copies import device_driver_present
-from stepscope.spool import Depth, WindowPlan, finished_file
+from stepscope.spool import Depth, Recorder, WindowPlan, finished_file
 
 
 class ProfilerRecorder:
     """Recorder of one window with the framework's profiler."""
 
+    kind = Recorder.PROFILER
     warm_up_steps = 0
 
     def __init__(self, plan: WindowPlan, directory: str) -> None:

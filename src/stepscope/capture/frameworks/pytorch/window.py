@@ -14,8 +14,9 @@ import torch
 from torch.utils.data import get_worker_info
 
 from stepscope.capture.frameworks import windows
+from stepscope.capture.frameworks.profilers import WindowRecorder
 from stepscope.capture.frameworks.progress import progress
-from stepscope.capture.frameworks.pytorch import libkineto
+from stepscope.capture.frameworks.pytorch import libkineto, models
 from stepscope.capture.frameworks.pytorch.libkineto import LibkinetoRecorder
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.frameworks.pytorch.profiler import ProfilerRecorder
@@ -36,9 +37,11 @@ def is_job_profiling() -> bool:
 
 
 class TorchProfiler:
-    """Profiler of PyTorch; see `windows.FrameworkProfiler`."""
+    """Profiler of PyTorch; see `FrameworkProfiler`."""
 
-    def make_recorder(self, plan: WindowPlan, directory: str) -> windows.WindowRecorder:
+    recorders: tuple[str, ...] = (Recorder.LIBKINETO, Recorder.PROFILER)
+
+    def make_recorder(self, plan: WindowPlan, directory: str) -> WindowRecorder:
         """Make the recorder that the plan names."""
         recorder = LibkinetoRecorder if plan.recorder == Recorder.LIBKINETO else ProfilerRecorder
         return recorder(plan, directory)
@@ -52,6 +55,10 @@ class TorchProfiler:
     def will_train(self) -> bool:
         """Return True for a process with an optimizer that is no worker of a DataLoader."""
         return progress.has_optimizer and get_worker_info() is None
+
+    def has_worked(self) -> bool:
+        """Return True if the process has called a model."""
+        return models.has_calls()
 
     def start_process(self) -> None:
         """Let libkineto count steps."""

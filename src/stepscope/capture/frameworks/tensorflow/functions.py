@@ -55,6 +55,7 @@ _open: dict[int, list[Any]] = {}
 _contents: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _trace_counts: dict[str, int] = {}
 _has_trained = False
+_has_worked = False
 wait_listener: Callable[[int, int], None] | None = None
 """Called with start and end of each recorded call that takes batches from an iterator."""
 
@@ -101,14 +102,19 @@ def is_eager_step() -> bool:
 
 def note_step() -> None:
     """Note that weights have been updated."""
-    global _has_trained
-    _has_trained = True
+    global _has_trained, _has_worked
+    _has_trained = _has_worked = True
     progress.notify_optimizer_step()
 
 
 def has_trained() -> bool:
     """Return True if weights have been updated."""
     return _has_trained
+
+
+def has_worked() -> bool:
+    """Return True if weights have been updated, gradients computed or models called."""
+    return _has_worked
 
 
 def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -142,7 +148,9 @@ def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @_probe.protect
 def _record(function: Any, start_ns: int, end_ns: int) -> None:
+    global _has_worked
     contents, name = _contents.get(function, 0), str(function._name)
+    _has_worked = _has_worked or bool(contents & ~Contents.WAIT)
     if contents & Contents.UPDATE:
         _probe.write(Kind.OPTIMIZER, name, start_ns, end_ns, id(function))
         note_step()

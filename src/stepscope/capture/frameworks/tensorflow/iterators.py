@@ -11,6 +11,7 @@ threads of the pipeline: for seconds on a busy machine. It is recorded as a wait
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,7 @@ NAME = "tf.data"
 _probe = Probe("waits for tf.data", coarse=True)
 _end_probe = Probe("the end of iterators of tf.data", coarse=True)
 _clock_probe = Probe("waits for tf.data in compiled functions", coarse=True)
+_now = time.monotonic_ns
 
 
 class _GraphClock:
@@ -126,9 +128,11 @@ def _destroy(iterator: Any) -> None:
     """Destroy the resource of an iterator that the script created, and record the wait."""
     if not session.live or "_dataset" not in vars(iterator) or not functions.is_eager():
         return
+    start_ns = _now()
     span = _end_probe.start(Kind.DATA_WAIT, NAME, UNKNOWN_COUNT)
     vars(iterator).pop("_iterator_resource", None)
     _end_probe.end(span, flags=Flag.NO_RESULT)
+    progress.data_wait_ns += _now() - start_ns
 
 
 def _flatten(batch: Any) -> Any:

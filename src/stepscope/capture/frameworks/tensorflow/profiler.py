@@ -9,7 +9,7 @@ from stepscope.capture.frameworks import windows
 from stepscope.capture.frameworks.tensorflow import functions
 from stepscope.capture.frameworks.xplane import XPlaneProfiler, guard_start
 from stepscope.capture.guard import Probe
-from stepscope.capture.patching import patch
+from stepscope.capture.patching import patch_in_place
 
 _probe = Probe("windows of TensorFlow", coarse=True)
 
@@ -20,8 +20,7 @@ def install() -> None:
     if windows.is_enabled():
         module = sys.modules["tensorflow.python.profiler.profiler_v2"]
         windows.install(TensorFlowProfiler(module))
-        patch(module, "start", guard_start)
-        sys.modules["tensorflow"].profiler.experimental.start = module.start
+        patch_in_place(module.start, guard_start)  # `tf.compat.v2` has it too
 
 
 class TensorFlowProfiler(XPlaneProfiler):
@@ -39,7 +38,14 @@ class TensorFlowProfiler(XPlaneProfiler):
         options = self._module.ProfilerOptions(
             host_tracer_level=host_level, python_tracer_level=python_level
         )
-        self._module.start(directory, options)
+        was_active = self.is_active()
+        try:
+            self._module.start(directory, options)
+        except Exception:
+            if not was_active:  # TensorFlow keeps the session, and the job could start none
+                with self._module._profiler_lock:
+                    self._module._profiler = None
+            raise
 
     def stop(self) -> None:
         """Stop recording and write the file."""
@@ -52,3 +58,7 @@ class TensorFlowProfiler(XPlaneProfiler):
     def will_train(self) -> bool:
         """Return True if the process has updated weights."""
         return functions.has_trained()
+
+    def has_worked(self) -> bool:
+        """Return True if the process has updated weights, or called models or gradients."""
+        return functions.has_worked()
