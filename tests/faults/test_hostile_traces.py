@@ -20,6 +20,8 @@ MAX_ATTEMPTS = 3
 CASES: dict[str, Callable[[int], bytes]] = {
     "braces": lambda _: b"{",
     "empty objects": lambda _: b"{},",
+    "objects without a phase": lambda _: b'{"a":1},',
+    "damage without a phase": lambda n: b'{"a":1},' if n % 1_000 else b'{"a":tru},',
     "open events": lambda _: b'{"ph":"X",',
     "open brackets": lambda _: b'{"ph":"X","args":{"a":[',
     "deep nesting": lambda _: b'{"ph":"X","args":' + b"[" * 900 + b"]" * 900 + b"},",

@@ -125,16 +125,7 @@ def read_blocks(path: str, frame: Frame) -> Iterator[Block]:
         yield from _inflate_blocks(file, frame) if compressed else _plan_blocks(path, file, frame)
 
 
-def event_end(text: bytes | bytearray, start: int) -> int | None:
-    """Return the end of the event that starts at a position.
-
-    None when no event starts there: no object, one without a phase, or one without an end.
-    """
-    end, is_event = _scan(text, start)
-    return end if is_event else None
-
-
-def _scan(text: bytes | bytearray, start: int) -> tuple[int, bool]:
+def scan_object(text: bytes | bytearray, start: int) -> tuple[int, bool]:
     """Return the end of the scanned part of an object, and True if an event ends there."""
     depth, has_phase = 0, False
     limit = min(len(text), start + _MAX_EVENT_BYTES)
@@ -368,7 +359,7 @@ def _first_border(
     """
     first, scanned = None, 0
     for border in borders:
-        reached, is_event = _scan(text, border.end())
+        reached, is_event = scan_object(text, border.end())
         if is_event:
             return border
         first = first or border

@@ -68,7 +68,7 @@ def _decode_by_python(array: bytes | bytearray | memoryview, *, complete: bool) 
     if chunk is None:
         chunk = Chunk()
         try:
-            events = _decode_events(array)
+            events = _with_phase(_decode_events(array))
         except MALFORMED_JSON:
             repaired = repair.read_events(bytes(array[1:-1]), _decode_any_event, complete=complete)
             events = repaired.events
@@ -97,9 +97,10 @@ def chunk_of(events: Sequence[Event]) -> Chunk:
 
 def _decode_known(array: bytes | bytearray | memoryview) -> Chunk | None:
     """Decode a block of known categories; None for any other block."""
-    events = _categories.decode(array)
-    if events is None:
+    objects = _categories.decode(array)
+    if objects is None:
         return None
+    events = _with_phase(objects)
     groups = _group(events)
     if not _categories.includes(groups.categories):
         return None
@@ -112,6 +113,11 @@ def _decode_known(array: bytes | bytearray | memoryview) -> Chunk | None:
     return chunk
 
 
+def _with_phase(objects: Sequence[Any]) -> list[Any]:
+    """Return the events among decoded objects: some recorders end their list with `{}`."""
+    return [event for event in objects if event.ph]
+
+
 def _decode_any_event(array: bytes) -> list[Event]:
     """Decode events whose names, threads and so on may be of any type."""
     try:
@@ -121,8 +127,8 @@ def _decode_any_event(array: bytes) -> list[Event]:
 
 
 def _plain_event(raw: RawEvent) -> Event:
-    event = Event(ph=compact(bytes(raw.ph)), ts=raw.ts, dur=raw.dur, args=raw.args)
-    for key in ("cat", "name"):
+    event = Event(ts=raw.ts, dur=raw.dur, args=raw.args)
+    for key in ("ph", "cat", "name"):
         if text := bytes(getattr(raw, key)):
             setattr(event, key, compact(text))
     for key in ("pid", "tid", "id"):
