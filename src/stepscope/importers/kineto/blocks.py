@@ -147,13 +147,13 @@ def split_tail(tail: bytes) -> Iterator[tuple[bytes, bytes]]:
 
     Text with an end of an array everywhere has only so many that trying them takes linear time.
     """
+    if tail.lstrip()[:1] == b"]":
+        yield b"", tail.lstrip()[1:]
     max_count = max(1, _TRIED_BYTES // max(1, len(tail)))
     for match in islice(_ARRAY_END.finditer(tail), max_count):
         text = match.group()
         events = tail[: match.start() + (text[:1] == b"}")]
         yield events, tail[match.end() :]
-    if tail.lstrip()[:1] == b"]":
-        yield b"", tail.lstrip()[1:]
 
 
 # --- plain files -----------------------------------------------------------------------------

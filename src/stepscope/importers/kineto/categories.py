@@ -49,6 +49,10 @@ class Event(AnyEvent, gc=False):
     cat: str = ""
 
 
+class NoEvent(msgspec.Struct, gc=False):
+    """Object without a phase."""
+
+
 class RawEvent(msgspec.Struct, gc=False):
     """Event whose name, thread and so on may be of any type."""
 

@@ -31,7 +31,7 @@ import numpy as np
 from stepscope.importers.kineto import repair
 from stepscope.importers.kineto.arguments import compact
 from stepscope.importers.kineto.blocks import Block
-from stepscope.importers.kineto.categories import Event, KnownCategories, RawEvent
+from stepscope.importers.kineto.categories import Event, KnownCategories, NoEvent, RawEvent
 from stepscope.importers.kineto.columns import Chunk, ChunkBuilder, Int, Interner, codes_of
 from stepscope.importers.kineto.kinds import Kind, instant_kind, kind_of
 from stepscope.importers.kineto.scanning import scan_block
@@ -39,6 +39,7 @@ from stepscope.importers.times import InexactTimeError
 from stepscope.schema import MALFORMED_JSON
 
 _decode_events = msgspec.json.Decoder(list[Event]).decode
+_decode_no_events = msgspec.json.Decoder(list[NoEvent]).decode
 _decode_raw = msgspec.json.Decoder(list[RawEvent]).decode
 _decode_any = msgspec.json.Decoder().decode
 _categories = KnownCategories()
@@ -59,6 +60,8 @@ def decode_block(block: Block, *, complete: bool = False) -> Chunk:
     if chunk is None:
         with _python_lock:
             chunk = _decode_by_python(array, complete=complete)
+    if not (complete or chunk.event_count or chunk.lost_events or any(chunk.fragments)):
+        chunk.fragments = (bytes(array[1:-1]), b"")  # perhaps a list after that of the events
     chunk.gap = block.gap
     return chunk
 
@@ -68,7 +71,7 @@ def _decode_by_python(array: bytes | bytearray | memoryview, *, complete: bool) 
     if chunk is None:
         chunk = Chunk()
         try:
-            events = _with_phase(_decode_events(array))
+            events = _with_phase(_decode_events(array)) if _has_phases(array) else []
         except MALFORMED_JSON:
             repaired = repair.read_events(bytes(array[1:-1]), _decode_any_event, complete=complete)
             events = repaired.events
@@ -111,6 +114,15 @@ def _decode_known(array: bytes | bytearray | memoryview) -> Chunk | None:
         _categories.keep_times_as_text()
         return None
     return chunk
+
+
+def _has_phases(array: bytes | bytearray | memoryview) -> bool:
+    """Return False for objects without any phase: as structs of events they would take memory."""
+    text = bytes(array)
+    if b'"ph"' in text or b"\\u" in text:
+        return True
+    _decode_no_events(text)
+    return False
 
 
 def _with_phase(objects: Sequence[Any]) -> list[Any]:
