@@ -10,8 +10,10 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from importlib.metadata import EntryPoint
+
+_STANDARD_LIBRARY = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
 
 
 def entry_points(group: str) -> Iterable[EntryPoint]:
@@ -20,22 +22,26 @@ def entry_points(group: str) -> Iterable[EntryPoint]:
     Importing `importlib.metadata` takes ten times as long as a look for the name of a group that
     no installed package has.
     """
-    if not any(_has_group(path, group) for path in _entry_point_files()):
+    if not any(_may_offer(directory, group) for directory in sys.path):
         return ()
     from importlib import metadata
 
     return metadata.entry_points(group=group)
 
 
-def _entry_point_files() -> Iterator[str]:
-    for directory in sys.path:
-        try:
-            names = os.listdir(directory or ".")
-        except OSError:
-            continue
-        for name in names:
-            if name.endswith((".dist-info", ".egg-info")):
-                yield os.path.join(directory, name, "entry_points.txt")
+def _may_offer(directory: str, group: str) -> bool:
+    """Return False if no package in an entry of the module path has a group."""
+    try:
+        names = os.listdir(directory or ".")
+    except NotADirectoryError:  # a zip file
+        return not directory.endswith(_STANDARD_LIBRARY)
+    except OSError:
+        return False
+    return any(
+        _has_group(os.path.join(directory, name, "entry_points.txt"), group)
+        for name in names
+        if name.endswith((".dist-info", ".egg-info", "EGG-INFO"))
+    )
 
 
 def _has_group(path: str, group: str) -> bool:

@@ -17,6 +17,7 @@ from stepscope.native_library import find_compiler, find_libraries
 from tests.support.kineto_files import trace, training
 
 pytest.importorskip("hatchling", reason="hatchling, which builds wheels, is not installed")
+pytest.importorskip("pip", reason="pip, which installs wheels, is not installed")
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = {
@@ -28,7 +29,7 @@ ON_THIS_MACHINE = sysconfig.get_platform().replace("-", "_").replace(".", "_")
 
 def build_wheel(directory: Path, compiler: str | None) -> Path:
     """Build a wheel of a copy of the source as it is distributed: with nothing built, but for the
-    front end.
+    front end. Files that git ignores are only in the wheel if `pyproject.toml` says so.
 
     Args:
         directory: receives the copy and the wheel.
@@ -38,7 +39,7 @@ def build_wheel(directory: Path, compiler: str | None) -> Path:
     shutil.copytree(
         ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__")
     )
-    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+    for name in (".gitignore", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     environment = {name: value for name, value in os.environ.items() if name != "CC"}
     if compiler is not None:

@@ -20,6 +20,8 @@ MAX_ATTEMPTS = 3
 CASES: dict[str, Callable[[int], bytes]] = {
     "braces": lambda _: b"{",
     "empty objects": lambda _: b"{},",
+    "objects without a phase": lambda _: b'{"a":1},',
+    "damage without a phase": lambda n: b'{"a":1},' if n % 1_000 else b'{"a":tru},',
     "open events": lambda _: b'{"ph":"X",',
     "open brackets": lambda _: b'{"ph":"X","args":{"a":[',
     "deep nesting": lambda _: b'{"ph":"X","args":' + b"[" * 900 + b"]" * 900 + b"},",
@@ -36,8 +38,14 @@ CASES: dict[str, Callable[[int], bytes]] = {
     ),
 }
 """Text by number, repeated in the list of events."""
-AROUND = {"backslashes": b"\\", "lists": b"[],", "objects": b"{},"}
-"""Text that is repeated in a list beside the events."""
+AROUND: dict[str, tuple[bytes, Callable[[int], bytes], bytes]] = {
+    "backslashes": (b'"', lambda _: b"\\\\", b'"'),
+    "damage": (b"[", lambda _: b"\\", b"1]"),
+    "lists": (b"[", lambda _: b"[],", b"1]"),
+    "objects": (b"[", lambda _: b'{"a":1},', b"1]"),
+    "fields": (b"0", lambda n: b',"%d":1' % n, b""),
+}
+"""Opening of the value of a field beside the events, text by number that is repeated, and end."""
 EVENT = b'{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":1}'
 
 
@@ -95,10 +103,13 @@ def test_memory_and_time_of_hostile_traces(tmp_path: Path, name: str, start_s: f
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", AROUND)
 @pytest.mark.parametrize("comes_first", [True, False])
+@pytest.mark.parametrize("size", [SIZE // 4, SIZE], ids=["decoded", "large"])
 def test_memory_and_time_of_hostile_text_around_events(
-    tmp_path: Path, name: str, comes_first: bool, start_s: float
+    tmp_path: Path, name: str, comes_first: bool, size: int, start_s: float
 ) -> None:
-    filler = b'"a":[' + AROUND[name] * (SIZE // len(AROUND[name])) + b"1]"
+    opening, text, end = AROUND[name]
+    repeated = b"".join(map(text, range(size // len(text(100_000)))))
+    filler = b'"a":' + opening + repeated + end
     events = b'"traceEvents":[' + EVENT + b"]"
     members = [filler, events] if comes_first else [events, filler]
     check_bound(tmp_path, b"{" + b",".join(members) + b"}", start_s)

@@ -125,16 +125,7 @@ def read_blocks(path: str, frame: Frame) -> Iterator[Block]:
         yield from _inflate_blocks(file, frame) if compressed else _plan_blocks(path, file, frame)
 
 
-def event_end(text: bytes | bytearray, start: int) -> int | None:
-    """Return the end of the event that starts at a position.
-
-    None when no event starts there: no object, one without a phase, or one without an end.
-    """
-    end, is_event = _scan(text, start)
-    return end if is_event else None
-
-
-def _scan(text: bytes | bytearray, start: int) -> tuple[int, bool]:
+def scan_object(text: bytes | bytearray, start: int) -> tuple[int, bool]:
     """Return the end of the scanned part of an object, and True if an event ends there."""
     depth, has_phase = 0, False
     limit = min(len(text), start + _MAX_EVENT_BYTES)
@@ -156,13 +147,13 @@ def split_tail(tail: bytes) -> Iterator[tuple[bytes, bytes]]:
 
     Text with an end of an array everywhere has only so many that trying them takes linear time.
     """
+    if tail.lstrip()[:1] == b"]":
+        yield b"", tail.lstrip()[1:]
     max_count = max(1, _TRIED_BYTES // max(1, len(tail)))
     for match in islice(_ARRAY_END.finditer(tail), max_count):
         text = match.group()
         events = tail[: match.start() + (text[:1] == b"}")]
         yield events, tail[match.end() :]
-    if tail.lstrip()[:1] == b"]":
-        yield b"", tail.lstrip()[1:]
 
 
 # --- plain files -----------------------------------------------------------------------------
@@ -368,7 +359,7 @@ def _first_border(
     """
     first, scanned = None, 0
     for border in borders:
-        reached, is_event = _scan(text, border.end())
+        reached, is_event = scan_object(text, border.end())
         if is_event:
             return border
         first = first or border

@@ -32,7 +32,8 @@ class AnyEvent(msgspec.Struct, gc=False):
     kind: ClassVar[Kind | None] = None
     """Kind of all events of the struct; None where the phase or the name tells."""
 
-    ph: str
+    ph: str = ""
+    """Empty for an object that is no event."""
     name: str = ""
     pid: int | str | None = ""
     tid: int | str | None = ""
@@ -48,10 +49,14 @@ class Event(AnyEvent, gc=False):
     cat: str = ""
 
 
+class NoEvent(msgspec.Struct, gc=False):
+    """Object without a phase."""
+
+
 class RawEvent(msgspec.Struct, gc=False):
     """Event whose name, thread and so on may be of any type."""
 
-    ph: Raw
+    ph: Raw = EMPTY
     cat: Raw = EMPTY
     name: Raw = EMPTY
     pid: Raw = EMPTY

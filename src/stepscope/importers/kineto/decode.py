@@ -31,7 +31,7 @@ import numpy as np
 from stepscope.importers.kineto import repair
 from stepscope.importers.kineto.arguments import compact
 from stepscope.importers.kineto.blocks import Block
-from stepscope.importers.kineto.categories import Event, KnownCategories, RawEvent
+from stepscope.importers.kineto.categories import Event, KnownCategories, NoEvent, RawEvent
 from stepscope.importers.kineto.columns import Chunk, ChunkBuilder, Int, Interner, codes_of
 from stepscope.importers.kineto.kinds import Kind, instant_kind, kind_of
 from stepscope.importers.kineto.scanning import scan_block
@@ -39,6 +39,7 @@ from stepscope.importers.times import InexactTimeError
 from stepscope.schema import MALFORMED_JSON
 
 _decode_events = msgspec.json.Decoder(list[Event]).decode
+_decode_no_events = msgspec.json.Decoder(list[NoEvent]).decode
 _decode_raw = msgspec.json.Decoder(list[RawEvent]).decode
 _decode_any = msgspec.json.Decoder().decode
 _categories = KnownCategories()
@@ -59,6 +60,8 @@ def decode_block(block: Block, *, complete: bool = False) -> Chunk:
     if chunk is None:
         with _python_lock:
             chunk = _decode_by_python(array, complete=complete)
+    if not (complete or chunk.event_count or chunk.lost_events or any(chunk.fragments)):
+        chunk.fragments = (bytes(array[1:-1]), b"")  # perhaps a list after that of the events
     chunk.gap = block.gap
     return chunk
 
@@ -68,7 +71,7 @@ def _decode_by_python(array: bytes | bytearray | memoryview, *, complete: bool) 
     if chunk is None:
         chunk = Chunk()
         try:
-            events = _decode_events(array)
+            events = _with_phase(_decode_events(array)) if _has_phases(array) else []
         except MALFORMED_JSON:
             repaired = repair.read_events(bytes(array[1:-1]), _decode_any_event, complete=complete)
             events = repaired.events
@@ -97,9 +100,10 @@ def chunk_of(events: Sequence[Event]) -> Chunk:
 
 def _decode_known(array: bytes | bytearray | memoryview) -> Chunk | None:
     """Decode a block of known categories; None for any other block."""
-    events = _categories.decode(array)
-    if events is None:
+    objects = _categories.decode(array)
+    if objects is None:
         return None
+    events = _with_phase(objects)
     groups = _group(events)
     if not _categories.includes(groups.categories):
         return None
@@ -112,6 +116,20 @@ def _decode_known(array: bytes | bytearray | memoryview) -> Chunk | None:
     return chunk
 
 
+def _has_phases(array: bytes | bytearray | memoryview) -> bool:
+    """Return False for objects without any phase: as structs of events they would take memory."""
+    text = bytes(array)
+    if b'"ph"' in text or b"\\u" in text:
+        return True
+    _decode_no_events(text)
+    return False
+
+
+def _with_phase(objects: Sequence[Any]) -> list[Any]:
+    """Return the events among decoded objects: some recorders end their list with `{}`."""
+    return [event for event in objects if event.ph]
+
+
 def _decode_any_event(array: bytes) -> list[Event]:
     """Decode events whose names, threads and so on may be of any type."""
     try:
@@ -121,8 +139,8 @@ def _decode_any_event(array: bytes) -> list[Event]:
 
 
 def _plain_event(raw: RawEvent) -> Event:
-    event = Event(ph=compact(bytes(raw.ph)), ts=raw.ts, dur=raw.dur, args=raw.args)
-    for key in ("cat", "name"):
+    event = Event(ts=raw.ts, dur=raw.dur, args=raw.args)
+    for key in ("ph", "cat", "name"):
         if text := bytes(getattr(raw, key)):
             setattr(event, key, compact(text))
     for key in ("pid", "tid", "id"):

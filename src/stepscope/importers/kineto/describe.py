@@ -57,7 +57,8 @@ class Header:
     """Top level of a trace file without the events."""
 
     content: Mapping[str, Any] = field(default_factory=dict)
-    readable: bool = True
+    unread: str | None = None
+    """The part that could not be read, as the rest of a sentence."""
 
     @property
     def base_ns(self) -> int:

@@ -47,8 +47,8 @@ def quality_rows(reading: Reading, counts: Counts) -> Mapping[str, Any]:
     add("overhang", counts.overhangs, counts.ranges, counts.worst_overhang_ns)
     add("unmatched_external_id", counts.matched_by_time, counts.calls)
     lost = [f"{gathered.lost_events} events could not be read"] * (gathered.lost_events > 0)
-    lost += ["the header around the events could not be read"] * (not header.readable)
-    lost_bytes = gathered.lost_bytes or int(not header.readable)
+    lost += [header.unread] if header.unread else []
+    lost_bytes = gathered.lost_bytes or int(header.unread is not None)
     add("lost_text", lost_bytes, frame.text_bytes, None, "; ".join(lost))
     add("repaired_event", gathered.repaired, gathered.event_count)
     add("shortened_text", gathered.shortened)

@@ -36,8 +36,14 @@ _COMPRESSION = 10
 _UTF8_MARK = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n\0"
 _COMMAS = b" \t\r\n,"
-_MAX_HEADER_BYTES = 4 << 20
-"""Text around the events that is decoded: what any recorder writes there, many times over."""
+_MAX_REPAIRED_BYTES = 4 << 20
+"""Text around the events that is repaired."""
+_MAX_HEADER_MEMORY = 64 << 20
+"""Memory of the fields around the events that are decoded, as estimated by `_memory_of`."""
+_VALUE_BYTES = 48
+_MAX_HEADER_COLONS = 500_000
+"""Limit of the number of fields around the events, whose text is split before it is decoded."""
+_FIELD_NAME = re.compile(r"\w{1,60}", re.ASCII)
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})(?!\d)')
 Progress = Callable[[float], None]
 """Called with the share of the work that is done, 0 to 1."""
@@ -64,6 +70,8 @@ class Reading:
         if self.gathered.lost_events:
             events, size = self.gathered.lost_events, self.gathered.lost_bytes
             parts.append(f"{events} events ({size} bytes) could not be read")
+        if self.header.unread:
+            parts.append(self.header.unread)
         return "; ".join(parts) or None
 
 
@@ -180,19 +188,60 @@ def _header(frame: Frame, rest: bytes) -> Header:
     """Parse the object around the events from its two halves."""
     if frame.bare_array:
         return Header()
-    if len(frame.header) + len(rest) <= _MAX_HEADER_BYTES:
-        before = frame.header.strip().removeprefix(_UTF8_MARK).strip()
-        before = before.removeprefix(b"{").strip(_COMMAS)
-        after = rest.strip(_BLANK).strip(_COMMAS).removesuffix(b"}").strip(_COMMAS)
-        header = b"{" + b",".join(part for part in (before, after) if part) + b"}"
-        for text in (header, repair.repair_object(header)):
-            try:
-                check_nesting(text)
-                return Header(msgspec.json.decode(text, type=dict[str, Any]))
-            except MALFORMED_JSON:
-                continue
-    base = _BASE.search(frame.header) or _BASE.search(rest)
-    return Header({"baseTimeNanoseconds": int(base[1])} if base else {}, readable=False)
+    before = frame.header.strip().removeprefix(_UTF8_MARK).strip()
+    before = before.removeprefix(b"{").strip(_COMMAS)
+    after = rest.strip(_BLANK).strip(_COMMAS).removesuffix(b"}").strip(_COMMAS)
+    header = b"{" + b",".join(part for part in (before, after) if part) + b"}"
+    try:
+        return _decode_header(header)
+    except MALFORMED_JSON:
+        pass
+    if len(header) <= _MAX_REPAIRED_BYTES:
+        try:
+            return _decode_header(repair.repair_object(header))
+        except MALFORMED_JSON:
+            pass
+    base = _BASE.search(header)
+    return Header(
+        {"baseTimeNanoseconds": int(base[1])} if base else {},
+        "the header around the events could not be read",
+    )
+
+
+def _decode_header(text: bytes) -> Header:
+    """Decode the fields of a header, small ones first, as far as they fit in memory.
+
+    Raises:
+        msgspec.MsgspecError: it is malformed, nested too deeply, or has too many fields.
+    """
+    if text.count(b":") > _MAX_HEADER_COLONS:
+        raise msgspec.DecodeError("it has too many fields")
+    fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    content: dict[str, Any] = dict.fromkeys(fields)
+    free_bytes = _MAX_HEADER_MEMORY
+    unread = []
+    for name, raw in sorted(fields.items(), key=lambda item: len(bytes(item[1]))):
+        value = bytes(raw)
+        free_bytes -= _memory_of(value)
+        if free_bytes > 0:
+            check_nesting(value)
+            content[name] = msgspec.json.decode(value)
+        else:
+            unread.append(name)
+            del content[name]
+    return Header(content, _explain_unread(unread) if unread else None)
+
+
+def _memory_of(value: bytes) -> int:
+    """Estimate the memory of a JSON value when it is decoded."""
+    brackets = value.count(b"[") + value.count(b"{")
+    return _VALUE_BYTES + len(value) + _VALUE_BYTES * (brackets + value.count(b","))
+
+
+def _explain_unread(names: list[str]) -> str:
+    if len(names) == 1 and _FIELD_NAME.fullmatch(names[0]):
+        return f"the field {names[0]} beside the events is too large to be read"
+    return f"{len(names)} fields beside the events are too large to be read"
 
 
 def _explain(path: Path, frame: Frame) -> str:

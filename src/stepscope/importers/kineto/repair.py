@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepscope.importers.kineto.blocks import event_end
+from stepscope.importers.kineto.blocks import scan_object
 from stepscope.schema import MALFORMED_JSON
 
 _FIRST_KEYS = rb'"(?:ph|cat|name|pid|tid|ts|dur|args|id|bp|s|tts|sf|tdur)"'
@@ -48,6 +48,8 @@ _WORK_FACTOR = 4
 """Bytes that are searched and repaired per byte of a block, so that any text takes linear time."""
 _FAILURE_BYTES = 4_000
 """Bytes that can be searched in the time that an unreadable object takes, however short it is."""
+_NO_EVENT_BYTES = 100
+"""The same for a readable object that is no event."""
 _MAX_JOIN = 4
 """Pieces that are joined at most when a border turns out to be inside an event."""
 _BLANK = b" \t\r\n,"
@@ -88,12 +90,16 @@ class _Reader:
         self._ends = [match.start() + 1 for match in _BORDER.finditer(text)] + [len(text)]
         self._result = RepairedEvents()
         self._unread: list[tuple[int, int]] = []
+        self._follows_damage = False
+        """The object that is read may be part of an event: text before it could not be read."""
         self._budget = _WORK_FACTOR * (len(text) + _MAX_QUOTED_BYTES)
 
     def read(self) -> RepairedEvents:
         at = 0
         while (start := self._text.find(b"{", at)) >= 0:
             self._skip(at, start)
+            follows_unread = bool(self._unread) and self._unread[-1][1] == start
+            self._follows_damage = follows_unread or (at == 0 and not self._complete)
             piece_end = self._ends[bisect_left(self._ends, start + 1)]
             at = self._read_at(start, piece_end)
             if at == start:
@@ -130,9 +136,14 @@ class _Reader:
             return piece_end
         if self._budget <= 0:
             return start
-        end = event_end(self._text, start)
-        self._budget -= (end or piece_end) - start
-        if end is not None and end != piece_end:
+        end, is_event = scan_object(self._text, start)
+        if not is_event and self._objects(self._text[start:end]) is not None:
+            self._budget -= _NO_EVENT_BYTES + end - start
+            if not self._take(self._text[start:end]):
+                self._skip(start, end)
+            return end
+        self._budget -= (end if is_event else piece_end) - start
+        if is_event and end != piece_end:
             text = self._text[start:end]
             if self._take(text) or self._take_repaired(text, _repair_values):
                 return end
@@ -148,8 +159,8 @@ class _Reader:
         first = bisect_left(self._ends, start + 1)
         last = start
         for end in self._ends[first : first + _MAX_JOIN]:
-            if last > start and self._events(self._text[last:end].strip(_BLANK)) is not None:
-                break  # a separate event
+            if last > start and self._is_separate(self._text[last:end].strip(_BLANK)):
+                break
             text = self._text[start:end].rstrip(_BLANK)
             if self._take_repaired(text, _repair_values):
                 return end
@@ -163,20 +174,25 @@ class _Reader:
         return self._budget > 0 and self._take(repair(text), repaired=1)
 
     def _take(self, text: bytes, *, repaired: int = 0) -> bool:
-        events = self._events(text)
-        if events is None:
+        objects = self._objects(text)
+        if objects is None or (self._follows_damage and objects and not objects[0].ph):
             return False
+        events = [event for event in objects if event.ph]
         self._result.events += events
-        self._result.repaired += repaired
+        self._result.repaired += min(repaired, len(events))
         return True
 
-    def _events(self, text: bytes) -> list[Any] | None:
+    def _is_separate(self, text: bytes) -> bool:
+        """Return True for text of whole events."""
+        objects = self._objects(text)
+        return objects is not None and all(event.ph for event in objects)
+
+    def _objects(self, text: bytes) -> list[Any] | None:
         try:
-            events = self._decode(b"[" + text + b"]")
+            objects = self._decode(b"[" + text + b"]")
         except MALFORMED_JSON:
             return None
-        # An object without a phase is part of an event.
-        return events if all(len(event.ph) == 1 for event in events) else None
+        return objects if all(len(event.ph) <= 1 for event in objects) else None
 
     def _account(self) -> None:
         """Classify unreadable text: fragments at the two ends, or lost."""

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from stepscope.errors import UnreadableTraceError
+from stepscope.importers.kineto import decode
 from stepscope.importers.kineto.gather import MAX_TEXT_CHARACTERS
 from stepscope.importers.kineto.nesting import MAX_NESTING
 from tests.support.kineto_files import (
@@ -127,6 +128,35 @@ def test_unknown_arguments_are_kept() -> None:
     args = {"External id": 3, "kernel_hash": "abc", "deep": {"list": [1, {"a": None}]}}
     row = imported(trace(op("triton", 0, 10, args))).one("operators")
     assert json.loads(row["args"]) == {"kernel_hash": "abc", "deep": {"list": [1, {"a": None}]}}
+
+
+NO_EVENTS = [{}, {"name": "no phase", "pid": 10}, {"args": {"ph": "X"}}]
+
+
+@pytest.mark.parametrize("name", ["b", "@"], ids=["valid", "damaged"])
+@pytest.mark.parametrize("use_scanner", [True, False])
+def test_objects_without_a_phase_are_no_events(
+    name: str, use_scanner: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorFlow and JAX end their list of events with an empty object."""
+    if not use_scanner:
+        monkeypatch.setattr(decode, "scan_block", lambda *_: None)
+    events = [op("a", 0, 10), op(name, 20, 10, {"x": 1}), kernel(40, 5, None)]
+    expected = imported(with_text(b'"a "b"', events))
+    with_others = [item for event in events for item in (*NO_EVENTS, event)] + [{}]
+    tables = imported(with_text(b'"a "b"', with_others))
+    assert tables == expected
+    assert tables.outcome is not None
+    assert (tables.outcome.event_count, tables.outcome.lost) == (3, None)
+
+
+def test_objects_without_a_phase_use_up_no_repairs() -> None:
+    events = [
+        item
+        for number in range(4_000)
+        for item in (span("cpu_op", "a", number, 1, x="@"), *[{}, {"y": 1}] * (number < 2_000))
+    ]
+    assert imported(with_text(b"nan", events)).quality["repaired_event"]["count"] == 4_000
 
 
 @pytest.mark.parametrize("missing", ["name", "cat", "pid", "tid", "ts", "dur", "args"])

@@ -183,6 +183,16 @@ def test_repeated_keys_and_other_numbers_are_left_to_python(member: bytes) -> No
 
 
 @pytest.mark.parametrize(
+    "text", [b'{"name":"no phase"}', b"{}", b"{}," + block(op("a", 0, 1)) + b",{}"]
+)
+def test_objects_without_a_phase_are_skipped(text: bytes) -> None:
+    assert left_to_python(text) is not None
+    scanned, decoded = decode_by_both(text)
+    assert scanned == decoded
+    assert scanned["event_count"] == text.count(b'"ph"')
+
+
+@pytest.mark.parametrize(
     "text",
     [
         b'{"ph":"X"',
@@ -195,7 +205,7 @@ def test_repeated_keys_and_other_numbers_are_left_to_python(member: bytes) -> No
         b'{"ph":"X","name":"a\\',
         b'{"ph":"X","a":tru}',
         b'{"ph":"X","a":' + b"[" * 40 + b"]" * 40 + b"}",
-        b'{"name":"no phase"}',
+        b'{"ph":null}',
         b'{"ph":"XX"}',
         b"1",
         b'"ph"',

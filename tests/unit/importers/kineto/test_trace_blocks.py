@@ -133,6 +133,49 @@ def test_a_huge_header(packed: bool) -> None:
     assert len(tables.one("traces")["metadata"]) > 3_000_000
 
 
+def test_source_files_in_the_header() -> None:
+    """VizTracer stores the text of all source files."""
+    source = "if a:\n    x = [f(b, {c: d}), 'text that takes a line']\n" * 3_000
+    info = {"files": {f"{number}.py": [source, 3_000] for number in range(30)}}
+    assert len(source) * 30 > 4 << 20
+    tables = imported(trace(*training(), file_info=info, distributedInfo={"rank": 3}))
+    row = tables.one("traces")
+    assert row["rank"] == 3
+    assert msgspec.json.decode(row["metadata"])["file_info"] == info
+    assert tables.outcome is not None
+    assert tables.outcome.lost is None
+
+
+@pytest.mark.parametrize(
+    ("names", "lost"),
+    [
+        (["notes"], "the field notes beside the events is too large to be read"),
+        (["a b"], "1 fields beside the events are too large to be read"),
+        (["x", "y"], "2 fields beside the events are too large to be read"),
+    ],
+)
+def test_fields_that_take_too_much_memory(names: list[str], lost: str) -> None:
+    content = trace(*training(), distributedInfo={"rank": 3})
+    large = b"[" + b"[]," * 800_000 + b"1]"
+    fields = b"".join(b',"%s":%s' % (name.encode(), large) for name in names)
+    tables = imported(content[:-1] + fields + b"}")
+    row = tables.one("traces")
+    assert (row["rank"], row["base_ns"]) == (3, BASE_NS)
+    assert row["metadata"] == imported(content).one("traces")["metadata"]
+    assert tables.quality["lost_text"]["detail"] == lost
+    assert tables.outcome is not None
+    assert tables.outcome.lost == lost
+
+
+@pytest.mark.parametrize("count", [100_000, 400_000])
+def test_a_list_of_objects_after_the_events(count: int) -> None:
+    """Blocks may be cut in it."""
+    content = trace(*training(), distributedInfo={"rank": 3})
+    tables = imported(content[:-1] + b',"n":[' + b'{"a":1},' * count + b"{}]}")
+    assert tables.one("traces")["rank"] == 3
+    assert len(msgspec.json.decode(tables.one("traces")["metadata"])["n"]) == count + 1
+
+
 def test_the_header_in_halves() -> None:
     """The header is one object, wherever the events are in it."""
     events = msgspec.json.encode(training())

@@ -426,6 +426,17 @@ static bool take_event(Scanner *scanner, const Event *event, int64_t order) {
     return true;
 }
 
+/* Leave an event to Python; false without memory. */
+static bool add_odd(Scanner *scanner, int64_t start, int64_t end) {
+    if (!reserve(&scanner->odd, 3, 8)) return false;
+    int64_t *odd = (int64_t *)scanner->odd.data + scanner->odd.count;
+    odd[0] = scanner->event_count;
+    odd[1] = start;
+    odd[2] = end;
+    scanner->odd.count += 3;
+    return true;
+}
+
 static int scan_events(Scanner *scanner, const uint8_t *text, int64_t length) {
     if (length < 2 || text[0] != '[' || text[length - 1] != ']') return REFUSED;
     const uint8_t *at = text + 1;
@@ -436,18 +447,16 @@ static int scan_events(Scanner *scanner, const uint8_t *text, int64_t length) {
         const uint8_t *start = at;
         if (*at != '{') return REFUSED;
         at = scan_event(scanner, at + 1, &event);
-        /* An object without a phase may be part of a damaged event. */
-        if (!at || event.phase.type != TEXT || length_of(event.phase.text) != 1) return REFUSED;
-        if (!take_event(scanner, &event, scanner->event_count)) {
-            if (!reserve(&scanner->odd, 3, 8)) return NO_MEMORY;
-            int64_t *odd = (int64_t *)scanner->odd.data + scanner->odd.count;
-            odd[0] = scanner->event_count;
-            odd[1] = start - text;
-            odd[2] = at - text;
-            scanner->odd.count += 3;
+        if (!at) return REFUSED;
+        bool is_event = event.phase.type != NOTHING || event.is_odd;
+        if (is_event) {
+            if (event.phase.type != TEXT || length_of(event.phase.text) != 1) return REFUSED;
+            if (!take_event(scanner, &event, scanner->event_count) &&
+                !add_odd(scanner, start - text, at - text))
+                return NO_MEMORY;
+            if (scanner->no_memory) return NO_MEMORY;
+            scanner->event_count++;
         }
-        if (scanner->no_memory) return NO_MEMORY;
-        scanner->event_count++;
         at = skip_blanks(at, scanner->end);
         if (at == scanner->end) break;
         if (*at != ',') return REFUSED;
