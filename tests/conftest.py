@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -24,6 +25,9 @@ from tests.support.buckets import bucket, s3  # noqa: F401 - fixtures
 from tests.support.job_control import JOB_PYTHON
 from tests.support.recorded_facts import check_facts
 
+# A busy machine takes longer than the usual 200 ms for an example.
+hypothesis.settings.register_profile("stepscope", deadline=None)
+hypothesis.settings.load_profile("stepscope")
 LIMIT_BYTES = 64 * 1024 * 1024
 
 

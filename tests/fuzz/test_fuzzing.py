@@ -71,7 +71,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @given(request=api_requests())
 @settings(
     max_examples=60,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -88,7 +88,7 @@ RECORD = st.tuples(
 
 
 @given(st.lists(RECORD, max_size=30))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_records_round_trip(records: list[tuple[int, ...]]) -> None:
     with tempfile.TemporaryDirectory() as root:
         process = Process(root)
@@ -120,7 +120,7 @@ ACTION = st.one_of(
 
 
 @given(st.lists(ACTION, max_size=14))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_each_record_reaches_the_store_once(actions: list[tuple[str, int]]) -> None:
     """For any interleaving of writes, interval ends, flushes and monitor kills."""
     with tempfile.TemporaryDirectory() as root:
@@ -174,7 +174,7 @@ def test_parsing_accepts_any_file_name(name: str) -> None:
 
 
 @given(st.lists(st.tuples(TEXT, TEXT | st.integers() | st.none()), max_size=8), st.integers(0, 400))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_journal_cut_anywhere_gives_its_complete_lines(
     lines: list[tuple[str, Any]], cut: int
 ) -> None:

@@ -67,7 +67,7 @@ def append(writer: RunWriter, rows: list[Row], *, first: int = 0) -> None:
 
 
 @given(rows=st.lists(ROW, max_size=40))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_rows_round_trip(rows: list[Row]) -> None:
     columns = ["name", "labels", "end_ns", "value", "flags"]
     with new_run() as run, RunWriter(run, "n") as writer:
@@ -86,7 +86,7 @@ ACTIONS = st.lists(
 
 
 @given(actions=ACTIONS, fan_in=st.integers(2, 3))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_any_order_of_appends_and_merges(actions: list[int | str], fan_in: int) -> None:
     expected: list[int] = []
     with mock.patch.object(layout, "FAN_IN", fan_in), new_run() as run:

@@ -34,7 +34,7 @@ def assert_linked(tables: Tables, program: Program) -> None:
 
 
 @given(events=programs() | programs(untidy=True))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_links_are_those_found_by_looking_at_every_pair(events: list[Event]) -> None:
     assert_linked(imported(trace(*events)), Program(events))
 
@@ -44,7 +44,7 @@ def test_links_are_those_found_by_looking_at_every_pair(events: list[Event]) -> 
     rows=st.integers(1, 12),
     memory_bytes=st.sampled_from([0, 200, 1 << 20]),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_many_slices_give_the_rows_of_one(
     events: list[Event], rows: int, memory_bytes: int
 ) -> None:

@@ -119,7 +119,7 @@ def read_share(text: str) -> float:
 @example(Job(wait=(90, 5), step_count=120))
 @example(Job(wait=(20,), waits_in=0.3, step_count=150))
 @example(Job(wait=(18,), step_count=40))
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @pytest.mark.seed("DIAG-02")
 def test_shares_of_rules_and_verdict_agree_or_the_sentence_names_the_difference(job: Job) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -185,7 +185,7 @@ TRACE_RULES: dict[str, Suspect] = {
     kernels=st.integers(2_000, 30_000),
 )
 @example(fetch=20_000, script=0, kernels=20_000)
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 def test_shares_of_rules_and_verdict_agree_on_a_trace(
     fetch: int, script: int, kernels: int
 ) -> None:

@@ -13,7 +13,7 @@ from stepscope.analysis.phases import PHASES
 from stepscope.analysis.steps import find_steps
 from stepscope.testing import Drawing, stack_text
 
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(suppress_health_check=[HealthCheck.too_slow])
 MS = 10**6
 STACKS = ["main", "main > f", "main > f > g", "main > f > f", "main > g > f", "main > h@torch/h.py"]
 

@@ -15,7 +15,7 @@ from stepscope.analysis.histograms import (
     make_ratio_edges,
 )
 
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(suppress_health_check=[HealthCheck.too_slow])
 VALUES = st.lists(st.integers(-50, 150).map(lambda percent: percent / 100), max_size=60)
 
 

@@ -14,7 +14,7 @@ from stepscope.analysis.sampling_ticks import (
 )
 from stepscope.analysis.series import Series, numeric_sort_key
 
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(suppress_health_check=[HealthCheck.too_slow])
 S = 10**9
 
 

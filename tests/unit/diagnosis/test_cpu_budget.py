@@ -60,7 +60,7 @@ def simulate_scheduler(*, compute: int, fetch: int, workers: int, cores: int) ->
     return (times[90] - times[30]) / 60
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     compute=st.integers(2, 12),
     fetch=st.integers(2, 24),

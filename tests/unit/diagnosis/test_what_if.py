@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from stepscope.diagnosis import diagnose
 from stepscope.diagnosis.advice import OVERLAP
@@ -120,7 +120,6 @@ def simulate_loader(workers: int, *, busy: int, fetch: int, steps: int = 400) ->
     return (received_at[-1] - received_at[half - 1]) / (steps - half)
 
 
-@settings(deadline=None)
 @given(
     workers=st.integers(0, 6),
     after=st.integers(0, 6),

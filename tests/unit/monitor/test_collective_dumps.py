@@ -129,7 +129,7 @@ def test_damaged_dumps_are_named_once(tmp_path: Path) -> None:
     assert dumps.read(directory.iterdir()) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=8), st.data())
 def test_every_call_is_stored_once_however_dumps_and_restarts_follow(
     tmp_path_factory: Any, steps: list[tuple[int, int]], data: st.DataObject

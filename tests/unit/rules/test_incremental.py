@@ -91,7 +91,7 @@ def make_sensitive(rule: type[Rule[Any]]) -> Rule[Any]:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10_000), scans=st.lists(st.integers(1, 15), max_size=8))
 @example(seed=3038, scans=[1])  # a rank starts later than another
 def test_findings_do_not_depend_on_the_ranges(

@@ -127,7 +127,7 @@ def test_imbalance_of_xgboosts_data_sets() -> None:
         check(ClassImbalance(), matrix("labels/train", "labels", bins))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=60), st.data()
 )
@@ -316,7 +316,7 @@ RULES = (ClassImbalance(samples=20), Confusion(samples=20), CheckInputImages(), 
 
 
 @pytest.mark.parametrize("rule", RULES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.sets(st.integers(1, 3)), st.integers(0, 10_000))
 def test_findings_do_not_depend_on_the_cuts(rule: Rule[Any], scans: set[int], seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from stepscope.analysis import Series
 from stepscope.rules.profiler.dataloader import _unique_pairs
@@ -16,7 +16,6 @@ hundredths = st.lists(st.integers(0, 10_000), min_size=1, max_size=200)
 shares = st.lists(st.floats(0, 1), min_size=1, max_size=4)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.integers(1, 20), shares)
 def test_rolling_quantiles(values: list[float], window: int, quantiles: list[float]) -> None:
     ends = np.arange(len(values))
@@ -26,7 +25,6 @@ def test_rolling_quantiles(values: list[float], window: int, quantiles: list[flo
         assert rows[end] == pytest.approx(expected, abs=1e-12)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.floats(0, 1), min_size=1, max_size=60),
     st.integers(1, 20),
@@ -55,7 +53,6 @@ def test_quantiles_at_scan_ends_do_not_depend_on_ranges(
     assert at_once[0].tolist() == [scans[end] for end in ends if end + 1 > patience]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from([-5, 0, 1, 2, 3, 10**9]), max_size=20), max_size=5),
     st.lists(st.floats(-10, 2e9), min_size=1, max_size=5),
@@ -74,7 +71,6 @@ def test_a_sketch_counts_dense_and_sparse_values(
     assert sketch.counts_above(np.array(thresholds)).tolist() == above
 
 
-@settings(deadline=None)
 @given(hundredths, shares)
 def test_quantiles_of_readings_in_hundredths_are_exact(counts: list[int], q: list[float]) -> None:
     values = np.array(counts) / 10_000
@@ -87,7 +83,6 @@ def test_quantiles_of_readings_in_hundredths_are_exact(counts: list[int], q: lis
         assert sketch.count_above(threshold) == (values > threshold).sum()
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(1, 1e12), min_size=1, max_size=100), shares)
 def test_durations_are_off_by_a_twenty_thousandth_at_most(
     values: list[float], q: list[float]
@@ -97,7 +92,6 @@ def test_durations_are_off_by_a_twenty_thousandth_at_most(
     assert sketch.quantiles(q) == pytest.approx(np.quantile(values, q), rel=6e-5)
 
 
-@settings(deadline=None)
 @given(hundredths, hundredths)
 def test_sketches_merge(counts: list[int], more_counts: list[int]) -> None:
     combined, first, second = QuantileSketch(), QuantileSketch(), QuantileSketch()
@@ -128,7 +122,6 @@ def test_whiskers_end_at_the_extremes() -> None:
     assert narrow.box_plot().whisker_low == 0.4
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 200), min_size=1, max_size=50), st.integers(20, 300))
 def test_snapshots(milliseconds: list[int], scan_ms: int) -> None:
     t_ns = np.sort(np.array(milliseconds)) * 1_000_000
@@ -153,7 +146,6 @@ class _Scans:
 series_milliseconds = st.lists(st.integers(0, 200), min_size=1, max_size=20)
 
 
-@settings(deadline=None)
 @given(
     st.lists(series_milliseconds, min_size=1, max_size=3),
     st.lists(st.integers(0, 2), min_size=1, max_size=5),

@@ -261,7 +261,7 @@ def random_inputs(seed: int) -> FakeRuleInputs:
 
 
 @pytest.mark.parametrize("rule", INCREMENTAL_RULES, ids=lambda rule: rule.__name__)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10_000), scans=st.lists(st.integers(1, 13), max_size=8))
 def test_findings_do_not_depend_on_the_ranges(
     rule: type[Rule[Any]], seed: int, scans: list[int]

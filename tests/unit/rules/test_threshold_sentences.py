@@ -174,7 +174,7 @@ BORDERS: dict[str, tuple[type[Rule[Any]], Draw, str, float, int]] = {
 @pytest.mark.parametrize("name", BORDERS)
 @given(exponent=st.floats(-6, 0.5))
 @example(exponent=-6)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_violation_states_a_value_on_its_side_of_the_threshold(
     name: str, exponent: float
 ) -> None:

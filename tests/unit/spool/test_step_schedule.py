@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from stepscope.spool import (
     ScheduledWindows,
@@ -24,7 +24,6 @@ SMALL = st.integers(0, 6)
 
 @given(wait=SMALL, warmup=SMALL, active=st.integers(1, 6), repeat=SMALL, skip_first=SMALL,
        skip_first_wait=st.integers(0, 1))  # fmt: skip
-@settings(deadline=None)
 def test_windows_are_those_of_torch(**values: int) -> None:
     torch_profiler = pytest.importorskip("torch.profiler")
     action = torch_profiler.ProfilerAction

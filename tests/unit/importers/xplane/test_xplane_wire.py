@@ -86,7 +86,7 @@ def value_field(statistic: Any) -> str:
     return str(fields[0]) if fields else "int64_value"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(spaces())
 def test_files_are_read_as_protobuf_reads_them(space: Any) -> None:
     check_equal(space.SerializeToString(), space)
@@ -101,7 +101,7 @@ def test_recorded_files_are_read_as_protobuf_reads_them(name: str) -> None:
     check_equal(content, XSpace.FromString(content))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(spaces(), st.data())
 def test_a_cut_file_is_read_up_to_the_cut(space: Any, data: st.DataObject) -> None:
     content = space.SerializeToString()
@@ -115,7 +115,7 @@ def test_a_cut_file_is_read_up_to_the_cut(space: Any, data: st.DataObject) -> No
             assert line.offset_ps.tolist() == other_line.offset_ps[:count].tolist()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=400))
 def test_other_bytes_are_refused_or_read(content: bytes) -> None:
     position = 0

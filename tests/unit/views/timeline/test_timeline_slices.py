@@ -83,7 +83,6 @@ def overlaps(slices: Any) -> int:
 
 @pytest.mark.slow
 @settings(
-    deadline=None,
     max_examples=40,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
@@ -127,7 +126,6 @@ def test_slices_are_the_events(
 
 
 @settings(
-    deadline=None,
     max_examples=15,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
