@@ -40,6 +40,7 @@ CASES: dict[str, Callable[[int], bytes]] = {
 """Text by number, repeated in the list of events."""
 AROUND: dict[str, tuple[bytes, Callable[[int], bytes], bytes]] = {
     "backslashes": (b'"', lambda _: b"\\\\", b'"'),
+    "text": (b'"', lambda _: b"a text ", b'"'),
     "damage": (b"[", lambda _: b"\\", b"1]"),
     "lists": (b"[", lambda _: b"[],", b"1]"),
     "objects": (b"[", lambda _: b'{"a":1},', b"1]"),

@@ -41,6 +41,8 @@ _MAX_REPAIRED_BYTES = 4 << 20
 _MAX_HEADER_MEMORY = 64 << 20
 """Memory of the fields around the events that are decoded, as estimated by `_memory_of`."""
 _VALUE_BYTES = 48
+_TEXT_COPIES = 4
+"""Text of a field is held decoded, encoded again, and in a table."""
 _MAX_HEADER_COLONS = 500_000
 """Limit of the number of fields around the events, whose text is split before it is decoded."""
 _FIELD_NAME = re.compile(r"\w{1,60}", re.ASCII)
@@ -235,12 +237,13 @@ def _decode_header(text: bytes) -> Header:
 def _memory_of(value: bytes) -> int:
     """Estimate the memory of a JSON value when it is decoded."""
     brackets = value.count(b"[") + value.count(b"{")
-    return _VALUE_BYTES + len(value) + _VALUE_BYTES * (brackets + value.count(b","))
+    return _TEXT_COPIES * len(value) + _VALUE_BYTES * (1 + brackets + value.count(b","))
 
 
 def _explain_unread(names: list[str]) -> str:
-    if len(names) == 1 and _FIELD_NAME.fullmatch(names[0]):
-        return f"the field {names[0]} beside the events is too large to be read"
+    if len(names) == 1:
+        field = f"the field {names[0]}" if _FIELD_NAME.fullmatch(names[0]) else "a field"
+        return f"{field} beside the events is too large to be read"
     return f"{len(names)} fields beside the events are too large to be read"
 
 

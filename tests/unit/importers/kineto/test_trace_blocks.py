@@ -150,7 +150,7 @@ def test_source_files_in_the_header() -> None:
     ("names", "lost"),
     [
         (["notes"], "the field notes beside the events is too large to be read"),
-        (["a b"], "1 fields beside the events are too large to be read"),
+        (["a b"], "a field beside the events is too large to be read"),
         (["x", "y"], "2 fields beside the events are too large to be read"),
     ],
 )
