@@ -33,9 +33,11 @@ def test_a_wide_window_of_a_run_that_was_read_ahead_reads_nothing(
     queried_tables: list[str] = []
     run_query = TableQueries.run
 
-    def record_query(self: TableQueries, tables: Sequence[str], query: Callable[[Any], Any]) -> Any:
+    def record_query(
+        self: TableQueries, tables: Sequence[str], query: Callable[[Any], Any], node: str | None
+    ) -> Any:
         queried_tables.extend(tables)
-        return run_query(self, tables, query)
+        return run_query(self, tables, query, node)
 
     monkeypatch.setattr(TableQueries, "run", record_query)
     cold = draw(Run(open_run(tmp_path / "run")))
