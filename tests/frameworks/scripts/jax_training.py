@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 KINDS = ("plain", "flax", "grain")
-BATCH, FEATURES, HIDDEN = 8, 16, 64
+BATCH, FEATURES, HIDDEN = 8, 16, 8192  # so many that a step is not computed before it is read
 SLOW_S = 0.02
 
 
