@@ -96,7 +96,7 @@ class TableQueries:
         self._continued: set[str] = set()  # tables that several writers of a node have written
         self._repeating: set[str] = set()  # those in whose current views records are repeated
         self._checked: dict[tuple[str, str | None], tuple[list[Segment], bool]] = {}  # for that
-        self._extents: dict[tuple[str, str | None], dict[Segment, Extents]] = {}
+        self._extents: dict[Segment, Extents] = {}
         self._lock = threading.Lock()
         self._reset_connection()
 
@@ -177,22 +177,20 @@ class TableQueries:
 
     # --- inside a query: the callback of `run` calls these -----------------------------------
 
-    def filtered_tables(
-        self, tables: Sequence[str], condition: SegmentFilter, node: str | None = None
-    ) -> dict[str, str]:
+    def filtered_tables(self, tables: Sequence[str], condition: SegmentFilter) -> dict[str, str]:
         """Return queries of the rows that may match, for tables with segments to skip."""
         queries = {}
         for name in tables:
             table, segments = TABLES[name], self._views[name]
             if not condition.applies_to(table):
                 continue
-            extents = self.segment_extents(name, node)
+            extents = self.segment_extents(name)
             matching = [s for s in segments if condition.may_match(table, extents[s])]
             if matching != segments:
                 queries[name] = self._view(table, matching)
         return queries
 
-    def segment_extents(self, table: str, node: str | None = None) -> dict[Segment, Extents]:
+    def segment_extents(self, table: str) -> dict[Segment, Extents]:
         """Return the extents of each segment of a table; only new footers are read."""
         segments = self._views[table]
         columns = [
@@ -200,14 +198,11 @@ class TableQueries:
             for column in TABLES[table].columns
             if column.unit == "epoch_ns" or column.name == TRACE_COLUMN
         ]
-        cached = self._extents.get((table, node), {})
-        self._paths(s for s in segments if s not in cached)  # fetches them concurrently
-        extents = {
-            segment: cached[segment] if segment in cached else self._read_extents(segment, columns)
-            for segment in segments
-        }
-        self._extents[table, node] = extents
-        return extents
+        new = [segment for segment in segments if segment not in self._extents]
+        self._paths(new)  # fetches them concurrently
+        for segment in new:
+            self._extents[segment] = self._read_extents(segment, columns)
+        return {segment: self._extents[segment] for segment in segments}
 
     def _read_extents(self, segment: Segment, columns: Sequence[str]) -> Extents:
         """Read the first and last value of columns of a segment.
@@ -287,7 +282,10 @@ class TableQueries:
         """
         for table, table_segments in segments.items():
             current = set(table_segments)
-            self._stale_count += len(self._read.get((table, node), current) - current)
+            stale = self._read.get((table, node), current) - current
+            self._stale_count += len(stale)
+            for segment in stale:
+                self._extents.pop(segment, None)
             self._read[table, node] = current
         if self._stale_count > _MAX_STALE_FILES:
             self._reset_connection()

@@ -349,7 +349,7 @@ class RunReader:
         condition = SegmentFilter(within, traces)
 
         def fetch(engine: duckdb.DuckDBPyConnection) -> dict[str, Array]:
-            filtered = self._queries.filtered_tables(tables, condition, node)
+            filtered = self._queries.filtered_tables(tables, condition)
             return engine.execute(with_tables(filtered, query), list(parameters)).fetchnumpy()
 
         result = self._run(tables, fetch, node)

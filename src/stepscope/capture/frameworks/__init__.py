@@ -4,6 +4,7 @@ registry    which adapter is installed after which import
 progress    step boundaries, for code that acts on them
 sampling    started by adapters with the first step
 windows     detailed windows, as planned by the monitor
+profilers   what windows need of the profiler of a framework
 xplane      recorders of windows that write XPlane files
 waits       waits for batches
 versions    versions of frameworks

@@ -110,6 +110,7 @@ class Window:
         self._directory = directory
         self._heartbeat = heartbeat
         self._probe = Probe(f"detailed window {plan.number}", coarse=True)
+        self._advance_protected = self._probe.protect(self._advance)
         self._thread = threading.get_ident()
         self._due_ns = 0
         self._first_step = 0
@@ -131,7 +132,7 @@ class Window:
             now: monotonic nanoseconds.
         """
         if self._is_owner_thread():
-            self._probe.protect(self._advance)(step, now)
+            self._advance_protected(step, now)
             self._end_if_failed()
 
     def close(self, reason: str) -> None:
