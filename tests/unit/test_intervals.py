@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from hypothesis import given, strategies as st
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from stepscope.intervals import (
     EMPTY,
@@ -16,6 +17,8 @@ from stepscope.intervals import (
     find_gaps,
     first_ancestors,
     innermost_at,
+    nest,
+    nesting,
     nesting_order,
     nesting_rows,
     overlap,
@@ -24,8 +27,10 @@ from stepscope.intervals import (
     separate_overlaps,
     sort_order,
     subtract,
+    subtree_sums,
     union,
 )
+from stepscope.intervals._nesting import open_nesting
 
 
 def array(*values: int) -> np.ndarray:
@@ -70,6 +75,66 @@ def test_empty_intervals_contain_nothing() -> None:
     start, end = array(5, 5, 5, 6, 6), array(6, 5, 5, 6, 6)
     assert parents(start, end).tolist() == [-1, 0, 0, 0, 0]
     assert nesting_rows(array(0, 0, 0), array(7, 7, 7), array(7, 7, 7)).tolist() == [0, 0, 0]
+
+
+@pytest.fixture(params=["compiled", "NumPy"])
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the library in C, and as where it was not built."""
+    if request.param == "NumPy":
+        monkeypatch.setattr(nesting, "open_nesting", lambda: None)
+    elif open_nesting() is None:
+        pytest.skip("there is no C compiler")
+
+
+EXTENTS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6)), max_size=40)
+
+
+@given(extents=EXTENTS, tolerance=st.integers(0, 2))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_nesting_is_that_of_climbing_one_by_one(
+    implementation: None, extents: list[tuple[int, int]], tolerance: int
+) -> None:
+    start = array(*(start for start, _ in extents))
+    end = array(*(start + duration for start, duration in extents))
+    order = nesting_order(start, end)
+    result = nest(start[order], end[order], tolerance)
+    ranges = list(zip(start[order].tolist(), end[order].tolist(), strict=True))
+    assert list(zip(*(part.tolist() for part in result), strict=True)) == climb(ranges, tolerance)
+
+
+def climb(ranges: list[tuple[int, int]], tolerance: int) -> list[tuple[int, int, int]]:
+    """Return parent, depth and excess of each range, as `nest` defines them."""
+    result: list[tuple[int, int, int]] = []
+    for index, (start, end) in enumerate(ranges):
+        parent, excess = index - 1, 0
+        while parent >= 0:
+            first, last = ranges[parent]
+            starts_inside = start < last and first < last
+            excess = excess or (end - last if starts_inside and end > last else 0)
+            if first < last and (end <= last or (starts_inside and end <= last + tolerance)):
+                break
+            parent = result[parent][0]
+        result.append((parent, result[parent][1] + 1 if parent >= 0 else 0, excess))
+    return result
+
+
+@given(extents=EXTENTS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_sums_of_subtrees_are_those_of_all_descendants(
+    implementation: None, extents: list[tuple[int, int]]
+) -> None:
+    start = array(*(start for start, _ in extents))
+    end = array(*(start + duration for start, duration in extents))
+    order = nesting_order(start, end)
+    tree = nest(start[order], end[order])
+    values = array(*(2**index for index in range(len(extents))))
+    expected = values.tolist()
+    for index, value in enumerate(values.tolist()):
+        ancestor = int(tree.parent[index])
+        while ancestor >= 0:
+            expected[ancestor] += value
+            ancestor = int(tree.parent[ancestor])
+    assert subtree_sums(values, tree.parent, tree.depth).tolist() == expected
 
 
 def test_deep_nesting_before_a_sibling() -> None:

@@ -38,7 +38,6 @@ from stepscope.importers.kineto.kinds import (
 )
 from stepscope.intervals import (
     OVERHANG_NS,
-    depths,
     first_ancestors,
     innermost_at,
     nest,
@@ -166,8 +165,9 @@ class Linker:
             for name, values in still_open.items()
         } or columns
         columns = _sort(columns)
-        columns["row_parent"], excess = nest(columns["at"], columns["end"], OVERHANG_NS)
-        columns["depth"] = depths(columns["row_parent"])
+        columns["row_parent"], columns["depth"], excess = nest(
+            columns["at"], columns["end"], OVERHANG_NS
+        )
         fresh = excess[columns["fresh"]]
         self._counts.ranges += len(fresh)
         self._counts.overhangs += int((fresh > 0).sum())

@@ -9,6 +9,9 @@
    all other events are returned for the Python decoder, which is the definition of every result. If
    the text is no JSON, or an event is nested deeply, the whole block is refused.
 
+   Recorders write the keys of one kind of events in one order and form. So the text of each key, up to
+   its value, is compared with that of the key that followed the one before it the last time.
+
        texts.h        interned strings
        values.h       any JSON value: its extent and type; `Value.is_odd` marks what is left to Python
        scan_event     one event as a few values
@@ -17,7 +20,7 @@
 
 #include "values.h"
 
-enum { MAX_KEYS = 256, MAX_KINDS = 32, MAX_ARGUMENTS = 48, MAX_LABEL = 256 };
+enum { GUESSES = 4, MAX_KEYS = 256, MAX_KINDS = 32, MAX_ARGUMENTS = 48, MAX_LABEL = 256 };
 enum { INTEGER, NUMBER, STRING, JSON, SIZES, UNUSED };                /* types of arguments */
 enum { NULLABLE = 1, ZERO_IS_ABSENT = 2, IN_ARGS = 4, CONDITIONAL = 8 }; /* their flags */
 enum { ORDER, TRACK, NAME, START, DURATION, ARGS, ARGS_ALL, FIRST_ARGUMENT }; /* fields of a row */
@@ -51,19 +54,28 @@ typedef struct {
 
 /* --- the scanner */
 
+enum { PHASE, CATEGORY, EVENT_NAME, PID, TID, TIME, EVENT_DURATION, ID, MEMBER_COUNT, /* of an event */
+       ARGUMENTS = MEMBER_COUNT, OTHER_MEMBER };
+
 typedef struct {
-    Value phase, category, name, pid, tid, time, duration, id;
+    Value members[MEMBER_COUNT];
     bool has_args, is_odd;
     int32_t argument_count;
     int32_t keys[MAX_ARGUMENTS];
-    Value arguments[MAX_ARGUMENTS];
+    Value arguments[MAX_ARGUMENTS + 1]; /* the last one is not kept */
 } Event;
+
+typedef struct {
+    /* Keys that followed this one, or came first, the latest before the others; -1 for none. */
+    int16_t following[MAX_KEYS + 1][GUESSES];
+    Span texts[MAX_KEYS]; /* from the quote to the value, as a key was written last */
+} Habits;
 
 typedef struct {
     Label keys[MAX_KEYS]; /* of arguments; `kind` is unused */
     int32_t key_count;
     int16_t key_slots[4 * MAX_KEYS]; /* index + 1 by hash */
-    int16_t following[MAX_KEYS + 1]; /* key that followed this one in the last event */
+    Habits member_habits, argument_habits;
     Label categories[MAX_KEYS], instants[MAX_KINDS];
     int32_t category_count, instant_count;
     Kind kinds[MAX_KINDS];
@@ -81,20 +93,61 @@ typedef struct {
 
 /* --- labels: keys, categories, names of instants */
 
-static int32_t key_of(Scanner *scanner, Span text, int32_t previous) {
-    /* Recorders write the keys of one kind in one order, so the key after a key is nearly known. */
-    int32_t guess = scanner->following[previous + 1];
-    if (guess >= 0 && equals(text, scanner->keys[guess].text, scanner->keys[guess].length))
-        return guess;
+static int32_t key_of(const Scanner *scanner, Span text) {
     uint64_t at = hash_of(text.start, length_of(text)) % (4 * MAX_KEYS);
     for (; scanner->key_slots[at]; at = (at + 1) % (4 * MAX_KEYS)) {
         int32_t key = scanner->key_slots[at] - 1;
-        if (equals(text, scanner->keys[key].text, scanner->keys[key].length)) {
-            scanner->following[previous + 1] = (int16_t)key;
-            return key;
-        }
+        if (equals(text, scanner->keys[key].text, scanner->keys[key].length)) return key;
     }
     return -1;
+}
+
+/* Return the member of an event that a key names; OTHER_MEMBER for keys that mean nothing here. */
+static int32_t member_of(const Scanner *scanner, Span key) {
+    static const char names[][5] = {"ph", "cat", "name", "pid", "tid", "ts", "dur", "id", "args"};
+    (void)scanner;
+    for (int32_t member = 0; member < OTHER_MEMBER; member++)
+        if (equals(key, names[member], (int64_t)strlen(names[member]))) return member;
+    return OTHER_MEMBER;
+}
+
+static void forget_habits(Habits *habits) {
+    memset(habits->following, -1, sizeof habits->following);
+    memset(habits->texts, 0, sizeof habits->texts);
+}
+
+/* Put a key before the first `count` of the guesses, of which the next one is forgotten. */
+static int32_t put_first(int16_t *guesses, int count, int16_t key) {
+    for (; count > 0; count--) guesses[count] = guesses[count - 1];
+    return guesses[0] = key;
+}
+
+/* Scan a key and its colon, up to the value; NULL: not JSON.
+
+   `key` is the one before it, -1 for none, and becomes what `find` says about its text. */
+static const uint8_t *scan_key(const Scanner *scanner, Habits *habits, const uint8_t *at,
+                               int32_t (*find)(const Scanner *, Span), int32_t *key, bool *is_odd) {
+    const uint8_t *end = scanner->end, *first = at;
+    int16_t *following = habits->following[*key + 1];
+    for (int guess = 0; guess < GUESSES && following[guess] >= 0; guess++) {
+        Span text = habits->texts[following[guess]];
+        if (end - at > length_of(text) && same_bytes(text.start, at, length_of(text))) {
+            *key = guess ? put_first(following, guess, following[guess]) : following[0];
+            return at + length_of(text);
+        }
+    }
+    if (at == end || *at != '"') return NULL;
+    Span text = {at + 1, scan_string(at + 1, end, is_odd)};
+    if (!text.end) return NULL;
+    at = skip_blanks(text.end + 1, end);
+    if (at == end || *at != ':') return NULL;
+    at = skip_blanks(at + 1, end);
+    *key = find(scanner, text);
+    if (*key >= 0) {
+        put_first(following, GUESSES - 1, (int16_t)*key);
+        habits->texts[*key] = (Span){first, at};
+    }
+    return at;
 }
 
 static int32_t find_label(const Label *labels, int32_t count, Span text) {
@@ -105,16 +158,16 @@ static int32_t find_label(const Label *labels, int32_t count, Span text) {
 
 /* Return the kind of an event that is not odd; KIND_NONE leaves it to Python. */
 static int32_t kind_of(const Scanner *scanner, const Event *event) {
-    uint8_t phase = *event->phase.text.start;
+    uint8_t phase = *event->members[PHASE].text.start;
     if (phase == 'i' || phase == 'I')
-        return find_label(scanner->instants, scanner->instant_count, event->name.text);
+        return find_label(scanner->instants, scanner->instant_count, event->members[EVENT_NAME].text);
     bool is_flow = phase == 's' || phase == 't' || phase == 'f';
     if (!is_flow && phase != 'X') return KIND_NONE;
     uint8_t lower[64];
-    int64_t length = length_of(event->category.text);
+    int64_t length = length_of(event->members[CATEGORY].text);
     if (length > (int64_t)sizeof lower) return KIND_NONE;
     for (int64_t i = 0; i < length; i++) {
-        uint8_t c = event->category.text.start[i];
+        uint8_t c = event->members[CATEGORY].text.start[i];
         lower[i] = c >= 'A' && c <= 'Z' ? (uint8_t)(c + 32) : c;
     }
     Span category = {lower, lower + length};
@@ -127,28 +180,18 @@ static int32_t kind_of(const Scanner *scanner, const Event *event) {
 
 static const uint8_t *scan_args(Scanner *scanner, const uint8_t *at, Event *event) {
     const uint8_t *end = scanner->end;
-    int32_t previous = -1;
+    int32_t key = -1;
     at = skip_blanks(at + 1, end);
     if (at < end && *at == '}') return at + 1;
     for (;;) {
-        if (at == end || *at != '"') return NULL;
-        Span text = {at + 1, scan_string(at + 1, end, &event->is_odd)};
-        if (!text.end) return NULL;
-        at = skip_blanks(text.end + 1, end);
-        if (at == end || *at != ':') return NULL;
-        at = skip_blanks(at + 1, end);
-        Value value = {.is_odd = false};
-        at = scan_value(at, end, 2, &value);
+        at = scan_key(scanner, &scanner->argument_habits, at, key_of, &key, &event->is_odd);
         if (!at) return NULL;
-        event->is_odd |= value.is_odd;
-        int32_t key = event->is_odd ? -1 : key_of(scanner, text, previous);
-        if (key < 0 || event->argument_count == MAX_ARGUMENTS) {
-            event->is_odd = true;
-        } else {
-            event->keys[event->argument_count] = key;
-            event->arguments[event->argument_count++] = value;
-            previous = key;
-        }
+        Value *value = &event->arguments[event->argument_count];
+        value->is_odd = false;
+        at = scan_value(at, end, 2, value);
+        if (!at) return NULL;
+        event->is_odd |= value->is_odd || key < 0 || event->argument_count == MAX_ARGUMENTS;
+        if (!event->is_odd) event->keys[event->argument_count++] = key;
         at = skip_blanks(at, end);
         if (at == end) return NULL;
         if (*at == '}') return at + 1;
@@ -157,55 +200,32 @@ static const uint8_t *scan_args(Scanner *scanner, const uint8_t *at, Event *even
     }
 }
 
-/* Return the member of an event that a key names; NULL for keys that mean nothing here. */
-static Value *member_of(Event *event, Span key) {
-    switch (length_of(key)) {
-    case 2:
-        if (equals(key, "ph", 2)) return &event->phase;
-        if (equals(key, "ts", 2)) return &event->time;
-        if (equals(key, "id", 2)) return &event->id;
-        return NULL;
-    case 3:
-        if (equals(key, "cat", 3)) return &event->category;
-        if (equals(key, "pid", 3)) return &event->pid;
-        if (equals(key, "tid", 3)) return &event->tid;
-        if (equals(key, "dur", 3)) return &event->duration;
-        return NULL;
-    case 4:
-        return equals(key, "name", 4) ? &event->name : NULL;
-    }
-    return NULL;
-}
-
 /* Scan an event from after its opening brace to after its closing one; NULL: not JSON. */
 static const uint8_t *scan_event(Scanner *scanner, const uint8_t *at, Event *event) {
     const uint8_t *end = scanner->end;
     const Value missing = {.type = NOTHING, .text = {(const uint8_t *)"", (const uint8_t *)""}};
-    event->phase = event->category = event->name = event->pid = event->tid = missing;
-    event->time = event->duration = event->id = missing;
+    for (int32_t member = 0; member < MEMBER_COUNT; member++) {
+        event->members[member].type = missing.type;
+        event->members[member].text = missing.text;
+    }
     event->has_args = event->is_odd = false;
     event->argument_count = 0;
+    int32_t key = -1;
     at = skip_blanks(at, end);
     if (at < end && *at == '}') return at + 1;
     for (;;) {
-        if (at == end || *at != '"') return NULL;
-        Span key = {at + 1, scan_string(at + 1, end, &event->is_odd)};
-        if (!key.end) return NULL;
-        at = skip_blanks(key.end + 1, end);
-        if (at == end || *at != ':') return NULL;
-        at = skip_blanks(at + 1, end);
-        if (equals(key, "args", 4) && at < end && *at == '{' && !event->has_args) {
+        at = scan_key(scanner, &scanner->member_habits, at, member_of, &key, &event->is_odd);
+        if (!at) return NULL;
+        if (key == ARGUMENTS && at < end && *at == '{' && !event->has_args) {
             event->has_args = true;
             at = scan_args(scanner, at, event);
         } else {
-            Value value = {.is_odd = false}, *member = member_of(event, key);
-            at = scan_value(at, end, 1, &value);
+            Value *value = key < MEMBER_COUNT ? &event->members[key] : &event->arguments[MAX_ARGUMENTS];
             /* A key that occurs twice, null, and arguments that are no object are for Python. */
-            event->is_odd |= value.is_odd || equals(key, "args", 4);
-            if (at && member) {
-                event->is_odd |= member->type != NOTHING || value.type == NOTHING;
-                *member = value;
-            }
+            bool is_odd = key == ARGUMENTS || (key < MEMBER_COUNT && value->type != NOTHING);
+            value->is_odd = false;
+            at = scan_value(at, end, 1, value);
+            event->is_odd |= is_odd || value->is_odd || (key < MEMBER_COUNT && value->type == NOTHING);
         }
         if (!at) return NULL;
         at = skip_blanks(at, end);
@@ -288,10 +308,11 @@ static bool is_present(const Argument *argument, const Value *value) {
 }
 
 /* Return the code of the JSON object of arguments without a field of their own, -1 for none. */
-static int64_t intern_args(Scanner *scanner, const Kind *kind, const Value **values, bool conditional) {
+static int64_t intern_args(Scanner *scanner, const Kind *kind, const Value **values,
+                           uint64_t present, bool conditional) {
     int64_t size = 2;
     for (int32_t i = 0; i < kind->argument_count; i++)
-        if (kind->arguments[i].flags & IN_ARGS && values[i])
+        if (kind->arguments[i].flags & IN_ARGS && present >> i & 1)
             size += scanner->keys[kind->arguments[i].key].length + length_of(values[i]->text) + 6;
     uint8_t *target = room(&scanner->strings, size), *out = target;
     if (!target) {
@@ -300,8 +321,9 @@ static int64_t intern_args(Scanner *scanner, const Kind *kind, const Value **val
     }
     for (int32_t i = 0; i < kind->argument_count; i++) {
         const Argument *argument = &kind->arguments[i];
+        if (!(argument->flags & IN_ARGS) || !(present >> i & 1)) continue;
         const Value *value = values[i];
-        if (!(argument->flags & IN_ARGS) || !value || !is_present(argument, value)) continue;
+        if (!is_present(argument, value)) continue;
         if (argument->flags & CONDITIONAL && !conditional) continue;
         const Label *key = &scanner->keys[argument->key];
         *out = out == target ? '{' : ',';
@@ -328,7 +350,8 @@ static int64_t intern_args(Scanner *scanner, const Kind *kind, const Value **val
 
 static bool take_arguments(Scanner *scanner, int32_t number, const Event *event, int64_t *row) {
     const Kind *kind = &scanner->kinds[number];
-    const Value *values[MAX_ARGUMENTS] = {NULL};
+    const Value *values[MAX_ARGUMENTS]; /* of those in `present` */
+    uint64_t present = 0;
     bool has_args = false, has_conditional = false;
     for (int32_t i = 0; i < kind->argument_count; i++) {
         const Argument *argument = &kind->arguments[i];
@@ -338,14 +361,15 @@ static bool take_arguments(Scanner *scanner, int32_t number, const Event *event,
     }
     for (int32_t i = 0; i < event->argument_count; i++) {
         int index = scanner->argument_of[number][event->keys[i]];
-        if (index < 0 || values[index]) return false; /* of another kind, or a second time */
+        if (index < 0 || present >> index & 1) return false; /* of another kind, or a second time */
+        present |= (uint64_t)1 << index;
         values[index] = &event->arguments[i];
         if (!take_argument(scanner, &kind->arguments[index], values[index], row)) return false;
         has_args |= (kind->arguments[index].flags & IN_ARGS) != 0;
         has_conditional |= (kind->arguments[index].flags & CONDITIONAL) != 0;
     }
-    row[ARGS] = has_args ? intern_args(scanner, kind, values, false) : ABSENT;
-    row[ARGS_ALL] = has_conditional ? intern_args(scanner, kind, values, true) : row[ARGS];
+    row[ARGS] = has_args ? intern_args(scanner, kind, values, present, false) : ABSENT;
+    row[ARGS_ALL] = has_conditional ? intern_args(scanner, kind, values, present, true) : row[ARGS];
     return true;
 }
 
@@ -353,7 +377,7 @@ static bool take_arguments(Scanner *scanner, int32_t number, const Event *event,
 /* Return the code of a process and a thread: numbers, or strings that begin with a quote. */
 static int64_t track_of(Scanner *scanner, const Event *event) {
     uint8_t label[2 * MAX_LABEL + 8], *out = label;
-    const Value *parts[] = {&event->pid, &event->tid};
+    const Value *parts[] = {&event->members[PID], &event->members[TID]};
     for (int part = 0; part < 2; part++) {
         if (length_of(parts[part]->text) > MAX_LABEL) return -1;
         if (parts[part]->type != WHOLE) *out++ = '"'; /* a missing one is an empty string */
@@ -377,8 +401,8 @@ static int64_t track_of(Scanner *scanner, const Event *event) {
 
 /* Return true if the members of an event have the usual types. */
 static bool is_usual(const Event *event) {
-    const Value *texts[] = {&event->name, &event->category};
-    const Value *labels[] = {&event->pid, &event->tid, &event->id};
+    const Value *texts[] = {&event->members[EVENT_NAME], &event->members[CATEGORY]};
+    const Value *labels[] = {&event->members[PID], &event->members[TID], &event->members[ID]};
     for (int i = 0; i < 2; i++)
         if (texts[i]->type != TEXT && texts[i]->type != NOTHING) return false;
     for (int i = 0; i < 3; i++)
@@ -392,7 +416,7 @@ static bool take_event(Scanner *scanner, const Event *event, int64_t order) {
     if (!is_usual(event)) return false;
     int32_t kind = kind_of(scanner, event);
     if (kind == KIND_LAUNCH_FLOW) { /* these are only counted */
-        if (*event->phase.text.start == 's') scanner->flow_starts++;
+        if (*event->members[PHASE].text.start == 's') scanner->flow_starts++;
         else scanner->flow_ends++;
         return true;
     }
@@ -407,17 +431,17 @@ static bool take_event(Scanner *scanner, const Event *event, int64_t order) {
     int64_t *row = (int64_t *)rows->data + rows->count;
     row[ORDER] = order;
     row[TRACK] = track_of(scanner, event);
-    if (row[TRACK] < 0 || !nanoseconds_of(&event->time, &row[START])) return false;
-    row[NAME] = intern(&scanner->strings, event->name.text);
+    if (row[TRACK] < 0 || !nanoseconds_of(&event->members[TIME], &row[START])) return false;
+    row[NAME] = intern(&scanner->strings, event->members[EVENT_NAME].text);
     if (is_flow) {
-        if (event->id.type != WHOLE) return false;
-        row[FLOW_PHASE] = intern(&scanner->strings, event->phase.text);
-        row[FLOW_CATEGORY] = intern(&scanner->strings, event->category.text);
-        row[FLOW_ID] = event->id.whole;
+        if (event->members[ID].type != WHOLE) return false;
+        row[FLOW_PHASE] = intern(&scanner->strings, event->members[PHASE].text);
+        row[FLOW_CATEGORY] = intern(&scanner->strings, event->members[CATEGORY].text);
+        row[FLOW_ID] = event->members[ID].whole;
         scanner->no_memory |= row[FLOW_PHASE] < 0 || row[FLOW_CATEGORY] < 0;
     } else {
         row[DURATION] = 0;
-        if (scanner->kinds[kind].is_range && !nanoseconds_of(&event->duration, &row[DURATION]))
+        if (scanner->kinds[kind].is_range && !nanoseconds_of(&event->members[EVENT_DURATION], &row[DURATION]))
             return false;
         if (!take_arguments(scanner, kind, event, row)) return false;
     }
@@ -448,9 +472,9 @@ static int scan_events(Scanner *scanner, const uint8_t *text, int64_t length) {
         if (*at != '{') return REFUSED;
         at = scan_event(scanner, at + 1, &event);
         if (!at) return REFUSED;
-        bool is_event = event.phase.type != NOTHING || event.is_odd;
+        bool is_event = event.members[PHASE].type != NOTHING || event.is_odd;
         if (is_event) {
-            if (event.phase.type != TEXT || length_of(event.phase.text) != 1) return REFUSED;
+            if (event.members[PHASE].type != TEXT || length_of(event.members[PHASE].text) != 1) return REFUSED;
             if (!take_event(scanner, &event, scanner->event_count) &&
                 !add_odd(scanner, start - text, at - text))
                 return NO_MEMORY;
@@ -489,7 +513,6 @@ void *stepscope_scan_create(const Kind *kinds, int32_t kind_count, int32_t flow_
     scanner->category_count = category_count;
     scanner->instant_count = instant_count;
     memset(scanner->argument_of, -1, sizeof scanner->argument_of);
-    memset(scanner->following, -1, sizeof scanner->following);
     for (int32_t kind = 0; kind < kind_count; kind++)
         for (int32_t i = 0; i < kinds[kind].argument_count; i++)
             scanner->argument_of[kind][kinds[kind].arguments[i].key] = (int8_t)i;
@@ -531,6 +554,7 @@ int stepscope_scan(Scanner *scanner, const uint8_t *text, int64_t length, Result
     scanner->no_memory = false;
     for (int32_t kind = 0; kind < scanner->kind_count; kind++) scanner->rows[kind].count = 0;
     forget_texts(&scanner->strings), forget_texts(&scanner->tracks);
+    forget_habits(&scanner->member_habits), forget_habits(&scanner->argument_habits);
     int status = scan_events(scanner, text, length);
     *result = (Result){
         .event_count = scanner->event_count,

@@ -30,8 +30,30 @@ typedef struct {
 
 static int64_t length_of(Span span) { return span.end - span.start; }
 
+/* As memcmp, without a call: texts are short. The last words that are compared overlap. */
+static inline bool same_bytes(const uint8_t *one, const uint8_t *other, int64_t length) {
+    uint64_t a, b;
+    uint32_t c, d;
+    if (length >= 8) {
+        for (int64_t at = 0; at < length; at += 8) {
+            if (at > length - 8) at = length - 8;
+            memcpy(&a, one + at, 8), memcpy(&b, other + at, 8);
+            if (a != b) return false;
+        }
+        return true;
+    }
+    if (length >= 4) {
+        memcpy(&c, one, 4), memcpy(&d, other, 4);
+        if (c != d) return false;
+        memcpy(&c, one + length - 4, 4), memcpy(&d, other + length - 4, 4);
+        return c == d;
+    }
+    while (length && one[length - 1] == other[length - 1]) length--;
+    return !length;
+}
+
 static bool equals(Span span, const void *text, int64_t length) {
-    return length_of(span) == length && memcmp(span.start, text, (size_t)length) == 0;
+    return length_of(span) == length && same_bytes(span.start, text, length);
 }
 
 /* --- interned strings */
@@ -83,7 +105,7 @@ static int64_t intern_last(Texts *texts, int64_t length) {
     for (; texts->slots[at]; at = (at + 1) & texts->mask) {
         int64_t code = texts->slots[at] - 1, start = code ? ends[code - 1] : 0;
         if (hashes[code] == hash && ends[code] - start == length &&
-            memcmp(bytes + start, text, (size_t)length) == 0)
+            same_bytes(bytes + start, text, length))
             return code;
     }
     if (texts->hashes.count >= INT32_MAX - 1) return -1;

@@ -14,7 +14,8 @@ typedef struct {
     int32_t type;
     bool is_odd; /* it contains a string with escapes or other than ASCII characters */
     Span text;   /* a string without its quotes */
-    int64_t whole;
+    int64_t whole;     /* the number without its fraction */
+    int32_t decimals;  /* digits of the fraction */
 } Value;
 
 static bool is_blank(uint8_t c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
@@ -75,6 +76,7 @@ static const uint8_t *scan_number(const uint8_t *at, const uint8_t *end, Value *
         const uint8_t *fraction = ++at;
         while (at < end && is_digit(*at)) at++;
         if (at == fraction) return NULL;
+        value->decimals = (int32_t)(at - fraction);
         value->type = count <= 16 ? DECIMAL : OTHER_NUMBER;
     }
     if (at < end && (*at == 'e' || *at == 'E')) {
@@ -151,21 +153,18 @@ static const uint8_t *scan_value(const uint8_t *at, const uint8_t *end, int dept
 static bool nanoseconds_of(const Value *value, int64_t *time) {
     *time = INVALID_TIME;
     if (value->type == NOTHING) return true;
-    /* `whole` is the integer part of a decimal, too. Later times are impossible: see `times.py`. */
+    if (value->type != WHOLE && value->type != DECIMAL) return false;
+    /* Later times are impossible: see `times.py`. */
     if (value->whole <= -MAX_MICROSECONDS || value->whole >= MAX_MICROSECONDS) return false;
     if (value->type == WHOLE) {
         *time = 1000 * value->whole;
         return true;
     }
-    if (value->type != DECIMAL) return false;
-    const uint8_t *at = value->text.start;
-    bool negative = *at == '-';
-    int64_t result = 0;
-    for (at += negative; *at != '.'; at++) result = 10 * result + (*at - '0');
-    at++;
-    for (int digit = 0; digit < 3; digit++)
-        result = 10 * result + (at < value->text.end ? *at++ - '0' : 0);
-    if (at < value->text.end && *at >= '5') result++;
+    const uint8_t *end = value->text.end, *at = end - value->decimals;
+    bool negative = *value->text.start == '-';
+    int64_t result = negative ? -value->whole : value->whole;
+    for (int digit = 0; digit < 3; digit++) result = 10 * result + (at < end ? *at++ - '0' : 0);
+    if (at < end && *at >= '5') result++;
     *time = negative ? -result : result;
     return true;
 }

@@ -1,0 +1,37 @@
+"""Nesting of intervals in one pass of compiled code, where it could be built.
+
+nesting.c    the loops
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.native_library import NativeLibrary
+
+LIBRARY = NativeLibrary(Path(__file__).parent)
+
+
+@functools.cache
+def open_nesting() -> Any:
+    """Load the library; None where it was not built."""
+    library: Any = LIBRARY.open()
+    if library is None:
+        return None
+    integers, count = ctypes.c_void_p, ctypes.c_int64
+    library.stepscope_nest.argtypes = (integers, integers, count, count, *(3 * (integers,)))
+    library.stepscope_nest.restype = None
+    library.stepscope_add_up.argtypes = (integers, count, integers)
+    library.stepscope_add_up.restype = None
+    return library
+
+
+def address_of(values: NDArray[np.int64]) -> int:
+    """Return the address of contiguous integers, as the library takes them."""
+    return values.ctypes.data

@@ -1,0 +1,194 @@
+"""Intervals that contain each other: order, parents, depths, what is innermost at a time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.intervals._nesting import address_of, open_nesting
+from stepscope.intervals.sets import Int, Mask
+
+OVERHANG_NS = 1_000
+"""Tolerance for a range that ends after the enclosing one: clocks are read at different times."""
+
+
+def sort_order(first: Int, *ties: Int) -> Int:
+    """Return indices that sort by the first key, ties by the next one, and so on; stable.
+
+    Equals `np.lexsort` with the keys in reverse order, which sorts all rows by every key. Profilers
+    write events almost in order of time: few rows are tied, and a first sort by another key would
+    destroy that order.
+    """
+    order = np.argsort(first, kind="stable")
+    ordered = first[order]
+    is_equal = ordered[1:] == ordered[:-1]
+    if ties and is_equal.any():
+        is_tied = np.zeros(len(order), dtype=np.bool_)
+        is_tied[1:] = is_equal
+        is_tied[:-1] |= is_equal
+        positions = np.flatnonzero(is_tied)
+        rows = order[positions]
+        keys = [key[rows] for key in (first, *ties)]
+        order[positions] = rows[np.lexsort(keys[::-1])]
+    return order.astype(np.int64, copy=False)
+
+
+def nesting_order(start: Int, end: Int) -> Int:
+    """Return indices that sort an interval before those it contains: by start, longer first."""
+    return sort_order(start, -end)
+
+
+class Nesting(NamedTuple):
+    """Tree of intervals that contain each other."""
+
+    parent: Int
+    """Index of each interval's innermost enclosing interval, -1 for none."""
+    depth: Int
+    """Number of intervals that enclose it."""
+    excess: Int
+    """Time by which each interval ends after the innermost interval in which it starts; 0 if it is
+    nested in that."""
+
+
+def parents(start: Int, end: Int, tolerance: int = 0) -> Int:
+    """Return the index of each interval's innermost enclosing interval, -1 for none; see `nest`."""
+    return nest(start, end, tolerance).parent
+
+
+def nest(start: Int, end: Int, tolerance: int = 0) -> Nesting:
+    """Find each interval's innermost enclosing interval.
+
+    Args:
+        start, end: in nesting order.
+        tolerance: an interval that starts inside another and ends after it counts as its child if
+            it ends at most this much later. An empty interval contains none.
+    """
+    library = open_nesting()
+    if library is None:
+        return nest_by_numpy(start, end, tolerance)
+    start, end = np.ascontiguousarray(start), np.ascontiguousarray(end)
+    result = Nesting(*(np.empty(len(start), dtype=np.int64) for _ in Nesting._fields))
+    library.stepscope_nest(
+        *map(address_of, (start, end)), len(start), tolerance, *map(address_of, result)
+    )
+    return result
+
+
+def nest_by_numpy(start: Int, end: Int, tolerance: int = 0) -> Nesting:
+    """Do what `nest` does, without the library in C.
+
+    The first candidate for the parent of an interval is its predecessor. While the candidate does
+    not contain the interval, the candidate's parent is tried. Paths are halved, so this takes
+    O(depth + log n) passes.
+    """
+    excess = np.zeros(len(start), dtype=np.int64)
+    if (end[:-1] <= start[1:]).all() and (end[:-1] < end[1:]).all():  # consecutive
+        return Nesting(np.full(len(start), -1, dtype=np.int64), np.zeros_like(excess), excess)
+    # Calls that took no microsecond follow each other at one time: they are not inside each other.
+    reach = np.where(end > start, end, start - 1)
+    parent = np.arange(-1, len(start) - 1, dtype=np.int64)
+    pending = np.arange(1, len(start), dtype=np.int64)
+    pending_start, pending_end, parent_end = start[1:], end[1:], reach[:-1]
+    while len(pending):
+        # A candidate that ends as late contains the interval, even an empty one at its end.
+        short = np.flatnonzero(parent_end < pending_end)
+        pending, parent_end = pending[short], parent_end[short]
+        pending_start, pending_end = pending_start[short], pending_end[short]
+        overlaps = parent_end > pending_start
+        late = overlaps & (excess[pending] == 0)
+        excess[pending[late]] = (pending_end - parent_end)[late]
+        # A candidate that ended before the start is not a parent, however small the gap.
+        wrong = np.flatnonzero(~overlaps | (parent_end + tolerance < pending_end))
+        grandparent = parent[parent[pending[wrong]]]
+        parent[pending[wrong]] = grandparent
+        wrong = wrong[grandparent >= 0]
+        pending = pending[wrong]
+        pending_start, pending_end = pending_start[wrong], pending_end[wrong]
+        parent_end = reach[parent[pending]]
+    return Nesting(parent, depths(parent), excess)
+
+
+def depths(parent: Int) -> Int:
+    """Count the enclosing intervals of each interval, following parents by doubling jumps."""
+    depth = (parent >= 0).astype(np.int64)
+    jump = parent.copy()
+    while (active := np.flatnonzero(jump >= 0)).size:
+        ancestor = jump[active]
+        depth[active] += depth[ancestor]
+        jump[active] = jump[ancestor]
+    return depth
+
+
+def first_ancestors(parent: Int, is_goal: Mask) -> Int:
+    """Return the first goal on the way up from each interval, itself included, -1 for none.
+
+    Every jump reaches as far as all jumps before it, so this takes O(log depth) passes.
+    """
+    reached = np.where(is_goal, np.arange(len(parent), dtype=np.int64), parent)
+    climbing = np.flatnonzero(~is_goal & (parent >= 0))
+    while len(climbing := climbing[~is_goal[reached[climbing]]]):
+        reached[climbing] = reached[reached[climbing]]
+        climbing = climbing[reached[climbing] >= 0]
+    return reached
+
+
+def subtree_sums(values: Int, parent: Int, depth: Int) -> Int:
+    """Sum `values` over each interval and all intervals inside it, which come after it."""
+    total = values.copy()
+    library = open_nesting()
+    if library is not None:
+        parent = np.ascontiguousarray(parent)
+        library.stepscope_add_up(address_of(parent), len(parent), address_of(total))
+        return total
+    nested = np.flatnonzero(parent >= 0)
+    deepest_first = nested[np.argsort(-depth[nested], kind="stable")]
+    borders = np.flatnonzero(np.diff(depth[deepest_first])) + 1
+    for level in np.split(deepest_first, borders):
+        np.add.at(total, parent[level], total[level])
+    return total
+
+
+def innermost_at(times: Int, start: Int, end: Int, parent: Int) -> Int:
+    """Return the index of the innermost interval that covers each time, -1 for none."""
+    if not len(start):
+        return np.full(len(times), -1, dtype=np.int64)
+    innermost = np.searchsorted(start, times, side="right").astype(np.int64) - 1
+    while True:
+        candidate = np.maximum(innermost, 0)
+        outside = (innermost >= 0) & (end[candidate] <= times)
+        if not outside.any():
+            return innermost
+        innermost[outside] = parent[innermost[outside]]
+
+
+class Segments(NamedTuple):
+    """Pieces of time between changes of the innermost interval."""
+
+    start: Int
+    end: Int
+    owner: Int
+    """Index of the innermost interval, -1 where none is open."""
+
+
+def segments(start: Int, end: Int, parent: Int) -> Segments:
+    """Cut time at all starts and ends and find the innermost interval of each piece.
+
+    Args:
+        start, end, parent: properly nested, in nesting order, of positive duration.
+    """
+    count = len(start)
+    if not count:
+        return Segments(*(np.empty(0, dtype=np.int64) for _ in range(3)))
+    index = np.arange(count, dtype=np.int64)
+    if (end[:-1] <= start[1:]).all():  # consecutive
+        cuts = np.stack([start, end], axis=1).reshape(-1)
+        owner = np.stack([index, np.full(count, -1, dtype=np.int64)], axis=1).reshape(-1)
+    else:
+        # At equal times, ends come first, inner before outer; then starts, outer before inner.
+        times = np.concatenate([end[::-1], start])
+        order = np.argsort(times, kind="stable")
+        owner = np.concatenate([parent[::-1], index]).take(order)
+        cuts = times.take(order)
+    pieces = np.flatnonzero(cuts[1:] > cuts[:-1])
+    return Segments(cuts.take(pieces), cuts.take(pieces + 1), owner.take(pieces))
