@@ -21,7 +21,7 @@ from stepscope.intervals.nesting import (
     sort_order,
     subtree_sums,
 )
-from stepscope.intervals.rows import MAX_KEY, nesting_rows, separate_overlaps
+from stepscope.intervals.rows import nesting_rows, order_by_row, separate_overlaps
 from stepscope.intervals.sets import (
     EMPTY,
     Int,
@@ -39,7 +39,6 @@ from stepscope.intervals.sets import (
 
 __all__ = [
     "EMPTY",
-    "MAX_KEY",
     "OVERHANG_NS",
     "Int",
     "Intervals",
@@ -53,6 +52,7 @@ __all__ = [
     "nest",
     "nesting_order",
     "nesting_rows",
+    "order_by_row",
     "overlap",
     "parents",
     "segments",

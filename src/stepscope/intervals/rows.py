@@ -47,26 +47,54 @@ def nesting_rows(line: Int, start: Int, end: Int, *ties: Int) -> Int:
     return rows
 
 
-def separate_overlaps(line: Int, row: Int, start: Int, end: Int) -> Int:
+def order_by_row(line: Int, row: Int, start: Int) -> Int:
+    """Return indices that sort ranges by line, row and start; stable."""
+    if not len(line):
+        return np.empty(0, dtype=np.int64)
+    # Parts are nearly sorted by line and start; small numbers are sorted without comparisons.
+    stretch = int(np.ptp(start)) + 1
+    if int(line.max()) < MAX_KEY // stretch:
+        order = np.argsort(line * stretch + (start - start.min()), kind="stable")
+    else:
+        order = np.lexsort((start, line))
+    narrow = line * (int(row.max()) + 1) + row
+    narrow = narrow.astype(np.min_scalar_type(int(narrow.max())))
+    return order[np.argsort(narrow[order], kind="stable")]
+
+
+def separate_overlaps(line: Int, row: Int, start: Int, end: Int, order: Int | None = None) -> Int:
     """Assign rows on which ranges of a line do not overlap.
 
     Of two ranges that overlap, as kernels of one stream may, the later one moves to the first row
     below that is free.
+
+    Args:
+        line, row, start, end: of each range.
+        order: indices that sort by line, row and start, if they are known.
     """
-    # By line, row and nesting order; small numbers are sorted without comparisons.
-    order = nesting_order(start, end)
-    for key in (row, line):
-        narrow = key - key.min(initial=0)
-        narrow = narrow.astype(np.min_scalar_type(int(narrow.max(initial=0))))
-        order = order[np.argsort(narrow[order], kind="stable")]
+    if order is None:
+        order = order_by_row(line, row, start)
+    lines, starts, ends = line[order], start[order], end[order]
     opens = np.ones(len(order), dtype=np.bool_)
-    opens[1:] = np.diff(line[order]).astype(np.bool_) | np.diff(row[order]).astype(np.bool_)
-    if not (~opens[1:] & (start[order][1:] < end[order][:-1])).any():
+    opens[1:] = (lines[1:] != lines[:-1]) | np.diff(row[order]).astype(np.bool_)
+    # Of two that start together, either one may be the longer.
+    may_overlap = ~opens[1:] & (
+        (starts[1:] < ends[:-1]) | ((starts[1:] == starts[:-1]) & (starts[1:] < ends[1:]))
+    )
+    if not may_overlap.any():
         return row
-    is_moving = _overlaps_earlier(start[order], end[order], opens)
-    moving = order[is_moving]
+    group = np.cumsum(opens) - 1
+    is_suspect = np.zeros(group[-1] + 1, dtype=np.bool_)
+    is_suspect[group[1:][may_overlap]] = True
+    suspects = np.flatnonzero(is_suspect[group])
+    suspects = suspects[np.lexsort((-ends[suspects], starts[suspects], group[suspects]))]
+    is_first = np.diff(group[suspects], prepend=-1) != 0
+    late = suspects[_overlaps_earlier(starts[suspects], ends[suspects], is_first)]
+    moving = order[late]
     moving = moving[np.argsort(start[moving], kind="stable")]
-    fixed = order[~is_moving & np.isin(line[order], line[moving])]
+    stays = np.isin(lines[opens], line[moving])[group]  # on a line where ranges move
+    stays[late] = False
+    fixed = order[stays]
     rows = _fixed_rows(line[fixed], row[fixed], start[fixed], end[fixed])
     new_row = row.copy()
     for index in moving.tolist():

@@ -10,8 +10,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BufferedRandom
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -27,6 +28,8 @@ Codes = NDArray[np.int32]
 
 MEMORY_BYTES = 96 << 20
 """Columns beyond this go to a temporary file."""
+PART_BYTES = 512 << 10
+"""Size from which columns of several chunks are kept as one part: small ones take long to read."""
 DAY_NS = 86_400_000_000_000
 HOST_LIMIT_NS = 600_000_000_000
 DEVICE_LIMIT_NS = 10_000_000_000
@@ -55,13 +58,22 @@ _SIZES_COLUMNS = _argument_columns("sizes")
 
 @dataclass(slots=True)
 class _Part:
-    """Columns of one kind in one chunk, in memory or in the temporary file."""
+    """Columns of one kind in some chunks, in memory or in the temporary file."""
 
     columns: dict[str, NDArray[Any] | tuple[int, np.dtype[Any], tuple[int, ...]]]
     rows: int
     first: int
     """Bounds of `when`, the time by which rows are selected later."""
     last: int
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Columns of one kind that will be one part."""
+
+    chunks: list[Columns] = field(default_factory=list)
+    size: int = 0
+    """In bytes."""
 
 
 @dataclass(slots=True)
@@ -99,9 +111,10 @@ class Gathered:
     _string_codes: dict[str, int] = field(default_factory=dict)
     _track_numbers: dict[tuple[int | str, int | str], int] = field(default_factory=dict)
     _parts: dict[Kind, list[_Part]] = field(default_factory=dict)
+    _pending: dict[Kind, _Pending] = field(default_factory=dict)
     _samples: list[tuple[Int, int]] = field(default_factory=list)
     _stored_bytes: int = 0
-    _file: BinaryIO | None = None
+    _file: BufferedRandom | None = None
 
     def close(self) -> None:
         """Delete the temporary file."""
@@ -160,13 +173,11 @@ class Gathered:
         valid = np.sort(start[start != INVALID])
         if len(valid):
             self._samples.append((valid[:: max(1, rows // _SAMPLE_COUNT)], rows))
-        part = _Part(
-            columns={name: self._store(values) for name, values in columns.items()},
-            rows=rows,
-            first=int(start.min()),
-            last=int(start.max()),
-        )
-        self._parts.setdefault(kind, []).append(part)
+        pending = self._pending.setdefault(kind, _Pending())
+        pending.chunks.append(columns)
+        pending.size += sum(values.nbytes for values in columns.values())
+        if pending.size >= PART_BYTES:
+            self._parts_of(kind)
 
     def code_of(self, text: str) -> int:
         """Return the code of a string; a new string gets the next one."""
@@ -177,7 +188,7 @@ class Gathered:
 
     def count(self, *kinds: Kind) -> int:
         """Count the events of some kinds."""
-        return sum(part.rows for kind in kinds for part in self._parts.get(kind, ()))
+        return sum(part.rows for kind in kinds for part in self._parts_of(kind))
 
     def find_bounds(self) -> Bounds:
         """Find the possible times, which the bulk of the events decides, not the outermost ones.
@@ -190,7 +201,7 @@ class Gathered:
         median = int(np.median(np.concatenate([sample for sample, _ in self._samples])))
         low, high = median - DAY_NS, median + DAY_NS
         first = last = median
-        for part in (part for parts in self._parts.values() for part in parts):
+        for part in (part for kind in self._kinds() for part in self._parts_of(kind)):
             if part.last < low or part.first > high:
                 continue
             if part.first >= low and part.last <= high:
@@ -213,7 +224,7 @@ class Gathered:
 
     def columns(self, kind: Kind, *names: str) -> Columns:
         """Return columns of all events of a kind, in the order of the file."""
-        parts = self._parts.get(kind, [])
+        parts = self._parts_of(kind)
         return {
             name: _concatenate([self._column(part, name) for part in parts], name) for name in names
         }
@@ -227,7 +238,7 @@ class Gathered:
     def select(self, kind: Kind, names: Sequence[str], present: str) -> Columns:
         """Return columns of those events of a kind whose column `present` is not absent."""
         parts: list[Columns] = []
-        for part in self._parts.get(kind, []):
+        for part in self._parts_of(kind):
             if present in part.columns:
                 rows = np.flatnonzero(self._column(part, present) != -1)
                 if len(rows):
@@ -240,7 +251,7 @@ class Gathered:
         The column `when` is the time by which `between` selects them, instead of their start.
         """
         offset = 0
-        for part in self._parts.get(kind, []):
+        for part in self._parts_of(kind):
             part_values = values[offset : offset + part.rows]
             offset += part.rows
             part.columns[name] = self._store(part_values)
@@ -250,7 +261,7 @@ class Gathered:
     def between(self, kind: Kind, start: int, end: int) -> Columns:
         """Return the events of a kind with a time in [start, end), in the order of the file."""
         parts: list[Columns] = []
-        for part in self._parts.get(kind, []):
+        for part in self._parts_of(kind):
             if part.first >= end or part.last < start:
                 continue
             columns = {name: self._column(part, name) for name in part.columns}
@@ -259,15 +270,12 @@ class Gathered:
                 is_inside = (when >= start) & (when < end)
                 columns = {name: values[is_inside] for name, values in columns.items()}
             parts.append(columns)
-        if len(parts) == 1:
-            return parts[0]
-        names = dict.fromkeys(name for columns in parts for name in columns)
-        return {name: _join(parts, name) for name in names}
+        return _join_all(parts)
 
     def cuts(self, rows: int) -> list[int]:
         """Return times that divide the file into slices of about `rows` events, ends included."""
         first, last = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-        slices = -(-self.count(*self._parts) // rows)
+        slices = -(-self.count(*self._kinds()) // rows)
         if slices < 2 or not self._samples:
             return [first, last]
         samples = np.concatenate([sample for sample, _ in self._samples])
@@ -291,6 +299,23 @@ class Gathered:
             codes.append(index)
         return np.array([*codes, -1], dtype=np.int32)  # the last one serves code -1
 
+    def _kinds(self) -> list[Kind]:
+        return list({**self._parts, **self._pending})
+
+    def _parts_of(self, kind: Kind) -> list[_Part]:
+        """Return the parts of a kind, after those columns that were pending became one."""
+        pending = self._pending.pop(kind, None)
+        if pending is not None:
+            columns = _join_all(pending.chunks)
+            part = _Part(
+                columns={name: self._store(values) for name, values in columns.items()},
+                rows=len(columns["id"]),
+                first=int(columns["start"].min()),
+                last=int(columns["start"].max()),
+            )
+            self._parts.setdefault(kind, []).append(part)
+        return self._parts.get(kind, [])
+
     def _store(
         self, values: NDArray[Any]
     ) -> NDArray[Any] | tuple[int, np.dtype[Any], tuple[int, ...]]:
@@ -312,8 +337,10 @@ class Gathered:
             return stored
         assert self._file is not None  # noqa: S101 - the column was stored in it
         offset, dtype, shape = stored
+        values = np.empty(shape, dtype=dtype)
         self._file.seek(offset)
-        return np.fromfile(self._file, dtype=dtype, count=int(np.prod(shape))).reshape(shape)
+        self._file.readinto(values.data.cast("B"))
+        return values
 
 
 def _as_number(name: int | str) -> int | str:
@@ -328,6 +355,14 @@ def absent(name: str, rows: int) -> NDArray[Any]:
         return np.full((rows, 3), -1, dtype=np.int32)
     dtype = np.int32 if name in STRING_COLUMNS else np.int64
     return np.full(rows, -1, dtype=dtype)
+
+
+def _join_all(parts: list[Columns]) -> Columns:
+    """Concatenate columns, some of which not all parts have."""
+    if len(parts) == 1:
+        return parts[0]
+    names = dict.fromkeys(name for columns in parts for name in columns)
+    return {name: _join(parts, name) for name in names}
 
 
 def _join(parts: list[Columns], name: str) -> NDArray[Any]:

@@ -25,7 +25,7 @@ from stepscope.importers.kineto.columns import Columns
 from stepscope.importers.kineto.gather import DAY_NS, Bounds
 from stepscope.importers.kineto.kinds import OPERATOR, PYTHON_FUNCTION, Kind, OtherKind
 from stepscope.importers.kineto.linking import Linked
-from stepscope.intervals import MAX_KEY, nesting_rows, separate_overlaps
+from stepscope.intervals import nesting_rows, order_by_row, separate_overlaps
 from stepscope.schema import EVENT_KINDS
 
 Int = NDArray[np.int64]
@@ -118,13 +118,15 @@ class Summariser:
         nesting[is_nested] = nesting_rows(line[is_nested], start[is_nested], end[is_nested])
         self._nested_before = _still_open([*self._nested_before, *ended, *rest])
         self._flat_before = _last_of_each([*self._flat_before, *flat])
-        row = nesting
-        slot, order = _order_by_row(line, row, start)
-        if _has_overlap(slot[order], start[order], end[order]):
-            row = separate_overlaps(line, nesting, start, end)
-            slot, order = _order_by_row(line, row, start)
+        order = order_by_row(line, np.minimum(nesting, _MAX_ROWS - 1), start)
+        row = separate_overlaps(line, nesting, start, end, order)
+        gave_way = row != nesting
+        row = np.minimum(row, _MAX_ROWS - 1)
+        if gave_way.any():
+            order = order_by_row(line, row, start)
         order = order[order >= context]
-        events |= {"line": slot[context:], "gave_way": (row != nesting)[context:]}
+        slot = line * _MAX_ROWS + row
+        events |= {"line": slot[context:], "gave_way": gave_way[context:]}
         return _rows(events, order - context)
 
     def _other_events(self, kind: Kind, columns: Columns) -> Columns:
@@ -220,27 +222,6 @@ def _join(parts: list[Columns], names: tuple[str, ...]) -> Columns:
 
 def _rows(columns: Columns, indices: NDArray[Any]) -> Columns:
     return {name: values[indices] for name, values in columns.items()}
-
-
-def _order_by_row(line: Int, row: Int, start: Int) -> tuple[Int, Int]:
-    """Return lines with the rows in them, and the order of ranges by these and start."""
-    row = np.minimum(row, _MAX_ROWS - 1)
-    if not len(line):
-        return line, line
-    # Parts are nearly sorted by line and start; small numbers are sorted without comparisons.
-    stretch = int(np.ptp(start)) + 1
-    if int(line.max()) < MAX_KEY // stretch:
-        order = np.argsort(line * stretch + (start - start.min()), kind="stable")
-    else:
-        order = np.lexsort((start, line))
-    narrow = line * (int(row.max()) + 1) + row
-    narrow = narrow.astype(np.min_scalar_type(int(narrow.max())))
-    return line * _MAX_ROWS + row, order[np.argsort(narrow[order], kind="stable")]
-
-
-def _has_overlap(slot: Int, start: Int, end: Int) -> bool:
-    """Return True if a sorted range starts before another one of its row ends."""
-    return bool(((slot[1:] == slot[:-1]) & (start[1:] < end[:-1])).any())
 
 
 def _still_open(parts: list[Columns]) -> list[Columns]:
