@@ -22,6 +22,10 @@ CASES: dict[str, Callable[[int], bytes]] = {
     "empty objects": lambda _: b"{},",
     "objects without a phase": lambda _: b'{"a":1},',
     "damage without a phase": lambda n: b'{"a":1},' if n % 1_000 else b'{"a":tru},',
+    "empty objects and damage": lambda n: b"{}," if n % 1_000 else b'{"ph":"X","ts":tru},',
+    "unusual first keys and damage": lambda n: (
+        b'{"q":"","ph":"X"},' if n % 1_000 else b'{"ph":"X","ts":tru},'
+    ),
     "open events": lambda _: b'{"ph":"X",',
     "open brackets": lambda _: b'{"ph":"X","args":{"a":[',
     "deep nesting": lambda _: b'{"ph":"X","args":' + b"[" * 900 + b"]" * 900 + b"},",

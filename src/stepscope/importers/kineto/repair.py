@@ -11,15 +11,19 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from stepscope.importers.kineto.blocks import scan_object
 from stepscope.schema import MALFORMED_JSON
 
-_FIRST_KEYS = rb'"(?:ph|cat|name|pid|tid|ts|dur|args|id|bp|s|tts|sf|tdur)"'
-_BEGIN = re.compile(rb"\{\s*" + _FIRST_KEYS + rb"\s*:")
-_BORDER = re.compile(rb"\}\s*,\s*(?=" + _BEGIN.pattern + rb")")
-"""Text that looks like the end of one event and the start of the next."""
+_FIRST_KEYS = (
+    b"ph", b"cat", b"name", b"pid", b"tid", b"ts", b"dur", b"args", b"id", b"bp", b"s", b"tts",
+    b"sf", b"tdur",
+)  # fmt: skip
+_FIRST_KEY = re.compile(rb'\{\s*"([^"\\]{1,64})"\s*:')
+_TRIED_OBJECTS = 8
+"""Objects at the start of a block among which an event with another first key is searched."""
 _CONTROL = bytes(c if c >= 32 else 32 for c in range(256))
 _NO_VALUE = re.compile(
     rb'("[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))'
@@ -28,6 +32,8 @@ _NO_VALUE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """A string, a word in the position of a number, or a trailing comma."""
+_NO_VALUE_WORDS = (b"nan", b"inf", b"n/a", b"none", b"undefined")
+_TRAILING_COMMA = re.compile(rb",\s*[}\]]")
 _STRING_VALUE = re.compile(
     rb'(?<!\\)("(?:[^"\\]|\\.)*+"\s*:\s*")(.{0,2048}?)'
     rb'("(?=\s*(?:,\s*"(?:[^"\\]|\\.)*+"\s*:|\}\s*(?:\}|,|$))))',
@@ -87,7 +93,8 @@ class _Reader:
         self._text = text
         self._decode = decode
         self._complete = complete
-        self._ends = [match.start() + 1 for match in _BORDER.finditer(text)] + [len(text)]
+        self._begin, border = _find_borders(_other_first_key(text))
+        self._ends = [match.start() + 1 for match in border.finditer(text)] + [len(text)]
         self._result = RepairedEvents()
         self._unread: list[tuple[int, int]] = []
         self._follows_damage = False
@@ -118,7 +125,9 @@ class _Reader:
 
     def _give_up(self, start: int, piece_end: int) -> int:
         """Skip the object at a position; returns the position where the next one may start."""
-        following = _BEGIN.search(self._text, start + 1, piece_end) if self._budget > 0 else None
+        following = (
+            self._begin.search(self._text, start + 1, piece_end) if self._budget > 0 else None
+        )
         if following is None or self._may_continue(start, piece_end):
             self._skip(start, piece_end)
             return piece_end
@@ -211,6 +220,27 @@ class _Reader:
         result.fragments = (first, last)
 
 
+@lru_cache(maxsize=8)
+def _find_borders(other_key: bytes | None) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """Return patterns of the start of an event, and of what looks like one event and the next."""
+    keys = _FIRST_KEYS if other_key is None else (*_FIRST_KEYS, re.escape(other_key))
+    begin = rb'\{\s*"(?:' + b"|".join(keys) + rb')"\s*:'
+    return re.compile(begin), re.compile(rb"\}\s*,\s*(?=" + begin + rb")")
+
+
+def _other_first_key(text: bytes) -> bytes | None:
+    """Return the key with which the events of a recorder begin that writes them in another order."""
+    at = 0
+    for _ in range(_TRIED_OBJECTS):
+        start = text.find(b"{", at)
+        if start < 0:
+            break
+        at, is_event = scan_object(text, start)
+        if is_event and (match := _FIRST_KEY.match(text, start)) and match[1] not in _FIRST_KEYS:
+            return match[1]
+    return None
+
+
 def _repair_values(text: bytes) -> bytes:
     """Repair values outside strings.
 
@@ -218,7 +248,11 @@ def _repair_values(text: bytes) -> bytes:
     halves of characters are replaced, control characters become blanks.
     """
     text = text.translate(_CONTROL).decode("utf-8", "replace").encode()
-    text = _replace(_LONE_SURROGATE, lambda m: rb"\ufffd" if m[1] else None, text)
+    if b"\\u" in text:
+        text = _replace(_LONE_SURROGATE, lambda m: rb"\ufffd" if m[1] else None, text)
+    lower = text.lower()
+    if not (any(word in lower for word in _NO_VALUE_WORDS) or _TRAILING_COMMA.search(text)):
+        return text
     return _replace(_NO_VALUE, lambda m: None if m[1] else b"" if m[2] else b"null", text)
 
 
@@ -246,11 +280,14 @@ def _repair_strings(text: bytes) -> bytes:
     of it.
     """
     values = _repair_values(text)
-    return _STRING_VALUE.sub(_quoted, values) if len(values) <= _MAX_QUOTED_BYTES else values
+    return _replace(_STRING_VALUE, _quoted, values) if len(values) <= _MAX_QUOTED_BYTES else values
 
 
-def _quoted(match: re.Match[bytes]) -> bytes:
-    opening, value, closing = match.groups()
+def _quoted(match: re.Match[bytes]) -> bytes | None:
+    value = match[2]
+    if b'"' not in value and b"\\" not in value:
+        return None
+    opening, _, closing = match.groups()
     value = _BAD_ESCAPE.sub(rb"\\\\", value)
     return opening + re.sub(rb'(?<!\\)"', rb'\\"', value) + closing
 

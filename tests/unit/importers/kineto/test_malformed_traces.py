@@ -257,6 +257,16 @@ def test_unreadable_text_costs_only_the_events_it_covers(written: bytes) -> None
         assert "truncated" not in tables.quality
 
 
+def test_damage_costs_one_event_whatever_key_events_begin_with() -> None:
+    events = [{"zone": 7, **op(f"op{n}", 1_000 * n, 500)} for n in range(100)]
+    content = trace(*events)
+    start = ends_of_events(content)[50]
+    damage = b',{"zone":tru}'
+    tables = imported(content[:start] + damage + content[start:])
+    assert tables.names("operators") == [f"op{n}" for n in range(100)]
+    assert tables.quality["lost_text"]["count"] == len(damage)
+
+
 # --- gzip ------------------------------------------------------------------------------------
 
 
