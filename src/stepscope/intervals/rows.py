@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.intervals.nesting import OVERHANG_NS, nest, nesting_order, sort_order
+from stepscope.intervals.nesting import OVERHANG_NS, nest, sort_order
 from stepscope.intervals.sets import EMPTY, Int, Intervals
 
 MAX_KEY = 2**62

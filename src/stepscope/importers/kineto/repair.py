@@ -229,7 +229,7 @@ def _find_borders(other_key: bytes | None) -> tuple[re.Pattern[bytes], re.Patter
 
 
 def _other_first_key(text: bytes) -> bytes | None:
-    """Return the key with which the events of a recorder begin that writes them in another order."""
+    """Return the key that events begin with if a recorder writes keys in an order of its own."""
     at = 0
     for _ in range(_TRIED_OBJECTS):
         start = text.find(b"{", at)
