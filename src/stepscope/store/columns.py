@@ -82,8 +82,8 @@ class Batch:
     arrays: dict[str, Array]
     dictionaries: list[str]
     """JSON arrays of strings, one per parameter of the query."""
-    expressions: str
-    """Select list with one expression per column of the table."""
+    expressions: list[str]
+    """Of a query, one per column of the table."""
 
 
 def find_table(name: str) -> Table:
@@ -95,40 +95,50 @@ def find_table(name: str) -> Table:
 
 def make_batch(table: Table, columns: Mapping[str, Array | DictColumn]) -> Batch:
     """Check columns against their declaration; ValueError names the wrong column and the reason."""
-    row_count = _common_length(table, columns)
-    arrays: dict[str, Array] = {}
-    dictionaries: list[str] = []
-    expressions = []
+    batch = Batch(
+        row_count=_common_length(table, columns), arrays={}, dictionaries=[], expressions=[]
+    )
     for index, column in enumerate(table.columns):
-        label = f"{table.name}.{column.name}"
         content = columns[column.name]
+        label = f"{table.name}.{column.name}"
         if isinstance(content, DictColumn) != (column.type == "VARCHAR"):
             raise ValueError(f"{label}: strings are a DictColumn, numbers an array")
         if isinstance(content, DictColumn):
-            codes, values = _check_strings(label, column, content)
-            arrays[f"c{index}"] = codes
-            dictionaries.append(_json(label, values))
-            expression = f"""from_json(${len(dictionaries)}, '["VARCHAR"]')[c{index} + 1]"""
+            expression = _add_strings(batch, f"c{index}", *_check_strings(label, column, content))
         else:
-            data, mask = _check_numbers(label, column, content)
-            arrays[f"c{index}"] = data
-            expression = f"c{index}"
-            if data.dtype.kind == "f":
-                # DuckDB reads NaN in an array as null, as pandas does; here it is a number.
-                expression = f"COALESCE(c{index}, 'NaN'::DOUBLE)"
-            if mask is not None:
-                # DuckDB 1.5 ignores the mask of a masked array, so it is a separate array.
-                arrays[f"m{index}"] = mask
-                expression = f"CASE WHEN NOT m{index} THEN {expression} END"
-        if column.stored_type is not None:
-            expression = f"CAST({expression} AS {column.stored_type})"
-        expressions.append(f"{expression} AS {identifier(column.name)}")
-    return Batch(
-        row_count=row_count,
-        arrays=arrays,
-        dictionaries=dictionaries,
-        expressions=", ".join(expressions),
-    )
+            expression = _add_numbers(batch, index, *_check_numbers(label, column, content))
+        stored_type = column.stored_type or column.type
+        if expression is None:  # a constant is written in half the time
+            expression = f"CAST(NULL AS {stored_type})"
+        elif column.stored_type is not None:
+            expression = f"CAST({expression} AS {stored_type})"
+        batch.expressions.append(f"{expression} AS {identifier(column.name)}")
+    return batch
+
+
+def _add_strings(batch: Batch, name: str, codes: NDArray[np.int32], values: str) -> str | None:
+    """Add strings to a batch; return their expression, None if all are null."""
+    if (codes < 0).all():
+        return None
+    batch.arrays[name] = codes
+    batch.dictionaries.append(values)
+    return f"""from_json(${len(batch.dictionaries)}, '["VARCHAR"]')[{name} + 1]"""
+
+
+def _add_numbers(
+    batch: Batch, index: int, data: Array, mask: NDArray[np.bool_] | None
+) -> str | None:
+    """Add numbers to a batch; return their expression, None if all are null."""
+    if mask is not None and mask.all():
+        return None
+    batch.arrays[f"c{index}"] = data
+    # DuckDB reads NaN in an array as null, as pandas does; here it is a number.
+    expression = f"COALESCE(c{index}, 'NaN'::DOUBLE)" if data.dtype.kind == "f" else f"c{index}"
+    if mask is None:
+        return expression
+    # DuckDB 1.5 ignores the mask of a masked array, so it is a separate array.
+    batch.arrays[f"m{index}"] = mask
+    return f"CASE WHEN NOT m{index} THEN {expression} END"
 
 
 def _common_length(table: Table, columns: Mapping[str, Array | DictColumn]) -> int:
@@ -144,7 +154,8 @@ def _common_length(table: Table, columns: Mapping[str, Array | DictColumn]) -> i
 
 def _check_strings(
     label: str, column: Column, strings: DictColumn
-) -> tuple[NDArray[np.int32], Sequence[str | None]]:
+) -> tuple[NDArray[np.int32], str]:
+    """Return codes, and the strings that they refer to as JSON."""
     codes, values = np.asarray(strings.codes), strings.values
     if codes.ndim != 1 or codes.dtype.kind not in "iu":
         raise ValueError(f"{label}: codes are a one-dimensional array of integers")
@@ -155,7 +166,7 @@ def _check_strings(
         codes, values = _trim(codes, values)
     if not column.nullable and _has_null(codes, values):
         raise ValueError(f"{label}: null in a column that is not nullable")
-    return codes, values
+    return codes, _json(label, values)
 
 
 def _trim(

@@ -274,7 +274,7 @@ class RunWriter:
         engine = self._engine()
         engine.register("batch", batch.arrays)
         try:
-            query = select(batch.expressions, "batch")
+            query = select(", ".join(batch.expressions), "batch")
             written = self._write(segment, query, batch.dictionaries)
         finally:
             engine.unregister("batch")
