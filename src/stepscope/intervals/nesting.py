@@ -67,7 +67,7 @@ def nest(start: Int, end: Int, tolerance: int = 0) -> Nesting:
     library = open_nesting()
     if library is None:
         return nest_by_numpy(start, end, tolerance)
-    start, end = np.ascontiguousarray(start), np.ascontiguousarray(end)
+    start, end = (np.ascontiguousarray(times, dtype=np.int64) for times in (start, end))
     result = Nesting(*(np.empty(len(start), dtype=np.int64) for _ in Nesting._fields))
     library.stepscope_nest(
         *map(address_of, (start, end)), len(start), tolerance, *map(address_of, result)
@@ -135,10 +135,10 @@ def first_ancestors(parent: Int, is_goal: Mask) -> Int:
 
 def subtree_sums(values: Int, parent: Int, depth: Int) -> Int:
     """Sum `values` over each interval and all intervals inside it, which come after it."""
-    total = values.copy()
+    total = np.array(values, dtype=np.int64)
     library = open_nesting()
     if library is not None:
-        parent = np.ascontiguousarray(parent)
+        parent = np.ascontiguousarray(parent, dtype=np.int64)
         library.stepscope_add_up(address_of(parent), len(parent), address_of(total))
         return total
     nested = np.flatnonzero(parent >= 0)
