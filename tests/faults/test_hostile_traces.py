@@ -26,6 +26,8 @@ CASES: dict[str, Callable[[int], bytes]] = {
     "unusual first keys and damage": lambda n: (
         b'{"q":"","ph":"X"},' if n % 1_000 else b'{"ph":"X","ts":tru},'
     ),
+    "open objects": lambda n: b'{"a":[{"a":tru},' if n else b'{"a":1,"ph":"X"},',
+    "open phases": lambda _: b'{"ph":[{"ph":tru},',
     "open events": lambda _: b'{"ph":"X",',
     "open brackets": lambda _: b'{"ph":"X","args":{"a":[',
     "deep nesting": lambda _: b'{"ph":"X","args":' + b"[" * 900 + b"]" * 900 + b"},",

@@ -68,6 +68,7 @@ def nest(start: Int, end: Int, tolerance: int = 0) -> Nesting:
     if library is None:
         return nest_by_numpy(start, end, tolerance)
     start, end = (np.ascontiguousarray(times, dtype=np.int64) for times in (start, end))
+    _check_lengths(start, end)
     result = Nesting(*(np.empty(len(start), dtype=np.int64) for _ in Nesting._fields))
     library.stepscope_nest(
         *map(address_of, (start, end)), len(start), tolerance, *map(address_of, result)
@@ -136,6 +137,7 @@ def first_ancestors(parent: Int, is_goal: Mask) -> Int:
 def subtree_sums(values: Int, parent: Int, depth: Int) -> Int:
     """Sum `values` over each interval and all intervals inside it, which come after it."""
     total = np.array(values, dtype=np.int64)
+    _check_lengths(total, parent)
     library = open_nesting()
     if library is not None:
         parent = np.ascontiguousarray(parent, dtype=np.int64)
@@ -147,6 +149,11 @@ def subtree_sums(values: Int, parent: Int, depth: Int) -> Int:
     for level in np.split(deepest_first, borders):
         np.add.at(total, parent[level], total[level])
     return total
+
+
+def _check_lengths(one: Int, other: Int) -> None:
+    if len(one) != len(other):
+        raise ValueError(f"{len(one)} and {len(other)} values are not of the same intervals")
 
 
 def innermost_at(times: Int, start: Int, end: Int, parent: Int) -> Int:

@@ -125,10 +125,12 @@ def read_blocks(path: str, frame: Frame) -> Iterator[Block]:
         yield from _inflate_blocks(file, frame) if compressed else _plan_blocks(path, file, frame)
 
 
-def scan_object(text: bytes | bytearray, start: int) -> tuple[int, bool]:
+def scan_object(
+    text: bytes | bytearray, start: int, max_bytes: int = _MAX_EVENT_BYTES
+) -> tuple[int, bool]:
     """Return the end of the scanned part of an object, and True if an event ends there."""
     depth, has_phase = 0, False
-    limit = min(len(text), start + _MAX_EVENT_BYTES)
+    limit = min(len(text), start + max_bytes)
     for match in _TOKEN.finditer(text, start, limit):
         token = match.group()
         if token in {b"{", b"["}:

@@ -7,6 +7,7 @@ back in slices of time.
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -339,7 +340,8 @@ class Gathered:
         offset, dtype, shape = stored
         values = np.empty(shape, dtype=dtype)
         self._file.seek(offset)
-        self._file.readinto(values.data.cast("B"))
+        if self._file.readinto(values.data.cast("B")) != values.nbytes:
+            raise OSError(errno.EIO, "its temporary file was cut short", self.directory)
         return values
 
 

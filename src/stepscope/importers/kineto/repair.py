@@ -24,6 +24,8 @@ _FIRST_KEYS = (
 _FIRST_KEY = re.compile(rb'\{\s*"([^"\\]{1,64})"\s*:')
 _TRIED_OBJECTS = 8
 """Objects at the start of a block among which an event with another first key is searched."""
+_MAX_FIRST_BYTES = 16 << 10
+"""Length of these."""
 _CONTROL = bytes(c if c >= 32 else 32 for c in range(256))
 _NO_VALUE = re.compile(
     rb'("[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))'
@@ -56,6 +58,10 @@ _FAILURE_BYTES = 4_000
 """Bytes that can be searched in the time that an unreadable object takes, however short it is."""
 _NO_EVENT_BYTES = 100
 """The same for a readable object that is no event."""
+_MAX_SCANNED_BYTES = 256 << 10
+"""Length of an event beside damage; where one is cut off, its end is searched so far."""
+_SCAN_FACTOR = 4
+"""Bytes that can be repaired in the time in which one is searched for the end of an object."""
 _MAX_JOIN = 4
 """Pieces that are joined at most when a border turns out to be inside an event."""
 _BLANK = b" \t\r\n,"
@@ -145,13 +151,14 @@ class _Reader:
             return piece_end
         if self._budget <= 0:
             return start
-        end, is_event = scan_object(self._text, start)
+        end, is_event = scan_object(self._text, start, _MAX_SCANNED_BYTES)
         if not is_event and self._objects(self._text[start:end]) is not None:
             self._budget -= _NO_EVENT_BYTES + end - start
             if not self._take(self._text[start:end]):
                 self._skip(start, end)
             return end
-        self._budget -= (end if is_event else piece_end) - start
+        scanned = end - start
+        self._budget -= scanned if is_event else max(piece_end - start, _SCAN_FACTOR * scanned)
         if is_event and end != piece_end:
             text = self._text[start:end]
             if self._take(text) or self._take_repaired(text, _repair_values):
@@ -235,7 +242,7 @@ def _other_first_key(text: bytes) -> bytes | None:
         start = text.find(b"{", at)
         if start < 0:
             break
-        at, is_event = scan_object(text, start)
+        at, is_event = scan_object(text, start, _MAX_FIRST_BYTES)
         if is_event and (match := _FIRST_KEY.match(text, start)) and match[1] not in _FIRST_KEYS:
             return match[1]
     return None

@@ -118,6 +118,7 @@ class Summariser:
         nesting[is_nested] = nesting_rows(line[is_nested], start[is_nested], end[is_nested])
         self._nested_before = _still_open([*self._nested_before, *ended, *rest])
         self._flat_before = _last_of_each([*self._flat_before, *flat])
+        # Ranges that share the last row overlap in any order.
         order = order_by_row(line, np.minimum(nesting, _MAX_ROWS - 1), start)
         row = separate_overlaps(line, nesting, start, end, order)
         gave_way = row != nesting

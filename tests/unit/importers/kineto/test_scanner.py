@@ -79,6 +79,26 @@ def test_events_as_recorders_write_them_are_scanned(layout: str) -> None:
     assert scanned == decoded
 
 
+@pytest.mark.parametrize("key", ["n\\u0061me", "t\\u0073", "d\\u0075r", "\\u0070h"])
+def test_keys_with_escapes_are_keys(key: str) -> None:
+    plain = key.encode().decode("unicode_escape")
+    events = [op(f"op{n}", 1_000 * n, 500) for n in range(8)]
+    texts = [block(event) for event in events]
+    for index in (3, 5, 6):
+        texts[index] = texts[index].replace(b'"%s"' % plain.encode(), b'"%s"' % key.encode())
+    scanned, decoded = decode_by_both(b",".join(texts))
+    assert scanned == decoded
+    names, _ = decode_by_both(block(*events))
+    assert scanned == names
+
+
+def test_blanks_after_a_key_may_change() -> None:
+    events = [op(f"op{n}", 1_000 * n, 500) for n in range(8)]
+    texts = [block(event) for event in events]
+    texts[4] = texts[4].replace(b'":', b'":  ')
+    assert left_to_python(b",".join(texts)) == []
+
+
 @pytest.mark.parametrize(
     ("time", "expected_ns"),
     [

@@ -133,17 +133,19 @@ static const uint8_t *scan_key(const Scanner *scanner, Habits *habits, const uin
         Span text = habits->texts[following[guess]];
         if (end - at > length_of(text) && same_bytes(text.start, at, length_of(text))) {
             *key = guess ? put_first(following, guess, following[guess]) : following[0];
-            return at + length_of(text);
+            return skip_blanks(at + length_of(text), end);
         }
     }
     if (at == end || *at != '"') return NULL;
-    Span text = {at + 1, scan_string(at + 1, end, is_odd)};
+    bool is_odd_key = false;
+    Span text = {at + 1, scan_string(at + 1, end, &is_odd_key)};
     if (!text.end) return NULL;
     at = skip_blanks(text.end + 1, end);
     if (at == end || *at != ':') return NULL;
     at = skip_blanks(at + 1, end);
+    *is_odd |= is_odd_key;
     *key = find(scanner, text);
-    if (*key >= 0) {
+    if (*key >= 0 && !is_odd_key) {
         put_first(following, GUESSES - 1, (int16_t)*key);
         habits->texts[*key] = (Span){first, at};
     }
@@ -372,7 +374,6 @@ static bool take_arguments(Scanner *scanner, int32_t number, const Event *event,
     row[ARGS_ALL] = has_conditional ? intern_args(scanner, kind, values, present, true) : row[ARGS];
     return true;
 }
-
 
 /* Return the code of a process and a thread: numbers, or strings that begin with a quote. */
 static int64_t track_of(Scanner *scanner, const Event *event) {
