@@ -19,7 +19,7 @@ from stepscope.analysis import (
 from stepscope.diagnosis.late_groups import find_inherited_lateness
 from stepscope.diagnosis.rank_causes import MIN_INPUT_RATIO
 from stepscope.diagnosis.rank_waiting import compute_input_ratio
-from stepscope.diagnosis.slow_links import describe_slow_link
+from stepscope.diagnosis.slow_links import report_slow_link
 from stepscope.quantities import duration, multiple, percent
 from stepscope.run import (
     DIMENSIONS,
@@ -119,7 +119,7 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
                 (
                     _write_sentence(ranks, steps, late, culprits, causes, mesh),
                     _describe_inherited(ranks, culprits, inherited),
-                    describe_slow_link(run, steps),
+                    report_slow_link(run, steps),
                 ),
             )
         ),
