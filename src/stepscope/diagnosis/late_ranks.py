@@ -28,10 +28,11 @@ from stepscope.run import (
     Run,
     SharedSteps,
     has_stage_operations,
-    map_ranks,
+    measure_ranks,
     read_group_mesh,
     read_shared_steps,
 )
+from stepscope.schema import StackSamplerFact
 
 MIN_EXPLAINED_RATIO = 0.5
 """A cause explains at least this share of the lateness."""
@@ -176,7 +177,9 @@ def _find_causes(
     run: Run, steps: SharedSteps, culprits: Sequence[int], late: LateRanks
 ) -> dict[int, _Cause]:
     """Find what late ranks do while the others wait; without those of which that is not found."""
-    conditions = map_ranks(_measure_condition, run, tables=("spans", "metrics"))
+    if any(rank.facts(StackSamplerFact) for rank in run.ranks):
+        measure_ranks(run, ["core_delays"])
+    conditions = [_measure_condition(rank) for rank in run.ranks]
     work_ns = {phase: np.mean(times, axis=1).tolist() for phase, times in steps.phase_ns.items()}
     contention = [
         None
