@@ -293,12 +293,6 @@ class TableQueries:
         if self._stale_count > _MAX_STALE_FILES:
             self._reset_connection()
 
-    def _limit_cache(self) -> None:
-        """Cache no more footers once many files are read; the extents of segments are kept."""
-        if self._is_caching and sum(map(len, self._read.values())) > _MAX_CACHED_FILES:
-            self._is_caching = False
-            self._engine().execute("SET parquet_metadata_cache = false")
-
     def _reset_connection(self) -> None:
         self._read: dict[tuple[str, str | None], set[Segment]] = {}
         self._stale_count = 0
@@ -306,6 +300,12 @@ class TableQueries:
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._process = os.getpid()
         self._views: dict[str, list[Segment]] = {}
+
+    def _limit_cache(self) -> None:
+        """Cache no more footers once many files are read; the extents of segments are kept."""
+        if self._is_caching and sum(map(len, self._read.values())) > _MAX_CACHED_FILES:
+            self._is_caching = False
+            self._engine().execute("SET parquet_metadata_cache = false")
 
     def _abandon_inherited_connection(self) -> None:
         """Start over after a fork.
