@@ -160,6 +160,16 @@ def test_bytes_that_were_not_sent_yet(idle_process: int, address: str) -> None:
     assert list(sampler.sample(200 * S)) == [], "the connection has ended"
 
 
+def test_another_connection_of_the_same_ports_is_not_read() -> None:
+    source = TcpDiagnostics()
+    with connected() as sender:
+        inode = os.fstat(sender.fileno()).st_ino
+        (connection,) = (row for row in source.list_connections() if row.inode == inode)
+        assert source.read_connections([connection]) == [connection]
+        earlier = connection._replace(identity=connection.identity[:-8] + bytes(8))
+        assert source.read_connections([earlier, connection]) == [connection]
+
+
 @contextmanager
 def connected(address: str = "127.0.0.2") -> Iterator[socket.socket]:
     """Yield one of two connected sockets. Only 127.0.0.1 counts as the node itself."""

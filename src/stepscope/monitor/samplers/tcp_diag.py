@@ -8,7 +8,7 @@ Structures are those of linux/netlink.h, linux/inet_diag.h and linux/tcp.h.
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 import socket
 import struct
@@ -32,6 +32,8 @@ _NOT_SENT = struct.Struct("=I")
 _NOT_SENT_OFFSET = 144
 _REMOTE = slice(20, 36)
 """Remote address in the identity of a connection."""
+_ENDED = (errno.ENOENT, errno.ESTALE)
+"""Errors of a connection that has ended, or whose ports another one has."""
 _CHUNK_BYTES = 1 << 16
 _LOOPBACK = (
     socket.inet_aton("127.0.0.1").ljust(16, b"\0"),
@@ -86,9 +88,12 @@ class TcpDiagnostics:
         rows: list[Connection] = []
         with _open() as netlink:
             for connection in connections:
-                with contextlib.suppress(FileNotFoundError):
+                try:
                     rows += _ask(netlink, connection.family, connection.identity, 0)
-        return rows
+                except OSError as error:
+                    if error.errno not in _ENDED:
+                        raise
+        return [row for row in rows if row.inode]  # one that was closed has no inode any more
 
 
 def _open() -> socket.socket:
