@@ -46,23 +46,29 @@ def main() -> int:
             outcomes.append(outcome)
             marks = [
                 ("right" if is_right else "WRONG")
-                for is_right in (outcome.is_right_rank, outcome.is_right_cause)
+                for is_right in (
+                    outcome.is_right_rank,
+                    outcome.is_right_cause,
+                    outcome.is_right_live,
+                )
             ]
             print(
                 f"{case.fault:<10} seed {case.seed}  {case.rank_count} ranks  rank {marks[0]}  "
-                f"cause {marks[1]}  rule {outcome.rule_ranks}  {outcome.sentence}",
+                f"cause {marks[1]}  live {marks[2]} ({', '.join(outcome.rule_names) or 'none'}, "
+                f"{outcome.rule_delay_scans} scans)  {outcome.sentence}",
                 flush=True,
             )
     faulty = [outcome for outcome in outcomes if outcome.fault != HEALTHY]
     healthy = [outcome for outcome in outcomes if outcome.fault == HEALTHY]
     print(
         f"right rank {sum(o.is_right_rank for o in faulty)} of {len(faulty)}, right cause "
-        f"{sum(o.is_right_cause for o in faulty)} of {len(faulty)}, healthy jobs that name no rank "
-        f"{sum(o.is_right_rank for o in healthy)} of {len(healthy)}"
+        f"{sum(o.is_right_cause for o in faulty)} of {len(faulty)}, live "
+        f"{sum(o.is_right_live for o in faulty)} of {len(faulty)}, healthy jobs that name no rank "
+        f"{sum(o.is_right_rank and o.is_right_live for o in healthy)} of {len(healthy)}"
     )
     result = {"isolated": isolated, "outcomes": [asdict(outcome) for outcome in outcomes]}
     arguments.output.write_text(json.dumps(result, indent=1) + "\n")
-    return 0 if all(o.is_right_rank for o in outcomes) else 1
+    return 0 if all(o.is_right_rank and o.is_right_live for o in outcomes) else 1
 
 
 if __name__ == "__main__":

@@ -16,11 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.late_ranks.hosts import Host, find_free_port, make_hosts
+from stepscope.rule_feed import recorded_rules
+from stepscope.run import Run
+from stepscope.store import open_run
 
 JOB = Path(__file__).with_name("job.py")
 TIMEOUT_S = 600
-BURNER_COUNT = 12
-"""Processes that share the core of the rank: it needs more than a thirteenth of a core."""
+BURNERS_PER_PEER = 12
+"""Processes that share the core of the rank, for each of the other ranks: the core that these share
+makes a step longer, in which the rank could do its work with a smaller share of its own core."""
+SCAN_S = 10
+RULE = "RankStraggler"
+FIRST_BLOCK_END = 99
+"""Last step of the first block that the rule compares: of 50 steps, after ten of warm-up."""
+MAX_DELAY_SCANS = 2
 HEALTHY = "none"
 CAUSES = {
     "compute": ("slow forward passes",),
@@ -69,8 +78,13 @@ class Outcome:
     """Ranks that the view `ranks` calls late, or the host that it calls slow to send."""
     is_right_rank: bool
     is_right_cause: bool
-    rule_ranks: list[str]
-    """Ranks that the rule RankStraggler names."""
+    rule_names: list[str]
+    """Ranks that the rule RankStraggler names while the job runs, or the host with a slow link."""
+    rule_delay_scans: float | None
+    """Scan intervals from the end of the first block of steps that the rule compares to the time at
+    which its firing was recorded; None if it did not fire."""
+    is_right_live: bool
+    """True if the rule names the right rank within two scan intervals."""
     wall_s: float
 
 
@@ -114,13 +128,14 @@ def run_case(case: Case, run: Path, *, steps: int, isolated: bool) -> Outcome:
 
 def judge(case: Case, run: Path, *, wall_s: float) -> Outcome:
     """Compare what the views say about a run with the fault."""
-    ranks = _read(run, "show", "ranks")
-    rules = _read(run, "rules", "check")
-    rule_ranks = next(f["ranks"] for f in rules["findings"] if f["rule"] == "RankStraggler")
+    ranks = _read_ranks(run)
     late_names = sorted(r["rank"] for r in ranks["ranks"] if r["persistence"] is not None)
     sentence = ranks["sentence"]
+    rule_names, rule_delay_scans = _read_rule(run, by_node=case.fault == "bandwidth")
+    is_prompt = rule_delay_scans is not None and rule_delay_scans <= MAX_DELAY_SCANS
     if case.fault == HEALTHY:
         is_right_rank, is_right_cause = not late_names, not late_names
+        is_right_live = rule_delay_scans is None
     else:
         expected = [f"rank {case.rank}"]
         if case.fault == "bandwidth":  # all ranks of the host use its link
@@ -128,6 +143,7 @@ def judge(case: Case, run: Path, *, wall_s: float) -> Outcome:
             late_names = [f"host{n}" for n in range(2) if f" from host{n}" in sentence]
         is_right_rank = late_names == expected
         is_right_cause = any(cause in sentence for cause in CAUSES[case.fault])
+        is_right_live = is_prompt and rule_names == expected
     return Outcome(
         fault=case.fault,
         seed=case.seed,
@@ -137,7 +153,9 @@ def judge(case: Case, run: Path, *, wall_s: float) -> Outcome:
         late_names=late_names,
         is_right_rank=is_right_rank,
         is_right_cause=is_right_cause,
-        rule_ranks=rule_ranks,
+        rule_names=rule_names,
+        rule_delay_scans=rule_delay_scans,
+        is_right_live=is_right_live,
         wall_s=round(wall_s, 1),
     )
 
@@ -153,7 +171,7 @@ def _apply_fault(case: Case, hosts: Sequence[Host]) -> Iterator[None]:
         code = f"import os\nos.sched_setaffinity(0, [{core}])\nwhile True: pass"
         burners = [  # in sessions of their own: the kernel shares a core between sessions
             subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
-            for _ in range(BURNER_COUNT)
+            for _ in range(BURNERS_PER_PEER * (case.rank_count - 1))
         ]
     try:
         yield
@@ -172,7 +190,17 @@ def _launch(
         *("--extra", f"{case.extra:.3f}"),
     ]
     command = [sys.executable, "-m", "stepscope", "run", "--out", str(run), "--job", run.name]
-    command += ["--window", "off", "--quiet", "--", sys.executable, str(JOB), *arguments]
+    command += [
+        "--window",
+        "off",
+        "--quiet",
+        "--scan-interval",
+        str(SCAN_S),
+        "--",
+        sys.executable,
+        str(JOB),
+        *arguments,
+    ]
     variables = {
         "STEPSCOPE_NODE": host.name,
         "GLOO_SOCKET_IFNAME": host.interface,
@@ -193,11 +221,22 @@ _PORTS: dict[str, int] = {}
 """Port of the first rank by job."""
 
 
-def _read(run: Path, command: str, *arguments: str) -> dict[str, Any]:
-    line = [sys.executable, "-m", "stepscope", command]
-    line += [arguments[0], str(run)] if command == "rules" else [str(run), *arguments]
-    done = subprocess.run([*line, "--json"], capture_output=True, text=True, check=False)
+def _read_ranks(run: Path) -> dict[str, Any]:
+    line = [sys.executable, "-m", "stepscope", "show", str(run), "ranks", "--json"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
     if not done.stdout:
         raise RuntimeError(done.stderr)
     payload: dict[str, Any] = json.loads(done.stdout)
     return payload
+
+
+def _read_rule(path: Path, *, by_node: bool) -> tuple[list[str], float | None]:
+    """Read whom RankStraggler named while the job ran, and after how many scan intervals."""
+    run = Run(open_run(path))
+    record = recorded_rules(run.reader)
+    finding = record and next((f for f in record.fired if f.rule == RULE), None)
+    if record is None or finding is None:
+        return [], None
+    end_ns = max(int(rank.steps.end[FIRST_BLOCK_END]) for rank in run.ranks)
+    delay_scans = (record.recorded_ns[RULE] - end_ns) / record.scan_ns
+    return (finding.nodes if by_node else finding.ranks), round(delay_scans, 2)

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +17,9 @@ import pytest
 
 from stepscope.monitor import recover_run
 from stepscope.monitor.spool_lock import SpoolLock
+from stepscope.schema import SCHEMA_VERSION, JobState, RunInfo
 from stepscope.spool import is_suspended
-from stepscope.store import open_run
+from stepscope.store import create_run, open_run
 from tests.support.announced_steps import (
     WITHOUT_RULES,
     announced_command,
@@ -162,3 +164,40 @@ def test_a_lock_of_a_spool_that_was_removed_and_made_again(tmp_path: Path) -> No
     assert second.take()
     second.release()
     assert lock.take()
+
+
+def make_started_run(directory: Path, created_ns: int) -> tuple[Path, Path]:
+    """Make the run and the spool of a job of this process that has no monitor yet."""
+    run, spool = directory / "run", directory / f"stepscope-{os.getuid()}-run-{os.getpid()}"
+    spool.mkdir()
+    create_run(
+        run,
+        RunInfo(
+            schema_version=SCHEMA_VERSION,
+            run_id="run",
+            created_ns=created_ns,
+            command=["python", "train.py"],
+            working_directory="/job",
+            stepscope_version="0",
+            options={"spool": str(spool)},
+        ),
+    )
+    return run, spool
+
+
+def test_recover_leaves_a_job_alone_whose_monitor_starts(tmp_path: Path) -> None:
+    run, spool = make_started_run(tmp_path, time.time_ns())
+    recovery = recover_run(str(run))
+    assert recovery.reason == (
+        f"the job of process {os.getpid()} has just started, and its monitor has stored nothing "
+        "yet; there is nothing to do"
+    )
+    assert not recovery.complete
+    assert spool.exists()
+    assert not open_run(run).statuses()
+
+
+def test_a_process_that_has_got_the_pid_of_a_launcher_is_not_waited_for(tmp_path: Path) -> None:
+    run, spool = make_started_run(tmp_path, created_ns=10**18)
+    assert recover_run(str(run)).state is JobState.UNKNOWN
+    assert not spool.exists()

@@ -23,6 +23,7 @@ Spans, samples and metrics of a run:
     late_chain        first late rank of a chain of groups
     late_ranks        lateness, waiting and transfer by rank and step, episodes of lateness
     rank_steps        step durations by rank, stragglers
+    slow_link         link out of one node that transfers wait for
     confusion         scores of a classifier
     input_pipeline    batch creation, and the data wait of the training thread
     code_stages       stage of an input pipeline that a stack belongs to

@@ -414,6 +414,11 @@ from .series import (
     merge_series as merge_series,
     numeric_sort_key as numeric_sort_key,
 )
+from .slow_link import (
+    SendQueue as SendQueue,
+    SlowLink as SlowLink,
+    find_slow_link as find_slow_link,
+)
 from .spans import (
     FLAG_ASYNC as FLAG_ASYNC,
     FLAG_EVAL_MODE as FLAG_EVAL_MODE,

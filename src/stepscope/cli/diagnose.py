@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import click
 
 from stepscope.cli.opening import open_run, say_recovery
-from stepscope.cli.options import json_option, run_argument
+from stepscope.cli.options import json_option, run_argument, scheduler_option
 from stepscope.cli.verdict_text import print_verdict
 from stepscope.rule_feed import make_verdict
+from stepscope.run import choose_engine
 
 
 @click.command("diagnose", help="Show the bottleneck of RUN, its cause, and recommended fixes.")
 @run_argument
+@scheduler_option()
 @json_option("stepscope.diagnosis.Verdict")
-def command(run: str, as_json: bool) -> None:
-    opened = open_run(run)
-    say_recovery(opened.reader)
-    verdict = make_verdict(opened)
+def command(run: str, scheduler: str | None, as_json: bool) -> None:
+    with closing(choose_engine(scheduler)) as engine:
+        opened = open_run(run, engine)
+        say_recovery(opened.reader)
+        verdict = make_verdict(opened)
     print_verdict(verdict, run, as_json=as_json)

@@ -139,6 +139,17 @@ def set_option(config: str) -> Decorated:
     )
 
 
+def scheduler_option() -> Decorated:
+    """Make `--scheduler`."""
+    return click.option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Read the ranks of RUN on the workers of this Dask scheduler, e.g. "
+        "tcp://10.0.0.1:8786 (extra `dask`). They open RUN themselves, at the same path or URL. "
+        "Default: processes on this machine.",
+    )
+
+
 def scan_option(text: str) -> Decorated:
     """Make `--scan-interval` with a help text."""
     return click.option(

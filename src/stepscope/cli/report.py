@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from stepscope.cli.options import (
     json_option,
     rule_option,
     run_argument,
+    scheduler_option,
     set_option,
 )
 from stepscope.cli.output import json_text, print_json
@@ -21,6 +23,7 @@ from stepscope.errors import UsageError
 from stepscope.exporters import write_report_workbook
 from stepscope.output_files import atomic_write
 from stepscope.report import render_html, render_notebook, write_report_directory
+from stepscope.run import choose_engine
 from stepscope.views.profiling_report import (
     Report,
     ReportFacts,
@@ -51,6 +54,7 @@ from stepscope.views.profiling_report import (
 @rule_option
 @config_option()
 @set_option("--config")
+@scheduler_option()
 @json_option("stepscope.views.profiling_report.ReportFacts")
 def command(
     run: str,
@@ -59,6 +63,7 @@ def command(
     config: Path | None,
     assignments: tuple[str, ...],
     *,
+    scheduler: str | None,
     as_json: bool,
 ) -> None:
     if output is None and not as_json:
@@ -67,7 +72,8 @@ def command(
         )
     form = None if output is None else find_report_form(output)
     location = resolve_run(run)
-    signals = open_run(location)
+    engine = click.get_current_context().with_resource(closing(choose_engine(scheduler)))
+    signals = open_run(location, engine)
     rules = choose_report_rules(names, config=config, settings=assignments)
 
     @cache

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from stepscope.cli.opening import open_run
-from stepscope.cli.options import json_option, run_argument
+from stepscope.cli.options import json_option, run_argument, scheduler_option
 from stepscope.cli.output import print_json, say
 from stepscope.errors import UsageError, name_similar
 from stepscope.output_files import atomic_write
@@ -102,13 +102,7 @@ class _ViewName(click.Choice[str]):
     "TIME",
     "List the events nearest to this time after the start of the run. " + _uses("around_ns"),
 )
-@click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="Read the ranks of RUN on the workers of this Dask scheduler, e.g. tcp://10.0.0.1:8786 "
-    "(extra `dask`). They open RUN themselves, at the same path or URL. Default: processes on this "
-    "machine.",
-)
+@scheduler_option()
 @click.option(
     "--csv",
     "csv_file",

@@ -59,6 +59,7 @@ from stepscope.diagnosis.what_if import WhatIf
 from stepscope.quantities import count_of, duration, percent
 from stepscope.rules import percent_beside
 from stepscope.run import (
+    RANK_FIGURES,
     Rank,
     Run,
     explain_incarnations,
@@ -69,6 +70,7 @@ from stepscope.run import (
     find_repeated_ranks,
     has_stage_operations,
     make_with_damage,
+    measure_ranks,
 )
 
 MIN_NOTED_THROTTLING = 0.05
@@ -189,6 +191,7 @@ def _find_obstacle(run: Run, thresholds: AttributionThresholds) -> str | None:
             f"{count_of(step_count, 'complete step')} recorded, a verdict needs "
             f"{thresholds.min_steps}{advice}"
         )
+    measure_ranks(run, RANK_FIGURES)
     unknown_times = [_explain_unknown_time(rank) for rank in ranks]
     if all(unknown_times):
         return unknown_times[0]

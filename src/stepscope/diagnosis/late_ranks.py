@@ -19,7 +19,7 @@ from stepscope.analysis import (
 from stepscope.diagnosis.late_groups import find_inherited_lateness
 from stepscope.diagnosis.rank_causes import MIN_INPUT_RATIO
 from stepscope.diagnosis.rank_waiting import compute_input_ratio
-from stepscope.diagnosis.slow_links import describe_slow_link
+from stepscope.diagnosis.slow_links import report_slow_link
 from stepscope.quantities import duration, multiple, percent
 from stepscope.run import (
     DIMENSIONS,
@@ -28,10 +28,11 @@ from stepscope.run import (
     Run,
     SharedSteps,
     has_stage_operations,
-    map_ranks,
+    measure_ranks,
     read_group_mesh,
     read_shared_steps,
 )
+from stepscope.schema import StackSamplerFact
 
 MIN_EXPLAINED_RATIO = 0.5
 """A cause explains at least this share of the lateness."""
@@ -119,7 +120,7 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
                 (
                     _write_sentence(ranks, steps, late, culprits, causes, mesh),
                     _describe_inherited(ranks, culprits, inherited),
-                    describe_slow_link(run, steps),
+                    report_slow_link(run, steps),
                 ),
             )
         ),
@@ -152,8 +153,8 @@ class _Cause(NamedTuple):
 class _Condition:
     """Condition of the machine under one rank; None where it was not recorded."""
 
-    core_delay_ns: float | None
-    """Time without a core per measured step."""
+    core_delay_ns: dict[str, float] | None
+    """Time without a core per measured step, by phase."""
     clock_megahertz: float | None
     """Clock of its GPU."""
 
@@ -163,7 +164,9 @@ def _measure_condition(rank: Rank) -> _Condition:
     count = int(rank.steps.measured().sum()) if delays is not None else 0
     local_rank, metrics = rank.process.local_rank, rank.run.metrics.get(rank.process.node)
     return _Condition(
-        core_delay_ns=sum(delays.values()) / count if delays is not None and count else None,
+        core_delay_ns={phase: delay_ns / count for phase, delay_ns in delays.items()}
+        if delays is not None and count
+        else None,
         clock_megahertz=metrics.mean("gpu_sm_clock_megahertz", str(local_rank))
         if local_rank is not None and metrics is not None
         else None,
@@ -174,12 +177,20 @@ def _find_causes(
     run: Run, steps: SharedSteps, culprits: Sequence[int], late: LateRanks
 ) -> dict[int, _Cause]:
     """Find what late ranks do while the others wait; without those of which that is not found."""
-    conditions = map_ranks(_measure_condition, run, tables=("spans", "metrics"))
-    work_ns = np.mean(sum(steps.phase_ns.values(), np.zeros_like(steps.wall_ns)), axis=1).tolist()
+    if any(rank.facts(StackSamplerFact) for rank in run.ranks):
+        measure_ranks(run, ["core_delays"])
+    conditions = [_measure_condition(rank) for rank in run.ranks]
+    work_ns = {phase: np.mean(times, axis=1).tolist() for phase, times in steps.phase_ns.items()}
+    contention = [
+        None
+        if condition.core_delay_ns is None
+        else _divide_work({p: times[i] for p, times in work_ns.items()}, condition.core_delay_ns)
+        for i, condition in enumerate(conditions)
+    ]
     return {
         index: cause
         for index in culprits
-        if (cause := _find_cause(run.ranks, conditions, index, late.ranks[index], work_ns))
+        if (cause := _find_cause(run.ranks, conditions, index, late.ranks[index], contention))
     }
 
 
@@ -188,7 +199,7 @@ def _find_cause(
     conditions: Sequence[_Condition],
     index: int,
     late: LateRank,
-    work_ns: Sequence[float],
+    contention: Sequence[_Contention | None],
 ) -> _Cause | None:
     """Find what a late rank does while the others wait; None where nothing explains half of it."""
     enough_ns = MIN_EXPLAINED_RATIO * late.lateness_ns
@@ -207,35 +218,54 @@ def _find_cause(
         if clock_ratio <= MIN_CLOCK_RATIO:
             detail = f", {percent(clock_ratio)} of that of the other ranks"
             return _Cause("a slow GPU clock", detail)
-    contention_ns = _measure_contention(conditions, index, work_ns)
+    contention_ns = _measure_contention(contention, index)
     if contention_ns is not None and contention_ns >= enough_ns:
         return _Cause("no free core", f" for {duration(contention_ns)} of a step")
     phase = max(excess, key=lambda name: excess[name])
     return _Cause(PHASE_WORDS[phase]) if excess[phase] >= enough_ns else None
 
 
-def _measure_contention(
-    conditions: Sequence[_Condition], index: int, work_ns: Sequence[float]
-) -> float | None:
+class _Contention(NamedTuple):
+    """Own work of a rank per step, in nanoseconds."""
+
+    busy_ns: float
+    """On a core."""
+    delay_ns: float
+    """Without a core."""
+
+
+def _divide_work(work_ns: Mapping[str, float], core_delay_ns: Mapping[str, float]) -> _Contention:
+    """Divide the own work of a rank per step, by phase, into times with and without a core.
+
+    What exceeds the own work in a phase was without a core in the exchange of gradients. In
+    collectives that the script calls, a rank wants none: that is a delay of work near them, since a
+    sample covers both.
+    """
+    total_ns = sum(work_ns.values())
+    delay_ns = sum(min(ns, work_ns.get(phase, ns)) for phase, ns in core_delay_ns.items())
+    delay_ns = min(delay_ns, total_ns)
+    return _Contention(total_ns - delay_ns, delay_ns)
+
+
+def _measure_contention(contention: Sequence[_Contention | None], index: int) -> float | None:
     """Measure the time without a core per step that a rank has more of than its work explains.
 
     A rank with more to do waits longer for a core as well, where all ranks do. With d, the time
-    without a core, and w, the own work that contains it, both per step:
+    without a core, and b, the own work on a core, both per step:
 
-        d - (w - d) x median of d / (w - d) over the other ranks
+        d - b x median of d / b over the other ranks
 
     None where time without a core was not recorded.
     """
-    delays = [condition.core_delay_ns for condition in conditions]
-    own_ns = delays[index]
+    rank = contention[index]
     rates = [
-        delay / (work - delay)
-        for number, (delay, work) in enumerate(zip(delays, work_ns, strict=True))
-        if number != index and delay is not None and work > delay
+        peer.delay_ns / peer.busy_ns
+        for number, peer in enumerate(contention)
+        if number != index and peer is not None and peer.busy_ns > 0
     ]
-    if own_ns is None or not rates:
+    if rank is None or not rates:
         return None
-    return own_ns - max(0.0, work_ns[index] - own_ns) * float(np.median(rates))
+    return rank.delay_ns - rank.busy_ns * float(np.median(rates))
 
 
 # --- words ---------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -77,6 +78,13 @@ def _recover_node(
     spool = info.spool if info is not None else reader.info.options.get("spool")
     if spool is None or (info is None and launcher is not None):
         return _no_recovery(reader, node, NO_SPAN_LOGS)
+    maker_pid = _find_maker(Path(spool), reader.info.created_ns)
+    if maker_pid is not None and node not in reader.statuses():
+        reason = (
+            f"the job of process {maker_pid} has just started, and its monitor has stored nothing "
+            "yet; there is nothing to do"
+        )
+        return _no_recovery(reader, node, reason, complete=False)
     lock = SpoolLock(Path(spool))
     try:
         is_free = lock.take()
@@ -85,7 +93,7 @@ def _recover_node(
     if not is_free:
         return _no_recovery(reader, node, _describe_holder(lock.find_holder()), complete=False)
     try:
-        recovery = _drain(location, reader, node, spool, launcher)
+        recovery = _drain(location, reader, node, spool, launcher, maker_pid)
         if recovery.complete:
             _remove(Path(spool))
     finally:
@@ -93,8 +101,13 @@ def _recover_node(
     return recovery
 
 
-def _drain(
-    location: str, reader: RunReader, node: str, spool: str, launcher: LauncherInfo | None
+def _drain(  # noqa: PLR0917
+    location: str,
+    reader: RunReader,
+    node: str,
+    spool: str,
+    launcher: LauncherInfo | None,
+    maker_pid: int | None,
 ) -> Recovery:
     status, info = reader.statuses().get(node), reader.nodes().get(node)
     if info is None:
@@ -119,7 +132,9 @@ def _drain(
         failed_count = windows.finish()
     finally:
         writer.close()
-    running = [process for process in writer.drain.processes.values() if not process.ended]
+    running = [process.pid for process in writer.drain.processes.values() if not process.ended]
+    if maker_pid is not None:  # it may start a monitor again
+        running.append(maker_pid)
     if not running and not status.state.is_final:
         notes = dict.fromkeys([*status.notes, *windows.notes])  # of the dead monitor as well
         status = writer.final_status(status, Handshake(Path(spool)), notes=notes)
@@ -129,8 +144,23 @@ def _drain(
         row_count=rows,
         state=status.state,
         complete=not running and not failed_count,
-        reason=_reason(status, running[0].pid if running else None, failed_count),
+        reason=_reason(status, running[0] if running else None, failed_count),
     )
+
+
+def _find_maker(spool: Path, created_ns: int) -> int | None:
+    """Return the pid of the process that made a spool for a run; None if it has ended.
+
+    The name of the spool ends with the pid. A process that has got it later has started after the
+    creation of the run.
+    """
+    pid = spool.name.rpartition("-")[2]
+    ticks = process_start_ticks(pid) if pid.isdigit() else None
+    if ticks is None:
+        return None
+    booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    started_s = booted_s + ticks / os.sysconf("SC_CLK_TCK")
+    return int(pid) if started_s <= created_ns / 1e9 else None
 
 
 def _conclude_without_spool(location: str, reader: RunReader, node: str, spool: str) -> Recovery:

@@ -33,6 +33,10 @@ from .profiler.dataloader import (
     LoaderUsage as LoaderUsage,
 )
 from .profiler.gpu_memory_increase import GPUMemoryIncreaseDetails as GPUMemoryIncreaseDetails
+from .profiler.link_evidence import (
+    UNSENT_METRIC as UNSENT_METRIC,
+    describe_slow_link as describe_slow_link,
+)
 from .profiler.load_balancing import LoadBalancingDetails as LoadBalancingDetails
 from .profiler.low_gpu_utilization import LowGPUUtilizationDetails as LowGPUUtilizationDetails
 from .profiler.overall_framework_metrics import (

@@ -154,6 +154,10 @@ from .rank_exchange import (
     read_calls as read_calls,
     read_exchange as read_exchange,
 )
+from .rank_figures import (
+    RANK_FIGURES as RANK_FIGURES,
+    measure_ranks as measure_ranks,
+)
 from .rank_mesh import (
     DIMENSIONS as DIMENSIONS,
     RankMesh as RankMesh,
@@ -164,7 +168,6 @@ from .rank_numbers import (
     number_ranges as number_ranges,
     number_ranks as number_ranks,
 )
-from .rank_parts import map_ranks as map_ranks
 from .recovery import explain_recovery as explain_recovery
 from .request_waits import name_wait_function as name_wait_function
 from .rounding import explain_rounding as explain_rounding

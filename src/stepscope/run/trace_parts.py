@@ -29,6 +29,8 @@ from stepscope.run.traces import Trace, reading_ahead
 
 PART_EVENTS = 1_000_000
 """Events that are read in one part of the run."""
+READ_EVENTS = 600_000
+"""Events of a part that are in memory at a time, unless one trace has more."""
 TABLES = ("kernels", "copies", "operators", "annotations", "runtime_calls", "collectives", "spans")
 
 
@@ -126,7 +128,7 @@ def _measure_part(
     calls = read_calls([trace.whole for trace in traces], communication)
     return [
         _measure_trace(record_work(selected, trace, carry_over, communication), trace_calls)
-        for trace, trace_calls in zip(reading_ahead(traces), calls, strict=True)
+        for trace, trace_calls in zip(reading_ahead(traces, READ_EVENTS), calls, strict=True)
     ]
 
 

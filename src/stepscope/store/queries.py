@@ -41,6 +41,8 @@ _MAX_LISTINGS = 3
 """Listings with a gap before the gap is taken as real."""
 _MAX_ATTEMPTS = 8
 """Attempts at a query while the files below it change."""
+_MAX_CACHED_FILES = 500
+"""Files whose footers may be cached, of 11 KB each: a run of many ranks has thousands."""
 _MAX_STALE_FILES = 64
 """Removed files of whose footers DuckDB keeps a copy, 10 to 20 kB each, before a new connection."""
 _INHERITED_CONNECTIONS: list[duckdb.DuckDBPyConnection | None] = []
@@ -140,6 +142,7 @@ class TableQueries:
                 is_last = attempt + 1 == _MAX_ATTEMPTS
                 segments = {table: self.list_segments(table, node) for table in tables}
                 self._forget_stale_files(segments, node)
+                self._limit_cache()
                 try:
                     self._create_views(segments, node)
                     return query(self._engine())
@@ -293,9 +296,16 @@ class TableQueries:
     def _reset_connection(self) -> None:
         self._read: dict[tuple[str, str | None], set[Segment]] = {}
         self._stale_count = 0
+        self._is_caching = True
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._process = os.getpid()
         self._views: dict[str, list[Segment]] = {}
+
+    def _limit_cache(self) -> None:
+        """Cache no more footers once many files are read; the extents of segments are kept."""
+        if self._is_caching and sum(map(len, self._read.values())) > _MAX_CACHED_FILES:
+            self._is_caching = False
+            self._engine().execute("SET parquet_metadata_cache = false")
 
     def _abandon_inherited_connection(self) -> None:
         """Start over after a fork.

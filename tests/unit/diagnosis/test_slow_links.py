@@ -7,11 +7,14 @@ from functools import partial
 
 import pytest
 
+from stepscope.rule_feed import check_rules
+from stepscope.rules.profiler.rank_straggler import RankStraggler
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import MetricValue
 from stepscope.views.ranks import show_ranks
 
 RunMaker = Callable[..., RunBuilder]
+STEP_COUNT = 210
 
 
 def draw(
@@ -21,7 +24,7 @@ def draw(
     exchange_ms: int = 50,
     backends: Sequence[str] = ("gloo",),
 ) -> RunBuilder:
-    """Draw a job of ten seconds whose nodes have bytes in their send queues.
+    """Draw a job of twenty seconds whose nodes have bytes to send.
 
     Args:
         queues: bytes by node, or a function of the seconds.
@@ -30,8 +33,8 @@ def draw(
     """
     builder = new_run()
     for number, queue in enumerate(queues):
-        rank = builder.rank(number, node=f"n{number}", world_size=2)
-        for step in range(100):
+        rank = builder.rank(number, node=f"n{number}", world_size=len(queues))
+        for step in range(STEP_COUNT):
             rank.draw(f"wait 10 | forward 30 | communication {exchange_ms}")
             if backends:
                 rank.collective(exchange_ms, name=f"{backends[step % len(backends)]}:all_reduce")
@@ -45,47 +48,64 @@ def fill_until(end_s: float, seconds: float) -> float:
     return 256 * 1024 if seconds < end_s else 0
 
 
+def fill_every(period_s: float, seconds: float) -> float:
+    return 20_000 if seconds % period_s == 0 else 0
+
+
+def describe_links(builder: RunBuilder) -> list[str]:
+    """Return what the view and the rule say of links."""
+    run = builder.open()
+    (finding,) = check_rules(run.reader, [RankStraggler()]).findings
+    sentences = [show_ranks(run).sentence, *finding.sentences]
+    return [sentence for sentence in sentences if "slow link" in sentence]
+
+
+SLOW_LINK = "Transfer takes 50% of step time, over a slow link from n1: data wait to be sent there "
+
+
 def test_the_node_before_a_slow_link_is_named(new_run: RunMaker) -> None:
-    payload = show_ranks(draw(new_run, queues=(2048, 256 * 1024)).open())
-    assert payload.sentence == (
-        "No rank is late: at the median of the steps each is within 0 ns of the others. Transfer "
-        "takes 50% of step time, over a slow link from n1: 256 KiB wait to be sent there for half "
-        "of that time, on other nodes at most 2 KiB."
+    run = draw(new_run, queues=(2048, 256 * 1024)).open()
+    sentence = f"{SLOW_LINK}100% of the time, on other nodes at most 0%."
+    assert show_ranks(run).sentence == (
+        "No rank is late: at the median of the steps each is within 0 ns of the others. " + sentence
     )
+    (finding,) = check_rules(run.reader, [RankStraggler()]).findings
+    assert finding.sentences == [sentence]
+    assert (finding.nodes, finding.ranks) == (["n1"], [])
+    assert finding.fired
+    assert finding.violations == 3, "blocks of 50 steps, of 210 but for those of warm-up"
 
 
-def test_a_queue_that_is_full_in_transfers_only_counts(new_run: RunMaker) -> None:
-    """Transfer takes half of the time: a quarter of the samples is half of that."""
-    queue = partial(fill_until, 3.5)
-    payload = show_ranks(draw(new_run, queues=(2048, queue)).open())
-    assert "over a slow link from n1: 256 KiB wait" in payload.sentence
-
-
-def test_an_upload_is_no_slow_link(new_run: RunMaker) -> None:
-    upload = partial(fill_until, 1.5)
-    payload = show_ranks(draw(new_run, queues=(2048, upload)).open())
-    assert "slow link" not in payload.sentence
+def test_time_in_transfers_counts_and_others_may_wait_for_a_quarter_of_it(
+    new_run: RunMaker,
+) -> None:
+    """Transfer takes half of the time: data have to wait for a quarter of it."""
+    queues = (partial(fill_every, 5.0), partial(fill_every, 1.0))
+    view, rule = describe_links(draw(new_run, queues=queues))
+    assert view.endswith(f"{SLOW_LINK}50% of the time, on other nodes at most 12%.")
+    assert rule == f"{SLOW_LINK}50% of the time, on other nodes at most 10%."
 
 
 @pytest.mark.parametrize("backends", [("nccl",), ("nccl", "gloo"), ()])
 def test_queues_of_tcp_tell_nothing_of_other_backends(
     new_run: RunMaker, backends: tuple[str, ...]
 ) -> None:
-    builder = draw(new_run, queues=(2048, 256 * 1024), backends=backends)
-    assert "slow link" not in show_ranks(builder.open()).sentence
+    assert not describe_links(draw(new_run, queues=(0, 256 * 1024), backends=backends))
 
 
 @pytest.mark.parametrize(
     ("queues", "exchange_ms"),
     [
         ((200 * 1024, 256 * 1024), 50),  # both wait
-        ((0, 8 * 1024), 50),  # a queue of no size
+        ((partial(fill_every, 3.0), partial(fill_every, 1.0)), 50),  # not four times as long
+        ((0, 2048), 50),  # what is on the way
+        ((0, partial(fill_until, 4.5)), 50),  # an upload, for less than a quarter of the time
         ((0, 256 * 1024), 10),  # transfer does not matter
         ((None, 256 * 1024), 50),  # unknown is not empty
+        ((256 * 1024,), 50),  # no other node
     ],
 )
 def test_no_link_is_named(
-    new_run: RunMaker, queues: tuple[int | None, int | None], exchange_ms: int
+    new_run: RunMaker, queues: tuple[MetricValue | None, ...], exchange_ms: int
 ) -> None:
-    payload = show_ranks(draw(new_run, queues=queues, exchange_ms=exchange_ms).open())
-    assert "slow link" not in payload.sentence
+    assert not describe_links(draw(new_run, queues=queues, exchange_ms=exchange_ms))

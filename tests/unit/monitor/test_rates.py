@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from stepscope.monitor.samplers.disk import DiskSampler
 from stepscope.monitor.samplers.memory import MemorySampler, memory_total_bytes
 from stepscope.monitor.samplers.network import NetworkSampler
 from stepscope.monitor.samplers.processes import JobTree
-from stepscope.monitor.samplers.send_queue import SendQueueSampler
+from stepscope.monitor.samplers.send_queue import SendQueueSampler, TcpTables
+from stepscope.monitor.samplers.tcp_diag import TcpDiagnostics
 
 S = 1_000_000_000
 
@@ -112,14 +114,12 @@ TCP6 = f"""  sl local remote st tx_queue rx_queue tr tm->when retrnsmt uid time 
 """
 
 
-def test_what_the_job_waits_to_send_to_other_hosts(tmp_path: Path) -> None:
+def test_what_the_job_waits_to_send_by_the_tables_of_procfs(tmp_path: Path) -> None:
     job = JobTree(os.getpid(), lambda: (), lambda: ())
-    with pytest.raises(Unavailable, match="net/tcp cannot be read: No such file or directory"):
-        SendQueueSampler(job, proc=str(tmp_path))
     (tmp_path / "net").mkdir()
     (tmp_path / "net" / "tcp").write_text(TCP)
-    sampler = SendQueueSampler(job, proc=str(tmp_path))
-    assert list(sampler.sample(0)) == [Sample("network_unsent_bytes", "", 0)], "no socket is its"
+    sampler = SendQueueSampler(job, proc=str(tmp_path), source=TcpTables(str(tmp_path)))
+    assert list(sampler.sample(0)) == [], "no socket is its"
     descriptors = tmp_path / str(os.getpid()) / "fd"
     descriptors.mkdir(parents=True)
     for number in range(700, 706):  # but not 799: that is another process's
@@ -131,22 +131,64 @@ def test_what_the_job_waits_to_send_to_other_hosts(tmp_path: Path) -> None:
     assert list(sampler.sample(200 * S)) == [Sample("network_unsent_bytes", "", 0x2001 + 4)]
 
 
-def test_only_connections_of_the_job_count(idle_process: int) -> None:
+def test_tables_are_read_where_netlink_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise PermissionError
+
+    job = JobTree(os.getpid(), lambda: (), lambda: ())
+    monkeypatch.setattr(TcpDiagnostics, "list_connections", refuse)
+    with pytest.raises(Unavailable, match="net/tcp cannot be read: No such file or directory"):
+        SendQueueSampler(job, proc=str(tmp_path))
+    with connected() as sender:
+        waiting_bytes = fill(sender)
+        (sample,) = SendQueueSampler(job).sample(0)
+        assert 0 < sample.value <= waiting_bytes
+
+
+@pytest.mark.parametrize("address", ["127.0.0.2", "::ffff:127.0.0.2"])
+def test_bytes_that_were_not_sent_yet(idle_process: int, address: str) -> None:
     job, idle_job = (JobTree(pid, lambda: (), lambda: ()) for pid in (os.getpid(), idle_process))
-    # Only 127.0.0.1 counts as the node itself.
+    with connected(address) as sender:
+        sampler = SendQueueSampler(job)
+        assert list(sampler.sample(0)) == [Sample("network_unsent_bytes", "", 0)]
+        waiting_bytes = fill(sender)
+        (sample,) = sampler.sample(100 * S)
+        assert 0 < sample.value < waiting_bytes, "the receiver has room for some"
+        assert list(SendQueueSampler(idle_job).sample(0)) == []
+    assert list(sampler.sample(200 * S)) == [], "the connection has ended"
+
+
+def test_another_connection_of_the_same_ports_is_not_read() -> None:
+    source = TcpDiagnostics()
+    with connected() as sender:
+        inode = os.fstat(sender.fileno()).st_ino
+        (connection,) = (row for row in source.list_connections() if row.inode == inode)
+        assert source.read_connections([connection]) == [connection]
+        earlier = connection._replace(identity=connection.identity[:-8] + bytes(8))
+        assert source.read_connections([earlier, connection]) == [connection]
+
+
+@contextmanager
+def connected(address: str = "127.0.0.2") -> Iterator[socket.socket]:
+    """Yield one of two connected sockets. Only 127.0.0.1 counts as the node itself."""
     with (
-        socket.create_server(("127.0.0.2", 0)) as server,
-        socket.create_connection(server.getsockname()) as sender,
+        socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server,
+        socket.create_connection((address, server.getsockname()[1])) as sender,
         server.accept()[0],
     ):
         sender.setblocking(False)
-        sent_bytes = 0
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                sent_bytes += sender.send(bytes(1 << 16))
-        (of_job,) = SendQueueSampler(job).sample(0)
-        assert 0 < of_job.value <= sent_bytes
-        assert list(SendQueueSampler(idle_job).sample(0)) == [Sample("network_unsent_bytes", "", 0)]
+        yield sender
+
+
+def fill(sender: socket.socket) -> int:
+    """Send until there is no room; return the bytes."""
+    sent_bytes = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            sent_bytes += sender.send(bytes(1 << 16))
+    return sent_bytes
 
 
 @pytest.fixture

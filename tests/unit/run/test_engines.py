@@ -17,7 +17,16 @@ from click.testing import CliRunner
 
 from stepscope.cli import root
 from stepscope.errors import StepscopeError, UsageError
-from stepscope.run import Engine, LocalEngine, Run, choose_engine, trace_parts
+from stepscope.rule_feed import make_verdict
+from stepscope.run import (
+    RANK_FIGURES,
+    Engine,
+    LocalEngine,
+    Run,
+    choose_engine,
+    measure_ranks,
+    trace_parts,
+)
 from stepscope.run.engine_choice import MIN_POOL_PARTS
 from stepscope.run.executors import ProcessEngine
 from stepscope.store import open_run
@@ -98,6 +107,21 @@ def test_traces_are_the_same_by_every_engine(
         again = Run(open_run(run.reader.location), engine=one)
         assert msgspec.json.encode(VIEWS["distributed"](again)) == expected
     assert b'"transfer_ns":60000' in expected
+
+
+def test_a_verdict_is_the_same_by_every_engine(job: Path, engine: Engine) -> None:
+    expected = msgspec.json.encode(make_verdict(Run(open_run(job))))
+    assert msgspec.json.encode(make_verdict(Run(open_run(job), engine=engine))) == expected
+
+
+def test_figures_of_ranks_are_measured_by_the_engine(job: Path) -> None:
+    run, here = Run(open_run(job), engine=ProcessEngine()), Run(open_run(job))
+    measure_ranks(run, RANK_FIGURES)
+    for rank, rank_here in zip(run.ranks, here.ranks, strict=True):
+        for name in RANK_FIGURES:
+            assert name in vars(rank)
+            assert getattr(rank, name) == getattr(rank_here, name)
+    assert run.ranks[3].core_delays
 
 
 def test_damage_in_a_part_is_noted(job: Path, engine: Engine, tmp_path: Path) -> None:
@@ -200,8 +224,17 @@ def test_the_library_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         choose_engine("tcp://127.0.0.1:9")
 
 
-def test_the_command_reads_ranks_on_a_scheduler(job: Path, address: str) -> None:
-    alone = CliRunner().invoke(root, ["show", str(job), "ranks", "--json"])
-    shown = CliRunner().invoke(root, ["show", str(job), "ranks", "--json", "--scheduler", address])
-    assert (shown.exit_code, shown.stdout) == (0, alone.stdout)
-    assert json.loads(shown.stdout)["sentence"].startswith("Rank 5 is late in 100% of steps")
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [("show RUN ranks", "sentence"), ("diagnose RUN", "headline"), ("report RUN", "rules")],
+)
+def test_commands_read_ranks_on_a_scheduler(job: Path, address: str, words: str, name: str) -> None:
+    command = [*words.replace("RUN", str(job)).split(), "--json"]
+    alone = CliRunner().invoke(root, command)
+    shown = CliRunner().invoke(root, [*command, "--scheduler", address])
+    assert shown.exit_code == 0
+    payloads = [json.loads(result.stdout) for result in (alone, shown)]
+    assert payloads[0][name]
+    for payload in payloads:
+        payload.pop("made_ns", None)  # the time of the report
+    assert payloads[0] == payloads[1]

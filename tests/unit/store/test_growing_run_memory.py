@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from stepscope.store import RunWriter
+import pytest
+
+from stepscope.store import RunWriter, open_run
 
 FOLLOW = """
 import shutil, sys
@@ -42,3 +44,16 @@ def test_files_that_were_merged_leave_no_memory(run: Path, writer: RunWriter, sp
     command = [sys.executable, "-c", FOLLOW, str(run)]
     growth = int(subprocess.run(command, check=True, capture_output=True).stdout)
     assert growth < 2_500_000
+
+
+def test_footers_of_many_files_are_not_cached(
+    run: Path, writer: RunWriter, spans: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a thousand files take 15 MB."""
+    monkeypatch.setattr("stepscope.store.queries._MAX_CACHED_FILES", 2)
+    query = "SELECT current_setting('parquet_metadata_cache') AS is_cached FROM spans LIMIT 1"
+    reader = open_run(run)
+    for is_cached in (True, True, False):
+        writer.append("spans", spans(range(50)))
+        reader.refresh()
+        assert reader.sql(query)["is_cached"].tolist() == [is_cached]

@@ -93,6 +93,27 @@ def test_a_rank_with_more_to_do_waits_longer_for_a_core_too(new_run: RunMaker) -
     assert (payload.ranks[0].rank, payload.ranks[0].cause) == ("rank 1", "slow forward passes")
 
 
+def test_time_without_a_core_in_the_exchange_of_gradients_is_no_work(new_run: RunMaker) -> None:
+    """Rank 0 waits 90 ms for rank 1 and lacks a core for 50 of 130 ms, rank 1 for 100.
+
+    Of its own work, 10 ms in each phase, rank 0 has no core for 3 x 10 x 50/130 + 10 = 21.5 ms and
+    one for 18.5. Rank 1 has none for 110 x 100/130 + 10 = 94.6 ms of its 120, and one for 25.4.
+    """
+    builder = new_run()
+    for number, (forward_ms, exchange_ms, delay_ms) in enumerate(((10, 90, 50), (90, 10, 100))):
+        rank = builder.rank(number, world_size=2)
+        for _ in range(100):
+            rank.draw(
+                f"wait 10 | forward {forward_ms} | backward {10 + exchange_ms} | optimizer 10"
+            )
+            rank.collective(10 + exchange_ms)
+        rank.thread().draw(f"run_queue={delay_ms * 1_000_000} 130", 100)
+        rank.fact("stack_sampler", period_ns=130_000_000, counts_delays=True)
+    payload = show_ranks(builder.open())
+    cause = "no free core for 65 ms of a step"  # 94.6 - 25.4 x 21.5 / 18.5
+    assert (payload.ranks[0].rank, payload.ranks[0].cause) == ("rank 1", cause)
+
+
 @pytest.mark.parametrize("work", ["forward", "device_wait"])
 def test_larger_inputs_are_told_from_a_slow_rank(new_run: RunMaker, work: str) -> None:
     builder = new_run()

@@ -4,7 +4,8 @@ base        protocol of a sampler, rates from counters
 guarded     a sampler that may fail or hang
 failures    when samplers failed, and why
 perf_event  counters of the processor
-cpu, memory, disk, network, processes, threads, counters, cgroup, gpu
+tcp_diag    TCP connections, by netlink
+cpu, memory, disk, network, send_queue, processes, threads, counters, cgroup, gpu
 """
 
 from __future__ import annotations

@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 from stepscope.monitor.samplers.base import Sample, Unavailable, read_bytes
 from stepscope.monitor.samplers.processes import JobTree, list_names
+from stepscope.monitor.samplers.tcp_diag import Connection, ConnectionSource, TcpDiagnostics
 
 METRIC = "network_unsent_bytes"
 MAX_COST_RATIO = 0.001
-"""Share of the time that reading may take: the kernel visits its whole table of connections."""
-MAX_KNOWN_NS = 30_000_000_000
-"""Time after which the owners of connections are looked for again."""
+"""Share of the time that reading may take, and that the search for connections may take."""
 _TABLES = ("tcp", "tcp6")
 _ESTABLISHED = b"01"
 _LOOPBACK = (b"0100007F", b"0" * 24 + b"01000000", b"0" * 16 + b"FFFF00000100007F")
@@ -24,63 +22,59 @@ _REMOTE, _STATE, _QUEUES, _INODE = 2, 3, 4, 9
 
 
 class SendQueueSampler:
-    """Sampler of the send queues of the job's TCP connections to other hosts.
+    """Sampler of the bytes that the job's TCP connections to other hosts have not sent yet.
 
-    A queue has what was not acknowledged yet, so it is full where the link out of the node is slow.
-    Connections of other processes, such as a backup, may fill theirs on a link that is not. It is
-    read less often than other sources, since the cost grows with the connections.
+    There are such bytes where the link out of the node is slow. Those of other processes, such as a
+    backup, may wait on a link that is not.
 
-    Who has a connection is found when it is first seen with something to send, and again after half
-    a minute: the processes of the job may not have been known. Connections of a process whose
-    descriptors cannot be read, such as one of another user, do not count.
+    The connections of the job are searched for as often as their cost permits, some seconds apart;
+    without any there is no sample. Connections of a process whose descriptors cannot be read, such
+    as one of another user, do not count.
     """
 
     group = "network"
 
-    def __init__(self, job: JobTree, *, proc: str = "/proc") -> None:
+    def __init__(
+        self, job: JobTree, *, proc: str = "/proc", source: ConnectionSource | None = None
+    ) -> None:
         """Sample the connections of this network namespace.
 
+        Args:
+            job: the job.
+            proc: mount point of procfs.
+            source: connections; by default of the kernel, by netlink or else from procfs.
+
         Raises:
-            Unavailable: `/proc/net/tcp` cannot be read.
+            Unavailable: the kernel tells nothing of connections.
         """
         self._job = job
         self._proc = proc
-        self._paths = [f"{proc}/net/{table}" for table in _TABLES]
-        self._is_of_job: dict[str, bool] = {}  # by socket
-        self._known_until_ns = 0
+        self._source = source or _choose_source(proc)
+        self._connections: Sequence[Connection] = ()
         self._next_ns = 0
         self._next_search_ns = 0
-        try:
-            read_bytes(self._paths[0])
-        except OSError as error:
-            raise Unavailable(f"{self._paths[0]} cannot be read: {error.strerror}") from None
 
     def sample(self, now_ns: int) -> Iterator[Sample]:
-        """Sample the sum over all connections; see `Sampler.sample`.
+        """Sample the sum over all connections; see `Sampler.sample`."""
+        if now_ns >= self._next_search_ns:
+            start_ns = time.thread_time_ns()
+            self._connections = self._search(now_ns)
+            self._next_search_ns = now_ns + _pause_after(start_ns)
+        if self._connections and now_ns >= self._next_ns:
+            start_ns = time.thread_time_ns()
+            self._connections = self._source.read_connections(self._connections)
+            self._next_ns = now_ns + _pause_after(start_ns)
+            if self._connections:
+                yield Sample(METRIC, "", sum(c.unsent_bytes for c in self._connections))
 
-        There is no sample while the owner of a queue is not known.
-        """
-        if now_ns < self._next_ns:
-            return
-        start_ns = time.thread_time_ns()
-        connections = [c for path in self._paths for c in _read_connections(path)]
-        self._next_ns = now_ns + _pause_after(start_ns)
-        queues = [connection for connection in connections if connection.unsent_bytes]
-        if now_ns >= self._known_until_ns:
-            self._is_of_job = {}
-            self._known_until_ns = now_ns + MAX_KNOWN_NS
-        if any(queue.socket not in self._is_of_job for queue in queues):
-            if now_ns < self._next_search_ns:
-                return
-            self._search({connection.socket for connection in connections}, now_ns)
-        yield Sample(METRIC, "", sum(q.unsent_bytes for q in queues if self._is_of_job[q.socket]))
-
-    def _search(self, sockets: set[str], now_ns: int) -> None:
-        start_ns = time.thread_time_ns()
+    def _search(self, now_ns: int) -> Sequence[Connection]:
+        """Search for the connections of the job."""
+        connections = self._source.list_connections()
+        if not connections:
+            return ()
         self._job.refresh(now_ns)
-        job_sockets = {s for pid in self._job.processes for s in self._read_descriptors(pid)}
-        self._is_of_job = {socket: socket in job_sockets for socket in sockets}
-        self._next_search_ns = now_ns + _pause_after(start_ns)
+        sockets = {s for pid in self._job.processes for s in self._read_descriptors(pid)}
+        return [c for c in connections if f"socket:[{c.inode}]" in sockets]
 
     def _read_descriptors(self, pid: int) -> Iterator[str]:
         """Yield what the descriptors of a process refer to: of a socket `socket:[INODE]`."""
@@ -91,15 +85,38 @@ class SendQueueSampler:
                     yield os.readlink(f"{directory}/{descriptor}")  # noqa: PTH115 - a third of the time
 
 
-class _Connection(NamedTuple):
-    """Connection to another host."""
+class TcpTables:
+    """Connections in the tables of procfs, whose queues have all that was not acknowledged yet."""
 
-    socket: str
-    """What descriptors of the connection refer to."""
-    unsent_bytes: int
+    def __init__(self, proc: str) -> None:
+        """Read the tables below a mount point of procfs."""
+        self._paths = [f"{proc}/net/{table}" for table in _TABLES]
+
+    def list_connections(self) -> list[Connection]:
+        """See `ConnectionSource.list_connections`."""
+        return [row for path in self._paths for row in _read_table(path)]
+
+    def read_connections(self, connections: Sequence[Connection]) -> list[Connection]:
+        """See `ConnectionSource.read_connections`; costs as much as the list of all."""
+        inodes = {connection.inode for connection in connections}
+        return [row for row in self.list_connections() if row.inode in inodes]
 
 
-def _read_connections(path: str) -> Iterator[_Connection]:
+def _choose_source(proc: str) -> ConnectionSource:
+    source = TcpDiagnostics()
+    try:
+        source.list_connections()
+    except OSError:  # a sandbox may refuse it, and the kernel be built without it
+        path = f"{proc}/net/{_TABLES[0]}"
+        try:
+            read_bytes(path)
+        except OSError as error:
+            raise Unavailable(f"{path} cannot be read: {error.strerror}") from None
+        return TcpTables(proc)
+    return source
+
+
+def _read_table(path: str) -> Iterator[Connection]:
     try:
         lines = read_bytes(path).splitlines()[1:]
     except FileNotFoundError:  # IPv6 may be off
@@ -109,7 +126,7 @@ def _read_connections(path: str) -> Iterator[_Connection]:
         remote = fields[_REMOTE].partition(b":")[0]
         if fields[_STATE] == _ESTABLISHED and remote not in _LOOPBACK:
             unsent_bytes = int(fields[_QUEUES].partition(b":")[0], 16)
-            yield _Connection(f"socket:[{fields[_INODE].decode()}]", unsent_bytes)
+            yield Connection(int(fields[_INODE]), unsent_bytes)
 
 
 def _pause_after(start_ns: int) -> int:

@@ -9,12 +9,17 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import MIN_RECORDED_RATIO, compare_with_others
+from stepscope.analysis import MIN_RECORDED_RATIO, SlowLink, compare_with_others
 from stepscope.intervals import Int
 from stepscope.quantities import duration
 from stepscope.rules.base import NotApplicable
 from stepscope.rules.inputs import RankStepTimes, RuleInputs
 from stepscope.rules.parameters import Count, Percentage
+from stepscope.rules.profiler.link_evidence import (
+    UNSENT_METRIC,
+    LinkEvidence,
+    describe_slow_link,
+)
 from stepscope.rules.samples import sort_traces
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
 from stepscope.rules.traces import StepTimes, TracedSteps, imported_steps
@@ -88,6 +93,11 @@ class _State(RankStates[_ComparedRank, msgspec.Struct]):
     """Rows of the steps of imported traces, by rank."""
     trace_ends: Trigger = field(default_factory=Trigger)
     """Scans in which these traces end."""
+    links: LinkEvidence = field(default_factory=LinkEvidence)
+    slow_link: SlowLink | None = None
+    """Slow link of the steps up to the last block in which there was one."""
+    link_block_count: int = 0
+    """Blocks up to which there was one."""
 
     @property
     def compared_count(self) -> int:
@@ -105,7 +115,7 @@ class _State(RankStates[_ComparedRank, msgspec.Struct]):
 
 
 class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State]):
-    """Checks whether one rank makes the others wait.
+    """Checks whether one rank, or the link of one node, makes the others wait.
 
     ## What it checks
     The own work of a rank in a step is its wall time without communication, in which it may wait
@@ -119,6 +129,11 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
     completed. The details list the ranks by own work, and the number of steps in which each
     finished its own work last. In imported traces, own work is all but exposed communication, and
     the steps that the traces of all ranks have in common, at least three, are compared at once.
+
+    All ranks wait alike for a slow link between nodes, so none of them is late. The rule names the
+    node before it: the one on which data wait to be sent for half of the transfer time at least,
+    and four times as long as on any other node. That is known of backends that send by TCP from the
+    host, such as Gloo, where the transfer takes a fifth of step time.
 
     ## Why it matters
     Ranks that exchange gradients proceed at the pace of the slowest. On the other ranks the loss
@@ -138,9 +153,10 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
     parameters_type = RankStragglerParameters
     recommendation = (
         "Check what takes longer on the slow rank, what else runs on its node, and whether it gets "
-        "more data than the others."
+        "more data than the others; of a slow link, the speed of the node's network interface."
     )
     evidence = ("steps", "system")
+    metrics = (UNSENT_METRIC,)
     plots = ("step",)
     missing_in_traces = (
         f"the traces of two or more ranks do not have {MIN_TRACED_STEPS} steps in common"
@@ -156,6 +172,7 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             traced = imported_steps(trace)
             if traced is not None:
                 self.update_traced(state, traced, inputs)
+        state.links.add_samples(inputs)
         if len(state.ranks) > 1:
             self._compare_ranks(state, inputs)
         return state
@@ -166,6 +183,8 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             if incarnation > state.incarnation:  # the others will not reach its steps any more
                 state.ranks.clear()
                 state.work_counts, state.block_count = [0, 0], 0
+                state.links = LinkEvidence(pending=state.links.pending)
+                state.slow_link, state.link_block_count = None, 0
                 state.incarnation = incarnation
                 state.trigger = Trigger()
             elif incarnation < state.incarnation:
@@ -212,7 +231,7 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
         """Compare one block: rows of `pending` by rank and step.
 
         Returns:
-            True if it has a straggler.
+            True if it has a straggler or waits for a slow link.
         """
         has_exchange = (rows[:, :, 6] != _UNKNOWN).all(axis=0)
         is_recorded = bool(has_exchange.mean() >= MIN_RECORDED_RATIO)
@@ -237,7 +256,26 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             rank.slowest_count += slowest_count
             rank.violation_count += violations
             rank.triggered = rank.violation_count > 0
-        return bool(is_straggler.any())
+        has_slow_link = is_recorded and self._compare_queues(state, rows, wall - work)
+        return bool(is_straggler.any()) or has_slow_link
+
+    def _compare_queues(
+        self, state: _State, rows: NDArray[np.int64], communication_ns: NDArray[np.int64]
+    ) -> bool:
+        """Compare the send queues of the nodes during one block: True if one link is slow.
+
+        The exchange of gradients is recorded of backends alone that send by TCP, from the host.
+        """
+        link = state.links.add_steps(
+            [rank.node for rank in state.ranks.values()],
+            transfer_ns=int(communication_ns.min(axis=0).sum()),
+            wall_ns=int(rows[:, :, 2].mean(axis=0).sum()),
+            start_ns=int(rows[:, 0, 4].min()),
+            end_ns=int(rows[:, -1, 3].max()),
+        )
+        state.slow_link = link or state.slow_link
+        state.link_block_count += link is not None
+        return link is not None
 
     def _compare_traces(self, state: _State) -> _State:
         """Compare the steps that the traces of all ranks have in common."""
@@ -257,7 +295,15 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
         return result
 
     def decide(self, state: _State) -> Finding | None:
-        return super().decide(state if state.ranks else self._compare_traces(state))
+        finding = super().decide(state if state.ranks else self._compare_traces(state))
+        link = state.slow_link
+        if finding is None or link is None:
+            return finding
+        return msgspec.structs.replace(
+            finding,
+            nodes=sorted({*finding.nodes, link.node}),
+            violations=finding.violations + state.link_block_count,
+        )
 
     def require_inputs(self, state: _State) -> None:
         if len(state.ranks) < 2:
@@ -298,6 +344,8 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
                 f"{duration(state.mean_work_ns(name))} per step, that of the others "
                 f"{duration(state.peer_work_ns(name))} in the median."
             )
+        if state.slow_link is not None:
+            yield describe_slow_link(state.slow_link)
 
 
 def _rows(steps: StepTimes, *, backward_ns: Int | int, exchange_ns: Int | int) -> Int:

@@ -99,8 +99,8 @@ _METRICS = (
     MetricType(
         "network_unsent_bytes",
         "bytes",
-        "Send queues of the job's TCP connections to other hosts: not acknowledged yet. Read less "
-        "often than other metrics.",
+        "Bytes that the job's TCP connections to other hosts have not sent yet. Where the kernel "
+        "refuses netlink, not acknowledged yet, and read less often than other metrics.",
     ),
     MetricType(
         "network_bytes",
