@@ -151,9 +151,9 @@ def subtree_sums(values: Int, parent: Int, depth: Int) -> Int:
     return total
 
 
-def _check_lengths(one: Int, other: Int) -> None:
-    if len(one) != len(other):
-        raise ValueError(f"{len(one)} and {len(other)} values are not of the same intervals")
+def _check_lengths(first: Int, second: Int) -> None:
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} and {len(second)} values are not of the same intervals")
 
 
 def innermost_at(times: Int, start: Int, end: Int, parent: Int) -> Int:
