@@ -59,6 +59,7 @@ from stepscope.diagnosis.what_if import WhatIf
 from stepscope.quantities import count_of, duration, percent
 from stepscope.rules import percent_beside
 from stepscope.run import (
+    REPLICAS,
     Rank,
     Run,
     explain_incarnations,
@@ -67,6 +68,7 @@ from stepscope.run import (
     explain_rounding,
     find_recording_end,
     find_repeated_ranks,
+    has_replicas,
     has_stage_operations,
     make_with_damage,
 )
@@ -291,7 +293,9 @@ def _rule_out(
             f" Ranks wait for the slowest of them in {percent(waiting)} of step time, which counts "
             "for the work of the slowest."
         )
-    if len(run.ranks) == 1 and not shares.suspects["communication"]:
+    if has_replicas(run) and not shares.suspects["communication"]:
+        reasons["communication"] = f"{REPLICAS}."
+    elif len(run.ranks) == 1 and not shares.suspects["communication"]:
         reasons["communication"] = "not applicable (single rank, no collectives)."
     return [
         RuledOut(suspect=name, share_ratio=shares.suspects[name], why=reasons[name])

@@ -365,6 +365,13 @@ class VersionsFact(Fact, frozen=True, kw_only=True, tag="versions"):
     `keras_backend` is the name of a framework."""
 
 
+class ReplicasFact(Fact, frozen=True, kw_only=True, tag="replicas"):
+    """Replicas of `tf.distribute`. They exchange data inside compiled functions, unrecorded."""
+
+    count: int
+    """Number of replicas of all processes, two or more."""
+
+
 class ShardedTensorsFact(Fact, frozen=True, kw_only=True, tag="sharded_tensors"):
     """Statistics of tensors whose parts are on several ranks (option `--tensors-sharded whole`).
 
@@ -421,6 +428,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         NanOriginFact,
         NanSearchFact,
         RankFact,
+        ReplicasFact,
         ShardedTensorsFact,
         ImportedFact,
     )
