@@ -23,6 +23,7 @@ class TorchContract(FrameworkContract):
     script = CONTRACTS / "torch_training.py"
     modules: ClassVar = ("torch",)
     phases = TORCH_PHASES
+    validates_often = True
     versions = TORCH_VERSIONS
 
 
@@ -54,6 +55,7 @@ class TestFullyShardedDataParallel(DistributedContract):
 class TrainerContract(FrameworkContract):
     script = CONTRACTS / "trainer_training.py"
     phases = frozenset({"data_wait", "forward", "backward", "optimizer"})
+    validates_often = True
     versions = TORCH_VERSIONS
 
 

@@ -12,7 +12,7 @@ from tests.support.framework_environments import find_python
 
 pytestmark = pytest.mark.e2e
 SETUP = """
-import threading
+import os, threading
 from stepscope.capture.frameworks.jax import device_times
 
 class Array:
@@ -73,6 +73,49 @@ assert recorder.intervals == [(True, 10, 40), (True, 40, 50)], recorder.interval
 print("done")
 """
 
+SEEN = """
+def call(start_ns):
+    global now_ns
+    now_ns = start_ns
+    array = Array()
+    times.observe(array, None)
+    return array
+
+def wait(start_ns, array, end_ns):
+    global now_ns
+    now_ns = start_ns
+    times.note_wait_start()
+    now_ns = end_ns
+    array.ready.set()
+    times.note_wait_end()
+
+for step in range(device_times.MIN_SEEN_COUNT):
+    array = call(100 * step)
+    array.awaited.wait()
+    wait(100 * step + 5, array, 100 * step + 10)
+other = Array()
+times._queue.put(device_times._Computation(other, 0, 0, times._this_thread.caller))
+other.awaited.wait()  # from here on the thread of its own waits for another result
+times.observe(None, None)
+recorder.intervals.clear()
+
+first = call(1000)
+wait(1002, Array(), 1005)  # for something else
+second = call(1010)  # which finds the first missing
+first.ready.set()
+wait(1015, second, 1030)
+assert times._queue.qsize() == 0
+unseen = call(1100)
+unseen.ready.set()
+wait(1150, Array(), 1160)  # for something else, after the result was there
+third = call(1170)
+assert times._queue.qsize() == 1
+times.observe(None, None)
+intervals = [(1000, 1002), (1002, 1010), (1010, 1015), (1015, 1030)]
+assert recorder.intervals == [(True, *interval) for interval in intervals], recorder.intervals
+print("done", flush=True)
+os._exit(0)
+"""
 STOPPED = """
 array = Array()
 times.observe(array, None)
@@ -108,6 +151,10 @@ def test_an_interval_is_written_by_the_thread_whose_call_it_was() -> None:
 
 def test_the_device_is_busy_until_the_last_call_that_found_it_busy() -> None:
     run_code(RESTING)
+
+
+def test_a_thread_that_reads_each_result_times_the_device_itself() -> None:
+    run_code(SEEN)
 
 
 def test_a_long_computation_at_the_end_is_awaited() -> None:

@@ -60,6 +60,7 @@ from stepscope.quantities import count_of, duration, percent
 from stepscope.rules import percent_beside
 from stepscope.run import (
     RANK_FIGURES,
+    REPLICAS,
     Rank,
     Run,
     explain_incarnations,
@@ -68,6 +69,7 @@ from stepscope.run import (
     explain_rounding,
     find_recording_end,
     find_repeated_ranks,
+    has_replicas,
     has_stage_operations,
     make_with_damage,
     measure_ranks,
@@ -294,7 +296,9 @@ def _rule_out(
             f" Ranks wait for the slowest of them in {percent(waiting)} of step time, which counts "
             "for the work of the slowest."
         )
-    if len(run.ranks) == 1 and not shares.suspects["communication"]:
+    if has_replicas(run) and not shares.suspects["communication"]:
+        reasons["communication"] = f"{REPLICAS}."
+    elif len(run.ranks) == 1 and not shares.suspects["communication"]:
         reasons["communication"] = "not applicable (single rank, no collectives)."
     return [
         RuledOut(suspect=name, share_ratio=shares.suspects[name], why=reasons[name])

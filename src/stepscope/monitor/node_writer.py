@@ -345,8 +345,7 @@ def _make_process_info(process: ProcessLogs, node: NodeInfo, incarnation: int) -
     description, offset_ns = process.description, node.epoch_offset_ns
     versions = {"python": description["python"]} if "python" in description else {}
     for fact in decode_facts(process.facts, VersionsFact):
-        fields = msgspec.to_builtins(fact)
-        versions.update({name: value for name, value in fields.items() if name != "fact"})
+        versions |= fact.versions
     ranks = {name: description.get(name) for name in ("rank", "world_size")}
     for late in decode_facts(process.facts, RankFact):
         ranks = {"rank": late.rank, "world_size": late.world_size}

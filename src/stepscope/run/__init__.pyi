@@ -15,7 +15,9 @@ from .clock import RunClock as RunClock
 from .collective_records import (
     NO_CALLS as NO_CALLS,
     NO_RECORDER as NO_RECORDER,
+    REPLICAS as REPLICAS,
     RecordedCollectives as RecordedCollectives,
+    has_replicas as has_replicas,
     read_recorded_collectives as read_recorded_collectives,
 )
 from .configuration import (

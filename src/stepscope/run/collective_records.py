@@ -11,7 +11,7 @@ from stepscope.analysis import RankArrivals
 from stepscope.intervals import Int
 from stepscope.run.rank_exchange import HOST_BACKENDS
 from stepscope.run.run import Run
-from stepscope.schema import UNTIMED_INSPECTOR_LOG, FlightRecorderFact
+from stepscope.schema import UNTIMED_INSPECTOR_LOG, FlightRecorderFact, ReplicasFact
 
 NO_RECORDER = (
     "the version of PyTorch in this job has no recorder of collectives, or it is off "
@@ -26,6 +26,10 @@ NO_RANKS = "the ranks of the processes that have called the recorded collectives
 _COLUMNS = (
     *("node", "process", "log", "seq", "t_ns", "rank", "group", "kind", "number", "backend"),
     "ended_ns",
+)
+REPLICAS = (
+    "the time of communication is not known: the replicas of tf.distribute exchange data inside "
+    "compiled functions"
 )
 NO_CALLS = "no collective was recorded: the job has one process, or uses no process group"
 
@@ -57,10 +61,17 @@ class RecordedCollectives:
     """Calls that the recorder has overwritten before they were read."""
 
 
+def has_replicas(run: Run) -> bool:
+    """Return True if processes have replicas, whose communication is not recorded."""
+    return any(process.facts_of(ReplicasFact) for process in run.processes)
+
+
 def read_recorded_collectives(run: Run) -> RecordedCollectives | str:
     """Read the recorded collectives, or explain why there are none."""
     if not run.reader.has("collective_calls"):
         facts = [fact for process in run.processes for fact in process.facts_of(FlightRecorderFact)]
+        if has_replicas(run):
+            return REPLICAS
         return NO_RECORDER if facts and not any(f.is_available for f in facts) else NO_CALLS
     columns = run.reader.table(
         "collective_calls",

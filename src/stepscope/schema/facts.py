@@ -358,22 +358,18 @@ class FunctionFact(Fact, frozen=True, kw_only=True, tag="function"):
 
 
 class VersionsFact(Fact, frozen=True, kw_only=True, tag="versions"):
-    """Versions of the frameworks; the monitor moves them to `ProcessInfo.versions`."""
+    """Versions of a framework; the monitor moves them to `ProcessInfo.versions`."""
 
-    torch: str | UnsetType = UNSET
-    """Version of torch."""
-    cuda: str | UnsetType = UNSET
-    """Version of CUDA that torch was built for."""
-    hip: str | UnsetType = UNSET
-    """Version of HIP that torch was built for."""
-    jax: str | UnsetType = UNSET
-    """Version of JAX."""
-    tensorflow: str | UnsetType = UNSET
-    """Version of TensorFlow."""
-    keras: str | UnsetType = UNSET
-    """Version of Keras."""
-    keras_backend: str | UnsetType = UNSET
-    """Backend of Keras: `torch`, `tensorflow` or `jax`."""
+    versions: dict[str, str]
+    """Versions by name, such as `jax`. `cuda` and `hip` are those that torch was built for;
+    `keras_backend` is the name of a framework."""
+
+
+class ReplicasFact(Fact, frozen=True, kw_only=True, tag="replicas"):
+    """Replicas of `tf.distribute`. They exchange data inside compiled functions, unrecorded."""
+
+    count: int
+    """Number of replicas of all processes, two or more."""
 
 
 class ShardedTensorsFact(Fact, frozen=True, kw_only=True, tag="sharded_tensors"):
@@ -432,6 +428,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         NanOriginFact,
         NanSearchFact,
         RankFact,
+        ReplicasFact,
         ShardedTensorsFact,
         ImportedFact,
     )

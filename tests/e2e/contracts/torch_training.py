@@ -92,17 +92,19 @@ def train(kind, model, arguments):
         scaler.step(optimizer)
         scaler.update()
         losses.append(loss.item())
-        if arguments.evaluate and step % 10 == 9:
-            losses.append(evaluate(called))
+        if arguments.validate_often and step % 4 == 3:
+            losses.append(evaluate(called, 32))
+        elif arguments.evaluate and step % 10 == 9:
+            losses.append(evaluate(called, 2))
     return losses, loader.waited_s
 
 
-def evaluate(model):
+def evaluate(model, batch_count):
     """Return the loss of another set of samples."""
     model.eval()
     losses = []
     with torch.no_grad():
-        for inputs, targets in DataLoader(Samples(2 * BATCH, False), batch_size=BATCH):
+        for inputs, targets in DataLoader(Samples(batch_count * BATCH, False), batch_size=BATCH):
             losses.append(nn.functional.mse_loss(model(inputs).float(), targets).item())
     model.train()
     return sum(losses)
@@ -114,6 +116,7 @@ def main():
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--evaluate", action="store_true")
     parser.add_argument("--slow-loader", action="store_true")
+    parser.add_argument("--validate-often", action="store_true")
     arguments = parser.parse_args()
 
     torch.manual_seed(0)

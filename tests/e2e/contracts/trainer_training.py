@@ -17,6 +17,8 @@ from torch.utils.data import DataLoader, Dataset
 
 BATCH = 4
 SLOW_S = 0.04
+STEPS_BETWEEN = 4
+"""Steps between evaluations that are too frequent."""
 
 
 class Samples(Dataset):
@@ -48,7 +50,7 @@ class Network(nn.Module):
         return {"loss": nn.functional.mse_loss(outputs, labels), "outputs": outputs}
 
 
-def train_with_lightning(model, data, validation):
+def train_with_lightning(model, data, validation, steps_between):
     """Train and return the losses of the evaluation."""
     import lightning
 
@@ -76,13 +78,15 @@ def train_with_lightning(model, data, validation):
         enable_progress_bar=False,
         enable_model_summary=False,
         enable_checkpointing=False,
+        val_check_interval=steps_between,
+        num_sanity_val_steps=0,
     )
     loaders = [DataLoader(part, batch_size=BATCH) for part in (data, validation) if part]
     trainer.fit(Module(), *loaders)
     return [float(loss) for loss in trainer.callback_metrics.values()]
 
 
-def train_with_transformers(model, data, validation):
+def train_with_transformers(model, data, validation, steps_between):
     """Train and return the losses of the evaluation."""
     from transformers import Trainer, TrainingArguments, set_seed
 
@@ -97,14 +101,18 @@ def train_with_transformers(model, data, validation):
             report_to="none",
             use_cpu=True,
             disable_tqdm=True,
+            eval_strategy="steps" if steps_between else "no",
+            eval_steps=steps_between,
+            per_device_eval_batch_size=BATCH,
         ),
         train_dataset=data,
+        eval_dataset=validation,
     )
     trainer.train()
     return [trainer.evaluate(validation)["eval_loss"]] if validation else []
 
 
-def train_with_accelerate(model, data, validation):
+def train_with_accelerate(model, data, validation, steps_between):
     """Train and return the losses."""
     from accelerate import Accelerator
 
@@ -114,17 +122,18 @@ def train_with_accelerate(model, data, validation):
         model, optimizer, DataLoader(data, batch_size=BATCH)
     )
     losses = []
-    for batch in loader:
+    for step, batch in enumerate(loader, 1):
         optimizer.zero_grad()
         loss = model(**batch)["loss"]
         accelerator.backward(loss)
         optimizer.step()
         losses.append(loss.item())
-    if validation:
-        model.eval()
-        with torch.no_grad():
-            for batch in accelerator.prepare(DataLoader(validation, batch_size=BATCH)):
-                losses.append(model(**batch)["loss"].item())
+        if validation and step % (steps_between or len(loader)) == 0:
+            model.eval()
+            with torch.no_grad():
+                for held_out in accelerator.prepare(DataLoader(validation, batch_size=BATCH)):
+                    losses.append(model(**held_out)["loss"].item())
+            model.train()
     return losses
 
 
@@ -141,6 +150,7 @@ def main():
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--evaluate", action="store_true")
     parser.add_argument("--slow-loader", action="store_true")
+    parser.add_argument("--validate-often", action="store_true")
     arguments = parser.parse_args()
 
     torch.manual_seed(0)
@@ -148,7 +158,10 @@ def main():
     model = Network()
     data = Samples(arguments.steps * BATCH, arguments.slow_loader)
     validation = Samples(4 * BATCH) if arguments.evaluate else None
-    losses = TRAINERS[arguments.trainer](model, data, validation)
+    if arguments.validate_often:
+        validation = Samples(32 * BATCH)
+    steps_between = STEPS_BETWEEN if arguments.validate_often else None
+    losses = TRAINERS[arguments.trainer](model, data, validation, steps_between)
     digest = hashlib.sha256("".join(loss.hex() for loss in losses).encode())
     for tensor in model.state_dict().values():
         digest.update(tensor.numpy().tobytes())

@@ -16,11 +16,14 @@ from stepscope.capture.frameworks.registry import (
     encode_adapters,
     find_other_adapters,
 )
+from tests.support.under_stepscope import run_under
 
 ADAPTER = """
 def install():
     import framework
+    from stepscope.capture.frameworks.versions import record_versions
     framework.adapted = True
+    record_versions(lambda: {"framework": framework.__version__})
 
 def fail():
     raise KeyError("on purpose")
@@ -29,7 +32,7 @@ def fail():
 
 def write_package(directory: Path, function: str = "install") -> None:
     """Write a framework, and a package with an adapter for it, as an installer would."""
-    (directory / "framework.py").write_text("adapted = False")
+    (directory / "framework.py").write_text("adapted, __version__ = False, '1.2'")
     (directory / "its_adapter.py").write_text(ADAPTER)
     info = directory / "its_adapter-1.0.dist-info"
     info.mkdir()
@@ -83,6 +86,19 @@ def test_an_adapter_that_fails_does_not_stop_others(
     assert done.stdout == "True\n", done.stderr
     (note,) = spool.drain().notes
     assert note.startswith("stopped recording what the adapter of another records after an error")
+
+
+@pytest.mark.e2e
+def test_an_adapter_of_another_package_records_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_package(tmp_path)
+    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    script = "import framework, stepscope; [stepscope.step() for _ in range(3)]"
+    options = ("--window", "off", "--no-rules")
+    job = run_under(tmp_path / "run", sys.executable, "-c", script, options=options)
+    assert job.payload("show", "overview")["versions"]["framework"] == "1.2", job.stderr
 
 
 def test_adapters_exist() -> None:

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def record_versions(find: Callable[[], dict[str, str]]) -> None:
-    """Record the versions that *find* returns, by the fields of `VersionsFact`, at a first step."""
+    """Record the versions that *find* returns, by name, at a first step; see `VersionsFact`."""
     probe = Probe("versions of frameworks")  # one for each framework
 
     def record() -> None:
         if progress.step_count == 1:
-            probe.fact("versions", **find())
+            probe.fact("versions", versions=find())
 
     progress.on_some_boundaries(probe.protect(record))

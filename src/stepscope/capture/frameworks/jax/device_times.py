@@ -1,11 +1,13 @@
-"""Times in which the device executes compiled functions, seen by a thread that waits for results.
+"""Times in which the device executes compiled functions, seen by the threads that wait for results.
 
 A call of a compiled function returns before the device has computed. So a wait for the next batch
 is hidden while the device is busy, and reading a number waits for work that was started long
-before. A thread of its own waits for the smallest result of each call in turn, without the
-interpreter lock, and notes when it is there: the device was busy from the call, or the result
-before, until then. Results that are there when the thread turns to them, after it has rested, kept
-the device busy at least until the last call that found one of them missing.
+before. The device is busy from the end of a call, or the result before, until the smallest result
+of the call is there. The thread that makes the calls sees that itself where it waits for the
+result, or where its next call finds it missing. Where neither is so, as long as host and device
+work side by side, a thread of its own waits for each result in turn, without the interpreter lock.
+It rests after each: the results that are there when it turns to them kept the device busy at least
+until the last call that found one of them missing.
 
 The intervals are written by the thread that makes the calls: they belong to its steps.
 """
@@ -29,6 +31,11 @@ from stepscope.spool import Kind
 PHASE = "execution"
 PAUSE_S = 0.002
 """Time for which the thread rests after each result, so that it costs little."""
+MIN_SEEN_COUNT = 8
+"""Number of results in a row that the calling thread has to see, before the waiting thread leaves
+the next ones to it. It doubles with each result that the calling thread then misses, until
+`MAX_SEEN_COUNT`, so that few are missed."""
+MAX_SEEN_COUNT = 64
 MIN_INLINE_NS = 1_000_000
 """Shortest call of which a result that is there at its end shows that the call itself computed it,
 as on a host whose dispatch is synchronous."""
@@ -37,16 +44,60 @@ _probe = Probe("times of the device", coarse=True)
 _now = time.monotonic_ns
 
 
-class _Caller(threading.local):
+class _Caller:
     """Thread that makes calls."""
 
     def __init__(self) -> None:
         self.intervals: deque[tuple[int, int]] = deque()
         """Intervals of its calls that are not written yet."""
+        self.ready_ns = 0
+        """End of its last interval."""
         self.last_result: Array | None = None
-        """Result of its last call, if that was not there when the call returned."""
+        """Result of its last call, if that was not there when the call returned, nor at the end of
+        a wait of the thread since then."""
         self.busy_since_ns = 0
         """Time since which that result, or one before it, has kept the device busy."""
+        self.is_queued = False
+        """The waiting thread was given that result."""
+        self.seen_count = 0
+        """Number of results in a row of which the thread has seen when they were there."""
+        self.min_seen_count = MIN_SEEN_COUNT
+
+    def is_result_missing(self, now_ns: int) -> bool:
+        """Return True if the last result is not there. If it is, since when is not known."""
+        if self.last_result is None:
+            return False
+        if not waits.is_ready(self.last_result):
+            self._note_busy(now_ns)
+            return True
+        if not self.is_queued:
+            self.min_seen_count = min(2 * self.min_seen_count, MAX_SEEN_COUNT)
+        self.last_result, self.seen_count = None, 0
+        return False
+
+    def note_result(self, now_ns: int) -> None:
+        """Note that the last result has been missing until now."""
+        self._note_busy(now_ns)
+        self.last_result = None
+        self.seen_count += 1
+
+    def _note_busy(self, now_ns: int) -> None:
+        if not self.is_queued:
+            self.add_interval(self.busy_since_ns, now_ns)
+
+    def add_interval(self, start_ns: int, end_ns: int) -> None:
+        """Note that the device was busy, as far as that is not known yet."""
+        start_ns = max(start_ns, self.ready_ns)
+        if end_ns > start_ns:
+            self.intervals.append((start_ns, end_ns))
+            self.ready_ns = end_ns
+
+
+class _ThisThread(threading.local):
+    """The calling thread."""
+
+    def __init__(self) -> None:
+        self.caller = _Caller()
 
 
 class _Computation(NamedTuple):
@@ -55,8 +106,8 @@ class _Computation(NamedTuple):
     result: Array
     busy_since_ns: int
     call_end_ns: int
-    intervals: deque[tuple[int, int]]
-    """Those of the thread that made the call."""
+    caller: _Caller
+    """The thread that made the call."""
 
 
 class DeviceTimes:
@@ -64,8 +115,7 @@ class DeviceTimes:
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[_Computation | None] = SimpleQueue()
-        self._caller = _Caller()
-        self._ready_ns = 0
+        self._this_thread = _ThisThread()
         self._is_stopping = False
         self._thread = threading.Thread(target=self._wait, name="stepscope-device", daemon=True)
         self._thread.start()
@@ -77,18 +127,34 @@ class DeviceTimes:
             result: result of a call; None if there is none to watch.
             start_ns: start of the call, monotonic; None if something was compiled in it.
         """
-        caller = self._caller
+        caller = self._this_thread.caller
         self._write_intervals()
         if result is None:
             return
         now_ns = _now()
-        if not result.is_ready():
-            if caller.last_result is None or waits.is_ready(caller.last_result):
-                caller.busy_since_ns = now_ns
-            caller.last_result = result
-            self._queue.put(_Computation(result, caller.busy_since_ns, now_ns, caller.intervals))
-        elif start_ns is not None and now_ns - start_ns >= MIN_INLINE_NS:
-            _probe.write(Kind.DEVICE, PHASE, max(start_ns, self._ready_ns), now_ns)
+        if is_busy := caller.is_result_missing(now_ns):
+            caller.seen_count += 1
+        if result.is_ready():
+            if start_ns is not None and now_ns - start_ns >= MIN_INLINE_NS:
+                _probe.write(Kind.DEVICE, PHASE, max(start_ns, caller.ready_ns), now_ns)
+            return
+        if not is_busy:
+            caller.busy_since_ns = now_ns
+        caller.last_result = result
+        caller.is_queued = caller.seen_count < caller.min_seen_count
+        if caller.is_queued:
+            self._queue.put(_Computation(result, caller.busy_since_ns, now_ns, caller))
+
+    def note_wait_start(self) -> None:
+        """Note that the calling thread starts to wait for an array."""
+        self._this_thread.caller.is_result_missing(_now())
+
+    def note_wait_end(self) -> None:
+        """Note that the calling thread has waited for an array: its last result may be there now,
+        which was not at the start of the wait."""
+        caller = self._this_thread.caller
+        if caller.last_result is not None and waits.is_ready(caller.last_result):
+            caller.note_result(_now())
 
     def stop(self) -> None:
         """End the thread, and write the last intervals of the calling thread.
@@ -103,7 +169,7 @@ class DeviceTimes:
         self._write_intervals()
 
     def _write_intervals(self) -> None:
-        intervals = self._caller.intervals
+        intervals = self._this_thread.caller.intervals
         while intervals:
             _probe.write(Kind.DEVICE, PHASE, *intervals.popleft())
 
@@ -112,10 +178,8 @@ class DeviceTimes:
             must_wait = not (self._is_stopping or waits.is_ready(computation.result))
             # Since when a result is there is not known, but its call found the device busy.
             end_ns = self._await(computation.result) if must_wait else computation.call_end_ns
-            start_ns = max(computation.busy_since_ns, self._ready_ns)
-            if end_ns is not None and end_ns > start_ns:
-                computation.intervals.append((start_ns, end_ns))
-                self._ready_ns = end_ns
+            if end_ns is not None:
+                computation.caller.add_interval(computation.busy_since_ns, end_ns)
             del computation  # before the thread rests: it must not keep memory
             if must_wait:
                 time.sleep(PAUSE_S)
@@ -139,6 +203,21 @@ def observe(result: Array | None, start_ns: int | None) -> None:
         _times = DeviceTimes()
         atexit.register(_stop)
     _times.observe(result, start_ns)
+
+
+@_probe.protect
+def _note_wait_start() -> None:
+    if _times is not None:
+        _times.note_wait_start()
+
+
+@_probe.protect
+def _note_wait_end() -> None:
+    if _times is not None:
+        _times.note_wait_end()
+
+
+waits.listeners.append((_note_wait_start, _note_wait_end))
 
 
 def _stop() -> None:

@@ -16,6 +16,8 @@ from stepscope.spool import Kind
 _probe = Probe("waits for the device", coarse=True)
 await_unrecorded: Callable[[Any], Any] = operator.methodcaller("block_until_ready")
 """Wait for an array without a record of it."""
+listeners: list[tuple[Callable[[], None], Callable[[], None]]] = []
+"""Functions to call at the start and at the end of each wait; they must not raise."""
 
 
 @_probe.protect
@@ -34,11 +36,7 @@ def install() -> None:
 
 def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     def block_until_ready(values: Any) -> Any:
-        span = _probe.start(Kind.DEVICE_WAIT, "block_until_ready")
-        try:
-            return original(values)
-        finally:
-            _probe.end(span)
+        return _record("block_until_ready", original, values) if session.live else original(values)
 
     return block_until_ready
 
@@ -47,13 +45,21 @@ def _timed_method(original: Callable[..., Any]) -> Callable[..., Any]:
     def block_until_ready(array: Any) -> Any:
         if not session.live or is_ready(array):
             return original(array)
-        span = _probe.start(Kind.DEVICE_WAIT, "array")
-        try:
-            return original(array)
-        finally:
-            _probe.end(span)
+        return _record("array", original, array)
 
     return block_until_ready
+
+
+def _record(name: str, original: Callable[..., Any], awaited: Any) -> Any:
+    span = _probe.start(Kind.DEVICE_WAIT, name)
+    for start, _ in listeners:
+        start()
+    try:
+        return original(awaited)
+    finally:
+        for _, end in listeners:
+            end()
+        _probe.end(span)
 
 
 def is_ready(array: Any) -> bool:

@@ -6,6 +6,7 @@ calls once per batch or step; models, optimizers and datasets are not changed.
     functions   calls of `tf.function`, by what was found when they were traced; tracing
     gradients   gradients and updates that run eagerly
     iterators   the wait for tf.data, in Python and in compiled functions
+    strategies  replicas of `tf.distribute`, and the wait for their batches
     profiler    recorder of windows: `tf.profiler.experimental`
 """
 
@@ -14,7 +15,13 @@ from __future__ import annotations
 import sys
 
 from stepscope.capture.frameworks.sampling import watch_steps
-from stepscope.capture.frameworks.tensorflow import functions, gradients, iterators, profiler
+from stepscope.capture.frameworks.tensorflow import (
+    functions,
+    gradients,
+    iterators,
+    profiler,
+    strategies,
+)
 from stepscope.capture.frameworks.versions import record_versions
 from stepscope.capture.guard import Probe
 
@@ -23,7 +30,7 @@ _probe = Probe("TensorFlow")
 
 def install() -> None:
     """Patch the imported tensorflow."""
-    for adapter in (functions, gradients, iterators, profiler):
+    for adapter in (functions, gradients, iterators, strategies, profiler):
         _probe.protect(adapter.install)()
     watch_steps()
     record_versions(lambda: {"tensorflow": sys.modules["tensorflow"].__version__})

@@ -11,6 +11,7 @@ threads of the pipeline: for seconds on a busy machine. It is recorded as a wait
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,10 @@ _probe = Probe("waits for tf.data", coarse=True)
 _end_probe = Probe("the end of iterators of tf.data", coarse=True)
 _clock_probe = Probe("waits for tf.data in compiled functions", coarse=True)
 _now = time.monotonic_ns
+UNKNOWN_UNDER_STRATEGY = (
+    "waits for batches in functions that are compiled in the scope of a strategy of tf.distribute "
+    "are not known: they count as time of the functions"
+)
 
 
 class _GraphClock:
@@ -40,12 +45,16 @@ class _GraphClock:
         self._sum_s: Any = None
         """Variable of TensorFlow, in seconds."""
         self._known_s = 0.0
+        self._notes_strategy = True
 
     def start(self) -> None:
         """Add an operation that reads the clock to the graph that is being traced."""
         tf = sys.modules["tensorflow"]
         self._start = None
         if tf.distribute.has_strategy():  # a variable would be on several devices
+            if self._notes_strategy:
+                self._notes_strategy = False
+                _clock_probe.note(UNKNOWN_UNDER_STRATEGY)
             return
         if self._sum_s is None:
             with tf.init_scope(), tf.device("CPU:0"):
@@ -81,6 +90,14 @@ class _GraphClock:
         _clock_probe.write(Kind.DATA_WAIT, NAME, start_ns, end_ns, UNKNOWN_COUNT)
 
 
+class _ThisThread(threading.local):
+    """The calling thread."""
+
+    is_taking = False
+    """It takes a batch, which consists of those of several iterators."""
+
+
+_this_thread = _ThisThread()
 _clock = _GraphClock()
 _start_clock = _clock_probe.protect(_clock.start)
 _end_clock = _clock_probe.protect(_clock.end)
@@ -97,11 +114,20 @@ def install() -> None:
     functions.wait_listener = _clock_probe.protect(_clock.record)
 
 
+def take_whole_batch(take: Callable[[], Any]) -> Any:
+    """Take a batch that consists of those of several iterators, and record one wait for it."""
+    _this_thread.is_taking = True
+    try:
+        return take_batch(_probe, NAME, take)
+    finally:
+        _this_thread.is_taking = False
+
+
 def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:
     def _next_internal(self: Any) -> Any:
         if functions.is_tracing():
             return _clock.measure(lambda: original(self), _flatten)
-        if not functions.is_eager():
+        if _this_thread.is_taking or not functions.is_eager():
             return original(self)
         return take_batch(_probe, NAME, lambda: original(self))
 
