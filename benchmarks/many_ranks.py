@@ -51,6 +51,8 @@ LATE_RANK_SHARE = 3
 """The late rank is the number of ranks divided by this."""
 PARTS = {"data_wait": 0.05, "forward": 0.25, "backward": 0.40, "communication": 0.20}
 """Share of a step that its spans take on a rank that is not late; the optimizer takes the rest."""
+MAX_HTA_RANKS = 64
+"""Ranks whose traces HolisticTraceAnalysis loads in minutes."""
 SAMPLE_S = 0.02
 HTA = """
 import sys
@@ -301,7 +303,7 @@ def measure_traces(
         shutil.rmtree(run, ignore_errors=True)
         command = [sys.executable, "-m", "stepscope", "import", str(traces), "-o", str(run)]
         cost = TraceCost(ranks, measure(command), show(run, "distributed"))
-        if hta is not None:
+        if hta is not None and ranks <= MAX_HTA_RANKS:
             cost.hta = measure([hta, "-c", HTA, str(traces)])
         costs.append(cost)
     return TraceResult(
