@@ -82,7 +82,10 @@ class _GraphClock:
 
     def record(self, start_ns: int, end_ns: int) -> None:
         """Record the wait of a call that has ended, at its start."""
-        sum_s = float(self._sum_s.numpy())
+        tf = sys.modules["tensorflow"]
+        # What `Variable.numpy` does, in a third of its time.
+        read = tf.raw_ops.ReadVariableOp(resource=self._sum_s.handle, dtype=tf.float64)
+        sum_s = float(read.numpy())
         wait_ns = round((sum_s - self._known_s) * 1e9)
         self._known_s = sum_s
         end_ns = min(start_ns + wait_ns, end_ns)
