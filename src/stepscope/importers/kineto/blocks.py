@@ -55,7 +55,7 @@ _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTAL
 from each quote in it, that would take quadratic time."""
 _COLON = re.compile(rb"\s*:")
 _MAX_EVENT_BYTES = 1 << 20
-_SCANNED_BYTES = 4 << 20
+_SCANNED_BYTES = 2 << 20
 """Text that is searched for a border at most."""
 _CANDIDATE_BYTES = 64
 """Bytes that can be searched in the time that a look at one position takes, however short it is."""

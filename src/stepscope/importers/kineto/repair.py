@@ -58,9 +58,9 @@ _FAILURE_BYTES = 4_000
 """Bytes that can be searched in the time that an unreadable object takes, however short it is."""
 _NO_EVENT_BYTES = 100
 """The same for a readable object that is no event."""
-_MAX_SCANNED_BYTES = 256 << 10
+_MAX_SCANNED_BYTES = 128 << 10
 """Length of an event beside damage; where one is cut off, its end is searched so far."""
-_SCAN_FACTOR = 4
+_SCAN_FACTOR = 8
 """Bytes that can be repaired in the time in which one is searched for the end of an object."""
 _MAX_JOIN = 4
 """Pieces that are joined at most when a border turns out to be inside an event."""
