@@ -93,7 +93,7 @@ def _recover_node(
     if not is_free:
         return _no_recovery(reader, node, _describe_holder(lock.find_holder()), complete=False)
     try:
-        recovery = _drain(location, reader, node, spool, launcher, maker_pid)
+        recovery = _drain(location, reader, node, spool, launcher=launcher, maker_pid=maker_pid)
         if recovery.complete:
             _remove(Path(spool))
     finally:
@@ -101,11 +101,12 @@ def _recover_node(
     return recovery
 
 
-def _drain(  # noqa: PLR0917
+def _drain(
     location: str,
     reader: RunReader,
     node: str,
     spool: str,
+    *,
     launcher: LauncherInfo | None,
     maker_pid: int | None,
 ) -> Recovery:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from stepscope.run.rank_parts import map_ranks
 from stepscope.run.run import Rank, Run
 
 RankFigure = Literal["making", "core_delays", "waiting_threads", "host_work"]
 """Cached properties of `Rank`."""
-RANK_FIGURES: tuple[RankFigure, ...] = ("making", "core_delays", "waiting_threads", "host_work")
+RANK_FIGURES: tuple[RankFigure, ...] = get_args(RankFigure)
 TABLES = ("spans", "stacks", "metrics")
 
 
