@@ -63,6 +63,8 @@ class Calls:
 
 
 _calls: dict[str, Calls] = {}
+_training_calls: Calls | None = None
+"""Calls of the function that trains, as of the last call of another one that returned state."""
 
 
 class Function:
@@ -109,13 +111,16 @@ class Function:
             result: what it returned.
             start_ns: start of the call, monotonic; None if something was compiled in it.
         """
+        global _training_calls
         calls = self._calls
         calls.call_count += 1
         device_times.observe(shape.find_result(result), start_ns)
         if shape.state_bytes:
             calls.state_call_count += 1
             calls.state_bytes = max(calls.state_bytes, shape.state_bytes)
-            if calls is _find_training_calls():
+            if calls is not _training_calls:  # whose further calls change nothing
+                _training_calls = _find_training_calls()
+            if calls is _training_calls:
                 progress.notify_optimizer_step()
 
 
