@@ -107,6 +107,8 @@ class Session:
         self._names: dict[tuple[str, str | None], int] = {}
         self._name_numbers = count(1)
         self._segment_numbers: dict[tuple[int, str], count[int]] = {}
+        self._logs: dict[int, ThreadLogs | None] = {}
+        """Logs by native id of the thread; None for one that has asked for logs once."""
         self._facts: set[str] = set()
         self._row_log: RowLog | None = None
         description = _describe_process()
@@ -117,6 +119,21 @@ class Session:
         except OSError as error:
             note_refusal(self.directory, error)
             raise
+
+    def thread_logs(self) -> ThreadLogs:
+        """Return the logs of the running thread, which `local` lacks.
+
+        A thread that a framework has started outside of Python, as the pools of TensorFlow are, has
+        a new thread state in each call of Python. It continues its logs: new ones would open a file
+        per call. Those of a thread that asks once, as all threads of Python do, are not kept, since
+        they occupy memory.
+        """
+        thread = threading.get_native_id()
+        logs = self._logs.get(thread)
+        if logs is None:
+            logs = ThreadLogs(self)
+            self._logs[thread] = logs if thread in self._logs else None
+        return logs
 
     def new_log(self, log_class: str) -> SpanLog:
         """Create a log for the running thread."""
@@ -185,7 +202,7 @@ def thread_logs() -> ThreadLogs | None:
         session = current()
         if session is None:
             return None
-        logs = local.logs = ThreadLogs(session)
+        logs = local.logs = session.thread_logs()
     return logs
 
 

@@ -89,6 +89,23 @@ class TestNothingRecorded:
         session.detach()
         assert [s.drain().count("annotation") for s in spools] == [{"in 0": 1}, {"in 1": 1}]
 
+    def test_a_thread_that_loses_its_state_continues_its_log(self, recording: Any) -> None:
+        """A thread that was not started by Python has a new state in each call of Python."""
+
+        def count_segments() -> int:
+            return len(list(recording.path.glob("p-*/*.log")))
+
+        counts = []
+        for n in range(8):
+            session.local.__dict__.clear()
+            with stepscope.annotate(f"call {n}"):
+                pass
+            counts.append(count_segments())
+        assert counts[-1] == counts[1]
+        records = recording.drain().of("annotation")
+        assert [(r.name, r.depth) for r in records] == [(f"call {n}", 0) for n in range(8)]
+        assert all(r.end for r in records)
+
 
 def use_every_mark() -> None:
     """Use every kind of mark once; none may fail or print a message."""
