@@ -50,6 +50,22 @@ def _timed_method(original: Callable[..., Any]) -> Callable[..., Any]:
     return block_until_ready
 
 
+def await_argument(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Make a wrapper of a function that reads the value of its argument, which waits first.
+
+    NumPy reads an array of the host through the buffer protocol: that waits as well, but in no
+    method that is patched here.
+    """
+    from jax._src.array import ArrayImpl
+
+    def read(value: Any) -> Any:
+        if session.live and isinstance(value, ArrayImpl) and not is_ready(value):
+            value.block_until_ready()
+        return original(value)
+
+    return read
+
+
 def _record(name: str, original: Callable[..., Any], awaited: Any) -> Any:
     span = _probe.start(Kind.DEVICE_WAIT, name)
     for start, _ in listeners:

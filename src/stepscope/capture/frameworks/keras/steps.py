@@ -2,7 +2,8 @@
 
 On PyTorch, and where the script runs eagerly, `Optimizer.apply` updates the weights. On TensorFlow
 a compiled step is a call of a `tf.function`, which the adapter of TensorFlow records. On JAX it is
-a call of the model's `train_function`, which only starts the work of the device.
+a call of the model's `train_function`, which only starts the work of the device; Keras waits for it
+where it reads the numbers that it logs.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from typing import Any
 
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.guard import Probe
-from stepscope.capture.patching import patch
+from stepscope.capture.patching import patch, patch_in_place
 from stepscope.spool import Kind
 
 _probe = Probe("optimizer steps of Keras", coarse=True)
+_wait_probe = Probe("waits of Keras for the device", coarse=True)
 
 
 def install(backend: str) -> None:
@@ -28,6 +30,7 @@ def install(backend: str) -> None:
     _patch_optimizers(backend)
     if backend == "jax":
         _patch_trainer()
+        _patch_conversion()
 
 
 @_probe.protect
@@ -87,6 +90,14 @@ def _timed_apply(
 def _patch_trainer() -> None:
     trainer = sys.modules["keras.src.backend.jax.trainer"].JAXTrainer
     patch(trainer, "make_train_function", _times_train_function)
+
+
+@_wait_probe.protect
+def _patch_conversion() -> None:
+    from stepscope.capture.frameworks.jax import waits  # which needs JAX
+
+    # Keras reads the logs of each batch with it, where callbacks get them.
+    patch_in_place(sys.modules["keras.src.backend.jax.core"].convert_to_numpy, waits.await_argument)
 
 
 def _times_train_function(original: Callable[..., Any]) -> Callable[..., Any]:
