@@ -22,8 +22,8 @@ from stepscope.importers.kineto.execution_trace import (
     read_execution_trace,
 )
 from stepscope.importers.kineto.identify import identify_files
-from stepscope.importers.kineto.storing import Storing
-from stepscope.importers.kineto.trace_file import import_with, max_slice_rows
+from stepscope.importers.kineto.storing import GROUP_ROWS, Storing
+from stepscope.importers.kineto.trace_file import import_with
 from stepscope.importers.results import (
     EXECUTION_TRACE,
     Imported,
@@ -139,7 +139,7 @@ class _Job:
     @contextmanager
     def open_storing(self, *, lanes: int = 1) -> Iterator[Storing]:
         """Open the storage of this process."""
-        group_rows = max_slice_rows(self.processes) if len(self.files) > 1 else 0
+        group_rows = GROUP_ROWS if len(self.files) > 1 else 0
         with (
             RunWriter(self.run, self.node) as writer,
             Storing(writer, lanes=lanes, group_rows=group_rows) as storing,

@@ -70,11 +70,6 @@ def import_trace(
         )
 
 
-def max_slice_rows(parallel_imports: int) -> int:
-    """Return the maximum number of events that one of several processes links at once."""
-    return max(MIN_SLICE_ROWS, SLICE_ROWS // parallel_imports)
-
-
 def import_with(
     storing: Storing,
     path: Path,
@@ -107,7 +102,7 @@ def import_with(
             storing,
             identity,
             execution_traces=execution_traces,
-            max_rows=max_slice_rows(parallel_imports),
+            max_rows=max(MIN_SLICE_ROWS, SLICE_ROWS // parallel_imports),
             progress=lambda share: progress(_READING_SHARE + (1 - _READING_SHARE) * share),
         )
     finally:
