@@ -10,6 +10,7 @@ from .cache import cache_home as cache_home
 from .columns import (
     NUMPY_TYPES as NUMPY_TYPES,
     DictColumn as DictColumn,
+    join_columns as join_columns,
 )
 from .configuration import (
     CONFIGURATION_DECISIONS as CONFIGURATION_DECISIONS,

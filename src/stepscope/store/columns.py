@@ -93,6 +93,32 @@ def find_table(name: str) -> Table:
     return TABLES[name]
 
 
+def join_columns(parts: Sequence[Mapping[str, Array | DictColumn]]) -> Mapping[str, Any]:
+    """Concatenate the rows of several batches of one table."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: _join([part[name] for part in parts]) for name in parts[0]}
+
+
+def _join(columns: Sequence[Any]) -> Array | DictColumn:
+    if isinstance(columns[0], DictColumn):
+        return _join_strings(columns)
+    if any(map(np.ma.isMaskedArray, columns)):
+        joined: Array = np.ma.concatenate(columns)  # type: ignore[no-untyped-call]
+        return joined
+    return np.concatenate(columns)
+
+
+def _join_strings(columns: Sequence[DictColumn]) -> DictColumn:
+    index: dict[str | None, int] = {}
+    parts = []
+    for column in columns:
+        codes, values = _trim(column.codes, column.values)
+        common = [index.setdefault(value, len(index)) for value in values]
+        parts.append(np.array([*common, -1], dtype=np.int32)[codes])
+    return DictColumn(np.concatenate(parts), list(index))
+
+
 def make_batch(table: Table, columns: Mapping[str, Array | DictColumn]) -> Batch:
     """Check columns against their declaration; ValueError names the wrong column and the reason."""
     batch = Batch(

@@ -84,7 +84,11 @@ class LocalStore:
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Write an object if it does not exist yet."""
-        return self._publish(self._stage(key, data), self._path(key))
+        staged = self._stage(key, data)
+        try:
+            return self._publish(staged, self._path(key))
+        finally:
+            staged.unlink(missing_ok=True)
 
     def staging_path(self, key: str) -> Path:
         """Create an empty file in the object's directory, so that publishing it is a rename."""
@@ -137,9 +141,10 @@ class LocalStore:
 
     @staticmethod
     def _publish(staged: Path, target: Path) -> bool:
-        """Rename a staged file unless the target exists; the staged name is removed either way."""
+        """Rename a staged file unless the target exists."""
         try:
             os.link(staged, target)
+            staged.unlink()
         except FileExistsError:
             return False
         except OSError as error:
@@ -150,8 +155,6 @@ class LocalStore:
             if target.exists():
                 return False
             staged.replace(target)
-        finally:
-            staged.unlink(missing_ok=True)
         _sync_directory(target.parent)
         return True
 

@@ -52,7 +52,7 @@ class ObjectStore(Protocol):
         ...
 
     def put_file(self, key: str, local_path: Path) -> bool:
-        """Move a finished local file into place; return False if the key exists."""
+        """Move a finished local file into place; return False, and keep it, if the key exists."""
         ...
 
     def delete(self, key: str) -> None:

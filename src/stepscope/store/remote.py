@@ -103,10 +103,12 @@ class RemoteStore:
         """Upload a finished local file and remove it."""
         check_key(key)
         try:
-            return self._bucket.put(key, local_path, only_new=True)
+            is_new = self._bucket.put(key, local_path, only_new=True)
         finally:
-            local_path.unlink(missing_ok=True)
             self.refresh()
+        if is_new:
+            local_path.unlink()
+        return is_new
 
     def delete(self, key: str) -> None:
         """Remove an object if it exists."""

@@ -151,9 +151,7 @@ class RunWriter:
         batch = make_batch(find_table(table), columns)
         if batch.row_count:
             with self._environment_errors():
-                while not self._append(table, batch):
-                    # Another writer of this node took the number: continue after it.
-                    self._next.pop(table, None)
+                self._append(table, batch)
         return batch.row_count
 
     def compact(self, table: str) -> int:
@@ -264,23 +262,29 @@ class RunWriter:
         finally:
             self._engine().unregister("rounded")
 
-    def _append(self, table: str, batch: Batch) -> bool:
+    def _append(self, table: str, batch: Batch) -> None:
+        staged = self._store.staging_path(self._next_segment(table).key)
+        try:
+            engine = self._engine()
+            engine.register("batch", batch.arrays)
+            try:
+                query = select(", ".join(batch.expressions), "batch")
+                self._copy(query, staged, batch.dictionaries)
+            finally:
+                engine.unregister("batch")
+            while not self._store.put_file(self._next_segment(table).key, staged):
+                # Another writer of this node took the number: continue after it.
+                self._next.pop(table)
+        finally:
+            staged.unlink(missing_ok=True)
+        self._next[table] += 1
+
+    def _next_segment(self, table: str) -> Segment:
         if table not in self._next:
             self._next[table] = self._first_free(table)
             if self._next[table] and TABLES[table].key == RECORD_KEY:
                 self._store.put_if_absent(layout.continued_key(table, self.node), b"")
-        number = self._next[table]
-        segment = Segment(table, self.node, number, number)
-        engine = self._engine()
-        engine.register("batch", batch.arrays)
-        try:
-            query = select(", ".join(batch.expressions), "batch")
-            written = self._write(segment, query, batch.dictionaries)
-        finally:
-            engine.unregister("batch")
-        if written:
-            self._next[table] = number + 1
-        return written
+        return Segment(table, self.node, self._next[table], self._next[table])
 
     def _first_free(self, table: str) -> int:
         """Return the number after the last flush.

@@ -84,6 +84,8 @@ class StoreContract:
         staged.write_bytes(b"new")
         assert not store.put_file("tables/x/1.parquet", staged)
         assert store.get("tables/x/1.parquet") == b"old"
+        assert store.put_file("tables/x/2.parquet", staged)
+        assert store.get("tables/x/2.parquet") == b"new"
 
     def test_one_of_several_writers_wins(self, store: ObjectStore) -> None:
         contents = [bytes([letter]) * 1000 for letter in range(8)]
@@ -96,7 +98,7 @@ class StoreContract:
         assert [moved.count(True), put.count(True)] == [1, 1]
         assert store.get("tables/x/1.parquet") == contents[moved.index(True)]
         assert store.get("run.json") == contents[put.index(True)]
-        assert not any(path.exists() for path in staged)
+        assert [path.exists() for path in staged] == [not is_moved for is_moved in moved]
 
     def test_an_object_as_a_file(self, store: ObjectStore) -> None:
         keys = [f"tables/x/{number}.parquet" for number in range(20)]

@@ -8,7 +8,7 @@ import pytest
 
 from stepscope.schema import SPANS
 from stepscope.store import DictColumn
-from stepscope.store.columns import make_batch
+from stepscope.store.columns import join_columns, make_batch
 
 Spans = Callable[..., dict[str, Any]]
 
@@ -75,3 +75,25 @@ def test_narrow_and_strided_numbers_are_accepted(spans: Spans) -> None:
     batch = make_batch(SPANS, spans([0, 1, 2], value=strided, depth=strided))
     assert {str(array.dtype) for array in batch.arrays.values()} >= {"int64", "int16"}
     assert all(array.flags["C_CONTIGUOUS"] for array in batch.arrays.values())
+
+
+def test_rows_of_several_batches() -> None:
+    texts = [["a", None, "b"], [], ["c", "a"], [None, None]]
+    numbers = [[1, None, 3], [], [4, 5], [None, None]]
+    parts = []
+    for words, counts in zip(texts, numbers, strict=True):
+        values = np.array([count or 0 for count in counts], dtype=np.int64)
+        mask = [count is None for count in counts]
+        parts.append(
+            {
+                "name": DictColumn.encode(words),
+                "count": np.ma.MaskedArray(values, mask=mask) if any(mask) else values,
+                "id": values + 7,
+            }
+        )
+    joined = join_columns(parts)
+    assert joined["name"].decode().tolist() == [text for words in texts for text in words]
+    assert joined["name"].values == ["a", "b", "c"]
+    assert joined["count"].tolist() == [count for counts in numbers for count in counts]
+    assert joined["id"].tolist() == [7 + (n or 0) for counts in numbers for n in counts]
+    assert join_columns(parts[:1]) is parts[0]

@@ -7,7 +7,9 @@ decoded by all cores together.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,8 @@ from stepscope.importers.kineto.execution_trace import (
     read_execution_trace,
 )
 from stepscope.importers.kineto.identify import identify_files
-from stepscope.importers.kineto.trace_file import import_trace
+from stepscope.importers.kineto.storing import GROUP_ROWS, Storing
+from stepscope.importers.kineto.trace_file import import_with
 from stepscope.importers.results import (
     EXECUTION_TRACE,
     Imported,
@@ -92,7 +95,7 @@ def _import_traces(
     if not files:
         return []
     cores = available_cores()
-    processes = max(1, min(cores, len(files)))
+    processes = min(cores, len(files))
     job = _Job(
         files=files,
         identities=identify_files(files),
@@ -103,9 +106,9 @@ def _import_traces(
     )
     if processes > 1:
         return _import_in_parallel(job, progress)
-    with RunWriter(run, node) as writer:
+    with job.open_storing(lanes=min(cores, 2)) as storing:
         decoders = cores if cores > 1 else 0
-        return [job.import_one(index, writer, progress, decoders) for index in range(len(files))]
+        return [job.import_one(index, storing, progress, decoders) for index in range(len(files))]
 
 
 def _report_execution_trace(path: Path, outcomes: Sequence[Outcome]) -> Result:
@@ -133,15 +136,25 @@ class _Job:
     """Number of processes that import files in parallel."""
     execution_traces: Sequence[ExecutionTrace]
 
+    @contextmanager
+    def open_storing(self, *, lanes: int = 1) -> Iterator[Storing]:
+        """Open the storage of this process."""
+        group_rows = GROUP_ROWS if len(self.files) > 1 else 0
+        with (
+            RunWriter(self.run, self.node) as writer,
+            Storing(writer, lanes=lanes, group_rows=group_rows) as storing,
+        ):
+            yield storing
+
     def import_one(
-        self, index: int, writer: RunWriter, progress: ProgressCallback, decoders: int = 0
+        self, index: int, storing: Storing, progress: ProgressCallback, decoders: int = 0
     ) -> Outcome:
         """Import one of the files."""
         path = self.files[index]
         try:
-            return import_trace(
+            return import_with(
+                storing,
                 path,
-                writer,
                 self.identities[index],
                 scratch=self.run,
                 workers=decoders,
@@ -160,7 +173,7 @@ class _Job:
 def _import_in_parallel(job: _Job, progress: ProgressCallback) -> list[Outcome]:
     import duckdb  # noqa: F401 - once, and not in each of the processes
 
-    waiting = list(range(len(job.files)))[::-1]
+    waiting = sorted(range(len(job.files)), key=lambda n: _natural_key(job.files[n]), reverse=True)
     outcomes: dict[int, Outcome] = {}
     pipes: list[Connection] = []
     processes: list[Any] = []
@@ -170,15 +183,17 @@ def _import_in_parallel(job: _Job, progress: ProgressCallback) -> list[Outcome]:
             pipes.append(pipe)
             processes.append(process)
             pipe.send(waiting.pop())
-        while len(outcomes) < len(job.files):
-            for pipe in wait_for(pipes):
+        busy = list(pipes)
+        while busy:
+            for pipe in wait_for(busy):
                 index, message = _receive(pipe)
                 if isinstance(message, float):
                     progress(index, message)
-                    continue
-                outcomes[index] = message
-                if waiting:
-                    pipe.send(waiting.pop())
+                elif message is None:
+                    busy.remove(pipe)
+                else:
+                    outcomes[index] = message
+                    pipe.send(waiting.pop() if waiting else None)
     except BaseException:
         for process in processes:
             process.kill()
@@ -191,7 +206,13 @@ def _import_in_parallel(job: _Job, progress: ProgressCallback) -> list[Outcome]:
     return [outcomes[index] for index in range(len(job.files))]
 
 
-def _receive(pipe: Connection) -> tuple[int, float | Outcome]:
+def _natural_key(path: Path) -> list[int | str]:
+    """Return a key that sorts rank 2 before rank 10: ranks stored together are read together."""
+    parts = re.split(r"([0-9]+)", str(path))
+    return [int(part) if index % 2 else part for index, part in enumerate(parts)]
+
+
+def _receive(pipe: Connection) -> tuple[int, float | Outcome | None]:
     try:
         index, message = pipe.recv()
     except (EOFError, OSError):  # an OSError within a message
@@ -203,19 +224,18 @@ def _receive(pipe: Connection) -> tuple[int, float | Outcome]:
 
 
 def _work(pipe: Connection, job: _Job) -> None:
-    """Import the files whose indices arrive through the pipe, until it closes."""
+    """Import the files whose indices arrive through the pipe, and say when all are stored."""
 
     def report(index: int, share: float) -> None:
         pipe.send((index, share))
 
-    with RunWriter(job.run, job.node) as writer:
+    try:
         try:
-            while True:
-                index = pipe.recv()
-                try:
-                    message: Outcome | OSError = job.import_one(index, writer, report)
-                except OSError as error:
-                    message = error
-                pipe.send((index, message))
-        except (EOFError, ConnectionError):
-            return
+            with job.open_storing() as storing:
+                while (index := pipe.recv()) is not None:
+                    pipe.send((index, job.import_one(index, storing, report)))
+            pipe.send((-1, None))
+        except OSError as error:
+            pipe.send((-1, error))
+    except (EOFError, ConnectionError):
+        return

@@ -6,13 +6,9 @@ in `traces` comes last: a trace without it is incomplete, and readers ignore it.
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
 
 from stepscope.importers.kineto.describe import Description, Identity
 from stepscope.importers.kineto.execution_trace import ExecutionTrace, describe_operators
@@ -22,7 +18,8 @@ from stepscope.importers.kineto.joins import Counts, bind_flows, count_overlaps,
 from stepscope.importers.kineto.linking import Linker
 from stepscope.importers.kineto.quality import quality_rows
 from stepscope.importers.kineto.reading import Progress, Reading, read_file
-from stepscope.importers.kineto.tables import Rows, TableMaker
+from stepscope.importers.kineto.storing import Storing
+from stepscope.importers.kineto.tables import TableMaker
 from stepscope.importers.kineto.timeline import Summariser
 from stepscope.importers.results import Imported
 from stepscope.store import RunWriter
@@ -32,8 +29,6 @@ SLICE_ROWS = 600_000
 MIN_SLICE_ROWS = 150_000
 SLICES = 4
 """Slices of a medium trace: one is stored while the next is linked."""
-_SECOND_LANE = frozenset({"operators", "timeline", "quality"})
-"""Tables that are written in parallel to all others."""
 _READING_SHARE = 0.6
 """Share of reading in the time of an import."""
 
@@ -45,7 +40,6 @@ def import_trace(
     *,
     scratch: Path,
     workers: int = 0,
-    parallel_imports: int = 1,
     execution_traces: Sequence[ExecutionTrace] = (),
     progress: Progress = lambda _share: None,
 ) -> Imported:
@@ -57,8 +51,6 @@ def import_trace(
         identity: origin of the trace.
         scratch: directory for the temporary file of a large trace.
         workers: number of processes that decode; 0 decodes in this one.
-        parallel_imports: number of processes that import files at the same time and share the
-            memory.
         execution_traces: those of the import; the one of the same process describes operators.
         progress: called with the share of the work that is done, 0 to 1.
 
@@ -66,26 +58,55 @@ def import_trace(
         UnreadableTraceError: the file has no readable event.
         OSError: the file cannot be read, or the run cannot be written.
     """
-    gathered = Gathered(scratch, parallel_imports)
-    with _Storing(writer, lanes=2 if workers else 1) as storing:
-        reading = read_file(
+    with Storing(writer, lanes=2 if workers else 1) as storing:
+        return import_with(
+            storing,
             path,
-            gathered,
-            workers,
-            progress=lambda share: progress(_READING_SHARE * share),
-            on_start=storing.prepare,
+            identity,
+            scratch=scratch,
+            workers=workers,
+            execution_traces=execution_traces,
+            progress=progress,
         )
-        try:
-            return _store(
-                reading,
-                storing,
-                identity,
-                execution_traces=execution_traces,
-                max_rows=max(MIN_SLICE_ROWS, SLICE_ROWS // parallel_imports),
-                progress=lambda share: progress(_READING_SHARE + (1 - _READING_SHARE) * share),
-            )
-        finally:
-            reading.gathered.close()
+
+
+def import_with(
+    storing: Storing,
+    path: Path,
+    identity: Identity,
+    *,
+    scratch: Path,
+    workers: int = 0,
+    parallel_imports: int = 1,
+    execution_traces: Sequence[ExecutionTrace] = (),
+    progress: Progress,
+) -> Imported:
+    """Store one trace, perhaps together with others; see `import_trace`.
+
+    Args:
+        storing: storage of the rows, of which some may be pending afterwards.
+        parallel_imports: number of processes that import files at the same time and share the
+            memory.
+    """
+    gathered = Gathered(scratch, parallel_imports)
+    reading = read_file(
+        path,
+        gathered,
+        workers,
+        progress=lambda share: progress(_READING_SHARE * share),
+        on_start=storing.prepare,
+    )
+    try:
+        return _store(
+            reading,
+            storing,
+            identity,
+            execution_traces=execution_traces,
+            max_rows=max(MIN_SLICE_ROWS, SLICE_ROWS // parallel_imports),
+            progress=lambda share: progress(_READING_SHARE + (1 - _READING_SHARE) * share),
+        )
+    finally:
+        reading.gathered.close()
 
 
 def store_reading(
@@ -100,7 +121,7 @@ def store_reading(
     Raises:
         OSError: the run cannot be written.
     """
-    with _Storing(writer, lanes=1) as storing:
+    with Storing(writer) as storing:
         return _store(
             reading,
             storing,
@@ -111,46 +132,9 @@ def store_reading(
         )
 
 
-class _Storing:
-    """Appends rows in background threads, in lanes that take about the same time.
-
-    Args:
-        writer: writer of the run.
-        lanes: number of tables that are written at once, 1 or 2.
-    """
-
-    def __init__(self, writer: RunWriter, lanes: int) -> None:
-        self._ending = ExitStack()
-        opened = self._ending.enter_context
-        writers = [writer, *(opened(writer.clone()) for _ in range(1, lanes))]
-        self._lanes = [(writer, opened(ThreadPoolExecutor(1))) for writer in writers]
-        self._pending: list[Future[Any]] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ending.close()
-
-    def prepare(self) -> None:
-        """Make the first append as fast as the others."""
-        self._pending += [thread.submit(writer.prepare) for writer, thread in self._lanes]
-
-    def append(self, tables: Iterable[tuple[str, Rows]]) -> None:
-        """Start to append the rows of some tables."""
-        for table, rows in tables:
-            writer, thread = self._lanes[-1 if table in _SECOND_LANE else 0]
-            self._pending.append(thread.submit(writer.append, table, rows))
-
-    def wait(self) -> None:
-        """Wait for all appends."""
-        while self._pending:
-            self._pending.pop(0).result()
-
-
 def _store(
     reading: Reading,
-    storing: _Storing,
+    storing: Storing,
     identity: Identity,
     *,
     execution_traces: Sequence[ExecutionTrace],
@@ -160,7 +144,7 @@ def _store(
     gathered, counts = reading.gathered, Counts()
     bounds = gathered.find_bounds()
     described = describe_operators(gathered, execution_traces)
-    trace = secrets.randbits(48)
+    trace = storing.next_trace()
     maker = TableMaker(trace, reading.header.base_ns, gathered)
     description = Description(
         gathered=gathered,
@@ -190,7 +174,6 @@ def _store(
     row = description.trace_row(start_ns=bounds.first, end_ns=end)
     storing.wait()  # the row means that everything else is stored
     storing.append([("traces", maker.complete("traces", row))])
-    storing.wait()
     return Imported(
         trace=trace,
         name=identity.name,

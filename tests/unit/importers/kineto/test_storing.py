@@ -1,0 +1,64 @@
+"""Rows of several traces are stored together, those of `traces` last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepscope.importers.kineto.storing import Storing
+from stepscope.importers.kineto.tables import Rows
+from stepscope.store import RunWriter
+
+
+class Writer(RunWriter):
+    """Writer that only notes its appends; one table cannot be written."""
+
+    def __init__(self, broken: str = "") -> None:
+        self.appends: list[tuple[str, list[int]]] = []
+        self._broken = broken
+
+    def append(self, table: str, columns: Any) -> int:
+        if table == self._broken:
+            raise OSError(28, "No space left on device")
+        self.appends.append((table, columns["trace"].tolist()))
+        return len(columns["trace"])
+
+
+def rows(*traces: int) -> Rows:
+    return {"trace": np.array(traces, dtype=np.int64)}
+
+
+def test_traces_share_a_segment() -> None:
+    writer = Writer()
+    with Storing(writer, group_rows=5) as storing:
+        for trace in (1, 2, 3):
+            storing.append([("tracks", rows(trace))])
+            storing.wait()
+            storing.append([("traces", rows(trace))])
+    assert writer.appends == [
+        ("tracks", [1, 2, 3]), ("traces", [1, 2]), ("traces", [3]),
+    ]  # fmt: skip
+
+
+def test_a_table_that_appears_later_is_stored_before_the_traces() -> None:
+    writer = Writer()
+    with Storing(writer, group_rows=100) as storing:
+        storing.append([("tracks", rows(1)), ("traces", rows(1))])
+        storing.append([("kernels", rows(2)), ("traces", rows(2))])
+    assert [table for table, _ in writer.appends] == ["tracks", "kernels", "traces"]
+
+
+def test_no_trace_is_complete_after_an_error() -> None:
+    writer = Writer(broken="kernels")
+    with pytest.raises(OSError, match="No space"), Storing(writer, group_rows=100) as storing:
+        storing.append([("tracks", rows(1)), ("kernels", rows(1)), ("traces", rows(1))])
+    assert [table for table, _ in writer.appends] == ["tracks"]
+
+
+def test_traces_of_a_group_have_consecutive_numbers() -> None:
+    with Storing(Writer()) as storing, Storing(Writer()) as another:
+        first, second = storing.next_trace(), storing.next_trace()
+        assert second == first + 1
+        assert abs(another.next_trace() - first) > 1
