@@ -10,6 +10,7 @@ from stepscope.analysis import (
     COPY_COLUMNS,
     KERNEL_COLUMNS,
     TIME_COLUMNS,
+    Columns,
     CommunicationDefinition,
     DeviceWork,
     RuntimeCalls,
@@ -24,7 +25,10 @@ CarryOver = Literal["keep", "drop"]
 
 
 def device_work_of(
-    trace: Trace, carry_over: CarryOver, communication: CommunicationDefinition = "wide"
+    trace: Trace,
+    carry_over: CarryOver,
+    communication: CommunicationDefinition = "wide",
+    kernels: Columns | None = None,
 ) -> DeviceWork:
     """Read the device work of one trace, with or without work launched before it.
 
@@ -32,11 +36,13 @@ def device_work_of(
         trace: the trace.
         carry_over: whether work launched before the trace counts.
         communication: definition of communication.
+        kernels: `KERNEL_COLUMNS` of its kernels, if they have been read already.
     """
-    condition = "carry_over = 0" if carry_over == "drop" else ""
-    kernels = trace.columns("kernels", KERNEL_COLUMNS, condition=condition)
-    copies = trace.columns("copies", COPY_COLUMNS, condition=condition)
-    return combine_device_work(kernels, copies, trace.collectives.predicate(communication))
+    if kernels is None:
+        kernels = trace.columns("kernels", KERNEL_COLUMNS)
+    copies = trace.columns("copies", COPY_COLUMNS)
+    work = combine_device_work(kernels, copies, trace.collectives.predicate(communication))
+    return work.take(~work.carry_over) if carry_over == "drop" else work
 
 
 def host_work_of(trace: Trace) -> DeviceWork:

@@ -17,10 +17,10 @@ from stepscope.analysis import (
     RankCalls,
     classify_collective,
     look_up_element_bytes,
+    match_rows,
 )
 from stepscope.intervals import Int
-from stepscope.run.traces import Trace, columns_of
-from stepscope.store import literal
+from stepscope.run.traces import Trace
 
 _NUMBERS = (
     "id",
@@ -36,33 +36,26 @@ _WORDS = ("name", "dtype", "group", "group_description")
 _HOST = "name LIKE 'gloo:%' OR name LIKE 'mpi:%' OR name LIKE 'ucc:%'"
 
 
+CALL_COLUMNS = ("id", "operator", "name", *TIME_COLUMNS)
+"""Columns of `kernels` that `read_calls` needs."""
+
+
 def read_calls(
-    traces: Sequence[Trace], communication: CommunicationDefinition = "wide"
-) -> list[TraceCalls]:
-    """Read the collective calls of each trace.
+    trace: Trace, kernels: Columns, communication: CommunicationDefinition = "wide"
+) -> TraceCalls:
+    """Read the collective calls of a trace.
 
     Calls are kernels of collectives, or for a rank without any the calls of its host. Facts belong
     to the kernel itself or to the operator that launched it.
+
+    Args:
+        trace: the trace.
+        kernels: `CALL_COLUMNS` of its kernels.
+        communication: definition of communication.
     """
-    facts = columns_of(traces, "collectives", (*_NUMBERS, *_WORDS))
-    kernels = columns_of(
-        traces,
-        "kernels",
-        ("id", "operator", "name", *TIME_COLUMNS),
-        condition=_communication(traces, communication),
-    )
-    kernel_calls = [_kernels(*pair) for pair in zip(kernels, facts, strict=True)]
-    traces_without_kernels = [
-        trace for trace, calls in zip(traces, kernel_calls, strict=True) if not len(calls.start)
-    ]
-    host_calls = dict(
-        zip(
-            [t.trace for t in traces_without_kernels],
-            _host_calls(traces_without_kernels),
-            strict=True,
-        )
-    )
-    return [host_calls.get(t.trace, d) for t, d in zip(traces, kernel_calls, strict=True)]
+    facts = trace.columns("collectives", (*_NUMBERS, *_WORDS))
+    rows = match_rows(kernels["name"], trace.collectives.predicate(communication))
+    return _join_facts(kernels, np.flatnonzero(rows), facts) if rows.any() else _read_host(trace)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,51 +69,32 @@ class TraceCalls:
     numbers: dict[str, Int]
 
 
-def _communication(traces: Sequence[Trace], definition: CommunicationDefinition) -> str:
-    """Build the SQL condition for kernels of collectives."""
-    if not traces:
-        return "false"
-    numbers = [trace.trace for trace in traces]
-    rows = traces[0].reader.sql(
-        "SELECT DISTINCT name FROM kernels WHERE name IS NOT NULL AND trace IN (SELECT unnest(?))",
-        [numbers],
-        traces=numbers,
-    )
-    names = rows["name"]
-    matching_names = sorted(filter(traces[0].collectives.predicate(definition), names.tolist()))
-    return f"name IN ({', '.join(map(literal, matching_names))})" if matching_names else "false"
-
-
-def _kernels(kernels: Columns, facts: Columns) -> TraceCalls:
-    of_kernel, of_operator = facts["on_device"] == 1, facts["on_device"] == 0
-    rows = _find_rows(facts["id"], of_kernel, kernels["id"])
-    operator_rows = _find_rows(facts["id"], of_operator, kernels["operator"])
-    rows = np.where(rows >= 0, rows, operator_rows)
-    names = kernels["name"]
-    kind = [names.values[code] or "" for code in names.codes.tolist()]
-    words = {word: _words(facts, word, rows) for word in _WORDS}
+def _join_facts(kernels: Columns, rows: Int, facts: Columns) -> TraceCalls:
+    start, names = kernels["start_ns"][rows], kernels["name"]
+    is_kernel = facts["on_device"] == 1
+    fact_rows = _find_rows(facts["id"], is_kernel, kernels["id"][rows])
+    operator_rows = _find_rows(facts["id"], ~is_kernel, kernels["operator"][rows])
+    fact_rows = np.where(fact_rows >= 0, fact_rows, operator_rows)
+    words = {word: _words(facts, word, fact_rows) for word in _WORDS}
     return TraceCalls(
-        start=kernels["start_ns"],
-        end=kernels["start_ns"] + kernels["duration_ns"],
+        start=start,
+        end=start + kernels["duration_ns"][rows],
         kind=[
-            classify_collective(fact or kernel_name)
-            for fact, kernel_name in zip(words["name"], kind, strict=True)
+            classify_collective(fact or names.values[code] or "")
+            for fact, code in zip(words["name"], names.codes[rows].tolist(), strict=True)
         ],
         words=words,
-        numbers={n: np.append(facts[n], -1)[rows].astype(np.int64) for n in _NUMBERS},
+        numbers={n: np.append(facts[n], -1)[fact_rows].astype(np.int64) for n in _NUMBERS},
     )
 
 
-def _host_calls(traces: Sequence[Trace]) -> list[TraceCalls]:
-    """Read collectives of hosts: annotations of the library, else its operators."""
-    marked = columns_of(
-        traces, "annotations", ("name", *TIME_COLUMNS), condition=f"on_device = 0 AND ({_HOST})"
-    )
-    operators = columns_of(traces, "operators", ("name", *TIME_COLUMNS), condition=_HOST)
-    return [
-        _host_part(annotations if len(annotations["start_ns"]) else calls)
-        for annotations, calls in zip(marked, operators, strict=True)
-    ]
+def _read_host(trace: Trace) -> TraceCalls:
+    """Read collectives of the host: annotations of the library, else its operators."""
+    columns = ("name", *TIME_COLUMNS)
+    marks = trace.columns("annotations", columns, condition=f"on_device = 0 AND ({_HOST})")
+    if len(marks["start_ns"]):
+        return _host_part(marks)
+    return _host_part(trace.columns("operators", columns, condition=_HOST))
 
 
 def _host_part(columns: Columns) -> TraceCalls:

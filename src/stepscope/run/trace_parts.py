@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from stepscope.analysis import (
+    KERNEL_COLUMNS,
     CommunicationDefinition,
     RangeTimes,
     TraceSteps,
@@ -21,15 +22,15 @@ from stepscope.analysis import (
 from stepscope.run.communication import CollectiveKernels
 from stepscope.run.device_work import CarryOver
 from stepscope.run.period import Period
-from stepscope.run.rank_collectives import TraceCalls, read_calls
+from stepscope.run.rank_collectives import CALL_COLUMNS, TraceCalls, read_calls
 from stepscope.run.rank_parts import RankPart, detach_ranks
 from stepscope.run.run import Run
-from stepscope.run.trace_steps import RecordedWork, record_work
+from stepscope.run.trace_steps import record_work
 from stepscope.run.traces import Trace, reading_ahead
 
-PART_EVENTS = 1_000_000
+PART_EVENTS = 8_000_000
 """Events that are read in one part of the run."""
-READ_EVENTS = 600_000
+READ_EVENTS = 1_000_000
 """Events of a part that are in memory at a time, unless one trace has more."""
 TABLES = ("kernels", "copies", "operators", "annotations", "runtime_calls", "collectives", "spans")
 
@@ -125,19 +126,22 @@ def _measure_part(
     run: Run, part: TracePart, *, carry_over: CarryOver, communication: CommunicationDefinition
 ) -> list[TraceCommunication]:
     selected, traces = part.attach(run)
-    calls = read_calls([trace.whole for trace in traces], communication)
     return [
-        _measure_trace(record_work(selected, trace, carry_over, communication), trace_calls)
-        for trace, trace_calls in zip(reading_ahead(traces, READ_EVENTS), calls, strict=True)
+        _measure_trace(selected, trace, carry_over, communication)
+        for trace in reading_ahead(traces, READ_EVENTS)
     ]
 
 
-def _measure_trace(recorded: RecordedWork, calls: TraceCalls) -> TraceCommunication:
+def _measure_trace(
+    run: Run, trace: Trace, carry_over: CarryOver, communication: CommunicationDefinition
+) -> TraceCommunication:
+    kernels = trace.whole.columns("kernels", tuple(dict.fromkeys((*KERNEL_COLUMNS, *CALL_COLUMNS))))
+    recorded = record_work(run, trace, carry_over, communication, kernels)
     return TraceCommunication(
         on_host=recorded.on_host,
         extent=recorded.extent,
         total=break_down_range(*(recorded.extent or (0, 0)), recorded.work),
         steps=recorded.steps,
         step_times=break_down_ranges(recorded.steps.extent, recorded.work),
-        calls=calls,
+        calls=read_calls(trace.whole, kernels, communication),
     )

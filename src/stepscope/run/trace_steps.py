@@ -237,10 +237,14 @@ def join_step_durations(recorded: Sequence[WithSteps]) -> Int:
 
 
 def record_work(
-    run: Run, trace: Trace, carry_over: CarryOver, communication: CommunicationDefinition
+    run: Run,
+    trace: Trace,
+    carry_over: CarryOver,
+    communication: CommunicationDefinition,
+    kernels: Columns | None = None,
 ) -> RecordedWork:
-    """Read work and steps of one trace; see `recorded_work`."""
-    work = device_work_of(trace.whole, carry_over, communication)
+    """Read work and steps of one trace; see `recorded_work` and `device_work_of`."""
+    work = device_work_of(trace.whole, carry_over, communication, kernels)
     on_host = not len(work)
     marked = marked_steps(run, trace)
     return RecordedWork(

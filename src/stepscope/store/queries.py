@@ -13,7 +13,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from stepscope.schema import RECORD_KEY, TABLES, Column, Table
 from stepscope.store import layout
@@ -43,6 +43,8 @@ _MAX_ATTEMPTS = 8
 """Attempts at a query while the files below it change."""
 _MAX_CACHED_FILES = 500
 """Files whose footers may be cached, of 11 KB each: a run of many ranks has thousands."""
+_MAX_EXTENT_FILES = 50
+"""Files whose extents are read by one query."""
 _MAX_STALE_FILES = 64
 """Removed files of whose footers DuckDB keeps a copy, 10 to 20 kB each, before a new connection."""
 _INHERITED_CONNECTIONS: list[duckdb.DuckDBPyConnection | None] = []
@@ -69,15 +71,30 @@ class SegmentFilter:
 
     def may_match(self, table: Table, extents: Extents) -> bool:
         """Return True unless the extents of a segment exclude every row."""
-        times = extents.get(table.time_column) if table.time_column else None
-        if self._within and times is not None:
+        if self._within is not None and table.time_column in extents:
             start, end = self._within
-            if times[0] >= end or times[1] < start:
+            first, last = extents[table.time_column]
+            if first >= end or last < start:
                 return False
         traces = extents.get(TRACE_COLUMN)
         if self._traces and traces is not None:
             return bisect_left(self._traces, traces[0]) < bisect_right(self._traces, traces[1])
         return True
+
+
+class _Listing(NamedTuple):
+    """Segments of a table, as parsed from the keys of its files: there may be thousands."""
+
+    keys: list[str]
+    segments: list[Segment]
+    gaps: list[Segment]
+    is_continued: bool
+
+    @classmethod
+    def parse(cls, keys: list[str]) -> _Listing:
+        parsed = map(layout.parse_segment, keys)
+        segments = layout.select_visible(segment for segment in parsed if segment is not None)
+        return cls(keys, segments, layout.find_gaps(segments), layout.is_continued(keys))
 
 
 class TableQueries:
@@ -94,6 +111,7 @@ class TableQueries:
         self._upgrades = upgrades
         self._threads = threads
         self._broken: dict[str, tuple[str, str]] = {}  # key of a segment -> table, sentence
+        self._listings: dict[tuple[str, str | None], _Listing] = {}
         self._gaps: dict[str, list[Segment]] = {}
         self._continued: set[str] = set()  # tables that several writers of a node have written
         self._repeating: set[str] = set()  # those in whose current views records are repeated
@@ -161,22 +179,26 @@ class TableQueries:
         Listing a directory takes time: a listing during a merge may miss the new file and the old
         ones too. Flushes are numbered, so that shows as a gap.
         """
-        segments: list[Segment] = []
-        gaps = self._gaps.get(table, [])
-        elsewhere = [gap for gap in gaps if node not in {None, gap.node}]
+        elsewhere = [gap for gap in self._gaps.get(table, []) if node not in {None, gap.node}]
         for _ in range(_MAX_LISTINGS):
-            keys = list(self._store.list(layout.table_prefix(table, node)))
-            if layout.is_continued(keys):
+            listing = self._list(table, node)
+            if listing.is_continued:
                 self._continued.add(table)
-            segments = layout.select_visible(
-                segment for key in keys if (segment := layout.parse_segment(key)) is not None
-            )
-            gaps = layout.find_gaps(segments)
-            self._gaps[table] = sorted(elsewhere + gaps)
-            if not gaps:
+            self._gaps[table] = sorted(elsewhere + listing.gaps)
+            if not listing.gaps:
                 break
             self._store.refresh()
-        return [segment for segment in segments if segment.key not in self._broken]
+        if not self._broken:
+            return listing.segments
+        return [segment for segment in listing.segments if segment.key not in self._broken]
+
+    def _list(self, table: str, node: str | None) -> _Listing:
+        """List the files of a table; their keys are parsed only if they have changed."""
+        keys = list(self._store.list(layout.table_prefix(table, node)))
+        listing = self._listings.get((table, node))
+        if listing is None or listing.keys != keys:
+            listing = self._listings[table, node] = _Listing.parse(keys)
+        return listing
 
     # --- inside a query: the callback of `run` calls these -----------------------------------
 
@@ -203,23 +225,34 @@ class TableQueries:
         ]
         new = [segment for segment in segments if segment not in self._extents]
         self._paths(new)  # fetches them concurrently
-        for segment in new:
-            self._extents[segment] = self._read_extents(segment, columns)
+        for first in range(0, len(new), _MAX_EXTENT_FILES):
+            self._extents |= self._read_extents(new[first : first + _MAX_EXTENT_FILES], columns)
         return {segment: self._extents[segment] for segment in segments}
 
-    def _read_extents(self, segment: Segment, columns: Sequence[str]) -> Extents:
-        """Read the first and last value of columns of a segment.
+    def _read_extents(
+        self, segments: Sequence[Segment], columns: Sequence[str]
+    ) -> dict[Segment, Extents]:
+        """Read the first and last value of columns of each segment.
 
         DuckDB answers this from the footer of a single file, several times faster than it lists the
-        statistics of every row group.
+        statistics of every row group; in one query, in half the time of a query per file.
         """
         if not columns:
-            return {}
+            return {segment: {} for segment in segments}
         bounds = ", ".join(f"min({identifier(name)}), max({identifier(name)})" for name in columns)
-        query = select(bounds, f"({self._rows(segment.table, [segment])})")
-        values = self._engine().execute(query).fetchall()[0]
-        pairs = zip(columns, values[::2], values[1::2], strict=True)
-        return {column: (first, last) for column, first, last in pairs if first is not None}
+        queries = [
+            select(f"{index}, {bounds}", f"({self._rows(segment.table, [segment])})")
+            for index, segment in enumerate(segments)
+        ]
+        rows = self._engine().execute(" UNION ALL ".join(queries)).fetchall()
+        return {
+            segments[index]: {
+                column: (first, last)
+                for column, first, last in zip(columns, values[::2], values[1::2], strict=True)
+                if first is not None
+            }
+            for index, *values in rows
+        }
 
     # --- views -------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import msgspec
 from stepscope.errors import DamagedRunError
 from stepscope.schema import MALFORMED_JSON, TABLES, JobStatus, NodeInfo, ProcessInfo, RunInfo
 from stepscope.store import layout
-from stepscope.store.columns import Array, find_table
+from stepscope.store.columns import Array, DictColumn, find_table
 from stepscope.store.engine import available_cores, identifier, select
 from stepscope.store.heartbeats import correct_heartbeat
 from stepscope.store.local import LocalStore
@@ -29,10 +29,9 @@ from stepscope.store.queries import (
 )
 from stepscope.store.results import (
     code_expression,
-    create_dictionary,
+    create_dictionaries,
     select_columns,
     to_declared_array,
-    to_dict_column,
     unmask_objects,
 )
 from stepscope.store.rounding import ROUNDED_TABLES
@@ -259,22 +258,22 @@ class RunReader:
         """
         table = find_table(name)
         selected = select_columns(table, columns, encoded)
-        tail = f" WHERE {condition}" if condition else ""
-        tail += f" ORDER BY {order_by}" if order_by else ""
+        filtering = f" WHERE {condition}" if condition else ""
+        order = f" ORDER BY {order_by}" if order_by else ""
         segments = SegmentFilter(traces=traces)
 
         def fetch(engine: duckdb.DuckDBPyConnection) -> dict[str, Any]:
             filtered = self._queries.filtered_tables([name], segments)
             source = f"({filtered[name]}) AS {name}" if filtered else name
-            dictionaries = {column: create_dictionary(engine, source, column) for column in encoded}
+            dictionaries = create_dictionaries(engine, f"{source}{filtering}", parameters, encoded)
             expressions = ", ".join(
                 code_expression(column) if column in dictionaries else identifier(column)
                 for column in selected
             )
-            query = select(expressions, source, tail)
+            query = select(expressions, source, f"{filtering}{order}")
             result = engine.execute(query, list(parameters)).fetchnumpy()
             return {
-                column: to_dict_column(result[column], dictionaries[column])
+                column: DictColumn(result[column], dictionaries[column])
                 if column in dictionaries
                 else to_declared_array(table, column, result[column])
                 for column in selected

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stepscope.schema import Table
-from stepscope.store.columns import NUMPY_TYPES, Array, DictColumn
+from stepscope.store.columns import NUMPY_TYPES, Array
 from stepscope.store.engine import identifier, select
 
 if TYPE_CHECKING:
@@ -29,27 +29,47 @@ def select_columns(
     return selected
 
 
-def create_dictionary(engine: duckdb.DuckDBPyConnection, source: str, column: str) -> list[str]:
-    """Create an ENUM type of a column's distinct strings, sorted, and return the strings.
+def create_dictionaries(
+    engine: duckdb.DuckDBPyConnection,
+    rows: str,
+    parameters: Sequence[object],
+    columns: Sequence[str],
+) -> dict[str, list[str]]:
+    """Create an ENUM type of each column's distinct strings, sorted, and return the strings.
 
-    A join would also encode the column, but DuckDB may swap its sides and so the order of the rows.
+    One scan finds those of all columns: opening a small file takes longer than reading it. A join
+    would also encode a column, but DuckDB may swap its sides and so the order of the rows.
+
+    Args:
+        engine: the connection.
+        rows: source and condition of a query.
+        parameters: values for its '?'.
+        columns: string columns.
     """
-    name, kind = identifier(column), identifier(f"strings of {column}")
-    distinct = select(f"DISTINCT {name}", source, f" WHERE {name} IS NOT NULL ORDER BY 1")
-    engine.execute(f"CREATE OR REPLACE TEMP TYPE {kind} AS ENUM ({distinct})")
-    result = engine.execute(f"SELECT unnest(enum_range(CAST(NULL AS {kind}))) AS s").fetchnumpy()
-    return [str(string) for string in result["s"]]
+    if not columns:
+        return {}
+    lists = ", ".join(
+        f"list_sort(list(DISTINCT {name}) FILTER ({name} IS NOT NULL)) AS {name}"
+        for name in map(identifier, columns)
+    )
+    query = f"CREATE OR REPLACE TEMP TABLE strings AS {select(lists, rows)}"
+    engine.execute(query, list(parameters))
+    for column in columns:
+        strings = select(f"unnest({identifier(column)})", "strings")
+        engine.execute(f"CREATE OR REPLACE TEMP TYPE {_type_of(column)} AS ENUM ({strings})")
+    values = engine.execute("FROM strings").fetchall()[0]
+    return {column: strings or [] for column, strings in zip(columns, values, strict=True)}
 
 
 def code_expression(column: str) -> str:
-    """Return a SQL expression for a column's codes in the dictionary of `create_dictionary`."""
-    name, kind = identifier(column), identifier(f"strings of {column}")
-    return f"COALESCE(CAST(enum_code(CAST({name} AS {kind})) AS INTEGER), -1) AS {name}"
+    """Return a SQL expression for a column's codes in the dictionary of `create_dictionaries`."""
+    name = identifier(column)
+    codes = f"enum_code(CAST({name} AS {_type_of(column)}))"
+    return f"COALESCE(CAST({codes} AS INTEGER), -1) AS {name}"
 
 
-def to_dict_column(codes: Array, strings: list[str]) -> DictColumn:
-    """Combine codes with the strings in use: a condition may have excluded the others."""
-    return DictColumn(np.asarray(codes, dtype=np.int32), strings).drop_unused()
+def _type_of(column: str) -> str:
+    return identifier(f"strings of {column}")
 
 
 def to_declared_array(table: Table, name: str, values: Array) -> Array:
