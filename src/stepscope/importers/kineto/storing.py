@@ -17,7 +17,7 @@ from stepscope.importers.kineto.tables import Rows
 from stepscope.store import RunWriter, join_columns
 
 GROUP_ROWS = 150_000
-"""Rows of small traces that are stored together: twice as many save nothing that can be measured."""
+"""Rows of small traces that are stored together: twice as many save no measurable time."""
 _SECOND_LANE = frozenset({"operators", "timeline", "quality"})
 """Tables that are written in parallel to all others."""
 
