@@ -12,7 +12,7 @@ def require(library: str, *, extra: str, alternative: str = "") -> Any:
     """Import a library.
 
     Args:
-        library: name of the module.
+        library: name of the module, which may be part of a package.
         extra: extra of stepscope that installs it.
         alternative: a command or option that works without it, for the error message.
 
@@ -22,5 +22,6 @@ def require(library: str, *, extra: str, alternative: str = "") -> Any:
     try:
         return importlib.import_module(library)
     except ImportError:
-        hint = f"{library} is not installed: pip install 'stepscope[{extra}]'"
+        package = library.partition(".")[0]
+        hint = f"{package} is not installed: pip install 'stepscope[{extra}]'"
         raise UsageError(f"{hint}, or {alternative}." if alternative else f"{hint}.") from None
