@@ -52,4 +52,5 @@ def test_each_probe_that_misses_its_class_says_so(record: Any) -> None:
         "modes and checkpoints of Keras",
         "optimizer steps of Keras",
         "waits for data of Keras",
+        "waits of Keras for the device",
     ]

@@ -94,10 +94,11 @@ def _patch_trainer() -> None:
 
 @_wait_probe.protect
 def _patch_conversion() -> None:
+    core = sys.modules["keras.src.backend.jax.core"]
     from stepscope.capture.frameworks.jax import waits  # which needs JAX
 
     # Keras reads the logs of each batch with it, where callbacks get them.
-    patch_in_place(sys.modules["keras.src.backend.jax.core"].convert_to_numpy, waits.await_argument)
+    patch_in_place(core.convert_to_numpy, waits.await_argument)
 
 
 def _times_train_function(original: Callable[..., Any]) -> Callable[..., Any]:
