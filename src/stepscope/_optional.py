@@ -8,11 +8,11 @@ from typing import Any
 from stepscope.errors import UsageError
 
 
-def require(library: str, *, extra: str, alternative: str = "") -> Any:
+def require(module: str, *, extra: str, alternative: str = "") -> Any:
     """Import a library.
 
     Args:
-        library: name of the module, which may be part of a package.
+        module: its name, or that of a part of it.
         extra: extra of stepscope that installs it.
         alternative: a command or option that works without it, for the error message.
 
@@ -20,8 +20,8 @@ def require(library: str, *, extra: str, alternative: str = "") -> Any:
         UsageError: the library is not installed; the message has the install command.
     """
     try:
-        return importlib.import_module(library)
+        return importlib.import_module(module)
     except ImportError:
-        package = library.partition(".")[0]
-        hint = f"{package} is not installed: pip install 'stepscope[{extra}]'"
+        library = module.partition(".")[0]
+        hint = f"{library} is not installed: pip install 'stepscope[{extra}]'"
         raise UsageError(f"{hint}, or {alternative}." if alternative else f"{hint}.") from None
