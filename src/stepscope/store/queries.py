@@ -188,8 +188,6 @@ class TableQueries:
             if not listing.gaps:
                 break
             self._store.refresh()
-        if not self._broken:
-            return listing.segments
         return [segment for segment in listing.segments if segment.key not in self._broken]
 
     def _list(self, table: str, node: str | None) -> _Listing:

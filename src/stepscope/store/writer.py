@@ -263,20 +263,15 @@ class RunWriter:
             self._engine().unregister("rounded")
 
     def _append(self, table: str, batch: Batch) -> None:
-        staged = self._store.staging_path(self._next_segment(table).key)
+        query = select(", ".join(batch.expressions), "batch")
+        self._engine().register("batch", batch.arrays)
         try:
-            engine = self._engine()
-            engine.register("batch", batch.arrays)
-            try:
-                query = select(", ".join(batch.expressions), "batch")
-                self._copy(query, staged, batch.dictionaries)
-            finally:
-                engine.unregister("batch")
-            while not self._store.put_file(self._next_segment(table).key, staged):
-                # Another writer of this node took the number: continue after it.
-                self._next.pop(table)
+            with self._stage(self._next_segment(table), query, batch.dictionaries) as staged:
+                while not self._store.put_file(self._next_segment(table).key, staged):
+                    # Another writer of this node took the number: continue after it.
+                    self._next.pop(table)
         finally:
-            staged.unlink(missing_ok=True)
+            self._engine().unregister("batch")
         self._next[table] += 1
 
     def _next_segment(self, table: str) -> Segment:
@@ -332,10 +327,16 @@ class RunWriter:
 
     def _write(self, segment: Segment, query: str, parameters: list[str]) -> bool:
         """Write the rows of a query as a segment; return False if that segment exists."""
+        with self._stage(segment, query, parameters) as staged:
+            return self._store.put_file(segment.key, staged)
+
+    @contextmanager
+    def _stage(self, segment: Segment, query: str, parameters: list[str]) -> Iterator[Path]:
+        """Write the rows of a query to a file beside a segment, removed unless it is published."""
         staged = self._store.staging_path(segment.key)
         try:
             self._copy(query, staged, parameters)
-            return self._store.put_file(segment.key, staged)
+            yield staged
         finally:
             staged.unlink(missing_ok=True)
 
