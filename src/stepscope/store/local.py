@@ -144,7 +144,6 @@ class LocalStore:
         """Rename a staged file unless the target exists."""
         try:
             os.link(staged, target)
-            staged.unlink()
         except FileExistsError:
             return False
         except OSError as error:
@@ -155,6 +154,8 @@ class LocalStore:
             if target.exists():
                 return False
             staged.replace(target)
+        else:
+            staged.unlink()
         _sync_directory(target.parent)
         return True
 
