@@ -165,9 +165,16 @@ class RuleFeed:
 
     @property
     def origin_ns(self) -> int:
-        """Start of the job in epoch nanoseconds; 0 while unknown."""
+        """Start of the job in epoch nanoseconds; 0 while unknown.
+
+        Of a recorded run it is no later than its creation, which is known before any record: a
+        job may have records from before its monitor was ready, which are written after a first
+        scan.
+        """
         if self._origin_ns is None:
             started = [status.started_ns for status in self.reader.statuses().values()]
+            if started:
+                started.append(self.reader.info.created_ns)
             sampled = [times["t_ns"][0] for times in self.reader.times("metrics").values()]
             spans = [times["start_ns"][0] for times in self.reader.times("spans").values()]
             logged = [first for first, _ in self._logged_times()]

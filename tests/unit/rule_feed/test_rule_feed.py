@@ -14,6 +14,7 @@ from stepscope.rule_feed import feed as rule_signals, steps as rule_steps
 from stepscope.rule_feed.feed import LAG_NS, RuleFeed
 from stepscope.rule_feed.steps import StepFinder
 from stepscope.rules import Evaluation, RankStepTimes
+from stepscope.rules.inputs import scan_indices
 from stepscope.rules.profiler import RULES
 from stepscope.run import Run
 from stepscope.schema import JobState
@@ -189,6 +190,18 @@ def one_scan_at_a_time(feed: RuleFeed):  # type: ignore[no-untyped-def]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rule_signals, "SCANS_AT_ONCE", 1)
         yield from feed.ranges(final=True)
+
+
+def test_records_from_before_the_monitor_was_ready_do_not_move_the_scans(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run", sampling_ms=1000)
+    run.status(JobState.IN_PROGRESS, started_ns=EPOCH_NS + 5 * SECOND_NS).write()
+    growing = RuleFeed(open_run(tmp_path / "run"))
+    assert list(growing.ranges(final=False)) == []
+    samples(tmp_path / "run", "n0", [EPOCH_NS + 4 * SECOND_NS, EPOCH_NS + 6 * SECOND_NS])
+    for feed in (growing, RuleFeed(open_run(tmp_path / "run"))):
+        (inputs,) = feed.ranges(final=True)
+        times = inputs.series("gpu_busy_ratio")[Device("n0", "0")].t_ns
+        assert scan_indices(inputs, times).tolist() == [0, 0]
 
 
 def test_a_node_that_has_written_less_holds_the_scan_back(tmp_path: Path) -> None:
