@@ -219,6 +219,7 @@ def test_definition_of_communication_is_chosen_by_keyboard(ui: Ui) -> None:
             (rank,) = payload["windows"][0]["ranks"]
             written = rows[0][headings.index("communication share")].split("\n")[-1]
             assert written == share(rank["communication_ratio"])
+        ui.settle()  # an open page may still request something of the run
     finally:
         shutil.rmtree(run)
 
