@@ -23,6 +23,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
 RUN_KEY = "run.json"
@@ -119,8 +120,7 @@ def is_continued(keys: Iterable[str]) -> bool:
     return any(key.endswith(f"/{_CONTINUED}") for key in keys)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Segment:
+class Segment(NamedTuple):
     """One Parquet file: the rows of flushes `first` to `last`, both included, of one node."""
 
     table: str

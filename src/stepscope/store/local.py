@@ -178,12 +178,14 @@ def _keys_below(directory: Path, prefix: str) -> Iterator[str]:
     except FileNotFoundError:
         return
     for entry in entries:
-        if entry.is_symlink():
-            check_link(Path(entry.path))
-        if entry.is_dir(follow_symlinks=False):
-            yield from _keys_below(Path(entry.path), f"{prefix}{entry.name}/")
-        elif entry.is_file():
+        if entry.is_file(follow_symlinks=False):
             yield prefix + entry.name
+        elif entry.is_dir(follow_symlinks=False):
+            yield from _keys_below(Path(entry.path), f"{prefix}{entry.name}/")
+        elif entry.is_symlink():
+            check_link(Path(entry.path))
+            if entry.is_file():
+                yield prefix + entry.name
 
 
 def check_link(path: Path) -> None:

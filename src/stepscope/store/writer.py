@@ -6,7 +6,6 @@ import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -221,7 +220,7 @@ class RunWriter:
         """Replace a segment by a coarser one."""
         import duckdb
 
-        target = replace(segment, coarseness=segment.coarseness + 1)
+        target = segment._replace(coarseness=segment.coarseness + 1)
         source = scan([self._store.local_path(segment.key)])
         staged: list[Path] = []
         try:
