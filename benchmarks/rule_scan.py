@@ -30,11 +30,12 @@ from pathlib import Path
 import duckdb
 from workloads.cluster_run import Node, create, write_run
 
+from stepscope.cores import available_cores
 from stepscope.rule_feed.check import choose_rules
 from stepscope.rule_feed.feed import RuleFeed
 from stepscope.rules import Evaluation
 from stepscope.schema import JobState
-from stepscope.store import RunWriter, available_cores, open_run
+from stepscope.store import RunWriter, open_run
 
 HERE = Path(__file__).resolve().parent
 STEPSCOPE = str(Path(sys.executable).parent / "stepscope")

@@ -26,8 +26,9 @@ from pathlib import Path
 
 import msgspec
 
+from stepscope.cores import available_cores
 from stepscope.run import Run
-from stepscope.store import available_cores, open_run
+from stepscope.store import open_run
 from stepscope.views import VIEWS, ViewOptions
 
 HERE = Path(__file__).resolve().parent

@@ -33,7 +33,7 @@ from pathlib import Path
 import duckdb
 import psutil
 
-from stepscope.store import available_cores
+from stepscope.cores import available_cores
 from stepscope.testing.browser import chromium, collect_problems
 
 HERE = Path(__file__).resolve().parent

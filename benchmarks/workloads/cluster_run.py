@@ -19,8 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
+from stepscope.cores import available_cores
 from stepscope.schema import SCHEMA_VERSION, JobState, JobStatus, NodeInfo, ProcessInfo, RunInfo
-from stepscope.store import DictColumn, RunWriter, available_cores, create_run
+from stepscope.store import DictColumn, RunWriter, create_run
 
 ORIGIN_NS = 1_790_000_000_000_000_000
 SECOND_NS = 1_000_000_000

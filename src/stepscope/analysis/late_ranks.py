@@ -21,13 +21,14 @@ log2(n) + 10 bits in a run of n steps.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from stepscope.cores import available_cores
 
 Float = NDArray[np.float64]
 
@@ -169,7 +170,7 @@ def compare_with_others(values: Float) -> Float:
         columns = slice(first, first + width)
         difference[:, columns] = _compare_block(values[:, columns])
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
+    with ThreadPoolExecutor(available_cores()) as executor:
         for _ in executor.map(compare_block, range(0, values.shape[1], width)):
             pass
     return difference

@@ -13,6 +13,7 @@ from stepscope import store
 from stepscope._version import __version__
 from stepscope.cli.output import say
 from stepscope.cli.suggestion import locate, suggest
+from stepscope.cores import limit_arenas
 from stepscope.errors import NotARunError
 from stepscope.run import Engine, LocalEngine, Run, explain_recovery
 from stepscope.store import RUN_KEY, RunReader, is_remote, repeated_runs
@@ -32,6 +33,7 @@ def open_run(location: str, engine: Engine | None = None) -> Run:
         StepscopeError: there is neither a run nor a trace, or it cannot be read.
         OSError: a bucket cannot be reached, or the cache cannot be written.
     """
+    limit_arenas()
     try:
         return Run(store.open_run(resolve_run(location)), engine=engine or LocalEngine())
     except NotARunError:

@@ -5,7 +5,6 @@ A worker opens the run itself, at its directory or URL, and reads only its part.
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
@@ -14,6 +13,7 @@ from functools import lru_cache
 from multiprocessing import get_context
 
 from stepscope import store
+from stepscope.cores import available_cores
 from stepscope.errors import StepscopeError
 from stepscope.run.engine import Engine, Part, RunT, Table
 from stepscope.store import RunReader
@@ -36,7 +36,7 @@ class ProcessEngine(Engine):
         tables: Sequence[str] = (),
     ) -> list[Table]:
         """See `Engine.map`."""
-        count = max(1, min(len(os.sched_getaffinity(0)), len(parts)))
+        count = max(1, min(available_cores(), len(parts)))
         try:
             # A fork would inherit the locks of DuckDB, but not its threads.
             with ProcessPoolExecutor(count, get_context("spawn"), _ignore_interrupts) as executor:

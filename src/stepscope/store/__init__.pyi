@@ -23,7 +23,6 @@ from .download import (
     download_files as download_files,
 )
 from .engine import (
-    available_cores as available_cores,
     literal as literal,
 )
 from .heartbeats import (

@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     import duckdb
 
 
-def available_cores() -> int:
-    """Return the number of cores this process may run on."""
-    return len(os.sched_getaffinity(0))
-
-
 def connect(
     *, threads: int, memory_limit: str | None = None, spill: bool = True
 ) -> duckdb.DuckDBPyConnection:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.store.engine import available_cores, connect, identifier, scan, select
+from stepscope.cores import available_cores
+from stepscope.store.engine import connect, identifier, scan, select
 from stepscope.store.queries import explain_unreadable
 
 

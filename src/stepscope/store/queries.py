@@ -43,7 +43,7 @@ _MAX_ATTEMPTS = 8
 """Attempts at a query while the files below it change."""
 _MAX_CACHED_FILES = 500
 """Files whose footers may be cached, of 11 KB each: a run of many ranks has thousands."""
-_MAX_EXTENT_FILES = 50
+_MAX_EXTENT_FILES = 8
 """Files whose extents are read by one query."""
 _MAX_STALE_FILES = 64
 """Removed files of whose footers DuckDB keeps a copy, 10 to 20 kB each, before a new connection."""
@@ -188,6 +188,8 @@ class TableQueries:
             if not listing.gaps:
                 break
             self._store.refresh()
+        if not self._broken:
+            return listing.segments
         return [segment for segment in listing.segments if segment.key not in self._broken]
 
     def _list(self, table: str, node: str | None) -> _Listing:
@@ -315,17 +317,19 @@ class TableQueries:
         Its cache of footers would grow by each file of a growing run.
         """
         for table, table_segments in segments.items():
-            current = set(table_segments)
-            stale = self._read.get((table, node), current) - current
+            read = self._read.get((table, node), [])
+            if read == table_segments:
+                continue
+            stale = set(read).difference(table_segments)
             self._stale_count += len(stale)
             for segment in stale:
                 self._extents.pop(segment, None)
-            self._read[table, node] = current
+            self._read[table, node] = table_segments
         if self._stale_count > _MAX_STALE_FILES:
             self._reset_connection()
 
     def _reset_connection(self) -> None:
-        self._read: dict[tuple[str, str | None], set[Segment]] = {}
+        self._read: dict[tuple[str, str | None], list[Segment]] = {}
         self._stale_count = 0
         self._is_caching = True
         self._connection: duckdb.DuckDBPyConnection | None = None
@@ -333,8 +337,12 @@ class TableQueries:
         self._views: dict[str, list[Segment]] = {}
 
     def _limit_cache(self) -> None:
-        """Cache no more footers once many files are read; the extents of segments are kept."""
+        """Cache no footers once many files are read; the extents of segments are kept.
+
+        Only a new connection releases what the present one has cached.
+        """
         if self._is_caching and sum(map(len, self._read.values())) > _MAX_CACHED_FILES:
+            self._reset_connection()
             self._is_caching = False
             self._engine().execute("SET parquet_metadata_cache = false")
 

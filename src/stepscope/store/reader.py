@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
+from stepscope.cores import available_cores
 from stepscope.errors import DamagedRunError
 from stepscope.schema import MALFORMED_JSON, TABLES, JobStatus, NodeInfo, ProcessInfo, RunInfo
 from stepscope.store import layout
 from stepscope.store.columns import Array, DictColumn, find_table
-from stepscope.store.engine import available_cores, identifier, select
+from stepscope.store.engine import identifier, select
 from stepscope.store.heartbeats import correct_heartbeat
 from stepscope.store.local import LocalStore
 from stepscope.store.objectstore import ObjectStore

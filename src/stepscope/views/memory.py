@@ -31,9 +31,9 @@ from stepscope.analysis import (
     summarize_categories,
     summarize_memory_operators,
 )
+from stepscope.cores import available_cores
 from stepscope.run import MemoryTimeline, Run, Trace, read_memory_timelines
 from stepscope.schema import field_label
-from stepscope.store import available_cores
 from stepscope.views.missing_data import explain_missing
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepscope.cores import available_cores
 from stepscope.errors import UnreadableTraceError
 from stepscope.importers.kineto.describe import Identity
 from stepscope.importers.kineto.execution_trace import (
@@ -34,7 +35,7 @@ from stepscope.importers.results import (
     ignore_progress,
 )
 from stepscope.importers.workers import start_worker, wait_for
-from stepscope.store import RunWriter, available_cores
+from stepscope.store import RunWriter
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
