@@ -73,7 +73,7 @@ class LateRank:
     """Ranges of steps in which it is late, none by chance."""
     excess_ns: Mapping[str, float]
     """Mean time by which each phase exceeds the median of the other ranks, in the late steps of
-    its episodes; without episodes in all steps."""
+    its episodes; empty without episodes."""
 
     @property
     def episode_ns(self) -> float:
@@ -122,7 +122,7 @@ def find_late_ranks(
                 mean_lateness_ns=float(lateness[rank].mean()),
                 mean_waiting_ns=float(waiting[rank].mean()),
                 episodes=episodes[rank],
-                excess_ns={name: times[rank] for name, times in excess.items()},
+                excess_ns=excess.get(rank, {}),
             )
         )
     return LateRanks(lateness_ns=lateness, transfer_ns=transfer, ranks=ranks)
@@ -130,45 +130,48 @@ def find_late_ranks(
 
 def _measure_excess(
     phase_ns: Mapping[str, Float], is_late: NDArray[np.bool_], episodes: Sequence[Sequence[Episode]]
-) -> dict[str, list[float]]:
-    """Measure the mean excess of each rank by phase; see `LateRank.excess_ns`."""
-    compared = np.zeros_like(is_late)
-    for rank, rank_episodes in enumerate(episodes):
-        for episode in rank_episodes:
-            steps = slice(episode.first, episode.last + 1)
-            compared[rank, steps] = is_late[rank, steps]
-        if not rank_episodes:
-            compared[rank] = True
-    excess = {}
+) -> dict[int, dict[str, float]]:
+    """Measure the mean excess by rank with episodes and phase; see `LateRank.excess_ns`."""
+    ranks = [rank for rank, rank_episodes in enumerate(episodes) if rank_episodes]
+    if not ranks:
+        return {}
+    compared = np.zeros((len(ranks), is_late.shape[1]), dtype=bool)
+    for row, rank in enumerate(ranks):
+        for episode in episodes[rank]:
+            inside = slice(episode.first, episode.last + 1)
+            compared[row, inside] = is_late[rank, inside]
+    excess: dict[int, dict[str, float]] = {rank: {} for rank in ranks}
     for name in phase_ns:
         times = phase_ns[name]  # of thousands of ranks, one phase at a time fits into memory
-        if not times.any():
-            excess[name] = [0.0] * len(times)
-            continue
-        rows = compare_with_others(times)
-        excess[name] = [float(row[steps].mean()) for row, steps in zip(rows, compared, strict=True)]
+        is_used = bool(times.any())
+        rows = compare_with_others(times, ranks) if is_used else np.zeros(compared.shape)
+        for rank, row, steps in zip(ranks, rows, compared, strict=True):
+            excess[rank][name] = float(row[steps].mean())
     return excess
 
 
-def compare_with_others(values: Float) -> Float:
+def compare_with_others(values: Float, rows: Sequence[int] | None = None) -> Float:
     """Subtract from each row the median of the other rows, by column.
-
-    There are at least two rows, and no value is NaN.
 
     Without row i, the sorted values of a column from its place on move up by one, so that the two
     middle values of the others are among three of all values.
 
     NumPy sorts without the interpreter lock, so that blocks of columns share the cores.
+
+    Args:
+        values: shape (rows, columns); at least two rows, and no NaN.
+        rows: the rows to compare, each with all others; all by default.
     """
     count = len(values)
+    compared = range(count) if rows is None else rows
     if count == 2:
-        return values - values[::-1]
-    difference = np.empty_like(values)
+        return np.array([values[row] - values[1 - row] for row in compared])
+    difference = np.empty((len(compared), values.shape[1]))
     width = max(1, _BLOCK_VALUES // count)
 
     def compare_block(first: int) -> None:
         columns = slice(first, first + width)
-        difference[:, columns] = _compare_block(values[:, columns])
+        difference[:, columns] = _compare_block(values[:, columns], rows)
 
     with ThreadPoolExecutor(available_cores()) as executor:
         for _ in executor.map(compare_block, range(0, values.shape[1], width)):
@@ -176,17 +179,18 @@ def compare_with_others(values: Float) -> Float:
     return difference
 
 
-def _compare_block(block: Float) -> Float:
+def _compare_block(block: Float, rows: Sequence[int] | None) -> Float:
     count, middle = len(block), (len(block) - 1) // 2
     # With one pivot, a partition takes a third of the time that it takes with three. Adding 0 turns
     # -0.0 into 0.0.
     ranked = np.partition(block, middle, axis=0)
     pivot, above = ranked[middle] + 0.0, ranked[middle + 1 :].min(axis=0) + 0.0
-    median = np.where(block <= pivot, above, pivot)
+    compared = block if rows is None else block[rows]
+    median = np.where(compared <= pivot, above, pivot)
     if count % 2:
         below = ranked[:middle].max(axis=0)
-        median = np.where(block <= below, pivot, below) / 2 + median / 2
-    difference: Float = block - median
+        median = np.where(compared <= below, pivot, below) / 2 + median / 2
+    difference: Float = compared - median
     return difference
 
 

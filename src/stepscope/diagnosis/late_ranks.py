@@ -180,7 +180,9 @@ def _find_causes(
     if any(rank.facts(StackSamplerFact) for rank in run.ranks):
         measure_ranks(run, ["core_delays"])
     conditions = [_measure_condition(rank) for rank in run.ranks]
-    work_ns = {phase: np.mean(times, axis=1).tolist() for phase, times in steps.phase_ns.items()}
+    work_ns = {}
+    if any(condition.core_delay_ns is not None for condition in conditions):
+        work_ns = {phase: times.mean(axis=1).tolist() for phase, times in steps.phase_ns.items()}
     contention = [
         None
         if condition.core_delay_ns is None
