@@ -48,7 +48,8 @@ def test_a_scheduled_window(kind: str, tmp_path: Path) -> None:
     assert ["20", "21", "22"] in [[step["step"] for step in trace["steps"]] for trace in windows]
     (operators,) = job.payload("show", "operators")["traces"]
     calls = {row["name"]: row["calls"] for row in operators["operators"]}
-    assert calls["MatMul"] >= 3 * 2
+    # With oneDNN, which TensorFlow uses on some CPUs, their names are _MklMatMul and alike.
+    assert sum(number for name, number in calls.items() if name.endswith("MatMul")) >= 3 * 2
     stages = job.payload("show", "input-pipeline")["tf_data"]
     assert any("Batch" in stage["name"] for stage in stages)
 
