@@ -151,14 +151,14 @@ def _supervise(
         start_new_session=True,  # Ctrl-C reaches it through this process
     )
     try:
-        process.stdin.write(msgspec.json.encode(request))  # type: ignore[union-attr]
-        process.stdin.close()  # type: ignore[union-attr]
-        process.stdin = None
+        sent: bytes | None = msgspec.json.encode(request)
         while True:
             try:
-                output, errors = process.communicate(timeout=POLL_S)
+                # Ignores a pipe that is broken: the supervisor may fail before it reads.
+                output, errors = process.communicate(sent, timeout=POLL_S)
                 break
             except subprocess.TimeoutExpired:
+                sent = None
                 if should_stop():
                     raise KeyboardInterrupt from None
     finally:

@@ -51,6 +51,8 @@ def test_a_supervisor_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     supervisor = tmp_path / "supervisor.py"
     supervisor.write_text("raise SystemExit('no namespaces')")
     monkeypatch.setattr(processes, "SANDBOX", supervisor)
-    source = JobSource(command=["true"], directory="/", environment={}, notes=[])
+    # A request that does not fit into the pipe breaks it: the supervisor does not read.
+    environment = {"LONG": "x" * 1_000_000}
+    source = JobSource(command=["true"], directory="/", environment=environment, notes=[])
     with pytest.raises(TrialError, match="The supervisor of the trial failed: no namespaces"):
         processes.run_trial(source, SCHEDULE, changes={})
