@@ -133,10 +133,23 @@ assert not times._thread.is_alive()
 print("done")
 """
 
+NESTED_STATE = """
+import jax.numpy as jnp
+from stepscope.capture.frameworks.jax.call_shape import describe_call
+
+state = [jnp.ones(8), [jnp.zeros(()), jnp.zeros(())]]
+loss = jnp.zeros(())
+for result in ({"loss": loss}, state), (state, loss):
+    shape = describe_call((state, jnp.ones(4)), result)
+    assert shape.find_result(result) is loss, shape
+    assert shape.state_bytes == 40, shape
+print("done")
+"""
+
 
 def run_code(code: str) -> None:
     done = subprocess.run(
-        [find_python("jax"), "-c", SETUP + code],
+        [find_python("jax"), "-c", code],
         capture_output=True,
         text=True,
         timeout=120,
@@ -146,17 +159,21 @@ def run_code(code: str) -> None:
 
 
 def test_an_interval_is_written_by_the_thread_whose_call_it_was() -> None:
-    run_code(OTHER_THREAD)
+    run_code(SETUP + OTHER_THREAD)
 
 
 def test_the_device_is_busy_until_the_last_call_that_found_it_busy() -> None:
-    run_code(RESTING)
+    run_code(SETUP + RESTING)
 
 
 def test_a_thread_that_reads_each_result_times_the_device_itself() -> None:
-    run_code(SEEN)
+    run_code(SETUP + SEEN)
 
 
 def test_a_long_computation_at_the_end_is_awaited() -> None:
     """A thread that is left in it would abort the process."""
-    run_code(STOPPED)
+    run_code(SETUP + STOPPED)
+
+
+def test_a_loss_is_told_apart_from_the_scalars_of_an_optimizer() -> None:
+    run_code(NESTED_STATE)

@@ -44,7 +44,10 @@ def describe_call(arguments: Any, result: Any) -> CallShape:
     inputs = Counter(_key(leaf) for leaf in tree_leaves(arguments) if isinstance(leaf, Array))
     state_bytes = 0
     arrays: list[tuple[bool, int, int, list[Callable[[Any], Any]]]] = []
-    for path, leaf in tree_flatten_with_path(result)[0]:
+    # Of more arrays of one shape and type than there are arguments, such as a loss and the scalars
+    # of an optimizer, those that are nested deepest are the state. The script waits for the loss.
+    leaves = sorted(tree_flatten_with_path(result)[0], key=lambda item: -len(item[0]))
+    for path, leaf in leaves:
         if not isinstance(leaf, Array):
             continue
         is_state = inputs[_key(leaf)] > 0
