@@ -84,10 +84,10 @@ def call(start_ns):
 def wait(start_ns, array, end_ns):
     global now_ns
     now_ns = start_ns
-    times.note_wait_start()
+    times.note_wait_start(array)
     now_ns = end_ns
     array.ready.set()
-    times.note_wait_end()
+    times.note_wait_end(array)
 
 for step in range(device_times.MIN_SEEN_COUNT):
     array = call(100 * step)
@@ -111,10 +111,32 @@ wait(1150, Array(), 1160)  # for something else, after the result was there
 third = call(1170)
 assert times._queue.qsize() == 1
 times.observe(None, None)
-intervals = [(1000, 1002), (1002, 1010), (1010, 1015), (1015, 1030)]
+intervals = [(1000, 1002), (1002, 1010), (1010, 1030)]
 assert recorder.intervals == [(True, *interval) for interval in intervals], recorder.intervals
 print("done", flush=True)
 os._exit(0)
+"""
+MISSED = """
+def call(number, is_seen):
+    global now_ns
+    now_ns = 100 * number
+    array = Array()
+    times.observe(array, None)
+    is_queued.append(times._this_thread.caller.is_queued)
+    if is_seen:
+        times.note_wait_start(array)
+    array.ready.set()
+    times.note_wait_end(array) if is_seen else None
+
+is_queued = []
+seen, weight = device_times.MIN_SEEN_COUNT, device_times.MISS_WEIGHT
+results = [True] * (seen + weight) + [False] + [True, False] + [True] * weight + [True]
+for number, is_seen in enumerate(results):
+    call(number, is_seen)
+call(len(results), True)
+assert is_queued == [True] * seen + [False] * (weight + 3) + [True] * (weight - 1) + [False] * 3
+times.stop()
+print("done")
 """
 STOPPED = """
 array = Array()
@@ -168,6 +190,10 @@ def test_the_device_is_busy_until_the_last_call_that_found_it_busy() -> None:
 
 def test_a_thread_that_reads_each_result_times_the_device_itself() -> None:
     run_code(SETUP + SEEN)
+
+
+def test_a_result_that_is_rarely_missed_does_not_wake_the_other_thread() -> None:
+    run_code(SETUP + MISSED)
 
 
 def test_a_long_computation_at_the_end_is_awaited() -> None:

@@ -26,12 +26,9 @@ class CallShape(NamedTuple):
         structure."""
         return None if self.steps is None else _follow(self.steps, result)
 
-    def fits(self, result: Any) -> bool:
-        """Return False if a result lacks the array of the call that was described."""
-        return self.steps is None or _follow(self.steps, result) is not None
 
-
-NO_STATE = CallShape(0, None)
+NOT_DESCRIBED = CallShape(0, None)
+"""Of a function that has not returned yet."""
 
 
 def describe_call(arguments: Any, result: Any) -> CallShape:

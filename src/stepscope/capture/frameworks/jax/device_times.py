@@ -32,10 +32,11 @@ PHASE = "execution"
 PAUSE_S = 0.002
 """Time for which the thread rests after each result, so that it costs little."""
 MIN_SEEN_COUNT = 8
-"""Number of results in a row that the calling thread has to see, before the waiting thread leaves
-the next ones to it. It doubles with each result that the calling thread then misses, until
-`MAX_SEEN_COUNT`, so that few are missed."""
-MAX_SEEN_COUNT = 64
+"""Number of results that the calling thread has to see, less those that it misses, before the
+waiting thread leaves the next ones to it."""
+MISS_WEIGHT = 64
+"""A missed result counts as much as this many seen ones, so that few are missed, but one alone does
+not wake the waiting thread for the next ones."""
 MIN_INLINE_NS = 1_000_000
 """Shortest call of which a result that is there at its end shows that the call itself computed it,
 as on a host whose dispatch is synchronous."""
@@ -60,8 +61,7 @@ class _Caller:
         self.is_queued = False
         """The waiting thread was given that result."""
         self.seen_count = 0
-        """Number of results in a row of which the thread has seen when they were there."""
-        self.min_seen_count = MIN_SEEN_COUNT
+        """Results of which the thread has seen when they were there, less those that it missed."""
 
     def is_result_missing(self, now_ns: int) -> bool:
         """Return True if the last result is not there. If it is, since when is not known."""
@@ -70,16 +70,19 @@ class _Caller:
         if not waits.is_ready(self.last_result):
             self._note_busy(now_ns)
             return True
-        if not self.is_queued:
-            self.min_seen_count = min(2 * self.min_seen_count, MAX_SEEN_COUNT)
-        self.last_result, self.seen_count = None, 0
+        self.last_result = None
+        self.seen_count = max(self.seen_count - MISS_WEIGHT, MIN_SEEN_COUNT - MISS_WEIGHT)
         return False
 
     def note_result(self, now_ns: int) -> None:
         """Note that the last result has been missing until now."""
         self._note_busy(now_ns)
         self.last_result = None
-        self.seen_count += 1
+        self.note_seen()
+
+    def note_seen(self) -> None:
+        """Note that the thread has seen when a result was there."""
+        self.seen_count = min(self.seen_count + 1, MIN_SEEN_COUNT + MISS_WEIGHT)
 
     def _note_busy(self, now_ns: int) -> None:
         if not self.is_queued:
@@ -133,7 +136,7 @@ class DeviceTimes:
             return
         now_ns = _now()
         if is_busy := caller.is_result_missing(now_ns):
-            caller.seen_count += 1
+            caller.note_seen()
         if result.is_ready():
             if start_ns is not None and now_ns - start_ns >= MIN_INLINE_NS:
                 _probe.write(Kind.DEVICE, PHASE, max(start_ns, caller.ready_ns), now_ns)
@@ -141,19 +144,22 @@ class DeviceTimes:
         if not is_busy:
             caller.busy_since_ns = now_ns
         caller.last_result = result
-        caller.is_queued = caller.seen_count < caller.min_seen_count
+        caller.is_queued = caller.seen_count < MIN_SEEN_COUNT
         if caller.is_queued:
             self._queue.put(_Computation(result, caller.busy_since_ns, now_ns, caller))
 
-    def note_wait_start(self) -> None:
-        """Note that the calling thread starts to wait for an array."""
-        self._this_thread.caller.is_result_missing(_now())
+    def note_wait_start(self, awaited: object) -> None:
+        """Note that the calling thread starts to wait for an array, which is not there."""
+        caller = self._this_thread.caller
+        if awaited is not caller.last_result:
+            caller.is_result_missing(_now())
 
-    def note_wait_end(self) -> None:
+    def note_wait_end(self, awaited: object) -> None:
         """Note that the calling thread has waited for an array: its last result may be there now,
         which was not at the start of the wait."""
         caller = self._this_thread.caller
-        if caller.last_result is not None and waits.is_ready(caller.last_result):
+        result = caller.last_result
+        if result is not None and (awaited is result or waits.is_ready(result)):
             caller.note_result(_now())
 
     def stop(self) -> None:
@@ -206,15 +212,15 @@ def observe(result: Array | None, start_ns: int | None) -> None:
 
 
 @_probe.protect
-def _note_wait_start() -> None:
+def _note_wait_start(awaited: object) -> None:
     if _times is not None:
-        _times.note_wait_start()
+        _times.note_wait_start(awaited)
 
 
 @_probe.protect
-def _note_wait_end() -> None:
+def _note_wait_end(awaited: object) -> None:
     if _times is not None:
-        _times.note_wait_end()
+        _times.note_wait_end(awaited)
 
 
 waits.listeners.append((_note_wait_start, _note_wait_end))
