@@ -24,7 +24,14 @@ class CallShape(NamedTuple):
     def find_result(self, result: Any) -> Array | None:
         """Find the smallest array of a result; None if there is none, or the result has another
         structure."""
-        return None if self.steps is None else _follow(self.steps, result)
+        if self.steps is None:
+            return None
+        try:
+            for step in self.steps:
+                result = step(result)
+        except (AttributeError, LookupError, TypeError):
+            return None
+        return result if isinstance(result, Array) else None
 
 
 NOT_DESCRIBED = CallShape(0, None)
@@ -52,7 +59,7 @@ def describe_call(arguments: Any, result: Any) -> CallShape:
             inputs[_key(leaf)] -= 1
             state_bytes += leaf.nbytes
         steps = [step for key in path if (step := _make_step(key)) is not None]
-        is_found = len(steps) == len(path) and _follow(steps, result) is leaf
+        is_found = len(steps) == len(path) and CallShape(0, steps).find_result(result) is leaf
         if is_found and hasattr(leaf, "is_ready"):  # random keys cannot tell
             arrays.append((is_state, leaf.nbytes, len(arrays), steps))
     smallest = min(arrays, default=None)
@@ -73,12 +80,3 @@ def _make_step(key: object) -> Callable[[Any], Any] | None:
             return operator.attrgetter(key.name)
         case _:  # a container that only its own functions open
             return None
-
-
-def _follow(steps: list[Callable[[Any], Any]], result: Any) -> Array | None:
-    try:
-        for step in steps:
-            result = step(result)
-    except (AttributeError, LookupError, TypeError):
-        return None
-    return result if isinstance(result, Array) else None

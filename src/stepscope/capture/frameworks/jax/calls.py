@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax import Array
 
 from stepscope.capture import session
 from stepscope.capture.frameworks.jax import compilations, device_times
@@ -106,12 +105,15 @@ class Function:
         """
         global _training_calls
         try:
-            array = self._find_result(arguments, result)
+            array = self._shape.find_result(result)
+            if array is None and (self._shape.steps is not None or self._shape is NOT_DESCRIBED):
+                self._shape = describe_call(arguments, result)  # the first, or of another structure
+                array = self._shape.find_result(result)
         finally:
             _probe.end(span, value=self._shape.state_bytes)
         calls = self._calls
         calls.call_count += 1
-        device_times.observe(array, start_ns)
+        device_times.times.observe(array, start_ns)
         if state_bytes := self._shape.state_bytes:
             calls.state_call_count += 1
             if state_bytes > calls.state_bytes:
@@ -120,16 +122,6 @@ class Function:
                 _training_calls = _find_training_calls()
             if calls is _training_calls:
                 progress.notify_optimizer_step()
-
-    def _find_result(self, arguments: Any, result: Any) -> Array | None:
-        """Return the array to watch. Describe the first call, and each whose result has another
-        structure than the last."""
-        if self._shape is not NOT_DESCRIBED:
-            array = self._shape.find_result(result)
-            if array is not None or self._shape.steps is None:
-                return array
-        self._shape = describe_call(arguments, result)
-        return self._shape.find_result(result)
 
 
 def _find_training_calls() -> Calls:

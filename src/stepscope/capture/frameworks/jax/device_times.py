@@ -65,8 +65,6 @@ class _Caller:
 
     def is_result_missing(self, now_ns: int) -> bool:
         """Return True if the last result is not there. If it is, since when is not known."""
-        if self.last_result is None:
-            return False
         if not waits.is_ready(self.last_result):
             self._note_busy(now_ns)
             return True
@@ -114,14 +112,19 @@ class _Computation(NamedTuple):
 
 
 class DeviceTimes:
-    """The waiting thread, its queue, and the threads whose calls it watches."""
+    """The waiting thread, which the first result that is queued starts, its queue, and the threads
+    whose calls it watches."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin without a thread, as a forked child is."""
         self._queue: SimpleQueue[_Computation | None] = SimpleQueue()
         self._this_thread = _ThisThread()
         self._is_stopping = False
-        self._thread = threading.Thread(target=self._wait, name="stepscope-device", daemon=True)
-        self._thread.start()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
 
     def observe(self, result: Array | None, start_ns: int | None) -> None:
         """Watch a result, and write the intervals that are known by now.
@@ -131,11 +134,13 @@ class DeviceTimes:
             start_ns: start of the call, monotonic; None if something was compiled in it.
         """
         caller = self._this_thread.caller
-        self._write_intervals()
+        if caller.intervals:
+            self._write_intervals()
         if result is None:
             return
         now_ns = _now()
-        if is_busy := caller.is_result_missing(now_ns):
+        is_busy = caller.last_result is not None and caller.is_result_missing(now_ns)
+        if is_busy:
             caller.note_seen()
         if result.is_ready():
             if start_ns is not None and now_ns - start_ns >= MIN_INLINE_NS:
@@ -146,12 +151,14 @@ class DeviceTimes:
         caller.last_result = result
         caller.is_queued = caller.seen_count < MIN_SEEN_COUNT
         if caller.is_queued:
+            if self._thread is None:
+                self._start()
             self._queue.put(_Computation(result, caller.busy_since_ns, now_ns, caller))
 
     def note_wait_start(self, awaited: object) -> None:
         """Note that the calling thread starts to wait for an array, which is not there."""
         caller = self._this_thread.caller
-        if awaited is not caller.last_result:
+        if caller.last_result is not None and caller.last_result is not awaited:
             caller.is_result_missing(_now())
 
     def note_wait_end(self, awaited: object) -> None:
@@ -162,6 +169,13 @@ class DeviceTimes:
         if result is not None and (awaited is result or waits.is_ready(result)):
             caller.note_result(_now())
 
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(target=self._wait, name="stepscope-device", daemon=True)
+                thread.start()
+                self._thread = thread
+
     def stop(self) -> None:
         """End the thread, and write the last intervals of the calling thread.
 
@@ -170,8 +184,9 @@ class DeviceTimes:
         the process ends. What is still queued is not: it is computed after all calls.
         """
         self._is_stopping = True
-        self._queue.put(None)
-        self._thread.join()
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
         self._write_intervals()
 
     def _write_intervals(self) -> None:
@@ -199,42 +214,7 @@ class DeviceTimes:
         return _now()
 
 
-_times: DeviceTimes | None = None
-
-
-def observe(result: Array | None, start_ns: int | None) -> None:
-    """Watch a result of a call; see `DeviceTimes.observe`."""
-    global _times
-    if _times is None:
-        _times = DeviceTimes()
-        atexit.register(_stop)
-    _times.observe(result, start_ns)
-
-
-@_probe.protect
-def _note_wait_start(awaited: object) -> None:
-    if _times is not None:
-        _times.note_wait_start(awaited)
-
-
-@_probe.protect
-def _note_wait_end(awaited: object) -> None:
-    if _times is not None:
-        _times.note_wait_end(awaited)
-
-
-waits.listeners.append((_note_wait_start, _note_wait_end))
-
-
-def _stop() -> None:
-    if _times is not None:
-        _times.stop()
-
-
-def _forget() -> None:
-    """Forget the thread, which a forked child does not have."""
-    global _times
-    _times = None
-
-
-os.register_at_fork(after_in_child=_forget)
+times = DeviceTimes()
+waits.listeners.append((_probe.protect(times.note_wait_start), _probe.protect(times.note_wait_end)))
+atexit.register(times.stop)
+os.register_at_fork(after_in_child=times.reset)
