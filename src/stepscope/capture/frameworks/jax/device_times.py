@@ -66,25 +66,14 @@ class _Caller:
     def is_result_missing(self, now_ns: int) -> bool:
         """Return True if the last result is not there. If it is, since when is not known."""
         if not waits.is_ready(self.last_result):
-            self._note_busy(now_ns)
+            if not self.is_queued:
+                self.add_interval(self.busy_since_ns, now_ns)
             return True
         self.last_result = None
-        self.seen_count = max(self.seen_count - MISS_WEIGHT, MIN_SEEN_COUNT - MISS_WEIGHT)
+        # Further results that it has seen do not allow for more missed ones in a row.
+        seen_count = min(self.seen_count, MIN_SEEN_COUNT + MISS_WEIGHT)
+        self.seen_count = max(seen_count, MIN_SEEN_COUNT) - MISS_WEIGHT
         return False
-
-    def note_result(self, now_ns: int) -> None:
-        """Note that the last result has been missing until now."""
-        self._note_busy(now_ns)
-        self.last_result = None
-        self.note_seen()
-
-    def note_seen(self) -> None:
-        """Note that the thread has seen when a result was there."""
-        self.seen_count = min(self.seen_count + 1, MIN_SEEN_COUNT + MISS_WEIGHT)
-
-    def _note_busy(self, now_ns: int) -> None:
-        if not self.is_queued:
-            self.add_interval(self.busy_since_ns, now_ns)
 
     def add_interval(self, start_ns: int, end_ns: int) -> None:
         """Note that the device was busy, as far as that is not known yet."""
@@ -140,8 +129,7 @@ class DeviceTimes:
             return
         now_ns = _now()
         is_busy = caller.last_result is not None and caller.is_result_missing(now_ns)
-        if is_busy:
-            caller.note_seen()
+        caller.seen_count += is_busy
         if result.is_ready():
             if start_ns is not None and now_ns - start_ns >= MIN_INLINE_NS:
                 _probe.write(Kind.DEVICE, PHASE, max(start_ns, caller.ready_ns), now_ns)
@@ -166,8 +154,16 @@ class DeviceTimes:
         which was not at the start of the wait."""
         caller = self._this_thread.caller
         result = caller.last_result
-        if result is not None and (awaited is result or waits.is_ready(result)):
-            caller.note_result(_now())
+        if result is None or not (awaited is result or waits.is_ready(result)):
+            return
+        caller.last_result = None
+        caller.seen_count += 1
+        if not caller.is_queued:
+            if caller.intervals:
+                self._write_intervals()
+            start_ns, now_ns = max(caller.busy_since_ns, caller.ready_ns), _now()
+            _probe.write(Kind.DEVICE, PHASE, start_ns, now_ns)
+            caller.ready_ns = now_ns
 
     def _start(self) -> None:
         with self._lock:
