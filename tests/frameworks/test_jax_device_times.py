@@ -84,10 +84,10 @@ def call(start_ns):
 def wait(start_ns, array, end_ns):
     global now_ns
     now_ns = start_ns
-    times.note_wait_start()
+    times.note_wait_start(array)
     now_ns = end_ns
     array.ready.set()
-    times.note_wait_end()
+    times.note_wait_end(array)
 
 for step in range(device_times.MIN_SEEN_COUNT):
     array = call(100 * step)
@@ -111,10 +111,32 @@ wait(1150, Array(), 1160)  # for something else, after the result was there
 third = call(1170)
 assert times._queue.qsize() == 1
 times.observe(None, None)
-intervals = [(1000, 1002), (1002, 1010), (1010, 1015), (1015, 1030)]
+intervals = [(1000, 1002), (1002, 1010), (1010, 1030)]
 assert recorder.intervals == [(True, *interval) for interval in intervals], recorder.intervals
 print("done", flush=True)
 os._exit(0)
+"""
+MISSED = """
+def call(number, is_seen):
+    global now_ns
+    now_ns = 100 * number
+    array = Array()
+    times.observe(array, None)
+    is_queued.append(times._this_thread.caller.is_queued)
+    if is_seen:
+        times.note_wait_start(array)
+    array.ready.set()
+    times.note_wait_end(array) if is_seen else None
+
+is_queued = []
+seen, weight = device_times.MIN_SEEN_COUNT, device_times.MISS_WEIGHT
+results = [True] * (seen + weight) + [False] + [True, False] + [True] * weight + [True]
+for number, is_seen in enumerate(results):
+    call(number, is_seen)
+call(len(results), True)
+assert is_queued == [True] * seen + [False] * (weight + 3) + [True] * (weight - 1) + [False] * 3
+times.stop()
+print("done")
 """
 STOPPED = """
 array = Array()
@@ -133,10 +155,23 @@ assert not times._thread.is_alive()
 print("done")
 """
 
+NESTED_STATE = """
+import jax.numpy as jnp
+from stepscope.capture.frameworks.jax.call_shape import describe_call
+
+state = [jnp.ones(8), [jnp.zeros(()), jnp.zeros(())]]
+loss = jnp.zeros(())
+for result in ({"loss": loss}, state), (state, loss):
+    shape = describe_call((state, jnp.ones(4)), result)
+    assert shape.find_result(result) is loss, shape
+    assert shape.state_bytes == 40, shape
+print("done")
+"""
+
 
 def run_code(code: str) -> None:
     done = subprocess.run(
-        [find_python("jax"), "-c", SETUP + code],
+        [find_python("jax"), "-c", code],
         capture_output=True,
         text=True,
         timeout=120,
@@ -146,17 +181,25 @@ def run_code(code: str) -> None:
 
 
 def test_an_interval_is_written_by_the_thread_whose_call_it_was() -> None:
-    run_code(OTHER_THREAD)
+    run_code(SETUP + OTHER_THREAD)
 
 
 def test_the_device_is_busy_until_the_last_call_that_found_it_busy() -> None:
-    run_code(RESTING)
+    run_code(SETUP + RESTING)
 
 
 def test_a_thread_that_reads_each_result_times_the_device_itself() -> None:
-    run_code(SEEN)
+    run_code(SETUP + SEEN)
+
+
+def test_a_result_that_is_rarely_missed_does_not_wake_the_other_thread() -> None:
+    run_code(SETUP + MISSED)
 
 
 def test_a_long_computation_at_the_end_is_awaited() -> None:
     """A thread that is left in it would abort the process."""
-    run_code(STOPPED)
+    run_code(SETUP + STOPPED)
+
+
+def test_a_loss_is_told_apart_from_the_scalars_of_an_optimizer() -> None:
+    run_code(NESTED_STATE)

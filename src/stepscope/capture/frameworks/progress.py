@@ -29,7 +29,7 @@ class Progress:
         """A torch optimizer was created: only its steps, or marks, end steps."""
         self.watches_updates = True
         """No optimizer has stepped and no step was marked: parameters may be updated by hand."""
-        self.reports_work = True
+        self.reports_work = False
         """Call `on_work` listeners at every piece of work: no step yet, or a window is open."""
         self._listeners: list[Callable[[], None]] = []
         self._rare_listeners: list[Callable[[], None]] = []
@@ -54,6 +54,7 @@ class Progress:
     def on_work(self, listener: Callable[[], None]) -> None:
         """Call *listener*, which must not raise, at each piece of work, while `reports_work`."""
         self._work_listeners.append(listener)
+        self.reports_work = True
 
     def notify_optimizer_step(self) -> None:
         """Register the end of an optimizer step; ignored if the script marks its steps."""

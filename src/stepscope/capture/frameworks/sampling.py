@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from stepscope.capture import garbage, stacks
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.guard import Probe
@@ -15,12 +17,8 @@ def watch_steps() -> None:
     global _is_watching
     if not _is_watching:
         _is_watching = True
-        progress.on_boundary(_watch_stacks)
+        progress.on_boundary(functools.partial(stacks.watch_this_thread, stacks.MAIN_PERIOD_S))
         progress.on_some_boundaries(_probe.protect(garbage.watch_this_process))
-
-
-def _watch_stacks() -> None:
-    stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
 
 
 @_probe.protect

@@ -24,14 +24,18 @@ class CallShape(NamedTuple):
     def find_result(self, result: Any) -> Array | None:
         """Find the smallest array of a result; None if there is none, or the result has another
         structure."""
-        return None if self.steps is None else _follow(self.steps, result)
+        if self.steps is None:
+            return None
+        try:
+            for step in self.steps:
+                result = step(result)
+        except (AttributeError, LookupError, TypeError):
+            return None
+        return result if isinstance(result, Array) else None
 
-    def fits(self, result: Any) -> bool:
-        """Return False if a result lacks the array of the call that was described."""
-        return self.steps is None or _follow(self.steps, result) is not None
 
-
-NO_STATE = CallShape(0, None)
+NOT_DESCRIBED = CallShape(0, None)
+"""Of a function that has not returned yet."""
 
 
 def describe_call(arguments: Any, result: Any) -> CallShape:
@@ -44,7 +48,10 @@ def describe_call(arguments: Any, result: Any) -> CallShape:
     inputs = Counter(_key(leaf) for leaf in tree_leaves(arguments) if isinstance(leaf, Array))
     state_bytes = 0
     arrays: list[tuple[bool, int, int, list[Callable[[Any], Any]]]] = []
-    for path, leaf in tree_flatten_with_path(result)[0]:
+    # Of more arrays of one shape and type than there are arguments, such as a loss and the scalars
+    # of an optimizer, those that are nested deepest are the state. The script waits for the loss.
+    leaves = sorted(tree_flatten_with_path(result)[0], key=lambda item: -len(item[0]))
+    for path, leaf in leaves:
         if not isinstance(leaf, Array):
             continue
         is_state = inputs[_key(leaf)] > 0
@@ -52,7 +59,7 @@ def describe_call(arguments: Any, result: Any) -> CallShape:
             inputs[_key(leaf)] -= 1
             state_bytes += leaf.nbytes
         steps = [step for key in path if (step := _make_step(key)) is not None]
-        is_found = len(steps) == len(path) and _follow(steps, result) is leaf
+        is_found = len(steps) == len(path) and CallShape(0, steps).find_result(result) is leaf
         if is_found and hasattr(leaf, "is_ready"):  # random keys cannot tell
             arrays.append((is_state, leaf.nbytes, len(arrays), steps))
     smallest = min(arrays, default=None)
@@ -73,12 +80,3 @@ def _make_step(key: object) -> Callable[[Any], Any] | None:
             return operator.attrgetter(key.name)
         case _:  # a container that only its own functions open
             return None
-
-
-def _follow(steps: list[Callable[[Any], Any]], result: Any) -> Array | None:
-    try:
-        for step in steps:
-            result = step(result)
-    except (AttributeError, LookupError, TypeError):
-        return None
-    return result if isinstance(result, Array) else None

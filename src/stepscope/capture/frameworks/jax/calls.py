@@ -20,9 +20,9 @@ import jax
 
 from stepscope.capture import session
 from stepscope.capture.frameworks.jax import compilations, device_times
-from stepscope.capture.frameworks.jax.call_shape import NO_STATE, CallShape, describe_call
+from stepscope.capture.frameworks.jax.call_shape import NOT_DESCRIBED, describe_call
 from stepscope.capture.frameworks.progress import progress
-from stepscope.capture.guard import Probe
+from stepscope.capture.guard import OpenSpan, Probe
 from stepscope.capture.patching import patch
 from stepscope.spool import Kind
 
@@ -75,7 +75,7 @@ class Function:
     def __init__(self, name: str) -> None:
         self.name = name
         self._calls = _calls.setdefault(name, Calls())
-        self._shape: CallShape | None = None
+        self._shape = NOT_DESCRIBED
 
     def call(self, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call the original and record the call."""
@@ -89,35 +89,35 @@ class Function:
             _probe.abandon(span)
             raise
         if span is not None:
-            self._describe((args, kwargs), result)
-            shape = self._shape or NO_STATE  # which the probe that fails has not described
-            _probe.end(span, value=shape.state_bytes)
             is_new = compilations.counter.count != compilation_count
-            self._follow(shape, result, None if is_new else start_ns)
+            self._follow(span, (args, kwargs), result, None if is_new else start_ns)
         return result
 
     @_probe.protect
-    def _describe(self, arguments: Any, result: Any) -> None:
-        """Describe the first call, and each whose result has another structure than the last."""
-        if self._shape is None or not self._shape.fits(result):
-            self._shape = describe_call(arguments, result)
-
-    @_probe.protect
-    def _follow(self, shape: CallShape, result: Any, start_ns: int | None) -> None:
-        """Watch a result, and end a step if this is the function that trains.
+    def _follow(self, span: OpenSpan, arguments: Any, result: Any, start_ns: int | None) -> None:
+        """End the interval of a call, watch its result, and end a step if this function trains.
 
         Args:
-            shape: description of the call.
+            span: interval of the call.
+            arguments: arguments of the call.
             result: what it returned.
             start_ns: start of the call, monotonic; None if something was compiled in it.
         """
         global _training_calls
+        try:
+            array = self._shape.find_result(result)
+            if array is None and (self._shape.steps is not None or self._shape is NOT_DESCRIBED):
+                self._shape = describe_call(arguments, result)  # the first, or of another structure
+                array = self._shape.find_result(result)
+        finally:
+            _probe.end(span, value=self._shape.state_bytes)
         calls = self._calls
         calls.call_count += 1
-        device_times.observe(shape.find_result(result), start_ns)
-        if shape.state_bytes:
+        device_times.times.observe(array, start_ns)
+        if state_bytes := self._shape.state_bytes:
             calls.state_call_count += 1
-            calls.state_bytes = max(calls.state_bytes, shape.state_bytes)
+            if state_bytes > calls.state_bytes:
+                calls.state_bytes = state_bytes
             if calls is not _training_calls:  # whose further calls change nothing
                 _training_calls = _find_training_calls()
             if calls is _training_calls:

@@ -32,10 +32,11 @@ PHASE = "execution"
 PAUSE_S = 0.002
 """Time for which the thread rests after each result, so that it costs little."""
 MIN_SEEN_COUNT = 8
-"""Number of results in a row that the calling thread has to see, before the waiting thread leaves
-the next ones to it. It doubles with each result that the calling thread then misses, until
-`MAX_SEEN_COUNT`, so that few are missed."""
-MAX_SEEN_COUNT = 64
+"""Number of results that the calling thread has to see, less those that it misses, before the
+waiting thread leaves the next ones to it."""
+MISS_WEIGHT = 64
+"""A missed result counts as much as this many seen ones, so that few are missed, but one alone does
+not wake the waiting thread for the next ones."""
 MIN_INLINE_NS = 1_000_000
 """Shortest call of which a result that is there at its end shows that the call itself computed it,
 as on a host whose dispatch is synchronous."""
@@ -60,30 +61,19 @@ class _Caller:
         self.is_queued = False
         """The waiting thread was given that result."""
         self.seen_count = 0
-        """Number of results in a row of which the thread has seen when they were there."""
-        self.min_seen_count = MIN_SEEN_COUNT
+        """Results of which the thread has seen when they were there, less those that it missed."""
 
     def is_result_missing(self, now_ns: int) -> bool:
         """Return True if the last result is not there. If it is, since when is not known."""
-        if self.last_result is None:
-            return False
         if not waits.is_ready(self.last_result):
-            self._note_busy(now_ns)
+            if not self.is_queued:
+                self.add_interval(self.busy_since_ns, now_ns)
             return True
-        if not self.is_queued:
-            self.min_seen_count = min(2 * self.min_seen_count, MAX_SEEN_COUNT)
-        self.last_result, self.seen_count = None, 0
-        return False
-
-    def note_result(self, now_ns: int) -> None:
-        """Note that the last result has been missing until now."""
-        self._note_busy(now_ns)
         self.last_result = None
-        self.seen_count += 1
-
-    def _note_busy(self, now_ns: int) -> None:
-        if not self.is_queued:
-            self.add_interval(self.busy_since_ns, now_ns)
+        # Further results that it has seen do not allow for more missed ones in a row.
+        seen_count = min(self.seen_count, MIN_SEEN_COUNT + MISS_WEIGHT)
+        self.seen_count = max(seen_count, MIN_SEEN_COUNT) - MISS_WEIGHT
+        return False
 
     def add_interval(self, start_ns: int, end_ns: int) -> None:
         """Note that the device was busy, as far as that is not known yet."""
@@ -111,14 +101,19 @@ class _Computation(NamedTuple):
 
 
 class DeviceTimes:
-    """The waiting thread, its queue, and the threads whose calls it watches."""
+    """The waiting thread, which the first result that is queued starts, its queue, and the threads
+    whose calls it watches."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin without a thread, as a forked child is."""
         self._queue: SimpleQueue[_Computation | None] = SimpleQueue()
         self._this_thread = _ThisThread()
         self._is_stopping = False
-        self._thread = threading.Thread(target=self._wait, name="stepscope-device", daemon=True)
-        self._thread.start()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
 
     def observe(self, result: Array | None, start_ns: int | None) -> None:
         """Watch a result, and write the intervals that are known by now.
@@ -128,12 +123,13 @@ class DeviceTimes:
             start_ns: start of the call, monotonic; None if something was compiled in it.
         """
         caller = self._this_thread.caller
-        self._write_intervals()
+        if caller.intervals:
+            self._write_intervals()
         if result is None:
             return
         now_ns = _now()
-        if is_busy := caller.is_result_missing(now_ns):
-            caller.seen_count += 1
+        is_busy = caller.last_result is not None and caller.is_result_missing(now_ns)
+        caller.seen_count += is_busy
         if result.is_ready():
             if start_ns is not None and now_ns - start_ns >= MIN_INLINE_NS:
                 _probe.write(Kind.DEVICE, PHASE, max(start_ns, caller.ready_ns), now_ns)
@@ -141,20 +137,40 @@ class DeviceTimes:
         if not is_busy:
             caller.busy_since_ns = now_ns
         caller.last_result = result
-        caller.is_queued = caller.seen_count < caller.min_seen_count
+        caller.is_queued = caller.seen_count < MIN_SEEN_COUNT
         if caller.is_queued:
+            if self._thread is None:
+                self._start()
             self._queue.put(_Computation(result, caller.busy_since_ns, now_ns, caller))
 
-    def note_wait_start(self) -> None:
-        """Note that the calling thread starts to wait for an array."""
-        self._this_thread.caller.is_result_missing(_now())
+    def note_wait_start(self, awaited: object) -> None:
+        """Note that the calling thread starts to wait for an array, which is not there."""
+        caller = self._this_thread.caller
+        if caller.last_result is not None and caller.last_result is not awaited:
+            caller.is_result_missing(_now())
 
-    def note_wait_end(self) -> None:
+    def note_wait_end(self, awaited: object) -> None:
         """Note that the calling thread has waited for an array: its last result may be there now,
         which was not at the start of the wait."""
         caller = self._this_thread.caller
-        if caller.last_result is not None and waits.is_ready(caller.last_result):
-            caller.note_result(_now())
+        result = caller.last_result
+        if result is None or not (awaited is result or waits.is_ready(result)):
+            return
+        caller.last_result = None
+        caller.seen_count += 1
+        if not caller.is_queued:
+            if caller.intervals:
+                self._write_intervals()
+            start_ns, now_ns = max(caller.busy_since_ns, caller.ready_ns), _now()
+            _probe.write(Kind.DEVICE, PHASE, start_ns, now_ns)
+            caller.ready_ns = now_ns
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(target=self._wait, name="stepscope-device", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def stop(self) -> None:
         """End the thread, and write the last intervals of the calling thread.
@@ -164,8 +180,9 @@ class DeviceTimes:
         the process ends. What is still queued is not: it is computed after all calls.
         """
         self._is_stopping = True
-        self._queue.put(None)
-        self._thread.join()
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
         self._write_intervals()
 
     def _write_intervals(self) -> None:
@@ -193,42 +210,7 @@ class DeviceTimes:
         return _now()
 
 
-_times: DeviceTimes | None = None
-
-
-def observe(result: Array | None, start_ns: int | None) -> None:
-    """Watch a result of a call; see `DeviceTimes.observe`."""
-    global _times
-    if _times is None:
-        _times = DeviceTimes()
-        atexit.register(_stop)
-    _times.observe(result, start_ns)
-
-
-@_probe.protect
-def _note_wait_start() -> None:
-    if _times is not None:
-        _times.note_wait_start()
-
-
-@_probe.protect
-def _note_wait_end() -> None:
-    if _times is not None:
-        _times.note_wait_end()
-
-
-waits.listeners.append((_note_wait_start, _note_wait_end))
-
-
-def _stop() -> None:
-    if _times is not None:
-        _times.stop()
-
-
-def _forget() -> None:
-    """Forget the thread, which a forked child does not have."""
-    global _times
-    _times = None
-
-
-os.register_at_fork(after_in_child=_forget)
+times = DeviceTimes()
+waits.listeners.append((_probe.protect(times.note_wait_start), _probe.protect(times.note_wait_end)))
+atexit.register(times.stop)
+os.register_at_fork(after_in_child=times.reset)

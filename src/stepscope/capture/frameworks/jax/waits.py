@@ -16,8 +16,8 @@ from stepscope.spool import Kind
 _probe = Probe("waits for the device", coarse=True)
 await_unrecorded: Callable[[Any], Any] = operator.methodcaller("block_until_ready")
 """Wait for an array without a record of it."""
-listeners: list[tuple[Callable[[], None], Callable[[], None]]] = []
-"""Functions to call at the start and at the end of each wait; they must not raise."""
+listeners: list[tuple[Callable[[Any], None], Callable[[Any], None]]] = []
+"""Functions to call with what is awaited, at the start and at the end; they must not raise."""
 
 
 @_probe.protect
@@ -60,7 +60,7 @@ def await_argument(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     def read(value: Any) -> Any:
         if session.live and isinstance(value, ArrayImpl) and not is_ready(value):
-            value.block_until_ready()
+            _record("array", await_unrecorded, value)
         return original(value)
 
     return read
@@ -69,12 +69,12 @@ def await_argument(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _record(name: str, original: Callable[..., Any], awaited: Any) -> Any:
     span = _probe.start(Kind.DEVICE_WAIT, name)
     for start, _ in listeners:
-        start()
+        start(awaited)
     try:
         return original(awaited)
     finally:
         for _, end in listeners:
-            end()
+            end(awaited)
         _probe.end(span)
 
 

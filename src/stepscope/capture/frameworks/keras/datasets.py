@@ -77,9 +77,10 @@ def _times_waits(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def timed_iterator(iterator: Iterator[Any], name: str) -> Iterator[Any]:
     """Yield the batches of an iterator, and record the wait for each."""
+    take = iterator.__next__
     while True:
         try:
-            batch = take_batch(_wait_probe, name, lambda: next(iterator))
+            batch = take_batch(_wait_probe, name, take)
         except StopIteration:
             return
         yield batch
