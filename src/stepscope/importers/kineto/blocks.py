@@ -103,7 +103,7 @@ class Block:
         if self.shared is not None:
             return self.shared
         if not self.path:
-            return b"[" + self.text + b"]"
+            return b"".join((b"[", self.text, b"]"))
         array = bytearray(self.length + 2)
         array[0], array[-1] = ord("["), ord("]")
         with pathlib.Path(self.path).open("rb", buffering=0) as file:
