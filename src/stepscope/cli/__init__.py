@@ -6,6 +6,8 @@ come from `views` and `diagnosis`. This file only wires, and turns errors into e
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import json
 import sys
@@ -113,6 +115,7 @@ def main() -> None:
     nothing.
     """
     prepare_streams()
+    atexit.register(gc.freeze)  # else the collector searches for 50 ms what the exit frees anyway
     try:
         code = root.main(standalone_mode=False, prog_name="stepscope")
     except click.exceptions.Abort:

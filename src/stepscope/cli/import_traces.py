@@ -32,7 +32,6 @@ from stepscope.importers import (
     find_files,
     start_worker,
 )
-from stepscope.masking import mask_text
 from stepscope.quantities import count, count_of, file_size
 from stepscope.schema import RunInfo
 from stepscope.store import Download, check_free, create_run, download_files, is_remote, upload_run
@@ -196,6 +195,8 @@ def _fetch(url: str, target: Path) -> None:
     import http.client  # takes 20 ms with TLS, and is seldom needed
     import urllib.error
     import urllib.request
+
+    from stepscope.masking import mask_text
 
     try:
         with (

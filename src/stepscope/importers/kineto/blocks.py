@@ -41,6 +41,8 @@ _SALVAGED_BYTES = 512
 """Limit of one piece before damage: the piece in which it is noticed is lost."""
 _LAST_BYTES = 256 << 10
 """End of a file that is searched for the end of the array."""
+_USUAL_LAST_BYTES = 16 << 10
+"""End of a file in which the last event usually starts."""
 _LOOK_BYTES = 64 << 10
 _TRIED_BYTES = 64 << 20
 """Text that is copied and tried for splits of the tail."""
@@ -101,7 +103,7 @@ class Block:
         if self.shared is not None:
             return self.shared
         if not self.path:
-            return b"[" + self.text + b"]"
+            return b"".join((b"[", self.text, b"]"))
         array = bytearray(self.length + 2)
         array[0], array[-1] = ord("["), ord("]")
         with pathlib.Path(self.path).open("rb", buffering=0) as file:
@@ -348,8 +350,12 @@ def _next_border(buffer: bytes | bytearray, start: int) -> re.Match[bytes] | Non
 
 def _last_border(text: bytes | bytearray) -> re.Match[bytes] | None:
     """Return the last position where an object ends and an event starts."""
-    borders = list(_BORDER.finditer(text, max(0, len(text) - _LAST_BYTES)))
-    return _first_border(text, reversed(borders))
+    for size in (_USUAL_LAST_BYTES, _LAST_BYTES):
+        borders = list(_BORDER.finditer(text, max(0, len(text) - size)))
+        border = _first_border(text, reversed(borders))
+        if border is not None:
+            return border
+    return None
 
 
 def _first_border(

@@ -23,7 +23,7 @@ from stepscope.importers.kineto.execution_trace import (
     read_execution_trace,
 )
 from stepscope.importers.kineto.identify import identify_files
-from stepscope.importers.kineto.storing import GROUP_ROWS, Storing
+from stepscope.importers.kineto.storing import GROUP_ROWS, HELD_ROWS, Storing
 from stepscope.importers.kineto.trace_file import import_with
 from stepscope.importers.results import (
     EXECUTION_TRACE,
@@ -140,10 +140,10 @@ class _Job:
     @contextmanager
     def open_storing(self, *, lanes: int = 1) -> Iterator[Storing]:
         """Open the storage of this process."""
-        group_rows = GROUP_ROWS if len(self.files) > 1 else 0
+        limits = (GROUP_ROWS, HELD_ROWS) if len(self.files) > 1 else (0, 0)
         with (
             RunWriter(self.run, self.node) as writer,
-            Storing(writer, lanes=lanes, group_rows=group_rows) as storing,
+            Storing(writer, *limits, lanes=lanes) as storing,
         ):
             yield storing
 

@@ -148,7 +148,7 @@ class Linker:
         is_wrong = impossible(columns, self._gathered.bounds)
         if is_wrong.any():
             self._keep_aside(kind, columns, is_wrong)
-            columns = {name: values[~is_wrong] for name, values in columns.items()}
+            columns = _without(columns, is_wrong)
         columns["at"] = self._positions.of(columns["start"], columns["track"])
         columns["end"] = columns["at"] + columns.get("duration", np.int64(0))
         return columns
@@ -278,9 +278,9 @@ class Linker:
         columns["parent"] = values_at(columns["id"], parent)
         columns["fresh"] = np.zeros(len(waiting), dtype=np.bool_)
         still_open = {name: values[waiting] for name, values in columns.items()}
-        closed = {name: values[~waiting] for name, values in columns.items()}
-        closed["launched_below_ns"] = _or_null(total[~waiting] - closed["launched_ns"])
-        for name in ("runtime_ns", "launched_ns"):
+        columns["launched_below_ns"] = total - columns["launched_ns"]
+        closed = _without(columns, waiting)
+        for name in ("runtime_ns", "launched_ns", "launched_below_ns"):
             closed[name] = _or_null(closed[name])
         return closed, still_open
 
@@ -310,6 +310,13 @@ def _sort(columns: Columns) -> Columns:
     """Sort rows in nesting order."""
     order = nesting_order(columns["at"], columns["end"])
     return {name: values[order] for name, values in columns.items()}
+
+
+def _without(columns: Columns, is_marked: NDArray[np.bool_]) -> Columns:
+    """Return the rows that are not marked, and the same columns if none is."""
+    if not is_marked.any():
+        return columns
+    return {name: values[~is_marked] for name, values in columns.items()}
 
 
 def _is_waiting(columns: Columns, end: int, *, final: bool) -> NDArray[np.bool_]:

@@ -172,7 +172,6 @@ def _store(
         progress(done / (len(cuts) - 1))
     storing.append([("quality", maker.complete("quality", quality_rows(reading, counts)))])
     row = description.trace_row(start_ns=bounds.first, end_ns=end)
-    storing.wait()  # the row means that everything else is stored
     storing.append([("traces", maker.complete("traces", row))])
     return Imported(
         trace=trace,

@@ -32,19 +32,37 @@ def rows(*traces: int) -> Rows:
 
 def test_traces_share_a_segment() -> None:
     writer = Writer()
-    with Storing(writer, group_rows=5) as storing:
+    with Storing(writer, 4, 100) as storing:
         for trace in (1, 2, 3):
-            storing.append([("tracks", rows(trace))])
-            storing.wait()
-            storing.append([("traces", rows(trace))])
+            storing.append([("tracks", rows(trace)), ("traces", rows(trace))])
     assert writer.appends == [
-        ("tracks", [1, 2, 3]), ("traces", [1, 2]), ("traces", [3]),
+        ("tracks", [1, 2]), ("traces", [1, 2]), ("tracks", [3]), ("traces", [3]),
     ]  # fmt: skip
+
+
+def test_the_largest_table_is_stored_first() -> None:
+    writer = Writer()
+    with Storing(writer, 100, 5) as storing:
+        for trace in (1, 2):
+            tables = {"tracks": 1, "operators": 3, "traces": 1}
+            storing.append((table, rows(*[trace] * count)) for table, count in tables.items())
+        storing.wait()
+        assert writer.appends == [("operators", [1] * 3 + [2] * 3)]
+    assert writer.appends[1:] == [("tracks", [1, 2]), ("traces", [1, 2])]
+
+
+def test_a_single_trace_is_stored_at_once() -> None:
+    writer = Writer()
+    with Storing(writer) as storing:
+        for table in ("tracks", "operators"):
+            storing.append([(table, rows(1))])
+            storing.wait()
+            assert writer.appends[-1] == (table, [1])
 
 
 def test_a_table_that_appears_later_is_stored_before_the_traces() -> None:
     writer = Writer()
-    with Storing(writer, group_rows=100) as storing:
+    with Storing(writer, 100, 100) as storing:
         storing.append([("tracks", rows(1)), ("traces", rows(1))])
         storing.append([("kernels", rows(2)), ("traces", rows(2))])
     assert [table for table, _ in writer.appends] == ["tracks", "kernels", "traces"]
@@ -52,7 +70,7 @@ def test_a_table_that_appears_later_is_stored_before_the_traces() -> None:
 
 def test_no_trace_is_complete_after_an_error() -> None:
     writer = Writer(broken="kernels")
-    with pytest.raises(OSError, match="No space"), Storing(writer, group_rows=100) as storing:
+    with pytest.raises(OSError, match="No space"), Storing(writer, 100, 100) as storing:
         storing.append([("tracks", rows(1)), ("kernels", rows(1)), ("traces", rows(1))])
     assert [table for table, _ in writer.appends] == ["tracks"]
 
