@@ -93,7 +93,7 @@ def test_a_persistently_late_rank() -> None:
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
 def test_the_excess_is_that_of_the_late_steps_over_the_other_ranks(count: int) -> None:
     communication = draw({(1, range(50, 150)): 20}, count)
-    communication[:, 100] = 3 * MS  # nobody is late in one of these steps
+    communication[:, 100] = 3 * MS  # none is late in one of these steps
     forward = np.random.default_rng(count).uniform(1, 9, communication.shape) * MS
     phases = {"forward": forward, "backward": np.zeros_like(forward)}
     late = find_late_ranks(communication, np.full_like(communication, 100 * MS), phases)
