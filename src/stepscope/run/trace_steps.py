@@ -127,14 +127,12 @@ def _read_ranges(trace: Trace) -> list[NamedRange]:
 
 def named_steps(trace: Trace) -> HostSteps | None:
     """Find the named steps of a trace; None without any."""
-    columns = [
-        trace.columns(
-            "annotations", ("name", *TIME_COLUMNS), condition=f"on_device = 0 AND {_STEPS}"
-        ),
-        trace.columns("operators", ("name", *TIME_COLUMNS), condition=_STEPS),
-    ]
-    names = [part["name"].values[code] for part in columns for code in part["name"].codes.tolist()]
-    return find_host_steps(names, *_concatenate([make_intervals(part) for part in columns]))
+    columns = ("name", *TIME_COLUMNS)
+    rows = trace.columns("annotations", columns, condition=f"on_device = 0 AND {_STEPS}")
+    if not len(rows["start_ns"]):  # older versions of PyTorch write them as operators
+        rows = trace.columns("operators", columns, condition=_STEPS)
+    names = [rows["name"].values[code] for code in rows["name"].codes.tolist()]
+    return find_host_steps(names, *make_intervals(rows))
 
 
 def read_marks(trace: Trace) -> Columns:
