@@ -17,8 +17,8 @@ def available_cores() -> int:
 def limit_arenas() -> None:
     """Let the threads of this process allocate from one arena per core.
 
-    The GNU C library creates up to eight, and keeps in each what was freed there: a tenth of the
-    memory of a view of many traces, and none of its time. Other libraries have no such limit.
+    The GNU C library creates up to eight per core, and keeps in each what was freed there: a tenth
+    of the memory of a view of many traces. Other libraries have no such limit.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -155,13 +155,34 @@ assert not times._thread.is_alive()
 print("done")
 """
 
+READY = """
+import jax
+import jax.numpy as jnp
+from stepscope.capture import session
+from stepscope.capture.frameworks.jax import waits
+
+waits.install()
+array = jax.block_until_ready(jnp.ones(3))
+started, ended = [], []
+waits.listeners[:] = [(started.append, ended.append)]
+session.live = 1
+jax.block_until_ready(array)
+array.block_until_ready()
+assert (started, ended) == ([], []), started
+structure = [array]
+jax.block_until_ready(structure)
+assert [one is structure for one in (*started, *ended)] == [True, True], started
+print("done")
+"""
+
 NESTED_STATE = """
 import jax.numpy as jnp
 from stepscope.capture.frameworks.jax.call_shape import describe_call
 
 state = [jnp.ones(8), [jnp.zeros(()), jnp.zeros(())]]
 loss = jnp.zeros(())
-for result in ({"loss": loss}, state), (state, loss):
+metrics = {"a": {"accuracy": jnp.zeros(())}, "loss": loss}
+for result in ({"loss": loss}, state), (state, loss), (state, metrics):
     shape = describe_call((state, jnp.ones(4)), result)
     assert shape.find_result(result) is loss, shape
     assert shape.state_bytes == 40, shape
@@ -199,6 +220,10 @@ def test_a_result_that_is_rarely_missed_does_not_wake_the_other_thread() -> None
 def test_a_long_computation_at_the_end_is_awaited() -> None:
     """A thread that is left in it would abort the process."""
     run_code(SETUP + STOPPED)
+
+
+def test_an_array_that_is_there_is_not_awaited() -> None:
+    run_code(READY)
 
 
 def test_a_loss_is_told_apart_from_the_scalars_of_an_optimizer() -> None:

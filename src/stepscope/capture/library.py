@@ -75,11 +75,10 @@ def start_profiling(
     try:
         identity = identify_job(os.environ, ())
         location = find_location(run, identity)
+        _register()  # before the adapters, whose last records at exit precede the end of the run
         _library_run = _LibraryRun(location, identity, interval_ms, schedule, windows=windows)
     except OSError as error:  # the job must run even if it cannot be recorded
         session.warn(f"the job is not recorded: {explain_os_error(error)}")
-        return
-    _register()
 
 
 def stop_profiling() -> None:

@@ -165,11 +165,11 @@ class RuleFeed:
 
     @property
     def origin_ns(self) -> int:
-        """Start of the job in epoch nanoseconds; 0 while unknown.
+        """Start of the job in epoch nanoseconds, or the creation of its run, if that is earlier; 0
+        while unknown.
 
-        Of a recorded run it is no later than its creation, which is known before any record: a
-        job may have records from before its monitor was ready, which are written after a first
-        scan.
+        The creation is known before any record. The job may have records from before its monitor
+        was ready, which are written after the first scan.
         """
         if self._origin_ns is None:
             started = [status.started_ns for status in self.reader.statuses().values()]

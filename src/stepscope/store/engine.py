@@ -6,8 +6,11 @@ it is used, so that callers can do other work first.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,13 +31,13 @@ def connect(
     """
     import duckdb
 
-    directory = Path(tempfile.gettempdir()) / f"stepscope-spill-{os.getpid()}"
+    directory = _spill_directory(os.getpid()) if spill else ""
     config: dict[str, str | bool | int | float | list[str]] = {
         "threads": threads,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
         "python_enable_replacements": False,
-        "temp_directory": str(directory) if spill else "",
+        "temp_directory": str(directory),
     }
     if memory_limit is not None:
         config["memory_limit"] = memory_limit
@@ -42,6 +45,15 @@ def connect(
     # Segments are immutable, so their footers can be cached between queries.
     connection.execute("SET parquet_metadata_cache = true")
     return connection
+
+
+@functools.lru_cache(maxsize=1)
+def _spill_directory(process: int) -> Path:
+    """Return the spill directory of this process, which its exit removes: DuckDB does so only where
+    the connection is closed."""
+    directory = Path(tempfile.gettempdir()) / f"stepscope-spill-{process}"
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
 
 
 def literal(text: str) -> str:

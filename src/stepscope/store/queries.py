@@ -117,6 +117,7 @@ class TableQueries:
         self._repeating: set[str] = set()  # those in whose current views records are repeated
         self._checked: dict[tuple[str, str | None], tuple[list[Segment], bool]] = {}  # for that
         self._extents: dict[Segment, Extents] = {}
+        self._read: dict[tuple[str, str | None], list[Segment]] = {}  # by the last query
         self._lock = threading.Lock()
         self._reset_connection()
 
@@ -329,7 +330,6 @@ class TableQueries:
             self._reset_connection()
 
     def _reset_connection(self) -> None:
-        self._read: dict[tuple[str, str | None], list[Segment]] = {}
         self._stale_count = 0
         self._is_caching = True
         self._connection: duckdb.DuckDBPyConnection | None = None

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -151,14 +152,16 @@ def _supervise(
         start_new_session=True,  # Ctrl-C reaches it through this process
     )
     try:
-        sent: bytes | None = msgspec.json.encode(request)
+        with suppress(BrokenPipeError):  # the supervisor has failed before it read
+            process.stdin.write(msgspec.json.encode(request))  # type: ignore[union-attr]
+        with suppress(BrokenPipeError):
+            process.stdin.close()  # type: ignore[union-attr]
+        process.stdin = None
         while True:
             try:
-                # Ignores a pipe that is broken: the supervisor may fail before it reads.
-                output, errors = process.communicate(sent, timeout=POLL_S)
+                output, errors = process.communicate(timeout=POLL_S)
                 break
             except subprocess.TimeoutExpired:
-                sent = None
                 if should_stop():
                     raise KeyboardInterrupt from None
     finally:

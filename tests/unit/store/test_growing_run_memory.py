@@ -53,7 +53,11 @@ def test_footers_of_many_files_are_not_cached(
     monkeypatch.setattr("stepscope.store.queries._MAX_CACHED_FILES", 2)
     query = "SELECT current_setting('parquet_metadata_cache') AS is_cached FROM spans LIMIT 1"
     reader = open_run(run)
-    for is_cached in (True, True, False):
+    connections = []
+    for is_cached in (True, True, False, False):
         writer.append("spans", spans(range(50)))
         reader.refresh()
         assert reader.sql(query)["is_cached"].tolist() == [is_cached]
+        connections.append(reader._queries._connection)
+    # Only the end of a connection releases the footers that it has cached.
+    assert connections[0] is connections[1] is not connections[2] is connections[3]

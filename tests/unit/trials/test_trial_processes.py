@@ -29,6 +29,22 @@ def test_the_errors_of_a_supervisor_that_cannot_run_the_job_are_quoted(
         processes.run_trial(source, SCHEDULE, changes={})
 
 
+def test_a_supervisor_may_read_a_long_request_late(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    supervisor = tmp_path / "supervisor.py"
+    supervisor.write_text(
+        "import json, sys; length = len(json.load(sys.stdin)['environment']['LONG'])\n"
+        """print('{"report": null, "exit_code": %s, "is_isolated": true}' % length)"""
+    )
+    monkeypatch.setattr(processes, "SANDBOX", supervisor)
+    monkeypatch.setattr(processes, "POLL_S", 0.0001)  # long before the supervisor has started
+    environment = {"LONG": "x" * 1_000_000}
+    source = JobSource(command=["true"], directory="/", environment=environment, notes=[])
+    with pytest.raises(TrialError, match="The job failed in the trial with status 1000000"):
+        processes.run_trial(source, SCHEDULE, changes={})
+
+
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [

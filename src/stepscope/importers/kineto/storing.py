@@ -1,7 +1,7 @@
 """Storage of the rows of traces, in background threads.
 
 A segment costs as much time as ten thousand rows, however few it has. So the traces of a group
-share segments: a table is stored when it has the most of too many rows in memory, and the others
+share segments: when too many rows are in memory, the table with the most is stored, and the others
 when the group is complete, in the order of the traces, the rows of `traces` last.
 """
 
@@ -31,7 +31,7 @@ class Storing:
 
     Args:
         writer: writer of the run.
-        group_rows: rows of the traces of a group; 0 to store all rows at once.
+        group_rows: rows of the traces of a group; 0 to store rows immediately.
         held_rows: rows in memory beyond which the largest table is stored.
         lanes: number of tables that are written at once, 1 or 2.
     """
@@ -70,7 +70,7 @@ class Storing:
         self._pending += [thread.submit(writer.prepare) for writer, thread in self._lanes]
 
     def append(self, tables: Iterable[tuple[str, Rows]]) -> None:
-        """Add the rows of some tables, those of `traces` when a trace has no others.
+        """Add the rows of some tables, those of `traces` last of each trace.
 
         It starts to store a table when too many rows are held, and all when the group is complete.
         """

@@ -68,7 +68,7 @@ class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _St
 
     ## Where the numbers differ from SageMaker Debugger's
     The condition is the same. Debugger's report calls the threshold a percentage; it is minutes.
-    The start is that of the job, not of its first sample.
+    The start is that of the job, by the creation of its run, not by its first sample.
     """
 
     topic = "framework overhead"

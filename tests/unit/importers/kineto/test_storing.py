@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ class Writer(RunWriter):
     def __init__(self, broken: str = "") -> None:
         self.appends: list[tuple[str, list[int]]] = []
         self._broken = broken
+
+    def clone(self) -> Any:
+        return nullcontext(self)
 
     def append(self, table: str, columns: Any) -> int:
         if table == self._broken:
@@ -68,10 +72,12 @@ def test_a_table_that_appears_later_is_stored_before_the_traces() -> None:
     assert [table for table, _ in writer.appends] == ["tracks", "kernels", "traces"]
 
 
-def test_no_trace_is_complete_after_an_error() -> None:
-    writer = Writer(broken="kernels")
-    with pytest.raises(OSError, match="No space"), Storing(writer, 100, 100) as storing:
-        storing.append([("tracks", rows(1)), ("kernels", rows(1)), ("traces", rows(1))])
+@pytest.mark.parametrize(("broken", "lanes"), [("kernels", 1), ("operators", 2)])
+def test_no_trace_is_complete_after_an_error(broken: str, lanes: int) -> None:
+    writer = Writer(broken)
+    storing = Storing(writer, 100, 100, lanes=lanes)
+    with pytest.raises(OSError, match="No space"), storing:
+        storing.append([("tracks", rows(1)), (broken, rows(1)), ("traces", rows(1))])
     assert [table for table, _ in writer.appends] == ["tracks"]
 
 

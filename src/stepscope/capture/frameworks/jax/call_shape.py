@@ -47,7 +47,7 @@ def describe_call(arguments: Any, result: Any) -> CallShape:
     """
     inputs = Counter(_key(leaf) for leaf in tree_leaves(arguments) if isinstance(leaf, Array))
     state_bytes = 0
-    arrays: list[tuple[bool, int, int, list[Callable[[Any], Any]]]] = []
+    arrays: list[tuple[bool, int, int, int, list[Callable[[Any], Any]]]] = []
     # Of more arrays of one shape and type than there are arguments, such as a loss and the scalars
     # of an optimizer, those that are nested deepest are the state. The script waits for the loss.
     leaves = sorted(tree_flatten_with_path(result)[0], key=lambda item: -len(item[0]))
@@ -61,7 +61,7 @@ def describe_call(arguments: Any, result: Any) -> CallShape:
         steps = [step for key in path if (step := _make_step(key)) is not None]
         is_found = len(steps) == len(path) and CallShape(0, steps).find_result(result) is leaf
         if is_found and hasattr(leaf, "is_ready"):  # random keys cannot tell
-            arrays.append((is_state, leaf.nbytes, len(arrays), steps))
+            arrays.append((is_state, leaf.nbytes, len(path), len(arrays), steps))
     smallest = min(arrays, default=None)
     return CallShape(state_bytes, None if smallest is None else smallest[-1])
 

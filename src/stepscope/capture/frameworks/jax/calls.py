@@ -90,7 +90,10 @@ class Function:
             raise
         if span is not None:
             is_new = compilations.counter.count != compilation_count
-            self._follow(span, (args, kwargs), result, None if is_new else start_ns)
+            if _probe.alive:
+                self._follow(span, (args, kwargs), result, None if is_new else start_ns)
+            else:  # a call of another thread has failed meanwhile
+                _probe.abandon(span)
         return result
 
     @_probe.protect

@@ -167,7 +167,7 @@ class DeviceTimes:
 
     def _start(self) -> None:
         with self._lock:
-            if self._thread is None:
+            if self._thread is None and not self._is_stopping:
                 thread = threading.Thread(target=self._wait, name="stepscope-device", daemon=True)
                 thread.start()
                 self._thread = thread
@@ -179,7 +179,8 @@ class DeviceTimes:
         the result that it waits for is awaited, however long that takes, as JAX itself does when
         the process ends. What is still queued is not: it is computed after all calls.
         """
-        self._is_stopping = True
+        with self._lock:
+            self._is_stopping = True
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()

@@ -17,7 +17,8 @@ _probe = Probe("waits for the device", coarse=True)
 await_unrecorded: Callable[[Any], Any] = operator.methodcaller("block_until_ready")
 """Wait for an array without a record of it."""
 listeners: list[tuple[Callable[[Any], None], Callable[[Any], None]]] = []
-"""Functions to call with what is awaited, at the start and at the end; they must not raise."""
+"""Functions to call at the start and at the end of a wait; they must not raise. What is awaited is
+an array that is not there, or a structure of arrays."""
 
 
 @_probe.protect
@@ -35,8 +36,12 @@ def install() -> None:
 
 
 def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
+    from jax._src.array import ArrayImpl
+
     def block_until_ready(values: Any) -> Any:
-        return _record("block_until_ready", original, values) if session.live else original(values)
+        if not session.live or (isinstance(values, ArrayImpl) and is_ready(values)):
+            return original(values)
+        return _record("block_until_ready", original, values)
 
     return block_until_ready
 
