@@ -16,6 +16,9 @@ from torch.utils.data import DataLoader, Dataset
 KINDS = ("plain", "ddp", "fsdp", "compile", "amp")
 BATCH = 8
 SLOW_S = 0.02
+LONG_VALIDATION = 512
+"""Batches: they take longer than the exchange of four steps on cores that others use, too. FSDP
+communicates in each of them."""
 
 
 class Samples(Dataset):
@@ -93,8 +96,7 @@ def train(kind, model, arguments):
         scaler.update()
         losses.append(loss.item())
         if arguments.validate_often and step % 4 == 3:
-            # Much longer than the exchange of four steps of DDP on cores that others use, too.
-            losses.append(evaluate(called, 128))
+            losses.append(evaluate(called, LONG_VALIDATION // (4 if kind == "fsdp" else 1)))
         elif arguments.evaluate and step % 10 == 9:
             losses.append(evaluate(called, 2))
     return losses, loader.waited_s
