@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,38 +12,47 @@ from stepscope.errors import TrialError
 from stepscope.trials import JobSource, Schedule, processes
 
 SCHEDULE = Schedule(warmup_step_count=5, step_count=20, timeout_s=60)
+LONG_ENVIRONMENT = {"LONG": "x" * 1_000_000}
+"""A request with it does not fit into a pipe."""
+
+
+@pytest.fixture
+def supervise(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., object]:
+    """Run a trial by another supervisor: its code, and the environment of the job."""
+
+    def run(code: str, environment: dict[str, str] | None = None) -> object:
+        supervisor = tmp_path / "supervisor.py"
+        supervisor.write_text(code)
+        monkeypatch.setattr(processes, "SANDBOX", supervisor)
+        variables = environment or {}
+        source = JobSource(command=["true"], directory="/", environment=variables, notes=[])
+        return processes.run_trial(source, SCHEDULE, changes={})
+
+    return run
 
 
 def test_the_errors_of_a_supervisor_that_cannot_run_the_job_are_quoted(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    supervise: Callable[..., object],
 ) -> None:
-    supervisor = tmp_path / "supervisor.py"
-    supervisor.write_text(
-        "import sys; sys.stdin.read(); print('stepscope: no proc here', file=sys.stderr)\n"
-        """print('{"report": null, "exit_code": null, "is_isolated": true}')"""
-    )
-    monkeypatch.setattr(processes, "SANDBOX", supervisor)
-    source = JobSource(command=["true"], directory="/", environment={}, notes=[])
     with pytest.raises(
         TrialError, match=r"The supervisor of the trial could not run the job: stepscope: no"
     ):
-        processes.run_trial(source, SCHEDULE, changes={})
+        supervise(
+            "import sys; sys.stdin.read(); print('stepscope: no proc here', file=sys.stderr)\n"
+            """print('{"report": null, "exit_code": null, "is_isolated": true}')"""
+        )
 
 
 def test_a_supervisor_may_read_a_long_request_late(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    supervise: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    supervisor = tmp_path / "supervisor.py"
-    supervisor.write_text(
-        "import json, sys; length = len(json.load(sys.stdin)['environment']['LONG'])\n"
-        """print('{"report": null, "exit_code": %s, "is_isolated": true}' % length)"""
-    )
-    monkeypatch.setattr(processes, "SANDBOX", supervisor)
     monkeypatch.setattr(processes, "POLL_S", 0.0001)  # long before the supervisor has started
-    environment = {"LONG": "x" * 1_000_000}
-    source = JobSource(command=["true"], directory="/", environment=environment, notes=[])
     with pytest.raises(TrialError, match="The job failed in the trial with status 1000000"):
-        processes.run_trial(source, SCHEDULE, changes={})
+        supervise(
+            "import json, sys; length = len(json.load(sys.stdin)['environment']['LONG'])\n"
+            """print('{"report": null, "exit_code": %s, "is_isolated": true}' % length)""",
+            LONG_ENVIRONMENT,
+        )
 
 
 @pytest.mark.parametrize(
@@ -63,12 +73,6 @@ def test_answers_without_a_report(answer: dict[str, Any], sentence: str) -> None
         processes._check(processes.Answer(**answer), SCHEDULE)
 
 
-def test_a_supervisor_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    supervisor = tmp_path / "supervisor.py"
-    supervisor.write_text("raise SystemExit('no namespaces')")
-    monkeypatch.setattr(processes, "SANDBOX", supervisor)
-    # A request that does not fit into the pipe breaks it: the supervisor does not read.
-    environment = {"LONG": "x" * 1_000_000}
-    source = JobSource(command=["true"], directory="/", environment=environment, notes=[])
+def test_a_supervisor_that_fails(supervise: Callable[..., object]) -> None:
     with pytest.raises(TrialError, match="The supervisor of the trial failed: no namespaces"):
-        processes.run_trial(source, SCHEDULE, changes={})
+        supervise("raise SystemExit('no namespaces')", LONG_ENVIRONMENT)  # it does not read
