@@ -30,7 +30,7 @@ info = RunInfo(
 problems = []
 os.setresgid({VICTIM}, {VICTIM}, {VICTIM})
 os.setresuid({VICTIM}, {VICTIM}, {VICTIM})
-print(json.dumps([str(make_run(None, info, problems, spool=None)), problems]))
+print(json.dumps([str(make_run(None, info, problems, spool=None).path), problems]))
 """
 
 

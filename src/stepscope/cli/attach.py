@@ -109,13 +109,13 @@ def _start(
             "window": "asked" if has_windows else "off",
         },
     )
-    location = make_run(out, info, problems, spool=spool)
-    if spool is None or location is None:
+    directory = make_run(out, info, problems, spool=spool)
+    if spool is None or directory is None:
         raise UsageError(f"Nothing can be recorded: {'; '.join(problems)}.")
     for problem in problems:
         say(problem)
     config = MonitorConfig(
-        run=str(location),
+        run=str(directory.path),
         spool=str(spool),
         job_pid=target.pid,
         launcher_pid=None,
@@ -129,7 +129,7 @@ def _start(
         ),
         attached=AttachSettings(py_spy=target.py_spy, limits=target.limits),
     )
-    return location, spool, start_monitor(config, log)
+    return directory.path, spool, start_monitor(config, log)
 
 
 def _announce(target: Target, location: Path) -> None:

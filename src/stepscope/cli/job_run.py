@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepscope.cli.output import say
-from stepscope.cli.places import remove_if_empty
+from stepscope.cli.places import RunDirectory, remove_if_empty
 from stepscope.cli.shared_run import await_turn, describe_registration
 from stepscope.cli.staging import Staging, finish_upload, remove_staging
 from stepscope.cli.suggestion import locate, suggest
@@ -44,7 +44,7 @@ class JobRun:
 
     @classmethod
     def register(
-        cls, location: Path, staging: Staging | None, identity: JobIdentity | None
+        cls, directory: RunDirectory, staging: Staging | None, identity: JobIdentity | None
     ) -> JobRun:
         """Register this launcher, if the job has several.
 
@@ -52,10 +52,10 @@ class JobRun:
             OSError: the run cannot be written.
         """
         if identity is None:
-            return cls(location, staging)
-        registration = register_launcher(location)
-        run = cls(location, staging, registration.launcher)
-        for sentence in describe_registration(location, identity.text, registration, run.name):
+            return cls(directory.path, staging)
+        registration = register_launcher(directory.path)
+        run = cls(directory.path, staging, registration.launcher)
+        for sentence in describe_registration(directory, identity.text, registration, run.name):
             say(sentence)
         return run
 

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from stepscope.capture.kineto_daemon import make_directory
 from stepscope.cli.staging import Staging, state_home
@@ -43,6 +44,14 @@ def new_run_id(command: Sequence[str], identity: JobIdentity | None = None) -> s
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{stem}"
 
 
+class RunDirectory(NamedTuple):
+    """Directory of a run."""
+
+    path: Path
+    is_joined: bool
+    """True if another launcher of the job has created it."""
+
+
 def make_run(
     out: str | None,
     info: RunInfo,
@@ -52,7 +61,7 @@ def make_run(
     staging: Staging | None = None,
     is_shared: bool = False,
     identity: JobIdentity | None = None,
-) -> Path | None:
+) -> RunDirectory | None:
     """Create the run directory: the one of --out, else in the first directory that can be written.
     If another launcher of the same job has created it, join that run.
 
@@ -85,7 +94,7 @@ def make_run(
     finally:
         if location is None and spool is not None:
             remove_spool(spool)
-    return location
+    return None if location is None else RunDirectory(location, maker.has_joined)
 
 
 class _RunMaker:
@@ -96,6 +105,7 @@ class _RunMaker:
     ) -> None:
         self._shown = shown
         self.run_id = info.run_id
+        self.has_joined = False
         self._info = info
         self._is_shared = is_shared
         self._identity = identity
@@ -112,6 +122,7 @@ class _RunMaker:
             create_run(location, self._info, is_shared=self._is_shared)
         except RunExistsError:
             check_join(location, self._identity, self._shown)
+            self.has_joined = True
 
 
 def _create_requested_run(out: str, maker: _RunMaker) -> Path:

@@ -249,7 +249,7 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
         options=_recorded_options(options, windows, spool) | pricing,
         job=None if identity is None else identity.text,
     )
-    location = make_run(
+    directory = make_run(
         options.out,
         info,
         problems,
@@ -259,11 +259,11 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
         identity=identity,
     )
     run = None
-    if spool is not None and location is not None:
+    if spool is not None and directory is not None:
         try:
-            run = JobRun.register(location, staging, identity)
+            run = JobRun.register(directory, staging, identity)
         except OSError as error:
-            problems.append(f"cannot register in {location}: {explain_os_error(error)}")
+            problems.append(f"cannot register in {directory.path}: {explain_os_error(error)}")
             remove_spool(spool)
     if spool is None or run is None:
         say("The job is not recorded: " + "; ".join(problems))

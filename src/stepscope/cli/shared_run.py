@@ -14,6 +14,7 @@ from pathlib import Path
 
 from stepscope.cli.launcher import stop_is_pending
 from stepscope.cli.output import say
+from stepscope.cli.places import RunDirectory
 from stepscope.errors import UsageError
 from stepscope.job_environment import JobIdentity, identify_job
 from stepscope.monitor import Participant, Registration, read_participants
@@ -51,25 +52,25 @@ def find_identity(job: str | None, command: Sequence[str]) -> JobIdentity | None
 
 
 def describe_registration(
-    location: Path, job: str, registration: Registration, shown: str | Path
+    directory: RunDirectory, job: str, registration: Registration, shown: str | Path
 ) -> list[str]:
-    """Say in sentences what the others do not expect; empty for the first launcher of a job.
+    """Say in sentences what a user may not expect of a launcher.
 
     Args:
-        location: the run.
+        directory: directory of the run.
         job: the job.
         registration: the launcher.
         shown: location of the run for the user.
     """
-    launcher, earlier = registration
-    if not earlier:
-        return []
-    restart = "" if launcher.incarnation == 1 else f", incarnation {launcher.incarnation}"
-    sentences = [f"Joined the run {shown} of the job {job} as node {launcher.node}{restart}."]
-    run = SharedRun(location)
+    launcher, neighbours = registration
+    sentences = []
+    if directory.is_joined:
+        restart = "" if launcher.incarnation == 1 else f", incarnation {launcher.incarnation}"
+        sentences = [f"Joined the run {shown} of the job {job} as node {launcher.node}{restart}."]
+    run = SharedRun(directory.path)
     twins = [
         neighbour
-        for neighbour in earlier
+        for neighbour in neighbours
         if neighbour.host == launcher.host
         and not Participant(neighbour, run.read_status(neighbour.node)).is_over()
     ]

@@ -28,10 +28,13 @@ POLL_S = 0.2
 
 
 class Registration(NamedTuple):
-    """A launcher, and the launchers of the run that had registered before it."""
+    """A launcher, and the other launchers of the run, its neighbours.
+
+    Of two that register at the same time, at least one is among the neighbours of the other.
+    """
 
     launcher: LauncherInfo
-    earlier: list[LauncherInfo]
+    neighbours: list[LauncherInfo]
 
     @property
     def node(self) -> str:
@@ -153,7 +156,8 @@ def register_launcher(
             parent=process_parent(pid),
         ),
     )
-    return Registration(launcher, [participant.launcher for participant in participants])
+    # Read after the registration: a launcher that registers meanwhile finds this one.
+    return Registration(launcher, [n for n in run.list_launchers() if n.node != launcher.node])
 
 
 def _choose_incarnation(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from stepscope.cli.places import RunDirectory, make_run
 from stepscope.cli.shared_run import (
     LOST_AFTER_S,
     OTHERS_TIMEOUT_S,
@@ -19,7 +21,7 @@ from stepscope.errors import RunExistsError
 from stepscope.job_environment import JobIdentity
 from stepscope.monitor import check_join, register_launcher, registration as registering
 from stepscope.monitor.registration import CONFIRM_S
-from stepscope.schema import Incarnation, JobState
+from stepscope.schema import SCHEMA_VERSION, Incarnation, JobState, RunInfo
 from stepscope.store import HEARTBEAT_TIMEOUT_S
 from tests.support.shared_runs import SharedJob, SteppedTime
 
@@ -205,11 +207,38 @@ def test_what_a_launcher_says_about_others(tmp_path: Path, monkeypatch: pytest.M
     job.add("gpu01", slot="gpu01 rank 0")
     job.beat("gpu01")
     registration = register_launcher(job.path)
-    joined, samples = describe_registration(job.path, "slurm 1.0", registration, "s3://b/run")
+    directory = RunDirectory(job.path, is_joined=True)
+    joined, samples = describe_registration(directory, "slurm 1.0", registration, "s3://b/run")
     assert joined == "Joined the run s3://b/run of the job slurm 1.0 as node gpu01~2."
     assert samples == (
         "gpu01 has 2 launchers of this job, each of which samples the machine. Start one per "
         "machine, for example of torchrun, to save that."
     )
-    twin = describe_registration(job.path, "slurm 1.0", register_launcher(job.path), job.path)[1]
+    twin = describe_registration(directory, "slurm 1.0", register_launcher(job.path), job.path)[1]
     assert twin.startswith("Another launcher of this job runs as gpu01 rank 1 (process ")
+
+
+def test_launchers_that_start_at_the_same_time(tmp_path: Path) -> None:
+    info = RunInfo(
+        schema_version=SCHEMA_VERSION,
+        run_id="train",
+        created_ns=1,
+        command=["train"],
+        working_directory="/",
+        stepscope_version="0",
+        job=SLURM.text,
+    )
+
+    def start(_: int) -> tuple[RunDirectory, list[str]]:
+        directory = make_run(str(tmp_path / "run"), info, [], spool=None, identity=SLURM)
+        assert directory is not None
+        registration = register_launcher(directory.path)
+        return directory, describe_registration(directory, SLURM.text, registration, directory.path)
+
+    with ThreadPoolExecutor(8) as pool:
+        started = list(pool.map(start, range(8)))
+    assert [directory.is_joined for directory, _ in started].count(False) == 1
+    sentences = [sentence for _, described in started for sentence in described]
+    assert sum(sentence.startswith("Joined the run") for sentence in sentences) == 7
+    # Only the first of eight with the same name may find no other one.
+    assert sum(s.startswith("Another launcher of this job runs as") for s in sentences) >= 7
