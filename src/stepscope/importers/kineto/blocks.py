@@ -87,7 +87,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Events separated by commas, without brackets: their text, or its position in a file."""
+    """Events separated by commas: their text, or its position in a file."""
 
     text: bytes | bytearray = b""
     gap: bytes = b""
@@ -96,25 +96,28 @@ class Block:
     offset: int = 0
     length: int = 0
     shared: memoryview | None = None
-    """Memory that holds the text in brackets already."""
+    """Memory that holds the text."""
 
-    def in_brackets(self) -> bytes | bytearray | memoryview:
-        """Return the text as a JSON array."""
+    def read(self) -> bytes | bytearray | memoryview:
+        """Return the text.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
         if self.shared is not None:
             return self.shared
         if not self.path:
-            return b"".join((b"[", self.text, b"]"))
-        array = bytearray(self.length + 2)
-        array[0], array[-1] = ord("["), ord("]")
+            return self.text
+        text = bytearray(self.length)
         with pathlib.Path(self.path).open("rb", buffering=0) as file:
             file.seek(self.offset)
-            view = memoryview(array)[1:-1]
+            view = memoryview(text)
             while view:
                 count = file.readinto(view)
                 if not count:
                     raise OSError(errno.EIO, "it was truncated while it was read", self.path)
                 view = view[count:]
-        return array
+        return text
 
 
 def read_blocks(path: str, frame: Frame) -> Iterator[Block]:

@@ -55,25 +55,25 @@ def decode_block(block: Block, *, complete: bool = False) -> Chunk:
         block: the block.
         complete: no event of the block continues in another one; it leaves no fragments.
     """
-    array = block.in_brackets()
-    chunk = scan_block(array, _decode_odd)
+    text = block.read()
+    chunk = scan_block(text, _decode_odd)
     if chunk is None:
         with _python_lock:
-            chunk = _decode_by_python(array, complete=complete)
+            chunk = _decode_by_python(b"".join((b"[", text, b"]")), complete=complete)
     if not (complete or chunk.event_count or chunk.lost_events or any(chunk.fragments)):
-        chunk.fragments = (bytes(array[1:-1]), b"")  # perhaps a list after that of the events
+        chunk.fragments = (bytes(text), b"")  # perhaps a list after that of the events
     chunk.gap = block.gap
     return chunk
 
 
-def _decode_by_python(array: bytes | bytearray | memoryview, *, complete: bool) -> Chunk:
+def _decode_by_python(array: bytes, *, complete: bool) -> Chunk:
     chunk = _decode_known(array)
     if chunk is None:
         chunk = Chunk()
         try:
             events = _with_phase(_decode_events(array)) if _has_phases(array) else []
         except MALFORMED_JSON:
-            repaired = repair.read_events(bytes(array[1:-1]), _decode_any_event, complete=complete)
+            repaired = repair.read_events(array[1:-1], _decode_any_event, complete=complete)
             events = repaired.events
             chunk.repaired, chunk.lost_bytes = repaired.repaired, repaired.lost_bytes
             chunk.lost_events, chunk.fragments = repaired.lost, repaired.fragments
@@ -98,7 +98,7 @@ def chunk_of(events: Sequence[Event]) -> Chunk:
     return chunk
 
 
-def _decode_known(array: bytes | bytearray | memoryview) -> Chunk | None:
+def _decode_known(array: bytes) -> Chunk | None:
     """Decode a block of known categories; None for any other block."""
     objects = _categories.decode(array)
     if objects is None:
@@ -116,12 +116,11 @@ def _decode_known(array: bytes | bytearray | memoryview) -> Chunk | None:
     return chunk
 
 
-def _has_phases(array: bytes | bytearray | memoryview) -> bool:
+def _has_phases(array: bytes) -> bool:
     """Return False for objects without any phase: as structs of events they would take memory."""
-    text = bytes(array)
-    if b'"ph"' in text or b"\\u" in text:
+    if b'"ph"' in array or b"\\u" in array:
         return True
-    _decode_no_events(text)
+    _decode_no_events(array)
     return False
 
 

@@ -64,7 +64,7 @@ def decode_all(
         return
     first = list(islice(source, 1))
     blocks = chain(first, source)
-    if all(is_scannable(block.in_brackets()) for block in first):
+    if all(is_scannable(block.read()) for block in first):
         on_start()
         yield from _decode_in_threads(blocks, workers)
         return
@@ -138,7 +138,7 @@ class _Pool:
                     done = True
                     break
                 sent = number + 1
-                if len(block.text) + 2 > _SLOT_BYTES:  # rare; a worker may sleep meanwhile
+                if len(block.text) > _SLOT_BYTES:  # rare; a worker may sleep meanwhile
                     waiting[number] = decode_block(block)
                     break
                 pipe = min(queued, key=queued.__getitem__)
@@ -162,10 +162,8 @@ class _Pool:
         """Send a block to a worker, with a slot of shared memory that holds its text, if any."""
         slot = self._slots[number] = self._free.pop()
         if not block.path:
-            at, length = slot * _SLOT_BYTES, len(block.text) + 2
-            self._memory[at] = ord("[")
-            self._memory[at + 1 : at + length - 1] = block.text
-            self._memory[at + length - 1] = ord("]")
+            at, length = slot * _SLOT_BYTES, len(block.text)
+            self._memory[at : at + length] = block.text
             block = replace(block, text=b"", offset=at, length=length)
         try:
             pipe.send((number, block, slot))

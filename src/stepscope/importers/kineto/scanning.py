@@ -23,41 +23,41 @@ _scanners = threading.local()
 
 
 def scan_block(
-    array: bytes | bytearray | memoryview,
+    text: bytes | bytearray | memoryview,
     decode_odd: Callable[[Sequence[bytes | bytearray | memoryview]], Chunk | None],
 ) -> Chunk | None:
     """Scan a block.
 
     Args:
-        array: JSON array of events.
+        text: events separated by commas.
         decode_odd: decodes the texts of events that the scanner does not understand; None when
             one of them is malformed.
 
     Returns:
         None when the whole block is left to Python.
     """
-    block = _scan(array)
+    block = _scan(text)
     if block is None:
         return None
     if not block.odd_extents:
         return _complete(block, Chunk())
-    odd = decode_odd([array[start:end] for start, end in block.odd_extents])
+    odd = decode_odd([text[start:end] for start, end in block.odd_extents])
     if odd is None or (odd.columns.keys() & _BLOCK_RULE_KINDS) or block.has_block_rules:
         return None
     return _complete(block, odd)
 
 
-def is_scannable(array: bytes | bytearray | memoryview) -> bool:
+def is_scannable(text: bytes | bytearray | memoryview) -> bool:
     """Return True if the compiled scanner is in use and understands most events of a block."""
-    return _scan(array) is not None
+    return _scan(text) is not None
 
 
-def _scan(array: bytes | bytearray | memoryview) -> ScannedBlock | None:
+def _scan(text: bytes | bytearray | memoryview) -> ScannedBlock | None:
     try:
         scanner: Scanner | None = _scanners.scanner
     except AttributeError:
         scanner = _scanners.scanner = load_scanner()
-    return None if scanner is None else scanner.scan(array)
+    return None if scanner is None else scanner.scan(text)
 
 
 def _complete(block: ScannedBlock, odd: Chunk) -> Chunk:

@@ -60,7 +60,7 @@ def left_to_python(text: bytes) -> list[int] | None:
     """Return the indices of events that the scanner leaves to Python; None for all."""
     scanner = load_scanner()
     assert scanner is not None
-    scanned = scanner.scan(b"[" + text + b"]")
+    scanned = scanner.scan(text)
     return None if scanned is None else scanned.odd_order.tolist()
 
 

@@ -153,16 +153,16 @@ class Scanner:
         if getattr(self, "_handle", None):
             self._library.stepscope_scan_free(self._handle)
 
-    def scan(self, array: bytes | bytearray | memoryview) -> ScannedBlock | None:
-        """Scan a block, a JSON array of events.
+    def scan(self, text: bytes | bytearray | memoryview) -> ScannedBlock | None:
+        """Scan a block, events separated by commas.
 
         Returns:
             None for text that is left to Python as a whole: malformed, or mostly unusual.
         """
-        text = np.frombuffer(array, dtype=np.uint8)
+        characters = np.frombuffer(text, dtype=np.uint8)
         result = _Result()
         status = self._library.stepscope_scan(
-            self._handle, text.ctypes.data, len(text), ctypes.byref(result)
+            self._handle, characters.ctypes.data, len(text), ctypes.byref(result)
         )
         if status == _NO_MEMORY:
             raise MemoryError

@@ -1,6 +1,6 @@
 /* Scanner of trace events: the text of a block in, rows of numbers out.
 
-   A block is `[event, event, ...]`. Each event of a known kind becomes one row of 64-bit fields;
+   A block is `event, event, ...`. Each event of a known kind becomes one row of 64-bit fields;
    strings become codes. The kinds, their arguments and the fields come from Python (`binding.py`),
    which makes columns of the rows.
 
@@ -463,10 +463,8 @@ static bool add_odd(Scanner *scanner, int64_t start, int64_t end) {
 }
 
 static int scan_events(Scanner *scanner, const uint8_t *text, int64_t length) {
-    if (length < 2 || text[0] != '[' || text[length - 1] != ']') return REFUSED;
-    const uint8_t *at = text + 1;
-    scanner->end = text + length - 1;
-    at = skip_blanks(at, scanner->end);
+    scanner->end = text + length;
+    const uint8_t *at = skip_blanks(text, scanner->end);
     Event event;
     while (at < scanner->end) {
         const uint8_t *start = at;
@@ -486,7 +484,7 @@ static int scan_events(Scanner *scanner, const uint8_t *text, int64_t length) {
         if (at == scanner->end) break;
         if (*at != ',') return REFUSED;
         at = skip_blanks(at + 1, scanner->end);
-        if (at == scanner->end) return REFUSED; /* a comma before the bracket */
+        if (at == scanner->end) return REFUSED; /* a comma at the end */
     }
     return SCANNED;
 }
