@@ -9,9 +9,10 @@ always-on   `stepscope show RUN ranks` of a generated run of spans alone, eight 
             one of them late; and the size of the run per rank and hour
 traces      import and `stepscope show RUN distributed` of a trace per rank, made of a recording in
             ../shared/traces by its tool; exponent of the growth of CPU time with the ranks, and
-            memory relative to that of the fewest ranks; with --hta, the path of a Python that has
-            HolisticTraceAnalysis, it loads the same traces and computes what `distributed` shows:
-            temporal breakdown, overlap of communication, and kernels
+            memory relative to that of the fewest ranks; both as one command, `stepscope show TRACES
+            distributed`; with --hta, the path of a Python that has HolisticTraceAnalysis, that
+            loads the same traces and computes what `distributed` shows: temporal breakdown, overlap
+            of communication, and kernels
 dask        `ranks` of the run of always-on by a Dask scheduler with one worker and with two
 
 Measured of each command: seconds, CPU time and the largest sum of the proportional set sizes of its
@@ -88,8 +89,10 @@ class TraceCost(msgspec.Struct):
     ranks: int
     import_traces: Measurement
     show: Measurement
+    show_traces: Measurement
+    """`stepscope show TRACES distributed`: import and view as one command."""
     hta: Measurement | None = None
-    """HolisticTraceAnalysis on the same traces."""
+    """HolisticTraceAnalysis on the same traces, also one command."""
 
 
 class TraceResult(msgspec.Struct):
@@ -272,6 +275,13 @@ def show(run: Path, view: str, *options: str) -> Measurement:
     return measure([sys.executable, "-m", "stepscope", "show", str(run), view, "--json", *options])
 
 
+def show_traces(traces: Path, cache: Path) -> Measurement:
+    """Measure `stepscope show` of traces that were not imported before."""
+    shutil.rmtree(cache, ignore_errors=True)
+    command = [sys.executable, "-m", "stepscope", "show", str(traces), "distributed", "--json"]
+    return measure(["env", f"XDG_CACHE_HOME={cache}", *command])
+
+
 def measure_always_on(directory: Path, ranks: int, steps: int) -> AlwaysOnResult:
     """Measure `ranks` of a run without traces."""
     run = draw_run(directory, ranks=ranks, steps=steps)
@@ -302,7 +312,12 @@ def measure_traces(
             subprocess.run([*tool, recording, str(traces), *options], check=True)
         shutil.rmtree(run, ignore_errors=True)
         command = [sys.executable, "-m", "stepscope", "import", str(traces), "-o", str(run)]
-        cost = TraceCost(ranks, measure(command), show(run, "distributed"))
+        cost = TraceCost(
+            ranks,
+            measure(command),
+            show(run, "distributed"),
+            show_traces(traces, directory / "cache"),
+        )
         if hta is not None and ranks <= MAX_HTA_RANKS:
             cost.hta = measure([hta, "-c", HTA, str(traces)])
         costs.append(cost)
