@@ -172,7 +172,9 @@ class _Job:
 
 
 def _import_in_parallel(job: _Job, progress: ProgressCallback) -> list[Outcome]:
-    import duckdb  # noqa: F401 - once, and not in each of the processes
+    # Once, and not in each of the processes; DuckDB imports the second one with the first result.
+    import duckdb  # noqa: F401
+    import numpy.ma  # noqa: F401
 
     waiting = sorted(range(len(job.files)), key=lambda n: _natural_key(job.files[n]), reverse=True)
     outcomes: dict[int, Outcome] = {}
