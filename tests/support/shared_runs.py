@@ -9,6 +9,19 @@ from stepscope.schema import SCHEMA_VERSION, JobState, JobStatus, LauncherInfo, 
 from stepscope.store import RunWriter, SharedRun, create_run
 
 
+def describe_run(job: str | None) -> RunInfo:
+    """Return the description of a run that launchers of a job share."""
+    return RunInfo(
+        schema_version=SCHEMA_VERSION,
+        run_id="shared",
+        created_ns=time.time_ns(),
+        command=["true"],
+        working_directory="/",
+        stepscope_version="0",
+        job=job,
+    )
+
+
 class SteppedTime:
     """Monotonic time in seconds; `sleep` advances it, and then calls what a test has planned."""
 
@@ -34,18 +47,7 @@ class SharedJob:
     def __init__(self, path: Path, job: str | None = "slurm 1.0") -> None:
         self.path = path
         self.run = SharedRun(path)
-        create_run(
-            path,
-            RunInfo(
-                schema_version=SCHEMA_VERSION,
-                run_id="shared",
-                created_ns=time.time_ns(),
-                command=["true"],
-                working_directory="/",
-                stepscope_version="0",
-                job=job,
-            ),
-        )
+        create_run(path, describe_run(job))
 
     def add(
         self, node: str, *, slot: str | None = None, pid: int = 1, machine: str = "elsewhere"

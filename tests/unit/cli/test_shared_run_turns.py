@@ -21,9 +21,9 @@ from stepscope.errors import RunExistsError
 from stepscope.job_environment import JobIdentity
 from stepscope.monitor import check_join, register_launcher, registration as registering
 from stepscope.monitor.registration import CONFIRM_S
-from stepscope.schema import SCHEMA_VERSION, Incarnation, JobState, RunInfo
+from stepscope.schema import Incarnation, JobState
 from stepscope.store import HEARTBEAT_TIMEOUT_S
-from tests.support.shared_runs import SharedJob, SteppedTime
+from tests.support.shared_runs import SharedJob, SteppedTime, describe_run
 
 SLURM = JobIdentity("slurm", "1.0", True)
 
@@ -219,15 +219,7 @@ def test_what_a_launcher_says_about_others(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_launchers_that_start_at_the_same_time(tmp_path: Path) -> None:
-    info = RunInfo(
-        schema_version=SCHEMA_VERSION,
-        run_id="train",
-        created_ns=1,
-        command=["train"],
-        working_directory="/",
-        stepscope_version="0",
-        job=SLURM.text,
-    )
+    info = describe_run(SLURM.text)
 
     def start(_: int) -> tuple[RunDirectory, list[str]]:
         directory = make_run(str(tmp_path / "run"), info, [], spool=None, identity=SLURM)
