@@ -324,7 +324,7 @@ def test_a_rank_alone_on_its_node_tells_where_it_is(tmp_path: Path) -> None:
     (culprit,) = (rank for rank in stuck["ranks"] if rank["rank"] == 1)
     assert (culprit["node"], culprit["location"]) == ("host1", f"{job}:{line}")
     # Either node may hold the lease, and the other one repeats what it did.
-    stops = ("the rule Stuck fired and stopped the job", "the rule Stuck fired on node host")
+    stops = ("--on-stuck stopped the job (signal", "--on-stuck stopped the job on node host")
     assert [sum(stop in error for error in errors) for stop in stops] == [1, 1], errors
 
 

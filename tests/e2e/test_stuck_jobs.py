@@ -78,7 +78,7 @@ def test_the_rank_to_blame_is_named(
         (culprit,) = (rank for rank in stuck["ranks"] if rank["rank"] == 1)
         assert culprit["location"] == f"{JOB}:{line_of(text)}"
         assert stuck["duration_ns"] < (STUCK_AFTER_S + 10) * 1e9
-        assert "the rule Stuck fired and stopped the job" in job.stderr
+        assert "--on-stuck stopped the job (signal 15), because it was stuck" in job.stderr
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_pipeline_of_sends_and_receives_is_found_stuck(
     assert headline in stuck["headline"]
     if fault != "kill":
         assert stuck["duration_ns"] < (STUCK_AFTER_S + 10) * 1e9
-        assert "the rule Stuck fired and stopped the job" in job.stderr
+        assert "--on-stuck stopped the job (signal 15), because it was stuck" in job.stderr
     if fault == "sleep":
         (culprit,) = (rank for rank in stuck["ranks"] if rank["rank"] == 1)
         assert culprit["location"] == f"{PIPELINE}:{line_of('# asleep', PIPELINE)}"

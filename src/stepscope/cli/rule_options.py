@@ -25,8 +25,8 @@ from stepscope.cli.options import (
 from stepscope.errors import UsageError
 from stepscope.masking import mask_text
 from stepscope.monitor import DEFAULT_FLUSH_S
-from stepscope.schema import RuleSelection
-from stepscope.watch import STUCK_ALERT, ActionConfig
+from stepscope.schema import STUCK_ALERT, RuleSelection
+from stepscope.watch import ActionConfig
 
 STOP = "stop"
 """Value of `--on-stuck` that stops the job."""

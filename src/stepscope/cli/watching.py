@@ -17,8 +17,8 @@ from stepscope.cli.output import say
 from stepscope.cli.rule_options import RulePlan
 from stepscope.cli.suggestion import locate, suggest
 from stepscope.monitor import JobExit, last_line, open_log, start_beside
-from stepscope.schema import RuleRecord
-from stepscope.watch import STUCK_ALERT, ActionConfig, WatchConfig
+from stepscope.schema import STUCK_ALERT, RuleRecord
+from stepscope.watch import ActionConfig, WatchConfig
 
 RULES_TIMEOUT_S = 60.0
 """Time that the last evaluation and deliveries get before they are left running."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope.schema import MALFORMED_JSON
+from stepscope.schema import MALFORMED_JSON, STUCK_ALERT
 
 RESERVED_BYTES = 256
 """Least size of a file of the handshake; the rest of it is blank."""
@@ -41,7 +41,7 @@ class StopSignal(msgspec.Struct, frozen=True, kw_only=True):
 
     signal: int
     rule: str | None = None
-    """Rule that requested the stop."""
+    """Rule that requested the stop, or the alert of a stuck job."""
     by: str | None = None
     """Person who requested the stop."""
     node: str | None = None
@@ -56,6 +56,10 @@ class StopSignal(msgspec.Struct, frozen=True, kw_only=True):
     def reason(self) -> str:
         """Reason for the stop, as a sentence."""
         location = "" if self.node is None else f" on node {self.node}"
+        if self.rule == STUCK_ALERT:
+            return (
+                f"--on-stuck stopped the job{location} (signal {self.signal}), because it was stuck"
+            )
         if self.rule is not None:
             return (
                 f"the rule {self.rule} fired{location} and stopped the job (signal {self.signal})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import combinations
 from typing import Annotated
 
 import msgspec
@@ -56,8 +57,7 @@ def find_current_processes(run: Run) -> set[str]:
 
 
 def explain_incarnations(run: Run) -> str | None:
-    """Say in one sentence which start of the job the figures are of; None for a job that was
-    started once."""
+    """Say which start of the job the figures are of; None for a job that was started once."""
     incarnations = list_incarnations(run)
     if len(incarnations) < 2 or not run.ranks:
         return None
@@ -67,10 +67,42 @@ def explain_incarnations(run: Run) -> str | None:
         for one in incarnations
         if one.number != current
     )
-    return (
-        f"The job was restarted: figures are of incarnation {current}, with "
-        f"{count_of(_max_steps(run.ranks), 'step')}, without those of others ({earlier})."
+    figures = (
+        f"figures are of incarnation {current}, with {count_of(_max_steps(run.ranks), 'step')}, "
+        f"without those of others ({earlier})."
     )
+    twins = _find_simultaneous_ranks(run)
+    if not twins:
+        return f"The job was restarted: {figures}"
+    return (
+        f"Rank {twins[0].process.rank} ran at the same time on {_list_places(twins)}, which counts "
+        f"as a restart: {figures} Give each process a rank of its own."
+    )
+
+
+def _find_simultaneous_ranks(run: Run) -> list[Rank]:
+    """Find two processes on different nodes that had one rank of one world size for most of their
+    time, by the clocks of the nodes; empty if there are none.
+
+    The monitors cannot tell: a process that takes the rank of one on another node looks like one
+    after a restart.
+    """
+    by_rank: dict[tuple[int, int | None], list[Rank]] = defaultdict(list)
+    for rank in run.whole_run.all_ranks:
+        if rank.process.rank is not None:
+            by_rank[rank.process.rank, rank.process.world_size].append(rank)
+    pairs = (pair for _, ranks in sorted(by_rank.items()) for pair in combinations(ranks, 2))
+    return next((list(pair) for pair in pairs if _are_simultaneous(*pair)), [])
+
+
+def _are_simultaneous(first: Rank, second: Rank) -> bool:
+    if first.process.node == second.process.node:
+        return False
+    starts, ends = zip(
+        *((one.steps.start[0], one.steps.end[-1]) for one in (first, second)), strict=True
+    )
+    shorter_ns = min(end - start for start, end in zip(starts, ends, strict=True))
+    return bool(2 * (min(ends) - max(starts)) > shorter_ns)
 
 
 def find_repeated_ranks(run: Run) -> list[str]:

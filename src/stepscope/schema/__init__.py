@@ -103,6 +103,7 @@ from stepscope.schema.runtime_names import (
 from stepscope.schema.source_files import library_of
 from stepscope.schema.stuck import (
     STUCK,
+    STUCK_ALERT,
     CalledCollective,
     RankAccount,
     RankState,
@@ -183,6 +184,7 @@ __all__ = [
     "SPAN_KINDS",
     "STREAM_TABLES",
     "STUCK",
+    "STUCK_ALERT",
     "TABLES",
     "TRACE_SUFFIXES",
     "TRACE_TABLES",

@@ -8,6 +8,8 @@ import msgspec
 
 STUCK = "stuck"
 """Kind of the documents, one per node."""
+STUCK_ALERT = "Stuck"
+"""Name of the alert of a stuck job, where actions expect that of a rule."""
 
 
 class RankState(enum.StrEnum):

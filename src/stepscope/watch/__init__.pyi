@@ -1,6 +1,5 @@
 from .actions import make_notifier as make_notifier
 from .config import (
-    STUCK_ALERT as STUCK_ALERT,
     ActionConfig as ActionConfig,
     WatchConfig as WatchConfig,
 )

@@ -10,8 +10,6 @@ from stepscope.budget import Budget
 from stepscope.schema import RuleSelection
 
 ActionKind = Literal["stop", "command", "webhook", "notify"]
-STUCK_ALERT = "Stuck"
-"""Name of the alert of a stuck job, where actions expect that of a rule."""
 
 
 class ActionConfig(msgspec.Struct, frozen=True, kw_only=True):

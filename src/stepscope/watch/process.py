@@ -18,10 +18,10 @@ from stepscope.budget import MemoryLimit
 from stepscope.errors import UsageError, explain_os_error
 from stepscope.rule_feed import RULES_DOCUMENT, choose_rules, recorded_rules
 from stepscope.rules import Rule
-from stepscope.schema import Finding, RuleRecord, RuleSelection
+from stepscope.schema import STUCK_ALERT, Finding, RuleRecord, RuleSelection
 from stepscope.store import ConfigurationChanges, RunWriter, open_run
 from stepscope.watch.actions import make_action, make_alert
-from stepscope.watch.config import STUCK_ALERT, WatchConfig
+from stepscope.watch.config import WatchConfig
 from stepscope.watch.deliveries import Deliveries
 from stepscope.watch.follower import Follower
 from stepscope.watch.lease import LeaseWatch

@@ -8,9 +8,8 @@ import duckdb
 
 from stepscope.diagnosis import StuckAccount, explain_stuck, read_stuck_nodes
 from stepscope.errors import StepscopeError
-from stepscope.schema import Finding, RuleStatus
+from stepscope.schema import STUCK_ALERT, Finding, RuleStatus
 from stepscope.store import RunReader
-from stepscope.watch.config import STUCK_ALERT
 
 READ_INTERVAL_S = 1.0
 RECOMMENDATION = (

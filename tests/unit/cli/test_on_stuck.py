@@ -8,7 +8,7 @@ import pytest
 
 from stepscope.cli.rule_options import plan_rules
 from stepscope.errors import UsageError
-from stepscope.watch import STUCK_ALERT
+from stepscope.schema import STUCK_ALERT
 
 
 def plan(on_stuck: tuple[str, ...], **options: Any) -> Any:

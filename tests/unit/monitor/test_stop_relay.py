@@ -35,7 +35,14 @@ def job(tmp_path: Path) -> SharedJob:
 @pytest.mark.parametrize(
     ("cause", "reason"),
     [
-        ({"rule": "Stuck"}, "the rule Stuck fired on node a and stopped the job (signal 15)"),
+        (
+            {"rule": "Stuck"},
+            "--on-stuck stopped the job on node a (signal 15), because it was stuck",
+        ),
+        (
+            {"rule": "IOBottleneck"},
+            "the rule IOBottleneck fired on node a and stopped the job (signal 15)",
+        ),
         ({"by": "ann"}, "ann stopped the job on node a (signal 15)"),
     ],
 )
