@@ -22,6 +22,23 @@ def describe_run(job: str | None) -> RunInfo:
     )
 
 
+def describe_launcher(
+    node: str, *, slot: str | None = None, pid: int = 1, machine: str = "elsewhere"
+) -> LauncherInfo:
+    """Return the description of a launcher."""
+    host = node.partition("~")[0]
+    return LauncherInfo(
+        node=node,
+        host=host,
+        slot=slot or host,
+        incarnation=1,
+        registered_ns=time.time_ns(),
+        machine=machine,
+        pid=pid,
+        start_ticks=1,
+    )
+
+
 class SteppedTime:
     """Monotonic time in seconds; `sleep` advances it, and then calls what a test has planned."""
 
@@ -53,19 +70,9 @@ class SharedJob:
         self, node: str, *, slot: str | None = None, pid: int = 1, machine: str = "elsewhere"
     ) -> LauncherInfo:
         """Register a launcher."""
-        host = node.partition("~")[0]
         return self.run.register(
-            host,
-            lambda name: LauncherInfo(
-                node=name,
-                host=host,
-                slot=slot or host,
-                incarnation=1,
-                registered_ns=time.time_ns(),
-                machine=machine,
-                pid=pid,
-                start_ticks=1,
-            ),
+            node.partition("~")[0],
+            lambda name: describe_launcher(name, slot=slot, pid=pid, machine=machine),
         )
 
     def beat(

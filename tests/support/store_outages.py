@@ -37,6 +37,8 @@ _ANSWERS = {
     Fault.FULL: (507, b"<Error><Code>XMinioStorageFull</Code></Error>"),
     Fault.DENIED: (403, b"<Error><Code>AccessDenied</Code></Error>"),
 }
+_Answer = tuple[int, list[tuple[str, str]], bytes]
+"""Status, headers and content."""
 _HOP_HEADERS = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 
 
@@ -63,6 +65,9 @@ class Outages(http.server.ThreadingHTTPServer):
         self.fault_count = 0
         self.puts: list[tuple[str, bool]] = []
         """Path of each PUT that the server accepted, and whether it had a condition."""
+        self.late_listings: dict[str, _Answer] | None = None
+        """Answers that listings keep from now on, by path, as of a store that lists new objects
+        late; None where they are true."""
         self._random = random.Random(seed)
         self._lock = threading.Lock()
 
@@ -96,13 +101,21 @@ class _Relay(http.server.BaseHTTPRequestHandler):
             self._answer(_ANSWERS[fault][0], [], _ANSWERS[fault][1])
             return
         if fault is not Fault.CUT_BEFORE:
-            status, headers, content = self._forward(body)
+            status, headers, content = self._find_answer(body)
             if fault is not Fault.CUT_AFTER:
                 self._answer(status, headers, content)
                 return
         self.close_connection = True
 
-    def _forward(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+    def _find_answer(self, body: bytes) -> _Answer:
+        late = self.server.late_listings
+        if late is None or self.command != "GET" or "list-type=" not in self.path:
+            return self._forward(body)
+        if self.path not in late:
+            late[self.path] = self._forward(body)
+        return late[self.path]
+
+    def _forward(self, body: bytes) -> _Answer:
         target = self.server.target
         connection = http.client.HTTPConnection(target.hostname or "", target.port, timeout=60)
         try:

@@ -80,18 +80,17 @@ def estimate_accuracy(cause: str, kind: EvidenceKind) -> Accuracy:
     of_kind, source = counts.evidence_kinds.get(kind, Counts()), EVIDENCE_KINDS[kind]
     if of_kind.verdict_count < MIN_PROGRAMS:
         of_kind, source = sum(counts.causes.values(), Counts()), "any evidence"
-    programs = (
-        count_of(of_cause.verdict_count, "public program")
-        if of_cause.verdict_count
-        else "no public program"
-    )
     if not of_kind.verdict_count:
         basis = "No verdict was checked on public programs yet."
         return Accuracy(ratio=of_kind.accuracy_ratio, basis=basis)
+    programs = count_of(of_cause.verdict_count, "public program")
+    own = (
+        f"Only {programs} had the verdict “{answer}”"
+        if of_cause.verdict_count
+        else f"No public program had the verdict “{answer}”"
+    )
     return Accuracy(
-        ratio=of_kind.accuracy_ratio,
-        basis=f"The verdict “{answer}” was given for {programs}, too few for an accuracy of its "
-        f"own; verdicts from {source} were {of_kind}.",
+        ratio=of_kind.accuracy_ratio, basis=f"{own}; verdicts from {source} were {of_kind}."
     )
 
 

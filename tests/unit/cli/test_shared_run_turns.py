@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from stepscope.cli.places import RunDirectory, make_run
@@ -21,9 +23,11 @@ from stepscope.errors import RunExistsError
 from stepscope.job_environment import JobIdentity
 from stepscope.monitor import check_join, register_launcher, registration as registering
 from stepscope.monitor.registration import CONFIRM_S
-from stepscope.schema import Incarnation, JobState
-from stepscope.store import HEARTBEAT_TIMEOUT_S
-from tests.support.shared_runs import SharedJob, SteppedTime, describe_run
+from stepscope.schema import Incarnation, JobState, JobStatus
+from stepscope.store import HEARTBEAT_TIMEOUT_S, SharedRun
+from tests.support.buckets import TestBucket
+from tests.support.shared_runs import SharedJob, SteppedTime, describe_launcher, describe_run
+from tests.support.store_outages import outages
 
 SLURM = JobIdentity("slurm", "1.0", True)
 
@@ -234,3 +238,25 @@ def test_launchers_that_start_at_the_same_time(tmp_path: Path) -> None:
     assert sum(sentence.startswith("Joined the run") for sentence in sentences) == 7
     # Only the first of eight with the same name may find no other one.
     assert sum(s.startswith("Another launcher of this job runs as") for s in sentences) >= 7
+
+
+def test_a_store_that_lists_late(bucket: TestBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    location, clock = bucket.url("runs/a"), SteppedTime()
+    store = SharedRun(location)
+    with outages(bucket.server.endpoint) as relay:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", relay.endpoint)
+        late = SharedRun(location)
+        relay.late_listings = {}
+        assert late.read_lease() is None
+        assert late.list_launchers() == []
+        assert store.register("host", describe_launcher).node == "host"
+        assert store.take_lease(1, "host")
+        # Nothing is listed, and still no name and no lease is given away twice.
+        assert late.list_launchers() == []
+        assert late.register("host", describe_launcher).node == "host~2"
+        assert not late.take_lease(1, "host~2")
+        clock.on_sleep = lambda: setattr(relay, "late_listings", None)  # type: ignore[method-assign]
+        status = JobStatus(state=JobState.COMPLETED, heartbeat_ns=time.time_ns(), started_ns=1)
+        bucket.put("runs/a/nodes/host/status.json", msgspec.json.encode(status))
+        assert not await_turn(location, "host~2", clock=clock, sleep=clock.sleep)
+        assert clock.slept_s == POLL_S

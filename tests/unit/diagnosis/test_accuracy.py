@@ -30,14 +30,14 @@ def test_a_known_cause_has_an_accuracy_of_its_own() -> None:
 def test_a_rare_cause_takes_the_accuracy_of_its_kind_of_evidence_and_says_so() -> None:
     estimate = estimate_accuracy("logging", "sampled")
     assert estimate.ratio == (5 + 1) / (8 + 2)
-    assert "4 public programs, too few" in estimate.basis
+    assert estimate.basis.startswith("Only 4 public programs had the verdict “logging”; ")
     assert "verdicts from stack samples were right for 5 of 8" in estimate.basis
 
 
 def test_rare_evidence_takes_the_accuracy_of_all_verdicts() -> None:
     estimate = estimate_accuracy("none", "timed")
     assert estimate.ratio == (6 + 1) / (10 + 2)
-    assert "“no bottleneck” was given for no public program" in estimate.basis
+    assert estimate.basis.startswith("No public program had the verdict “no bottleneck”; ")
 
 
 def test_without_any_counts_the_accuracy_is_a_half(monkeypatch: pytest.MonkeyPatch) -> None:
