@@ -84,13 +84,13 @@ def estimate_accuracy(cause: str, kind: EvidenceKind) -> Accuracy:
         basis = "No verdict was checked on public programs yet."
         return Accuracy(ratio=of_kind.accuracy_ratio, basis=basis)
     programs = count_of(of_cause.verdict_count, "public program")
-    own = (
+    finding = (
         f"Only {programs} had the verdict “{answer}”"
         if of_cause.verdict_count
         else f"No public program had the verdict “{answer}”"
     )
     return Accuracy(
-        ratio=of_kind.accuracy_ratio, basis=f"{own}; verdicts from {source} were {of_kind}."
+        ratio=of_kind.accuracy_ratio, basis=f"{finding}; verdicts from {source} were {of_kind}."
     )
 
 
