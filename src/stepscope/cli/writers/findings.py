@@ -70,7 +70,7 @@ def delivery_lines(deliveries: list[Delivery]) -> list[str]:
             delivery.rule
         )
     return [
-        f"{receiver}: {', '.join(rules)} {outcome}"
+        f"{receiver} ({', '.join(rules)}): {outcome}"
         for (receiver, outcome), rules in rules_by_delivery.items()
     ]
 
