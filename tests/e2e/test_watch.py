@@ -163,12 +163,12 @@ def test_a_job_is_stopped_by_a_rule(start: Callable[..., StallingJob]) -> None:
     states = {delivery.action: delivery.state for delivery in job.record.deliveries}
     assert states == {"stop": DeliveryState.SENT, "webhook": DeliveryState.SENT}
     errors = job.errors.read_text()
-    assert f"stop the job: {RULE} done" in errors
+    assert f"stop the job ({RULE}): done" in errors
     checked = subprocess.run(
         [*STEPSCOPE, "rules", "check", str(job.run)], capture_output=True, text=True
     )
     assert checked.returncode == 3
-    assert f"stop the job: {RULE} done" in checked.stdout
+    assert f"stop the job ({RULE}): done" in checked.stdout
 
 
 def test_a_job_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path) -> None:
