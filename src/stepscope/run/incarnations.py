@@ -98,11 +98,9 @@ def _find_simultaneous_ranks(run: Run) -> list[Rank]:
 def _are_simultaneous(first: Rank, second: Rank) -> bool:
     if first.process.node == second.process.node:
         return False
-    starts, ends = zip(
-        *((one.steps.start[0], one.steps.end[-1]) for one in (first, second)), strict=True
-    )
-    shorter_ns = min(end - start for start, end in zip(starts, ends, strict=True))
-    return bool(2 * (min(ends) - max(starts)) > shorter_ns)
+    both = (first.steps, second.steps)
+    shared_ns = min(steps.end[-1] for steps in both) - max(steps.start[0] for steps in both)
+    return bool(2 * shared_ns > min(steps.end[-1] - steps.start[0] for steps in both))
 
 
 def find_repeated_ranks(run: Run) -> list[str]:

@@ -59,21 +59,22 @@ def decode_block(block: Block, *, complete: bool = False) -> Chunk:
     chunk = scan_block(text, _decode_odd)
     if chunk is None:
         with _python_lock:
-            chunk = _decode_by_python(b"".join((b"[", text, b"]")), complete=complete)
+            chunk = _decode_by_python(text, complete=complete)
     if not (complete or chunk.event_count or chunk.lost_events or any(chunk.fragments)):
         chunk.fragments = (bytes(text), b"")  # perhaps a list after that of the events
     chunk.gap = block.gap
     return chunk
 
 
-def _decode_by_python(array: bytes, *, complete: bool) -> Chunk:
+def _decode_by_python(text: bytes | bytearray | memoryview, *, complete: bool) -> Chunk:
+    array = b"".join((b"[", text, b"]"))
     chunk = _decode_known(array)
     if chunk is None:
         chunk = Chunk()
         try:
             events = _with_phase(_decode_events(array)) if _has_phases(array) else []
         except MALFORMED_JSON:
-            repaired = repair.read_events(array[1:-1], _decode_any_event, complete=complete)
+            repaired = repair.read_events(bytes(text), _decode_any_event, complete=complete)
             events = repaired.events
             chunk.repaired, chunk.lost_bytes = repaired.repaired, repaired.lost_bytes
             chunk.lost_events, chunk.fragments = repaired.lost, repaired.fragments
