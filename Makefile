@@ -6,7 +6,7 @@
 #                after set-up)
 #   make check-fast   the same without the front end's checks and slow tests: three minutes
 #   make web     the front end: what the report's page is drawn by
-#   make generate   write the parts of docs and web/src/api that follow from the code
+#   make generate   write the parts of docs that follow from the code
 #   make fix     let the formatter and linter repair what they can
 #   make test-frameworks   training jobs of TensorFlow, Keras and others, each in an environment of its own
 #   make faults PYTHONS="python3.12 python3.13"   the tests of faults, with jobs on these interpreters
@@ -109,7 +109,6 @@ faults: $(VENV)/test.ready
 generate: $(VENV)/test.ready
 	REWRITE=1 $(PY) -m pytest -q tests/unit/rules/test_rules_doc.py tests/unit/store/test_run_directory_doc.py \
 	  tests/contract/test_seeds_doc.py tests/unit/test_errors_doc.py
-	$(PY) web/api_types.py
 
 fix: $(VENV)/test.ready
 	$(VENV)/bin/ruff check --fix $(RUFF_PATHS)

@@ -1,6 +1,6 @@
 // Views and their payloads as the server describes them: also those that this page was built without.
 import { capitalize, words } from "../base/text";
-import type { FieldLabel } from "./labels";
+import type { FieldLabel } from "../api/labels";
 
 export type Json = string | number | boolean | null | Json[] | JsonObject;
 export interface JsonObject {
