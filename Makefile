@@ -107,8 +107,7 @@ faults: $(VENV)/test.ready
 	  $$python --version && JOB_PYTHON=$$python $(PY) -m pytest -q tests/faults || exit 1; done
 
 generate: $(VENV)/test.ready
-	REWRITE=1 $(PY) -m pytest -q tests/unit/rules/test_rules_doc.py tests/unit/store/test_run_directory_doc.py \
-	  tests/contract/test_seeds_doc.py tests/unit/test_errors_doc.py
+	$(PY) -m tools.docs
 
 fix: $(VENV)/test.ready
 	$(VENV)/bin/ruff check --fix $(RUFF_PATHS)
@@ -143,7 +142,7 @@ fuzz: $(VENV)/test.ready requirements/fuzz.txt
 	$(PY) -m tests.fuzz.scanner
 	$(PY) -m tests.fuzz.scanner --sanitize
 	$(PY) -m tests.fuzz.api
-	$(PY) -m benchmarks.reliability_doc
+	$(PY) -m tools.docs
 
 # PyTorch must be one that finds the GPU; name its interpreter with PY=… where it is not in $(VENV).
 gpu-check:

@@ -12,9 +12,16 @@ from stepscope.cli import COMMANDS
 from stepscope.diagnosis.verdict import SUSPECTS
 from stepscope.views import VIEWS
 from tests.support.command import run_command
+from tools.docs.blocks import find_documents, update_blocks
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+
+
+@pytest.mark.parametrize("document", find_documents(), ids=lambda path: path.name)
+def test_generated_parts_are_up_to_date(document: Path) -> None:
+    text = document.read_text()
+    assert text == update_blocks(text), f"docs/{document.name} is out of date: run `make generate`"
 
 
 def test_the_pages_name_every_command_and_view() -> None:

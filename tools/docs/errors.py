@@ -1,7 +1,5 @@
 """Catalogue of the errors that users see, read from the source.
 
-    python tools/error_catalogue.py      print docs/errors.md
-
 Finds every call that makes an error of users, or a fault of the environment, and the template of
 its message: text, and names of what is inserted. Constants, variables and functions are followed.
 """
@@ -11,13 +9,12 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "stepscope"
 KINDS = ("StepscopeError", "Refusal", "ActionError")
 """Classes of errors of users; their subclasses are, too."""
@@ -40,23 +37,6 @@ _REMEDY = re.compile(
     re.IGNORECASE,
 )
 """Start of the part of a message that says what to do, or what is accepted."""
-_HEADER = """\
-# Errors
-
-Written by `make generate` from the source; do not edit.
-
-An error is one sentence on standard error, after `stepscope: `; with `--json`, it is an object
-([commands](commands.md#errors)). Search this page for words of the message that are no names or
-numbers: these are in braces here, such as {path}. Where nothing is said about what to do, see the
-text above the table.
-
-## Faults of the environment
-
-`stepscope doctor` finds these on the machine, and in the session, in which it runs.
-
-| fault | consequence | what to do |
-|---|---|---|
-"""
 
 Template = tuple[str, ...]
 """Text, name, text, …, text: the names stand for what is inserted."""
@@ -95,11 +75,16 @@ class Catalogue(NamedTuple):
     faults: list[Fault]
 
 
-def write_doc() -> str:
-    """Return docs/errors.md."""
+def list_faults() -> str:
+    """Return the table of faults of the environment."""
+    rows = (_row(map(_join_texts, fault.texts)) for fault in read_catalogue().faults)
+    return "| fault | consequence | what to do |\n|---|---|---|\n" + "".join(rows)
+
+
+def list_messages() -> str:
+    """Return a section for each kind of error."""
     catalogue = read_catalogue()
-    lines = [_HEADER]
-    lines += [_row(map(_join_texts, fault.texts)) for fault in catalogue.faults]
+    lines = []
     for kind, doc in catalogue.docs.items():
         messages = [message for message in catalogue.messages if message.kind == kind]
         lines.append(f"\n## {kind}\n\n{doc}\n")
@@ -131,6 +116,8 @@ def read_catalogue() -> Catalogue:
     messages: dict[tuple[str, str], Message] = {}
     faults = []
     for module in modules:
+        if not module.mentions({*docs, INVALID_VALUE, FAULT}):
+            continue
         for call, functions in module.calls():
             name = _called_name(call)
             location = f"{module.path.relative_to(ROOT)}:{call.lineno}"
@@ -156,9 +143,24 @@ class _Module:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._tree = ast.parse(path.read_text())
-        self.classes = [node for node in ast.walk(self._tree) if isinstance(node, ast.ClassDef)]
-        self._functions = {n.name: n for n in self._tree.body if isinstance(n, ast.FunctionDef)}
+        self._text = path.read_text()
+
+    def mentions(self, names: Iterable[str]) -> bool:
+        """Return True if one of the names is in the text; only then is parsing it worthwhile."""
+        return any(name in self._text for name in names)
+
+    @cached_property
+    def _tree(self) -> ast.Module:
+        return ast.parse(self._text)
+
+    @cached_property
+    def classes(self) -> list[ast.ClassDef]:
+        """Classes of the module."""
+        return [node for node in self._tree.body if isinstance(node, ast.ClassDef)]
+
+    @cached_property
+    def _functions(self) -> dict[str, ast.FunctionDef]:
+        return {node.name: node for node in self._tree.body if isinstance(node, ast.FunctionDef)}
 
     def calls(self) -> Iterator[tuple[ast.Call, list[ast.AST]]]:
         """Yield every call, with the module and the functions that it is in."""
@@ -232,12 +234,14 @@ class _Module:
 
 def _find_kinds(modules: Sequence[_Module]) -> dict[str, str]:
     """Find the docstrings of the classes of errors of users."""
-    classes = [node for module in modules for node in module.classes]
     kinds: dict[str, str] = {}
     while True:
+        names = {*KINDS, *kinds}
         more = {
             node.name: ast.get_docstring(node) or ""
-            for node in classes
+            for module in modules
+            if module.mentions(names)
+            for node in module.classes
             if node.name in KINDS or any(getattr(base, "id", "") in kinds for base in node.bases)
         }
         if len(more) == len(kinds):
@@ -302,7 +306,3 @@ def _joined(parts: Sequence[str]) -> Template:
         else:
             joined += [name, text]
     return tuple(joined)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(write_doc())
