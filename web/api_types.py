@@ -1,7 +1,6 @@
 """Generate the TypeScript types of the payloads from their msgspec structs.
 
-A type that several files need is declared in the first of them. Imported are msgspec, NumPy and
-lazy_loader only.
+A type that several files need is declared in the first of them.
 
 python web/api_types.py           writes web/src/api, as does every build of the front end
 """
