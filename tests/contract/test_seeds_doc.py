@@ -8,14 +8,14 @@ from tools.docs.seeds import MARK, describe_evidence, find_marked_tests, read_ma
 
 
 def test_every_row_has_evidence() -> None:
-    rows, tests = read_rows(), list(find_marked_tests())
+    rows, tests = read_rows(), find_marked_tests()
     ids = [row for features in rows.features.values() for row in features]
     without = [row for row in ids if not describe_evidence(row, rows, tests)]
     assert without == [], "mark the tests that show these rows"
 
 
 def test_ids_belong_to_rows() -> None:
-    rows, tests = read_rows(), list(find_marked_tests())
+    rows, tests = read_rows(), find_marked_tests()
     ids = Counter(row for features in rows.features.values() for row in features)
     assert max(ids.values()) == 1
     assert ids.keys() >= set().union(rows.commands, *rows.not_yet.values())

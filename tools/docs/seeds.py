@@ -10,6 +10,7 @@ import ast
 import os
 import tomllib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,7 +46,7 @@ def list_features() -> str:
     Raises:
         ValueError: a mark is at something else than a test or a file.
     """
-    rows, tests = read_rows(), list(find_marked_tests())
+    rows, tests = read_rows(), find_marked_tests()
     lines = []
     for tool, features in rows.features.items():
         lines += [f"## {tool}", "", "| id | feature | shown by |", "|---|---|---|"]
@@ -61,22 +62,26 @@ def read_rows() -> Rows:
     return msgspec.convert(tomllib.loads(text), Rows)
 
 
-def find_marked_tests() -> Iterator[MarkedTest]:
+@cache
+def find_marked_tests() -> list[MarkedTest]:
     """Find the tests that show features."""
+    marked = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         source = path.read_text()
         if f"{MARK}(" in source:
             marks = list(read_marks(source))
             if len(marks) != source.count(f"{MARK}("):
                 raise ValueError(f"{path}: mark tests or the file")
-            yield from (MarkedTest(path, name or path.name, ids) for name, ids in marks)
+            marked += [MarkedTest(path, name or path.name, ids) for name, ids in marks]
+    return marked
 
 
 def read_marks(source: str) -> Iterator[tuple[str | None, list[str]]]:
     """Find the marks of functions and classes, and those of the whole file, which have no name."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
-            name, holders = None, [node.value]
+        if isinstance(node, ast.Assign):
+            is_mark = getattr(node.targets[0], "id", None) == "pytestmark"
+            name, holders = None, [node.value] if is_mark else []
         else:
             name, holders = getattr(node, "name", None), getattr(node, "decorator_list", [])
         for call in (call for holder in holders for call in ast.walk(holder)):
