@@ -35,7 +35,6 @@ from stepscope.importers.results import (
     Recorded,
     Refused,
     Result,
-    ignore_progress,
 )
 from stepscope.schema import DEBUGGER, MALFORMED_JSON, ProcessInfo
 from stepscope.store import RunWriter
@@ -57,11 +56,7 @@ class DebuggerTensorImporter:
         return detect_form(path) is not None
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
     ) -> list[Result]:
         """Import the tensors of a job together; see `registry.Importer.import_files`."""
         forms = {index: detect_form(path) for index, path in enumerate(files)}

@@ -35,7 +35,6 @@ from stepscope.importers.results import (
     TENSORBOARD,
     ProgressCallback,
     Result,
-    ignore_progress,
 )
 from stepscope.schema import ProcessInfo, is_event_file_name, rank_in_name
 from stepscope.store import RunWriter
@@ -59,11 +58,7 @@ class TensorBoardImporter:
         return _VERSION in read_head(path)[:_VERSION_BYTES] and begins_with_record(path)
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
     ) -> list[Result]:
         """Import the runs of TensorBoard; see `registry.Importer.import_files`."""
         directories: defaultdict[Path, list[int]] = defaultdict(list)
