@@ -137,6 +137,9 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
     topic = "losses"
     state_type: ClassVar[type[Any]]
     """Class of the state of one loss."""
+    prefixes: ClassVar[tuple[str, ...]] = ()
+    """Beginnings of the names that are judged unless the user gives an expression; by default
+    losses."""
     evidence = ("tensors",)
     missing: ClassVar[str] = NO_LOSSES
     advice: ClassVar[str] = LOSS_ADVICE
@@ -152,6 +155,8 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
 
     def selects(self, series: LoggedScalars) -> bool:
         """Return True for a series that the rule judges."""
+        if self.prefixes and self.parameters.tensor_regex is None:
+            return series.name.startswith(self.prefixes)
         return self.parameters.selects(series.name)
 
     def require_enough(self, losses: list[S]) -> None:
