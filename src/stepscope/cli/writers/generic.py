@@ -125,22 +125,18 @@ def _write_part(out: Console, label: FieldLabel, value: Any) -> None:
     elif not value:
         return
     elif isinstance(value[0], msgspec.Struct):
-        _write_structs(out, label, value)
+        if all(_is_flat(part) for part in value):
+            out.print(f"[dim]{label.title}[/dim]")
+            _write_table(out, [_fields(part, label.unit) for part in value])
+        else:
+            for part in value:
+                _write_struct(out, part, label.unit)
     elif label.display == "curve":
         end = f"  up to {text_of(label, max(filter(None, value), default=0))}"
         room = out.width - len(label.title) - GAP - len(end)
         out.print(f"{title}  {curve(value, min(room, MAX_CURVE_CELLS))}{end}")
     else:
         out.print(f"{title}  {escape(', '.join(text_of(label, item) for item in value))}")
-
-
-def _write_structs(out: Console, label: FieldLabel, parts: Sequence[msgspec.Struct]) -> None:
-    if all(_is_flat(part) for part in parts):
-        out.print(f"[dim]{label.title}[/dim]")
-        _write_table(out, [_fields(part, label.unit) for part in parts])
-    else:
-        for part in parts:
-            _write_struct(out, part, label.unit)
 
 
 def _write_mapping(out: Console, label: FieldLabel, value: Mapping[str, Any]) -> None:

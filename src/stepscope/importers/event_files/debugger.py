@@ -45,7 +45,6 @@ _SCALAR_COLLECTIONS = frozenset({"losses", "metrics", "sm_metrics"})
 _SCALAR_PREFIX = "scalar/"
 _MODES = {b"1": "TRAIN", b"2": "EVAL", b"3": "PREDICT", b"4": "TRAIN"}
 """Modes by the content of the plugin `mode`; 4 is GLOBAL."""
-_MAX_STEP = 2**62
 
 
 class DebuggerTensorImporter:
