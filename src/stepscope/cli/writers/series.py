@@ -14,6 +14,7 @@ from stepscope.cli.writers.generic import (
     curve,
     cut,
     write_quality,
+    write_sentences,
 )
 from stepscope.quantities import count, duration, in_unit, number, percent
 from stepscope.views import (
@@ -56,8 +57,7 @@ def write_series(out: Console, payload: SystemSeriesView) -> None:
             _write_line(out, f"{series.metric} {series.device}", series.mean, f"up to {maximum}")
     if payload.left_out_count:
         out.print(f"{payload.left_out_count} series omitted")
-    for note in payload.notes:
-        out.print(escape(note))
+    write_sentences(out, payload.notes)
 
 
 def write_tensors(out: Console, payload: TensorsView) -> None:
