@@ -7,7 +7,7 @@ sentences; `PerDeviceRule` and `PerRankRule` supply everything that such rules h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -255,8 +255,12 @@ class PerRankRule(IncrementalRule[P, K], Generic[P, R, K]):
         """Describe the evaluated ranks and those on which the rule fired."""
         raise NotImplementedError
 
+    def select_steps(self, inputs: RuleInputs) -> Sequence[RankStepTimes]:
+        """Return the new steps that the rule evaluates."""
+        return inputs.steps
+
     def update(self, state: K, inputs: RuleInputs) -> K:
-        for steps in inputs.steps:
+        for steps in self.select_steps(inputs):
             self.update_rank(state, steps, inputs)
         for trace in sort_traces(inputs):
             traced = imported_steps(trace)
