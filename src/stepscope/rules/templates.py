@@ -89,6 +89,7 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
     """What to do to get such samples."""
     details_type: ClassVar[type[Any]]
     """Details of the rule, with those of each GPU in the field `gpus`."""
+    run_state = DeviceStates
 
     @property
     def patience_count(self) -> int:
@@ -126,9 +127,6 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
     def sentences(self, devices: Devices[D], triggered: Devices[D]) -> Iterable[str]:
         """Describe all devices and those on which the rule fired."""
         raise NotImplementedError
-
-    def start(self) -> DeviceStates[D]:
-        return DeviceStates()
 
     def update(self, state: DeviceStates[D], inputs: RuleInputs) -> DeviceStates[D]:
         for name, series in self.samples(inputs).items():

@@ -160,9 +160,7 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
     missing_in_traces = (
         f"the traces of two or more ranks do not have {MIN_TRACED_STEPS} steps in common"
     )
-
-    def start(self) -> _State:
-        return _State()
+    run_state = _State
 
     def select_steps(self, inputs: RuleInputs) -> Sequence[RankStepTimes]:
         return inputs.settled_steps

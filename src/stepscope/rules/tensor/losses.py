@@ -144,6 +144,7 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
     missing: ClassVar[str] = NO_LOSSES
     advice: ClassVar[str] = LOSS_ADVICE
     missing_in_traces = "imported traces have no losses"
+    run_state = LossStates
 
     def judge(self, loss: S, series: LoggedScalars) -> list[LossViolation]:
         """Return the violations in new values, all of which are finite."""
@@ -161,9 +162,6 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
 
     def require_enough(self, losses: list[S]) -> None:
         """Raise NotApplicable unless there are enough values for a decision."""
-
-    def start(self) -> LossStates[S]:
-        return LossStates()
 
     def update(self, state: LossStates[S], inputs: RuleInputs) -> LossStates[S]:
         for series in inputs.scalars:
