@@ -63,8 +63,8 @@ class Importer(Protocol):
 
 def installed_importers() -> list[Importer]:
     """Load all importers, in the order in which they are asked for a file."""
-    first, *others = (EntryPoint(name, value, GROUP) for name, value in _BUILT_IN.items())
-    offers = [first, *entry_points(GROUP), *others]
+    built_in = [EntryPoint(name, value, GROUP) for name, value in _BUILT_IN.items()]
+    offers = [built_in[0], *entry_points(GROUP), *built_in[1:]]
     return list(filter(None, map(_load, offers)))
 
 

@@ -25,7 +25,7 @@ from stepscope.importers.event_files.debugger_files import (
     rank_of,
     worker_of,
 )
-from stepscope.importers.event_files.reading import EventFile, refuse
+from stepscope.importers.event_files.reading import EventFile
 from stepscope.importers.event_files.rows import Moment, RowWriter
 from stepscope.importers.event_files.statistics import describe_elements, describe_reductions
 from stepscope.importers.event_files.values import Tensor, Value, read_tensor
@@ -35,6 +35,7 @@ from stepscope.importers.results import (
     Recorded,
     Refused,
     Result,
+    refuse,
 )
 from stepscope.schema import DEBUGGER, MALFORMED_JSON, ProcessInfo
 from stepscope.store import RunWriter

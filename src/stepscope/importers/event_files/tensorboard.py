@@ -22,7 +22,7 @@ import msgspec
 
 from stepscope.event_records import MalformedMessageError, begins_with_record
 from stepscope.importers.content import read_head
-from stepscope.importers.event_files.reading import EventFile, refuse
+from stepscope.importers.event_files.reading import EventFile
 from stepscope.importers.event_files.rows import Moment, RowWriter
 from stepscope.importers.event_files.statistics import describe_histogram
 from stepscope.importers.event_files.values import (
@@ -35,6 +35,7 @@ from stepscope.importers.results import (
     TENSORBOARD,
     ProgressCallback,
     Result,
+    refuse,
 )
 from stepscope.schema import ProcessInfo, is_event_file_name, rank_in_name
 from stepscope.store import RunWriter
