@@ -13,6 +13,7 @@ from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from tests.support.imported_runs import REAL_TRACES, import_into
+from tests.support.shared_databases import shared_databases  # noqa: F401 - a fixture
 
 GET = "fetch > Rows.__getitem__"
 LOOP = "main > train"
