@@ -56,4 +56,4 @@ class Engine:
         return [function(run, part) for part in parts]
 
     def close(self) -> None:
-        """Release connections."""
+        """Release connections and processes."""

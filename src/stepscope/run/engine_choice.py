@@ -13,6 +13,9 @@ MIN_POOL_PARTS = 8
 class LocalEngine(Engine):
     """Engine that starts processes on this machine for a run of many parts."""
 
+    def __init__(self) -> None:
+        self._processes: Engine | None = None
+
     def map(
         self,
         run: RunT,
@@ -24,9 +27,16 @@ class LocalEngine(Engine):
         """See `Engine.map`."""
         if len(parts) < MIN_POOL_PARTS:
             return super().map(run, function, parts, tables=tables)
-        from stepscope.run.executors import ProcessEngine  # most runs have few parts
+        if self._processes is None:
+            from stepscope.run.executors import ProcessEngine  # most runs have few parts
 
-        return ProcessEngine().map(run, function, parts, tables=tables)
+            self._processes = ProcessEngine()
+        return self._processes.map(run, function, parts, tables=tables)
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        if self._processes is not None:
+            self._processes.close()
 
 
 def choose_engine(scheduler: str | None) -> Engine:

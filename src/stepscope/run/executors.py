@@ -25,7 +25,10 @@ Unreadable = dict[str, tuple[str, str]]
 
 
 class ProcessEngine(Engine):
-    """Engine that starts as many processes as there are cores; they end with the call."""
+    """Engine with as many processes as there are cores, from its first call until it is closed."""
+
+    def __init__(self) -> None:
+        self._executor: ProcessPoolExecutor | None = None
 
     def map(
         self,
@@ -36,17 +39,26 @@ class ProcessEngine(Engine):
         tables: Sequence[str] = (),
     ) -> list[Table]:
         """See `Engine.map`."""
-        count = max(1, min(available_cores(), len(parts)))
-        try:
+        if self._executor is None:
             # A fork would inherit the locks of DuckDB, but not its threads.
-            with ProcessPoolExecutor(count, get_context("spawn"), _ignore_interrupts) as executor:
-                return map_on(executor, run, function, parts, tables=tables)
+            self._executor = ProcessPoolExecutor(
+                available_cores(), get_context("spawn"), _ignore_interrupts
+            )
+        try:
+            return map_on(self._executor, run, function, parts, tables=tables)
         except BrokenProcessPool:
+            self.close()
             raise StepscopeError(
                 "A process that read a part of the run was killed, probably because memory ran "
                 "out. Close other programs, or read the run on other machines with "
                 "`stepscope show RUN VIEW --scheduler ADDRESS`."
             ) from None
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._executor is not None:
+            self._executor.shutdown()
+            self._executor = None
 
 
 def map_on(
