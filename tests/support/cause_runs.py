@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
+import pytest
+
+from stepscope.diagnosis import Verdict, diagnose
 from stepscope.testing import RunBuilder
+
+GET = "fetch > Rows.__getitem__"
+LOOP = "main > train"
+CODE = {
+    "read": f"{GET} > fetch_row > get@requests/api.py",
+    "decode": f"{GET} > read_table@pyarrow/parquet/core.py",
+    "augment": f"{GET} > Compose.__call__ > Mask.__call__",
+    "tokenise": f"{GET} > encode@tiktoken/core.py",
+    "lookup": f"{GET} > lookup",
+    "collate": "fetch > collate_rows",
+    "sync": f"{LOOP} # total += loss.item()",
+    "log": f"{LOOP} # print(step, total)",
+    "python": f"{LOOP} > schedule # rate = base / step",
+    "batch": f"{LOOP} > get_batch # x = data[i : i + n]",
+    "model": f"{LOOP} > Module.__call__@torch/nn/modules/module.py",
+}
 
 COMPUTE = "forward 20 | backward 15 | optimizer 5"
 SMALL = " | ".join(["op:add 0.015"] * 300)
@@ -231,3 +251,16 @@ CAUSE_RUNS: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
     "collectives": ("communication", draw_steps(f"{COMPUTE} | communication 20")),
 }
 """Suspect and drawn run of each cause."""
+
+
+@pytest.fixture(scope="session")
+def judge_cause(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Verdict]:
+    """Diagnose the drawn run of a cause, once for all tests."""
+
+    @functools.cache
+    def judge(cause: str) -> Verdict:
+        run = RunBuilder(tmp_path_factory.mktemp("cause") / "run", code=CODE)
+        CAUSE_RUNS[cause][1](run)
+        return diagnose(run.open())
+
+    return judge

@@ -16,15 +16,16 @@ from stepscope.store import create_run
 from tests.support.kineto_files import trace, training
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a run with traces of two ranks, of the same name in different directories."""
+    base = tmp_path_factory.mktemp("export")
     for rank in (0, 1):
-        path = tmp_path / "traces" / str(rank) / "trace.json"
+        path = base / "traces" / str(rank) / "trace.json"
         path.parent.mkdir(parents=True)
         path.write_bytes(trace(*training(), distributedInfo={"rank": rank}))
-    call("import", str(tmp_path / "traces"), "-o", str(tmp_path / "run"))
-    return tmp_path / "run"
+    call("import", str(base / "traces"), "-o", str(base / "run"))
+    return base / "run"
 
 
 def call(*arguments: str) -> None:

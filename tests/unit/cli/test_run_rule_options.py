@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -87,15 +85,3 @@ def test_data_arrive_before_the_next_scan_ends(scan_s: float, flush_s: float) ->
     plan = plan_rules(**{**DEFAULTS, "scan_interval": scan_s})  # type: ignore[arg-type]
     assert plan is not None
     assert plan.flush_s == flush_s
-
-
-def test_without_rules_no_process_and_no_record(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "stepscope", "run", "--out", "run", "--no-rules", "--", "true"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    assert not (tmp_path / "run" / "findings" / "rules.json").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -29,15 +28,22 @@ def read_schema(directory: Path, *name: str) -> dict[str, Any]:
     return schema
 
 
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory with a run."""
+    directory = tmp_path_factory.mktemp("schema")
+    RunBuilder(directory / "run").write()
+    return directory
+
+
 @pytest.mark.parametrize("output", OUTPUTS)
-def test_an_output_follows_its_schema(tmp_path: Path, output: str) -> None:
-    RunBuilder(tmp_path / "run").write()
+def test_an_output_follows_its_schema(directory: Path, output: str) -> None:
     words = output.split()
-    payload = json.loads(run_command(tmp_path, *words, "--json").stdout)
+    payload = json.loads(run_command(directory, *words, "--json").stdout)
     name = (
         words[2:] if words[0] == "show" else [w for w in words if w not in {"run", "StepOutlier"}]
     )
-    schema = read_schema(tmp_path, *name)
+    schema = read_schema(directory, *name)
     jsonschema.Draft202012Validator(schema).validate(payload)
     assert not jsonschema.Draft202012Validator(schema).is_valid("nothing")
 
@@ -57,26 +63,26 @@ def test_an_unknown_name_is_answered_with_the_one_meant(tmp_path: Path) -> None:
     assert "Nothing named 'xyz' prints JSON. List the names with `stepscope schema`." in unknown
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_gets_a_script(tmp_path: Path, shell: str) -> None:
-    script = run_command(tmp_path, "completion", shell).stdout
-    assert "_STEPSCOPE_COMPLETE" in script
-    if shutil.which(shell) is not None:
-        subprocess.run([shell, "-n"], input=script, text=True, check=True)
+def test_a_shell_gets_a_script(tmp_path: Path) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        script = run_command(tmp_path, "completion", shell).stdout
+        assert "_STEPSCOPE_COMPLETE" in script
+        if shutil.which(shell) is not None:
+            subprocess.run([shell, "-n"], input=script, text=True, check=True)
 
 
-def test_commands_and_options_are_completed() -> None:
+def test_commands_and_options_are_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_STEPSCOPE_COMPLETE", "bash_complete")
+
     def complete(words: str) -> list[str]:
-        variables = {
-            "COMP_WORDS": words,
-            "COMP_CWORD": str(len(words.split()) - 1),
-            "_STEPSCOPE_COMPLETE": "bash_complete",
-        }
-        command = [str(Path(sys.executable).parent / "stepscope")]
-        return subprocess.run(
-            command, env=os.environ | variables, capture_output=True, text=True, check=True
-        ).stdout.splitlines()
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+        return run_command(tmp_path).stdout.splitlines()
 
     assert complete("stepscope diag") == ["plain,diagnose"]
     assert "plain,--epochs" in complete("stepscope cost --e")
     assert "plain,input-pipeline" in complete("stepscope show run input")
+    script = str(Path(sys.executable).parent / "stepscope")
+    assert subprocess.check_output([script], text=True) == run_command(tmp_path).stdout

@@ -34,6 +34,7 @@ def test_commands_after_a_job_can_be_pasted_elsewhere(tmp_path: Path) -> None:
     lines = [line for line in job.stderr.splitlines() if " show " in line]
     commands = [line.removeprefix("more").strip() for line in lines]
     run = str(tmp_path / "my run")
+    assert not (tmp_path / "my run" / "findings" / "rules.json").exists()  # without rules
     views = ["overview", "system"]  # no step was recorded
     assert [shlex.split(c) for c in commands] == [[str(script), "show", run, v] for v in views]
     pasted = subprocess.run(

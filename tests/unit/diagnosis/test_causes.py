@@ -17,19 +17,17 @@ from stepscope.diagnosis.fact_fixes import FACT_FIXES
 from stepscope.diagnosis.verdict import CAUSES
 from stepscope.testing import RunBuilder
 from stepscope.testing.drawing import MS
-from tests.support.cause_runs import CAUSE_RUNS, COMPUTE, draw_too_few_workers, draw_worker_startup
+from tests.support.cause_runs import CAUSE_RUNS, COMPUTE
 from tests.support.verdict_stages import check_stages
 
 RunMaker = Callable[..., RunBuilder]
+CauseJudge = Callable[[str], Verdict]
 
 
 @pytest.mark.parametrize("cause", CAUSE_RUNS)
-def test_causes(new_run: RunMaker, cause: str) -> None:
-    suspect, draw = CAUSE_RUNS[cause]
-    run = new_run()
-    draw(run)
-    verdict = diagnose(run.open())
-    assert (verdict.suspect, verdict.cause) == (suspect, cause)
+def test_causes(judge_cause: CauseJudge, cause: str) -> None:
+    verdict = judge_cause(cause)
+    assert (verdict.suspect, verdict.cause) == (CAUSE_RUNS[cause][0], cause)
     assert bool(verdict.fixes) == (cause != "unknown")
     assert all(fix.title and fix.instructions and fix.why for fix in verdict.fixes)
     name = "not found" if cause == "unknown" else cause.replace("_", " ")
@@ -106,10 +104,8 @@ def test_advice_on_cores_names_the_parameter_of_the_library(
 
 
 @pytest.mark.seed("DIAG-05")
-def test_the_fixes_name_the_settings_of_the_run(new_run: RunMaker) -> None:
-    run = new_run()
-    draw_too_few_workers(run)
-    verdict = diagnose(run.open())
+def test_the_fixes_name_the_settings_of_the_run(judge_cause: CauseJudge) -> None:
+    verdict = judge_cause("too_few_workers")
     first = verdict.fixes[0]
     assert first.title == "Use 3 DataLoader workers instead of 1"
     assert "num_workers=3" in first.instructions
@@ -119,12 +115,9 @@ def test_the_fixes_name_the_settings_of_the_run(new_run: RunMaker) -> None:
 
 
 @pytest.mark.seed("DIAG-05")
-def test_prefetching_and_persistence_where_they_help(new_run: RunMaker) -> None:
-    run = new_run()
-    draw_worker_startup(run)
-    titles = [fix.title for fix in diagnose(run.open()).fixes]
-    assert "Persistent workers" in titles
-    assert "Prefetch more" in titles
+def test_prefetching_and_persistence_where_they_help(judge_cause: CauseJudge) -> None:
+    titles = {fix.title for fix in judge_cause("worker_startup").fixes}
+    assert titles >= {"Persistent workers", "Prefetch more"}
 
 
 def test_evidence_of_the_input_pipeline(new_run: RunMaker) -> None:
@@ -188,11 +181,9 @@ def test_collections_beside_something_larger(new_run: RunMaker, step: str, locat
     ]
 
 
-def test_evaluation_time_is_relative_to_the_steps(new_run: RunMaker) -> None:
+def test_evaluation_time_is_relative_to_the_steps(judge_cause: CauseJudge) -> None:
     """300 ms after every ten steps of 41 ms: nine times in the ninety measured steps."""
-    run = new_run()
-    CAUSE_RUNS["evaluation"][1](run)
-    verdict = diagnose(run.open())
+    verdict = judge_cause("evaluation")
     assert verdict.share_ratio == pytest.approx(9 * 300 / (9 * 300 + 90 * 41))
     assert verdict.owned_step_ratio == pytest.approx(30 / 41)
 

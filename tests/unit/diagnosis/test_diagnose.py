@@ -14,7 +14,6 @@ from stepscope.diagnosis.verdict import SUSPECTS
 from stepscope.schema import JobState
 from stepscope.testing import RunBuilder
 from stepscope.testing.drawing import MS
-from tests.support.cause_runs import CAUSE_RUNS
 
 RunMaker = Callable[..., RunBuilder]
 
@@ -145,13 +144,12 @@ def test_a_share_of_several_phases_names_its_parts(
     assert diagnose_steps(new_run(), step).share_basis == basis
 
 
-def test_a_share_of_another_phase_names_its_only_part(new_run: RunMaker) -> None:
-    """Preparation between the phases is all of `other`, and belongs to the data pipeline."""
-    run = new_run()
-    CAUSE_RUNS["inline_data_preparation"][1](run)  # 60 of 100 ms
-    assert diagnose(run.open()).share_basis == (
-        "The 60% are data preparation in the training thread."
-    )
+def test_a_share_of_another_phase_names_its_only_part(
+    judge_cause: Callable[[str], Verdict],
+) -> None:
+    """Preparation between the phases, 60 of 100 ms, is all of `other`."""
+    verdict = judge_cause("inline_data_preparation")
+    assert verdict.share_basis == "The 60% are data preparation in the training thread."
 
 
 def test_shares_of_the_four_suspects_sum_to_the_step(new_run: RunMaker) -> None:

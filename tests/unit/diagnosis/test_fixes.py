@@ -88,11 +88,8 @@ def test_augmentation_moves_to_a_gpu_only_where_there_is_one(
     assert titles.count("Move augmentation to the GPU") == count
 
 
-def test_fix_of_a_dataset_names_the_function(new_run: RunMaker) -> None:
-    run = new_run()
-    CAUSE_RUNS["slow_dataset"][1](run)
-    verdict = diagnose(run.open())
-    assert verdict.fixes[0].instructions.startswith("in lookup, ")
+def test_fix_of_a_dataset_names_the_function(judge_cause: Callable[[str], Verdict]) -> None:
+    assert judge_cause("slow_dataset").fixes[0].instructions.startswith("in lookup, ")
 
 
 # --- data preparation and environments in the training thread ------------------------------------

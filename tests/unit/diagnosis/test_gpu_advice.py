@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.diagnosis import Fix, diagnose
+from stepscope.diagnosis import Fix, Verdict, diagnose
 from stepscope.diagnosis.advice import CAUSE_FIXES
 from stepscope.diagnosis.fact_fixes import FACT_FIXES
 from stepscope.diagnosis.job_facts import JobFacts
@@ -67,13 +67,11 @@ def texts_of(fixes: Iterable[Fix]) -> list[tuple[str, str, str]]:
     return [(fix.title, fix.instructions, names) for fix, names in changes]
 
 
-@pytest.mark.parametrize("cause", sorted(CAUSE_RUNS.keys() - DEVICE_CAUSES))
-def test_no_verdict_without_a_gpu_advises_one(new_run: RunMaker, cause: str) -> None:
-    run = new_run()
-    CAUSE_RUNS[cause][1](run)
-    verdict = diagnose(run.open())
-    assert not speaks_of_gpu(texts_of(verdict.fixes))
-    assert not verdict.targets
+def test_no_verdict_without_a_gpu_advises_one(judge_cause: Callable[[str], Verdict]) -> None:
+    for cause in CAUSE_RUNS.keys() - DEVICE_CAUSES:
+        verdict = judge_cause(cause)
+        assert not speaks_of_gpu(texts_of(verdict.fixes)), cause
+        assert not verdict.targets, cause
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def update_large_on_host(job: TraceJob, severity: float) -> None:
         job.operator("aten::mul_", 15_000 * severity)
 
 
-@pytest.mark.parametrize("severity", [0.6, 1.0, 2.0])
+@pytest.mark.parametrize("severity", [0.6, 2.0])
 @pytest.mark.parametrize(
     ("draw", "suspect", "cause"),
     [

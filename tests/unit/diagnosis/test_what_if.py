@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, strategies as st
 
-from stepscope.diagnosis import diagnose
+from stepscope.diagnosis import Verdict, diagnose
 from stepscope.diagnosis.advice import OVERLAP
 from stepscope.diagnosis.pipeline_model import HANDOVER_NS, Pipeline, WorkerEstimate
 from stepscope.diagnosis.what_if import CPU_TIME_RETURNED
@@ -66,10 +66,10 @@ ACHIEVABLE = {
 
 
 @pytest.mark.parametrize("cause", CAUSE_RUNS)
-def test_prediction_of_the_first_fix_of_each_cause(new_run: RunMaker, cause: str) -> None:
-    run = new_run()
-    CAUSE_RUNS[cause][1](run)
-    verdict = diagnose(run.open())
+def test_prediction_of_the_first_fix_of_each_cause(
+    judge_cause: Callable[[str], Verdict], cause: str
+) -> None:
+    verdict = judge_cause(cause)
     predictions = [fix.prediction for fix in verdict.fixes]
     assert verdict.mean_step_ns is not None
     if cause in WITHOUT_PREDICTION:
@@ -91,11 +91,11 @@ def test_prediction_of_the_first_fix_of_each_cause(new_run: RunMaker, cause: str
         assert first.saving_ratio == pytest.approx(sum(inside))
 
 
-def test_reads_that_wait_are_overlapped_by_more_workers(new_run: RunMaker) -> None:
+def test_reads_that_wait_are_overlapped_by_more_workers(
+    judge_cause: Callable[[str], Verdict],
+) -> None:
     """A batch takes 60 ms and the passes 40 ms; two workers hide it."""
-    run = new_run()
-    CAUSE_RUNS["slow_reads"][1](run)
-    fixes = {fix.title: fix.prediction for fix in diagnose(run.open()).fixes}
+    fixes = {fix.title: fix.prediction for fix in judge_cause("slow_reads").fixes}
     overlapped = fixes[OVERLAP]
     assert overlapped is not None
     assert overlapped.step_ns == pytest.approx(40 * MS + HANDOVER_NS)
