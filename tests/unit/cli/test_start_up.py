@@ -1,7 +1,9 @@
-"""Imports of the commands before they do anything: their users wait for them."""
+"""Start of commands: their imports, suggestions that can be pasted, companions."""
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,9 @@ from typing import get_type_hints
 import pytest
 
 from stepscope import comparison, cost, views
-from stepscope.cli import COMMANDS
+from stepscope.cli import COMMANDS, launcher
+from stepscope.cli.launcher import COMPANION_PERIOD_S, COMPANION_STARTS, Companion
+from stepscope.cli.suggestion import locate, suggest
 from stepscope.cli.writers import WRITERS, load_writer, write_generic
 from stepscope.cost import explain_missing_offer, load_price_table
 from stepscope.testing import RunBuilder
@@ -102,3 +106,91 @@ def test_help_has_one_line_per_command(tmp_path: Path) -> None:
     lines = run_command(tmp_path, "--help").stdout.split("Commands:\n")[1].splitlines()
     assert [line.split()[0] for line in lines] == list(COMMANDS)
     assert all(line.endswith(".") and not line.endswith("...") for line in lines)
+
+
+def write_script(directory: Path) -> Path:
+    """Write the script that pip installs for the command."""
+    directory.mkdir(parents=True)
+    script = directory / "stepscope"
+    script.write_text(f"#!{sys.executable}\nfrom stepscope.cli import main\n\nmain()\n")
+    script.chmod(0o755)
+    return script
+
+
+def test_commands_after_a_job_can_be_pasted_elsewhere(tmp_path: Path) -> None:
+    script = write_script(tmp_path / "my env" / "bin")
+    job = subprocess.run(
+        ["my env/bin/stepscope", "run", "--no-rules", "--out", "my run", "--", "true"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [line for line in job.stderr.splitlines() if " show " in line]
+    commands = [line.removeprefix("more").strip() for line in lines]
+    run = str(tmp_path / "my run")
+    assert not (tmp_path / "my run" / "findings" / "rules.json").exists()  # without rules
+    views = ["overview", "system"]  # no step was recorded
+    assert [shlex.split(c) for c in commands] == [[str(script), "show", run, v] for v in views]
+    pasted = subprocess.run(
+        ["sh", "-c", commands[-1]], cwd="/", capture_output=True, text=True, check=False
+    )
+    assert pasted.returncode == 0, pasted.stderr
+    assert "cores" in pasted.stdout
+
+
+def test_the_name_is_enough_where_path_has_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, hidden = write_script(tmp_path / "bin"), write_script(tmp_path / "hidden")
+    monkeypatch.setenv("PATH", str(script.parent), prepend=os.pathsep)
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    assert suggest("show", "a run", "steps") == "stepscope show 'a run' steps"
+    monkeypatch.setattr(sys, "argv", [str(hidden)])
+    assert suggest("ui") == f"{hidden} ui"
+
+
+def test_a_module_is_started_again_by_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/anywhere/stepscope/__main__.py"])
+    assert suggest("doctor") == f"{sys.executable} -m stepscope doctor"
+
+
+def test_locations_are_valid_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert locate("run") == str(tmp_path / "run")
+    assert locate("s3://bucket/run") == "s3://bucket/run"
+
+
+class Clock:
+    """Monotonic clock that the test sets."""
+
+    now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+def test_a_companion_that_dies_at_once_is_given_up_for_an_hour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(launcher, "time", clock)
+    pids: list[int] = []
+
+    def start(job_pid: int) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, "-S", "-c", ""])
+        process.wait()
+        pids.append(job_pid)
+        return process
+
+    companion = Companion(start)
+    for _ in range(3 * COMPANION_STARTS):
+        companion.keep(7)
+    assert pids == [7] * COMPANION_STARTS
+    clock.now_s += COMPANION_PERIOD_S - 1
+    companion.keep(7)
+    assert len(pids) == COMPANION_STARTS
+    clock.now_s += 1
+    for _ in range(3 * COMPANION_STARTS):
+        companion.keep(7)
+    assert len(pids) == 2 * COMPANION_STARTS

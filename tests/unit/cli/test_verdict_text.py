@@ -1,4 +1,4 @@
-"""Terminal text of a verdict."""
+"""Terminal text of verdicts, trials and tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from stepscope.capture.trial import CHANGES
 from stepscope.cli.conclusion import conclude
+from stepscope.cli.text import MIN_NAME_CELLS, table
+from stepscope.cli.try_changes import describe_losses
 from stepscope.cli.verdict_text import write_verdict
 from stepscope.diagnosis import (
     ContributingCause,
@@ -23,6 +26,7 @@ from stepscope.diagnosis import (
     diagnose,
 )
 from stepscope.run import Run
+from stepscope.schema import LossComparison
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 
@@ -135,3 +139,95 @@ def test_a_full_terminal_does_not_lose_the_verdict(
     conclude(location, as_json=as_json)
     stored = open_run(location).document("verdict", as_type=Verdict)
     assert stored == diagnose(Run(open_run(location)))
+
+
+@pytest.mark.parametrize(
+    ("difference", "sentence"),
+    [
+        (0.0, "Losses: identical (1 first loss)."),
+        (3e-7, "Losses: equal up to 3e-07 of their value (1 first loss)."),
+        (0.0123, "Losses: differ by up to 1.2% (1 first loss)."),
+        (0.35, "Losses: differ by up to 35% (1 first loss)."),
+    ],
+)
+def test_large_differences_of_losses_are_not_called_equal(difference: float, sentence: str) -> None:
+    losses = LossComparison(
+        loss_count=1, max_relative_difference=difference, own_relative_difference=0
+    )
+    assert describe_losses(losses) == sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "singular", "plural"),
+    [
+        ("num_workers", "1 DataLoader worker", "2 DataLoader workers"),
+        ("intra_op_threads", "1 intra-op thread", "2 intra-op threads"),
+        ("batch_size", "batches of 1 sample", "batches of 2 samples"),
+        ("thread_prefetch", "1 batch ahead by a thread", "2 batches ahead by a thread"),
+    ],
+)
+def test_counts_agree_with_their_nouns(name: str, singular: str, plural: str) -> None:
+    assert [CHANGES[name].describe(value) for value in "12"] == [singular, plural]
+
+
+NAME = "aten::convolution_backward_of_a_rather_long_name"
+NUMBERS = ("37.4 ms", "1,234 µs", "+125.5 %", "+57.2 µs to +108 µs")
+HEADINGS = ("base", "run", "change", "95 % interval")
+
+
+def lines(width: int, name: str = NAME, headings: tuple[str, ...] = HEADINGS) -> list[str]:
+    rows = table("call", *headings)
+    rows.add_row(name, *NUMBERS)
+    out = io.StringIO()
+    Console(file=out, width=width).print(rows)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+NEEDED = sum(map(len, NUMBERS)) + 2 * (len(NUMBERS) + 1)
+"""What the numbers take, with the gaps after all five columns."""
+
+
+def test_what_fits_is_in_one_line() -> None:
+    heading, row = lines(NEEDED + len(NAME))
+    assert row.split("  ")[0] == NAME
+    assert "95 % interval" in heading
+
+
+@pytest.mark.parametrize("name_cells", [len(NAME) - 1, 30, MIN_NAME_CELLS])
+def test_the_name_is_cut(name_cells: int) -> None:
+    _, row = lines(NEEDED + name_cells)
+    assert row.startswith(NAME[: name_cells - 1] + "…")
+    for number in NUMBERS:
+        assert number in row
+
+
+def test_headings_go_on_below_before_a_name_is_cut() -> None:
+    text = lines(
+        NEEDED + len(NAME), headings=("base", "run", "change", "an interval of 95 per cent")
+    )
+    assert len(text) == 3
+    assert text[-1].startswith(NAME)
+    assert " ".join(line.split("change")[-1].strip() for line in text[:2]) == (
+        "an interval of 95 per cent"
+    )
+
+
+def test_numbers_that_do_not_fit_go_on_below() -> None:
+    text = lines(NEEDED)
+    assert not [line for line in text if len(line) > NEEDED]
+    words = " ".join(text).split()
+    for number in NUMBERS:
+        for word in number.split():
+            assert word in words
+    assert sum("…" in word for word in words) == 1
+
+
+def test_text_columns_may_still_wrap() -> None:
+    rows = table("a note of several words", "time")
+    rows.columns[0].no_wrap = False
+    rows.add_row("it goes on below where there is no room for it", "37.4 ms")
+    out = io.StringIO()
+    Console(file=out, width=30).print(rows)
+    text = " ".join(out.getvalue().split())
+    assert "37.4 ms" in text
+    assert "…" not in text

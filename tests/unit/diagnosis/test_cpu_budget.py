@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -12,21 +12,9 @@ from stepscope.diagnosis import diagnose
 from stepscope.diagnosis.cpu_budget import BatchWork, TrainingWork, plan_step
 from stepscope.diagnosis.pipeline_model import UNCERTAINTY_RATIO, Pipeline
 from stepscope.testing import RunBuilder
-from tests.support.cause_runs import COMPUTE
+from tests.support.cause_runs import COMPUTE, SETTINGS
 
 MS = 1_000_000
-SETTINGS: dict[str, Any] = {
-    "step_count": 1,
-    "anomaly_detection": False,
-    "deterministic_algorithms": False,
-    "cudnn_benchmark": False,
-    "float32_matmul_precision": "highest",
-    "inter_op_threads": 1,
-    "trace_function": None,
-    "profile_function": None,
-    "traces_allocations": False,
-    "variables": {},
-}
 
 
 def simulate_scheduler(*, compute: int, fetch: int, workers: int, cores: int) -> float:
@@ -158,7 +146,7 @@ def test_workers_are_advised_where_cores_are_left(
     run = RunBuilder(tmp_path, cores=cores, code={"decode": "main > decode:PIL"})
     rank = run.rank(workers=0)
     rank.draw(f"wait ( fetch 30 ( samples ( do:decode 30 ) ) ) | {COMPUTE}", 60)
-    rank.fact("settings", **SETTINGS, intra_op_threads=threads)
+    rank.fact("settings", **{**SETTINGS, "intra_op_threads": threads})
     run.metric("job_cpu_cores", (30 + cpu * 40) / 70).metric("outside_cpu_cores", 0)
     run.metric("process_cpu_cores", (30 + cpu * 40) / 70, device=str(rank.info.pid))
     verdict = diagnose(run.open())

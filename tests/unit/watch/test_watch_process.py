@@ -1,11 +1,13 @@
-"""Watch process as the launcher starts it, on a recorded run, with real receivers."""
+"""Watch process as the launcher starts it, with real receivers and a report."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +16,27 @@ import pytest
 
 from stepscope.rule_feed import recorded_rules
 from stepscope.schema import (
+    STUCK,
+    CalledCollective,
     ConfigurationDecision,
     ConfigurationRequest,
     DeliveryState,
     JobConfiguration,
     JobState,
+    RankAccount,
+    RankState,
     RuleRecord,
     RuleSelection,
     RuleStatus,
+    StuckNode,
 )
 from stepscope.store import ConfigurationChanges, RunWriter, open_run
 from stepscope.testing import RunBuilder
+from stepscope.watch import report_file, stuck_alert
 from stepscope.watch.config import ActionConfig, WatchConfig
+from stepscope.watch.lease import LeaseWatch
+from stepscope.watch.process import Watch
+from stepscope.watch.report_file import ReportFile
 from tests.support.waiting import wait_until
 
 LOADING = "wait 600 | forward 120 | backward 200 | optimizer 80"
@@ -222,3 +233,81 @@ def test_a_run_that_cannot_be_written_temporarily(loading: RunBuilder) -> None:
     document.rmdir()
     assert process.wait(30) == 0
     assert record(run).progress == "ended"
+
+
+RULES = RuleSelection(names=["StepOutlier"])
+
+
+def read_time(path: Path) -> int:
+    return int(json.loads(path.read_text())["made_ns"]) if path.exists() else 0
+
+
+@pytest.mark.parametrize(("max_share", "is_due"), [(1e6, True), (1e-6, False)])
+@pytest.mark.seed("DBR-01")
+def test_a_report_is_refreshed_only_as_often_as_its_share_of_the_time_allows(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    max_share: float,
+    is_due: bool,
+) -> None:
+    monkeypatch.setattr(report_file, "MAX_SHARE", max_share)
+    run = RunBuilder(tmp_path / "run")
+    run.rank().draw("forward 300 | optimizer 80", 30)
+    path = tmp_path / "report.json"
+    report = ReportFile(str(run.write()), str(path))
+    report.refresh(RULES)
+    first = report._process
+    assert first is not None
+    report.refresh(RULES)
+    assert report._process is first, "one process at a time"
+    assert first.wait() == 0
+    first_ns = read_time(path)
+    assert first_ns
+    report.refresh(RULES)
+    assert (report._process is not None) is is_due
+    if is_due:
+        wait_until(lambda: read_time(path) > first_ns)
+    report.finish(RULES)
+    assert read_time(path) > first_ns
+
+
+def make_rank(rank: int, *, has_called: bool) -> RankAccount:
+    calls = [CalledCollective(group="0", number=1, kind="barrier")]
+    if has_called:
+        calls.append(CalledCollective(group="0", number=2, kind="barrier", has_ended=False))
+    return RankAccount(rank=rank, process="", pid=1, state=RankState.ANSWERED, calls=calls)
+
+
+def test_each_time_that_a_job_is_stuck_is_told_once(
+    new_run: Callable[..., RunBuilder], receiver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stuck_alert, "READ_INTERVAL_S", 0)
+    builder = new_run()
+    builder.rank(0).draw("forward 10", 5)
+    run = builder.write()
+    watch = Watch(
+        WatchConfig(
+            run=str(run),
+            launcher_pid=os.getpid(),
+            scan_ns=10 * SECOND_NS,
+            selection=RuleSelection(names=["StepOutlier"]),
+            actions=[ActionConfig(kind="webhook", address=receiver.url, target="receiver")],
+        ),
+        LeaseWatch(str(run), None),
+    )
+    for number in range(1, 3):
+        for resolved_ns in (None, None, 400 * SECOND_NS):
+            account = StuckNode(
+                node="n0",
+                since_ns=100 * number * SECOND_NS,
+                seen_ns=(100 * number + 40) * SECOND_NS,
+                resolved_ns=resolved_ns,
+                limit_ns=30 * SECOND_NS,
+                groups={"0": [0, 1]},
+                ranks=[make_rank(0, has_called=True), make_rank(1, has_called=False)],
+            )
+            with RunWriter(run, "n0") as writer:
+                writer.put_document(STUCK, "n0", account)
+            watch._announce_stuck()
+            wait_until(lambda: not watch._deliveries.has_pending)
+        assert len(receiver.bodies) == number, "once per time"
