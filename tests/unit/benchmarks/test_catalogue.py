@@ -67,7 +67,6 @@ print("step")
 
 def test_a_label_is_toml_in_comments() -> None:
     label = parse_label(LABELLED, "here")
-    assert label is not None
     assert label.causes == ["slow_decode", "logging"]
     assert label.severities == [0.5, 1.0]
     assert label.right == {

@@ -69,7 +69,6 @@ def test_a_run_and_its_fixed_twin_make_a_row() -> None:
     assert row.saving_ratio == 0.75
     assert not row.doubtful
     assert row.lingers is False
-    assert row.matching is not None
     assert row.matching.achieved_ms == 25
     assert row.first == row.matching
     assert summarize([row], "stepscope", "all").scores.cause.ratio == 1

@@ -45,7 +45,7 @@ WORKERS = SuggestedFix(title="use 2 DataLoader workers instead of 1", descriptio
 
 
 def make_answer(suspect: str | None, cause: str | None = None, **more: object) -> Answer:
-    return Answer(suspect=suspect, cause=cause, **more)  # type: ignore[arg-type]
+    return Answer(suspect=suspect, cause=cause, **more)
 
 
 class TestGrades:
@@ -152,8 +152,6 @@ def test_a_tool_that_never_names_a_cause_has_no_rate_of_them() -> None:
 
 def test_an_interval_holds_the_rate_and_narrows() -> None:
     small, large = Rate(count=8, total=10).interval, Rate(count=800, total=1000).interval
-    assert small is not None
-    assert large is not None
     assert small == pytest.approx((0.490, 0.943), abs=0.001)  # a textbook value
     assert small[0] < large[0] < 0.8 < large[1] < small[1]
     assert Rate(count=0, total=0).interval is None
@@ -162,20 +160,17 @@ def test_an_interval_holds_the_rate_and_narrows() -> None:
 class TestCalibration:
     def test_stated_confidence_equals_the_share_of_correct_answers(self) -> None:
         calibration = compute_calibration([(0.75, True)] * 3 + [(0.75, False)])
-        assert calibration is not None
         assert [(b.count, b.right_ratio) for b in calibration.bins] == [(4, 0.75)]
         assert calibration.expected_error == 0
         assert calibration.brier == pytest.approx((3 * 0.25**2 + 0.75**2) / 4)
 
     def test_overconfidence(self) -> None:
         calibration = compute_calibration([(1.0, False), (1.0, True)])
-        assert calibration is not None
         assert calibration.expected_error == 0.5
 
     def test_every_answer_is_in_one_bin(self) -> None:
         stated = [0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0]
         calibration = compute_calibration([(confidence, True) for confidence in stated])
-        assert calibration is not None
         assert sum(b.count for b in calibration.bins) == len(stated)
         assert calibration.bins[0].count == 2
 
@@ -257,7 +252,7 @@ class TestPlot:
         (half, full) = sorted(centers)
         # The axes have the same scale: x grows by as much as y falls.
         assert full[0] - half[0] == pytest.approx((half[1] - full[1]) / 2, abs=0.2)
-        assert [dot.find("{*}title").text for dot in dots] == [  # type: ignore[union-attr]
+        assert [dot.find("{*}title").text for dot in dots] == [
             "2 answers: stated 75%, right 50%",
             "1 answers: stated 100%, right 100%",
         ]

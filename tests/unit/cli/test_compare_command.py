@@ -165,7 +165,6 @@ def test_junit(runs: Path) -> None:
         counts = [element.get(name) for name in ("tests", "failures", "errors")]
         assert counts == ["4", "1", "1"]
     failure = cases[1].find("failure")
-    assert failure is not None
     assert "beyond noise" in str(failure.get("message"))
     assert all(case.get("classname") and case.get("time") for case in cases)
 
@@ -174,7 +173,6 @@ def test_junit_of_other_work(runs: Path) -> None:
     done = compare(runs, "base", "small", "--fail-if", "step_time>+5%", "--junit", "-")
     assert done.returncode == 4
     contract = ET.fromstring(done.stdout).find("*/testcase/failure")  # noqa: S314
-    assert contract is not None
     assert contract.get("message") == "they differ in hardware"
     assert "hardware: cores available: 8 -> 4" in str(contract.text)
 

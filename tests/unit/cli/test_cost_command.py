@@ -158,7 +158,7 @@ def test_advice_as_text() -> None:
     empty |= {"run_id": "r", "instance_count": 3, "duration_ns": 1, "machine_hours": 1.0}
     empty |= {"fixes": [], "projections": [], "right_sizing": advice, "damage": []}
     out = io.StringIO()
-    write(Console(file=out, width=120), Cost(**empty))  # type: ignore[arg-type]
+    write(Console(file=out, width=120), Cost(**empty))
     text = out.getvalue()
     for part in (
         "2 x ml.p3.2xlarge", "$1.07", "$5.09 (82.6%)", "81%", "- a: low", "- if b holds",

@@ -204,13 +204,11 @@ def test_without_options_there_is_no_plan() -> None:
 )  # fmt: skip
 def test_plans(arguments: list[str], expected: dict[str, Any]) -> None:
     result = plan_tensors(*arguments)
-    assert result is not None
     assert result.fields == TensorPlan(**expected).fields
 
 
 def test_single_steps() -> None:
     result = plan_tensors("--tensors", "losses", "--tensors-steps", "5,7,9")
-    assert result is not None
     assert [step for step in range(300) if result.records_step(step)] == [5, 7, 9]
 
 

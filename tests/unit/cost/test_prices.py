@@ -83,7 +83,6 @@ def test_the_published_cases_have_their_prices() -> None:
     table = load_published_prices()
     for instance_type, usd in (("ml.p3.8xlarge", "14.688"), ("ml.p3.2xlarge", "3.825")):
         offer = table.find(instance_type)
-        assert offer is not None
         assert offer.usd_per_hour == Decimal(usd)
         assert (offer.region, offer.as_of) == ("us-west-2", date(2020, 12, 10))
     prices = [offer.usd_per_hour for offer in OFFERS if offer.type == "p4d.24xlarge"]
@@ -92,7 +91,6 @@ def test_the_published_cases_have_their_prices() -> None:
 
 def test_the_newest_price_is_taken() -> None:
     newest = load_published_prices().find("P4D.24xlarge ")
-    assert newest is not None
     dates = [offer.as_of for offer in OFFERS if offer.type == "p4d.24xlarge"]
     assert newest.as_of == max(dates)
     assert "as of 2026-01-19" in newest.origin
@@ -127,7 +125,6 @@ def test_a_custom_price_takes_precedence_and_keeps_the_size(
     monkeypatch.setenv(ENVIRONMENT, str(file))
     table = load_price_table()
     custom = table.find("p3.2xlarge")
-    assert custom is not None
     assert (custom.usd_per_hour, custom.is_custom) == (Decimal("1.19"), True)  # despite its date
     assert (custom.gpu, custom.gpu_count, custom.vcpu_count) == ("V100", 1, 8)
     assert custom.origin == (
@@ -139,7 +136,6 @@ def test_a_custom_price_takes_precedence_and_keeps_the_size(
         "p3.8xlarge",
     ]
     rig = table.find("rig")
-    assert rig is not None
     assert (rig.gpu_count, rig.vcpu_count, rig.as_of) == (2, None, None)
     assert table.find("p3.8xlarge") == load_published_prices().find("p3.8xlarge")
 
@@ -150,7 +146,6 @@ def test_an_option_takes_precedence_over_the_environment(
     line = '[[groups]]\ninstances = [{{ type = "rig", usd_per_hour = {} }}]\n'
     monkeypatch.setenv(ENVIRONMENT, str(write_file(tmp_path / "one.toml", line.format(1))))
     rig = load_price_table(write_file(tmp_path / "two.toml", line.format("2.50"))).find("rig")
-    assert rig is not None
     assert rig.usd_per_hour == Decimal("2.50")
 
 

@@ -67,7 +67,6 @@ def make_verdict(suspect: Suspect = "insufficient_evidence", share: float = 0.0)
 def look_up_price(instance_type: str, table: PriceTable | None = None) -> MachinePrice:
     table = load_published_prices() if table is None else table
     offer = table.find(instance_type)
-    assert offer is not None
     used = PriceUsed(
         usd_per_hour=float(offer.usd_per_hour),
         origin=offer.origin,
@@ -154,7 +153,7 @@ def test_recommended_machines_are_not_overfilled() -> None:
 def test_resources_that_determine_the_count(changed: dict[str, float], count: int) -> None:
     """p3.2xlarge instead of one p3.8xlarge, which costs as much as four of them."""
     use = {"gpu_memory": 1.0, "memory": 20.0, "cpu_mean": 0.1, "cpu": 0.244, "gpu": 0.135} | changed
-    advice = recommend([make_node(**use)], "p3.8xlarge")  # type: ignore[arg-type]
+    advice = recommend([make_node(**use)], "p3.8xlarge")
     counts = {choice.instance_type: choice.instance_count for choice in advice.choices}
     assert counts == ({"p3.2xlarge": count} if count < 4 else {})
 
@@ -247,7 +246,7 @@ def set_price(instance_type: str, usd: str) -> MachinePrice:
 
 def recommend_at(usd: str, count: int, **use: float) -> RightSizing:
     """Recommend machines for an hour of p3.8xlarge at a set price."""
-    nodes = [make_node(f"n{number}", **use) for number in range(count)]  # type: ignore[arg-type]
+    nodes = [make_node(f"n{number}", **use) for number in range(count)]
     cost = JobCost(instance_count=count, usd_per_hour=Decimal(usd), duration_ns=HOUR_NS)
     return recommend_size(nodes, make_verdict(), cost, set_price("p3.8xlarge", usd))
 
@@ -287,7 +286,7 @@ def test_machines_of_unknown_size_are_not_recommended() -> None:
             "as_of": None, "source": "", "sizes": "", "is_custom": True, "gpu": "X", "gpu_count": 1,
             "gpu_memory_gib": 16, "vcpu_count": 32, "memory_gib": 64,
         }  # fmt: skip
-        return Offer(**(fields | size))  # type: ignore[arg-type]
+        return Offer(**(fields | size))
 
     offers = [
         make_offer("now", 9),
@@ -309,7 +308,6 @@ def test_usage_covers_the_training(tmp_path: Path) -> None:
     run.metric("gpu_busy_ratio", busy, device="0").metric("cpu_busy_ratio", busy)
     (usage,) = measure_node_usage(run.open())
     assert usage.gpus["0"].mean == pytest.approx(0.8)
-    assert usage.cpu is not None
     assert usage.cpu.p95 == pytest.approx(0.8)
     assert usage.memory_bytes is None
     assert usage.gpu_memory_bytes == {}

@@ -77,7 +77,7 @@ def test_contention_by_workers_counts_for_the_data_pipeline(tmp_path: Path) -> N
 def test_contention_is_shared_by_cores_used(
     tmp_path: Path, case: dict[str, float], share: float
 ) -> None:
-    run = record_contention(tmp_path, **case)  # type: ignore[arg-type]
+    run = record_contention(tmp_path, **case)
     assert compute_worker_share(run) == pytest.approx(share)
     assert (measure_core_waits(run.ranks).outside_data_wait > 0) == (share > 0)
 
@@ -157,7 +157,6 @@ def test_delays_belong_to_phases_that_want_a_core(
     run = new_run()
     draw(run, step, 40, workers=1)
     delays = run.open().ranks[0].core_delays
-    assert delays is not None
     phases = ("data_wait", "forward", "backward", "optimizer")
     measured = [delays[phase] / MEASURED / MS for phase in phases]
     assert measured == pytest.approx(expected)
@@ -254,7 +253,6 @@ def test_threads_beside_the_training_thread_delay_its_compute(
     draw(run, "wait=0 20 | forward 50 | backward 25 | optimizer 5", 20, workers=1)
     run.metric("process_waiting_threads", threads, device=str(run.processes[0].info.pid))
     delays = run.open().ranks[0].core_delays
-    assert delays is not None
     compute = {"forward": 50, "backward": 25, "optimizer": 5}
     own_ms = {phase: ms / 80 * 20 for phase, ms in compute.items()}
     added_ms = min(60.0, (1 - math.exp(-threads)) * 0.8 * 100)

@@ -268,7 +268,6 @@ def test_only_the_first_window_counts(new_run: RunMaker) -> None:
     later = f"window=1 ( {step} | {step} | {step} )"
     run.rank().draw(step, 30).draw(first).draw(step, 5).draw(later).draw(step, 30)
     profile = run.open().ranks[0].compute_profile
-    assert profile is not None
     assert (profile.step_count, profile.compute_ns) == (1, 32 * MS)
 
 
@@ -419,7 +418,6 @@ def test_evaluation_during_training_contributes_to_a_healthy_job(new_run: RunMak
     assert (cause.cause, cause.share_ratio) == ("evaluation", pytest.approx(share))
     assert f"Evaluation takes {share:.0%} of step and evaluation time" in cause.text
     fix = next(fix for fix in verdict.fixes if fix.title == "Evaluate less often")
-    assert fix.prediction is not None
     assert fix.prediction.saving_ratio == pytest.approx(0.9 * share, abs=1e-3)
 
 

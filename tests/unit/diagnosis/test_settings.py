@@ -103,7 +103,6 @@ def test_the_cost_of_anomaly_detection(new_run: Callable[..., RunBuilder]) -> No
     assert (verdict.suspect, verdict.cause) == ("framework_overhead", "debug_switch")
     assert verdict.stages[0].share_ratio == pytest.approx(30 / 60)
     prediction = verdict.fixes[0].prediction
-    assert prediction is not None
     assert prediction.step_ns == pytest.approx(30e6)
 
 
@@ -161,7 +160,7 @@ def test_one_thread_beside_idle_cores(new_run: RunMaker) -> None:
     ],
 )
 def test_threads_are_not_noted_elsewhere(new_run: RunMaker, changes: dict[str, object]) -> None:
-    assert not any("one thread" in n for n in list_notes(new_run(cores=8), **changes))  # type: ignore[arg-type]
+    assert not any("one thread" in n for n in list_notes(new_run(cores=8), **changes))
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -244,7 +244,6 @@ def test_shares_and_savings_of_fetches(tmp_path: Path) -> None:
     assert verdict.share_ratio == pytest.approx(0.5, abs=0.01)
     assert verdict.mean_step_ns == pytest.approx(40e6, rel=0.01)
     prediction = verdict.fixes[0].prediction
-    assert prediction is not None
     assert prediction.is_bound
     assert prediction.saving_ratio == pytest.approx(0.5, abs=0.01)
 
@@ -254,7 +253,6 @@ def test_the_saving_of_reads_on_the_host(tmp_path: Path) -> None:
     and beside 5 ms of computation in the first of each step."""
     verdict = judge(tmp_path, draw_steps(read_on_host, 1.0))
     prediction = verdict.fixes[0].prediction
-    assert prediction is not None
     reading, total = (500 * STEPS - 1) * 20, STEPS * (5_000 + 500 * 20)
     assert prediction.saving_ratio == pytest.approx(reading / total)
 

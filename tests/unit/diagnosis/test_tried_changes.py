@@ -83,7 +83,6 @@ def test_the_last_outcome_of_the_same_changes_belongs_to_a_fix() -> None:
         make_outcome((0.12, 0.09, 0.14), created_ns=2, changes=WORKERS[::-1]),
     ]
     first, second, third = attach_outcomes(fixes, outcomes)
-    assert first.tried is not None
     assert first.tried.text == "12% shorter (9% to 14%, 5 pairs), predicted 15% shorter"
     assert second.tried is None
     assert third.tried is None
@@ -118,7 +117,6 @@ def test_diagnose_offers_a_trial_and_then_shows_its_outcome(tmp_path: Path) -> N
         assert not writer.add_document("tries", "first", outcome)
     verdict = diagnose(Run(open_run(location)))
     tried = verdict.fixes[number - 1].tried
-    assert tried is not None
     assert tried.pair_count == 5
     text = write_text(verdict, str(location))
     assert f"Tried: {tried.text}." in text

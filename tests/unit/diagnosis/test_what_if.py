@@ -76,7 +76,6 @@ def test_prediction_of_the_first_fix_of_each_cause(
         assert predictions in ([], [None, None])
         return
     first = predictions[0]
-    assert first is not None
     assert ("at most" in first.text) == first.is_bound == (cause not in ACHIEVABLE)
     for prediction in filter(None, predictions):
         assert prediction.condition
@@ -97,7 +96,6 @@ def test_reads_that_wait_are_overlapped_by_more_workers(
     """A batch takes 60 ms and the passes 40 ms; two workers hide it."""
     fixes = {fix.title: fix.prediction for fix in judge_cause("slow_reads").fixes}
     overlapped = fixes[OVERLAP]
-    assert overlapped is not None
     assert overlapped.step_ns == pytest.approx(40 * MS + HANDOVER_NS)
 
 
@@ -159,7 +157,6 @@ def test_batches_that_come_late_by_chance(new_run: RunMaker) -> None:
     process.workers[0].draw("fetch 40", 200)
     opened = run.open()
     pipeline = Pipeline.measure(opened, opened.ranks[0])
-    assert pipeline is not None
     measured = float(opened.ranks[0].steps.wall_ns[opened.ranks[0].steps.measured()].mean())
     assert pipeline.predict_step_ns() == pytest.approx(measured)
     assert pipeline.predict_steady_ns() == pytest.approx(40 * MS)
@@ -185,7 +182,6 @@ def test_cpu_time_returned_to_the_training_thread(
     run.metric("process_runqueue_ratio", without_core, device=str(process.info.pid))
     verdict = diagnose(run.open())
     prediction = verdict.fixes[0].prediction
-    assert prediction is not None
     assert prediction.step_ns == pytest.approx((40 - 0.9 * 100 * without_core) * MS, rel=0.01)
     assert prediction.condition == "decoding took no time" + (
         CPU_TIME_RETURNED if is_contended else ""
@@ -207,7 +203,6 @@ def estimate_workers(
     run.metric("job_cpu_cores", job_cores).metric("outside_cpu_cores", 0)
     opened = run.open()
     pipeline = Pipeline.measure(opened, opened.ranks[0])
-    assert pipeline is not None
     estimate = pipeline.find_best_workers()
     assert estimate is not None
     return estimate
@@ -278,5 +273,4 @@ def test_no_number_of_workers_without_known_cores(new_run: RunMaker) -> None:
     process.workers[0].draw("fetch 100", 50)
     opened = run.open()
     pipeline = Pipeline.measure(opened, opened.ranks[0])
-    assert pipeline is not None
     assert pipeline.find_best_workers() is None

@@ -27,7 +27,7 @@ STEP = "wait 100 | forward 300 | backward 400 | optimizer 150"
 
 
 def drawn(path: Path, steps: int = 300, **options: object) -> RunReader:
-    run = RunBuilder(path, sampling_ms=1000, **options)  # type: ignore[arg-type]
+    run = RunBuilder(path, sampling_ms=1000, **options)
     for number in (0, 1):
         rank = run.rank(number, workers=1, node=f"n{number}").draw(
             STEP, steps, jitter=0.1, seed=number
@@ -131,8 +131,8 @@ def test_a_scan_opens_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ask = RunReader.sql
 
     def spy(self: RunReader, query: str, parameters: object = (), **options: object) -> object:
-        opened.append(options.get("within"))  # type: ignore[arg-type]
-        return ask(self, query, parameters, **options)  # type: ignore[arg-type]
+        opened.append(options.get("within"))
+        return ask(self, query, parameters, **options)
 
     monkeypatch.setattr(RunReader, "sql", spy)
     feed = RuleFeed(reader)
@@ -171,7 +171,7 @@ def test_findings_of_a_growing_run_are_those_of_the_finished_one(tmp_path: Path)
     reader = drawn(tmp_path / "run")
     small = {"patience": 20, "window": 20}
 
-    def rules():  # type: ignore[no-untyped-def]
+    def rules():
         for rule in RULES:
             names = rule.parameters_type.__dataclass_fields__
             yield rule(**{n: v for n, v in small.items() if n in names})
@@ -186,7 +186,7 @@ def test_findings_of_a_growing_run_are_those_of_the_finished_one(tmp_path: Path)
     assert any(finding.fired for finding in complete.findings())
 
 
-def one_scan_at_a_time(feed: RuleFeed):  # type: ignore[no-untyped-def]
+def one_scan_at_a_time(feed: RuleFeed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rule_signals, "SCANS_AT_ONCE", 1)
         yield from feed.ranges(final=True)
@@ -314,7 +314,7 @@ def test_one_that_begins_late_or_ends_early_makes_nobody_be_read_again(
     ask = rule_steps.read_spans
 
     def spy(*arguments: object, **options: object) -> object:
-        rows = ask(*arguments, **options)  # type: ignore[arg-type]
+        rows = ask(*arguments, **options)
         read.append(sum(len(process) for result in rows.values() for process in result["start_ns"]))
         return rows
 

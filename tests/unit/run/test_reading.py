@@ -160,7 +160,6 @@ def test_samples_weigh_as_much_as_their_interval(run: RunBuilder) -> None:
     assert metrics.mean_of_highest("gpu_busy_ratio") == pytest.approx(highest)
     series = metrics.load("gpu_busy_ratio")["gpu_busy_ratio"]["2"]
     statistics = metrics.summarize(series)
-    assert statistics is not None
     assert statistics.count == len(values)
     assert statistics.mean == pytest.approx(expected)
     in_time = np.repeat(values, weights)  # one value per millisecond

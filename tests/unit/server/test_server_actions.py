@@ -229,7 +229,6 @@ def test_a_change_of_the_configuration_and_its_progress(served: Served, run: Pat
     assert served.post("/api/configure", body).json == {"number": 1}
     changes = ConfigurationChanges(run)
     request = changes.read_request(1)
-    assert request is not None
     assert "in the web UI (from 127.0.0.1)" in request.by
     assert request.configuration == JobConfiguration(
         interval_ms=100,

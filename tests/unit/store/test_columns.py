@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,7 @@ import pytest
 from stepscope.schema import SPANS
 from stepscope.store import DictColumn
 from stepscope.store.columns import join_columns, make_batch
-
-Spans = Callable[..., dict[str, Any]]
+from tests.support.store_rows import spans
 
 
 def test_encode_and_decode() -> None:
@@ -23,7 +21,7 @@ def test_encode_and_decode() -> None:
     assert DictColumn.encode([]).decode().tolist() == []
 
 
-def test_only_strings_in_use_are_sent(spans: Spans) -> None:
+def test_only_strings_in_use_are_sent() -> None:
     interned = [f"name {i}" for i in range(10_000)]
     name = DictColumn(np.array([9_999, 3, 3], dtype=np.int32), interned)
     batch = make_batch(SPANS, spans([0, 1, 2], name=name))
@@ -45,32 +43,32 @@ INVALID_COLUMNS: dict[str, tuple[dict[str, Any], str]] = {
     "null value": ({"name": DictColumn.constant(None, 3)}, "spans.name: null"),
     "code too large": ({"name": DictColumn(np.array([0, 1, 0], np.int32), ["a"])}, "outside"),
     "code too small": ({"name": DictColumn(np.array([0, -2, 0], np.int32), ["a"])}, "outside"),
-    "codes are floats": ({"name": DictColumn(np.zeros(3), ["a"])}, "integers"),  # type: ignore[arg-type]
-    "values are numbers": ({"name": DictColumn(np.zeros(3, np.int32), [1])}, "strings or None"),  # type: ignore[list-item]
+    "codes are floats": ({"name": DictColumn(np.zeros(3), ["a"])}, "integers"),
+    "values are numbers": ({"name": DictColumn(np.zeros(3, np.int32), [1])}, "strings or None"),
 }
 
 
 @pytest.mark.parametrize(
     ("changed", "message"), INVALID_COLUMNS.values(), ids=INVALID_COLUMNS.keys()
 )
-def test_an_invalid_column_is_named(spans: Spans, changed: dict[str, Any], message: str) -> None:
+def test_an_invalid_column_is_named(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_batch(SPANS, spans([0, 1, 2], **changed))
 
 
-def test_a_missing_column_is_named(spans: Spans) -> None:
+def test_a_missing_column_is_named() -> None:
     columns = spans([0])
     del columns["log"]
     with pytest.raises(ValueError, match=r"missing columns \['log'\]"):
         make_batch(SPANS, columns)
 
 
-def test_masked_values_are_ignored(spans: Spans) -> None:
+def test_masked_values_are_ignored() -> None:
     end = np.ma.MaskedArray(np.array([5, 2**64 - 1], np.uint64), mask=[False, True])
     assert make_batch(SPANS, spans([0, 1], end_ns=end)).row_count == 2
 
 
-def test_narrow_and_strided_numbers_are_accepted(spans: Spans) -> None:
+def test_narrow_and_strided_numbers_are_accepted() -> None:
     strided = np.arange(6, dtype=np.int8)[::2]
     batch = make_batch(SPANS, spans([0, 1, 2], value=strided, depth=strided))
     assert {str(array.dtype) for array in batch.arrays.values()} >= {"int64", "int16"}

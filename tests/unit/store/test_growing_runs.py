@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,10 @@ import pytest
 
 from stepscope.store import RunWriter, open_run
 from stepscope.store.queries import TableQueries
+from tests.support.store_rows import samples, spans
 
 
-def test_records_that_two_writers_stored_at_once_are_read_once(
-    run: Path, spans: Callable[..., Any]
-) -> None:
+def test_records_that_two_writers_stored_at_once_are_read_once(run: Path) -> None:
     """Neither found the rows of the other when it looked, as without a lock on the spool."""
     first, second = RunWriter(run, "n0"), RunWriter(run, "n0")
     first.append("spans", spans(range(1500)))
@@ -34,7 +32,7 @@ def test_records_that_two_writers_stored_at_once_are_read_once(
 
 
 def test_only_the_table_of_a_second_writer_is_searched_for_repeats(
-    run: Path, spans: Callable[..., Any], samples: Callable[..., Any], monkeypatch: Any
+    run: Path, monkeypatch: Any
 ) -> None:
     """A run with one monitor pays nothing, and later segments of a second one are in order."""
     searched: list[str] = []
@@ -69,7 +67,6 @@ def kill_writer(run: Path, name: str, *, after: int, delay_s: float) -> int:
     with subprocess.Popen(
         [sys.executable, str(WRITER), str(run), name], stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         acknowledged = [process.stdout.readline() for _ in range(after)]
         try:
             process.wait(delay_s)  # a random moment, in the middle of an append or a merge
@@ -98,7 +95,7 @@ def test_acknowledged_rows_exist_once_and_complete(run: Path) -> None:
         assert reader.damage == []
 
 
-def test_a_killed_rounding_loses_nothing(run: Path, writer: RunWriter, spans: Any) -> None:
+def test_a_killed_rounding_loses_nothing(run: Path, writer: RunWriter) -> None:
     chance = random.Random(7)
     for number in range(16):
         writer.append("spans", spans(range(1000 * number, 1000 * (number + 1))))
@@ -110,7 +107,6 @@ def test_a_killed_rounding_loses_nothing(run: Path, writer: RunWriter, spans: An
         copy = run.with_name(f"copy {number}")
         command = [sys.executable, str(ROUNDER), str(run), str(copy)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
             process.stdout.readline()
             try:
                 process.wait(chance.uniform(0, 0.2))  # a random moment of the rounding
@@ -159,7 +155,7 @@ print(anonymous_bytes() - before)
 """
 
 
-def test_files_that_were_merged_leave_no_memory(run: Path, writer: RunWriter, spans: Any) -> None:
+def test_files_that_were_merged_leave_no_memory(run: Path, writer: RunWriter) -> None:
     """DuckDB caches the footer of each file that it has read: 4 to 5 MB for these."""
     writer.append("spans", spans(range(50)))
     command = [sys.executable, "-c", FOLLOW, str(run)]
@@ -168,7 +164,7 @@ def test_files_that_were_merged_leave_no_memory(run: Path, writer: RunWriter, sp
 
 
 def test_footers_of_many_files_are_not_cached(
-    run: Path, writer: RunWriter, spans: Any, monkeypatch: pytest.MonkeyPatch
+    run: Path, writer: RunWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of a thousand files take 15 MB."""
     monkeypatch.setattr("stepscope.store.queries._MAX_CACHED_FILES", 2)

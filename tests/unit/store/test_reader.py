@@ -3,7 +3,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from stepscope.errors import DamagedRunError, NewerSchemaError, NotARunError, UsageError
-from stepscope.schema import SCHEMA_VERSION, TABLES, JobState, JobStatus, RunInfo
+from stepscope.schema import SCHEMA_VERSION, TABLES, JobState, JobStatus
 from stepscope.store import (
     DictColumn,
     LocalStore,
@@ -26,8 +25,7 @@ from stepscope.store import (
 )
 from stepscope.store.engine import select
 from stepscope.store.layout import Segment
-
-Spans = Callable[..., dict[str, Any]]
+from tests.support.store_rows import INFO, samples, spans
 
 
 def segment_key(number: int) -> str:
@@ -89,14 +87,14 @@ class TestOpening:
         ):
             open_run(tmp_path)
 
-    def test_fields_of_a_later_minor_version_are_ignored(self, run: Path, info: RunInfo) -> None:
+    def test_fields_of_a_later_minor_version_are_ignored(self, run: Path) -> None:
         content = msgspec.json.decode((run / "run.json").read_bytes())
         (run / "run.json").write_bytes(msgspec.json.encode({**content, "mood": "good"}))
-        assert open_run(str(run)).info == info
+        assert open_run(str(run)).info == INFO
 
 
 class TestTable:
-    def test_all_columns_as_declared(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_all_columns_as_declared(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans([0, 1, 2, 3]))
         columns = open_run(run).table("spans")
         assert tuple(columns) == TABLES["spans"].column_names
@@ -105,7 +103,7 @@ class TestTable:
         assert kinds["depth"] == "int16"
         assert kinds["name"] == "object"
 
-    def test_nulls(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_nulls(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans([0, 1, 2, 3]))
         columns = open_run(run).table("spans", ["end_ns", "labels", "start_ns"])
         assert columns["end_ns"].tolist() == [None, 6, 7, None]
@@ -113,14 +111,14 @@ class TestTable:
         assert not isinstance(columns["start_ns"], np.ma.MaskedArray)
 
     def test_a_nullable_column_is_masked_even_without_nulls(
-        self, run: Path, writer: RunWriter, spans: Spans
+        self, run: Path, writer: RunWriter
     ) -> None:
         writer.append("spans", spans([1, 2]))
         end = open_run(run).table("spans", ["end_ns"])["end_ns"]
         assert isinstance(end, np.ma.MaskedArray)
         assert end.mask.tolist() == [False, False]
 
-    def test_conditions_and_order(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_conditions_and_order(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans(range(10)))
         columns = open_run(run).table(
             "spans",
@@ -131,7 +129,7 @@ class TestTable:
         )
         assert columns["seq"].tolist() == [9, 7, 5, 3]
 
-    def test_encoded_strings(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_encoded_strings(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans(range(5)))
         writer.append("spans", spans(range(5, 9)))
         reader = open_run(run)
@@ -143,9 +141,7 @@ class TestTable:
         assert columns["labels"].decode().tolist() == plain["labels"].tolist()
         assert columns["labels"].codes.min() == -1
 
-    def test_encoded_strings_hold_only_values_in_use(
-        self, run: Path, writer: RunWriter, spans: Spans
-    ) -> None:
+    def test_encoded_strings_hold_only_values_in_use(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans(range(9)))
         columns = open_run(run).table(
             "spans", ["name", "labels"], condition="seq IN (3, 5)", encoded=("name", "labels")
@@ -174,7 +170,7 @@ class TestTable:
         with pytest.raises(ValueError, match=message):
             open_run(run).table(**arguments)
 
-    def test_several_nodes(self, run: Path, spans: Spans) -> None:
+    def test_several_nodes(self, run: Path) -> None:
         for node in ("b", "a"):
             with RunWriter(run, node) as writer:
                 writer.append("spans", spans([0, 1], node=node))
@@ -185,7 +181,7 @@ class TestTable:
 
 
 class TestSql:
-    def test_views_of_all_tables(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_views_of_all_tables(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans([1, 2, 3]))
         columns = open_run(run).sql(
             "SELECT kind, CAST(sum(end_ns - start_ns) AS BIGINT) AS total_ns, max(labels) AS l "
@@ -205,7 +201,7 @@ class TestSql:
             columns = reader.sql(select("*", table.name))
             assert tuple(columns) == table.column_names
 
-    def test_a_wrong_query_raises(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_a_wrong_query_raises(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans([0]))
         reader = open_run(run)
         with pytest.raises(duckdb.Error, match="colour"):
@@ -213,7 +209,7 @@ class TestSql:
         assert reader.damage == []
         assert reader.row_count("spans") == 1
 
-    def test_times_of_nodes(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_times_of_nodes(self, run: Path, writer: RunWriter) -> None:
         reader = open_run(run)
         assert reader.times("spans") == {}
         writer.append("spans", spans([3, 1]))
@@ -227,9 +223,7 @@ class TestSql:
         }
         assert reader.times("tracks") == {}
 
-    def test_only_segments_within_the_times_are_opened(
-        self, run: Path, writer: RunWriter, samples: Spans
-    ) -> None:
+    def test_only_segments_within_the_times_are_opened(self, run: Path, writer: RunWriter) -> None:
         for time in (10, 20, 30):
             writer.append("metrics", samples([time, time + 1], ["a", "a"]))
         reader = open_run(run)
@@ -270,9 +264,7 @@ class TestSql:
 
 
 class TestGrowing:
-    def test_every_call_sees_the_current_rows(
-        self, run: Path, writer: RunWriter, spans: Spans
-    ) -> None:
+    def test_every_call_sees_the_current_rows(self, run: Path, writer: RunWriter) -> None:
         reader = open_run(run)
         for number in range(20):
             writer.append("spans", spans([number]))
@@ -281,9 +273,7 @@ class TestGrowing:
             assert reader.row_count("spans") == number + 1
             assert reader.sql("SELECT max(seq) AS m FROM spans")["m"].tolist() == [number]
 
-    def test_segments_merged_away_after_the_listing(
-        self, run: Path, writer: RunWriter, spans: Spans, info: RunInfo
-    ) -> None:
+    def test_segments_merged_away_after_the_listing(self, run: Path, writer: RunWriter) -> None:
         for number in range(16):
             writer.append("spans", spans([number]))
 
@@ -297,13 +287,11 @@ class TestGrowing:
                     assert writer.compact("spans") == 1
                 return keys
 
-        reader = RunReader(Racing(run), info)
+        reader = RunReader(Racing(run), INFO)
         assert reader.table("spans", ["seq"])["seq"].tolist() == list(range(16))
         assert reader.damage == []
 
-    def test_a_listing_that_misses_a_merge_is_repeated(
-        self, run: Path, writer: RunWriter, spans: Spans, info: RunInfo
-    ) -> None:
+    def test_a_listing_that_misses_a_merge_is_repeated(self, run: Path, writer: RunWriter) -> None:
         for number in range(17):
             writer.append("spans", spans([number]))
 
@@ -317,14 +305,14 @@ class TestGrowing:
                     return keys[16:]
                 return keys
 
-        reader = RunReader(Torn(run), info)
+        reader = RunReader(Torn(run), INFO)
         assert reader.row_count("spans") == 17
         assert reader.damage == []
 
 
 class TestDamage:
     @pytest.fixture
-    def three(self, run: Path, writer: RunWriter, spans: Spans) -> Path:
+    def three(self, run: Path, writer: RunWriter) -> Path:
         for number in range(3):
             writer.append("spans", spans([number]))
         return run
@@ -414,7 +402,7 @@ class TestDamage:
 
 
 class TestProcessesAndThreads:
-    def test_threads_share_a_reader(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_threads_share_a_reader(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans(range(100)))
         reader = open_run(run)
         with ThreadPoolExecutor(8) as pool:
@@ -427,7 +415,7 @@ class TestProcessesAndThreads:
         assert sizes == list(range(50))
 
     @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-    def test_a_reader_survives_a_fork(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_a_reader_survives_a_fork(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans([0, 1]))
         reader = open_run(run)
         assert reader.row_count("spans") == 2
@@ -438,14 +426,12 @@ class TestProcessesAndThreads:
         assert answers.get(timeout=20) == 2
         child.join()
 
-    def test_a_location_can_be_opened_elsewhere(
-        self, run: Path, writer: RunWriter, spans: Spans
-    ) -> None:
+    def test_a_location_can_be_opened_elsewhere(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans([0, 1]))
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             assert pool.submit(_count, run).result() == 2
 
-    def test_a_run_can_be_moved(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_a_run_can_be_moved(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans([0, 1]))
         shutil.move(run, run.with_name("moved"))
         assert open_run(run.with_name("moved")).row_count("spans") == 2
@@ -461,11 +447,11 @@ class TestUpgrades:
         assert upgrades.upgrades_from(SCHEMA_VERSION) == ()
 
     def test_an_older_run_reads_as_a_newer_one(
-        self, run: Path, writer: RunWriter, spans: Spans, monkeypatch: pytest.MonkeyPatch
+        self, run: Path, writer: RunWriter, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         writer.append("spans", spans([1, 2]))
         upgrade = upgrades.Upgrade(
-            run_info=lambda info: {**info, "run_id": info["run_id"] + " upgraded"},
+            run_info=lambda info: {**INFO, "run_id": info["run_id"] + " upgraded"},
             rows=lambda table, query: (
                 select("* REPLACE (depth + 1 AS depth)", f"({query})")
                 if table == "spans"

@@ -6,7 +6,6 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from stepscope.errors import NotARunError, RunExistsError, UsageError
-from stepscope.schema import JobState, JobStatus, RunInfo
+from stepscope.schema import JobState, JobStatus
 from stepscope.store import (
     RunReader,
     RunWriter,
@@ -31,8 +30,7 @@ from stepscope.store.cache import LIMIT_VARIABLE, RECENT_S, cache_home
 from stepscope.store.upload import check_free, upload_run
 from tests.support.azure_storage import Storage
 from tests.support.buckets import TestBucket
-
-Rows = Callable[..., dict[str, Any]]
+from tests.support.store_rows import INFO, samples, spans
 
 
 def seqs(reader: RunReader) -> list[int]:
@@ -44,14 +42,12 @@ def copies() -> list[Path]:
     return sorted((cache_home() / "objects").glob("*/*.parquet"))
 
 
-def grow(writer: RunWriter, spans: Rows, *, up_to: int, since: int = 0) -> None:
+def grow(writer: RunWriter, *, up_to: int, since: int = 0) -> None:
     for number in range(since, up_to):
         writer.append("spans", spans([number]))
 
 
-def test_a_run_reads_the_same(
-    run: Path, writer: RunWriter, spans: Rows, samples: Rows, storage: Storage
-) -> None:
+def test_a_run_reads_the_same(run: Path, writer: RunWriter, storage: Storage) -> None:
     grow(writer, spans, up_to=20)
     writer.append("metrics", samples([1, 2, 3], ["a", "b", "a"]))
     writer.compact("spans")
@@ -68,7 +64,7 @@ def test_a_run_reads_the_same(
 
 
 def test_only_requested_segments_are_fetched_once(
-    run: Path, writer: RunWriter, spans: Rows, samples: Rows, bucket: TestBucket,
+    run: Path, writer: RunWriter, bucket: TestBucket,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(remote, "LISTING_MAX_AGE_S", 60.0)  # also on a busy machine
@@ -87,7 +83,7 @@ def test_only_requested_segments_are_fetched_once(
     assert [request.is_listing for request in second] == [False, True]
 
 
-def test_copies_are_private(run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket) -> None:
+def test_copies_are_private(run: Path, writer: RunWriter, bucket: TestBucket) -> None:
     grow(writer, spans, up_to=1)
     (cache_home() / "objects").mkdir(parents=True)
     seqs(open_run(bucket.put_run(run, "run")))
@@ -96,7 +92,7 @@ def test_copies_are_private(run: Path, writer: RunWriter, spans: Rows, bucket: T
     assert modes == {0o700}
 
 
-def test_a_run_that_grows(run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket) -> None:
+def test_a_run_that_grows(run: Path, writer: RunWriter, bucket: TestBucket) -> None:
     grow(writer, spans, up_to=3)
     bucket.put_files(run, "run")
     reader = open_run(bucket.url("run"))
@@ -110,7 +106,7 @@ def test_a_run_that_grows(run: Path, writer: RunWriter, spans: Rows, bucket: Tes
 
 
 def test_segments_merged_between_listing_and_reading(
-    run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket
+    run: Path, writer: RunWriter, bucket: TestBucket
 ) -> None:
     grow(writer, spans, up_to=4)
     bucket.put_files(run, "run")
@@ -127,21 +123,19 @@ def test_segments_merged_between_listing_and_reading(
 
 
 def test_another_run_of_the_same_name(
-    run: Path, writer: RunWriter, spans: Rows, info: RunInfo, tmp_path: Path, bucket: TestBucket
+    run: Path, writer: RunWriter, tmp_path: Path, bucket: TestBucket
 ) -> None:
     """Its segments have the same keys and different rows."""
     grow(writer, spans, up_to=2)
     assert seqs(open_run(bucket.put_run(run, "run"))) == [0, 1]
     bucket.remove_run("run")
-    create_run(tmp_path / "other", info)
+    create_run(tmp_path / "other", INFO)
     with RunWriter(tmp_path / "other", "n0") as writer:
         grow(writer, spans, since=7, up_to=9)
     assert seqs(open_run(bucket.put_run(tmp_path / "other", "run"))) == [7, 8]
 
 
-def test_damaged_segments_are_skipped(
-    run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket
-) -> None:
+def test_damaged_segments_are_skipped(run: Path, writer: RunWriter, bucket: TestBucket) -> None:
     grow(writer, spans, up_to=3)
     url = bucket.put_run(run, "run")
     key = "tables/spans/n0/00000001-00000001.parquet"
@@ -152,7 +146,7 @@ def test_damaged_segments_are_skipped(
 
 
 def test_every_change_changes_the_revision(
-    run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket
+    run: Path, writer: RunWriter, bucket: TestBucket
 ) -> None:
     grow(writer, spans, up_to=1)
     url = bucket.put_run(run, "run")
@@ -187,7 +181,7 @@ def test_the_revision_changes_when_a_run_becomes_quiet(
     assert revision_of(url) != before
 
 
-def test_size(run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket) -> None:
+def test_size(run: Path, writer: RunWriter, bucket: TestBucket) -> None:
     grow(writer, spans, up_to=3)
     with bucket.server.counted() as requests:
         assert size_of(bucket.put_run(run, "run")) == size_of(run) > 1000
@@ -195,7 +189,7 @@ def test_size(run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket) -> 
 
 
 def test_old_copies_are_evicted(
-    run: Path, writer: RunWriter, spans: Rows, samples: Rows, bucket: TestBucket,
+    run: Path, writer: RunWriter, bucket: TestBucket,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     grow(writer, spans, up_to=4)
@@ -220,7 +214,7 @@ def test_old_copies_are_evicted(
 
 
 def test_recently_used_copies_stay(
-    run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch
+    run: Path, writer: RunWriter, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(LIMIT_VARIABLE, "0")
     grow(writer, spans, up_to=3)
@@ -229,7 +223,7 @@ def test_recently_used_copies_stay(
 
 
 def test_concurrent_readers_fetch_each_segment_once(
-    run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket
+    run: Path, writer: RunWriter, bucket: TestBucket
 ) -> None:
     grow(writer, spans, up_to=6)
     url = bucket.put_run(run, "run")
@@ -240,7 +234,7 @@ def test_concurrent_readers_fetch_each_segment_once(
 
 
 def test_an_interrupted_download_is_repeated(
-    run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch
+    run: Path, writer: RunWriter, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grow(writer, spans, up_to=1)
     url = bucket.put_run(run, "run")
@@ -257,12 +251,12 @@ def test_an_interrupted_download_is_repeated(
     assert seqs(open_run(url)) == [0]
 
 
-def test_writing_to_a_bucket(info: RunInfo, spans: Rows, storage: Storage) -> None:
+def test_writing_to_a_bucket(storage: Storage) -> None:
     """No command does this, but the store supports it."""
     url = storage.url("run")
-    create_run(url, info)
+    create_run(url, INFO)
     with pytest.raises(RunExistsError):
-        create_run(url, info)
+        create_run(url, INFO)
     with RunWriter(url, "n0") as writer, RunWriter(url, "n0") as second:
         grow(writer, spans, up_to=10)
         grow(second, spans, since=10, up_to=17)  # continues after the first
@@ -273,9 +267,7 @@ def test_writing_to_a_bucket(info: RunInfo, spans: Rows, storage: Storage) -> No
     assert not list((cache_home() / "objects").glob("*/.*"))  # no staged files remain
 
 
-def test_an_upload_is_complete_or_absent(
-    run: Path, writer: RunWriter, spans: Rows, storage: Storage
-) -> None:
+def test_an_upload_is_complete_or_absent(run: Path, writer: RunWriter, storage: Storage) -> None:
     grow(writer, spans, up_to=3)
     url = storage.url("run")
     check_free(url)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import msgspec
@@ -40,6 +39,7 @@ from stepscope.schema import (
 )
 from stepscope.schema.tables.spans import SPAN_KINDS
 from stepscope.store import RunWriter
+from tests.support.store_rows import spans
 
 DOC = Path(__file__).parents[3] / "docs" / "run-directory.md"
 BEGIN = "<!-- Generated from stepscope.schema by a test, up to the end mark. -->"
@@ -132,9 +132,7 @@ def test_every_field_of_a_manifest_is_explained(manifest: type[msgspec.Struct]) 
     assert not missing, f"{DOC.name} does not explain {missing} of {manifest.__name__}"
 
 
-def test_queries_run_as_printed(
-    run: Path, spans: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queries_run_as_printed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with RunWriter(run, "n0") as writer:
         writer.append("spans", spans(range(9)))
     monkeypatch.chdir(run.parent)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,8 @@ from stepscope.schema import JobState, JobStatus
 from stepscope.store import FOLLOW_LINKS_VARIABLE, RunWriter, open_run, revision_of
 from tests.support.served_runs import draw_job
 from tests.support.shared_runs import SharedJob
+from tests.support.store_rows import spans
 from tests.support.waiting import wait_until
-from tests.unit.store.conftest import Columns
 
 YEAR_S = 365 * 86400.0
 ELAPSED_S = 300.0
@@ -131,7 +130,7 @@ def test_a_run_without_heartbeats_gets_a_new_revision(
 
 
 @pytest.fixture
-def linked_run(run: Path, tmp_path: Path, spans: Callable[..., Columns]) -> Path:
+def linked_run(run: Path, tmp_path: Path) -> Path:
     """A run whose files are links into a cache, as DVC leaves them."""
     with RunWriter(run, "n0") as writer:
         writer.append("spans", spans([0, 1]))

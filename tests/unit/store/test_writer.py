@@ -5,23 +5,21 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
 from stepscope.errors import RunExistsError, UsageError
-from stepscope.schema import JobState, JobStatus, NodeInfo, ProcessInfo, RunInfo
+from stepscope.schema import JobState, JobStatus, NodeInfo, ProcessInfo
 from stepscope.store import DictColumn, LocalStore, RunWriter, create_run, layout, open_run
 from stepscope.store.layout import Segment
 from tests.support.permissions import restricted
-
-Spans = Callable[..., dict[str, Any]]
+from tests.support.store_rows import INFO, samples, spans
 
 
 def files(run: Path, table: str = "spans") -> list[str]:
@@ -34,23 +32,23 @@ def seqs(run: Path) -> list[int]:
 
 
 class TestCreateRun:
-    def test_twice(self, run: Path, info: RunInfo) -> None:
+    def test_twice(self, run: Path) -> None:
         with pytest.raises(RunExistsError, match="already holds a run"):
-            create_run(run, info)
+            create_run(run, INFO)
 
-    def test_makes_parents(self, tmp_path: Path, info: RunInfo) -> None:
-        create_run(tmp_path / "a" / "b" / "c", info)
-        assert open_run(tmp_path / "a" / "b" / "c").info == info
+    def test_makes_parents(self, tmp_path: Path) -> None:
+        create_run(tmp_path / "a" / "b" / "c", INFO)
+        assert open_run(tmp_path / "a" / "b" / "c").info == INFO
 
     @pytest.mark.parametrize("below", ["file", "file/run"])
-    def test_over_a_file(self, tmp_path: Path, info: RunInfo, below: str) -> None:
+    def test_over_a_file(self, tmp_path: Path, below: str) -> None:
         (tmp_path / "file").touch()
         with pytest.raises(UsageError, match="is a file"):
-            create_run(tmp_path / below, info)
+            create_run(tmp_path / below, INFO)
 
-    def test_on_an_object_store(self, info: RunInfo) -> None:
+    def test_on_an_object_store(self) -> None:
         with pytest.raises(UsageError, match="is not a bucket URL"):
-            create_run("s3://", info)
+            create_run("s3://", INFO)
 
 
 class TestManifests:
@@ -110,13 +108,13 @@ class TestManifests:
 
 
 class TestAppend:
-    def test_each_append_is_one_segment(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_each_append_is_one_segment(self, run: Path, writer: RunWriter) -> None:
         assert writer.append("spans", spans([0, 1])) == 2
         assert writer.append("spans", spans([2])) == 1
         assert files(run) == ["00000000-00000000.parquet", "00000001-00000001.parquet"]
         assert seqs(run) == [0, 1, 2]
 
-    def test_no_rows_write_nothing(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_no_rows_write_nothing(self, run: Path, writer: RunWriter) -> None:
         assert writer.append("spans", spans([])) == 0
         assert files(run) == []
 
@@ -126,7 +124,7 @@ class TestAppend:
         with pytest.raises(ValueError, match="no table 'colours'"):
             writer.compact("colours")
 
-    def test_tables_count_for_themselves(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_tables_count_for_themselves(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans([0]))
         scalar = {
             **{name: DictColumn.constant(name, 2) for name in ("node", "process", "log", "name")},
@@ -141,14 +139,14 @@ class TestAppend:
         assert values[0] == 1.5
         assert np.isnan(values[1])
 
-    def test_a_second_monitor_counts_on(self, run: Path, spans: Spans) -> None:
+    def test_a_second_monitor_counts_on(self, run: Path) -> None:
         for number in range(17):
             with RunWriter(run, "n0") as writer:
                 writer.append("spans", spans([number]))
                 writer.compact("spans")
         assert seqs(run) == list(range(17))
 
-    def test_a_number_in_use_is_skipped(self, run: Path, spans: Spans) -> None:
+    def test_a_number_in_use_is_skipped(self, run: Path) -> None:
         with RunWriter(run, "n0") as first, RunWriter(run, "n0") as second:
             first.append("spans", spans([0]))
             second.append("spans", spans([1]))
@@ -157,7 +155,7 @@ class TestAppend:
         assert seqs(run) == [0, 1, 2, 3]
 
     @pytest.mark.parametrize("node", ["a'b\"c", "ü/../x", ".hidden", "a=b", "[x]*?"])
-    def test_unusual_node_names(self, run: Path, spans: Spans, node: str) -> None:
+    def test_unusual_node_names(self, run: Path, node: str) -> None:
         with RunWriter(run, node) as writer:
             for number in range(16):
                 writer.append("spans", spans([number], node=node))
@@ -172,15 +170,13 @@ class TestAppend:
     def test_unusual_run_names(
         self,
         tmp_path: Path,
-        info: RunInfo,
-        spans: Spans,
         name: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(layout, "FAN_IN", 2)
         # Paths that the name would match if it were a pattern must not be read.
         for path in (tmp_path / name, tmp_path / "run1", tmp_path / "a"):
-            create_run(path, info)
+            create_run(path, INFO)
             with RunWriter(path, "n0") as writer:
                 for number in range(3):
                     writer.append("spans", spans([number]))
@@ -188,20 +184,18 @@ class TestAppend:
         assert seqs(tmp_path / name) == [0, 1, 2]
         assert set(open_run(tmp_path / name).sql("SELECT * FROM spans")) == set(spans([0]))
 
-    def test_unusual_strings(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_unusual_strings(self, run: Path, writer: RunWriter) -> None:
         names = ["", "null", "a'b\"c\\", "nul \0 inside", "\u2028", "é😀", "x" * 100_000]
         writer.append("spans", spans(range(len(names)), names=names))
         reader = open_run(run)
         assert reader.table("spans", ["name"])["name"].tolist() == names
         assert reader.table("spans", encoded=["name"])["name"].decode().tolist() == names
 
-    def test_strings_that_are_not_unicode(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_strings_that_are_not_unicode(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans([0], names=[os.fsdecode(b"caf\xe9")]))
         assert open_run(run).table("spans", ["name"])["name"].tolist() == ["caf?"]
 
-    def test_a_clone_writes_other_tables_concurrently(
-        self, run: Path, writer: RunWriter, spans: Spans, samples: Spans
-    ) -> None:
+    def test_a_clone_writes_other_tables_concurrently(self, run: Path, writer: RunWriter) -> None:
         with writer.clone() as clone, ThreadPoolExecutor(2) as pool:
             span_counts = pool.submit(
                 lambda: [writer.append("spans", spans([n])) for n in range(9)]
@@ -225,7 +219,7 @@ class TestAppend:
 
 
 class TestEnvironmentErrors:
-    def test_full_disk(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_full_disk(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans([0]))
         incompressible = [
             f"{value:x}" for value in np.random.default_rng(0).integers(2**60, size=999)
@@ -237,10 +231,10 @@ class TestEnvironmentErrors:
         assert seqs(run) == list(range(1000))
         assert not list(run.rglob(".*"))
 
-    def test_read_only_directory(self, info: RunInfo, spans: Spans) -> None:
+    def test_read_only_directory(self) -> None:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
             run = Path(directory)
-            create_run(run, info)
+            create_run(run, INFO)
             with RunWriter(run, "n0") as writer:
                 writer.append("spans", spans([0]))
                 folders = [run, *(path for path in run.rglob("*") if path.is_dir())]
@@ -249,9 +243,7 @@ class TestEnvironmentErrors:
                 writer.append("spans", spans([1]))
             assert seqs(run) == [0, 1]
 
-    def test_a_file_where_a_directory_should_be(
-        self, run: Path, writer: RunWriter, spans: Spans
-    ) -> None:
+    def test_a_file_where_a_directory_should_be(self, run: Path, writer: RunWriter) -> None:
         (run / "tables").write_text("in the way")
         with pytest.raises(OSError, match="tables"):
             writer.append("spans", spans([0]))
@@ -282,7 +274,7 @@ class DyingStore(LocalStore):
 
 
 class TestCompact:
-    def test_sixteen_become_one_in_order(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_sixteen_become_one_in_order(self, run: Path, writer: RunWriter) -> None:
         for number in range(18):
             writer.append("spans", spans([100 - number, number]))
         before = seqs(run)
@@ -295,7 +287,7 @@ class TestCompact:
         assert seqs(run) == before
         assert writer.compact("spans") == 0
 
-    def test_nulls_survive(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_nulls_survive(self, run: Path, writer: RunWriter) -> None:
         for number in range(16):
             writer.append("spans", spans([number]))
         before = open_run(run).table("spans")
@@ -304,9 +296,7 @@ class TestCompact:
         assert after["end_ns"].mask.tolist() == before["end_ns"].mask.tolist()
         assert after["labels"].tolist() == before["labels"].tolist()
 
-    def test_levels(
-        self, run: Path, writer: RunWriter, spans: Spans, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_levels(self, run: Path, writer: RunWriter, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(layout, "FAN_IN", 3)
         for number in range(13):
             writer.append("spans", spans([number]))
@@ -319,7 +309,7 @@ class TestCompact:
         assert seqs(run) == list(range(13))
 
     def test_wide_segments_are_clustered_by_metric(
-        self, run: Path, writer: RunWriter, samples: Spans, monkeypatch: pytest.MonkeyPatch
+        self, run: Path, writer: RunWriter, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(layout, "FAN_IN", 2)
         for number in range(4):
@@ -332,7 +322,7 @@ class TestCompact:
 
     @pytest.mark.parametrize("deletes", [0, 1, 15])
     def test_death_between_merge_and_delete(
-        self, run: Path, writer: RunWriter, spans: Spans, deletes: int
+        self, run: Path, writer: RunWriter, deletes: int
     ) -> None:
         for number in range(17):
             writer.append("spans", spans([number]))
@@ -350,7 +340,7 @@ class TestCompact:
         assert seqs(run) == list(range(18))
 
     def test_a_torn_segment_stays_and_its_neighbors_merge(
-        self, run: Path, writer: RunWriter, spans: Spans
+        self, run: Path, writer: RunWriter
     ) -> None:
         for number in range(33):
             writer.append("spans", spans([number]))
@@ -363,7 +353,7 @@ class TestCompact:
         assert reader.table("spans", ["seq"])["seq"].tolist() == [n for n in range(33) if n != 3]
         assert len(reader.damage) == 1
 
-    def test_another_writer_may_compact_meanwhile(self, run: Path, spans: Spans) -> None:
+    def test_another_writer_may_compact_meanwhile(self, run: Path) -> None:
         with RunWriter(run, "n0") as monitor, RunWriter(run, "n0") as merger:
             for number in range(40):
                 monitor.append("spans", spans([number]))

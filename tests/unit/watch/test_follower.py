@@ -262,7 +262,7 @@ def test_records_of_a_watch_process_are_used(run: GrowingRun) -> None:
     def record(end_s: int, progress: str) -> Callable[[], None]:
         def write() -> None:
             document = RuleRecord(
-                progress=progress,  # type: ignore[arg-type]
+                progress=progress,
                 end_ns=EPOCH_NS + end_s * SECOND_NS,
                 scan_ns=SCAN_NS,
                 written_ns=time.time_ns(),

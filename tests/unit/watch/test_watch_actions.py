@@ -154,7 +154,6 @@ def test_a_stop_reaches_the_launcher(tmp_path: Path, make: Make) -> None:
     assert read_stop_request(path) is None
     StopJob(str(path)).act(make("Slow"))
     request = read_stop_request(path)
-    assert request is not None
     assert request.rule == "Slow"
     with pytest.raises(ActionError, match="cannot send the stop request"):
         StopJob(str(tmp_path / "missing" / "request.json")).act(make())
