@@ -1,4 +1,4 @@
-"""Rows to write into the tables of a run, and the description of an empty one."""
+"""Rows to write into the tables of a run, and descriptions of a run and a node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.schema import SCHEMA_VERSION, RunInfo
+from stepscope.schema import SCHEMA_VERSION, NodeInfo, RunInfo
 from stepscope.store import DictColumn
 
 INFO = RunInfo(
@@ -19,6 +19,19 @@ INFO = RunInfo(
     stepscope_version="0",
 )
 
+NODE = NodeInfo(
+    node="n0",
+    platform="linux",
+    cpu_model="x",
+    cores_total=8,
+    cores_available=1.5,
+    memory_bytes=1,
+    memory_limit_bytes=None,
+    sample_interval_ns=5,
+    spool="/spool",
+    clock_anchor_monotonic_ns=1,
+    clock_anchor_epoch_ns=2,
+)
 Columns = dict[str, Any]
 
 

@@ -188,7 +188,7 @@ def test_a_command_that_cannot_start_leaves_no_trace(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["no_shebang"]
 
 
-def test_json_of_every_command_is_json(tmp_path: Path) -> None:
+def test_json_of_a_recorded_job_is_json(tmp_path: Path) -> None:
     done = run_process(tmp_path, "run", "--json", "--out", "run", "--", "true")
     assert done.returncode == 0
     assert json.loads(done.stdout)["suspect"] == "insufficient_evidence"
@@ -197,19 +197,10 @@ def test_json_of_every_command_is_json(tmp_path: Path) -> None:
     assert second.returncode == 2
     assert "already holds a run" in second.stderr
     assert (tmp_path / "run" / "run.json").read_bytes() == before
-    for arguments in (
-        ["diagnose", "run"],
-        ["show", "run", "overview"],
-        ["show", "run", "steps"],
-        ["show", "run", "system"],
-        ["show", "run", "input-pipeline"],
-        ["recover", "run"],
-        ["doctor"],
-    ):
-        answer = run_command(tmp_path, *arguments, "--json")
+    for words in ("diagnose run", "show run overview", "recover run"):  # and see test_show.py
+        answer = run_command(tmp_path, *words.split(), "--json")
         assert answer.returncode == 0, answer.stderr
         assert isinstance(json.loads(answer.stdout), dict)
-        assert run_command(tmp_path, *arguments).returncode == 0
 
 
 def test_json_before_the_command_is_the_option_of_the_command(tmp_path: Path) -> None:

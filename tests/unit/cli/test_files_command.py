@@ -14,11 +14,11 @@ import pytest
 from stepscope.cli import root
 from stepscope.errors import NotARunError, UsageError
 from stepscope.rules.profiler import PROFILER_REPORT
-from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import create_run
 from stepscope.testing import RunBuilder
 from tests.support.command import run_command
 from tests.support.kineto_files import trace, training
+from tests.support.store_rows import INFO
 
 
 @pytest.fixture(scope="module")
@@ -103,15 +103,7 @@ def test_one_sentence(
 def test_no_recording(tmp_path: Path) -> None:
     with pytest.raises(NotARunError, match="nowhere"):
         call("export", str(tmp_path / "nowhere"), "--to", "chrome", "-o", str(tmp_path / "x"))
-    info = RunInfo(
-        schema_version=SCHEMA_VERSION,
-        run_id="empty",
-        created_ns=0,
-        command=[],
-        working_directory="/",
-        stepscope_version="0",
-    )
-    create_run(tmp_path / "empty", info)
+    create_run(tmp_path / "empty", INFO)
     with pytest.raises(UsageError, match="has no trace"):
         call("export", str(tmp_path / "empty"), "--to", "chrome", "-o", str(tmp_path / "x"))
 

@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from stepscope.cost.job_cost import HOUR_NS, JobCost, parse_usd_per_hour
@@ -21,35 +22,15 @@ from stepscope.cost.pricing import (
 )
 from stepscope.errors import UsageError
 from stepscope.schema import NodeInfo, RunInfo
+from tests.support.store_rows import INFO, NODE
 
 
 def make_info(**options: Any) -> RunInfo:
-    return RunInfo(
-        schema_version=1,
-        run_id="r",
-        created_ns=0,
-        command=[],
-        working_directory="/",
-        stepscope_version="0",
-        options=options,
-    )
+    return msgspec.structs.replace(INFO, options=options)
 
 
 def make_node(instance_type: str | None) -> NodeInfo:
-    return NodeInfo(
-        node="n",
-        platform="Linux",
-        cpu_model="",
-        cores_total=8,
-        cores_available=8,
-        memory_bytes=None,
-        memory_limit_bytes=None,
-        sample_interval_ns=1,
-        spool="",
-        clock_anchor_monotonic_ns=0,
-        clock_anchor_epoch_ns=0,
-        instance_type=instance_type,
-    )
+    return msgspec.structs.replace(NODE, instance_type=instance_type)
 
 
 def select(

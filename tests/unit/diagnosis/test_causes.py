@@ -312,7 +312,7 @@ def draw_step(durations: tuple[Phase, Phase, Phase], *, operators: bool) -> str:
     return " | ".join(parts)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(measured=STEPS, profiled=STEPS, wait=st.integers(0, 60))
 def test_stages_of_any_steps_and_any_window(
     measured: tuple[Phase, Phase, Phase], profiled: tuple[Phase, Phase, Phase], wait: int

@@ -27,19 +27,19 @@ RunMaker = Callable[..., RunBuilder]
 STEPS = "forward 60 | backward 30 | optimizer 10"
 
 
-@pytest.mark.parametrize(
-    ("cause", "words"),
-    [
-        ("spool_limit", "the spool was full; raise --spool-limit"),
-        ("ENOSPC", "the file system of the spool was full"),
-        ("EDQUOT", "the disk quota of the spool was exhausted"),
-        ("EFBIG", "the limit on file sizes (ulimit -f)"),
-        ("ENOENT", "the spool was deleted"),
-        ("EMFILE", "too many files were open in one process; raise the limit (ulimit -n)"),
-        ("ENFILE", "too many files were open on the machine; raise the limit (fs.file-max)"),
-        ("EIO", "the spool could not be written: Input/output error"),
-    ],
-)
+CAUSES = {
+    "spool_limit": "the spool was full; raise --spool-limit",
+    "ENOSPC": "the file system of the spool was full",
+    "EDQUOT": "the disk quota of the spool was exhausted",
+    "EFBIG": "the limit on file sizes (ulimit -f)",
+    "ENOENT": "the spool was deleted",
+    "EMFILE": "too many files were open in one process; raise the limit (ulimit -n)",
+    "ENFILE": "too many files were open on the machine; raise the limit (fs.file-max)",
+    "EIO": "the spool could not be written: Input/output error",
+}
+
+
+@pytest.mark.parametrize(("cause", "words"), CAUSES.items())
 def test_each_cause_of_dropped_records_has_its_sentence(
     new_run: RunMaker, cause: str, words: str
 ) -> None:
@@ -60,21 +60,28 @@ def test_most_of_the_dropped_records_give_the_reason(new_run: RunMaker) -> None:
     assert "100 of 115 records were dropped because the file system" in headline
 
 
-def test_a_process_of_which_nothing_could_be_recorded(new_run: RunMaker) -> None:
-    run = new_run()
-    run.rank(refusal="ENOSPC")
-    headline = diagnose(run.open()).headline
-    assert "could not be recorded because the file system of the spool was full" in headline
+def test_a_run_without_steps_says_why(tmp_path: Path) -> None:
+    def headline(name: str, draw: Callable[[RunBuilder], object] = lambda run: None) -> str:
+        run = RunBuilder(tmp_path / name)
+        draw(run)
+        return diagnose(run.open()).headline
 
+    refused = headline("refused", lambda run: run.rank(refusal="ENOSPC"))
+    assert "could not be recorded because the file system of the spool was full" in refused
 
-def test_a_loss_that_the_monitor_noted(new_run: RunMaker) -> None:
-    run = new_run()
-    run.rank()
-    run.status(JobState.COMPLETED, losses=["the spool was deleted while the job ran"])
-    headline = diagnose(run.open()).headline
-    assert headline == (
+    def lose(run: RunBuilder) -> None:
+        run.rank()
+        run.status(JobState.COMPLETED, losses=["the spool was deleted while the job ran"])
+
+    assert headline("lost", lose) == (
         "No verdict: no training step was recorded: the spool was deleted while the job ran."
     )
+    compiled = headline("compiled", lambda run: run.rank().draw("wait 1 | dispatch:predict 5", 9))
+    assert "no compiled function that was called returns state" in compiled
+    assert "mark the steps with stepscope.steps(loader)" in compiled
+    nothing = headline("nothing")
+    assert "no process of the job recorded anything" in nothing
+    assert "imports PyTorch, TensorFlow, Keras, JAX or XGBoost" in nothing
 
 
 @pytest.mark.parametrize("has_processes", [True, False])
@@ -97,19 +104,6 @@ def test_a_verdict_begins_with_the_loss(new_run: RunMaker) -> None:
     assert verdict.suspect == "healthy"
     assert verdict.headline.startswith("3 of 603 records were dropped because the file system of ")
     assert ". No bottleneck found: " in verdict.headline
-
-
-def test_compiled_functions_without_state(new_run: RunMaker) -> None:
-    run = new_run()
-    run.rank().draw("wait 1 | dispatch:predict 5", 9)
-    headline = diagnose(run.open()).headline
-    assert "no compiled function that was called returns state" in headline
-    assert "mark the steps with stepscope.steps(loader)" in headline
-
-
-def test_a_job_of_which_no_process_recorded_anything(new_run: RunMaker) -> None:
-    headline = diagnose(new_run().open()).headline
-    assert "imports PyTorch, TensorFlow, Keras, JAX or XGBoost" in headline
 
 
 LOADING_STEPS = "wait 60 | forward 12 | backward 20 | optimizer 8"

@@ -22,14 +22,15 @@ from tests.support.cause_runs import draw_uneven_ranks
 RunMaker = Callable[..., RunBuilder]
 
 
-def test_ranks_with_the_same_work_do_not_wait(new_run: RunMaker) -> None:
+@pytest.mark.parametrize("count", [1, 3])
+def test_ranks_with_the_same_work_do_not_wait(new_run: RunMaker, count: int) -> None:
     builder = new_run()
-    for rank in range(3):
+    for rank in range(count):
         builder.rank(rank).draw("forward 40 | communication 40 | optimizer 10", 60)
     run = builder.open()
     waits = measure_rank_waits(run.ranks)
     assert waits.ratio == 0
-    assert waits.work_ns == (50e6, 50e6, 50e6)
+    assert waits.work_ns == (50e6,) * count
     assert diagnose(run).suspect == "communication"
 
 
@@ -64,60 +65,54 @@ def test_ranks_that_are_late_in_turn(new_run: RunMaker) -> None:
     assert waits.slowest_ratio == pytest.approx(0.5, abs=0.02)
 
 
-def test_a_single_rank_does_not_wait(new_run: RunMaker) -> None:
-    builder = new_run()
-    builder.rank().draw("forward 40 | communication 40 | optimizer 10", 60)
-    assert measure_rank_waits(builder.open().ranks).ratio == 0
+PASSES = "forward 20 | backward 20"
 
 
-@pytest.mark.parametrize(("length", "cause"), [(24, "uneven_ranks"), (23, "straggler")])
-def test_a_slow_rank_with_larger_inputs_is_uneven(
-    new_run: RunMaker, length: int, cause: str
-) -> None:
-    builder = new_run()
-    for rank, sentence in enumerate((20, length)):
-        forward = "forward 60" if rank else "forward 20 | communication 40"
-        process = builder.rank(rank).draw(f"{forward} | optimizer 5", 60)
-        shapes = [{"name": "0", "shape": [16, sentence], "dtype": "int64"}]
-        process.fact("model_inputs", model=1, inputs=shapes)
-    assert diagnose(builder.open()).cause == cause
-
-
-def test_a_rank_that_is_slow_only_in_backward_passes_has_a_slow_link(
+@pytest.mark.parametrize(
+    ("steps", "lengths", "suspect", "cause"),
+    [
+        # A fifth more of input.
+        (("forward 20 | communication 40", "forward 60"), (20, 24), "model", "uneven_ranks"),
+        (("forward 20 | communication 40", "forward 60"), (20, 23), "model", "straggler"),
+        # Sending takes 50 ms of rank 1's backward passes.
+        (
+            (f"{PASSES} | communication 50", "forward 20 | backward 70"),
+            None,
+            "communication",
+            "straggler",
+        ),
+        (
+            (f"{PASSES} | communication 60", "forward 50 | backward 50"),
+            None,
+            "model",
+            "straggler",
+        ),
+        # Inputs of 6x the size make forward passes take 2.3x and backward passes 6x the time.
+        (
+            ("forward 20 | backward 10 | communication 75", "forward 45 | backward 60"),
+            (10, 60),
+            "model",
+            "uneven_ranks",
+        ),
+    ],
+)
+def test_why_a_rank_is_slow(
     new_run: RunMaker,
+    steps: tuple[str, str],
+    lengths: tuple[int, int] | None,
+    suspect: str,
+    cause: str,
 ) -> None:
-    """Forward passes take 20 ms on both ranks; sending adds 50 ms to rank 1's backward passes."""
     builder = new_run()
-    builder.rank(0).draw("forward 20 | backward 20 | communication 50 | optimizer 10", 60)
-    builder.rank(1).draw("forward 20 | backward 70 | optimizer 10", 60)
+    for number, step in enumerate(steps):
+        process = builder.rank(number).draw(f"{step} | optimizer 10", 60)
+        if lengths is not None:
+            shapes = [{"name": "0", "shape": [16, lengths[number]], "dtype": "int64"}]
+            process.fact("model_inputs", model=1, inputs=shapes)
     verdict = diagnose(builder.open())
-    assert (verdict.suspect, verdict.cause) == ("communication", "straggler")
-    assert verdict.share_ratio == pytest.approx(0.25)
-
-
-def test_a_rank_that_is_slow_in_both_passes_computes_slowly(new_run: RunMaker) -> None:
-    builder = new_run()
-    builder.rank(0).draw("forward 20 | backward 20 | communication 60 | optimizer 10", 60)
-    builder.rank(1).draw("forward 50 | backward 50 | optimizer 10", 60)
-    verdict = diagnose(builder.open())
-    assert (verdict.suspect, verdict.cause) == ("model", "straggler")
-
-
-def test_a_rank_with_larger_inputs_may_be_slow_only_in_backward_passes(
-    new_run: RunMaker,
-) -> None:
-    """Inputs of 6x the size make forward passes take 2.3x and backward passes 6x the time."""
-    builder = new_run()
-    steps = (
-        "forward 20 | backward 10 | communication 75 | optimizer 10",
-        "forward 45 | backward 60 | optimizer 10",
-    )
-    for number, (step, length) in enumerate(zip(steps, (10, 60), strict=True)):
-        process = builder.rank(number).draw(step, 60)
-        shapes = [{"name": "0", "shape": [16, length], "dtype": "int64"}]
-        process.fact("model_inputs", model=1, inputs=shapes)
-    verdict = diagnose(builder.open())
-    assert (verdict.suspect, verdict.cause) == ("model", "uneven_ranks")
+    assert (verdict.suspect, verdict.cause) == (suspect, cause)
+    if suspect == "communication":
+        assert verdict.share_ratio == pytest.approx(0.25)
 
 
 SLOW = "forward 340 | backward 150 | optimizer 50"

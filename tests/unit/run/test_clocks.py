@@ -11,22 +11,14 @@ import pytest
 from stepscope.quantities import duration
 from stepscope.run import NO_SHARED_COLLECTIVES, NodeClocks, Run, align_node_clocks
 from stepscope.run.clock import MAX_CLOCK_DIFFERENCE_NS, clock_of
-from stepscope.schema import SCHEMA_VERSION, TABLES, RunInfo
+from stepscope.schema import TABLES
 from stepscope.store import DictColumn, RunWriter, create_run, open_run
 from stepscope.store.reader import RunReader
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from stepscope.views.collective_arrivals import show_arrivals
 from stepscope.views.nodes import show_nodes
-
-INFO = RunInfo(
-    schema_version=SCHEMA_VERSION,
-    run_id="r",
-    created_ns=0,
-    command=[],
-    working_directory="/",
-    stepscope_version="0",
-)
+from tests.support.store_rows import INFO
 
 
 def with_recordings(path: Path, *recordings: tuple[int, int, int]) -> RunReader:

@@ -33,28 +33,21 @@ def segment_key(number: int) -> str:
 
 
 class TestOpening:
-    def test_missing(self, tmp_path: Path) -> None:
-        with pytest.raises(NotARunError, match="does not exist"):
-            open_run(tmp_path / "nowhere")
-
-    def test_a_file(self, tmp_path: Path) -> None:
+    def test_what_is_no_run(self, tmp_path: Path) -> None:
         (tmp_path / "trace.json").touch()
-        with pytest.raises(NotARunError, match="is a file"):
-            open_run(tmp_path / "trace.json")
-
-    def test_any_directory(self, tmp_path: Path) -> None:
-        with pytest.raises(NotARunError, match=r"has no run\.json"):
-            open_run(tmp_path)
-
-    def test_unreadable(self, tmp_path: Path) -> None:
-        (tmp_path / "run.json").mkdir()
-        with pytest.raises(NotARunError, match="cannot be read: Is a directory"):
-            open_run(tmp_path)
-
-    def test_a_pipe(self, tmp_path: Path) -> None:
-        os.mkfifo(tmp_path / "run.json")
-        with pytest.raises(NotARunError, match=r"has no run\.json"):
-            open_run(tmp_path)
+        for name in ("any", "unreadable", "pipe"):
+            (tmp_path / name).mkdir()
+        (tmp_path / "unreadable" / "run.json").mkdir()
+        os.mkfifo(tmp_path / "pipe" / "run.json")
+        for name, message in (
+            ("nowhere", "does not exist"),
+            ("trace.json", "is a file"),
+            ("any", r"has no run\.json"),
+            ("unreadable", "cannot be read: Is a directory"),
+            ("pipe", r"has no run\.json"),
+        ):
+            with pytest.raises(NotARunError, match=message):
+                open_run(tmp_path / name)
 
     def test_a_link_out_of_the_run(self, tmp_path: Path, run: Path) -> None:
         (tmp_path / "linked").mkdir()
@@ -62,22 +55,15 @@ class TestOpening:
         with pytest.raises(UsageError, match=r"run\.json is a symbolic link, which could lead any"):
             open_run(tmp_path / "linked")
 
-    def test_a_deeply_nested_document(self, tmp_path: Path) -> None:
-        (tmp_path / "run.json").write_bytes(b'{"schema_version": 1, "a": ' + b"[" * 10_000)
-        with pytest.raises(DamagedRunError, match=r"run\.json is damaged"):
-            open_run(tmp_path)
-
-    @pytest.mark.parametrize(
-        "content",
-        [
+    def test_damaged(self, tmp_path: Path) -> None:
+        for content in (
             *(b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", b'{"schema_version": "1"}'),
             *(b'{"schema_version": 1}', b'{"schema_version": 0}'),
-        ],
-    )
-    def test_damaged(self, tmp_path: Path, content: bytes) -> None:
-        (tmp_path / "run.json").write_bytes(content)
-        with pytest.raises(DamagedRunError, match=r"run\.json is damaged"):
-            open_run(tmp_path)
+            b'{"schema_version": 1, "a": ' + b"[" * 10_000,
+        ):
+            (tmp_path / "run.json").write_bytes(content)
+            with pytest.raises(DamagedRunError, match=r"run\.json is damaged"):
+                open_run(tmp_path)
 
     def test_newer(self, tmp_path: Path) -> None:
         newer = {"schema_version": SCHEMA_VERSION + 6, "all": "different"}
@@ -98,63 +84,42 @@ class TestTable:
         writer.append("spans", spans([0, 1, 2, 3]))
         columns = open_run(run).table("spans")
         assert tuple(columns) == TABLES["spans"].column_names
-        kinds = {name: str(values.dtype) for name, values in columns.items()}
-        assert kinds["start_ns"] == "int64"
-        assert kinds["depth"] == "int16"
-        assert kinds["name"] == "object"
-
-    def test_nulls(self, run: Path, writer: RunWriter) -> None:
-        writer.append("spans", spans([0, 1, 2, 3]))
-        columns = open_run(run).table("spans", ["end_ns", "labels", "start_ns"])
+        kinds = {name: str(columns[name].dtype) for name in ("start_ns", "depth", "name")}
+        assert kinds == {"start_ns": "int64", "depth": "int16", "name": "object"}
         assert columns["end_ns"].tolist() == [None, 6, 7, None]
         assert columns["labels"].tolist() == ['{"a": 1}', None, '{"a": 1}', None]
         assert not isinstance(columns["start_ns"], np.ma.MaskedArray)
-
-    def test_a_nullable_column_is_masked_even_without_nulls(
-        self, run: Path, writer: RunWriter
-    ) -> None:
-        writer.append("spans", spans([1, 2]))
-        end = open_run(run).table("spans", ["end_ns"])["end_ns"]
+        # A nullable column is masked even without nulls.
+        end = open_run(run).table("spans", ["end_ns"], condition="seq IN (1, 2)")["end_ns"]
         assert isinstance(end, np.ma.MaskedArray)
         assert end.mask.tolist() == [False, False]
 
     def test_conditions_and_order(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans(range(10)))
-        columns = open_run(run).table(
-            "spans",
-            ["seq"],
-            condition="kind = ? AND seq > ?",
-            parameters=["step", 2],
-            order_by="seq DESC",
-        )
+        options = {"condition": "kind = ? AND seq > ?", "parameters": ["step", 2]}
+        columns = open_run(run).table("spans", ["seq"], **options, order_by="seq DESC")
         assert columns["seq"].tolist() == [9, 7, 5, 3]
 
     def test_encoded_strings(self, run: Path, writer: RunWriter) -> None:
+        nothing = open_run(run).table("spans", ["name", "seq"], encoded=("name",))
+        assert nothing["name"].decode().tolist() == []
+        assert nothing["seq"].dtype == np.int64
         writer.append("spans", spans(range(5)))
         writer.append("spans", spans(range(5, 9)))
         reader = open_run(run)
-        plain = reader.table("spans")
-        columns = reader.table("spans", encoded=("name", "labels"))
+        plain, columns = reader.table("spans"), reader.table("spans", encoded=("name", "labels"))
         assert isinstance(columns["name"], DictColumn)
         assert list(columns["name"].values) == sorted(set(plain["name"]))
-        assert columns["name"].decode().tolist() == plain["name"].tolist()
-        assert columns["labels"].decode().tolist() == plain["labels"].tolist()
+        for name in ("name", "labels"):
+            assert columns[name].decode().tolist() == plain[name].tolist()
         assert columns["labels"].codes.min() == -1
-
-    def test_encoded_strings_hold_only_values_in_use(self, run: Path, writer: RunWriter) -> None:
-        writer.append("spans", spans(range(9)))
-        columns = open_run(run).table(
+        # They hold only values in use.
+        used = reader.table(
             "spans", ["name", "labels"], condition="seq IN (3, 5)", encoded=("name", "labels")
         )
-        assert list(columns["name"].values) == ["span 3", "span 5"]
-        assert columns["name"].decode().tolist() == ["span 3", "span 5"]
-        assert list(columns["labels"].values) == []
-        assert columns["labels"].decode().tolist() == [None, None]
-
-    def test_encoded_nothing(self, run: Path) -> None:
-        columns = open_run(run).table("spans", ["name", "seq"], encoded=("name",))
-        assert columns["name"].decode().tolist() == []
-        assert columns["seq"].dtype == np.int64
+        assert list(used["name"].values) == used["name"].decode().tolist() == ["span 3", "span 5"]
+        assert list(used["labels"].values) == []
+        assert used["labels"].decode().tolist() == [None, None]
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -317,39 +282,38 @@ class TestDamage:
             writer.append("spans", spans([number]))
         return run
 
-    @pytest.mark.parametrize("bad", [0, 1, 2])
-    @pytest.mark.parametrize("size", [0, 200, -1])
-    def test_a_torn_segment_is_skipped_and_reported(self, three: Path, bad: int, size: int) -> None:
-        path = three / segment_key(bad)
-        path.write_bytes(path.read_bytes()[:size])
-        reader = open_run(three)
-        assert reader.table("spans", ["seq"])["seq"].tolist() == [n for n in range(3) if n != bad]
-        assert reader.row_count("spans") == 2
-        assert reader.sql("SELECT count(*) AS n FROM spans")["n"].tolist() == [2]
-        (sentence,) = reader.damage
-        assert sentence.startswith(f"{segment_key(bad)} cannot be read: ")
+    def test_a_torn_segment_is_skipped_and_reported(self, three: Path) -> None:
+        for bad in range(3):
+            path = three / segment_key(bad)
+            content = path.read_bytes()
+            for size in (0, 200, -1):
+                path.write_bytes(content[:size])
+                reader = open_run(three)
+                assert reader.table("spans", ["seq"])["seq"].tolist() == [
+                    n for n in range(3) if n != bad
+                ]
+                assert reader.row_count("spans") == 2
+                assert reader.sql("SELECT count(*) AS n FROM spans")["n"].tolist() == [2]
+                (sentence,) = reader.damage
+                assert sentence.startswith(f"{segment_key(bad)} cannot be read: ")
+            path.write_bytes(content)
 
-    def test_a_valid_footer_over_torn_pages(self, three: Path) -> None:
+    def test_other_damage(self, three: Path) -> None:
+        """A valid footer over torn pages, a foreign file, and no file that can be read."""
         path = three / segment_key(1)
         data = path.read_bytes()
         path.write_bytes(data[:4] + bytes(1000) + data[1004:])
-        reader = open_run(three)
-        assert reader.table("spans")["seq"].tolist() == [0, 2]
-        assert len(reader.damage) == 1
-
-    def test_every_segment_torn(self, three: Path) -> None:
+        for _ in range(2):
+            reader = open_run(three)
+            assert reader.table("spans")["seq"].tolist() == [0, 2]
+            assert len(reader.damage) == 1
+            duckdb.sql("SELECT 1 AS x").write_parquet(str(path))
         for number in range(3):
             (three / segment_key(number)).write_bytes(b"PAR1")
         reader = open_run(three)
         assert reader.row_count("spans") == 0
         assert len(reader.damage) == 3
         assert not reader.has("spans")
-
-    def test_a_foreign_file(self, three: Path) -> None:
-        duckdb.sql("SELECT 1 AS x").write_parquet(str(three / segment_key(1)))
-        reader = open_run(three)
-        assert reader.table("spans", ["seq"])["seq"].tolist() == [0, 2]
-        assert len(reader.damage) == 1
 
     def test_other_files_are_ignored(self, three: Path) -> None:
         folder = (three / segment_key(0)).parent
@@ -430,9 +394,6 @@ class TestProcessesAndThreads:
         writer.append("spans", spans([0, 1]))
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             assert pool.submit(_count, run).result() == 2
-
-    def test_a_run_can_be_moved(self, run: Path, writer: RunWriter) -> None:
-        writer.append("spans", spans([0, 1]))
         shutil.move(run, run.with_name("moved"))
         assert open_run(run.with_name("moved")).row_count("spans") == 2
 
@@ -451,7 +412,7 @@ class TestUpgrades:
     ) -> None:
         writer.append("spans", spans([1, 2]))
         upgrade = upgrades.Upgrade(
-            run_info=lambda info: {**INFO, "run_id": info["run_id"] + " upgraded"},
+            run_info=lambda info: {**info, "run_id": info["run_id"] + " upgraded"},
             rows=lambda table, query: (
                 select("* REPLACE (depth + 1 AS depth)", f"({query})")
                 if table == "spans"
