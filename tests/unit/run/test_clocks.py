@@ -53,31 +53,41 @@ def test_it_is_the_earliest_record_of_any_kind(tmp_path: Path) -> None:
     assert clock.shift_by_trace_ns == {}
 
 
-def test_a_recording_without_a_base_is_moved_to_the_origin(tmp_path: Path) -> None:
-    clock = clock_of(with_recordings(tmp_path / "run", (5_000, 9_000, 0), (10**18, 10**18 + 10, 1)))
-    assert (clock.origin_ns, clock.end_ns) == (10**18, 10**18 + 4_000)
-    assert clock.shift_ns(0) == 10**18 - 5_000
-    assert clock.shift_ns(1) == 0
+NEAR = 10**18 - MAX_CLOCK_DIFFERENCE_NS // 2
 
 
-def test_one_that_is_near_the_others_stays(tmp_path: Path) -> None:
-    near = 10**18 - MAX_CLOCK_DIFFERENCE_NS // 2
-    clock = clock_of(
-        with_recordings(tmp_path / "run", (near, near + 9, 0), (10**18, 10**18 + 10, 1))
-    )
-    assert (clock.origin_ns, clock.shift_by_trace_ns) == (near, {})
-
-
-def test_where_no_recording_has_a_base_the_likeliest_clock_counts(tmp_path: Path) -> None:
-    clock = clock_of(with_recordings(tmp_path / "run", (5_000, 9_000, 0), (10**18, 10**18 + 10, 0)))
-    assert clock.origin_ns == 10**18
-    assert clock.shift_by_trace_ns == {0: 10**18 - 5_000}
-
-
-def test_an_empty_run_begins_nowhere(tmp_path: Path) -> None:
-    create_run(tmp_path / "run", INFO)
-    clock = clock_of(open_run(tmp_path / "run"))
-    assert (clock.origin_ns, clock.end_ns) == (0, 0)
+@pytest.mark.parametrize(
+    ("recordings", "origin", "end", "shifts"),
+    [
+        # One without a base is moved to the origin, unless it is near the others.
+        (
+            ((5_000, 9_000, 0), (10**18, 10**18 + 10, 1)),
+            10**18,
+            10**18 + 4_000,
+            [10**18 - 5_000, 0],
+        ),
+        (((NEAR, NEAR + 9, 0), (10**18, 10**18 + 10, 1)), NEAR, 10**18 + 10, [0, 0]),
+        # Where none has a base, the likeliest clock counts.
+        (
+            ((5_000, 9_000, 0), (10**18, 10**18 + 10, 0)),
+            10**18,
+            10**18 + 4_000,
+            [10**18 - 5_000, 0],
+        ),
+        ((), 0, 0, []),
+    ],
+)
+def test_recordings_without_a_base(
+    tmp_path: Path,
+    recordings: tuple[tuple[int, int, int], ...],
+    origin: int,
+    end: int,
+    shifts: list[int],
+) -> None:
+    clock = clock_of(with_recordings(tmp_path / "run", *recordings))
+    assert (clock.origin_ns, clock.end_ns) == (origin, end)
+    assert [clock.shift_ns(trace) for trace in range(len(recordings))] == shifts
+    assert clock.count_until(end + 7) == end - origin, "at most to the end"
 
 
 RunMaker = Callable[..., RunBuilder]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -239,7 +239,7 @@ def test_a_rank_that_runs_on_two_nodes_is_not_called_a_restart(
     assert explain_incarnations(run.open()) == expected
 
 
-STEP = "wait 10 | forward 30 | backward 40 | optimizer 20"
+LOADED_STEP = "wait 10 | forward 30 | backward 40 | optimizer 20"
 
 
 def training(path: Path, workers: int | None = 0) -> tuple[RunBuilder, DrawnProcess]:
@@ -249,31 +249,28 @@ def training(path: Path, workers: int | None = 0) -> tuple[RunBuilder, DrawnProc
 
 def epoch(process: DrawnProcess, steps: int = 9) -> None:
     """Draw an epoch: 0.1 s to start, 0.1 s per step, and nothing to find its end."""
-    process.draw("start 100").draw(STEP, steps).draw("exhausted 0")
+    process.draw("start 100").draw(LOADED_STEP, steps).draw("exhausted 0")
 
 
-def test_passes_and_their_steps(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("between", "last", "expected"),
+    [
+        ("", "", {"count": 3, "mean_ns": S}),
+        # After the last pass nothing says where its epoch would end but its loader.
+        ("save 500", "", {"count": 3, "mean_ns": (2 * 1.5 + 1) * S / 3}),
+        # A pass that the record cuts off does not count.
+        ("", f"start 100 | {LOADED_STEP} | {LOADED_STEP}", {"count": 3, "mean_ns": S}),
+    ],
+)
+def test_passes_and_their_steps(
+    tmp_path: Path, between: str, last: str, expected: dict[str, float]
+) -> None:
     run, process = training(tmp_path / "run")
     for _ in range(3):
         epoch(process)
-    assert find_epochs(run.open()) == Epochs(count=3, mean_ns=S, steps=9)
-
-
-def test_what_is_done_between_passes_belongs_to_them(tmp_path: Path) -> None:
-    run, process = training(tmp_path / "run")
-    for _ in range(3):
-        epoch(process)
-        process.draw("save 500")
-    # After the last pass nothing says where its epoch would end but its loader.
-    assert find_epochs(run.open()) == Epochs(count=3, mean_ns=(2 * 1.5 + 1) * S / 3, steps=9)
-
-
-def test_a_pass_that_the_record_cuts_off_does_not_count(tmp_path: Path) -> None:
-    run, process = training(tmp_path / "run")
-    epoch(process)
-    epoch(process)
-    process.draw("start 100").draw(STEP, 4)
-    assert find_epochs(run.open()) == Epochs(count=2, mean_ns=S, steps=9)
+        process.draw(between)
+    process.draw(last)
+    assert find_epochs(run.open()) == Epochs(**expected, steps=9)
 
 
 def test_the_loader_of_an_evaluation_does_not_count(tmp_path: Path) -> None:
@@ -290,49 +287,45 @@ def test_the_loader_of_an_evaluation_does_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("drawn", "why"),
+    ("workers", "drawn", "why"),
     [
-        (["annotation 1000"], NO_STEPS),
-        (["start 100", *[STEP] * 9], NO_EPOCH),
-        (["start 10", STEP] * 9, RESTARTED_LOADER),
+        (0, ["annotation 1000"], NO_STEPS),
+        (0, ["start 100", *[LOADED_STEP] * 9], NO_EPOCH),
+        (0, ["start 10", LOADED_STEP] * 9, RESTARTED_LOADER),
+        (None, ["forward 30 | backward 40 | optimizer 20"] * 9, NO_LOADER),
     ],
 )
-def test_why_epochs_are_not_known(tmp_path: Path, drawn: list[str], why: str) -> None:
-    run, process = training(tmp_path / "run")
+def test_why_epochs_are_not_known(
+    tmp_path: Path, workers: int | None, drawn: list[str], why: str
+) -> None:
+    run, process = training(tmp_path / "run", workers=workers)
     for text in drawn:
         process.draw(text)
     assert find_epochs(run.open()) == why
 
 
-def test_without_a_loader(tmp_path: Path) -> None:
-    run, process = training(tmp_path / "run", workers=None)
-    process.draw("forward 30 | backward 40 | optimizer 20", 9)
-    assert find_epochs(run.open()) == NO_LOADER
-
-
 @pytest.mark.parametrize(
-    ("schedule", "text"),
+    ("fields", "text"),
     [
-        (WindowSchedule(first_step=7, step_count=1), "step 7"),
+        ({"first_step": 7, "step_count": 1}, "step 7"),
         (
-            WindowSchedule(
-                first_step=27, step_count=10, interval=17, repeat_count=3, warmup_count=2
-            ),
+            {"first_step": 27, "step_count": 10, "interval": 17, "repeat_count": 3}
+            | {"warmup_count": 2},
             "steps 27 to 36 every 17 steps 3 times after 2 warm-up steps",
         ),
-        (WindowSchedule(start_s=60.0, duration_s=0.5), "500 ms from 60 s after the start"),
+        ({"start_s": 60.0, "duration_s": 0.5}, "500 ms from 60 s after the start"),
         (
-            WindowSchedule(start_s=1.5, duration_s=2, interval=30, options=["stacks", "shapes"]),
+            {"start_s": 1.5, "duration_s": 2, "interval": 30, "options": ["stacks", "shapes"]},
             "2 s from 1.5 s after the start every 30 s with shapes and stacks",
         ),
         (
-            WindowSchedule(first_step=0, step_count=2, depth="light"),
+            {"first_step": 0, "step_count": 2, "depth": "light"},
             "steps 0 to 1 without operators",
         ),
     ],
 )
-def test_schedules(schedule: WindowSchedule, text: str) -> None:
-    assert describe_schedule(schedule) == text
+def test_schedules(fields: dict[str, Any], text: str) -> None:
+    assert describe_schedule(WindowSchedule(**fields)) == text
 
 
 @pytest.mark.seed("DBP-10")

@@ -70,24 +70,18 @@ def test_a_rank_that_does_not_exist(location: Path) -> None:
             select(rank=3)
 
 
-def test_the_ranks_are_listed_as_ranges(tmp_path: Path) -> None:
-    run = RunBuilder(tmp_path / "run")
+def test_ranks_of_processes(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "ranges")
     for number in (0, 1, 2, 3, 6, 8, 9):
         run.rank(number).draw(STEP, 3)
     with pytest.raises(UsageError, match="no rank 7; the run has ranks 0 to 3, 6, 8, 9"):
         number_ranks(run.open()).require(7)
-
-
-def test_the_one_command_that_trains_is_rank_0(tmp_path: Path) -> None:
-    run = RunBuilder(tmp_path / "run")
+    run = RunBuilder(tmp_path / "single")
     run.rank()  # prepares the data
-    run.rank().draw(STEP, 12)
+    run.rank().draw(STEP, 12)  # the one command that trains
     (rank,) = show_steps(run.open(), ViewOptions(rank=0)).ranks
     assert rank.step_count == 12
-
-
-def test_several_processes_without_ranks_have_none(tmp_path: Path) -> None:
-    run = RunBuilder(tmp_path / "run")
+    run = RunBuilder(tmp_path / "several")
     for _ in range(2):
         run.rank().draw(STEP, 12)
     with pytest.raises(UsageError, match="There is no rank 0: the run does not record ranks"):

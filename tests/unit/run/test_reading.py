@@ -261,23 +261,17 @@ def test_one_query_for_all(ranks: Run, queries: list[str]) -> None:
 
 
 def test_no_more_events_at_once_than_said(ranks: Run, queries: list[str]) -> None:
+    """A recording beyond the limit is read alone."""
     counts = [trace.event_count for trace in ranks.traces]
-    traces = reading_ahead(ranks.traces, sum(counts[:3]))
-    queries.clear()
-    reads = []
-    for trace in traces:
-        trace.columns("kernels", COLUMNS)
-        reads.append(len(queries))
     assert counts[3] + counts[4] > sum(counts[:3]) > counts[4]
-    assert reads == [1, 1, 1, 2, 3]
-
-
-def test_a_recording_beyond_the_limit_is_read_alone(ranks: Run, queries: list[str]) -> None:
-    traces = reading_ahead(ranks.traces, 1)
-    queries.clear()
-    for trace in traces:
-        trace.columns("kernels", COLUMNS)
-    assert len(queries) == RANKS
+    for limit, expected in ((sum(counts[:3]), [1, 1, 1, 2, 3]), (1, [1, 2, 3, 4, 5])):
+        traces = reading_ahead(ranks.traces, limit)
+        queries.clear()
+        reads = []
+        for trace in traces:
+            trace.columns("kernels", COLUMNS)
+            reads.append(len(queries))
+        assert reads == expected
 
 
 def test_asked_twice(ranks: Run, queries: list[str]) -> None:
@@ -288,13 +282,10 @@ def test_asked_twice(ranks: Run, queries: list[str]) -> None:
         first = plain(trace.columns("kernels", COLUMNS))
         assert plain(trace.columns("kernels", COLUMNS)) == first
     assert len(queries) == 1 + RANKS
-
-
-def test_gone_through_twice(ranks: Run, queries: list[str]) -> None:
     traces = reading_ahead(ranks.traces)
     queries.clear()
-    first = [plain(trace.columns("kernels", COLUMNS)) for trace in traces]
-    assert [plain(trace.columns("kernels", COLUMNS)) for trace in traces] == first
+    payloads = [[plain(trace.columns("kernels", COLUMNS)) for trace in traces] for _ in range(2)]
+    assert payloads[0] == payloads[1]
     assert len(queries) == 2
 
 

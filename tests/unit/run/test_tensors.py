@@ -113,9 +113,6 @@ def test_the_view_begins_with_what_is_not_finite(drawn: Path) -> None:
     assert (first.non_finite_count, first.l2, first.l2_by_step) == (6, None, [1.0, None])
     assert [tensor.name for tensor in rest] == ["fc.weight", "gradient/fc.weight"]
     assert all(tensor.non_finite_count == 0 for tensor in rest)
-
-
-def test_the_text_of_the_view(drawn: Path) -> None:
     text = run_command(drawn.parent, "show", str(drawn), "tensors").stdout
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "gradient/fc.weight rank 1 2x3 20 0% 6" in lines
