@@ -51,7 +51,7 @@ def run_process(
         [sys.executable, "-m", "stepscope", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         cwd=directory,
         env={**os.environ, **variables},
     )

@@ -98,19 +98,14 @@ def test_evaluation_is_in_no_step(tmp_path: Path) -> None:
     assert copies.training_usd == pytest.approx(0.55 * 0.2 * training_usd)
 
 
-def test_each_rank_reads_different_batches(tmp_path: Path) -> None:
-    cost = report(draw_starved_run(tmp_path / "run", ranks=4))
+def test_ranks_and_machines_multiply(tmp_path: Path) -> None:
+    cost = report(draw_starved_run(tmp_path / "ranks", ranks=4))
     assert cost.samples_per_step == 4 * 32
-
-
-def test_machines_multiply(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run")
     for rank in range(2):
         run.rank(rank, node=f"n{rank}", workers=0).draw("wait 60 | forward 20 | optimizer 20", 100)
     cost = report(run)
-    assert cost.instance_count == 2
-    assert cost.hour_usd == 72
-    assert cost.job_usd == 0.2
+    assert (cost.instance_count, cost.hour_usd, cost.job_usd) == (2, 72, 0.2)
 
 
 def test_times_without_a_price(tmp_path: Path) -> None:
@@ -161,15 +156,12 @@ def test_a_run_without_a_monitor(tmp_path: Path) -> None:
 
 def test_half_a_cent_is_rounded_up(tmp_path: Path) -> None:
     """20 s at this price cost $1.005."""
-    price = Decimal("1.005") * 180
-    cost = report(draw_starved_run(tmp_path / "run"), PriceRequest(usd_per_hour=str(price)))
-    assert cost.job_usd == 1.01
-
-
-@pytest.mark.parametrize("amount", [0.0, -1.0, float("nan"), float("inf")])
-def test_invalid_hours(tmp_path: Path, amount: float) -> None:
-    with pytest.raises(UsageError, match="is not a positive number of epochs or hours"):
-        report(draw_starved_run(tmp_path / "run"), hours=amount)
+    run = draw_starved_run(tmp_path / "run").open()
+    request = PriceRequest(usd_per_hour=str(Decimal("1.005") * 180))
+    assert report_cost(run, request).job_usd == 1.01
+    for amount in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(UsageError, match="is not a positive number of epochs or hours"):
+            report_cost(run, request, hours=amount)
 
 
 def test_damaged_files_are_listed(tmp_path: Path) -> None:

@@ -92,29 +92,27 @@ def serve_with_stacks(job: TraceJob, waiting: float, function: str) -> None:
                     job.python(waiting)
 
 
-@pytest.mark.parametrize("waiting", [12_000, 30_000, 200_000])
-def test_without_stacks_a_server_that_waits_has_no_verdict(tmp_path: Path, waiting: float) -> None:
+@pytest.mark.parametrize("waiting", [12_000, 200_000])
+def test_a_server_that_waits(tmp_path: Path, waiting: float) -> None:
     """The host waits for the device for 20 ms of each request, and then for the next request; the
-    last one may not count."""
-    job = TraceJob()
-    serve(job, waiting)
-    verdict = judge(tmp_path, job)
-    assert verdict.suspect == "insufficient_evidence"
-    (share,) = re.findall(r"for (\d+)% of the time the device has no work", verdict.headline)
+    last one may not count. Only stacks tell that."""
+    jobs = [TraceJob(), TraceJob()]
+    serve(jobs[0], waiting)
+    serve_with_stacks(jobs[1], waiting, "queue.py(154): get")
+    verdicts = []
+    for number, job in enumerate(jobs):
+        (tmp_path / str(number)).mkdir()
+        verdicts.append(judge(tmp_path / str(number), job))
+    without, with_stacks = verdicts
+    assert without.suspect == "insufficient_evidence"
+    (share,) = re.findall(r"for (\d+)% of the time the device has no work", without.headline)
     shares = [n * waiting / (n * waiting + REQUESTS * 20_000) for n in (REQUESTS - 1, REQUESTS)]
     assert shares[0] - 0.005 <= int(share) / 100 <= shares[1] + 0.005
-    assert "with_stack=True" in verdict.headline
-
-
-@pytest.mark.parametrize("waiting", [12_000, 30_000, 200_000])
-def test_with_stacks_a_server_that_waits_has_no_bottleneck(tmp_path: Path, waiting: float) -> None:
-    job = TraceJob()
-    serve_with_stacks(job, waiting, "queue.py(154): get")
-    verdict = judge(tmp_path, job)
-    assert (verdict.suspect, verdict.cause) == ("healthy", "none")
-    assert verdict.share_ratio == pytest.approx(waiting / (waiting + 20_000), abs=0.01)
-    assert "while the host waits in queue.py(154): get" in verdict.headline
-    assert not verdict.also
+    assert "with_stack=True" in without.headline
+    assert (with_stacks.suspect, with_stacks.cause) == ("healthy", "none")
+    assert with_stacks.share_ratio == pytest.approx(waiting / (waiting + 20_000), abs=0.01)
+    assert "while the host waits in queue.py(154): get" in with_stacks.headline
+    assert not with_stacks.also
 
 
 def test_a_server_whose_thread_runs_python_is_not_waiting(tmp_path: Path) -> None:
@@ -143,22 +141,20 @@ def test_a_server_that_waits_while_another_thread_computes(tmp_path: Path) -> No
     assert verdict.suspect == "framework_overhead"
 
 
-@pytest.mark.parametrize("waiting", [0, 90, 3_000])
+@pytest.mark.parametrize("waiting", [0, 3_000])
 def test_a_server_that_is_busy_is_healthy(tmp_path: Path, waiting: float) -> None:
     job = TraceJob()
     serve(job, waiting)
     assert judge(tmp_path, job).suspect == "healthy"
 
 
-@pytest.mark.parametrize("waiting", [40_000, 100_000])
-def test_a_server_without_a_device_that_waits(tmp_path: Path, waiting: float) -> None:
+def test_a_server_without_a_device_that_waits(tmp_path: Path) -> None:
     job = TraceJob()
     for number in range(REQUESTS):
         with job.range(f"request {number}"):
             job.operator("aten::mm", 20_000)
-        job.python(waiting)
-    verdict = judge(tmp_path, job)
-    assert verdict.suspect == "insufficient_evidence"
+        job.python(40_000)
+    assert judge(tmp_path, job).suspect == "insufficient_evidence"
 
 
 def test_ranks_of_a_server_wait_for_the_one_that_takes_requests(tmp_path: Path) -> None:
