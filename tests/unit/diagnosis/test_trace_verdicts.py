@@ -181,7 +181,10 @@ def update_large_on_host(job: TraceJob, severity: float) -> None:
         job.operator("aten::mul_", 15_000 * severity)
 
 
-@pytest.mark.parametrize("severity", [0.6, 2.0])
+@pytest.mark.parametrize(
+    "severity",
+    [0.6, pytest.param(2.0, marks=pytest.mark.extended("a larger share of the same cause"))],
+)
 @pytest.mark.parametrize(
     ("draw", "suspect", "cause"),
     [
