@@ -7,6 +7,7 @@ import io
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -42,54 +43,51 @@ class FullStream(io.StringIO):
 LINE = 'train.py:7 takes 90% of the time between phases: t = re.split("[/ ]", batch[idx])'
 
 
-def test_source_lines_are_not_markup() -> None:
-    verdict = Verdict(
-        suspect="framework_overhead",
-        cause="python_overhead",
-        share_ratio=0.5,
-        confidence_ratio=0.9,
-        confidence_basis="On public programs, “slow augmentation” was right for 5 of 6.",
-        headline="Bottleneck: overhead, 50% of step time.",
-        share_basis="The 50% are Python between the phases 30%, checkpoint 20%.",
-        stages=[Stage(name="between", detail="a[0] [bold]", share_ratio=0.5)],
-        evidence=[Evidence(text="Step time by phase: other 50%."), Evidence(text=LINE)],
-        ruled_out=[],
-        fixes=[Fix(title="move [it]", instructions="use [/x]", why=LINE)],
-        notes=["note [1]"],
-    )
+VERDICT = Verdict(
+    suspect="data_pipeline",
+    cause="slow_augmentation",
+    share_ratio=0.64,
+    confidence_ratio=0.914,
+    confidence_basis="On public programs, “slow augmentation” was right for 5 of 6.",
+    headline="Bottleneck: data pipeline, 64% of step time. Cause: slow augmentation.",
+    stages=[Stage(name="augmentation", detail="", share_ratio=0.64)],
+    evidence=[Evidence(text="Step time by phase: data wait 64%.")],
+    ruled_out=[RuledOut(suspect="communication", share_ratio=0, why="not applicable.")],
+    fixes=[],
+    step_count=230,
+    mean_step_ns=126e6,
+    phases={"data_wait": 0.64, "forward": 0.004},
+)
+
+
+def write(width: int, **fields: object) -> str:
+    """Write the verdict with other fields."""
     out = io.StringIO()
-    write_verdict(Console(file=out, width=200), verdict)
-    text = out.getvalue()
+    write_verdict(Console(file=out, width=width), msgspec.structs.replace(VERDICT, **fields))
+    return out.getvalue()
+
+
+def test_source_lines_are_not_markup() -> None:
+    fields = {
+        "share_basis": "The 50% are Python between the phases 30%, checkpoint 20%.",
+        "stages": [Stage(name="between", detail="a[0] [bold]", share_ratio=0.5)],
+        "evidence": [Evidence(text="Step time by phase: other 50%."), Evidence(text=LINE)],
+        "fixes": [Fix(title="move [it]", instructions="use [/x]", why=LINE)],
+        "notes": ["note [1]"],
+    }
+    text = write(200, **fields)
     assert text.count(LINE) == 2
-    for part in (verdict.share_basis, "a[0] [bold]", "move [it]: use [/x]", "note [1]"):
+    for part in (fields["share_basis"], "a[0] [bold]", "move [it]: use [/x]", "note [1]"):
         assert part in text
 
 
 def test_sentences_of_a_verdict() -> None:
     prediction = Prediction.from_step(51.8e6, 126e6, "augmentation took no time")
-    verdict = Verdict(
-        suspect="data_pipeline",
-        cause="slow_augmentation",
-        share_ratio=0.64,
-        confidence_ratio=0.914,
-        confidence_basis="On public programs, “slow augmentation” was right for 5 of 6.",
-        headline="Bottleneck: data pipeline, 64% of step time. Cause: slow augmentation.",
-        stages=[Stage(name="augmentation", detail="", share_ratio=0.64)],
-        evidence=[Evidence(text="Step time by phase: data wait 64%.")],
-        ruled_out=[RuledOut(suspect="communication", share_ratio=0, why="not applicable.")],
-        fixes=[Fix(title="Move it", instructions="do", why="It is slow.", prediction=prediction)],
-        also=[
-            ContributingCause(
-                suspect="framework_overhead", cause="cpu_limit", share_ratio=0.1, text="It is low."
-            )
-        ],
-        step_count=230,
-        mean_step_ns=126e6,
-        phases={"data_wait": 0.64, "forward": 0.004},
+    fix = Fix(title="Move it", instructions="do", why="It is slow.", prediction=prediction)
+    also = ContributingCause(
+        suspect="framework_overhead", cause="cpu_limit", share_ratio=0.1, text="It is low."
     )
-    out = io.StringIO()
-    write_verdict(Console(file=out, width=200), verdict)
-    text = out.getvalue()
+    text = write(200, fixes=[fix], also=[also])
     for part in (
         "230 steps measured, mean 126 ms. Confidence 91%. Shares are of step wall time.",
         "On public programs, “slow augmentation” was right for 5 of 6.",
@@ -104,26 +102,13 @@ def test_sentences_of_a_verdict() -> None:
 
 
 def test_items_of_lists_have_a_hanging_indent() -> None:
-    verdict = Verdict(
-        suspect="data_pipeline",
-        cause="slow_augmentation",
-        share_ratio=0.64,
-        confidence_ratio=0.914,
-        confidence_basis="On public programs, “slow augmentation” was right for 5 of 6.",
-        headline="Bottleneck: data pipeline.",
-        stages=[],
-        evidence=[Evidence(text=""), Evidence(text="word " * 30)],
-        ruled_out=[],
-        fixes=[Fix(title="Move it", instructions="do " * 30, why="slow " * 30)],
-        step_count=230,
-        mean_step_ns=126e6,
-    )
-    out = io.StringIO()
-    write_verdict(Console(file=out, width=50), verdict)
-    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    evidence = [Evidence(text=""), Evidence(text="word " * 30)]
+    fix = Fix(title="Move it", instructions="do " * 30, why="slow " * 30)
+    text = write(50, stages=[], evidence=evidence, ruled_out=[], fixes=[fix])
+    written = [line.rstrip() for line in text.splitlines()]
     for first, indent in (("  - word", 4), ("  1. Move it: do", 5), ("     Reason: slow", 5)):
-        (position,) = [n for n, line in enumerate(lines) if line.startswith(first)]
-        wrapped = lines[position + 1]
+        (position,) = [n for n, line in enumerate(written) if line.startswith(first)]
+        wrapped = written[position + 1]
         assert len(wrapped) - len(wrapped.lstrip()) == indent
 
 
@@ -141,33 +126,25 @@ def test_a_full_terminal_does_not_lose_the_verdict(
     assert stored == diagnose(Run(open_run(location)))
 
 
-@pytest.mark.parametrize(
-    ("difference", "sentence"),
-    [
+def test_large_differences_of_losses_are_not_called_equal() -> None:
+    for difference, sentence in (
         (0.0, "Losses: identical (1 first loss)."),
         (3e-7, "Losses: equal up to 3e-07 of their value (1 first loss)."),
         (0.0123, "Losses: differ by up to 1.2% (1 first loss)."),
         (0.35, "Losses: differ by up to 35% (1 first loss)."),
-    ],
-)
-def test_large_differences_of_losses_are_not_called_equal(difference: float, sentence: str) -> None:
-    losses = LossComparison(
-        loss_count=1, max_relative_difference=difference, own_relative_difference=0
-    )
-    assert describe_losses(losses) == sentence
+    ):
+        fields = {"max_relative_difference": difference, "own_relative_difference": 0}
+        assert describe_losses(LossComparison(loss_count=1, **fields)) == sentence
 
 
-@pytest.mark.parametrize(
-    ("name", "singular", "plural"),
-    [
+def test_counts_agree_with_their_nouns() -> None:
+    for name, singular, plural in (
         ("num_workers", "1 DataLoader worker", "2 DataLoader workers"),
         ("intra_op_threads", "1 intra-op thread", "2 intra-op threads"),
         ("batch_size", "batches of 1 sample", "batches of 2 samples"),
         ("thread_prefetch", "1 batch ahead by a thread", "2 batches ahead by a thread"),
-    ],
-)
-def test_counts_agree_with_their_nouns(name: str, singular: str, plural: str) -> None:
-    assert [CHANGES[name].describe(value) for value in "12"] == [singular, plural]
+    ):
+        assert [CHANGES[name].describe(value) for value in "12"] == [singular, plural]
 
 
 NAME = "aten::convolution_backward_of_a_rather_long_name"

@@ -21,6 +21,7 @@ from stepscope.schema import JobState
 from stepscope.store import DictColumn, RunReader, RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
+from tests.support import store_rows
 
 SECOND_NS = 1_000_000_000
 STEP = "wait 100 | forward 300 | backward 400 | optimizer 150"
@@ -112,15 +113,15 @@ def test_steps_without_an_optimizer_are_found_in_pieces(tmp_path: Path, pieces: 
 
 def test_a_rank_that_pauses_keeps_its_last_step(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run")
-    run.rank(0).draw(STEP, 10).pause(7_200_000)
-    run.rank(1).draw(STEP, 9000)
+    run.rank(0).draw(STEP, 10).pause(1_800_000)
+    run.rank(1).draw(STEP, 2300)
     run.rank(2).draw("wait 100 | forward 300", 10)  # it makes no step
     reader = open_run(run.write())
     feed, counts = RuleFeed(reader), {"rank 0": 0, "rank 1": 0}
     for signals in one_scan_at_a_time(feed):
         for steps in signals.steps:
             counts[steps.rank] += len(steps)
-    assert counts == {"rank 0": 10, "rank 1": 9000}
+    assert counts == {"rank 0": 10, "rank 1": 2300}
 
 
 def test_a_scan_opens_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,21 +273,10 @@ def test_the_whole_run_can_be_asked_for_at_any_time(tmp_path: Path) -> None:
 
 
 def samples(path: Path, node: str, times: list[int]) -> None:
-    count = len(times)
+    rows = store_rows.samples(times, ["gpu_busy_ratio"] * len(times), node=node)
+    rows |= {"device": DictColumn.constant("0", len(times)), "seq": np.array(times)}
     with RunWriter(path, node) as writer:
-        writer.append(
-            "metrics",
-            {
-                "node": DictColumn.constant(node, count),
-                "process": DictColumn.constant("1-1-0", count),
-                "log": DictColumn.constant("1f", count),
-                "seq": np.array(times),
-                "t_ns": np.array(times),
-                "metric": DictColumn.constant("gpu_busy_ratio", count),
-                "device": DictColumn.constant("0", count),
-                "value": np.full(count, 0.5),
-            },
-        )
+        writer.append("metrics", rows)
 
 
 def test_stacks_in_a_compiler_are_found(tmp_path: Path) -> None:

@@ -25,18 +25,16 @@ def with_recordings(path: Path, *recordings: tuple[int, int, int]) -> RunReader:
     """Make a run with rows of `traces`: start, end and base of each, numbered from 0."""
     if not (path / "run.json").exists():
         create_run(path, INFO)
-    columns = {}
-    for column in TABLES["traces"].columns:
-        values = [0] * len(recordings)
-        if column.type == "VARCHAR":
-            columns[column.name] = DictColumn.encode(["{}"] * len(recordings))
-            continue
-        index = {"start_ns": 0, "end_ns": 1, "base_ns": 2}.get(column.name)
-        if index is not None:
-            values = [recording[index] for recording in recordings]
-        elif column.name == "trace":
-            values = list(range(len(recordings)))
-        columns[column.name] = np.array(values, dtype=np.int64)
+    count = len(recordings)
+    columns = {
+        column.name: DictColumn.constant("{}", count)
+        if column.type == "VARCHAR"
+        else np.zeros(count, dtype=np.int64)
+        for column in TABLES["traces"].columns
+    }
+    columns["trace"] = np.arange(count)
+    for index, name in enumerate(("start_ns", "end_ns", "base_ns")):
+        columns[name] = np.array([recording[index] for recording in recordings], dtype=np.int64)
     with RunWriter(path, "imported") as writer:
         writer.append("traces", columns)
     return open_run(path)

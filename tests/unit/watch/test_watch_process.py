@@ -94,7 +94,7 @@ def test_a_finished_run_is_evaluated_recorded_and_delivered_once(
         kind="stop", address=str(stop_request), target="the job", rules=["DataloaderBottleneck"]
     )
     for _ in range(2):  # the second process resumes from the record of the first
-        assert watch(run, stop, hook(receiver.url), shown="s3://bucket/a").wait(60) == 0
+        assert watch(run, stop, hook(receiver.url), shown="s3://bucket/a").wait(120) == 0
     (body,) = receiver.bodies
     assert not stop_request.exists()
     result = record(run)
@@ -125,7 +125,7 @@ def test_a_process_started_after_kill_9_repeats_nothing(loading: RunBuilder, rec
     second = watch(run, hook(receiver.url))
     wait_until(lambda: record(run).written_ns > before.written_ns)
     second.send_signal(signal.SIGTERM)
-    assert second.wait(30) == 0
+    assert second.wait(120) == 0
     assert len(receiver.bodies) == 1
     assert record(run).recorded_ns == before.recorded_ns
 
@@ -150,7 +150,7 @@ def test_it_ends_when_its_launcher_has_exited_and_there_are_no_heartbeats(
     loading.status(JobState.IN_PROGRESS, heartbeat_ns=loading.end_ns)  # years ago
     run = loading.write()
     high_threshold = ["DataloaderBottleneck.threshold=90"]
-    assert watch(run, launcher_pid=1, assignments=high_threshold).wait(30) == 0
+    assert watch(run, launcher_pid=1, assignments=high_threshold).wait(120) == 0
     result = record(run)
     assert result.progress == "stopped"
     assert result.findings[0].status is RuleStatus.STOPPED
@@ -192,7 +192,7 @@ def test_changed_rules_are_evaluated_from_the_start_of_the_run(loading: RunBuild
     assert "the rules could not be changed: File not found" in record(run).notes[0]
     assert [f.rule for f in record(run).findings] == selection.names
     successor.send_signal(signal.SIGTERM)
-    assert successor.wait(30) == 0
+    assert successor.wait(120) == 0
 
 
 def test_a_custom_rule_that_fails(loading: RunBuilder, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_custom_rule_that_fails(loading: RunBuilder, tmp_path: Path) -> None:
     )
     run = loading.write()
     rules = [f"{module}:Wrong", f"{module}:Strange", "DataloaderBottleneck"]
-    assert watch(run, names=rules).wait(30) == 0
+    assert watch(run, names=rules).wait(120) == 0
     wrong, strange, loader = record(run).findings
     assert wrong.error == "ZeroDivisionError: division by zero"
     assert strange.status is RuleStatus.ERROR
@@ -228,7 +228,7 @@ def test_a_run_that_cannot_be_written_temporarily(loading: RunBuilder) -> None:
     wait_until(lambda: document.parent.stat().st_mtime_ns != unchanged_ns, waiting_for="no attempt")
     assert process.poll() is None
     document.rmdir()
-    assert process.wait(30) == 0
+    assert process.wait(120) == 0
     assert record(run).progress == "ended"
 
 
