@@ -145,7 +145,7 @@ def test_a_share_of_another_phase_names_its_only_part(
 
 def test_shares_of_the_four_suspects_sum_to_the_step(new_run: RunMaker) -> None:
     verdict = diagnose_steps(
-        new_run(), "wait 30 | forward 40 | communication 4 | optimizer 3 | save 25"
+        new_run(), "wait 30 | forward 36 | communication 4 | optimizer 5 | save 25"
     )
     assert verdict.suspect == "data_pipeline"
     assert sum(entry.share_ratio for entry in verdict.ruled_out) == pytest.approx(
