@@ -83,19 +83,6 @@ def test_cheaper_arithmetic_that_applies_to_the_model(
     assert verdict.fixes[0].prediction is None
 
 
-@pytest.mark.parametrize(("device", "count"), [("cpu", 0), ("cuda", 1)])
-def test_augmentation_moves_to_a_gpu_only_where_there_is_one(
-    new_run: RunMaker, device: str, count: int
-) -> None:
-    run = new_run()
-    CAUSE_RUNS["slow_augmentation"][1](run)
-    run.processes[0].fact(
-        "optimizer", name="SGD", parameter_count=9, tensor_count=1, devices=[device]
-    )
-    titles = [fix.title for fix in diagnose(run.open()).fixes]
-    assert titles.count("Move augmentation to the GPU") == count
-
-
 def test_fix_of_a_dataset_names_the_function(judge_cause: Callable[[str], Verdict]) -> None:
     assert judge_cause("slow_dataset").fixes[0].instructions.startswith("in lookup, ")
 

@@ -30,11 +30,12 @@ def mine(tmp_path: Path) -> str:
     return f"{module}:Mine"
 
 
-def test_a_rule_is_left_out_of_all_and_comes_back() -> None:
+def test_a_rule_is_left_out_of_all_and_comes_back(mine: str) -> None:
     without = change_rules(RuleSelection(), remove=["step_outlier"])
     assert without == RuleSelection(without=["StepOutlier"])
     assert list_rules(without) == [name for name in ALL if name != "StepOutlier"]
     assert change_rules(without, add=["StepOutlier"]) == RuleSelection()
+    assert change_rules(RuleSelection(), add=[mine]).names == [*ALL, mine], "of a file"
 
 
 @pytest.mark.seed("DBP-10")
@@ -55,10 +56,6 @@ def test_rules_and_parameters_change_together(mine: str) -> None:
     assert change_rules(changed, remove=["Mine", "StepOutlier"]) == RuleSelection(
         names=["LowGPUUtilization"], assignments=["LowGPUUtilization.window=250"]
     )
-
-
-def test_a_rule_in_a_file_joins_all(mine: str) -> None:
-    assert change_rules(RuleSelection(), add=[mine]).names == [*ALL, mine]
 
 
 @pytest.mark.parametrize(

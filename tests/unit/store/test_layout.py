@@ -28,27 +28,20 @@ def test_keys() -> None:
     assert layout.process_key("12-34-0") == "processes/12-34-0.json"
     assert layout.document_key("findings", "verdict") == "findings/verdict.json"
     assert make_segment(0, 15).key == "tables/spans/n/00000000-00000015.parquet"
-
-
-@pytest.mark.parametrize("kind", ["nodes", "processes", "tables"])
-def test_documents_stay_out_of_other_folders(kind: str) -> None:
-    with pytest.raises(ValueError, match="not a kind of document"):
-        layout.document_key(kind, "x")
+    for kind in ("nodes", "processes", "tables"):
+        with pytest.raises(ValueError, match="not a kind of document"):
+            layout.document_key(kind, "x")
 
 
 NAMES = ["a", "A", "a/b", "a%2Fb", ".a", "%2Ea", "..", "ü", "a b", "'", "a=b", "\ud800", "*", "\0"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_file_names_can_be_decoded(name: str) -> None:
-    encoded = layout.encode_file_name(name)
-    assert layout.decode_file_name(encoded) == name
-    assert not encoded.startswith(".")
-    assert "/" not in encoded
-
-
-def test_file_names_never_collide() -> None:
-    assert len({layout.encode_file_name(name) for name in NAMES}) == len(NAMES)
+def test_file_names_can_be_decoded() -> None:
+    encoded = {name: layout.encode_file_name(name) for name in NAMES}
+    assert {layout.decode_file_name(name) for name in encoded.values()} == set(NAMES)
+    for text in encoded.values():
+        assert not text.startswith(".")
+        assert "/" not in text
     with pytest.raises(ValueError, match="empty"):
         layout.encode_file_name("")
 
@@ -61,47 +54,19 @@ def test_segment_keys_round_trip() -> None:
         Segment("spans", "n", 0, 15, coarseness=2),
     ):
         assert layout.parse_segment(segment.key) == segment
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "run.json",
-        "tables/spans/n/notes.txt",
-        "tables/spans/n/1-2.parquet",
-        "tables/spans/n/00000005-00000001.parquet",
-        "tables/spans/n/00000000-00000000.parquet.tmp",
-    ],
-)
-def test_other_keys_are_not_segments(key: str) -> None:
-    assert layout.parse_segment(key) is None
+    names = ("notes.txt", "1-2.parquet", "00000005-00000001.parquet", "00000000-00000000.parquet.t")
+    for key in ("run.json", *(f"tables/spans/n/{name}" for name in names)):
+        assert layout.parse_segment(key) is None
 
 
 def test_a_covering_segment_hides_what_it_covers() -> None:
-    files = [
-        make_segment(0, 0),
-        make_segment(1, 1),
-        make_segment(0, 15),
-        make_segment(15, 15),
-        make_segment(16, 16),
-    ]
+    files = [make_segment(*edges) for edges in ((0, 0), (1, 1), (0, 15), (15, 15), (16, 16))]
     assert ranges(layout.select_visible(files)) == [(0, 15), (16, 16)]
     assert ranges(layout.find_covered(files)) == [(0, 0), (1, 1), (15, 15)]
-
-
-def test_covering_nests() -> None:
-    files = [
-        make_segment(16, 31),
-        make_segment(0, 255),
-        make_segment(17, 17),
-        make_segment(256, 256),
-    ]
-    assert ranges(layout.select_visible(files)) == [(0, 255), (256, 256)]
-
-
-def test_nodes_do_not_cover_each_other() -> None:
-    files = [make_segment(0, 15, "a"), make_segment(3, 3, "b")]
-    assert layout.select_visible(files) == files
+    nested = [make_segment(*edges) for edges in ((16, 31), (0, 255), (17, 17), (256, 256))]
+    assert ranges(layout.select_visible(nested)) == [(0, 255), (256, 256)]
+    of_nodes = [make_segment(0, 15, "a"), make_segment(3, 3, "b")]
+    assert layout.select_visible(of_nodes) == of_nodes
 
 
 def test_gaps() -> None:
