@@ -12,23 +12,9 @@ import pytest
 from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
+from tests.support.cause_runs import CODE, judge_cause  # noqa: F401 - a fixture
 from tests.support.imported_runs import REAL_TRACES, import_into
-
-GET = "fetch > Rows.__getitem__"
-LOOP = "main > train"
-CODE = {
-    "read": f"{GET} > fetch_row > get@requests/api.py",
-    "decode": f"{GET} > read_table@pyarrow/parquet/core.py",
-    "augment": f"{GET} > Compose.__call__ > Mask.__call__",
-    "tokenise": f"{GET} > encode@tiktoken/core.py",
-    "lookup": f"{GET} > lookup",
-    "collate": "fetch > collate_rows",
-    "sync": f"{LOOP} # total += loss.item()",
-    "log": f"{LOOP} # print(step, total)",
-    "python": f"{LOOP} > schedule # rate = base / step",
-    "batch": f"{LOOP} > get_batch # x = data[i : i + n]",
-    "model": f"{LOOP} > Module.__call__@torch/nn/modules/module.py",
-}
+from tests.support.shared_databases import shared_databases  # noqa: F401 - a fixture
 
 
 @pytest.fixture

@@ -71,4 +71,4 @@ class Engine:
         return [task.function(task.run, part) for part in task.parts]
 
     def close(self) -> None:
-        """Release connections."""
+        """Release connections and processes."""

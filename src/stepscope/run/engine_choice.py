@@ -11,13 +11,23 @@ MIN_POOL_PARTS = 8
 class LocalEngine(Engine):
     """Engine that starts processes on this machine for a run of many parts."""
 
+    def __init__(self) -> None:
+        self._processes: Engine | None = None
+
     def compute(self, task: Task[RunT, Part, Table]) -> list[Table]:
         """See `Engine.compute`."""
         if len(task.parts) < MIN_POOL_PARTS:
             return super().compute(task)
-        from stepscope.run.executors import ProcessEngine  # most runs have few parts
+        if self._processes is None:
+            from stepscope.run.executors import ProcessEngine  # most runs have few parts
 
-        return ProcessEngine().compute(task)
+            self._processes = ProcessEngine()
+        return self._processes.compute(task)
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        if self._processes is not None:
+            self._processes.close()
 
 
 def choose_engine(scheduler: str | None) -> Engine:

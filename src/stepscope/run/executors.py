@@ -25,21 +25,33 @@ Unreadable = dict[str, tuple[str, str]]
 
 
 class ProcessEngine(Engine):
-    """Engine that starts as many processes as there are cores; they end with the call."""
+    """Engine with as many processes as there are cores, from its first call until it is closed."""
+
+    def __init__(self) -> None:
+        self._executor: ProcessPoolExecutor | None = None
 
     def compute(self, task: Task[RunT, Part, Table]) -> list[Table]:
         """See `Engine.compute`."""
-        count = max(1, min(available_cores(), len(task.parts)))
-        try:
+        if self._executor is None:
             # A fork would inherit the locks of DuckDB, but not its threads.
-            with ProcessPoolExecutor(count, get_context("spawn"), _ignore_interrupts) as executor:
-                return compute_on(executor, task)
+            self._executor = ProcessPoolExecutor(
+                available_cores(), get_context("spawn"), _ignore_interrupts
+            )
+        try:
+            return compute_on(self._executor, task)
         except BrokenProcessPool:
+            self.close()
             raise StepscopeError(
                 "A process that read a part of the run was killed, probably because memory ran "
                 "out. Close other programs, or read the run on other machines with "
                 "`stepscope show RUN VIEW --scheduler ADDRESS`."
             ) from None
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._executor is not None:
+            self._executor.shutdown()
+            self._executor = None
 
 
 def compute_on(

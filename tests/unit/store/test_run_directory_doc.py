@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import msgspec
@@ -29,6 +27,7 @@ from stepscope.schema import (
     RunInfo,
 )
 from stepscope.store import RunWriter
+from tests.support.store_rows import spans
 
 DOC = Path(__file__).parents[3] / "docs" / "run-directory.md"
 MANIFESTS = [
@@ -45,9 +44,7 @@ def test_every_field_of_a_manifest_is_explained(manifest: type[msgspec.Struct]) 
     assert not missing, f"{DOC.name} does not explain {missing} of {manifest.__name__}"
 
 
-def test_queries_run_as_printed(
-    run: Path, spans: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queries_run_as_printed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with RunWriter(run, "n0") as writer:
         writer.append("spans", spans(range(9)))
     monkeypatch.chdir(run.parent)
