@@ -11,7 +11,7 @@
 #   make test-frameworks   training jobs of TensorFlow, Keras and others, each in an environment of its own
 #   make faults PYTHONS="python3.12 python3.13"   the tests of faults, with jobs on these interpreters
 #   make bench   the always-on cost, measured against doing nothing and against peers
-#   make bench-diagnosis   two hours of training jobs with planted causes: does the verdict find them?
+#   make bench-diagnosis   an hour of training jobs with planted causes: does the verdict find them?
 #   make audit   known vulnerabilities of the dependencies (needs the network)
 #   make soak    thousands of kills of every process: is a step lost or counted twice? (hours)
 #   make soak-hours   a job of two hours: do memory, descriptors and the run grow as they should?
