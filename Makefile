@@ -170,20 +170,21 @@ APT := $(SUDO) apt-get -o Dpkg::Use-Pty=0 -qq
 apt_install = { $(APT) update && $(APT) install -y $(1) >/dev/null; } \
 	  || { echo "apt-get cannot install $(1): install it, then run make again"; exit 1; }
 
-# Made anew where it has no pip (it was made without python3-venv), belongs to a Python that is no
-# more or too old, or was moved from another directory. One that VENV names is the user's.
+# Replaced where it has no pip (it was made without python3-venv), belongs to a Python that is gone or
+# too old, or was moved from another directory. One that VENV names is the user's.
 ifeq ($(VENV),.venv)
 ifneq ($(shell { $(VENV)/bin/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' \
 	&& grep -qF '$(abspath $(VENV))/bin/python' $(VENV)/bin/pip; } 2>/dev/null || echo broken),)
 .PHONY: $(VENV)/bin/python
+CLEAR := --clear
 endif
 endif
 $(VENV)/bin/python:
 	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "stepscope needs Python 3.11 or later; python3 is $$(python3 -V)"; exit 2; }
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || $(call apt_install,python3-venv)
-	@[ ! -e $(VENV) ] || echo "$(VENV) does not work: making it anew"
-	@python3 -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
+	@[ -z "$(CLEAR)" ] || [ ! -e $(VENV) ] || echo "$(VENV) does not work and is replaced"
+	@python3 -m venv $(CLEAR) $(VENV)
 
 $(VENV)/base.ready: $(VENV)/bin/python pyproject.toml requirements/torch.txt
 	@echo "setting up $(VENV) (PyTorch included; a few minutes the first time)"
