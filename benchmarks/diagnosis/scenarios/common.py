@@ -102,8 +102,7 @@ def sgd(model, lr=0.01, momentum=0.9):
 
 def share(model):
     """Join the other ranks and average the gradients of a model over them."""
-    if not dist.is_initialized():
-        dist.init_process_group("gloo")
+    dist.init_process_group("gloo")
     return DistributedDataParallel(model)
 
 
@@ -183,17 +182,3 @@ class TextEncoder(nn.Module):
 
     def forward(self, tokens):
         return self.head(self.layer(self.words(tokens)).mean(dim=1))
-
-
-class TextClassifier(nn.Module):
-    """Perceptron on the mean of word vectors."""
-
-    def __init__(self, words, width=64, classes=2):
-        super().__init__()
-        self.embedding = nn.Embedding(words, width, padding_idx=0)
-        self.head = perceptron(width, 4 * width, classes)
-
-    def forward(self, tokens):
-        real = (tokens != 0).unsqueeze(-1)
-        hidden = self.embedding(tokens) * real
-        return self.head(hidden.sum(dim=1) / real.sum(dim=1).clamp(min=1))

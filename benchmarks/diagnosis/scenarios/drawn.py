@@ -17,14 +17,16 @@ from pathlib import Path
 
 from stepscope.cli import root
 from stepscope.testing import RunBuilder
-from stepscope.testing.traces import COMMUNICATION_STREAM, HOST, LAUNCH_US, TraceJob
+from stepscope.testing.traces import HOST, TraceJob
 
-CODE = {"read": "main > report # history.append([value.item() for value in metrics.values()])"}
 STEPS = 6
+UPDATES = 4
+"""Kernels of the optimizer in a step."""
+OPERATOR = 18
+"""Time of the host to call an operator."""
 TENSOR_CORES = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
 PLAIN_CORES = "ampere_sgemm_128x64_nn"
 ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::Functor<float>>"
-ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_TREE_LL(ncclDevKernelArgsStorage<4096ul>)"
 MULTI_TENSOR = "void at::native::multi_tensor_apply_kernel<Adam>"
 
 
@@ -40,14 +42,10 @@ class Step:
     layers: int = 24
     kernel: float = 300
     """Matrix product of a layer; twice in the backward pass."""
-    operator: float = 18
-    """Time of the host to call an operator."""
     reads: int = 1
     """Values read from tensors per step, the last one at its end."""
     after_read: float = 50
     """Python between a read and the next operator."""
-    updates: int = 4
-    """Kernels of the optimizer."""
     allocations: int = 0
     allocation: float = 0
     compiling: float = 0
@@ -67,7 +65,7 @@ def drawn_arguments(description):
     parser.add_argument("--fixed", action="store_true")
     parser.add_argument("--run", type=Path, required=True)
     args = parser.parse_args()
-    args.builder = RunBuilder(args.run, code=CODE)
+    args.builder = RunBuilder(args.run)
     return args
 
 
@@ -92,8 +90,8 @@ def draw_step(job, step):
             draw_forward(job, step)
         draw_backward(job, step)
         with job.optimizer():
-            for _ in range(step.updates):
-                job.operator("aten::_foreach_add_", step.operator, kernel=(MULTI_TENSOR, 4))
+            for _ in range(UPDATES):
+                job.operator("aten::_foreach_add_", OPERATOR, kernel=(MULTI_TENSOR, 4))
         if step.reads:
             job.item()
 
@@ -103,8 +101,8 @@ def draw_forward(job, step):
     between = max(1, step.layers // max(1, step.reads))
     for layer in range(step.layers):
         kernel = (step.matrix_name, step.kernel)
-        job.operator("aten::addmm", step.operator, kernel=kernel, **{"blocks per SM": step.blocks})
-        job.operator("aten::gelu", step.operator, kernel=(ELEMENTWISE, min(20, step.kernel)))
+        job.operator("aten::addmm", OPERATOR, kernel=kernel, **{"blocks per SM": step.blocks})
+        job.operator("aten::gelu", OPERATOR, kernel=(ELEMENTWISE, min(20, step.kernel)))
         if layer < step.allocations:
             job.allocate(step.allocation)
             job.allocate(step.allocation, "cudaFree")
@@ -118,7 +116,7 @@ def draw_backward(job, step):
     for layer in range(step.layers):
         for _ in range(2):
             kernel = (step.matrix_name, step.kernel)
-            job.operator("aten::mm", step.operator, kernel=kernel, **{"blocks per SM": step.blocks})
+            job.operator("aten::mm", OPERATOR, kernel=kernel, **{"blocks per SM": step.blocks})
         if step.exchange and layer % 6 == 5:
             waits = step.arrival if layer == step.layers - 1 else 0
             job.collective("AllReduce", step.exchange + waits)
@@ -172,24 +170,6 @@ class Variation:
     def between(self, low, high):
         """Draw a duration."""
         return round(self._random.uniform(low, high) * 4) / 4
-
-
-def exchange(jobs, duration):
-    """Draw an all-reduce, which ends at the same time in all ranks."""
-    starts = []
-    for job in jobs:
-        job.follow(COMMUNICATION_STREAM)
-        starts.append(max(job.now + LAUNCH_US, job.free[COMMUNICATION_STREAM]))
-    end = max(starts) + duration
-    for job, start in zip(jobs, starts, strict=True):
-        with job.range("nccl:all_reduce"):
-            job.launch(ALL_REDUCE, end - start, stream=COMMUNICATION_STREAM, grid=[24, 1, 1])
-
-
-def end_step(job, start):
-    """End a step that was drawn beside those of other ranks."""
-    job._host("user_annotation", f"ProfilerStep#{job._step}", start, job.now - start)
-    job._step += 1
 
 
 @contextmanager

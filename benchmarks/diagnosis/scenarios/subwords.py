@@ -12,7 +12,8 @@ import random
 import string
 
 import torch
-from common import Samples, TextClassifier, arguments, sgd, train
+from common import Samples, arguments, perceptron, sgd, train
+from torch import nn
 from torch.utils.data import DataLoader
 
 PIECES = 3000
@@ -61,6 +62,20 @@ class Reviews(Samples):
     def __getitem__(self, index):
         row = index % TEXTS
         return self.stored[row] if self.stored else self.ids(self.texts[row]), self.labels[row]
+
+
+class TextClassifier(nn.Module):
+    """Perceptron on the mean of word vectors."""
+
+    def __init__(self, words, width=64, classes=2):
+        super().__init__()
+        self.embedding = nn.Embedding(words, width, padding_idx=0)
+        self.head = perceptron(width, 4 * width, classes)
+
+    def forward(self, tokens):
+        real = (tokens != 0).unsqueeze(-1)
+        hidden = self.embedding(tokens) * real
+        return self.head(hidden.sum(dim=1) / real.sum(dim=1).clamp(min=1))
 
 
 def main():

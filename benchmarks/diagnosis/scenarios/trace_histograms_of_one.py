@@ -12,20 +12,13 @@
 # severity, and about 0.03 ms for the call and the copy: 30 * 0.28 = 8.4 ms in which its device has
 # nothing to do and the others wait in their first all-reduce: 8.4 / 32 = 26%.
 
-from drawn import (
-    MULTI_TENSOR,
-    STEPS,
-    TENSOR_CORES,
-    TraceJob,
-    Variation,
-    drawn_arguments,
-    end_step,
-    exchange,
-    report_traced,
-)
+from drawn import MULTI_TENSOR, STEPS, TENSOR_CORES, Variation, drawn_arguments, report_traced
+
+from stepscope.testing.traces import COMMUNICATION_STREAM, LAUNCH_US, TraceJob
 
 RANKS = 4
 PARAMETERS = 30
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_TREE_LL(ncclDevKernelArgsStorage<4096ul>)"
 HISTOGRAM = "void at::native::kernelHistogram1D<float, long, 1, 2, -1>"
 
 
@@ -56,6 +49,24 @@ def draw_step(jobs, writing, vary):
         with job.optimizer("SGD"):
             job.operator("aten::_foreach_add_", 40, kernel=(MULTI_TENSOR, 1_000))
         end_step(job, start)
+
+
+def exchange(jobs, duration):
+    """Draw an all-reduce, which ends at the same time in all ranks."""
+    starts = []
+    for job in jobs:
+        job.follow(COMMUNICATION_STREAM)
+        starts.append(max(job.now + LAUNCH_US, job.free[COMMUNICATION_STREAM]))
+    end = max(starts) + duration
+    for job, start in zip(jobs, starts, strict=True):
+        with job.range("nccl:all_reduce"):
+            job.launch(ALL_REDUCE, end - start, stream=COMMUNICATION_STREAM, grid=[24, 1, 1])
+
+
+def end_step(job, start):
+    """End a step that was drawn beside those of other ranks."""
+    job._host("user_annotation", f"ProfilerStep#{job._step}", start, job.now - start)
+    job._step += 1
 
 
 def main():
