@@ -60,7 +60,8 @@ class Throughput:
                 print(f"final loss {loss.item():.4f}")
             print(
                 f"{self.steps} steps of {self.samples / self.steps:.6g} samples: "
-                f"{1e3 * seconds / self.steps:.4f} ms a step, {self.samples / seconds:.1f} samples/s"
+                f"{1e3 * seconds / self.steps:.4f} ms a step, "
+                f"{self.samples / seconds:.1f} samples/s"
             )
         if dist.is_initialized():
             dist.destroy_process_group()

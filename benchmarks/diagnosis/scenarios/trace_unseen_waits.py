@@ -3,7 +3,7 @@
 # severities = [1.0, 4.0, 20.0]
 # drawn = "traces"
 # ///
-"""The trace without stacks of a server that waits for requests: no bottleneck shows, nor the wait."""
+"""The trace without stacks of a server that waits for requests; it does not show the wait."""
 
 from drawn import TENSOR_CORES, run_traced
 
