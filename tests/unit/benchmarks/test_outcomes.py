@@ -6,14 +6,19 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.diagnosis import catalogue, traceml
+from benchmarks.diagnosis import traceml
+from benchmarks.diagnosis.catalogue import Label, Scenario
 from benchmarks.diagnosis.outcomes import Answer, Job, Metered, Outcome, OutcomeLog, SuggestedFix
 from benchmarks.diagnosis.page import render
 from benchmarks.diagnosis.results import build_rows, summarize
 from benchmarks.diagnosis.running import parse_metered
 
 JOB = Job(tool="stepscope", scenario="packed_images", severity=1.0, seed=0)
-SCENARIOS = catalogue.find_scenarios([catalogue.HERE])
+DECODE = Label(suspect="data_pipeline", cause="slow_decode", fix="decode once and cache the result")
+SCENARIOS = [
+    Scenario(name=name, path=Path(f"{name}.py"), label=label)
+    for name, label in (("packed_images", DECODE), ("steady_cnn", Label(healthy=True)))
+]
 
 
 def outcome(job: Job, answer: Answer | None, step_ms: float = 100.0) -> Outcome:
