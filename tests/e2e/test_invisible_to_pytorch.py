@@ -15,7 +15,6 @@ import pytest
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
-pytestmark = pytest.mark.e2e
 SCRIPT = Path(__file__).parent / "transparency" / "invisible.py"
 
 

@@ -16,7 +16,7 @@ from tests.support.browsed import IN_A_BROWSER, Ui, settled
 from tests.support.under_stepscope import JOB_TIMEOUT_S, command_json, serving, training
 from tests.support.waiting import wait_until
 
-pytestmark = IN_A_BROWSER
+pytestmark = [*IN_A_BROWSER, pytest.mark.extended("test_ui_live.py sees a job grow on the page")]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from stepscope.testing.browser import chromium
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_drawn
 from tests.support.under_stepscope import command_json, serving
 
-pytestmark = IN_A_BROWSER
+pytestmark = [*IN_A_BROWSER, pytest.mark.extended("test_ui_pages.py draws this screen")]
 SENTENCE = "Rank 1 is late in 100% of steps by 11 ms: slow data loading."
 
 

@@ -24,6 +24,7 @@ from stepscope.testing.browser import chromium, collect_problems
 from stepscope.views.profiling_report import Report, Section, choose_report_rules, make_report
 from stepscope.views.profiling_report.blocks import Cell, Chart, Table
 from tests.support.browsed import IN_A_BROWSER
+from tests.support.tiers import extend_all_but
 
 EVIL = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>"
 pytestmark = IN_A_BROWSER
@@ -35,7 +36,10 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture(scope="module", params=["known", "gpus", "boosted"])
+@pytest.fixture(
+    scope="module",
+    params=extend_all_but({"known"}, ["known", "gpus", "boosted"], "the same page of other runs"),
+)
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Report:
     path = tmp_path_factory.mktemp(request.param) / "run"
     draw = {"known": known_job, "gpus": many_gpus, "boosted": lambda path: draw_boosted(path).path}

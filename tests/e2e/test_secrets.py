@@ -11,8 +11,6 @@ import pytest
 
 from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE
 
-pytestmark = pytest.mark.e2e
-
 SECRET = "squirrel" + "7nuts"
 ARGUMENTS = [
     "--db-pass",

@@ -19,10 +19,11 @@ from stepscope.store import open_run
 from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, STEPSCOPE, TORCHRUN, run_under
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.e2e
-
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 SCRIPT = E2E / "trials" / "sleeping_dataset.py"
+in_detail = pytest.mark.extended(
+    "more trials; test_the_measured_change_is_that_of_the_script has one"
+)
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +122,7 @@ def test_the_measured_change_is_that_of_an_edit_by_hand(job: Path, tmp_path: Pat
     await_clean_up()
 
 
+@in_detail
 def test_an_interrupted_trial_leaves_nothing(job: Path) -> None:
     before, tries = read_files(job), open_run(job / "run").documents("tries", TriedChange)
     process = subprocess.Popen(
@@ -142,6 +144,7 @@ def test_an_interrupted_trial_leaves_nothing(job: Path) -> None:
     assert open_run(job / "run").documents("tries", TriedChange) == tries
 
 
+@in_detail
 def test_a_killed_command_leaves_nothing(job: Path) -> None:
     before = read_files(job)
     process = subprocess.Popen(
@@ -183,6 +186,7 @@ def test_a_change_without_effect_is_refused(job: Path) -> None:
     assert "has 0 DataLoader workers already" in done.stderr
 
 
+@in_detail
 def test_a_job_that_fails_is_quoted(job: Path) -> None:
     script = job / "train.py"
     text = script.read_text()
@@ -199,7 +203,7 @@ def test_a_job_that_fails_is_quoted(job: Path) -> None:
         script.write_text(text)
 
 
-@pytest.mark.slow
+@in_detail
 def test_all_ranks_make_the_change_and_none_is_left(tmp_path: Path) -> None:
     script = str(E2E / "scripts" / "ddp_gloo.py")
     done = run_under(
@@ -217,7 +221,7 @@ def test_all_ranks_make_the_change_and_none_is_left(tmp_path: Path) -> None:
     await_clean_up()
 
 
-@pytest.mark.slow
+@in_detail
 def test_a_job_tries_its_first_fix_at_the_end(tmp_path: Path) -> None:
     """The script turns anomaly detection on, which is the only thing to try."""
     text = SCRIPT.read_text().replace(

@@ -28,7 +28,10 @@ from tests.support.tensor_rows import add_tensors
 from tests.support.ui_runs import FIRST_STEP, STEPS, imported, two_ranks
 from tests.support.under_stepscope import command_json, serving
 
-pytestmark = IN_A_BROWSER
+pytestmark = [
+    *IN_A_BROWSER,
+    pytest.mark.extended("sixteen pages in detail; test_ui_pages.py compares pages with payloads"),
+]
 TRACES, JOB, MANY, TENSORS = "training/fixed", "training/job", "many", "tensors"
 SAMPLE_NS = 500_000_000
 KERNELS = 20

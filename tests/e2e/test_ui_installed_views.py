@@ -21,7 +21,10 @@ from tests.support.installed_view import MISSING, ROW_COUNT, STEP_NS, write_pack
 from tests.support.ui_runs import runs_below
 from tests.support.under_stepscope import STEPSCOPE, serving
 
-pytestmark = IN_A_BROWSER
+pytestmark = [
+    *IN_A_BROWSER,
+    pytest.mark.extended("a page in detail; installed views are in tests/unit/views"),
+]
 RUN = "training/fixed"
 
 

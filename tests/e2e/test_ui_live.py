@@ -89,6 +89,7 @@ def test_a_job_is_seen_to_begin_grow_and_end(tmp_path: Path, browser: Browser) -
     assert standing.state is JobState.STOPPED
 
 
+@pytest.mark.extended("another job; test_configure.py changes one")
 @pytest.mark.seed("DBI-07", "DBP-10")
 def test_the_monitoring_of_a_job_is_configured(tmp_path: Path, browser: Browser) -> None:
     root = tmp_path / "runs"
@@ -134,6 +135,7 @@ def test_the_monitoring_of_a_job_is_configured(tmp_path: Path, browser: Browser)
     assert [change.interval_ns for change in node.interval_changes] == [200_000_000]
 
 
+@pytest.mark.extended("test_ui_server.py requires the token")
 def test_a_token_opens_the_door_once(tmp_path: Path, browser: Browser) -> None:
     run = RunBuilder(tmp_path / "runs" / "job")
     run.rank(0).draw("wait 60 | forward 12 | backward 20 | optimizer 8", 40)
@@ -162,6 +164,7 @@ def test_a_token_opens_the_door_once(tmp_path: Path, browser: Browser) -> None:
         context.close()
 
 
+@pytest.mark.extended("test_ui_server.py requires the token")
 def test_the_printed_address_lets_in_and_hides_the_token(tmp_path: Path, browser: Browser) -> None:
     (tmp_path / "runs").mkdir()
     with serving(str(tmp_path / "runs"), "--port", "0", "--token", TOKEN) as (address, _):

@@ -32,7 +32,10 @@ from tests.support.kineto_files import kernel, launch, op, span, trace
 from tests.support.ui_runs import imported
 from tests.support.under_stepscope import E2E, command_json, run_under, serving
 
-pytestmark = [*IN_A_BROWSER, pytest.mark.slow]
+pytestmark = [
+    *IN_A_BROWSER,
+    pytest.mark.extended("a job and twelve pages in detail; test_ui_pages.py draws them"),
+]
 INT8, INT32 = "turing_int8_i8816gemm_int8_tn", "vectorized_elementwise_kernel<4, FillFunctor<int>>"
 KERNELS = {INT8: 4, INT32: 8} | {f"small_{number}": number for number in range(1, 21)}
 """Launches of each kernel in every step; each takes 1 ms of a rank, so do idle gaps."""

@@ -16,7 +16,12 @@ from stepscope.testing.browser import chromium
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, settled
 from tests.support.under_stepscope import serving
 
-pytestmark = IN_A_BROWSER
+pytestmark = [
+    *IN_A_BROWSER,
+    pytest.mark.extended(
+        "test_ui_pages.py draws these screens; targets are in tests/unit/comparison"
+    ),
+]
 JOBS = {
     "slow": ("wait 600 | forward 120 | backward 200 | optimizer 80", 0.4),
     "fixed": ("wait 50 | forward 300 | backward 480 | optimizer 170", 0.88),

@@ -17,7 +17,10 @@ from tests.support.boosted_runs import draw_boosted
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_drawn
 from tests.support.under_stepscope import command_json, serving
 
-pytestmark = IN_A_BROWSER
+pytestmark = [
+    *IN_A_BROWSER,
+    pytest.mark.extended("test_ui_pages.py draws every screen; its payload is in tests/unit/views"),
+]
 
 
 @pytest.fixture

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tiers import extend_all_but
 from tests.support.under_stepscope import E2E, TORCHRUN, label, run_under
 
-pytestmark = [pytest.mark.e2e, pytest.mark.quiet]
+pytestmark = pytest.mark.quiet
 
 SCRIPTS = sorted((E2E / "faults").glob("*.py"))
+IN_MAKE_TEST = [E2E / "faults" / "slow_augmentation.py", E2E / "faults" / "heavy_model.py"]
 BURN = "while True: pass"
 
 
@@ -39,7 +41,9 @@ def test_there_are_twelve() -> None:
 
 
 @pytest.mark.seed("DIAG-01")
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "script", extend_all_but(IN_MAKE_TEST, SCRIPTS, "another fault"), ids=lambda path: path.stem
+)
 def test_the_planted_fault_is_found(script: Path, tmp_path: Path) -> None:
     count = int(label(script, "BURNERS")) if "BURNERS" in script.read_text() else 0
     with burners(count):
@@ -60,6 +64,7 @@ def test_the_planted_fault_is_found(script: Path, tmp_path: Path) -> None:
     assert verdict["headline"] in " ".join(job.stderr.split())
 
 
+@pytest.mark.extended("another job; test_late_rank_jobs.py has two ranks")
 @pytest.mark.seed("DIAG-01")
 def test_ranks_that_wait_for_each_others_gradients(tmp_path: Path) -> None:
     script = E2E / "distributed" / "gradient_exchange.py"

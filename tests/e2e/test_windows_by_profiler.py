@@ -14,7 +14,7 @@ if importlib.util.find_spec("torch") is None:
 from stepscope.monitor.windows.planner import WindowStart
 from tests.support.window_jobs import OVER, RECORDING, WindowJob, steps
 
-pytestmark = pytest.mark.e2e
+in_detail = pytest.mark.extended("another job; test_windows_by_libkineto.py has the same promise")
 
 
 @pytest.fixture
@@ -40,6 +40,7 @@ def test_a_window_has_exactly_the_requested_steps(job: WindowJob) -> None:
     assert len([r for r in recorded.of("optimizer") if r.inside(span)]) == 4
 
 
+@in_detail
 def test_a_profiler_of_the_job_closes_a_window(job: WindowJob) -> None:
     alone = job.do("profile 5")
     job.plan(steps(20), WindowStart(first_step=job.training_process.steps + 2))
@@ -50,6 +51,7 @@ def test_a_profiler_of_the_job_closes_a_window(job: WindowJob) -> None:
     assert 5 <= job.window()["steps"] <= 7
 
 
+@in_detail
 def test_a_window_waits_while_the_job_profiles_itself(job: WindowJob) -> None:
     alone = job.do("profile 20")
     job.plan(steps(4), WindowStart(first_step=job.training_process.steps + 5))
@@ -58,6 +60,7 @@ def test_a_window_waits_while_the_job_profiles_itself(job: WindowJob) -> None:
     assert job.window()["steps"] == 4
 
 
+@in_detail
 def test_a_job_may_end_inside_a_window(job: WindowJob) -> None:
     job.plan(steps(20), WindowStart(first_step=10))
     job.step_until(RECORDING)
@@ -66,6 +69,7 @@ def test_a_job_may_end_inside_a_window(job: WindowJob) -> None:
     assert 3 <= job.window()["steps"] <= 5
 
 
+@in_detail
 def test_a_forked_child_continues_without_the_window(job: WindowJob) -> None:
     job.plan(steps(6), WindowStart(first_step=10))
     job.step_until(RECORDING)

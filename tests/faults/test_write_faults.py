@@ -31,6 +31,7 @@ def test_a_failed_write(fault: Fault, tmp_path: Path) -> None:
     assert not outcome.is_refused
 
 
+@pytest.mark.extended("another job; test_a_failed_write has these calls")
 def test_a_run_that_can_be_written_later(tmp_path: Path) -> None:
     """The monitor continues, although it can neither describe the node nor store anything yet."""
     fault = Fault(process="monitor", directory="run", error="EIO", first=1, last=5)

@@ -12,8 +12,6 @@ from tests.support.framework_environments import find_python
 pytest.register_assert_rewrite("stepscope.testing.framework_contract")
 from stepscope.testing.framework_contract import FrameworkContract  # noqa: E402
 
-pytestmark = pytest.mark.e2e
-
 
 class KerasContract(FrameworkContract):
     script = Path(__file__).parent / "scripts" / "keras_training.py"
@@ -36,6 +34,7 @@ class KerasContract(FrameworkContract):
             yield
 
 
+@pytest.mark.extended("TestKerasOnTensorFlow has a job of Keras")
 class TestKerasOnTorch(KerasContract):
     environment = "jax"
     backend = "torch"
@@ -52,6 +51,7 @@ class TestKerasOnTensorFlow(KerasContract):
     modules: ClassVar = ("keras", "tensorflow")
 
 
+@pytest.mark.extended("TestKerasOnTensorFlow has a job of Keras")
 class TestKerasOnJax(KerasContract):
     environment = "jax"
     backend = "jax"
