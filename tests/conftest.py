@@ -178,7 +178,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     tier, part = config.getoption("--tier"), config.getoption("--part")
     if tier:
-        config.pluginmanager.register(CpuBudget(read_budgets()[tier], part))
+        budgets = read_budgets()
+        plugin = CpuBudget(budgets.tiers[tier], part, slow_folders=budgets.reasons)
+        config.pluginmanager.register(plugin)
     if part:
         config.pluginmanager.register(part)
     if config.getoption("--record-costs") and not hasattr(config, "workerinput"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 import tomllib
 from collections import defaultdict
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -48,17 +48,35 @@ class Budget(msgspec.Struct, forbid_unknown_fields=True):
         return dict(sorted(sums.items()))
 
 
-def read_budgets() -> dict[str, Budget]:
-    """Return the budgets by tier, which is the goal of make that runs it."""
-    return msgspec.convert(tomllib.loads(BUDGET.read_text()), dict[str, Budget])
+class Budgets(msgspec.Struct, forbid_unknown_fields=True):
+    """Content of budget.toml."""
+
+    reasons: dict[str, str]
+    """Why tests are slow, by folder; tests elsewhere say it themselves."""
+    tiers: dict[str, Budget]
+    """Budgets by the goal of make."""
+
+
+def read_budgets() -> Budgets:
+    """Read tests/budget.toml."""
+    return msgspec.convert(tomllib.loads(BUDGET.read_text()), Budgets)
 
 
 class CpuBudget:
     """Plug-in that measures each test, prints a table, and fails a session that spent too much."""
 
-    def __init__(self, budget: Budget, part: Part | None) -> None:
+    def __init__(
+        self,
+        budget: Budget,
+        part: Part | None = None,
+        *,
+        slow_folders: Collection[str] = (),
+        reason_above_s: float = REASON_ABOVE_S,
+    ) -> None:
         self.budget = budget
         self.part = part
+        self.slow_folders = tuple(f"{folder}/" for folder in slow_folders)
+        self.reason_above_s = reason_above_s
         self.spent: dict[str, float] = defaultdict(float)  # by file
         self.tests: dict[str, float] = defaultdict(float)  # without a reason, by node id
         self.problems: list[str] = []
@@ -74,7 +92,9 @@ class CpuBudget:
         report = yield
         now_s = _cpu_seconds()
         report.cpu_s, self._last_s = now_s - self._last_s, now_s
-        report.has_reason = any(mark.args for name in REASONS for mark in item.iter_markers(name))
+        report.has_reason = report.nodeid.startswith(self.slow_folders) or any(
+            mark.args for name in REASONS for mark in item.iter_markers(name)
+        )
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -117,7 +137,7 @@ class CpuBudget:
         return [
             f"{test} took {seconds:.1f} CPU seconds: make it cheaper, or mark it slow(reason)"
             for test, seconds in self.tests.items()
-            if seconds > TOLERANCE * REASON_ABOVE_S
+            if seconds > TOLERANCE * self.reason_above_s
         ]
 
 
