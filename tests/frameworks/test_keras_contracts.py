@@ -16,7 +16,6 @@ from stepscope.testing.framework_contract import FrameworkContract  # noqa: E402
 class KerasContract(FrameworkContract):
     script = Path(__file__).parent / "scripts" / "keras_training.py"
     arguments: ClassVar = ("fit",)
-    environment: ClassVar[str]
     backend: ClassVar[str]
     callback = "SlowCallback.on_train_batch_end"
     validates_often = True
@@ -24,7 +23,7 @@ class KerasContract(FrameworkContract):
     @pytest.fixture(scope="class")
     @classmethod
     def python(cls) -> str:
-        return find_python(cls.environment)
+        return find_python("keras")
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
@@ -36,7 +35,6 @@ class KerasContract(FrameworkContract):
 
 @pytest.mark.extended("TestKerasOnTensorFlow has a job of Keras")
 class TestKerasOnTorch(KerasContract):
-    environment = "jax"
     backend = "torch"
     versions = frozenset({"keras", "keras_backend", "torch"})
     modules: ClassVar = ("keras", "torch")
@@ -45,7 +43,6 @@ class TestKerasOnTorch(KerasContract):
 
 @pytest.mark.seed("DBP-16")
 class TestKerasOnTensorFlow(KerasContract):
-    environment = "tensorflow"
     backend = "tensorflow"
     versions = frozenset({"keras", "keras_backend", "tensorflow"})
     modules: ClassVar = ("keras", "tensorflow")
@@ -53,7 +50,6 @@ class TestKerasOnTensorFlow(KerasContract):
 
 @pytest.mark.extended("TestKerasOnTensorFlow has a job of Keras")
 class TestKerasOnJax(KerasContract):
-    environment = "jax"
     backend = "jax"
     versions = frozenset({"keras", "keras_backend", "jax"})
     modules: ClassVar = ("keras", "jax")

@@ -48,10 +48,10 @@ def test_a_callback_that_raises(python: str, tmp_path: Path) -> None:
 
 
 def test_a_backend_that_is_not_installed(python: str, tmp_path: Path) -> None:
-    job, bare = run_both(python, tmp_path, "callback", backend="jax")
+    job, bare = run_both(python, tmp_path, "callback", backend="openvino")
     assert job.code == bare.returncode == 1
     error = bare.stderr.strip().splitlines()[-1]
-    assert error.startswith("ModuleNotFoundError: No module named 'jax'")
+    assert error.startswith("ModuleNotFoundError: No module named 'openvino'")
     assert error in job.stderr
 
 
