@@ -1,4 +1,7 @@
-"""Windows that libkineto records in a real job; the test acts as the monitor."""
+"""Windows in a real job, of which the test is the monitor.
+
+libkineto records them, and the framework's profiler where libkineto has no connection to a monitor.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +44,14 @@ def start(spool: Any) -> Iterator[Callable[..., WindowJob]]:
 
 
 @pytest.fixture
-def job(start: Callable[..., WindowJob]) -> WindowJob:
-    """Make a job that has trained five steps."""
-    job = start()
+def job(start: Callable[..., WindowJob], request: pytest.FixtureRequest) -> WindowJob:
+    """Make a job that has trained five steps; the parameter is its recorder."""
+    job = start(served=getattr(request, "param", "libkineto") == "libkineto")
     job.do("steps 5")
     return job
+
+
+by_both = pytest.mark.parametrize("job", ["libkineto", "profiler"], indirect=True)
 
 
 def start_window(job: WindowJob, spec: WindowSpec | None = None) -> None:
@@ -55,6 +61,7 @@ def start_window(job: WindowJob, spec: WindowSpec | None = None) -> None:
     job.step_until(RECORDING)
 
 
+@by_both
 def test_a_window_has_exactly_the_requested_steps(job: WindowJob) -> None:
     job.plan(steps(4), WindowStart(first_step=20))
     job.do("steps 40")
@@ -62,16 +69,18 @@ def test_a_window_has_exactly_the_requested_steps(job: WindowJob) -> None:
     window = job.window()
     assert window["steps"] == 4
     assert window["categories"]["cpu_op"] > 100
-    (fact,) = job.spool.drain(final=False).facts("window")
+    recorded = job.spool.drain(final=False)
+    (fact,) = recorded.facts("window")
     assert (fact["first_step"], fact["step_count"]) == (20, 4)
-    assert fact["recorder"] == "libkineto"
+    assert fact["recorder"] == ("libkineto" if job.sockets else "profiler")
+    (span,) = recorded.of("window")
+    assert (span.name, span.value) == ("requested", 0)
+    assert len([r for r in recorded.of("optimizer") if r.inside(span)]) == 4
 
 
 @in_detail
-@pytest.mark.parametrize("served", [True, False], ids=["libkineto", "profiler"])
-def test_a_window_warms_up_for_some_steps(start: Callable[..., WindowJob], served: bool) -> None:
-    job = start(served=served)
-    job.do("steps 5")
+@by_both
+def test_a_window_warms_up_for_some_steps(job: WindowJob) -> None:
     windows = ScheduledWindows(first_step=20, step_count=4, warmup_count=10)
     job.plan_scheduled(windows, 20)
     job.do("steps 40")
@@ -88,17 +97,6 @@ def test_a_window_warms_up_for_some_steps(start: Callable[..., WindowJob], serve
     closed = job.spool.drain(final=False).facts("window")[-1]
     assert first - 10 <= closed["first_step"] < first
     assert closed["step_count"] == 0
-
-
-@in_detail
-def test_the_steps_of_a_window_are_marked(job: WindowJob) -> None:
-    job.plan(steps(4), WindowStart(first_step=20))
-    job.do("steps 40")
-    recorded = job.spool.drain(final=False)
-    (span,) = recorded.of("window")
-    inside = [r for r in recorded.of("optimizer") if r.inside(span)]
-    assert len(inside) == 4
-    assert (span.name, span.value) == ("requested", 0)
 
 
 @in_detail
@@ -173,6 +171,11 @@ def test_an_evaluation_inside_a_window_ends_it_in_time(job: WindowJob) -> None:
 
 
 @pytest.mark.parametrize(
+    "job",
+    extend_all_but({"libkineto"}, ["libkineto", "profiler"], "another recorder"),
+    indirect=True,
+)
+@pytest.mark.parametrize(
     "spec",
     extend_all_but([steps(20)], [steps(20), steps(20, options=STACKS)], "another recorder"),
     ids=["plain", "stacks"],
@@ -205,7 +208,15 @@ def test_a_job_may_end_before_a_window_starts(job: WindowJob) -> None:
     assert not job.finished()
 
 
-@pytest.mark.parametrize("done", extend_all_but({5}, [0, 5, 20, 21], "another step"))
+@pytest.mark.parametrize(
+    ("job", "done"),
+    extend_all_but(
+        [("libkineto", 5)],
+        [("profiler", 5), *(("libkineto", done) for done in (0, 5, 20, 21))],
+        "another step or recorder",
+    ),
+    indirect=["job"],
+)
 def test_a_profiler_of_the_job_closes_a_window(job: WindowJob, done: int) -> None:
     alone = job.do("profile 5")
     start_window(job, steps(20, options=STACKS))
@@ -226,6 +237,7 @@ def test_a_scheduled_profiler_of_the_job_closes_a_window(job: WindowJob) -> None
 
 
 @in_detail
+@by_both
 def test_a_window_waits_while_the_job_profiles_itself(job: WindowJob) -> None:
     alone = job.do("profile 20")
     job.plan(steps(4), WindowStart(first_step=job.training_process.steps + 5))
@@ -242,6 +254,7 @@ def test_a_forked_child_can_end(job: WindowJob) -> None:
 
 
 @in_detail
+@by_both
 def test_a_child_forked_inside_a_window_can_end(job: WindowJob) -> None:
     start_window(job)
     assert job.do("fork") == "5"
