@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from playwright.sync_api import Browser, Page, expect
 from stepscope.schema import JobState
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
-from stepscope.testing.browser import chromium
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, settled
 from tests.support.under_stepscope import JOB_TIMEOUT_S, serving, training
 from tests.support.waiting import wait_until
@@ -23,12 +21,6 @@ from tests.support.waiting import wait_until
 pytestmark = IN_A_BROWSER
 TIMEOUT_MS = 60_000
 TOKEN = "a token of many characters"  # noqa: S105
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 def watch_for_flicker(page: Page) -> None:

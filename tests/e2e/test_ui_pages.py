@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,7 +20,6 @@ from playwright.sync_api import Page, Route, expect
 
 from stepscope.quantities import duration, percent
 from stepscope.testing import RunBuilder
-from stepscope.testing.browser import chromium
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_drawn, settled
 from tests.support.kineto_files import kernel, launch, op, trace
 from tests.support.tiers import extend_all_but
@@ -33,7 +32,7 @@ from tests.support.ui_runs import (
     imported,
     runs_below,
 )
-from tests.support.under_stepscope import bearer_of, command_json, serving
+from tests.support.under_stepscope import bearer_of, command_json
 
 pytestmark = IN_A_BROWSER
 REGISTRY = Path(__file__).parents[2] / "web" / "src" / "app" / "screens.ts"
@@ -50,17 +49,8 @@ def screen(name: str, run: str, **values: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
-    root = runs_below(tmp_path_factory.mktemp("runs"))
-    with serving(str(root), "--port", "0") as (address, server), chromium() as browser:
-        yield Ui(root, address, browser)
-    assert server.returncode == 0
-
-
-@pytest.fixture
-def ui(served: Ui) -> Iterator[Ui]:
-    yield served
-    served.settle()
+def served(serve: Callable[..., Ui], tmp_path_factory: pytest.TempPathFactory) -> Ui:
+    return serve(runs_below(tmp_path_factory.mktemp("runs")))
 
 
 def drawn(page: Page) -> None:
