@@ -146,7 +146,7 @@ def test_extended_tests_are_recognized(tmp_path: Path) -> None:
         "slow = pytest.mark.extended('long')\n"
         "@slow\ndef test_a(): ...\n"
         "@pytest.mark.extended('long')\ndef test_b(): ...\n"
-        "@pytest.mark.seed('A')\ndef test_c(): ...\n"
+        "@pytest.mark.timeout(9)\ndef test_c(): ...\n"
     )
     places = ["test_a", "test_b", "test_c", "test_d", ""]
     assert [runs_in_make_test(file, test) for test in places] == [False, False, True, False, True]
