@@ -14,7 +14,10 @@ from stepscope.monitor.samplers.perf_event import CYCLES, Event, explain_refusal
 from stepscope.store import open_run
 from tests.support.under_stepscope import E2E, FinishedJob, run_under
 
-pytestmark = pytest.mark.seed("SMP-25")
+pytestmark = [
+    pytest.mark.seed("SMP-25"),
+    pytest.mark.extended("two jobs; counters are in tests/unit/monitor"),
+]
 
 SOFTWARE_COUNTERS = E2E.parent / "support" / "software_counters"
 PACED = str(E2E / "windows" / "paced.py")
@@ -112,7 +115,6 @@ def test_counters_are_tracks_of_the_timeline(job: FinishedJob) -> None:
         assert [value for value in series["mean"] if value is not None]
 
 
-@pytest.mark.extended("another job; refusals are in tests/unit/monitor")
 def test_a_machine_that_refuses_says_why(tmp_path: Path) -> None:
     refused = refusal(CYCLES)
     job = run_under(tmp_path / "run", sys.executable, PACED, "--steps", "60")

@@ -72,6 +72,7 @@ def test_the_script_alone_records_itself(tmp_path: Path, flag: str) -> None:
     check_annotations(stepscope.open(run))
 
 
+@pytest.mark.extended("another job; settings are in tests/unit/cli/test_debugger_options.py")
 @pytest.mark.seed("DBU-14")
 def test_settings_of_sagemaker_debugger(tmp_path: Path) -> None:
     settings = tmp_path / "settings.py"

@@ -9,6 +9,10 @@ import pytest
 from tests.support.job_control import JOB_PYTHON
 from tests.support.under_stepscope import E2E, run_under
 
+pytestmark = pytest.mark.extended(
+    "two jobs; the search is in tests/unit/capture/test_nan_search.py"
+)
+
 SCRIPT = E2E / "recording" / "dividing.py"
 LINE = (
     SCRIPT.read_text().splitlines().index("    loss = (weights * errors).sum() / weights.sum()") + 1
@@ -27,7 +31,6 @@ def test_find_nan(tmp_path: Path) -> None:
     assert job.payload("show", "tensors")["nan_origin"] == SENTENCE
 
 
-@pytest.mark.extended("the opposite of test_find_nan; its sentences are in tests/unit")
 def test_a_nan_that_does_not_recur(tmp_path: Path) -> None:
     job = run_under(tmp_path / "run", JOB_PYTHON, str(SCRIPT), "skip", options=("--on-nan", "find"))
 

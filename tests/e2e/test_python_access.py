@@ -16,6 +16,8 @@ from stepscope.access import OpenRun
 from stepscope.errors import JobEndedError, WaitTimeoutError
 from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, run_under, training
 
+pytestmark = pytest.mark.extended("a long job; its interface is in tests/unit/access")
+
 EPOCHS, STEPS = 3, 20
 """Those of the script."""
 CLOCKS_NS = 10**6
@@ -23,7 +25,6 @@ CLOCKS_NS = 10**6
 of the run, which counts from its start on."""
 
 
-@pytest.mark.extended("another job; waiting is in tests/unit/access")
 @pytest.mark.seed("DBU-01")
 def test_waiting_for_a_growing_run(tmp_path: Path) -> None:
     with training(tmp_path / "run", tmp_path) as launcher:

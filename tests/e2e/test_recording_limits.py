@@ -20,7 +20,12 @@ from tests.support.command import run_command
 from tests.support.under_stepscope import E2E, STEPSCOPE, FinishedJob, serving
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.seed("SMP-05")
+pytestmark = [
+    pytest.mark.seed("SMP-05"),
+    pytest.mark.extended(
+        "jobs of many seconds; tests/unit/capture/test_recording_end.py ends a recording"
+    ),
+]
 
 MARKED = str(E2E / "recording" / "marked.py")
 LIMIT_S = 5
@@ -104,7 +109,6 @@ def test_the_run_says_that_the_rest_is_unknown(job: FinishedJob) -> None:
     assert "! Steps, annotations, scalars and stack samples were recorded only" in text
 
 
-@pytest.mark.extended("a browser; test_the_run_says_that_the_rest_is_unknown has the sentence")
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 def test_the_page_says_that_the_rest_is_unknown(job: FinishedJob) -> None:
     playwright = pytest.importorskip("playwright.sync_api")
@@ -146,7 +150,6 @@ def test_the_time_after_the_limit_is_neither_training_nor_finalization(job: Fini
     assert not figures & {"training", "steps", "steps per second"}
 
 
-@pytest.mark.extended("another job")
 def test_a_limit_before_the_first_step_gives_no_false_reason(tmp_path: Path) -> None:
     options = ("--cpu-profiling-duration", "0.001")
     with marked_job(tmp_path, *options, is_over=is_past_the_end) as job:
@@ -163,7 +166,6 @@ def test_a_limit_before_the_first_step_gives_no_false_reason(tmp_path: Path) -> 
     assert finding["status"] == "NotApplicable"
 
 
-@pytest.mark.extended("another job; rotation is in tests/unit/monitor")
 def test_files_rotate_at_the_given_time_and_the_heartbeat_continues(tmp_path: Path) -> None:
     heartbeats: set[int] = set()
 

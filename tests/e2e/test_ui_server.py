@@ -177,6 +177,7 @@ def test_a_token_from_the_environment(runs: Path) -> None:
         assert get(url, "/api/jobs")[0] == 200
 
 
+@pytest.mark.extended("test_ui_live.py stops a job from the page")
 def test_a_window_and_a_stop_requested_from_the_page(tmp_path: Path) -> None:
     """A window of a few steps reaches the run. The launcher allows stop requests; the status of the
     job names the requester."""

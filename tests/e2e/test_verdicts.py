@@ -21,7 +21,7 @@ from tests.support.under_stepscope import E2E, TORCHRUN, label, run_under
 pytestmark = pytest.mark.quiet
 
 SCRIPTS = sorted((E2E / "faults").glob("*.py"))
-IN_MAKE_TEST = [E2E / "faults" / "slow_augmentation.py", E2E / "faults" / "heavy_model.py"]
+IN_MAKE_TEST = [E2E / "faults" / "slow_augmentation.py"]
 BURN = "while True: pass"
 
 

@@ -205,6 +205,7 @@ def test_a_job_that_fails_keeps_its_exit_status(tmp_path: Path) -> None:
     assert "Always  it always fires." in job.stderr
 
 
+@pytest.mark.extended("another job; commands are in tests/unit/watch")
 @pytest.mark.seed("DBT-09")
 def test_a_command_is_run_on_a_finding(tmp_path: Path) -> None:
     (tmp_path / "always.py").write_text(ALWAYS)
@@ -226,6 +227,7 @@ def outliers_in(report: str | bytes) -> dict[str, Any]:
     return finding
 
 
+@pytest.mark.extended("a long job; reports of a job in progress are in tests/unit/watch")
 @pytest.mark.seed("DBR-01")
 def test_the_report_is_written_while_the_job_runs_and_at_its_end(
     start: Callable[..., StallingJob], tmp_path: Path

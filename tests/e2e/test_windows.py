@@ -18,14 +18,11 @@ import pytest
 from stepscope.schema import JobState, WindowFact
 from stepscope.store import WindowRequest, WindowRequests, open_run
 from tests.support import waiting
-from tests.support.tiers import extend_all_but
 from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE, TORCHRUN, run_under
 from tests.support.windowed_jobs import PACED, WindowedJob, starting, stored
 
 wait_until = functools.partial(waiting.wait_until, timeout_s=90.0)
-in_detail = pytest.mark.extended(
-    "another job; test_a_scheduled_window_starts_at_its_step_however_early has a window"
-)
+in_detail = pytest.mark.extended("another job; test_a_window_of_a_running_job_on_all_ranks has one")
 
 
 @pytest.fixture
@@ -49,29 +46,25 @@ def test_all_ranks_record_the_same_scheduled_steps(start: Callable[..., Windowed
     assert not list(job.run.rglob("*.json.tmp"))
 
 
+@in_detail
 @pytest.mark.seed("DBP-03")
 @pytest.mark.parametrize(
     ("start", "count", "steps", "recorded", "note"),
-    extend_all_but(
-        [(2, 7, 12, [(2, 7)], None)],
-        [
-            (2, 7, 12, [(2, 7)], None),
-            (0, 3, 12, [(0, 3)], None),
-            (100, 20, 120, [(100, 20)], None),
-            (
-                *(10, 20, 17, [(10, 7)]),
-                "the window scheduled for steps 10 to 29 ends after step 16: the job ended",
-            ),
-            (
-                *(100, 20, 17, []),
-                "the window scheduled for steps 100 to 119 was not recorded: "
-                "the job ended in step 16",
-            ),
-        ],
-        "another schedule",
-    ),
+    [
+        (2, 7, 12, [(2, 7)], None),
+        (0, 3, 12, [(0, 3)], None),
+        (100, 20, 120, [(100, 20)], None),
+        (
+            *(10, 20, 17, [(10, 7)]),
+            "the window scheduled for steps 10 to 29 ends after step 16: the job ended",
+        ),
+        (
+            *(100, 20, 17, []),
+            "the window scheduled for steps 100 to 119 was not recorded: the job ended in step 16",
+        ),
+    ],
 )
-@pytest.mark.parametrize("ranks", extend_all_but({1}, [1, 2], "another number of ranks"))
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_a_scheduled_window_starts_at_its_step_however_early(
     tmp_path: Path,
     start: int,

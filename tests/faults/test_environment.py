@@ -134,6 +134,7 @@ def fill(filler: Path) -> None:
         write_on()
 
 
+@pytest.mark.extended("another job")
 def test_no_writable_directory(tmp_path: Path) -> None:
     """Without a run and a spool, the job runs, and one sentence reports that it is not recorded."""
     if not ROOT or shutil.which("unshare") is None:
@@ -224,6 +225,7 @@ def test_pythonpath_is_ignored(start: Start) -> None:
     assert "no process of the job recorded anything" in " ".join(done.stdout.split())
 
 
+@pytest.mark.extended("another job")
 def test_a_daemon_is_recorded_after_the_command_has_ended(tmp_path: Path) -> None:
     """The run contains the records of the command and of its daemon."""
     pytest.importorskip("torch")
