@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -19,6 +21,7 @@ from tests.faults.test_kills import SOAK_ONLY
 from tests.faults.test_write_faults import FAULTS, NO_VERDICT
 from tests.fuzz.counts import load_counts
 from tests.fuzz.decoders import DECODERS
+from tests.support import parts
 from tests.support.cpu_budget import read_budgets
 from tests.support.kills import KINDS
 from tests.support.parts import CHECKS_S, ENVIRONMENTS_S, FRAMEWORKS, Part, deal, read_costs
@@ -164,10 +167,10 @@ def test_budgets_of_folders_add_up_to_the_limit_of_the_tier() -> None:
 @pytest.mark.parametrize("count", [1, 2, 6])
 def test_parts_hold_every_file_once_and_cost_the_same(count: int) -> None:
     costs = read_costs()
-    parts = deal(costs, count)
-    assert sorted(file for part in parts for file in part) == sorted(costs)
-    assert all(file in parts[-1] for file in costs if file.startswith(FRAMEWORKS))
-    sums = [sum(costs[file] for file in part) for part in parts]
+    dealt = deal(costs, count)
+    assert sorted(file for part in dealt for file in part) == sorted(costs)
+    assert all(file in dealt[-1] for file in costs if file.startswith(FRAMEWORKS))
+    sums = [sum(costs[file] for file in part) for part in dealt]
     sums[0] += CHECKS_S
     sums[-1] += ENVIRONMENTS_S
     frameworks_s = sum(s for file, s in costs.items() if file.startswith(FRAMEWORKS))
@@ -175,3 +178,20 @@ def test_parts_hold_every_file_once_and_cost_the_same(count: int) -> None:
     assert max(sums) - min(sums) <= max(indivisible)
     shares = [Part(number, count).share_of("tests") for number in range(1, count + 1)]
     assert sum(shares) == pytest.approx(1)
+
+
+def test_costs_of_a_session_replace_those_of_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs = tmp_path / "costs.json"
+    monkeypatch.setattr(parts, "COSTS", costs)
+    recorded = {"tests/contract/test_tiers.py": 9.0, "tests/contract/test_removed.py": 1.0}
+    costs.write_text(json.dumps({"quiet": recorded, "not quiet": recorded}))
+    recorder = parts.CostRecorder(workers=4, marks="quiet")
+    for phase_s in (1.0, 5.0):
+        report = SimpleNamespace(nodeid="tests/contract/test_tiers.py::test_a", duration=phase_s)
+        recorder.pytest_runtest_logreport(report)
+    recorder.pytest_sessionfinish()
+    written = json.loads(costs.read_text())
+    assert written == {"quiet": {"tests/contract/test_tiers.py": 1.5}, "not quiet": recorded}
+    assert read_costs()["tests/contract/test_tiers.py"] == 9.0 + 1.5
